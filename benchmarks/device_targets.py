@@ -1,9 +1,11 @@
-"""The target table of a device: decode and prefill of real shapes with random weights, beside what the device itself can do.
+"""The target table of a device: decode and prefill of real shapes with random weights, beside what the device itself
+can do.
 
     python benchmarks/engine.py --device cuda --shape llama-3.1-8b [--weights int8] [--kv-cache fp8] [--peer]
 
-Bandwidth and matrix rate are measured in the same run. Decode goes through the whole core (scheduler, runner, sampler, greedy), prefill
-through the runner. `--peer` adds the continuous batching of transformers with the same shape. Nothing is downloaded. Called by engine.py.
+Bandwidth and matrix rate are measured in the same run. Decode goes through the whole core (scheduler, runner, sampler,
+greedy), prefill through the runner. `--peer` adds the continuous batching of transformers with the same shape. Nothing
+is downloaded. Called by engine.py.
 """
 
 from __future__ import annotations
@@ -312,7 +314,7 @@ def layer_weights(config: ModelConfig) -> int:
 
 
 def decode_bytes(config: ModelConfig, num_rows: int, context: int, weight_bytes: int, cache_bytes: int) -> int:
-    """What a decode step must read: every weight once, and the keys and values of every context. The last two: of a number."""
+    """Return the bytes that a decode step reads: every weight once, and the keys and values of every context."""
     weights = layer_weights(config) + config.hidden_size * config.vocab_size
     cached = 2 * config.num_layers * config.num_kv_heads * config.head_size * context * num_rows
     return weights * weight_bytes + cached * cache_bytes
@@ -367,7 +369,8 @@ def run(name: str, device: str, weights: str = "bf16", kv_cache: str = "auto", w
     config = bench.loaded.config
     is_cuda = bench.device.type == "cuda"
     print(
-        f"{name} on {torch.cuda.get_device_name() if is_cuda else 'cpu'}, torch {torch.__version__}, {sys.version.split()[0]}"
+        f"{name} on {torch.cuda.get_device_name() if is_cuda else 'cpu'}, torch {torch.__version__}, "
+        f"{sys.version.split()[0]}"
     )
     print(f"weights {weights}, cache {kv_cache}")
     print(

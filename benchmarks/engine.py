@@ -1,9 +1,12 @@
-"""Times steps of the model runner: no HTTP, no scheduler, no sampler. Prints minimum and median of decode steps and of a prompt.
+"""Times steps of the model runner: no HTTP, no scheduler, no sampler.
+
+Prints minimum and median of decode steps and of a prompt.
 
     python benchmarks/engine.py --model PATH [--streams 1,8,32] [--context 160] [--prefill 170] [--threads 0] [--parts]
-    python benchmarks/engine.py --device cuda --shape llama-3.1-8b [--peer]     the target table of a device (device_targets.py)
+    python benchmarks/engine.py --device cuda --shape llama-3.1-8b [--peer]     the target table (device_targets.py)
 
-`--parts` adds a table of what the operators of one decode step cost (torch.profiler). Compare only within one run on a quiet machine.
+`--parts` adds a table of what the operators of one decode step cost (torch.profiler). Compare only within one run on a
+quiet machine.
 """
 
 from __future__ import annotations

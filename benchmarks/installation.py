@@ -1,4 +1,5 @@
-"""An installation of its own for measurements: `manage.py serve` on loopback in a temporary folder, its processes and what they use.
+"""An installation of its own for measurements: `manage.py serve` on loopback in a temporary folder, its processes and
+what they use.
 
 Used by relay.py and platform_targets.py. Linux only.
 """

@@ -1,12 +1,14 @@
-"""Our server and its peers under the same workloads in one sitting: starts each server anew for each line, one at a time, prints ratios.
+"""Our server and its peers under the same workloads in one sitting: starts each server anew for each line, one at a
+time, prints ratios.
 
-    python benchmarks/peers.py [--llama BINARY] [--vllm BINARY --vllm-model FOLDER] [--large GGUF] [--once] [W1 W8 W32 WP WS WC L1 L8]
+    python benchmarks/peers.py [--llama BINARY] [--vllm BINARY --vllm-model FOLDER] [--large GGUF] [--once]
+        [W1 W8 W32 WP WS WC L1 L8]
 
-Without peers it measures ours alone, as `make bench` does. `--llama` names llama.cpp's `llama-server`, which is given the same GGUF
-file; `--vllm` names vLLM's command and the folder of the same weights in bf16. `--large` names a model of a few gigabytes for L1 and L8.
-WC, where the answer copies the prompt, is measured with and without prompt look-up. `--once` starts a server once for all
-lines of one model, which is quicker; later lines then find it warm. The machine should have nothing else to do; quote
-ratios, as absolute figures drift. Targets stand in benchmarks/README.md.
+Without peers it measures ours alone, as `make bench` does. `--llama` names llama.cpp's `llama-server`, which is given
+the same GGUF file; `--vllm` names vLLM's command and the folder of the same weights in bf16. `--large` names a model of
+a few gigabytes for L1 and L8. WC, where the answer copies the prompt, is measured with and without prompt look-up.
+`--once` starts a server once for all lines of one model, which is quicker; later lines then find it warm. The machine
+should have nothing else to do; quote ratios, as absolute figures drift. Targets stand in benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -54,7 +56,10 @@ class Target:
         ratio = mine / other
         is_met = ratio >= self.bound if self.at_least else ratio <= self.bound
         limit = f"{'at least' if self.at_least else 'at most'} {self.bound}"
-        return f"| {self.workload} | {self.figure} | {self.peer} | {ratio:.2f} | {limit}: {'met' if is_met else 'MISSED'} |"
+        return (
+            f"| {self.workload} | {self.figure} | {self.peer} | {ratio:.2f} | {limit}: "
+            f"{'met' if is_met else 'MISSED'} |"
+        )
 
 
 TARGETS = (
@@ -201,7 +206,8 @@ def main() -> None:
     starter = Starter(options)
     found: dict[tuple[str, str], Figures] = {}
     print(
-        "| workload | server | tokens/s | first token p50, p95 | gap p50 | all | errors |\n| --- | --- | --- | --- | --- | --- | --- |"
+        "| workload | server | tokens/s | first token p50, p95 | gap p50 | all | errors |\n"
+        "| --- | --- | --- | --- | --- | --- | --- |"
     )
     for name, workloads in starter.starts(options.workloads or (*SMALL, *(LARGE if options.large else ()))):
         with starter.running(name, workloads[0]) as server:
@@ -220,7 +226,10 @@ def _line(workload: str, name: str, figures: Figures) -> str:
     numbers = {key: "-" if value is None else value for key, value in dataclasses.asdict(figures).items()}
     gap = "-" if figures.gap_p50_s is None else f"{figures.gap_p50_s * 1000:.1f} ms"
     first = f"{numbers['first_token_p50_s']} s, {numbers['first_token_p95_s']} s"
-    return f"| {workload} | {name} | {figures.tokens_per_s} | {first} | {gap} | {figures.wall_s} s | {len(figures.errors)} |"
+    return (
+        f"| {workload} | {name} | {figures.tokens_per_s} | {first} | {gap} | "
+        f"{figures.wall_s} s | {len(figures.errors)} |"
+    )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,16 @@
-"""What the platform around the core takes, against its targets: share of processor time, overhead, tokens per web process, memory.
+"""What the platform around the core takes, against its targets: share of processor time, overhead, tokens per web
+process, memory.
 
-    python benchmarks/platform_targets.py [--model PATH] [--only share,memory,overhead,tokens] [--requests 100] [--tokens 128]
+    python benchmarks/platform_targets.py [--model PATH] [--only share,memory,overhead,tokens]
+        [--requests 100] [--tokens 128]
 
-  share      processor time of web, worker, helpers and Valkey per second of the core's, at 32 streams of 128 prompt words, two answers each
+  share      processor time of web, worker, helpers and Valkey per second of the core's, at 32 streams of 128 prompt
+             words, two answers each
   memory     PSS of every process in the middle of that load
-  overhead   from the client's first byte to the core's first step, of lone requests on a warm server, a pause between two
-  tokens     at 64 streams, with a scripted core that is never in the way (relay.py): tokens per second of the web process's time
+  overhead   from the client's first byte to the core's first step, of lone requests on a warm server, a pause between
+             two
+  tokens     at 64 streams, with a scripted core that is never in the way (relay.py): tokens per second of the web
+             process's time
 
 Everything is as served. Processor time is worth something on a busy machine too; the overhead is not. Linux only.
 """
@@ -117,7 +122,8 @@ def overhead(installation: Installation, requests: int) -> dict[str, object]:
     time.sleep(1.5)  # the usage writer
     with sqlite3.connect(f"file:{installation.database}?mode=ro", uri=True) as database:
         rows = database.execute(
-            "select client_request_id, arrived_at, queue_ms from chat_requestlog where client_request_id like 'overhead-%'"
+            "select client_request_id, arrived_at, queue_ms from chat_requestlog "
+            "where client_request_id like 'overhead-%'"
         ).fetchall()
     took_ms = sorted((_unix(arrived_at) - sent[name]) * 1000 + queue_ms for name, arrived_at, queue_ms in rows)
     in_log_ms = statistics.median(queue_ms for _, _, queue_ms in rows)

@@ -2,11 +2,13 @@
 
     python benchmarks/quality.py --model PATH [--text PATH] [--forms auto,bf16,int4_vnni+int8_vnni] [--tokens 0]
 
-The text is read as one sequence, CHUNK tokens a step, as prompts are; of every position the next token is scored. A line a form:
-perplexity, what it adds to that of float32, mean KL divergence from float32, how often both find the same token likeliest.
+The text is read as one sequence, CHUNK tokens a step, as prompts are; of every position the next token is scored. A
+line a form: perplexity, what it adds to that of float32, mean KL divergence from float32, how often both find the same
+token likeliest.
 
-A form is a value of LIGHTCONE_WEIGHTS, or names of `engine/quantization/scheme.py` joined by `+`: each matrix takes the first that it can.
-The text: the first chapter of Lewis Carroll's Alice's Adventures in Wonderland (1865), public domain.
+A form is a value of LIGHTCONE_WEIGHTS, or names of `engine/quantization/scheme.py` joined by `+`: each matrix takes the
+first that it can. The text: the first chapter of Lewis Carroll's Alice's Adventures in Wonderland (1865), public
+domain.
 """
 
 from __future__ import annotations
@@ -95,7 +97,10 @@ class Comparison:
     def line(self, perplexity: float) -> str:
         """What it has found, beside the perplexity of the reference."""
         more = 100 * (self.perplexity / perplexity - 1)
-        return f"{self.perplexity:10.4f} {more:+7.2f} % {self._divergence / self._count:10.5f} {100 * self._same / self._count:7.1f} %"
+        return (
+            f"{self.perplexity:10.4f} {more:+7.2f} % {self._divergence / self._count:10.5f} "
+            f"{100 * self._same / self._count:7.1f} %"
+        )
 
 
 def main() -> None:
@@ -109,7 +114,8 @@ def main() -> None:
     token_ids = token_ids[: options.tokens or None]
     reference = list(predictions(load(options.model, "float32", len(token_ids)), "float32", token_ids))
     print(
-        f"{len(token_ids)} tokens of {options.text.name}; {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"
+        f"{len(token_ids)} tokens of {options.text.name}; {torch.get_num_threads()} threads, "
+        f"{torch.backends.cpu.get_cpu_capability()}"
     )
     print(f"{'form':24} perplexity    added    mean KL  same token")
     perplexity = 0.0

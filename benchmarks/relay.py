@@ -1,12 +1,15 @@
-"""What a streamed token costs web, worker, Valkey and maintenance: processor time per process, with a scripted core instead of a model.
+"""What a streamed token costs web, worker, Valkey and maintenance: processor time per process, with a scripted core
+instead of a model.
 
-    python benchmarks/relay.py [--streams 1,16,64] [--tokens 256] [--step-ms 10] [--requests 2] [--model PATH] [--real] [--hold]
+    python benchmarks/relay.py [--streams 1,16,64] [--tokens 256] [--step-ms 10] [--requests 2] [--model PATH]
+        [--real] [--hold]
 
-Starts `manage.py serve` in a data directory of its own, its worker's core replaced by a child that gives every sequence its next token
-each `--step-ms` (0: as fast as it is heard); everything else is as served. `--real` keeps the real core. For each number of streams it
-prints microseconds of processor time per token and process (utime + stime of /proc), tokens per second of the web process's time, and
-the p50 from the arrival of a request to its first step. Processor time is worth something on a busy machine too; wall clock is not.
-`--hold` prints the process ids and waits for Enter before the measurement, for a profiler. Linux only.
+Starts `manage.py serve` in a data directory of its own, its worker's core replaced by a child that gives every sequence
+its next token each `--step-ms` (0: as fast as it is heard); everything else is as served. `--real` keeps the real core.
+For each number of streams it prints microseconds of processor time per token and process (utime + stime of /proc),
+tokens per second of the web process's time, and the p50 from the arrival of a request to its first step. Processor time
+is worth something on a busy machine too; wall clock is not. `--hold` prints the process ids and waits for Enter before
+the measurement, for a profiler. Linux only.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python benchmarks/serving.py --base http://127.0.0.1:8000/v1 --model NAME --key KEY [W1 W8 W32 WP WS WC]
 
-Works against any OpenAI-compatible server on the loopback interface; peers.py starts servers and compares them. Token counts are the
-server's own `usage`.
+Works against any OpenAI-compatible server on the loopback interface; peers.py starts servers and compares them. Token
+counts are the server's own `usage`.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from dataclasses import dataclass, field
 import httpx
 
 VOCABULARY = (
-    "amber anchor autumn basket beacon branch bridge candle canyon castle circle copper cotton desert dragon engine falcon forest "
-    "garden harbor hollow island jacket kernel ladder lantern marble meadow mirror needle ocean orchard palace pebble pepper planet "
-    "prairie quarry ribbon river saddle shadow signal silver spiral spring stable summit temple thunder timber tunnel valley velvet "
-    "village violet walnut window winter"
+    "amber anchor autumn basket beacon branch bridge candle canyon castle circle copper cotton desert dragon engine "
+    "falcon forest garden harbor hollow island jacket kernel ladder lantern marble meadow mirror needle ocean orchard "
+    "palace pebble pepper planet prairie quarry ribbon river saddle shadow signal silver spiral spring stable summit "
+    "temple thunder timber tunnel valley velvet village violet walnut window winter"
 ).split()
 
 REPORT = (
-    "On Monday the {} met in the old {} to talk about the repair of the {}. Anna Keller, who had drawn the first plans, explained why the "
-    "northern {} could not carry lorries any longer, and showed photographs of the {}. The mayor asked what a new {} would cost. Anna said "
-    "that nobody could know before the winter, because the {} had to be tested first. In the end they agreed to close the {} to all heavy "
-    "traffic, and to put up signs on both banks of the {}."
+    "On Monday the {} met in the old {} to talk about the repair of the {}. Anna Keller, who had drawn the first "
+    "plans, explained why the northern {} could not carry lorries any longer, and showed photographs of the {}. The "
+    "mayor asked what a new {} would cost. Anna said that nobody could know before the winter, because the {} had to "
+    "be tested first. In the end they agreed to close the {} to all heavy traffic, "
+    "and to put up signs on both banks of the {}."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """`prompt_words` of which `shared_words` are common to all requests. `copies`: they fill gaps of a text to repeat."""
+    """`prompt_words`, of which all requests share `shared_words`. `copies`: they fill gaps of a text to repeat."""
 
     concurrency: int
     requests: int

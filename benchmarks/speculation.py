@@ -1,11 +1,13 @@
 """Times answers with and without drafts: scheduler, runner, sampler and verifier in this process; no HTTP, no worker.
 
-    python benchmarks/speculation.py --model PATH [--tokens 160] [--rounds 5] [--streams 1,8] [--weights auto] [--processor-time]
+    python benchmarks/speculation.py --model PATH [--tokens 160] [--rounds 5] [--streams 1,8]
+        [--weights auto] [--processor-time]
 
-Workloads: `copy` repeats a text of the prompt, `edit` repeats it with a name replaced, `plain` tells a story of its own, `predicted` tells
-that with itself as the prediction. Each is run without and with drafts in turn; rates are of the fastest round of each, prompts left out.
-Greedy. With `--weights auto` numbers of rows may have forms of their own, and answers may then part; in float32 they must not.
-`--processor-time` counts the time of one thread that computes alone, for a machine that others use too.
+Workloads: `copy` repeats a text of the prompt, `edit` repeats it with a name replaced, `plain` tells a story of its
+own, `predicted` tells that with itself as the prediction. Each is run without and with drafts in turn; rates are of the
+fastest round of each, prompts left out. Greedy. With `--weights auto` numbers of rows may have forms of their own, and
+answers may then part; in float32 they must not. `--processor-time` counts the time of one thread that computes alone,
+for a machine that others use too.
 """
 
 from __future__ import annotations
@@ -34,15 +36,18 @@ from engine.scheduling.scheduler import Scheduler
 from engine.tokenizers.tokenizer import Tokenizer
 
 TEXT = (
-    "On Monday the committee met in the old library to talk about the repair of the bridge. Anna Keller, who had drawn the first plans, "
-    "explained why the northern arch could not carry lorries any longer, and showed photographs of the cracks. The mayor asked what a new "
-    "arch would cost. Anna said that nobody could know before the winter, because the stone had to be tested first. In the end they agreed "
-    "to close the bridge to all heavy traffic, to put up signs on both banks of the river, and to meet again in the last week of November."
+    "On Monday the committee met in the old library to talk about the repair of the bridge. Anna Keller, who had drawn "
+    "the first plans, explained why the northern arch could not carry lorries any longer, and showed photographs of "
+    "the cracks. The mayor asked what a new arch would cost. Anna said that nobody could know before the winter, "
+    "because the stone had to be tested first. In the end they agreed to close the bridge to all heavy traffic, to put "
+    "up signs on both banks of the river, and to meet again in the last week of November."
 )
 PROMPTS = {
     "copy": f"Here is a report:\n\n{TEXT}\n\nHere is the same report once more, word for word:\n\n{TEXT[:84]}",
-    "edit": f"Here is a report:\n\n{TEXT}\n\nHere it is again, with Maria Weber in place of Anna Keller:\n\n{TEXT[:84]}",
-    "plain": "A story for children about a fox who wanted to learn to swim.\n\nOnce upon a time, in a forest by a lake,",
+    "edit": f"Here is a report:\n\n{TEXT}\n\n"
+    f"Here it is again, with Maria Weber in place of Anna Keller:\n\n{TEXT[:84]}",
+    "plain": "A story for children about a fox who wanted to learn to swim.\n\n"
+    "Once upon a time, in a forest by a lake,",
 }
 
 
@@ -165,8 +170,8 @@ def main() -> None:
             )
             common = common_tokens(before.tokens, after.tokens)
             print(
-                f"{streams:3} x {name:10} {before.rate:7.1f} -> {after.rate:7.1f} tokens/s ({after.rate / before.rate:4.2f}), "
-                f"{before.num_steps} -> {after.num_steps} steps, "
+                f"{streams:3} x {name:10} {before.rate:7.1f} -> {after.rate:7.1f} tokens/s "
+                f"({after.rate / before.rate:4.2f}), {before.num_steps} -> {after.num_steps} steps, "
                 f"{'all' if common == options.tokens else common} of {options.tokens} tokens the same",
                 flush=True,
             )

@@ -1,9 +1,12 @@
-"""What grammars cost: masks against steps, and plain requests beside constrained ones. No HTTP; the core is a process, as when serving.
+"""What grammars cost: masks against steps, and plain requests beside constrained ones.
+
+No HTTP; the core is a process, as when serving.
 
     python benchmarks/structured.py --model PATH [--streams 8] [--tokens 96] [--rounds 3]
 
-Prints the time of a warm mask per row and its share of a step (target: under 5 %), and how much slower plain streams are when half of
-the streams are JSON under a schema (target: under 10 %). Compare only within one run on a quiet machine.
+Prints the time of a warm mask per row and its share of a step (target: under 5 %), and how much slower plain streams
+are when half of the streams are JSON under a schema (target: under 10 %). Compare only within one run on a quiet
+machine.
 """
 
 from __future__ import annotations
@@ -132,7 +135,8 @@ def main() -> None:
     load.close()
     plain, beside, constrained = (min(times) for times in zip(*rounds, strict=True))
     print(
-        f"a warm mask takes {mask * 1e6:.0f} us a row; {options.streams} rows are {options.streams * mask / plain:.1%} of a step"
+        f"a warm mask takes {mask * 1e6:.0f} us a row; "
+        f"{options.streams} rows are {options.streams * mask / plain:.1%} of a step"
     )
     print(f"a token every {plain * 1e3:.2f} ms in {options.streams} plain streams")
     print(

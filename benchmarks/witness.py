@@ -1,11 +1,13 @@
 """A witness: what streams of one project see while another project, or nobody in particular, does its worst.
 
-    python benchmarks/witness.py [--model PATH] [--only json,deep,bodies,texts,seats,runs,tokenize,files,idle] [--seconds 20]
+    python benchmarks/witness.py [--model PATH] [--only json,deep,bodies,texts,seats,runs,tokenize,files,idle]
+        [--seconds 20]
 
-Each attack begins beside a witness that streams greedy answers one after the other, with a key of another project and another address.
-It tells tokens per second, the longest gap between two frames, the longest wait for a first token and the answers that failed, of each
-attack and of a quiet stretch before them; and the memory of every process at its peak and ten seconds after the end. Where files
-are attacked, the witness sends a small one with each request. Attackers are processes of their own. Linux only.
+Each attack begins beside a witness that streams greedy answers one after the other, with a key of another project and
+another address. It tells tokens per second, the longest gap between two frames, the longest wait for a first token and
+the answers that failed, of each attack and of a quiet stretch before them; and the memory of every process at its peak
+and ten seconds after the end. Where files are attacked, the witness sends a small one with each request. Attackers are
+processes of their own. Linux only.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ sys.stdout.write(key_create(project=project, name="of the witness", policy=KeyPo
 
 @dataclass
 class Seen:
-    """What the witness saw. `waits_s`: from a request to its first frame; `gaps_s`: between two frames of one answer."""
+    """The record of a witness: `waits_s` for the first frame of each request, `gaps_s` between frames of one answer."""
 
     num_tokens: int = 0
     waits_s: list[float] = field(default_factory=list)
@@ -141,7 +143,10 @@ def _headers(key: str) -> dict[str, str]:
 
 
 def post(port: int, key: str, path: str, body: bytes, timeout_s: float) -> str:
-    """Send a body; the status and the first words of the answer, or how it failed. An answer is read for `timeout_s` at most."""
+    """Send a body; return the status and the first words of the answer, or the failure.
+
+    Read it for `timeout_s` at most.
+    """
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
     ends_at = time.monotonic() + timeout_s
     try:
@@ -194,8 +199,8 @@ def attack_bodies(port: int, key: str, seconds: float) -> None:
         sent = 0
         with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
             line.sendall(
-                b"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x\r\nContent-Length: %d\r\n\r\n"
-                % (60 * MIB)
+                b"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x\r\n"
+                b"Content-Length: %d\r\n\r\n" % (60 * MIB)
             )
             try:
                 while sent < 59 * MIB:
@@ -341,8 +346,9 @@ def observe(name: str, installation: Installation, key: str, seconds: float) -> 
     time.sleep(SETTLE_S)
     after = memory.now()
     print(
-        f"    {lasted_s:.0f} s, {seen.num_tokens / lasted_s:.0f} tok/s, longest gap {max(seen.gaps_s, default=0):.2f} s, "
-        f"longest first token {max(seen.waits_s, default=0):.2f} s, {len(seen.failures)} failures"
+        f"    {lasted_s:.0f} s, {seen.num_tokens / lasted_s:.0f} tok/s, longest gap "
+        f"{max(seen.gaps_s, default=0):.2f} s, longest first token {max(seen.waits_s, default=0):.2f} s, "
+        f"{len(seen.failures)} failures"
     )
     for failure in seen.failures[:3]:
         print(f"    failed: {failure}")

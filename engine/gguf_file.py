@@ -120,8 +120,8 @@ def _mapped(path: Path, max_bytes: int = sys.maxsize) -> mmap.mmap:
             return mmap.mmap(file.fileno(), num_bytes, access=mmap.ACCESS_COPY)
     except FileNotFoundError as error:
         raise ModelLoadError(
-            f"{path}: there is no such file or folder; a model is a GGUF file or a Hugging Face folder on this machine, "
-            "nothing is fetched by its name"
+            f"{path}: there is no such file or folder; a model is a GGUF file or a Hugging Face folder on this "
+            "machine, nothing is fetched by its name"
         ) from error
     except (OSError, ValueError) as error:
         raise ModelLoadError(f"{path}: cannot be read as a GGUF file: {error}") from error

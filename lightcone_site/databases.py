@@ -44,7 +44,8 @@ def database_settings(url: str, data_dir: Path) -> dict[str, Any]:
         raise ImproperlyConfigured(f"DATABASE_URL cannot be read: {error}") from None
     if parts.scheme not in {"postgres", "postgresql"}:
         raise ImproperlyConfigured(
-            f"DATABASE_URL must start with postgres:// (or be unset for SQLite in the data directory), got {parts.scheme or 'no scheme'!r}"
+            "DATABASE_URL must start with postgres:// (or be unset for SQLite in the data directory), "
+            f"got {parts.scheme or 'no scheme'!r}"
         )
     name = unquote(parts.path.lstrip("/"))
     if not name:

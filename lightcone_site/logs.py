@@ -17,7 +17,10 @@ from lightcone_site.control_characters import escape_controls
 
 def record_line(_logger: Any, _method: str, event: dict[str, Any]) -> str:
     """Return one record as a line: time, level, logger, message, bound fields, traceback."""
-    head = f"{event.pop('timestamp', '')} {event.pop('level', 'info').upper():<7} {event.pop('logger', '-')}: {event.pop('event', '')}"
+    head = (
+        f"{event.pop('timestamp', '')} {event.pop('level', 'info').upper():<7} {event.pop('logger', '-')}: "
+        f"{event.pop('event', '')}"
+    )
     traceback = event.pop("exception", None)
     fields = "".join(f" {name}={value}" for name, value in event.items())
     return mask_secrets(escape_controls(head + fields + (f" | {traceback}" if traceback else "")))
@@ -26,8 +29,8 @@ def record_line(_logger: Any, _method: str, event: dict[str, Any]) -> str:
 class ResponseLogFilter(logging.Filter):
     """Filters Django's records about responses, which have a status; other records pass.
 
-    It keeps failures (5xx) with tracebacks; of refusals only pages forbidden to an account (403) and suspicious requests,
-    without a traceback. Any other 4xx, or a 503 without a failure, is counted as a metric only.
+    It keeps failures (5xx) with tracebacks; of refusals only pages forbidden to an account (403) and suspicious
+    requests, without a traceback. Any other 4xx, or a 503 without a failure, is counted as a metric only.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:

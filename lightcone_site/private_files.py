@@ -22,7 +22,7 @@ def umask_set() -> None:
 def data_tighten(data_dir: Path) -> None:
     """Remove access of group and others, which earlier versions left, to our folders, database and data directory.
 
-    A directory with other folders, such as a home, keeps its mode; so do files of other users. `data_open` reports them.
+    A directory with other folders, such as a home, keeps its mode. So do files of others. `data_open` reports them.
     """
     for path in [*_ours(data_dir), *([data_dir] if _is_ours_alone(data_dir) else [])]:
         with contextlib.suppress(OSError):

@@ -83,7 +83,8 @@ LIGHTCONE_TOOL_PARSER = env.text("TOOL_PARSER", "auto")
 LIGHTCONE_REASONING_PARSER = env.text("REASONING_PARSER", "auto")
 LIGHTCONE_LOGITS_PROCESSORS = env.items("LOGITS_PROCESSORS")
 
-# The relay writes a log entry per step ("step"), per 50 ms ("batch"), or by the number of runs ("auto"). Days that request logs are stored.
+# The relay writes a log entry per step ("step"), per 50 ms ("batch"), or by the number of runs ("auto"). Days that
+# request logs are stored.
 LIGHTCONE_LOG_FLUSH = env.choice("LOG_FLUSH", "auto", ("auto", "step", "batch"))
 LIGHTCONE_LOG_DAYS = env.integer("LOG_DAYS", 30, minimum=1, maximum=3650)
 

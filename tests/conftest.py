@@ -1,8 +1,10 @@
-"""What all tests share: a Valkey of their own, a served Lightcone, and what becomes of tests that this machine cannot run.
+"""What all tests share: a Valkey of their own, a served Lightcone, and what becomes of tests that this machine cannot
+run.
 
-With LIGHTCONE_TEST_REQUIRE=1 (`.ci/run`) a skipped test is a failed one, except where it needs a GPU or Node.js. Properties are tried on
-the same examples in every run, so that a change is never blamed for another's fault; LIGHTCONE_TEST_EXAMPLES=explore draws new ones, and
-`few` takes the first quarter of them (`make check`; tests/examples.py).
+With LIGHTCONE_TEST_REQUIRE=1 (`.ci/run`) a skipped test is a failed one, except where it needs a GPU or Node.js.
+Properties are tried on the same examples in every run, so that a change is never blamed for another's fault;
+LIGHTCONE_TEST_EXAMPLES=explore draws new ones, and `few` takes the first quarter of them (`make check`;
+tests/examples.py).
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ if _missing_for("gpu"):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[object]:
-    """What is imported and collected stays until the end, so that nobody looks through it for garbage, now or during the tests."""
+    """What is imported and collected stays until the end, so that nobody looks through it for garbage, now or during
+    the tests.
+    """
     gc.disable()
     try:
         return (yield)

@@ -39,7 +39,10 @@ def free_port() -> int:
 
 @dataclass
 class ServedLightcone:
-    """Start, ask, stop. `base_url` is the root, `api_url` what OpenAI-style clients want. `environment` adds settings or overrides ours."""
+    """Start, ask, stop. `base_url` is the root, `api_url` what OpenAI-style clients want.
+
+    `environment` adds settings or overrides ours.
+    """
 
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
@@ -110,7 +113,8 @@ class ServedLightcone:
             )
 
     def make_key(self, *, project: str = "", **policy: object) -> str:
-        """The text of a new key; `policy` as `chat.access.keys.KeyPolicy` takes it, in the first project or the one of this name.
+        """The text of a new key; `policy` as `chat.access.keys.KeyPolicy` takes it, in the first project or the one of
+        this name.
 
         For keys that the command line cannot make.
         """
@@ -171,7 +175,9 @@ class ServedLightcone:
         assert trouble not in self.console(), f"{self.console()}\n{self.logs()}"
 
     def wait_for(self, is_true, *, timeout_s: float, what: str, is_running: bool = True) -> None:
-        """Poll a condition of another process; fails with its console and logs when it does not come true, or the process ends before."""
+        """Poll a condition of another process; fails with its console and logs when it does not come true, or the
+        process ends before.
+        """
         assert self.process is not None
         deadline = time.monotonic() + timeout_s
         while not is_true():

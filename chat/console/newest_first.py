@@ -62,7 +62,7 @@ class NewestFirstChangeList(ChangeList):
 
 
 class ReadOnlyNewestFirst(ModelAdmin):
-    """The page of a table that only services write. It filters by the SimpleListFilter classes of `list_filter` alone."""
+    """A page of a table that only services write. Its filters are the SimpleListFilter classes of `list_filter`."""
 
     show_full_result_count = False
     list_per_page = 50

@@ -1,7 +1,7 @@
 """Metrics for Prometheus: counters and histograms of finished requests, gauges of workers, queues and Valkey.
 
-Labels are model, route and status, each from a fixed list, so that clients cannot add any. The maintenance worker counts
-a request once, when it stores the terminal record. Gauges are read when Prometheus asks (metrics_server.py).
+Labels are model, route and status, each from a fixed list, so that clients cannot add any. The maintenance worker
+counts a request once, when it stores the terminal record. Gauges are read when Prometheus asks (metrics_server.py).
 """
 
 from __future__ import annotations

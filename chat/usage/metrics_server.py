@@ -87,7 +87,8 @@ class MetricsServer:
 def _response(status: int, body: bytes, *, allow: str = "", has_body: bool = True) -> bytes:
     allow_line = f"Allow: {allow}\r\n" if allow else ""
     head = (
-        f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {len(body)}\r\n{allow_line}"
+        f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {CONTENT_TYPE}\r\n"
+        f"Content-Length: {len(body)}\r\n{allow_line}"
         "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
     )
     return head.encode("ascii") + (body if has_body else b"")

@@ -124,8 +124,8 @@ class ModelStep(bootsteps.StartStopStep):
         if self.model_worker is not None:
             deadline = time.monotonic() + settings.LIGHTCONE_DRAIN_S
             self.model_worker.announce_drain()
-            # The runs of tasks that are fetched and not yet claimed would wait for the reaper. Celery forgets those that
-            # it has fetched before it lost the broker: these do.
+            # The runs of tasks that are fetched and not yet claimed would wait for the reaper. Celery forgets those
+            # that it has fetched before it lost the broker: these do.
             while worker_state.reserved_requests and time.monotonic() < deadline:
                 time.sleep(TASKS_POLL_S)
             self.model_worker.close(max(0.0, deadline - time.monotonic()))

@@ -52,7 +52,8 @@ class XformersAttention:
     ) -> None:
         if shape.head_size % HEAD_MULTIPLE or shape.head_size > HEAD_LIMIT:
             raise ModelLoadError(
-                f"attention heads on CUDA must have a size that is a multiple of {HEAD_MULTIPLE} up to {HEAD_LIMIT}, got {shape.head_size}"
+                f"attention heads on CUDA must have a size that is a multiple of {HEAD_MULTIPLE} up to {HEAD_LIMIT}, "
+                f"got {shape.head_size}"
             )
         self.shape = shape
         self.block_size = block_size

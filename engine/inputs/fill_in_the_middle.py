@@ -25,8 +25,8 @@ from engine.inputs.encoding import Prompt
 from engine.tokenizers.tokenizer import Tokenizer
 
 ENDS = (
-    "<|endoftext|> <|fim_pad|> <fim_pad> <fim-pad> <EOT> ▁<EOT> <|file_sep|> <file_sep> <|file_separator|> <|repo_name|> "
-    "<repo_name> <reponame> <filename> <｜end▁of▁sentence｜> <[end▁of▁sentence]> <|end_of_text|>"
+    "<|endoftext|> <|fim_pad|> <fim_pad> <fim-pad> <EOT> ▁<EOT> <|file_sep|> <file_sep> <|file_separator|> "
+    "<|repo_name|> <repo_name> <reponame> <filename> <｜end▁of▁sentence｜> <[end▁of▁sentence]> <|end_of_text|>"
 ).split()
 """Tokens that models write after the middle, besides the marks themselves. They end the answer."""
 

@@ -70,7 +70,8 @@ class SafetensorsFolder:
             raise ModelLoadError(f"{self.path}: tensor {name!r} cannot be read: {error}") from error
         if part.get_dtype() not in DTYPES:
             raise ModelLoadError(
-                f"{self.path}: tensor {name!r} has the dtype {part.get_dtype()}; {', '.join(DTYPES.values())} can be served"
+                f"{self.path}: tensor {name!r} has the dtype {part.get_dtype()}; "
+                f"{', '.join(DTYPES.values())} can be served"
             )
         return tuple(part.get_shape())
 
@@ -96,7 +97,8 @@ def read_config(path: Path) -> dict:
         )
     if "quantization_config" in values:
         raise ModelLoadError(
-            f"{path / 'config.json'}: quantised safetensors checkpoints cannot be served; use the original or a GGUF file"
+            f"{path / 'config.json'}: quantised safetensors checkpoints cannot be served; "
+            "use the original or a GGUF file"
         )
     return values
 

@@ -190,7 +190,8 @@ class WeightScheme:
                 costs = {name: cost for name, cost in costs.items() if name in ROW_INDEPENDENT}
                 if not costs:
                     raise ModelLoadError(
-                        "batch_invariant needs weights of four or eight bits, which this torch cannot multiply: unset it"
+                        "batch_invariant needs weights of four or eight bits, which this torch cannot multiply: "
+                        "unset it"
                     )
             costs = {name: [cost * WIDER_COSTS.get(name, 1.0) for cost in by_rows] for name, by_rows in costs.items()}
             self.choices[key] = pick(costs, max_forms=1 if self._batch_invariant else 2)

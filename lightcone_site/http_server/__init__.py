@@ -1,7 +1,7 @@
 """Our HTTP server: Daphne with bounds. Stock Daphne spools any body, waits for any header, and buffers for any reader.
 
-These bounds (HttpLimits) apply before any Django code: sizes of target, headers and body (413 while it arrives), bytes of
-all bodies, times for headers, body and idle connections, connections in all and of one address, and bytes for slow
+These bounds (HttpLimits) apply before any Django code: sizes of target, headers and body (413 while it arrives), bytes
+of all bodies, times for headers, body and idle connections, connections in all and of one address, and bytes for slow
 readers. An answer of known length is sent only as fast as it is read. A body is read only after the application has
 checked its headers. A refused client gets an error made by `render_error`, then the connection closes. Twisted answers
 bad framing with 400: both lengths, bad chunks, NUL in a header.

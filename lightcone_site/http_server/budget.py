@@ -30,8 +30,8 @@ class BodiesBudget:
             raise ApiError("request_too_large", f"The request body is larger than the limit of {self.share} bytes.")
         if taken + num_bytes > self.share:
             message = (
-                f"Your requests that are not answered yet have bodies of {taken} bytes; with this one they would have more than "
-                f"{self.share}. Please wait for some to be answered, or send less at once."
+                f"Your requests that are not answered yet have bodies of {taken} bytes; with this one they would have "
+                f"more than {self.share}. Please wait for some to be answered, or send less at once."
             )
             raise ApiError("rate_limit_exceeded", message)
         if self.num_taken + num_bytes > self.total:

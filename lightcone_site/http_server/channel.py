@@ -1,7 +1,7 @@
 """One connection: its clock, and what it refuses to read.
 
-A body is read only after its request is checked: headers first, then the application's admission, then room in the budget of all
-bodies, and only then "100 Continue" and the body itself.
+A body is read only after its request is checked: headers first, then the application's admission, then room in the
+budget of all bodies, and only then "100 Continue" and the body itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The open connections, WebSockets included: how many there may be in all and of one address.
 
-If there are too many, idle ones are closed: those of the address itself, or, if there are too many in all, those of the address
-with the most. Proxies have no bound of their own, as many clients come through them.
+If there are too many, idle ones are closed: those of the address itself, or, if there are too many in all, those of the
+address with the most. Proxies have no bound of their own, as many clients come through them.
 """
 
 from __future__ import annotations

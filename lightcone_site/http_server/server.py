@@ -110,8 +110,8 @@ class BoundedServer(Server):
     async def _drain(self) -> None:
         """Stop in five steps.
 
-        1. Announce the stop: load balancers have `drain_delay_s` to notice that this server is not ready. Until then requests are
-           answered, with `Connection: close`.
+        1. Announce the stop: load balancers have `drain_delay_s` to notice that this server is not ready. Until then
+           requests are answered, with `Connection: close`.
         2. Take no new connections, and no requests on open ones.
         3. Wait `drain_s` for running answers.
         4. Disconnect, so that running answers end as for any lost client.

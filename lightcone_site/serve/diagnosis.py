@@ -90,7 +90,10 @@ def check_data_directory() -> Iterator[Finding]:
         yield Finding("data", f"{folder} cannot be written", "change its owner, or set LIGHTCONE_DATA_DIR")
         return
     if loose := data_open(folder):
-        remedy = "start serve, which closes what is its own; give Lightcone a LIGHTCONE_DATA_DIR of its own where other folders are in it"
+        remedy = (
+            "start serve, which closes what is its own; "
+            "give Lightcone a LIGHTCONE_DATA_DIR of its own where other folders are in it"
+        )
         yield Finding("data", f"{loose} is open to group or others", remedy)
     free = shutil.disk_usage(folder).free
     remedy = "free some disk space" if free < MIN_DISK_BYTES else ""
@@ -218,7 +221,10 @@ def check_proxy() -> Iterator[Finding]:
     if proxies:
         yield Finding("proxy", f"X-Forwarded-For of {', '.join(proxies)} is believed")
     elif named:
-        problem = f"{named} speaks of one, and none is listed: all clients have its address, also for bounds on wrong keys and passwords"
+        problem = (
+            f"{named} speaks of one, and none is listed: all clients have its address, "
+            "also for bounds on wrong keys and passwords"
+        )
         yield Finding("proxy", problem, "set LIGHTCONE_TRUSTED_PROXIES to the proxy's addresses")
     else:
         yield Finding("proxy", "none; one that stands before the web must be listed in LIGHTCONE_TRUSTED_PROXIES")

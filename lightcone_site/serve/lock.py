@@ -25,8 +25,8 @@ class InstanceLock:
             holder = os.read(self._file, 32).decode(errors="replace").strip() or "unknown"
             os.close(self._file)
             raise AlreadyServed(
-                f"{path.parent.parent} is already served by process {holder}. Stop it, or set LIGHTCONE_DATA_DIR and LIGHTCONE_PORT "
-                "for a second installation."
+                f"{path.parent.parent} is already served by process {holder}. Stop it, or set LIGHTCONE_DATA_DIR and "
+                "LIGHTCONE_PORT for a second installation."
             ) from None
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)

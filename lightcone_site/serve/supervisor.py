@@ -1,7 +1,8 @@
 """The main loop: start components, restart those that die, stop them in order.
 
     add(spec)            start a component now
-    run(each_turn)       until SIGTERM, SIGINT or SIGHUP: reap, restart with a growing pause (1, 2, 4 .. 30 s), call `each_turn`
+    run(each_turn)       until SIGTERM, SIGINT or SIGHUP: reap, restart with a growing pause (1, 2, 4 .. 30 s),
+                         call `each_turn`
     stop(order)          SIGTERM one component after the other, each with its time; a second signal ends all at once
 
 Everything here runs in the main thread; the clock is injected.

@@ -30,7 +30,8 @@ FLAGS = [
 def chromium() -> Iterator[object]:
     """A headless browser; skipped by name where none is installed.
 
-    Ends with its module: while it lives, playwright keeps an event loop running in this thread, and no asynchronous test can run.
+    Ends with its module: while it lives, playwright keeps an event loop running in this thread, and no asynchronous
+    test can run.
     """
     binary = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     if binary is None:

@@ -1,4 +1,6 @@
-"""A page of the playground whose server is the test: it reads what the page sends over its socket, and says what comes back."""
+"""A page of the playground whose server is the test: it reads what the page sends over its socket, and says what comes
+back.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ MESSAGE = "#messages > li:nth-child({})"
 
 
 class ScriptedPage:
-    """`received`: messages of the page, of all its sockets, that no test has taken yet. `problems`: errors in the page."""
+    """`received`: messages of the page, of all its sockets, that no test has taken yet. `problems`: errors in the
+    page.
+    """
 
     def __init__(self, context: Any, passwords: dict[str, str]) -> None:
         self.passwords = passwords

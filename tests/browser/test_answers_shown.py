@@ -155,7 +155,8 @@ def test_tables_scroll_on_a_phone_and_break_no_word(scripted: ScriptedPage, page
     number = page.locator("td", has_text="8,030,261,248")
     assert (
         number.evaluate(
-            "node => { const r = document.createRange(); r.selectNodeContents(node); return r.getClientRects().length; }"
+            "node => { const r = document.createRange(); r.selectNodeContents(node); "
+            "return r.getClientRects().length; }"
         )
         == 1
     )
@@ -221,7 +222,10 @@ def test_a_reload_ends_at_the_newest_message_and_the_way_back_is_shown(scripted:
         scripted.turn(f"question {number}", "A paragraph of some length.\n\n" * 60)
     page.reload()
     scripted.wait_ready()
-    at_end = "() => { const c = document.getElementById('conversation'); return c.scrollHeight - c.scrollTop - c.clientHeight < 40; }"
+    at_end = (
+        "() => { const c = document.getElementById('conversation'); "
+        "return c.scrollHeight - c.scrollTop - c.clientHeight < 40; }"
+    )
     page.wait_for_function(at_end)
     assert not page.is_visible("#jump")
     page.hover("#conversation")
@@ -241,8 +245,10 @@ def test_escape_and_a_click_elsewhere_close_the_menus(scripted: ScriptedPage, pa
 
 
 NAMELESS = """() => [...document.querySelectorAll('button, a[href], input, select, textarea, summary')]
-    .filter((node) => node.checkVisibility({visibilityProperty: true}) && !node.closest('form[method=post] input[type=hidden]'))
-    .filter((node) => !(node.getAttribute('aria-label') || node.labels?.[0]?.textContent.trim() || node.innerText?.trim()))
+    .filter((node) => node.checkVisibility({visibilityProperty: true}))
+    .filter((node) => !node.closest('form[method=post] input[type=hidden]'))
+    .filter((node) => !node.getAttribute('aria-label') && !node.labels?.[0]?.textContent.trim())
+    .filter((node) => !node.innerText?.trim())
     .map((node) => node.outerHTML.slice(0, 80))"""
 
 

@@ -1,4 +1,6 @@
-"""The web process is killed under a page in the middle of an answer: the page comes back by itself, and the same answer goes on."""
+"""The web process is killed under a page in the middle of an answer: the page comes back by itself, and the same answer
+goes on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a served Lightcone looks like from outside: its processes, their memory, its engine's counters, its request log."""
+"""What a served Lightcone looks like from outside: its processes, their memory, its engine's counters, its request
+log.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ print(json.dumps(app.control.broadcast("lightcone_stats", destination=[node], re
 
 
 def pid_of(served: ServedLightcone, process: str) -> int | None:
-    """The process of this name in `WORDS`; None while it is away. A launcher that has not yet become its component does not count."""
+    """The process of this name in `WORDS`; None while it is away.
+
+    A launcher that has not yet become its component does not count.
+    """
     found = [
         pid for pid, command in served.processes_left() if WORDS[process] in command and "launch.py" not in command
     ]

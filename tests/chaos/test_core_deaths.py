@@ -43,7 +43,9 @@ def stream_and_kill(served: ServedLightcone, name: str) -> list[str]:
 
 
 def test_a_worker_whose_core_keeps_dying_is_replaced_and_its_streams_go_on(tmp_path: Path) -> None:
-    """At the fourth death within ten minutes the worker stayed, as `failed`, and answered every request 503 until somebody killed it."""
+    """At the fourth death within ten minutes the worker stayed, as `failed`, and answered every request 503 until
+    somebody killed it.
+    """
     served = ServedLightcone(tmp_path)
     with served.running():
         old, num_deaths = pid_of(served, "worker"), 0

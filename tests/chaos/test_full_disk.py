@@ -1,4 +1,6 @@
-"""The disk is full for a while: requests get an answer they may repeat, nothing crashes, and everything goes on when there is room."""
+"""The disk is full for a while: requests get an answer they may repeat, nothing crashes, and everything goes on when
+there is room.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""The engine core and the model worker are killed under four streams that stand at different tokens: nobody loses or repeats one.
+"""The engine core and the model worker are killed under four streams that stand at different tokens: nobody loses or
+repeats one.
 
-In float32 a request's greedy tokens do not depend on what runs beside it, so the texts equal those of an undisturbed run.
+In float32 a request's greedy tokens do not depend on what runs beside it, so the texts equal those of an undisturbed
+run.
 """
 
 from __future__ import annotations
@@ -41,7 +43,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLightcone
 
 
 class Stream:
-    """One greedy stream, read in a thread of its own. `has_lead` is set after LEAD pieces of text, `has_begun` after the first."""
+    """One greedy stream, read in a thread of its own.
+
+    `has_lead` is set after LEAD pieces of text, `has_begun` after the first.
+    """
 
     def __init__(self, served: ServedLightcone, prompt: str, name: str) -> None:
         self._served, self._prompt, self._name = served, prompt, name

@@ -1,4 +1,7 @@
-"""What one project sends, all at once, and another one beside it: the witness gets its answers. Bounds are ten times what was measured."""
+"""What one project sends, all at once, and another one beside it: the witness gets its answers.
+
+Bounds are ten times what was measured.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A child process for test_http_server: our HTTP server with small limits around a scripted ASGI application.
 
-It prints its port, then one line per thing that happened to the application: `started`, `left`, `done N` (bytes of the body).
+It prints its port, then one line per thing that happened to the application: `started`, `left`, `done N` (bytes of the
+body).
 """
 
 from __future__ import annotations
@@ -99,8 +100,11 @@ async def pour_into_socket(receive, send) -> None:
 
 
 async def pour(path, stop, start, receive, send) -> None:
-    """Wait for ever, after the head, or while writing; tell when the client has left. `/wait` ends when the server stops, as does
-    `/begun`, whose head was sent before, and `/stream` when that is announced."""
+    """Wait for ever, after the head, or while writing; tell when the client has left.
+
+    `/wait` ends when the server stops, as does `/begun`, whose head was sent before. `/stream` ends when the stop is
+    announced.
+    """
     if path == "/begun":
         await send(start)
         await send({"type": "http.response.body", "body": b"x", "more_body": True})

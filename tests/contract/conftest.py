@@ -1,4 +1,6 @@
-"""A served Lightcone whose answers can be compared, shared by the tests of parameters, of refusals and of equal dialects."""
+"""A served Lightcone whose answers can be compared, shared by the tests of parameters, of refusals and of equal
+dialects.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Sixty requests that every dialect answers alike. As the Lightcone request has them; test_equivalence.py puts them into the other shapes.
+"""Sixty requests that every dialect answers alike.
+
+As the Lightcone request has them; test_equivalence.py puts them into the other shapes.
 
 All are greedy, or draw from a seed. `DEFAULTS` hold for each; None leaves a field out.
 """

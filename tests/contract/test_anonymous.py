@@ -1,4 +1,6 @@
-"""A server whose operator lets this machine in without a key: the plainest request works, and nothing but a local program may send it."""
+"""A server whose operator lets this machine in without a key: the plainest request works, and nothing but a local
+program may send it.
+"""
 
 from __future__ import annotations
 

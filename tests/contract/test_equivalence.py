@@ -1,6 +1,7 @@
 """Sixty requests, each in three dialects: the same text, usage, finish reason and other fields of the answer.
 
-The Lightcone dialect on its bare route, Scale's with its own header, names and framing, and OpenAI's through its client.
+The Lightcone dialect on its bare route, Scale's with its own header, names and framing, and OpenAI's through its
+client.
 """
 
 from __future__ import annotations

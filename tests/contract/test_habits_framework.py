@@ -111,7 +111,9 @@ def test_traps_a_slash_at_the_end_changes_nothing(http):
 
 
 def test_traps_nothing_is_compressed(http):
-    """A compressed answer would hold back the tokens of a stream, and its length would tell of secrets beside what an attacker chose."""
+    """A compressed answer would hold back the tokens of a stream, and its length would tell of secrets beside what an
+    attacker chose.
+    """
     for fields in ({}, {"stream": True}):
         response = http.post(headers={"Accept-Encoding": "gzip, deflate, br"}, **fields)
         assert "content-encoding" not in response.headers
@@ -147,7 +149,10 @@ def test_traps_a_prompt_of_megabytes_is_refused_for_its_tokens_not_for_its_bytes
 )
 def test_traps_odd_targets_get_json_and_no_page(lightcone, target):
     with socket.create_connection(("127.0.0.1", lightcone.port), timeout=30) as client:
-        head = f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {lightcone.api_key}\r\nConnection: close\r\n\r\n"
+        head = (
+            f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {lightcone.api_key}\r\nConnection: "
+            "close\r\n\r\n"
+        )
         client.sendall(head.encode())
         answer = b"".join(iter(lambda: client.recv(65_536), b""))
     status, content = int(answer.split()[1]), answer.partition(b"\r\n\r\n")[2]

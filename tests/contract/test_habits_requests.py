@@ -142,7 +142,9 @@ STRICT = {
 
 
 def test_item_20_schemas_are_enforced(http):
-    """By every model: what can be loaded has a vocabulary that grammars are made of, so none is told that it is not supported."""
+    """By every model: what can be loaded has a vocabulary that grammars are made of, so none is told that it is not
+    supported.
+    """
     for format in ({"type": "json_schema", "json_schema": STRICT}, {"type": "json_object", "schema": STRICT["schema"]}):
         for fields in ({}, {"temperature": 1.5, "seed": 3}):
             choice = http.choice(response_format=format, max_tokens=48, **fields)

@@ -1,4 +1,6 @@
-"""Anthropic's Messages API of a served Lightcone, with a plain client; the published package is driven by `make contract`."""
+"""Anthropic's Messages API of a served Lightcone, with a plain client; the published package is driven by `make
+contract`.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def client(lightcone):
 
 @pytest.fixture(scope="module", autouse=True)
 def _warm(client):
-    """Every test finds the prompt in the prefix cache; texts are compared, and a cold prompt goes through other kernels."""
+    """Every test finds the prompt in the prefix cache; texts are compared, and a cold prompt goes through other
+    kernels.
+    """
     create(client)
 
 

@@ -32,7 +32,9 @@ def http(lightcone):
 
 @pytest.fixture(scope="module", autouse=True)
 def _warm(client, lightcone):
-    """Every test finds the prompt in the prefix cache: a cold one goes through other kernels, whose last bits may choose another token."""
+    """Every test finds the prompt in the prefix cache: a cold one goes through other kernels, whose last bits may
+    choose another token.
+    """
     create(client, lightcone)
 
 

@@ -1,4 +1,6 @@
-"""Streams that break off and are picked up, and chat completions that are fetched from the store, over a served Lightcone."""
+"""Streams that break off and are picked up, and chat completions that are fetched from the store, over a served
+Lightcone.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The CUDA path on CPU tensors: layers take their branches for CUDA, kernels run in Triton's interpreter, a graph computes anew.
+"""The CUDA path on CPU tensors: layers take their branches for CUDA, kernels run in Triton's interpreter, a graph
+computes anew.
 
-What is left out are the captured graphs themselves and the libraries' kernels for chunks, which the tests in tests/gpu run: on a CPU the
-backend chooses torch's `scaled_dot_product_attention`.
+What is left out are the captured graphs themselves and the libraries' kernels for chunks, which the tests in tests/gpu
+run: on a CPU the backend chooses torch's `scaled_dot_product_attention`.
 """
 
 from __future__ import annotations

@@ -19,8 +19,9 @@ SIZES = {
 def random_model(family: str = "Llama", *, seed: int = 0, spread: float | None = None, **changes):
     """A float32 model of a family ("Llama", "Mistral", "Qwen2"); `changes` of its config go before SIZES.
 
-    `spread` is the standard deviation of every parameter, norms and biases around 1: the larger, the surer the model is of its next
-    tokens, and none can be left out unseen. Without it they are as transformers makes them: matrices near 0, norms 1, biases 0.
+    `spread` is the standard deviation of every parameter, norms and biases around 1: the larger, the surer the model is
+    of its next tokens, and none can be left out unseen. Without it they are as transformers makes them: matrices near
+    0, norms 1, biases 0.
     """
     import transformers
 

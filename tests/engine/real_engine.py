@@ -18,7 +18,10 @@ from tests.engine.tiny_tokenizer import VOCAB_SIZE, write_tokenizer
 
 
 def write_model(folder: Path, spread: float = 0.4):
-    """A random Llama with the tiny tokenizer; returns the transformers model. `spread`: the larger, the surer of its next tokens."""
+    """A random Llama with the tiny tokenizer; returns the transformers model.
+
+    `spread`: the larger, the surer of its next tokens.
+    """
     write_tokenizer(folder)
     model = random_model(seed=3, spread=spread, vocab_size=VOCAB_SIZE, hidden_size=32, intermediate_size=64)
     model.save_pretrained(folder)
@@ -26,7 +29,10 @@ def write_model(folder: Path, spread: float = 0.4):
 
 
 class RealEngine:
-    """`close` checks the accounts of blocks. One thread until then: more cost more than they give on small models and busy machines."""
+    """`close` checks the accounts of blocks.
+
+    One thread until then: more cost more than they give on small models and busy machines.
+    """
 
     def __init__(self, folder: Path, **config) -> None:
         settings = {

@@ -9,7 +9,10 @@ READY = CoreReady(logits_width=300, max_model_len=512, num_blocks=64, max_num_ba
 
 
 class ScriptedCore:
-    """One core's life; `die` ends it, as does the engine's Shutdown. With `answers_aborts` the test need not play those."""
+    """One core's life; `die` ends it, as does the engine's Shutdown.
+
+    With `answers_aborts` the test need not play those.
+    """
 
     def __init__(self, *greeting):
         self._heard = queue.SimpleQueue()

@@ -1,4 +1,6 @@
-"""A request alone and in a crowd of hostile neighbours: same tokens, same log-probabilities, in batch-invariant mode (hostile 7.4, 0.3)."""
+"""A request alone and in a crowd of hostile neighbours: same tokens, same log-probabilities, in batch-invariant mode
+(hostile 7.4, 0.3).
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,9 @@ class Listener:
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory):
-    """An engine over a small random Llama, with a prefix cache, short steps, few seats, and fewer blocks than these need."""
+    """An engine over a small random Llama, with a prefix cache, short steps, few seats, and fewer blocks than these
+    need.
+    """
     folder = tmp_path_factory.mktemp("crowd")
     model = random_model(
         seed=7, vocab_size=WIDTH, max_position_embeddings=256, bos_token_id=IM_END, eos_token_id=IM_END
@@ -172,7 +176,9 @@ def submit(engine, name, priority=0):
 
 
 def outcome(events):
-    """All that a client could compare: per choice its tokens, texts and log-probabilities; the prompt's scores or vector; the end."""
+    """All that a client could compare: per choice its tokens, texts and log-probabilities; the prompt's scores or
+    vector; the end.
+    """
     choices = {}
     scores = end = None
     for event in events:
@@ -218,7 +224,9 @@ def test_each_kind_does_alone_what_it_should(alone):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_each_kind_yields_in_a_crowd_what_it_yields_alone(serving, alone, seed):
-    """All kinds several times over, in random order and priority; every other run is aborted at its first token or before it."""
+    """All kinds several times over, in random order and priority; every other run is aborted at its first token or
+    before it.
+    """
     engine, listener = serving
     draw = random.Random(seed)
     names = [name for name in KINDS for _ in range(3)]

@@ -49,7 +49,10 @@ def test_the_choices_of_a_run_compute_their_prompt_about_once(make_engine, prefi
 
 
 class Crowd:
-    """An engine with one seat, whose core takes no more steps than `let_step` allows. `seen`: (run_id, event) of all runs."""
+    """An engine with one seat, whose core takes no more steps than `let_step` allows.
+
+    `seen`: (run_id, event) of all runs.
+    """
 
     def __init__(self, engine, monkeypatch):
         self.engine = engine

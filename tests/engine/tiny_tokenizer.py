@@ -1,4 +1,6 @@
-"""A byte-level tokenizer of a few hundred tokens, built as if from a GGUF file: token i < 256 is byte i, then merges, then control."""
+"""A byte-level tokenizer of a few hundred tokens, built as if from a GGUF file: token i < 256 is byte i, then merges,
+then control.
+"""
 
 from pathlib import Path
 
@@ -8,8 +10,8 @@ from engine.tokenizers.tokenizer import BYTE_OF_CHARACTER, Tokenizer
 ALPHABET = sorted(BYTE_OF_CHARACTER, key=lambda character: BYTE_OF_CHARACTER[character])
 MERGES = ["h e", "l l", "he ll", "hell o", "Ġ w", "o r", "Ġw or", "e n", "en d", "Ã ©"]
 CHATML = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' "
+    "}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 NUM_BYTES, IM_START, IM_END, THINK = 256, 256 + len(MERGES), 257 + len(MERGES), 258 + len(MERGES)
 VOCAB_SIZE = THINK + 1

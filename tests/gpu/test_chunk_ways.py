@@ -1,4 +1,6 @@
-"""On a CUDA device: the ways in which chunks attend, over heads as models have them, and an error that loses the device."""
+"""On a CUDA device: the ways in which chunks attend, over heads as models have them, and an error that loses the
+device.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""On a CUDA device: the whole runner and core against the CPU engine and transformers. benchmarks/gpu.md says how to run these.
+"""On a CUDA device: the whole runner and core against the CPU engine and transformers. benchmarks/gpu.md says how to
+run these.
 
-Everything is skipped by the marker `gpu` where there is no device; what a CPU can tell of the same code is in tests/engine.
+Everything is skipped by the marker `gpu` where there is no device; what a CPU can tell of the same code is in
+tests/engine.
 """
 
 from __future__ import annotations
@@ -126,7 +128,9 @@ REQUESTS = [
 
 
 def test_a_crowd_gets_the_same_text_on_the_device_and_on_the_cpu(checkpoint):
-    """In float32, where a token hangs on a rounding only where two are all but equally likely; random weights make that rare."""
+    """In float32, where a token hangs on a rounding only where two are all but equally likely; random weights make that
+    rare.
+    """
     folder, _ = checkpoint
     on_cpu, on_device = (Crowd(folder, device).answers(REQUESTS) for device in ("cpu", "cuda"))
     same = sum(on_cpu[number] == on_device[number] for number in on_cpu)

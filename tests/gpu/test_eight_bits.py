@@ -1,4 +1,6 @@
-"""On a CUDA device: eight-bit weights and an eight-bit cache against bfloat16, over chunks and captured decodes, by KL divergence."""
+"""On a CUDA device: eight-bit weights and an eight-bit cache against bfloat16, over chunks and captured decodes, by KL
+divergence.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,11 @@ from tests.gpu.test_device import DEVICE_SIZES, VOCAB_SIZE, make_runner
 
 pytestmark = pytest.mark.gpu
 DIVERGENCES = {"auto": 0.02, "fp8": 0.1}
-"""Largest mean KL divergence from bfloat16, by the cache. Rounding the same weights, or the same keys and values, in transformers gives
-0.005 and 0.035; bfloat16 itself is 0.002 from float32, and two strangers are beyond 2 from each other."""
+"""Largest mean KL divergence from bfloat16, by the cache.
+
+Rounding the same weights, or the same keys and values, in transformers gives 0.005 and 0.035; bfloat16 itself is 0.002
+from float32, and two strangers are beyond 2 from each other.
+"""
 
 
 @pytest.fixture(scope="module", params=["Llama", "Qwen2"])

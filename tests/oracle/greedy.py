@@ -1,4 +1,6 @@
-"""Runs prompts greedily through the whole core, scheduler to sampler, and asks transformers whether each token was its choice."""
+"""Runs prompts greedily through the whole core, scheduler to sampler, and asks transformers whether each token was its
+choice.
+"""
 
 from dataclasses import replace
 
@@ -85,8 +87,8 @@ class CoreUnderTest:
 def disagreements(reference: torch.nn.Module, prompt_ids: list[int], output_ids: list[int]) -> list[tuple[int, float]]:
     """Positions at which greedy search with the reference model would have chosen another token, and by what margin.
 
-    One pass over prompt and output tells: if the argmax after each prefix is the next token, then the search that feeds itself
-    makes exactly these tokens.
+    One pass over prompt and output tells: if the argmax after each prefix is the next token, then the search that feeds
+    itself makes exactly these tokens.
     """
     logits = reference(torch.tensor([prompt_ids + output_ids])).logits[0, len(prompt_ids) - 1 : -1]
     best, choice = logits.max(-1)

@@ -1,4 +1,6 @@
-"""Beam search over the default model is that of transformers on the same float32 weights: the same texts, in the same order."""
+"""Beam search over the default model is that of transformers on the same float32 weights: the same texts, in the same
+order.
+"""
 
 import warnings
 

@@ -1,4 +1,6 @@
-"""Vectors of the default model are those of transformers' hidden states on the same float32 weights, in a crowd and cut into chunks."""
+"""Vectors of the default model are those of transformers' hidden states on the same float32 weights, in a crowd and cut
+into chunks.
+"""
 
 import warnings
 

@@ -1,6 +1,8 @@
-"""Greedy output equals transformers' on the same float32 weights, token for token, whatever runs beside it and however it is cut.
+"""Greedy output equals transformers' on the same float32 weights, token for token, whatever runs beside it and however
+it is cut.
 
-Every answer of every arrangement is held against the reference itself, so a fault that all arrangements share is found too.
+Every answer of every arrangement is held against the reference itself, so a fault that all arrangements share is found
+too.
 """
 
 import random
@@ -35,7 +37,8 @@ QUESTIONS = [
     "Why is the sky blue?",
     "Who wrote Romeo and Juliet?",
     "Give me a recipe for pancakes.",
-    "Summarise: the quick brown fox jumps over the lazy dog, and then it rests under the old oak tree until the evening comes.",
+    "Summarise: the quick brown fox jumps over the lazy dog, "
+    "and then it rests under the old oak tree until the evening comes.",
     "What is 17 times 23?",
     "\u65e5\u672c\u306e\u9996\u90fd\u306f\u3069\u3053\u3067\u3059\u304b\u3002",
     "Tell me a joke about cats.",
@@ -147,7 +150,9 @@ def smollm2():
     "arrangement", ["in a crowd, cut into chunks", "joining, without a prefix cache", "alone, after prefix hits"]
 )
 def test_the_default_model_answers_as_transformers_does(smollm2, arrangement):
-    """20 prompts of 64 tokens each; they share the system prompt, so the second round of a core finds blocks in its cache."""
+    """20 prompts of 64 tokens each; they share the system prompt, so the second round of a core finds blocks in its
+    cache.
+    """
     reference, loaded, prompts = smollm2
     changes = {"max_num_batched_tokens": 48, "max_num_seqs": 20}
     if arrangement.startswith("joining"):

@@ -1,4 +1,6 @@
-"""What an installation keeps is open to its user alone, also where an earlier version left it open; what is not ours stays as it is."""
+"""What an installation keeps is open to its user alone, also where an earlier version left it open; what is not ours
+stays as it is.
+"""
 
 from __future__ import annotations
 

@@ -132,7 +132,10 @@ def test_a_data_folder_that_is_a_file_is_one_sentence_and_exit_code_2(program, t
         [sys.executable, *program], capture_output=True, text=True, env=os.environ | names, cwd=ROOT, check=False
     )
     assert result.returncode == 2
-    expected = f"LIGHTCONE_DATA_DIR must be a folder that this user can write to; {tmp_path / 'data'} cannot be used: it is a file"
+    expected = (
+        f"LIGHTCONE_DATA_DIR must be a folder that this user can write to; {tmp_path / 'data'} cannot be used: "
+        "it is a file"
+    )
     assert result.stderr.strip() == f"Lightcone cannot start: {expected}"
 
 

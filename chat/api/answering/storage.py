@@ -47,8 +47,9 @@ async def keeping_refusal(project_id: int) -> ApiError | None:
     if await answers_have_room(project_id=project_id):
         return None
     message = (
-        f"store cannot be true: this project has stored as many answers as it may, {settings.LIGHTCONE_MAX_PROJECT_ANSWERS} or "
-        f"{settings.LIGHTCONE_MAX_PROJECT_ANSWER_BYTES} bytes of them; delete some, or send store: false"
+        "store cannot be true: this project has stored as many answers as it may, "
+        f"{settings.LIGHTCONE_MAX_PROJECT_ANSWERS} or {settings.LIGHTCONE_MAX_PROJECT_ANSWER_BYTES} bytes of them; "
+        "delete some, or send store: false"
     )
     return ApiError("insufficient_quota", message, "store")
 
@@ -59,13 +60,19 @@ def keeping_check(parsed: ParsedRequest, num_bytes: int) -> None:
         return
     limit = settings.LIGHTCONE_LIMITS.max_stored_bytes
     if num_bytes > limit:
-        message = f"store cannot be true for a request of more than {limit} bytes, got {num_bytes}; leave it out, or send less"
+        message = (
+            f"store cannot be true for a request of more than {limit} bytes, got {num_bytes}; leave it out, "
+            "or send less"
+        )
         raise ApiError("invalid_value", message, "store")
     try:
         orjson.dumps([[parsed.messages]])
     except orjson.JSONEncodeError:
         # NOTE: JSON is read to more levels than it is written with, and unknown keys of messages are kept as they are.
-        message = "store cannot be true for messages that are nested this deeply; leave it out, or send them with fewer levels"
+        message = (
+            "store cannot be true for messages that are nested this deeply; leave it out, "
+            "or send them with fewer levels"
+        )
         raise ApiError("invalid_value", message, "store") from None
 
 

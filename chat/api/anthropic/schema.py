@@ -173,7 +173,10 @@ class ContextManagement(Object):
         for index, edit in enumerate(edits or ()):
             keeps = edit.get("keep") if isinstance(edit, dict) and edit.get("type") == CLEAR_THINKING else None
             if keeps not in ("all", {"type": "all"}):
-                message = "is not supported: this server takes nothing out of a conversation; leave out what the model need not see"
+                message = (
+                    "is not supported: this server takes nothing out of a conversation; "
+                    "leave out what the model need not see"
+                )
                 raise refuse("unsupported_parameter", message, f"edits.{index}")
 
 

@@ -38,8 +38,8 @@ class ChatStream:
         self.prompt_scores: PromptScored | None = None
         tier = f',"service_tier":{json_string(head.service_tier)}' if head.service_tier is not None else ""
         self._open = (
-            f'{{"id":{json_string("chatcmpl-" + head.request_id)},"object":"chat.completion.chunk","created":{head.created},'
-            f'"model":{json_string(head.model)},"system_fingerprint":{json_string(head.fingerprint)}{tier},"choices":['
+            f'{{"id":{json_string("chatcmpl-" + head.request_id)},"object":"chat.completion.chunk",'
+            f'"created":{head.created},"model":{json_string(head.model)},"system_fingerprint":{json_string(head.fingerprint)}{tier},"choices":['
         )
 
     def feed(self, event: Event) -> bytes:

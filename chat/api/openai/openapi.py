@@ -151,7 +151,8 @@ OPERATIONS = (
     Operation(
         "POST /v1/completions",
         "create_completion",
-        "Continue a text. Without a chat and a template; as a stream, server-sent events with one chunk in each, then [DONE].",
+        "Continue a text. Without a chat and a template; as a stream, server-sent events with one chunk in each, "
+        "then [DONE].",
         body=body_of(CompletionRequest, prompt=TEXT_EXAMPLE, max_tokens=32),
         answer="TextCompletion",
         stream="TextCompletionChunk",

@@ -116,8 +116,8 @@ async def completion_events(request: HttpRequest, dialect: ErrorFormat, completi
     rejoined = await run_rejoin(found[0], caller) if found is not None else None
     if found is None or rejoined is None:
         message = (
-            f"The chat completion '{completion_id[:200]}' cannot be picked up: there is none, its request was not resumable, "
-            "or it ended too long ago; send the request again."
+            f"The chat completion '{completion_id[:200]}' cannot be picked up: there is none, its request was not "
+            "resumable, or it ended too long ago; send the request again."
         )
         raise ApiError("not_resumable", message)
     reader, admitted = rejoined

@@ -49,7 +49,10 @@ def rights_check(parsed: ParsedRequest, *, model: str, caller: Caller) -> QueueP
 
 def _require(caller: Caller, right: str, param: str, *, code: str = "unsupported_parameter") -> None:
     if not caller.has_right(right):
-        message = f"{param} needs the right {Right(right).label!r} on this API key; leave it out, or have the right given in the console"
+        message = (
+            f"{param} needs the right {Right(right).label!r} on this API key; leave it out, "
+            "or have the right given in the console"
+        )
         raise ApiError(code, message, param)
 
 
@@ -58,7 +61,10 @@ def _check_media_options(generation: GenerationParams, model: str, caller: Calle
     for name, options in generation.media_options.items():
         _require(caller, str(Right.MM_KWARGS), name)
         option = next(iter(options))
-        message = f"{name} has the unknown option {echo(option)}: {model} reads text only and declares no media options; leave it out"
+        message = (
+            f"{name} has the unknown option {echo(option)}: {model} reads text only and declares no media options; "
+            "leave it out"
+        )
         raise ApiError("invalid_value", message, f"{name}.{option[:200]}")
 
 

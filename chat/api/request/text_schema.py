@@ -195,5 +195,8 @@ def _check_prompt_logprobs(parsed: TextRequest) -> None:
         return
     number = 1 + (LIMITS.max_logprobs if alternatives == -1 else alternatives)
     if num_choices * number > MAX_REPEATED:
-        message = f"times the log-probabilities per token of the prompt, which every choice repeats, must be at most {MAX_REPEATED}"
+        message = (
+            "times the log-probabilities per token of the prompt, which every choice repeats, "
+            f"must be at most {MAX_REPEATED}"
+        )
         raise conflict("n", f"{message}, got {num_choices} x {number}")

@@ -72,7 +72,10 @@ async def _previous(response_id: str | None, caller: Caller) -> tuple[list[Item]
                 "invalid_value", f"{PREVIOUS} names a response that is not finished yet; wait for its end", PREVIOUS
             )
     if row is None:
-        message = f"{PREVIOUS} must be the id of a stored response of this project, which '{response_id[:200]}' is not, or not any more"
+        message = (
+            f"{PREVIOUS} must be the id of a stored response of this project, which '{response_id[:200]}' is not, "
+            "or not any more"
+        )
         raise ApiError("invalid_value", message, PREVIOUS)
     num_bytes = len(row.request) + len(row.answer)
     return await run_in_thread_if_large(num_bytes, _items_of, row), num_bytes
@@ -87,7 +90,10 @@ async def _referred(given: Iterable[Item], previous: list[Item], caller: Caller)
     found = {item["id"]: item for item in reversed(previous) if item["id"] in references}
     response_ids = dict.fromkeys(response_of_item(wanted) for wanted in references if wanted not in found)
     if len(response_ids) > MAX_REFERRED:
-        message = f"input must refer to items of at most {MAX_REFERRED} responses, got {len(response_ids)}; send the items themselves"
+        message = (
+            f"input must refer to items of at most {MAX_REFERRED} responses, got {len(response_ids)}; "
+            "send the items themselves"
+        )
         raise ApiError("invalid_value", message, "input")
     for response_id in response_ids:
         row = (

@@ -71,7 +71,8 @@ OPERATIONS = (
     Operation(
         "POST /v1/responses",
         "create_response",
-        "Create a response. At once, as a stream of server-sent events that are named as their type, or in the background.",
+        "Create a response. At once, as a stream of server-sent events that are named as their type, "
+        "or in the background.",
         body=BODY,
         answer="ResponseBody",
         stream="ResponseEvent",

@@ -122,7 +122,10 @@ def choice_read(choice: Any) -> Any:
         tools = choice.get("tools")
         named = [choice_read(tool) for tool in tools] if isinstance(tools, list) else tools
         return {"type": "allowed_tools", "allowed_tools": {"mode": choice.get("mode"), "tools": named}}
-    message = f"tool_choice.type must be function or allowed_tools, as this server runs no tools of its own; got {echo(choice.get('type'))}"
+    message = (
+        "tool_choice.type must be function or allowed_tools, as this server runs no tools of its own; "
+        f"got {echo(choice.get('type'))}"
+    )
     raise ApiError("unsupported_parameter", message, "tool_choice.type")
 
 

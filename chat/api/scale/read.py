@@ -170,7 +170,10 @@ def _guided(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, st
     extra = [part for part in CONSTRAINT_KEYS if structured.get(part) is not None]
     constraints += [f"{EXTRA}.structured_outputs.{part}" for part in extra]
     if len(constraints) > 1:
-        message = f"You can only use one kind of guided decoding but multiple are specified: {', '.join(constraints)}; send one of them"
+        message = (
+            f"You can only use one kind of guided decoding but multiple are specified: {', '.join(constraints)}; "
+            "send one of them"
+        )
         raise ApiError("invalid_value", message, constraints[0])
     is_json = (
         "json" in guided

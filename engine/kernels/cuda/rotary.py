@@ -15,9 +15,9 @@ FP8_SHIFT = tl.constexpr(1.5 * 2.0**20)
 
 @triton.jit
 def _store(place, x, inside):
-    # Eight-bit floats (e4m3) saturate. The number is first rounded to three bits after the leading one (to even, by adding
-    # and subtracting a large float), so that the conversion is exact: Triton's interpreter would round wrongly, and a
-    # device need not saturate.
+    # Eight-bit floats (e4m3) saturate. The number is first rounded to three bits after the leading one (to even, by
+    # adding and subtracting a large float), so that the conversion is exact: Triton's interpreter would round wrongly,
+    # and a device need not saturate.
     if place.dtype.element_ty == tl.float8e4nv:
         wide = tl.minimum(tl.maximum(x.to(tl.float32), -FP8_MAX), FP8_MAX)
         power = (wide.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)

@@ -76,6 +76,7 @@ def _walk(matcher: xgrammar.GrammarMatcher, rng: random.Random, param: str) -> N
         if taken_s > MAX_MASK_S:
             raise refusal(
                 param,
-                "the grammar is too ambiguous: following a text takes ever longer; let its alternatives begin differently",
+                "the grammar is too ambiguous: following a text takes ever longer; "
+                "let its alternatives begin differently",
             )
         taken_s = 0.0

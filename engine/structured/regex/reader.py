@@ -197,7 +197,8 @@ class _Reader:
         if repeats > self._limits.repeats:
             raise refusal(
                 self._param,
-                f"the product of nested repeats in a regular expression must be at most {self._limits.repeats}, got {repeats}",
+                f"the product of nested repeats in a regular expression must be at most {self._limits.repeats}, "
+                f"got {repeats}",
             )
         return repeats
 

@@ -245,8 +245,8 @@ class _Rewriter:
         if 2 ** len(optional) > MAX_VARIANTS:
             raise refusal(
                 self._param,
-                f"minProperties and maxProperties can be enforced beside at most {MAX_VARIANTS.bit_length() - 1} optional properties, "
-                f"got {len(optional)}; list more of them in required",
+                f"minProperties and maxProperties can be enforced beside at most {MAX_VARIANTS.bit_length() - 1} "
+                f"optional properties, got {len(optional)}; list more of them in required",
             )
         chosen = [choice for size in range(len(optional) + 1) for choice in combinations(optional, size)]
         return [
@@ -261,8 +261,8 @@ class _Rewriter:
         if num_unlisted > 1:
             raise refusal(
                 self._param,
-                f"minProperties asks for {num_unlisted} properties that are not listed, of which 1 can be enforced, as a name may come "
-                "again; list more names in properties or required",
+                f"minProperties asks for {num_unlisted} properties that are not listed, of which 1 can be enforced, "
+                "as a name may come again; list more names in properties or required",
             )
 
     def _variant(self, result: Schema, required: list[str], chosen: set[str], optional: list[str]) -> Schema:

@@ -236,7 +236,8 @@ class _Writer:
                 if expression is None:
                     raise refusal(
                         self._param,
-                        "a grammar within a structural tag must not be recursive, nor very long; describe the text by other nodes",
+                        "a grammar within a structural tag must not be recursive, nor very long; "
+                        "describe the text by other nodes",
                     )
                 return expression
             case "sequence" | "or":
@@ -268,7 +269,10 @@ class _Writer:
 
     def _json(self, schema: Any) -> str:
         if must_stand(self._gaps):
-            message = "a whitespace_pattern must be able to match nothing where JSON stands beside other text; write [ ]? for [ ]"
+            message = (
+                "a whitespace_pattern must be able to match nothing where JSON stands beside other text; "
+                "write [ ]? for [ ]"
+            )
             raise refusal(self._param, message)
         if isinstance(schema, bool):
             schema = {"anyOf": [schema]}

@@ -54,7 +54,8 @@ def xml_parameters(schema: Any, style_name: str, param: str) -> list[Node]:
     if unknown or any(name in schema for name in ("anyOf", "allOf", "$ref", "enum", "const")):
         raise refusal(
             param,
-            "parameters that are written as tags must be listed in properties, without anyOf, allOf or $ref around them",
+            "parameters that are written as tags must be listed in properties, without anyOf, "
+            "allOf or $ref around them",
         )
     nodes = []
     for name, value in schema.get("properties", {}).items():
@@ -92,7 +93,8 @@ def _text(name: str, branches: list[Schema], style: XmlStyle, param: str) -> Nod
     if not all(isinstance(text, str) and text.strip("\n") == text != "" and style.end not in text for text in texts):
         raise refusal(
             param,
-            f"parameter {quote(name)} is written as a tag: a string in it can be held to enum or const only; remove its other keywords",
+            f"parameter {quote(name)} is written as a tag: a string in it can be held to enum or const only; "
+            "remove its other keywords",
         )
     return {"type": "or", "elements": list(map(_constant, dict.fromkeys(texts)))}
 

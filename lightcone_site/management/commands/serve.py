@@ -1,6 +1,7 @@
 """`manage.py serve`: everything on one machine, until Ctrl-C.
 
-manage.py starts the supervisor without Django. This command is its help, and its process that prepares the installation.
+manage.py starts the supervisor without Django. This command is its help, and its process that prepares the
+installation.
 """
 
 from __future__ import annotations

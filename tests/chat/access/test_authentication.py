@@ -119,7 +119,9 @@ PLACEHOLDERS = [
 async def test_the_placeholder_that_a_client_insists_on_is_as_good_as_no_key(
     project: Project, settings: Any, header: str
 ) -> None:
-    """OpenAI's SDKs refuse to send nothing, so people write `ollama`; that was a wrong key, and the mode served curl alone."""
+    """OpenAI's SDKs refuse to send nothing, so people write `ollama`; that was a wrong key, and the mode served curl
+    alone.
+    """
     settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK = True
     settings.LIGHTCONE_CORS_ALLOWED_ORIGINS, settings.ALLOWED_HOSTS = [], ["*"]
     assert (await identify(Authorization=header)).project_id == project.pk

@@ -1,4 +1,6 @@
-"""Sign-in is bounded before passwords are looked at, nobody is locked out for ever, and each try is one line in the log."""
+"""Sign-in is bounded before passwords are looked at, nobody is locked out for ever, and each try is one line in the
+log.
+"""
 
 from __future__ import annotations
 

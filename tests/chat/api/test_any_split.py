@@ -1,6 +1,7 @@
 """However the events of a run are cut, joined, lost and repeated on the way, every dialect answers the same.
 
-The other tests of dialects play one event per call. Here a real `RunReader` is fed with packed entries as a worker writes them.
+The other tests of dialects play one event per call. Here a real `RunReader` is fed with packed entries as a worker
+writes them.
 """
 
 from __future__ import annotations

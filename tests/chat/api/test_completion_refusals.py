@@ -282,7 +282,9 @@ async def test_a_defect_before_the_key_is_known_has_a_record_too(api, scripted, 
     "away", [OperationalError("the connection is closed"), InterfaceError("connection already closed")]
 )
 async def test_a_database_that_is_away_or_full_is_a_503_that_may_be_repeated(api, scripted, away):
-    """After a restart of PostgreSQL each dead connection of the pool cost a request, answered 500 and never repeated by clients."""
+    """After a restart of PostgreSQL each dead connection of the pool cost a request, answered 500 and never repeated by
+    clients.
+    """
     scripted.refusal = away
     response = await post(api)
     assert (response.status_code, response.json()["error"]["code"]) == (503, "overloaded")

@@ -1,4 +1,6 @@
-"""What was passed over stands in a header of the answer and in the log: a misspelt field had no effect, and nobody was told."""
+"""What was passed over stands in a header of the answer and in the log: a misspelt field had no effect, and nobody was
+told.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A request with several faults always gets the same answer: that of the first step of the specified order that fails."""
+"""A request with several faults always gets the same answer: that of the first step of the specified order that
+fails.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Each field of a request has a test of what it does to an answer: those under tests/contract/parameters say which with a marker."""
+"""Each field of a request has a test of what it does to an answer: those under tests/contract/parameters say which with
+a marker.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ TESTS = Path(__file__).resolve().parents[2] / "contract" / "parameters"
 
 
 def marked_fields() -> set[str]:
-    """The names in every `pytest.mark.parameter("…", …)`; read from the source, as those tests need a served model to be collected for."""
+    """The names in every `pytest.mark.parameter("…", …)`; read from the source, as those tests need a served model to
+    be collected for.
+    """
     calls = [
         node
         for path in TESTS.rglob("test_*.py")

@@ -1,4 +1,6 @@
-"""Which paths answer what: both prefixes, both slashes, no redirects, JSON for everything, CORS, and no sync middleware anywhere."""
+"""Which paths answer what: both prefixes, both slashes, no redirects, JSON for everything, CORS, and no sync middleware
+anywhere.
+"""
 
 import asyncio
 import json
@@ -90,9 +92,9 @@ async def test_an_unknown_model_is_404(api):
 @pytest.mark.parametrize("name", ["Org/Tiny", "ORG/TINY", "org/tinny"])
 async def test_a_name_that_is_nearly_right_is_put_right(api, name):
     message = (await api.post("/v1/chat/completions", json=chat(model=name))).json()["error"]["message"]
-    assert (
-        message
-        == f"The model '{name}' does not exist or you do not have access to it. Did you mean 'org/tiny'? You can use: org/tiny."
+    assert message == (
+        f"The model '{name}' does not exist or you do not have access to it. "
+        "Did you mean 'org/tiny'? You can use: org/tiny."
     )
 
 
@@ -276,7 +278,9 @@ async def test_guessing_keys_behind_a_proxy_ends_in_429_and_loopback_alone_is_ex
 
 
 async def test_a_good_key_passes_whatever_others_behind_the_same_proxy_have_sent(api, monkeypatch):
-    """Behind a proxy that is not listed as trusted, all clients have its address: twenty bad keys shut good ones out for ten minutes."""
+    """Behind a proxy that is not listed as trusted, all clients have its address: twenty bad keys shut good ones out
+    for ten minutes.
+    """
     monkeypatch.setattr(view, "_failures", AuthFailures(limit=3, window_s=600))
     proxied = {"X-Forwarded-For": "203.0.113.9"}
     statuses = [

@@ -31,7 +31,10 @@ USAGE = {
 
 @dataclass
 class ScriptedRoute:
-    """Answers each line with what `answers` makes of its body. `hold`: lines wait for this before they are answered, if it is set."""
+    """Answers each line with what `answers` makes of its body.
+
+    `hold`: lines wait for this before they are answered, if it is set.
+    """
 
     answers: Callable[[dict[str, Any]], HttpResponse] = lambda body: json_response({"echo": body, "usage": USAGE})
     seen: list[dict[str, Any]] = field(default_factory=list)

@@ -1,4 +1,6 @@
-"""A batch from its lines to its files: every state, every early end, and nothing lost or repeated when a runner dies."""
+"""A batch from its lines to its files: every state, every early end, and nothing lost or repeated when a runner
+dies.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What stands in for a field that a request leaves out: the model's operator before the installation's, before the model's files."""
+"""What stands in for a field that a request leaves out: the model's operator before the installation's, before the
+model's files.
+"""
 
 from __future__ import annotations
 

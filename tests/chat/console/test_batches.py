@@ -1,4 +1,6 @@
-"""The pages of files and batches: progress, no contents, a cancel and a deletion that ask first, each with its permission."""
+"""The pages of files and batches: progress, no contents, a cancel and a deletion that ask first, each with its
+permission.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Lists of big tables: a bounded number of queries, never a count, everything escaped, every page reachable by keyset."""
+"""Lists of big tables: a bounded number of queries, never a count, everything escaped, every page reachable by
+keyset.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Nobody gets more than he has by way of the console, one administrator stays, and the history of changes outlives its makers."""
+"""Nobody gets more than he has by way of the console, one administrator stays, and the history of changes outlives its
+makers.
+"""
 
 from __future__ import annotations
 
@@ -267,7 +269,9 @@ def test_only_superusers_choose_the_members_of_a_project(staff: Any, project: Pr
 
 
 def test_staff_without_permissions_see_no_usage_and_no_entries(staff: Any) -> None:
-    """The overview showed the whole installation's requests, tokens and costs to all staff, and a menu of pages that answered 403."""
+    """The overview showed the whole installation's requests, tokens and costs to all staff, and a menu of pages that
+    answered 403.
+    """
     _, client = staff("bob")
     shown = client.get(reverse("admin:index"))
     assert shown.status_code == 200

@@ -64,7 +64,9 @@ async def test_reserved_tokens_are_settled_to_what_was_used(world: World) -> Non
 
 
 async def test_what_a_run_used_beyond_its_reservation_is_owed_later(world: World) -> None:
-    """The bucket of a small reservation was full again, and so forgotten, before the run ended: its real use was never charged."""
+    """The bucket of a small reservation was full again, and so forgotten, before the run ended: its real use was never
+    charged.
+    """
     web, worker = await world.web(), await world.worker()
     limits = {"tokens_per_minute": 60, "reserved_tokens": 1}
     reader, _ = await world.admit(web, **limits)
@@ -105,7 +107,9 @@ async def test_the_queue_of_a_model_has_an_end(world: World) -> None:
 
 
 async def test_a_queue_that_one_tenant_has_filled_takes_others_up_to_an_equal_share(world: World) -> None:
-    """A project with many keys filled the queue, and everybody else was told that the model has too many requests waiting."""
+    """A project with many keys filled the queue, and everybody else was told that the model has too many requests
+    waiting.
+    """
     web, worker = await world.web(), await world.worker()
 
     async def words(tenant: str, count: int) -> list[str]:
@@ -141,7 +145,9 @@ async def test_without_a_ready_worker_nothing_is_admitted(world: World) -> None:
 
 
 async def test_admission_closes_at_four_fifths_of_the_servers_memory_and_what_runs_goes_on(world: World) -> None:
-    """Requests filled the memory of Valkey without a bound; now new ones wait outside while there is room for answers."""
+    """Requests filled the memory of Valkey without a bound; now new ones wait outside while there is room for
+    answers.
+    """
     web, worker = await world.web(), await world.worker()
     reader, voice = await world.run(web, worker)
     used = (await world.client.info("memory"))["used_memory"]

@@ -259,7 +259,9 @@ async def test_a_request_with_bad_messages_passes_the_limits_and_leaves_nothing_
 async def test_a_client_that_leaves_during_its_admission_leaves_no_run_behind(
     service: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The script had run, but its answer came too late: nobody left the run, and it was generated for nobody half a minute later."""
+    """The script had run, but its answer came too late: nobody left the run, and it was generated for nobody half a
+    minute later.
+    """
     worker = await worker_of(service)
     runs = dispatcher_of_loop().runs
     admit, is_admitted = runs.admit, asyncio.Event()

@@ -62,7 +62,9 @@ async def test_a_stream_goes_over_steps_of_one_round_trip(world_on_valkey: World
 
 
 async def test_one_refused_log_silences_its_run_alone(world_on_valkey: World) -> None:
-    """A worker that has lost one of two runs in a step: the log refuses that one, and the other's reader misses nothing."""
+    """A worker that has lost one of two runs in a step: the log refuses that one, and the other's reader misses
+    nothing.
+    """
     world = world_on_valkey
     worker, web = await world.worker(), await world.web()
     lost, lost_voice = await world.run(web, worker)

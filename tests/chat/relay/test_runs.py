@@ -336,7 +336,9 @@ async def test_a_queued_run_ends_when_no_worker_comes(world: World) -> None:
 
 
 async def test_a_run_that_no_worker_is_to_take_is_never_sent_to_one(world: World) -> None:
-    """Valkey went before the end of a refused request was written: a worker then claimed a run whose request nobody had kept."""
+    """Valkey went before the end of a refused request was written: a worker then claimed a run whose request nobody had
+    kept.
+    """
     web, worker = await world.web(), await world.worker()
     reader, _ = await world.admit(web, has_task=False)
     reader.leave()
@@ -503,7 +505,9 @@ async def test_a_draining_worker_hands_over_to_another(world: World) -> None:
 
 
 async def test_a_worker_that_hands_over_takes_no_lease_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A beat, or a claim that found the lease gone, took it again while claims were waited for: the runs then looked well kept."""
+    """A beat, or a claim that found the lease gone, took it again while claims were waited for: the runs then looked
+    well kept.
+    """
     web, old, new = await world.web(), await world.worker("a@x~1"), await world.worker("b@x~2")
     reader, _ = await world.run(web, old)
 

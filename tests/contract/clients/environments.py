@@ -1,8 +1,9 @@
-"""An environment for each client, under .venv/clients, made again when its pins change: `python -m tests.contract.clients.environments`.
+"""An environment for each client, under .venv/clients, made again when its pins change: `python -m
+tests.contract.clients.environments`.
 
-With names of clients as arguments only those; with `--python` those that need no Node.js. The model that some need comes with them
-(agent_model.py). A client that this machine cannot install is named with the reason. Uses the standard library and pip, as it runs before
-anything else is certain to be there.
+With names of clients as arguments only those; with `--python` those that need no Node.js. The model that some need
+comes with them (agent_model.py). A client that this machine cannot install is named with the reason. Uses the standard
+library and pip, as it runs before anything else is certain to be there.
 """
 
 from __future__ import annotations

@@ -23,12 +23,12 @@ GROUPS = (
 Results = dict[str, dict[str, Any]]
 INTRODUCTION = """# Compatibility
 
-Published clients, unmodified, each in an environment of its own, against `manage.py serve` with the default model, or with a larger
-one where that is said. `make contract` runs them and writes this page; `.ci/run` runs those of Python. The scripts and the pins are
-in `tests/contract/clients/`.
+Published clients, unmodified, each in an environment of its own, against `manage.py serve` with the default model, or
+with a larger one where that is said. `make contract` runs them and writes this page; `.ci/run` runs those of Python.
+The scripts and the pins are in `tests/contract/clients/`.
 
-A cell says how many of a client's features of that kind passed; an empty one, that the client has none or that they are not tried. What
-each feature is, and why one does not work, stands [below](#feature-by-feature).
+A cell says how many of a client's features of that kind passed; an empty one, that the client has none or that they are
+not tried. What each feature is, and why one does not work, stands [below](#feature-by-feature).
 """
 
 

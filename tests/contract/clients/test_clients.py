@@ -1,4 +1,7 @@
-"""Each published client drives a served Lightcone from an environment of its own. `make contract` installs those and runs these tests."""
+"""Each published client drives a served Lightcone from an environment of its own.
+
+`make contract` installs those and runs these tests.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.contract]
 
 @pytest.fixture(scope="module")
 def outcomes() -> Iterator[dict[str, list[dict[str, Any]]]]:
-    """By client, what its script printed. Becomes the table of the documents where LIGHTCONE_TEST_WRITE_TABLE=1 asks for it."""
+    """By client, what its script printed.
+
+    Becomes the table of the documents where LIGHTCONE_TEST_WRITE_TABLE=1 asks for it.
+    """
     seen: dict[str, list[dict[str, Any]]] = {}
     yield seen
     if os.environ.get("LIGHTCONE_TEST_WRITE_TABLE") == "1":

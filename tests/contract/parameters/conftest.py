@@ -1,4 +1,6 @@
-"""One served model for all tests of request fields, and a client that asks it greedily and shortly unless told otherwise."""
+"""One served model for all tests of request fields, and a client that asks it greedily and shortly unless told
+otherwise.
+"""
 
 from __future__ import annotations
 

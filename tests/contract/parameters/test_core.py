@@ -116,7 +116,9 @@ def streaming(ask: Asker, body: dict[str, Any]) -> Iterator[Iterator[str]]:
 
 
 def order_of_service(ask: Asker, *requests: dict[str, Any]) -> list[int]:
-    """The numbers of requests in the order in which they are served that all wait in a full house, having come in the order given."""
+    """The numbers of requests in the order in which they are served that all wait in a full house, having come in the
+    order given.
+    """
     served: list[int] = []
 
     def read(number: int, lines: Iterator[str]) -> None:

@@ -9,8 +9,8 @@ from tests.contract.parameters.conftest import QUESTION
 HEADER = "<|im_start|>assistant\n"
 OPENING = [*QUESTION, {"role": "assistant", "content": "The sea is"}]
 TEMPLATE = (
-    "{% for m in messages %}{{ m.content }}|{% endfor %}{% for d in documents or [] %}{{ d.title }}={{ d.text }};{% endfor %}"
-    "tone={{ tone }} effort={{ reasoning_effort }} thinking={{ enable_thinking }} verbosity={{ verbosity }}"
+    "{% for m in messages %}{{ m.content }}|{% endfor %}{% for d in documents or [] %}{{ d.title }}={{ d.text }};{% "
+    "endfor %}tone={{ tone }} effort={{ reasoning_effort }} thinking={{ enable_thinking }} verbosity={{ verbosity }}"
 )
 
 

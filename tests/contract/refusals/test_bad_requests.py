@@ -1,6 +1,7 @@
 """Bad requests at a live server: each gets its plain 400, and nobody else notices.
 
-While a batch of them is refused, a greedy stream of another client runs; it says what it says alone, and the next request is served.
+While a batch of them is refused, a greedy stream of another client runs; it says what it says alone, and the next
+request is served.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Bodies made from the OpenAPI document: whatever fits it, or nearly, never gives a 5xx, and every answer is one that it describes."""
+"""Bodies made from the OpenAPI document: whatever fits it, or nearly, never gives a 5xx, and every answer is one that
+it describes.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Steps over a paged cache and the dense float32 attention that they must agree with.
 
-A `PagedWorld` holds every sequence's whole keys and values densely, hands blocks out in a random order, and turns a list of
-(sequence, new tokens) into the layout of a step. The oracle is a matmul-softmax-matmul over each sequence alone.
+A `PagedWorld` holds every sequence's whole keys and values densely, hands blocks out in a random order, and turns a
+list of (sequence, new tokens) into the layout of a step. The oracle is a matmul-softmax-matmul over each sequence
+alone.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ class PagedWorld:
         del self.known[sequence], self.computed[sequence]
 
     def step(self, backend, plan: list[tuple[int, int]]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Advance (sequence, new tokens) pairs, one-token ones first; give (result, expected) of each layer, (T, H, D)."""
+        """Advance (sequence, new tokens) pairs, one-token ones first; give (result, expected) of each layer, (T, H,
+        D).
+        """
         slots, block_ids, contexts, parts = [], [], [], []
         for sequence, num_new in plan:
             start, end = self.computed[sequence], self.computed[sequence] + num_new

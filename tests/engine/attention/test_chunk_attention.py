@@ -1,6 +1,8 @@
-"""How chunks attend on CUDA: every way against plain products, which one is chosen, and that the pinned packages leave one.
+"""How chunks attend on CUDA: every way against plain products, which one is chosen, and that the pinned packages leave
+one.
 
-What a device alone has is played: torch's flash kernel computes plainly on CPU tensors, behind all that torch puts in front of it.
+What a device alone has is played: torch's flash kernel computes plainly on CPU tensors, behind all that torch puts in
+front of it.
 """
 
 from __future__ import annotations
@@ -26,13 +28,17 @@ CPU = torch.device("cpu")
 QUERY_LENS, CONTEXT_LENS = [3, 2, 4], [7, 2, 5]
 
 TORCH_CUDA = {"2.13.0": 13}
-"""Major version of CUDA that a torch is built for on Linux, by the metadata of its wheel: 2.13.0 requires cuda-toolkit 13.0.3, and
-Triton 3.7.1 (`pip install --dry-run --no-deps --report - torch==2.13.0` shows that without fetching the wheel)."""
+"""Major version of CUDA that a torch is built for on Linux, by the metadata of its wheel: 2.13.0 requires cuda-toolkit
+13.0.3, and Triton 3.7.1 (`pip install --dry-run --no-deps --report - torch==2.13.0` shows that without fetching the
+wheel).
+"""
 
 
 @pytest.fixture
 def flash_kernel():
-    """Torch's flash kernel for sequences of different lengths, on CPU tensors and half precision as on a device; gives its calls."""
+    """Torch's flash kernel for sequences of different lengths, on CPU tensors and half precision as on a device; gives
+    its calls.
+    """
     calls = []
 
     def compute(q, k, v, ends_q, ends_k, max_q, max_k, dropout, is_causal, return_debug_mask, *, scale=None, **options):
@@ -117,7 +123,9 @@ def test_torch_still_has_the_flash_attention_that_xformers_calls(monkeypatch):
 
 
 def test_a_build_of_xformers_that_refuses_every_operator_does_not_stop_a_model(flash_kernel, caplog):
-    """Built for another CUDA than torch, xformers refuses all operators, and a model failed to load at its first prompt."""
+    """Built for another CUDA than torch, xformers refuses all operators, and a model failed to load at its first
+    prompt.
+    """
     with caplog.at_level(logging.INFO):
         assert choose_chunk_way(GROUPED, torch.bfloat16, CPU) is with_flash
     (line,) = (record.message for record in caplog.records if record.name == chunk_attention.__name__)
@@ -153,7 +161,9 @@ def test_where_no_way_works_the_model_is_refused_with_what_each_said(monkeypatch
 
 
 def test_the_pinned_packages_leave_a_fast_way_on_cuda():
-    """xformers where both are built for one CUDA, else a torch whose own kernels take sequences of different lengths."""
+    """xformers where both are built for one CUDA, else a torch whose own kernels take sequences of different
+    lengths.
+    """
     requirements = (Path(__file__).parents[3] / "requirements.txt").read_text()
     pinned = dict(re.findall(r"^(torch|xformers)==([^;\s]+)", requirements, re.MULTILINE))
     wheel = distribution("xformers")

@@ -1,7 +1,8 @@
-"""The CUDA backend as far as a CPU can tell: masks against the dense rule, index tensors, and each product against the CPU backend.
+"""The CUDA backend as far as a CPU can tell: masks against the dense rule, index tensors, and each product against the
+CPU backend.
 
-Without a device our own kernels run in Triton's interpreter, and chunks take the way that works on a CPU; test_chunk_attention.py has all
-ways.
+Without a device our own kernels run in Triton's interpreter, and chunks take the way that works on a CPU;
+test_chunk_attention.py has all ways.
 """
 
 from __future__ import annotations
@@ -110,7 +111,9 @@ class OnDevice:
 
 
 def test_long_contexts_are_gathered_a_few_at_a_time(monkeypatch):
-    """A hundred requests that share a long prefix once copied all their contexts at once, in every layer, beside a full cache."""
+    """A hundred requests that share a long prefix once copied all their contexts at once, in every layer, beside a full
+    cache.
+    """
     monkeypatch.setattr(xformers_paged, "MOST_GATHERED", 64)
     world, cuda, _, _ = backends(GROUPED)
     for sequence in range(4):

@@ -1,4 +1,6 @@
-"""What a core says when it cannot start: the cause, and not that there was one. What follows when it loses its device."""
+"""What a core says when it cannot start: the cause, and not that there was one. What follows when it loses its
+device.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,9 @@ from tests.engine.stage import output, payloads
 
 
 def test_a_run_goes_on_in_the_next_core_without_gap_or_repeat(make_stage):
-    """The new core counts as alive at once: with the old one's last heartbeat the worker looked dead after a long load."""
+    """The new core counts as alive at once: with the old one's last heartbeat the worker looked dead after a long
+    load.
+    """
     second = ScriptedCore()
     stage = make_stage(ScriptedCore(READY), second)
     stage.submit(num_choices=2, sampling=SamplingParams(seed=5))

@@ -1,4 +1,6 @@
-"""Messages survive packing; a child core answers over its pipe, knows no Django, outlives Ctrl-C and dies with its worker."""
+"""Messages survive packing; a child core answers over its pipe, knows no Django, outlives Ctrl-C and dies with its
+worker.
+"""
 
 import contextlib
 import json
@@ -200,7 +202,9 @@ os.kill(os.getpid(), 9)
 
 
 def test_a_child_core_dies_with_its_worker():
-    """The worker is killed at once, long before its core has imported torch; the end of file reaches it all the same."""
+    """The worker is killed at once, long before its core has imported torch; the end of file reaches it all the
+    same.
+    """
     worker = subprocess.run([sys.executable, "-c", WORKER], capture_output=True, text=True, check=False, timeout=60)
     pid = int(worker.stdout)
     try:
@@ -212,6 +216,9 @@ def test_a_child_core_dies_with_its_worker():
 
 
 def test_a_worker_that_imports_the_engine_loads_neither_torch_nor_django():
-    code = "import sys, engine.engine; print([name for name in ('torch', 'django', 'celery', 'transformers') if name in sys.modules])"
+    code = (
+        "import sys, engine.engine; print([name for name in ('torch', 'django', 'celery', "
+        "'transformers') if name in sys.modules])"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert result.stdout.strip() == "[]"

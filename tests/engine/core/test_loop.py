@@ -1,4 +1,6 @@
-"""The step loop over a runner that the test plays: what is emitted, what a failure costs, what an abort frees, and when it waits."""
+"""The step loop over a runner that the test plays: what is emitted, what a failure costs, what an abort frees, and when
+it waits.
+"""
 
 import queue
 
@@ -28,7 +30,9 @@ END = 31
 
 
 class ScriptedRunner:
-    """Makes the next token of a sequence its last one plus one; `broken` tokens yield NaN, `fatal` ones an exception."""
+    """Makes the next token of a sequence its last one plus one; `broken` tokens yield NaN, `fatal` ones an
+    exception.
+    """
 
     def __init__(self):
         self.plans = []
@@ -197,7 +201,10 @@ def test_a_step_that_runs_out_of_memory_fails_its_sequences_alone(stage):
 
 
 def test_a_step_that_loses_the_device_ends_the_core_and_no_sequence():
-    """The core went on, failed every further step at once, and looked healthy. What it had is unfinished, and goes on in the next core."""
+    """The core went on, failed every further step at once, and looked healthy.
+
+    What it had is unfinished, and goes on in the next core.
+    """
     stage = Stage()
     stage.runner.error = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
     stage.runner.fatal = {12}

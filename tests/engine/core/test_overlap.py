@@ -1,4 +1,6 @@
-"""Steps that begin before the tokens in front are known: the same answers as step by step, whatever mix of requests comes and goes."""
+"""Steps that begin before the tokens in front are known: the same answers as step by step, whatever mix of requests
+comes and goes.
+"""
 
 import dataclasses
 
@@ -80,7 +82,9 @@ class Loop:
         self.core = EngineCore(self.scheduler, self.runner, sampler, self.channel, drafter=drafter, overlap=ahead)
 
     def play(self, requests, aborts=()):
-        """requests: (step at which it comes, AddSequence)   aborts: (step, seq_id)  ->  tokens, finish and log-probabilities of each"""
+        """requests: (step at which it comes, AddSequence)   aborts: (step, seq_id)  ->  tokens, finish and
+        log-probabilities of each
+        """
         answers = {message.seq_id: ([], [], []) for _, message in requests}
         last = max([0, *(step for step, _ in requests), *(step for step, _ in aborts)])
         step = 0
@@ -230,7 +234,9 @@ def test_a_step_that_loses_the_device_ends_the_core(fatal_at):
 
 
 def test_a_step_that_was_begun_ahead_is_announced_while_it_is_computed():
-    """A result ends what was announced before it, so that a core which dies of a step ahead would otherwise die of nobody."""
+    """A result ends what was announced before it, so that a core which dies of a step ahead would otherwise die of
+    nobody.
+    """
     loop = Loop(True)
     loop.core.handle_messages(
         [AnnounceSteps(), request(1, max_tokens=6, stop_ids=()), request(2, max_tokens=9, stop_ids=())]

@@ -1,4 +1,6 @@
-"""Decode steps over buffers that stay, on CPU tensors: padding, tables that grow and change, and the whole CUDA path of the layers."""
+"""Decode steps over buffers that stay, on CPU tensors: padding, tables that grow and change, and the whole CUDA path of
+the layers.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,7 @@
-"""Whether a device can be used as configured, which errors lose it, and what running out of its memory at load says. Needs no device."""
+"""Whether a device can be used as configured, which errors lose it, and what running out of its memory at load says.
+
+Needs no device.
+"""
 
 import json
 import subprocess

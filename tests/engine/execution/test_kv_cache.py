@@ -54,7 +54,10 @@ def test_a_block_in_eight_bits_takes_half():
 
 
 def test_a_step_needs_the_memory_of_one_layer_at_a_time():
-    """The cache took nine tenths of what is free. A model of 70B in eight bits on 80 GB needs 3.6 GiB for its longest step; it had 0.8."""
+    """The cache took nine tenths of what is free.
+
+    A model of 70B in eight bits on 80 GB needs 3.6 GiB for its longest step; it had 0.8.
+    """
     values = SHAPES["llama-3.1-8b"]
     config = config_from_hf("8B", values, HF_FAMILIES["LlamaForCausalLM"], "LlamaForCausalLM")
     hidden, gates, opened = 4096, 2 * 14336, 14336

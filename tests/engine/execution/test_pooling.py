@@ -1,4 +1,6 @@
-"""Vectors of prompts against transformers in float32, through the step loop: in chunks, in a crowd, preempted, cached."""
+"""Vectors of prompts against transformers in float32, through the step loop: in chunks, in a crowd, preempted,
+cached.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Log-probabilities of a prompt against transformers in float32, through the step loop: in chunks, in a crowd, preempted, cached."""
+"""Log-probabilities of a prompt against transformers in float32, through the step loop: in chunks, in a crowd,
+preempted, cached.
+"""
 
 from __future__ import annotations
 

@@ -192,7 +192,9 @@ def test_a_cache_too_small_for_the_wanted_context_is_refused(checkpoint):
 def test_a_device_rehearses_as_many_tokens_as_a_step_may_have_at_the_ends_of_its_longest_contexts(
     checkpoint, max_model_len, expected
 ):
-    """Half as many tokens of one short prompt were rehearsed, so that memory ran out in service, for all sequences of a step."""
+    """Half as many tokens of one short prompt were rehearsed, so that memory ran out in service, for all sequences of a
+    step.
+    """
     runner = make_runner(checkpoint[0], max_num_batched_tokens=148, max_model_len=max_model_len)
     chunks = runner._longest_step().chunks
     assert [(chunk.start, chunk.num_positions) for chunk in chunks] == expected

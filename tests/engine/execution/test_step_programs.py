@@ -1,4 +1,6 @@
-"""Recorded steps: they equal ordinary ones to the bit where every operator is ours, and are given up where one is not."""
+"""Recorded steps: they equal ordinary ones to the bit where every operator is ours, and are given up where one is
+not.
+"""
 
 from __future__ import annotations
 
@@ -150,7 +152,9 @@ def test_large_steps_are_left_to_the_ordinary_way_until_their_record_is_made():
 
 
 def drafted_batch(step, lengths):
-    """Sequences that compute so many tokens each, from places of their own; every position is written before it is seen."""
+    """Sequences that compute so many tokens each, from places of their own; every position is written before it is
+    seen.
+    """
     starts = [step + 5 * row for row in range(len(lengths))]
     block_ids = [[3 * row, 3 * row + 1, 3 * row + 2] for row in range(len(lengths))]
     places = [

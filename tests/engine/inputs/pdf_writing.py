@@ -17,7 +17,8 @@ def pdf(*lines: str) -> bytes:
     for index, line in enumerate(lines):
         content = f"BT /F1 12 Tf 72 720 Td ({line}) Tj ET" if line else ""
         objects.append(
-            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {5 + 2 * index} 0 R /Resources << /Font << /F1 3 0 R >> >> >>"
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {5 + 2 * index} "
+            "0 R /Resources << /Font << /F1 3 0 R >> >> >>"
         )
         objects.append(f"<< /Length {len(content)} >>\nstream\n{content}\nendstream")
     body, offsets = b"%PDF-1.4\n", []

@@ -162,8 +162,8 @@ def test_a_template_that_loops_over_parts_gets_them_in_a_part():
 def test_calls_are_not_lost_in_a_template_that_does_not_show_them():
     text = prompt_text("chatml", WITH_CALLS, TOOLS)
     assert (
-        '<|im_start|>assistant\n<tool_call>\n{"name": "weather", "arguments": {"city": "Köln"}}\n</tool_call><|im_end|>\n'
-        in text
+        '<|im_start|>assistant\n<tool_call>\n{"name": "weather", "arguments": {"city": '
+        '"Köln"}}\n</tool_call><|im_end|>\n' in text
     )
     assert "<|im_start|>tool\nrain<|im_end|>" in text
 
@@ -180,8 +180,8 @@ def test_every_result_carries_the_name_of_its_call():
     weather = 'to=functions.weather<|channel|>commentary json<|message|>{"city": "Köln"}<|call|>'
     assert f'{weather}<|start|>functions.weather to=assistant<|channel|>commentary<|message|>"rain"<|end|>' in text
     assert (
-        'commentary json<|message|>{}<|call|><|start|>functions.clock to=assistant<|channel|>commentary<|message|>"noon"<|end|>'
-        in text
+        "commentary json<|message|>{}<|call|><|start|>functions.clock "
+        'to=assistant<|channel|>commentary<|message|>"noon"<|end|>' in text
     )
 
 

@@ -28,8 +28,8 @@ def refusal(*args, **rules):
 
 def test_the_words_of_context_length_exceeded_are_those_clients_search_for():
     assert refusal(4800, max_tokens=200).message == (
-        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4800 in the messages, 200 in the "
-        "completion). Please reduce the length of the messages or completion. (context_length_exceeded)"
+        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4800 in the messages, "
+        "200 in the completion). Please reduce the length of the messages or completion. (context_length_exceeded)"
     )
     without_limit = refusal(5000)
     assert "you requested 5000 tokens (5000 in the messages)." in without_limit.message

@@ -17,7 +17,10 @@ from tests.engine.tiny_tokenizer import CHATML, IM_END, IM_START, THINK, tiny_to
 
 TOKENIZER = tiny_tokenizer()
 PROCESSOR = PromptProcessor(TOKENIZER, LocalRenderer())
-PARTS_TEMPLATE = "{% for m in messages %}{{ m.role }}:{% for part in m.content %}[{{ part.type }} {{ part.text }}]{% endfor %}{% endfor %}"
+PARTS_TEMPLATE = (
+    "{% for m in messages %}{{ m.role }}:{% for part in m.content %}[{{ part.type "
+    "}} {{ part.text }}]{% endfor %}{% endfor %}"
+)
 ECHO_TEMPLATE = "{% for m in messages %}{{ m | tojson }}{% endfor %}"
 
 

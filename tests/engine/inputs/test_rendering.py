@@ -164,7 +164,10 @@ def test_free_variables_are_never_arguments_of_our_functions():
         "caller",
     )
     free = dict.fromkeys(names, "INTRUDER") | {"raise_exception": "INTRUDER", "range": "INTRUDER"}
-    template = "{{ messages[0].content }}{{ tools }}{{ documents }}{{ add_generation_prompt }}{{ context }}{{ range(2) | list }}"
+    template = (
+        "{{ messages[0].content }}{{ tools }}{{ documents }}{{ add_generation_prompt "
+        "}}{{ context }}{{ range(2) | list }}"
+    )
     job = RenderJob(
         [{"role": "user", "content": "hi"}], {"add_generation_prompt": True, "documents": None}, free, [], 1000
     )

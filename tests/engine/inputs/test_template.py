@@ -19,7 +19,8 @@ TEMPLATES = [
     "{% for m in messages %}{% if loop.index0 == 1 %}{% break %}{% endif %}{{ m.role }}{% endfor %}",
     "{% for m in messages %}{% if m.role == 'system' %}{% continue %}{% endif %}{{ m.content }}{% endfor %}",
     "{% generation %}a{{ messages[0].content }}{% endgeneration %}b",
-    "{{ bos_token }}{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}{{ eos_token }}",
+    "{{ bos_token }}{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n "
+    "= ns.n + 1 %}{% endfor %}{{ ns.n }}{{ eos_token }}",
     "{%- macro f(x) -%}<{{ x }}>{%- endmacro -%}{{ f(messages[0]['content'] | trim) }}",
     "{{ 'a\\u00e9<&>' | tojson }}{{ 'x' * 3 }}{{ '%s-%d' % ('a', 2) }}{{ 2 ** 3 }}{{ tools is defined }}",
 ]
@@ -147,7 +148,8 @@ def test_a_template_that_does_not_compile_is_refused(source):
         ("{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}", True),
         ("{% for m in messages %}{% for part in m['content'] | list %}{{ part.text }}{% endfor %}{% endfor %}", True),
         (
-            "{% for m in messages %}{% set c = m['content'] %}{% for part in c %}{{ part.text }}{% endfor %}{% endfor %}",
+            "{% for m in messages %}{% set c = m['content'] %}{% for part in c "
+            "%}{{ part.text }}{% endfor %}{% endfor %}",
             True,
         ),
         ("{% for m in messages %}{% for call in m.tool_calls %}{{ m.content }}{% endfor %}{% endfor %}", False),

@@ -1,4 +1,6 @@
-"""Writes small GGUF files for tests, also damaged ones: every field can be overridden with what the file should claim."""
+"""Writes small GGUF files for tests, also damaged ones: every field can be overridden with what the file should
+claim.
+"""
 
 from __future__ import annotations
 

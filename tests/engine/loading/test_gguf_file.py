@@ -62,13 +62,16 @@ def test_the_metadata_alone_is_the_same_however_little_is_looked_at_first(tmp_pa
 
 
 def test_metadata_of_a_file_larger_than_memory_may_be_is_read(tmp_path):
-    """A helper that compiles constraints has half a gigabyte, maps included: it could not read the vocabulary of a larger model."""
+    """A helper that compiles constraints has half a gigabyte, maps included: it could not read the vocabulary of a
+    larger model.
+    """
     path = GOOD.write(tmp_path / "m.gguf")
     with path.open("r+b") as file:
         file.truncate(8 << 30)
     program = (
         "import resource, sys; from pathlib import Path; from engine.gguf_file import GgufFile; "
-        "resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)); print(GgufFile.read_metadata(Path(sys.argv[1]))['a.count'])"
+        "resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)); "
+        "print(GgufFile.read_metadata(Path(sys.argv[1]))['a.count'])"
     )
     assert (
         subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True).stdout

@@ -1,4 +1,6 @@
-"""A model's own sampling values are used where they are such as a request could send, and nothing in its files does harm."""
+"""A model's own sampling values are used where they are such as a request could send, and nothing in its files does
+harm.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def test_the_values_of_a_gguf_file_are_read_by_llama_cpps_names(tmp_path: Path) 
 
 
 def test_the_model_that_is_shipped_is_sampled_as_its_card_says() -> None:
-    """Its file is silent, so that it was sampled at temperature 1, and three of six first answers were gibberish without an end."""
+    """Its file is silent, so that it was sampled at temperature 1, and three of six first answers were gibberish
+    without an end.
+    """
     assert maker_defaults(model_choice(path="", name="").path) == {"temperature": 0.2, "top_p": 0.9}
 
 

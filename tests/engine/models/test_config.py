@@ -1,4 +1,6 @@
-"""What a model's files say of it: read with their defaults, and refused by key where it is wrong, hostile or not ours to serve."""
+"""What a model's files say of it: read with their defaults, and refused by key where it is wrong, hostile or not ours
+to serve.
+"""
 
 import math
 

@@ -1,4 +1,6 @@
-"""The form of eight-bit weights on CUDA: few rows through the kernel, many through the opened matrix, the same numbers either way."""
+"""The form of eight-bit weights on CUDA: few rows through the kernel, many through the opened matrix, the same numbers
+either way.
+"""
 
 import pytest
 import torch
@@ -37,7 +39,9 @@ def test_rounding_costs_about_a_percent(weight):
 
 
 def test_an_invariant_form_gives_a_row_the_same_in_any_crowd(weight):
-    """Rows keep their place in a program: for the numpy of the interpreter it matters on some processors. tests/gpu moves them."""
+    """Rows keep their place in a program: for the numpy of the interpreter it matters on some processors. tests/gpu
+    moves them.
+    """
     x = torch.randn(MORE_ROWS, 64, device=DEVICE)
     form = form_of(weight, is_invariant=True)
     together = form(x)

@@ -45,8 +45,8 @@ def forms() -> dict:
     }, weight
 
 
-# Relative to the spread of the exact result. int4 and bf16 round inputs, scales and outputs to 8 bits of mantissa; int8 rounds
-# inputs and weights to 7 bits: about 1 % on average, and this is the largest of thousands.
+# Relative to the spread of the exact result. int4 and bf16 round inputs, scales and outputs to 8 bits of mantissa; int8
+# rounds inputs and weights to 7 bits: about 1 % on average, and this is the largest of thousands.
 TOLERANCES = {
     "int4": 0.02,
     "int4_vnni": 0.03,

@@ -30,7 +30,9 @@ def ask(stage, best_of, **changes):
 
 
 def say(stage, sequence, values, token_ids=None, finish="length", **more):
-    """All that the core says of a choice: tokens (the letter of its number, if none are given) with their log-probabilities."""
+    """All that the core says of a choice: tokens (the letter of its number, if none are given) with their
+    log-probabilities.
+    """
     token_ids = token_ids or [ord("a") + sequence.sampling.seed - 5] * len(values)
     stage.core.say(output(sequence, token_ids, finish, logprobs=[SampledLogprobs(value) for value in values], **more))
 

@@ -29,7 +29,10 @@ ids_of = tiny_tokenizer().encode
 
 @pytest.fixture
 def thinker(make_stage, monkeypatch):
-    """An engine whose model thinks in plain tags and calls in the form of hermes. Schemas of tools need a process; here they are plain."""
+    """An engine whose model thinks in plain tags and calls in the form of hermes.
+
+    Schemas of tools need a process; here they are plain.
+    """
     monkeypatch.setattr("engine.structured.compiler.ConstraintCompiler.check_tool_schemas", lambda *_: None)
     return lambda *cores: make_stage(*cores, reasoning_parser="olmo3", tool_parser="hermes")
 

@@ -1,4 +1,6 @@
-"""What the engine makes of requests that shape the sampling: refusals, what the core is told, scored prompts, rows without a token."""
+"""What the engine makes of requests that shape the sampling: refusals, what the core is told, scored prompts, rows
+without a token.
+"""
 
 import dataclasses
 

@@ -1,4 +1,6 @@
-"""Runs that end with their prompt: reading says what it is and uses nothing, embedding says its vector, no tokens leave its scores."""
+"""Runs that end with their prompt: reading says what it is and uses nothing, embedding says its vector, no tokens leave
+its scores.
+"""
 
 import math
 

@@ -1,4 +1,6 @@
-"""The first event of a run carries the prompt where the request asks for it; a prompt that cannot be made is a refusal by name."""
+"""The first event of a run carries the prompt where the request asks for it; a prompt that cannot be made is a refusal
+by name.
+"""
 
 import dataclasses
 

@@ -90,7 +90,9 @@ def solo_output(sequence: Sequence) -> list[int]:
 
 
 def draw(chunk: Chunk) -> list[int]:
-    """What is drawn for a chunk: the next token, and one more for as long as drafts hold and the sequence has not ended."""
+    """What is drawn for a chunk: the next token, and one more for as long as drafts hold and the sequence has not
+    ended.
+    """
     copy = chunk.sequence.with_output(list(chunk.sequence.output_ids))
     num_before = len(copy.output_ids)
     for draft_id in (*chunk.draft_ids, None):

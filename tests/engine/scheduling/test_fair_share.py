@@ -1,4 +1,6 @@
-"""Tenants share running sequences, blocks and steps: a tenant below an equal share is served, whatever others have sent before."""
+"""Tenants share running sequences, blocks and steps: a tenant below an equal share is served, whatever others have sent
+before.
+"""
 
 from __future__ import annotations
 
@@ -186,7 +188,9 @@ def test_a_preempted_sequence_gets_a_token_before_it_is_preempted_again():
 
 
 def test_freed_room_goes_to_the_sequence_it_was_freed_for():
-    """The long sequence that was preempted left its tenant with the least, so it got its blocks back and was preempted in every step."""
+    """The long sequence that was preempted left its tenant with the least, so it got its blocks back and was preempted
+    in every step.
+    """
     clock = Clock()
     scheduler = make_scheduler(num_blocks=100, max_num_batched_tokens=256, clock=clock)
     crowd(scheduler, "greedy", 1, num_prompt=30, max_tokens=200)
@@ -323,7 +327,9 @@ def test_a_queue_that_one_tenant_has_filled_takes_others_up_to_an_equal_share():
 
 
 def test_one_that_goes_on_has_its_place_however_many_have_come_since():
-    """A round of beams, and what a dead core had begun, come again; they failed where others had overfilled the queue meanwhile."""
+    """A round of beams, and what a dead core had begun, come again; they failed where others had overfilled the queue
+    meanwhile.
+    """
     scheduler = make_scheduler(max_waiting=6, max_num_seqs=2)
     (begun, *_) = crowd(scheduler, "greedy", 8)
     crowd(scheduler, "witness", 4, first=30)

@@ -9,8 +9,8 @@ TYPES = ["string", "number", "integer", "boolean", "null", "array", "object"]
 THREE = {"a": INTEGER, "b": STRING, "c": BOOLEAN}
 FORMATS = ["date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid"]
 PATTERNS = [
-    "^a", "b$", "^[a-z]{2,5}$", "x", "a|^b", "^(ab|cd)+$", r"^\d{3}-\d{4}$", r"^\w+$", r"^[^\s]{1,3}$", r'^"\\$', r"^\u00e9{2}$",
-    r"^(?i:ab)$", r"^[\[\]]{2}$", r"^a.c$", "", r"^(?:a|b|)c$", r"^\/x$",
+    "^a", "b$", "^[a-z]{2,5}$", "x", "a|^b", "^(ab|cd)+$", r"^\d{3}-\d{4}$", r"^\w+$", r"^[^\s]{1,3}$", r'^"\\$',
+    r"^\u00e9{2}$", r"^(?i:ab)$", r"^[\[\]]{2}$", r"^a.c$", "", r"^(?:a|b|)c$", r"^\/x$",
 ]  # fmt: skip
 
 
@@ -40,8 +40,8 @@ def _counted_objects():
 
 def _named_objects():
     names = [
-        {"pattern": "^[a-c]{1,2}$"}, {"enum": ["a", "q"]}, {"const": "b"}, {"minLength": 1, "maxLength": 3}, True, False,
-        {"type": "string"},
+        {"pattern": "^[a-c]{1,2}$"}, {"enum": ["a", "q"]}, {"const": "b"}, {"minLength": 1, "maxLength": 3},
+        True, False, {"type": "string"},
     ]  # fmt: skip
     for name in names:
         yield {"type": "object", "propertyNames": name}

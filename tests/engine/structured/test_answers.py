@@ -1,4 +1,6 @@
-"""Answers of a whole engine under constraints, on a random model that knows nothing of JSON: valid whatever it would rather say."""
+"""Answers of a whole engine under constraints, on a random model that knows nothing of JSON: valid whatever it would
+rather say.
+"""
 
 from __future__ import annotations
 
@@ -160,7 +162,9 @@ def test_a_constraint_that_is_wrong_is_rejected_with_its_field(engine):
 
 
 def test_crowded_and_alone_an_answer_is_the_same(model):
-    """Chunked prompts, eight constrained answers at once, and a cache so small that some are preempted and computed again."""
+    """Chunked prompts, eight constrained answers at once, and a cache so small that some are preempted and computed
+    again.
+    """
     alone = RealEngine(model)
     kinds = ["long", "long", "long", *CONSTRAINTS]
     constraints = {"long": Constraint(ConstraintKind.REGEX, "[a-f]{120}")} | {
@@ -210,7 +214,9 @@ def test_a_resumed_answer_that_is_complete_ends_at_once(engine):
 
 @pytest.mark.parametrize(("bias", "thinks"), [(100.0, True), (-100.0, False)])
 def test_a_model_that_may_think_first_may_do_so_before_an_answer_under_a_grammar(model, bias, thinks):
-    """Where the start tag is the model's to write, it decides, as without a grammar; what comes after holds to it either way."""
+    """Where the start tag is the model's to write, it decides, as without a grammar; what comes after holds to it
+    either way.
+    """
     thinker = RealEngine(model, reasoning_parser="granite")
     constraint = Constraint(ConstraintKind.REGEX, "[0-9]{4}")
     sampling = dataclasses.replace(GREEDY, logit_bias=((ord("H"), bias),))

@@ -1,4 +1,6 @@
-"""Objects that list properties admit no others, unless their schema speaks of them: a small model would go on adding some without end."""
+"""Objects that list properties admit no others, unless their schema speaks of them: a small model would go on adding
+some without end.
+"""
 
 import json
 
@@ -19,7 +21,8 @@ CLOSED = [
     ({"type": "object", "properties": {}}, ["{}"], ['{"z":1}']),
     ({**A, "required": ["z"]}, ['{"a":1,"z":[]}'], ['{"z":1,"y":1}']),
     ({**A, "patternProperties": {"^x": {"type": "null"}}}, ['{"a":1,"x1":null}'], ['{"y":null}']),
-    ({"properties": {"o": A, "l": {"items": B}}}, ['{"o":{"a":1},"l":[{"b":1}]}'], ['{"o":{"z":1}}', '{"l":[{"z":1}]}']),
+    ({"properties": {"o": A, "l": {"items": B}}},
+     ['{"o":{"a":1},"l":[{"b":1}]}'], ['{"o":{"z":1}}', '{"l":[{"z":1}]}']),
     ({"allOf": [A, B]}, ['{"a":1,"b":2}', "{}"], ['{"a":1,"z":2}']),
     ({**C, "allOf": [{"allOf": [A]}, B]}, ['{"a":1,"b":2,"c":3}'], ['{"z":2}']),
     ({**BASE, "$ref": "#/$defs/base"}, ['{"a":1}'], ["{}", '{"a":1,"z":2}']),
@@ -30,10 +33,13 @@ CLOSED = [
     ({**C, "anyOf": [A, B]}, ['{"c":1,"a":1}', '{"b":1,"c":1}'], ['{"z":1}']),
     ({**C, "oneOf": [{**A, "type": "object", "required": ["a"]}, {**B, "type": "object", "required": ["b"]}]},
      ['{"c":1,"a":1}', '{"c":1,"b":1}'], ['{"c":1}', '{"a":1,"z":1}']),
-    ({**A, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, ['{"a":1}', '{"b":[]}', '{"a":1,"b":2}'], ["{}", '{"b":1,"z":1}']),
-    ({**C, "anyOf": [A, B], "allOf": [{"anyOf": [A, {"properties": {"d": {}}}]}]}, ['{"c":1,"a":1}', '{"a":1,"d":1}'], ['{"z":1}']),
+    ({**A, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+     ['{"a":1}', '{"b":[]}', '{"a":1,"b":2}'], ["{}", '{"b":1,"z":1}']),
+    ({**C, "anyOf": [A, B], "allOf": [{"anyOf": [A, {"properties": {"d": {}}}]}]},
+     ['{"c":1,"a":1}', '{"a":1,"d":1}'], ['{"z":1}']),
     ({**BASE, **A, "$ref": "#/$defs/either"}, ['{"a":1,"b":1}', '{"a":1,"c":1}'], ['{"z":1}']),
-    ({**BASE, "allOf": [{"$ref": "#/$defs/either"}], "description": "one"}, ['{"b":1}', '{"c":1}'], ['{"b":1,"c":1}', '{"z":1}']),
+    ({**BASE, "allOf": [{"$ref": "#/$defs/either"}], "description": "one"},
+     ['{"b":1}', '{"c":1}'], ['{"b":1,"c":1}', '{"z":1}']),
     ({"required": ["kind"], "anyOf": [A, B]}, ['{"kind":"x","a":1}'], ['{"kind":"x","z":1}']),
 ]  # fmt: skip
 """Schemas, texts that they admit, and texts that they do not."""

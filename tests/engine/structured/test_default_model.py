@@ -1,4 +1,5 @@
-"""The default model under each kind of constraint: what it finishes is what was asked for, and it never idles in white space.
+"""The default model under each kind of constraint: what it finishes is what was asked for, and it never idles in white
+space.
 
 A model that knows JSON is another test than a random one: its favourite tokens join what grammars keep apart.
 """

@@ -1,4 +1,6 @@
-"""One sequence under a grammar: where its mask holds, where the answer may end, and what drafts and reasoning change."""
+"""One sequence under a grammar: where its mask holds, where the answer may end, and what drafts and reasoning
+change.
+"""
 
 from __future__ import annotations
 

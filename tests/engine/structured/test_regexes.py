@@ -1,4 +1,6 @@
-"""Regular expressions and choices: an answer matches as `re.fullmatch` does, and what takes more than linear time is refused."""
+"""Regular expressions and choices: an answer matches as `re.fullmatch` does, and what takes more than linear time is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,12 @@ from tests.engine.structured.walking import admits, template_of, walks
 from tests.examples import examples
 
 PATTERNS = [
-    "abc", "a+b*", "[^a-z]{2}", r"\d{3}-\d{4}", r"\w{1,3}@\w{2}\.com", "(?i)hello w", r"[\w\s]{3}", r"\W{2}\D\S", "^a|b$", "(^ab|cd$)",
-    "(?P<x>a)b", "a{0}b", r"[^\W]{3}", r"[^\d\s]{3}", ".{3}", "(?s:.){2}", r"\u00e9\x41", r"[\]\-^a]{2}", "a??b+?", "(?:a|bc){2,4}",
-    r"\/\\\.", "é{1,2}", "[é-ü]{2}", "(?i:[a-f]{2})é", "(a|b)*c", "x{2,3}y?", r"\t\n\r", "(?i)[^abc]{2}", r"\$\^", "()a", "(|a)b", "^$",
-    r"[\s\S]{2}", r"[^\s\d]", r"(?x) a b # comment", "[a-zA-Z_][a-zA-Z0-9_]{0,5}", r"(\+|-)?\d{1,3}(\.\d{1,2})?", "(yes|no|maybe)",
+    "abc", "a+b*", "[^a-z]{2}", r"\d{3}-\d{4}", r"\w{1,3}@\w{2}\.com", "(?i)hello w", r"[\w\s]{3}", r"\W{2}\D\S",
+    "^a|b$",
+    "(^ab|cd$)", "(?P<x>a)b", "a{0}b", r"[^\W]{3}", r"[^\d\s]{3}", ".{3}", "(?s:.){2}", r"\u00e9\x41", r"[\]\-^a]{2}",
+    "a??b+?", "(?:a|bc){2,4}", r"\/\\\.", "é{1,2}", "[é-ü]{2}", "(?i:[a-f]{2})é", "(a|b)*c", "x{2,3}y?", r"\t\n\r",
+    "(?i)[^abc]{2}", r"\$\^", "()a", "(|a)b", "^$", r"[\s\S]{2}", r"[^\s\d]", r"(?x) a b # comment",
+    "[a-zA-Z_][a-zA-Z0-9_]{0,5}", r"(\+|-)?\d{1,3}(\.\d{1,2})?", "(yes|no|maybe)",
     r"[!-/]{2}", r"\Aabc\Z", "(?:(?:a)?b)?c", r"[\x00-\x1f]", r"\.{3}", "[.]", "(?a:\\d)", "😀|😁",
 ]  # fmt: skip
 
@@ -102,7 +106,9 @@ LOOKS = [
 
 @pytest.mark.parametrize("pattern", LOOKS)
 def test_an_expression_that_nobody_enforces_may_look_around(pattern):
-    """Libraries that make schemas of types write addresses of mail with look-ahead; a tool in auto mode only shows them to the model."""
+    """Libraries that make schemas of types write addresses of mail with look-ahead; a tool in auto mode only shows them
+    to the model.
+    """
     check_regex(pattern, DEFAULT_LIMITS, "tools")
 
 

@@ -1,7 +1,8 @@
-"""The public JSON Schema Test Suite (draft 2020-12), as `make suite` fetches it: a schema is either enforced or refused with a reason.
+"""The public JSON Schema Test Suite (draft 2020-12), as `make suite` fetches it: a schema is either enforced or refused
+with a reason.
 
-What an enforced schema admits is valid by an independent validator and by the suite's own instances; formats are looked at elsewhere.
-Objects stay open (`disable_additional_properties: false`), as the suite has it.
+What an enforced schema admits is valid by an independent validator and by the suite's own instances; formats are looked
+at elsewhere. Objects stay open (`disable_additional_properties: false`), as the suite has it.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ NUM_WALKS = 10
 pytestmark = pytest.mark.skipif(not SUITE.is_dir(), reason="needs the JSON Schema Test Suite (make suite)")
 
 ENFORCED = [
-    "additionalProperties", "allOf", "anyOf", "const", "defs", "enum", "exclusiveMaximum", "exclusiveMinimum", "items", "maxItems",
-    "maxLength", "maxProperties", "maximum", "minItems", "minLength", "minProperties", "minimum", "pattern", "prefixItems",
-    "properties", "propertyNames", "ref", "required", "type",
+    "additionalProperties", "allOf", "anyOf", "const", "defs", "enum", "exclusiveMaximum", "exclusiveMinimum", "items",
+    "maxItems", "maxLength", "maxProperties", "maximum", "minItems", "minLength", "minProperties", "minimum", "pattern",
+    "prefixItems", "properties", "propertyNames", "ref", "required", "type",
 ]  # fmt: skip
 """Files on keywords that are enforced wherever they stand."""
 NUM_ENFORCED = {

@@ -1,4 +1,6 @@
-"""What a schema admits is valid under it, by an independent validator; what cannot be enforced is refused with the reason."""
+"""What a schema admits is valid under it, by an independent validator; what cannot be enforced is refused with the
+reason.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Structural tags: constants, schemas and free text, nested as the nodes say; the legacy form is the same in other words."""
+"""Structural tags: constants, schemas and free text, nested as the nodes say; the legacy form is the same in other
+words.
+"""
 
 from __future__ import annotations
 

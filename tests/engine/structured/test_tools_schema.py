@@ -1,4 +1,6 @@
-"""Calls under their schemas: arrays of calls, arguments alone, calls in the format of a parser, and content beside these."""
+"""Calls under their schemas: arrays of calls, arguments alone, calls in the format of a parser, and content beside
+these.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,8 @@ def test_strict_calls_are_held_to_their_schemas_once_they_have_begun():
         request(ToolMode.AUTO, strict(WEATHER), NOTE),
         [
             "hello",
-            'so <call>{"name": "weather", "arguments": {"v":1}}</call> and <call>{"name": "note", "arguments": whatever}</call>',
+            'so <call>{"name": "weather", "arguments": {"v":1}}</call> and <call>{"name": "note", "arguments": '
+            "whatever}</call>",
         ],
         ['<call>{"name": "weather", "arguments": {"v":true}}</call>', '<call>{"name": "other', "<call>x"],
         Parser(),

@@ -1,4 +1,6 @@
-"""Ids equal transformers' on odd texts; bytes are exact; typed control tokens stay text; what a file lacks or lies about stops the load."""
+"""Ids equal transformers' on odd texts; bytes are exact; typed control tokens stay text; what a file lacks or lies
+about stops the load.
+"""
 
 import json
 import warnings
@@ -22,7 +24,8 @@ ODD_TEXTS = [
     "Hello, world! It's John's; we'll see. DON'T",
     "def f(x):\n\treturn {'a': [1, 2], \"b\": x ** 2}  # comment\r\n",
     "caf\u00e9 na\u00efve cafe\u0301 \u00c5ngstr\u00f6m \ufb01",
-    "\u65e5\u672c\u8a9e\u306e\u30c6\u30ad\u30b9\u30c8 \ud55c\uad6d\uc5b4 \u0627\u0644\u0639 \u0939\u093f\u0928\u094d\u0926\u0940",
+    "\u65e5\u672c\u8a9e\u306e\u30c6\u30ad\u30b9\u30c8 \ud55c\uad6d\uc5b4 \u0627\u0644\u0639 "
+    "\u0939\u093f\u0928\u094d\u0926\u0940",
     "\U0001f600\U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f\U0001f1eb\U0001f1f7",
     "3.14159 year2024 1,000,000 0x1F",
     "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n",
@@ -60,7 +63,9 @@ def test_the_bytes_of_ordinary_ids_are_the_text(text):
 
 
 def test_digits_are_single_tokens_also_behind_spaces(smollm2):
-    """As in the original's tokenizer.json; transformers reads the GGUF rule `smollm` as plain GPT-2 and differs here."""
+    """As in the original's tokenizer.json; transformers reads the GGUF rule `smollm` as plain GPT-2 and differs
+    here.
+    """
     assert [smollm2.token_bytes(token_id) for token_id in smollm2.encode("a  12")] == [b"a", b"  ", b"1", b"2"]
 
 

@@ -1,4 +1,7 @@
-"""Tests of the HTTP server wait for hangs: they fail within 20 s. Fixtures, which start servers, have the time limit of all tests."""
+"""Tests of the HTTP server wait for hangs: they fail within 20 s.
+
+Fixtures, which start servers, have the time limit of all tests.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Our HTTP server against raw sockets: requests that are too large, too slow or malformed, and clients that disconnect."""
+"""Our HTTP server against raw sockets: requests that are too large, too slow or malformed, and clients that
+disconnect.
+"""
 
 from __future__ import annotations
 
@@ -472,7 +474,9 @@ def test_a_stop_is_announced_before_it_begins(own_server):
 
 @pytest.mark.parametrize("own_server", [{"drain_s": 20, "drain_delay_s": 3}], indirect=True)
 def test_a_stop_closes_a_connection_only_after_an_answer_with_connection_close(own_server):
-    """Once, streams that had begun before the stop ended well, but the next request of their clients met a closed connection."""
+    """Once, streams that had begun before the stop ended well, but the next request of their clients met a closed
+    connection.
+    """
     with own_server.connect() as kept:
         kept.sendall(b"GET /stream HTTP/1.1\r\n" + SMALL + b"\r\n")
         own_server.expect("started")

@@ -116,13 +116,9 @@ def test_exit_codes_are_described(code, words):
 def test_a_child_dies_with_its_supervisor_however_that_died(tmp_path):
     """The supervisor here is a Python process that is killed with SIGKILL and so can clean nothing up."""
     script = (
-        "import sys, time\n"
-        "from pathlib import Path\n"
-        "from lightcone_site.serve.child import Child, ChildSpec\n"
-        f"child = Child(ChildSpec('part', ('/bin/sleep', '600'), Path({str(tmp_path)!r}), Path({str(tmp_path)!r}) / 'log'))\n"
-        "child.start(0.0)\n"
-        "print(child.pid, flush=True)\n"
-        "time.sleep(600)\n"
+        "import sys, time\nfrom pathlib import Path\nfrom lightcone_site.serve.child import Child, ChildSpec\nchild = "
+        f"Child(ChildSpec('part', ('/bin/sleep', '600'), Path({str(tmp_path)!r}), Path({str(tmp_path)!r}) / 'log'))\n"
+        "child.start(0.0)\nprint(child.pid, flush=True)\ntime.sleep(600)\n"
     )
     root = Path(__file__).resolve().parents[3]
     with subprocess.Popen([sys.executable, "-c", script], cwd=root, stdout=subprocess.PIPE, text=True) as parent:

@@ -252,7 +252,10 @@ def test_a_preparation_that_fails_ends_the_start(script: str, error: type[BaseEx
 
 
 def test_a_refusal_is_raised_with_its_reason() -> None:
-    script = 'import socket, sys; c = socket.socket(fileno=int(sys.argv[1])); c.recv(99); c.sendall(b\'{"refused": "no model"}\\n\')'
+    script = (
+        'import socket, sys; c = socket.socket(fileno=int(sys.argv[1])); c.recv(99); c.sendall(b\'{"refused": '
+        '"no model"}\\n\')'
+    )
     django = DjangoProcess((sys.executable, "-c", script))
     with pytest.raises(Refusal, match="no model"):
         django.ask("plan", api_key="")

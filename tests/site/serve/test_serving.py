@@ -1,4 +1,6 @@
-"""`manage.py serve` as a whole, on a model file that is cut short: everything but the engine runs, and nothing takes long to load."""
+"""`manage.py serve` as a whole, on a model file that is cut short: everything but the engine runs, and nothing takes
+long to load.
+"""
 
 import json
 import os
@@ -165,7 +167,9 @@ def test_a_value_that_cannot_be_used_is_one_line_with_its_name(served):
 
 
 def test_a_killed_supervisor_leaves_no_process_and_does_not_stop_the_next_start(tmp_path, cut_model):
-    """Told twice in one test, as both need the same slow beginning: kill -9, look, start again over its lock and socket."""
+    """Told twice in one test, as both need the same slow beginning: kill -9, look, start again over its lock and
+    socket.
+    """
     served = ServedLightcone(tmp_path, {"LIGHTCONE_MODEL": str(cut_model)}, model="cut")
     served.start()
     served.wait_for(lambda: served.get("/health/live")[0] == 200, timeout_s=120, what="the web to answer")

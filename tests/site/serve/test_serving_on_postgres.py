@@ -75,7 +75,8 @@ def test_a_connection_that_the_server_has_closed_costs_no_request(database_url, 
                 pooled.close()  # back into the pool
             with psycopg.connect(database_url) as other:
                 other.execute(
-                    "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = 'light' AND pid <> pg_backend_pid()"
+                    "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE "
+                    "datname = 'light' AND pid <> pg_backend_pid()"
                 )
             for _ in range(2):
                 with pooled.cursor() as cursor:

@@ -47,7 +47,9 @@ def events(*payloads: Payload) -> list[Event]:
 
 
 def frames(text: str) -> list[dict[str, Any]]:
-    """The data of all events; each frame names its event, as clients of this shape demand, and pings between them are comments."""
+    """The data of all events; each frame names its event, as clients of this shape demand, and pings between them are
+    comments.
+    """
     values = []
     for frame in text.removesuffix("\n\n").split("\n\n"):
         lines = [line for line in frame.split("\n") if line != ": ping"]

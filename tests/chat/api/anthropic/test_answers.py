@@ -127,7 +127,9 @@ async def test_who_asks_why_the_cache_was_not_used_is_told_that_it_is_not_known(
 @pytest.mark.parametrize(("opening", "closing"), [('{"a":', "}"), ("[", "]")])
 @pytest.mark.parametrize("depth", [200, 249, 250, 251, 252, 253, 1_000, 1_100])
 def test_arguments_of_any_depth_can_be_written(opening, closing, depth):
-    """JSON is read to a depth of 1024 but written to one of 254: whole arguments of a depth in between had ended in a 500."""
+    """JSON is read to a depth of 1024 but written to one of 254: whole arguments of a depth in between had ended in a
+    500.
+    """
     arguments = opening * depth + "1" + closing * depth
     called = Delta(0, (1,), tool_calls=(ToolCallDelta(0, "c", "f", arguments),))
     value = answer(called, ChoiceFinished(0, FinishReason.STOP), completed())["content"][0]["input"]

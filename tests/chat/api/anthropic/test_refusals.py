@@ -230,8 +230,8 @@ async def test_a_refusal_of_the_engine_names_what_was_sent(api, scripted, stream
 
 async def test_a_prompt_that_is_too_long_is_told_in_the_words_that_clients_look_for(api, scripted):
     answered = (
-        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4800 in the messages, 200 in the "
-        "completion). Please reduce the length of the messages or completion. (context_length_exceeded)"
+        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4800 in the messages, "
+        "200 in the completion). Please reduce the length of the messages or completion. (context_length_exceeded)"
     )
     scripted.script = [RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, answered, "messages", limit=4096, value=4800)]
     error = (await post(api)).json()["error"]

@@ -52,7 +52,9 @@ async def test_unknown_fields_and_hints_are_passed_over(api, scripted):
 
 
 async def test_tools_of_other_types_are_left_out_and_named(api, scripted):
-    """Claude Code offers a search of Anthropic's servers beside its own tools; one that cannot be run made the whole request fail."""
+    """Claude Code offers a search of Anthropic's servers beside its own tools; one that cannot be run made the whole
+    request fail.
+    """
     tools = [
         {"type": "web_search_20250305", "name": "web_search", "max_uses": 8},
         {**TOOL, "type": "custom"},

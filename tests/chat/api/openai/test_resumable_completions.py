@@ -149,7 +149,9 @@ def test_whatever_a_run_says_any_place_goes_on_with_the_same_bytes(payloads, aft
 
 @pytest.mark.parametrize("framing", [PLAIN, NAMED])
 def test_an_error_has_no_number_as_the_chunk_after_it_may_still_come(framing):
-    """A reader that lost its connection asked for what comes after its error's number, and never got the chunk of that number."""
+    """A reader that lost its connection asked for what comes after its error's number, and never got the chunk of that
+    number.
+    """
     events = [Event(0, 1, ADMITTED), Event(1, 1, Delta(0, (1,), "a")), Event(2, 1, Delta(0, (1,), "b"))]
     lost = NumberedStream(ChatStream(head(), framing))
     seen = b"".join(map(lost.feed, events[:2])) + lost.error(ApiError("worker_lost", "lost"))

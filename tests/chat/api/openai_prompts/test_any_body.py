@@ -1,4 +1,6 @@
-"""Whatever JSON its fields hold, a request around a prompt ends in a run for the engine or in one 400 that says what is wrong."""
+"""Whatever JSON its fields hold, a request around a prompt ends in a run for the engine or in one 400 that says what is
+wrong.
+"""
 
 import json
 

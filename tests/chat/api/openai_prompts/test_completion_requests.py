@@ -1,4 +1,6 @@
-"""What a text completion may ask for: shared fields reach the engine as a chat's do, and what is wrong is named as it was sent."""
+"""What a text completion may ask for: shared fields reach the engine as a chat's do, and what is wrong is named as it
+was sent.
+"""
 
 import pytest
 

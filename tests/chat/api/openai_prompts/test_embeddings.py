@@ -1,4 +1,6 @@
-"""Embeddings: a run per input, vectors in the order of the inputs, as numbers or as the bytes that OpenAI's clients unpack."""
+"""Embeddings: a run per input, vectors in the order of the inputs, as numbers or as the bytes that OpenAI's clients
+unpack.
+"""
 
 import base64
 import struct

@@ -1,4 +1,6 @@
-"""Text completions that do not stream: the shape from before chats, prompts as text and ids, echoes and log-probabilities."""
+"""Text completions that do not stream: the shape from before chats, prompts as text and ids, echoes and
+log-probabilities.
+"""
 
 import pytest
 

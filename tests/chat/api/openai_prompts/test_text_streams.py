@@ -1,4 +1,6 @@
-"""Streamed text completions: chunks of the same shape, interleaved by index, with the usage of all prompts at the end."""
+"""Streamed text completions: chunks of the same shape, interleaved by index, with the usage of all prompts at the
+end.
+"""
 
 import json
 

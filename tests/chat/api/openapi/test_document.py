@@ -1,4 +1,6 @@
-"""The OpenAPI document holds every field and every route, and describes all that answers hold; its page obeys the content policy."""
+"""The OpenAPI document holds every field and every route, and describes all that answers hold; its page obeys the
+content policy.
+"""
 
 import json
 import re

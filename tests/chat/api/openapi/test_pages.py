@@ -1,4 +1,6 @@
-"""The page on chat completions is true: each field with its exact type, limits and default, and an example that the server accepts."""
+"""The page on chat completions is true: each field with its exact type, limits and default, and an example that the
+server accepts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The pages on text completions, tokens and embeddings are true: their fields with types, limits and defaults, and good examples."""
+"""The pages on text completions, tokens and embeddings are true: their fields with types, limits and defaults, and good
+examples.
+"""
 
 import json
 import re

@@ -1,4 +1,6 @@
-"""What the OpenAPI document says of text completions is all that answers and chunks hold, and examples of the pages fit it."""
+"""What the OpenAPI document says of text completions is all that answers and chunks hold, and examples of the pages fit
+it.
+"""
 
 import json
 

@@ -1,4 +1,7 @@
-"""Bad requests and their exact answers: what each field, each pair of fields and each limit says. For the schema, and for a live server."""
+"""Bad requests and their exact answers: what each field, each pair of fields and each limit says.
+
+For the schema, and for a live server.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ INT64 = "must fit into 64 bits"
 
 @dataclass(frozen=True)
 class Bad:
-    """A body's fields beside `messages`, and the answer: code, param and words of the message. `drops`: fields left out of the body."""
+    """A body's fields beside `messages`, and the answer: code, param and words of the message.
+
+    `drops`: fields left out of the body.
+    """
 
     fields: dict[str, Any]
     param: str

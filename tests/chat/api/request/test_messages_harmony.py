@@ -1,4 +1,6 @@
-"""Harmony messages become ordinary ones for any model, without losing a word; the rest is refused at its exact place."""
+"""Harmony messages become ordinary ones for any model, without losing a word; the rest is refused at its exact
+place.
+"""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,6 @@
-"""Whatever messages a client sends, it gets a prompt or a refusal: from the walk to the token ids nothing else is raised."""
+"""Whatever messages a client sends, it gets a prompt or a refusal: from the walk to the token ids nothing else is
+raised.
+"""
 
 import contextlib
 

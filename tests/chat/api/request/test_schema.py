@@ -1,4 +1,6 @@
-"""The request schema: every field in the specified order, exact answers to bad values, and a plain no to what comes later."""
+"""The request schema: every field in the specified order, exact answers to bad values, and a plain no to what comes
+later.
+"""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""Bad Scale requests and their exact answers: code, param and words of the message, all in the names of the fields that were sent."""
+"""Bad Scale requests and their exact answers: code, param and words of the message, all in the names of the fields that
+were sent.
+"""
 
 from __future__ import annotations
 

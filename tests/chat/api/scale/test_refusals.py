@@ -1,4 +1,6 @@
-"""What is refused, in Scale's shape and in the names of the fields that were sent; also what the model, the key or the engine refuses."""
+"""What is refused, in Scale's shape and in the names of the fields that were sent; also what the model, the key or the
+engine refuses.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,10 @@ async def test_a_failure_on_the_way_names_what_was_sent(scale, scripted, stream)
 
 
 async def test_the_overflow_text_stays_as_clients_look_for_it(scale, scripted):
-    text = "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4800 in the messages, 200 in the …)."
+    text = (
+        "This model's maximum context length is 4096 tokens. However, "
+        "you requested 5000 tokens (4800 in the messages, 200 in the …)."
+    )
     scripted.script = [RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, text, "messages")]
     response = await post(scale, max_tokens=200)
     assert response.json()["detail"] == text

@@ -1,4 +1,6 @@
-"""Scale's client of two pre-releases: the older one names every parameter of the dialect, the newer one takes them in `extra_body`."""
+"""Scale's client of two pre-releases: the older one names every parameter of the dialect, the newer one takes them in
+`extra_body`.
+"""
 
 import inspect
 import json

@@ -1,7 +1,9 @@
-"""What the scripts of Python clients share. Runs in every client's environment, so it imports the standard library alone.
+"""What the scripts of Python clients share.
 
-A feature is a function under `@feature("group: what")`, plain or asynchronous, that raises what goes wrong. `run()` calls each in turn and
-prints a line of JSON for it: {"feature", "passed", "why", "is_impossible"}.
+Runs in every client's environment, so it imports the standard library alone.
+
+A feature is a function under `@feature("group: what")`, plain or asynchronous, that raises what goes wrong. `run()`
+calls each in turn and prints a line of JSON for it: {"feature", "passed", "why", "is_impossible"}.
 """
 
 from __future__ import annotations

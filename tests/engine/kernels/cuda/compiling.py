@@ -1,5 +1,7 @@
-"""Compiles the kernels for devices that need not be there: `python -m tests.engine.kernels.cuda.compiling`. A line for each: capability,
-name, bytes of fast memory that a program takes. A process of its own, as Triton's interpreter cannot be left again.
+"""Compiles the kernels for devices that need not be there: `python -m tests.engine.kernels.cuda.compiling`.
+
+A line for each: capability, name, bytes of fast memory that a program takes. A process of its own, as Triton's
+interpreter cannot be left again.
 """
 
 from __future__ import annotations

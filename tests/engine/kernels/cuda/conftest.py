@@ -1,4 +1,6 @@
-"""The Triton kernels on a device where there is one, else in Triton's interpreter on CPU tensors: the same code, the same tests."""
+"""The Triton kernels on a device where there is one, else in Triton's interpreter on CPU tensors: the same code, the
+same tests.
+"""
 
 import pytest
 import torch

@@ -1,4 +1,6 @@
-"""Every kernel compiles, without a warning, for the devices that are served: what the interpreter cannot tell of types and memory."""
+"""Every kernel compiles, without a warning, for the devices that are served: what the interpreter cannot tell of types
+and memory.
+"""
 
 import os
 import subprocess

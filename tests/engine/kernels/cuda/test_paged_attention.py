@@ -1,4 +1,6 @@
-"""Single rows over the paged cache against dense attention: contexts of every length, any number of parts, padded rows."""
+"""Single rows over the paged cache against dense attention: contexts of every length, any number of parts, padded
+rows.
+"""
 
 import pytest
 import torch

@@ -11,8 +11,8 @@ from tests.engine.outputs.marked_tokenizer import marked_tokenizer, template_of
 from tests.engine.tiny_tokenizer import CHATML, tiny_tokenizer
 
 ALL_MARKERS = sorted({text for form in FORMATS.values() for text in form.vocabulary} - {"<think>"})
-NAMES = """deepseek_r1 kimi_k2 qwen3 deepseek_v3 glm45 holo2 step3 olmo3 ernie45 minimax_m2 minimax_m2_append_think mistral seed_oss
-granite hunyuan_a13b openai_gptoss"""
+NAMES = """deepseek_r1 kimi_k2 qwen3 deepseek_v3 glm45 holo2 step3 olmo3 ernie45 minimax_m2
+minimax_m2_append_think mistral seed_oss granite hunyuan_a13b openai_gptoss"""
 
 
 def chosen(template, markers=ALL_MARKERS):

@@ -24,7 +24,10 @@ def _glm(line):
 
 
 def _invokes(prefix, parameters):
-    return f'<{prefix}invoke name="get_weather">\n{parameters}\n</{prefix}invoke>\n<{prefix}invoke name="get_time">\n</{prefix}invoke>\n'
+    return (
+        f'<{prefix}invoke name="get_weather">\n{parameters}\n</{prefix}invoke>\n<{prefix}invoke '
+        f'name="get_time">\n</{prefix}invoke>\n'
+    )
 
 
 def _gemma(begin, end, quote):
@@ -54,7 +57,8 @@ EXAMPLES = {
     "hermes, in a bare list": f"[{FIRST}, {SECOND}]",
     "hermes, in another tag": TEXT + HERMES.replace("tool_call>", "function_call>"),
     "hermes, with doubled braces": f"{TEXT}\n{{{FIRST}}}\n{{{SECOND}}}",
-    "hermes, with braces doubled twice": f"{TEXT}\n```json\n{{{FIRST.replace(WEATHER, '{' + WEATHER + '}')}}}\n{{{SECOND}}}\n```",
+    "hermes, with braces doubled twice": f"{TEXT}\n```json\n"
+    f"{{{FIRST.replace(WEATHER, '{' + WEATHER + '}')}}}\n{{{SECOND}}}\n```",
     "mistral": TEXT + f"[TOOL_CALLS] [{FIRST}, {SECOND}]",
     "mistral, newer": TEXT + f"[TOOL_CALLS]get_weather{WEATHER}[TOOL_CALLS]get_time[ARGS]{{}}",
     "llama3_json": TEXT + "<|python_tag|>" + "; ".join(_json("parameters")),
@@ -79,8 +83,8 @@ EXAMPLES = {
     "xlam, tagged": TEXT + f"<tool_call>[{FIRST}, {SECOND}]</tool_call>",
     "xlam, after a thought": TEXT + f"</think>\n\n[{FIRST}, {SECOND}]",
     "phi4_mini_json": TEXT + f"functools[{FIRST}, {SECOND}]",
-    "deepseek_v3": TEXT
-    + f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{WEATHER}\n```<｜tool▁call▁end｜>\n"
+    "deepseek_v3": TEXT + f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n"
+    f"```json\n{WEATHER}\n```<｜tool▁call▁end｜>\n"
     "<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_time\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
     "deepseek_v31": TEXT
     + f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{WEATHER}<｜tool▁call▁end｜>"
@@ -88,8 +92,8 @@ EXAMPLES = {
     "deepseek_v32": TEXT
     + f"<｜DSML｜function_calls>\n{_invokes('｜DSML｜', DSML_PARAMETERS)}</｜DSML｜function_calls>",
     "deepseek_v4": TEXT + f"<｜DSML｜tool_calls>\n{_invokes('｜DSML｜', DSML_PARAMETERS)}</｜DSML｜tool_calls>",
-    "kimi_k2": TEXT
-    + f"<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{WEATHER}<|tool_call_end|>"
+    "kimi_k2": TEXT + f"<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
+    f"<|tool_call_argument_begin|>{WEATHER}<|tool_call_end|>"
     "<|tool_call_begin|>functions.get_time:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
     "glm45": TEXT + _glm("\n"),
     "glm47": TEXT + _glm(""),
@@ -103,13 +107,16 @@ EXAMPLES = {
     + _invokes("", '<parameter name="city">Zürich "Nord" {1}</parameter>\n<parameter name="days">3</parameter>')
     + "</minimax:tool_call>",
     "step3": TEXT
-    + f'<｜tool_calls_begin｜>{STEP_3_CALL}<steptml:invoke name="get_weather"><steptml:parameter name="city">'
-    'Zürich "Nord" {1}</steptml:parameter><steptml:parameter name="days">3</steptml:parameter></steptml:invoke><｜tool_call_end｜>'
-    f'{STEP_3_CALL}<steptml:invoke name="get_time"></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>',
+    + f'<｜tool_calls_begin｜>{STEP_3_CALL}<steptml:invoke name="get_weather"><steptml:parameter name="city">Zürich '
+    '"Nord" {1}</steptml:parameter><steptml:parameter '
+    f'name="days">3</steptml:parameter></steptml:invoke><｜tool_call_end｜>{STEP_3_CALL}<steptml:invoke '
+    'name="get_time"></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>',
     "step3, with headings": TEXT
     + STEP_3_NAMED
-    + '<steptml:parameter name="city">Zürich "Nord" {1}</steptml:parameter><steptml:parameter name="days"> 3 </steptml:parameter>'
-    '</steptml:invoke><｜tool_call_end｜>\n<｜tool_call_begin｜>function<｜tool_sep｜>get_time\n<steptml:invoke name="get_time">'
+    + '<steptml:parameter name="city">Zürich "Nord" {1}</steptml:parameter><steptml:parameter name="days"> 3 '
+    "</steptml:parameter>"
+    "</steptml:invoke><｜tool_call_end｜>\n<｜tool_call_begin｜>function<｜tool_sep｜>get_time\n<steptml:invoke "
+    'name="get_time">'
     "</steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>",
     "nemotron_json": TEXT + f"<TOOLCALL>[{FIRST}, {SECOND}]</TOOLCALL>",
     "longcat": TEXT + HERMES.replace("tool_call>", "longcat_tool_call>"),
@@ -118,8 +125,8 @@ EXAMPLES = {
     + f"<|message_sep|>\n\nfunction call<|role_sep|>\n{FIRST}<|message_sep|>\n\nfunction call<|role_sep|>\n{SECOND}",
     "gigachat3, newer": TEXT + f"<|function_call|>{FIRST}<|function_call|>{SECOND}",
     "functiongemma": TEXT + _gemma("<start_function_call>", "<end_function_call>", "<escape>"),
-    "openai": f"<|channel|>commentary<|message|>{TEXT}<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather "
-    f"<|constrain|>json<|message|>{WEATHER}<|call|>"
+    "openai": f"<|channel|>commentary<|message|>{TEXT}<|end|>"
+    f"<|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{WEATHER}<|call|>"
     "<|start|>assistant to=functions.get_time<|channel|>commentary json<|message|>{}<|call|>",
     "gemma4": TEXT + _gemma("<|tool_call>", "<tool_call|>", '<|"|>'),
     "lfm2": TEXT + f"<|tool_call_start|>[{PYTHON}, get_time()]<|tool_call_end|>",

@@ -209,8 +209,8 @@ def test_mistral_keeps_the_ids_of_the_model():
 def test_harmony_channels_are_reasoning_content_and_calls():
     result = parse_with(
         "openai",
-        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.get_time <|constrain|>json"
-        "<|message|>{}<|call|><|start|>assistant<|channel|>final<|message|>Noon.<|return|>",
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.get_time "
+        "<|constrain|>json<|message|>{}<|call|><|start|>assistant<|channel|>final<|message|>Noon.<|return|>",
     )
     assert result == ParsedText(content="Noon.", calls=[Call("get_time", "{}")], reasoning="Hm.")
 
