@@ -23,7 +23,7 @@ from engine.attention.select import cache_dtype
 from engine.config import EngineConfig
 from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
-from engine.execution.dummy_batch import dummy_sequence
+from engine.execution.batch import dummy_sequence
 from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import LoadedModel

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import device_targets
 from engine.config import EngineConfig
-from engine.execution.dummy_batch import dummy_sequence
+from engine.execution.batch import dummy_sequence
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
 from engine.scheduling.plan import Chunk, StepPlan

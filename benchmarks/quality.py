@@ -25,8 +25,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from engine.attention.select import cache_dtype, make_backend
-from engine.execution.batch import BatchBuilder
-from engine.execution.dummy_batch import dummy_sequence
+from engine.execution.batch import BatchBuilder, dummy_sequence
 from engine.loading.loader import LoadedModel, load_model
 from engine.quantization import scheme
 from engine.quantization.int4 import Int4Weight

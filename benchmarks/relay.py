@@ -109,7 +109,7 @@ def core(descriptor: int) -> None:
 
     def beat() -> None:
         while True:
-            channel.send(Heartbeat(time.time()))
+            channel.send(Heartbeat())
             time.sleep(1.0)
 
     threading.Thread(target=beat, daemon=True).start()

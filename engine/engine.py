@@ -307,7 +307,7 @@ class Engine:
                 self._runs.take(outputs)
             case StepStarted(seq_ids):
                 self._in_step = seq_ids
-            case Heartbeat(_, step_s):
+            case Heartbeat(step_s):
                 self._heartbeat_at = self._clock()
                 self._runs.end_overdue()
                 if 0 < self._config.step_timeout_s < step_s:

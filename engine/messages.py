@@ -216,7 +216,6 @@ class CoreStats:
 class Heartbeat:
     """Sent once a second by a thread of the core, also during a long step."""
 
-    at: float
     step_s: float = 0.0
     """How long the present step has lasted; 0 between two."""
 

@@ -39,7 +39,7 @@ class Sequence:
     num_scored: int = 1
     """Prompt tokens whose log-probabilities have been reported; the first one has none and counts as reported."""
     pooled: Any = None
-    """The state of a prompt that becomes a vector (execution/pooling.py)."""
+    """The state of a prompt that becomes a vector (execution/prompts.py)."""
     status: SequenceStatus = SequenceStatus.WAITING
     arrival: int = 0
     place: int = 0

@@ -1,17 +1,15 @@
-"""What a core's process or thread runs: load the model, size everything for it, then serve, with heartbeats from the
-first second.
-"""
+"""What a core's process or thread runs: load the model, size everything for it, then serve, with heartbeats."""
 
 from __future__ import annotations
 
 import gc
+import threading
 import traceback
 
 import torch
 
 from engine.api.errors import EngineError
 from engine.config import EngineConfig
-from engine.core.heartbeat import HeartbeatThread
 from engine.core.link import CoreChannel
 from engine.core.loop import EngineCore
 from engine.decoding.costs import StepCosts
@@ -21,7 +19,7 @@ from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
 from engine.memory import page_out, trim_heap
-from engine.messages import CoreFailed, CoreProgress, CoreReady
+from engine.messages import CoreFailed, CoreProgress, CoreReady, Heartbeat
 from engine.sampling.processors.registry import load_registry
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
@@ -32,19 +30,32 @@ TORCH = "libtorch"
 """Libraries of which importing reads 77 MiB. Steps need 18 MiB of them, which the runner's first steps read again."""
 COMPILER = "libllvmlite"
 """The library that compiles the kernels: that reads 70 MiB of it, and running the kernels none."""
+HEARTBEAT_S = 1.0
+
+
+class HeartbeatThread(threading.Thread):
+    """A thread that sends heartbeats until it is stopped, also during a long step and while the model is loaded."""
+
+    def __init__(self, channel: CoreChannel) -> None:
+        super().__init__(name="core-heartbeat", daemon=True)
+        self._channel = channel
+        self.stopped = threading.Event()
+        self.core: EngineCore | None = None
+        """None while the model is loaded."""
+
+    def run(self) -> None:
+        while not self.stopped.wait(HEARTBEAT_S):
+            self._channel.send(Heartbeat(self.core.turn_s if self.core is not None else 0.0))
 
 
 def serve(config: EngineConfig, channel: CoreChannel) -> None:
-    """Load the model, report that it is ready, and run the loop until Shutdown.
-
-    Every error is reported as CoreFailed.
-    """
+    """Load the model, report that it is ready, and run the loop until Shutdown. Report every error as CoreFailed."""
     heartbeat = HeartbeatThread(channel)
     heartbeat.start()
     try:
         with refused_if_too_large():
             core, ready = build_core(config, channel)
-        heartbeat.watch = core.watch
+        heartbeat.core = core
         channel.send(ready)
         core.run()
     except EngineError as error:
@@ -52,7 +63,7 @@ def serve(config: EngineConfig, channel: CoreChannel) -> None:
     except Exception:
         channel.send(CoreFailed("the engine's core failed; its log has the details", traceback.format_exc()))
     finally:
-        heartbeat.stop()
+        heartbeat.stopped.set()
 
 
 def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, CoreReady]:

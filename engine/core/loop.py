@@ -11,19 +11,18 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable
-from typing import Protocol
+from time import monotonic
 
 import torch
 
 from engine.api.errors import EngineFailure, ErrorCode
-from engine.core.heartbeat import StepWatch
 from engine.core.link import CoreChannel
 from engine.decoding.drafter import LookupDrafter
 from engine.decoding.verify import draw_tokens, num_accepted
 from engine.execution.device import has_lost_device
 from engine.execution.overlap import InFlightStep, OverlappedSteps
-from engine.execution.pooling import is_pooled
-from engine.execution.prompt_scores import is_scored
+from engine.execution.prompts import PromptResults
+from engine.execution.runner import ModelRunner
 from engine.execution.token_budget import AdaptiveTokenBudget
 from engine.messages import (
     AbortSequences,
@@ -33,7 +32,6 @@ from engine.messages import (
     DefineGrammar,
     ForgetGrammars,
     QueryStats,
-    SampledLogprobs,
     SequenceOutput,
     Shutdown,
     StepResult,
@@ -49,40 +47,13 @@ from engine.structured.core_grammars import CoreGrammars
 logger = logging.getLogger(__name__)
 
 
-class Runner(Protocol):
-    """The part of execution.runner.ModelRunner that the loop uses."""
-
-    def forward(self, plan: StepPlan) -> torch.Tensor:
-        """Compute a step; return logits (R, V) float32 of the chunks that sample, in the plan's order.
-
-        A chunk has a row for its last known token and one for each draft.
-        """
-
-    def prompt_scores(self, plan: StepPlan) -> dict[int, list[SampledLogprobs]]:
-        """Return the log-probabilities of the prompt tokens that the last step scores, by `seq_id`."""
-
-    def vectors(self, plan: StepPlan) -> dict[int, list[float]]:
-        """Return the vectors of the prompts that the last step completes, by `seq_id`."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PromptResults:
-    """Results of one step about prompts, by `seq_id`: their log-probabilities, and vectors of those that become one."""
-
-    scores: dict[int, list[SampledLogprobs]] = dataclasses.field(default_factory=dict)
-    vectors: dict[int, list[float]] = dataclasses.field(default_factory=dict)
-
-    def __contains__(self, seq_id: int) -> bool:
-        return seq_id in self.scores or seq_id in self.vectors
-
-
 class EngineCore:
     """The step loop and the sequences in it."""
 
     def __init__(
         self,
         scheduler: Scheduler,
-        runner: Runner,
+        runner: ModelRunner,
         sampler: Sampler,
         channel: CoreChannel,
         clock: Callable[[], float] = time.time,
@@ -112,16 +83,22 @@ class EngineCore:
         """Sequences that have no output yet, with the time of their first step, if that has begun."""
         self._is_idle = True
         self._announces_steps = False
-        self.watch = StepWatch()
+        self._turn_began_at: float | None = None
+
+    @property
+    def turn_s(self) -> float:
+        """How long the present turn of the loop has lasted; 0 between two. Thread-safe."""
+        began_at = self._turn_began_at
+        return 0.0 if began_at is None else monotonic() - began_at
 
     def run(self) -> None:
         """Serve until Shutdown."""
         while self._turn(self._channel.receive(block=self._is_idle)):
-            self.watch.end()
+            self._turn_began_at = None
 
     def _turn(self, messages: list[ToCore]) -> bool:
         """Handle messages and compute a step; False after Shutdown."""
-        self.watch.begin()
+        self._turn_began_at = monotonic()
         is_serving = self.handle_messages(messages)
         if is_serving:
             self._is_idle = not self.step()
@@ -150,16 +127,15 @@ class EngineCore:
                 self._grammars.start_filling([chunk.sequence for chunk in chunks])
             logits = self._runner.forward(plan)
             drawn = draw_tokens(self._draw, logits, chunks, self._scheduler.end_reason)
-            scores = self._runner.prompt_scores(plan) if is_scored(plan) else {}
-            vectors = self._runner.vectors(plan) if is_pooled(plan) else {}
+            prompts = self._runner.prompt_results(plan)
         except Exception as error:
             self._fail_step(plan, error)
             return True
-        if self._token_budget is not None and not scores and self._token_budget.end(plan):
+        if self._token_budget is not None and not prompts.scores and self._token_budget.end(plan):
             self._scheduler.resize(
                 self._token_budget.max_num_batched_tokens, self._token_budget.prefill_only_token_budget
             )
-        self._emit(plan, chunks, drawn, PromptResults(scores, vectors))
+        self._emit(plan, chunks, drawn, prompts)
         return True
 
     def _step_overlapped(self, overlap: OverlappedSteps, plan: StepPlan) -> bool:

@@ -1,4 +1,7 @@
-"""A step plan as tensors: token ids, positions, cache slots and the layout for attention. Built once per step."""
+"""A step plan as tensors: token ids, positions, cache slots and the layout for attention. Built once per step.
+
+Also makes dummy sequences and batches, for what a model computes while it loads and for benchmarks.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.attention.backend import StepLayout
 from engine.kernels.cpu.transfer import upload
+from engine.messages import AddSequence
 from engine.scheduling.plan import StepPlan
+from engine.sequence import Sequence
 
-_INITIAL_TOKENS = 512
+INITIAL_TOKENS = 512
+DUMMY_CONTEXT = 256
+DUMMY_TOKENS = 16
+"""Distinct tokens of a dummy batch; any vocabulary has as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +30,10 @@ class StepBatch:
     token_ids: torch.Tensor
     positions: torch.Tensor
     layout: StepLayout
-
     sample_rows: torch.Tensor | None
-    """(R,) int64, the rows whose logits are wanted; None if that is every row. A chunk has the row of its last known
-    token and one per draft.
+    """(R,) int64, the rows whose logits are wanted: of the last known token of each chunk, and of each draft.
+
+    None if that is every row.
     """
 
 
@@ -37,7 +46,7 @@ class BatchBuilder:
     def __init__(self, block_size: int, device: torch.device) -> None:
         self._block_size = block_size
         self._device = device
-        self._reserve(_INITIAL_TOKENS)
+        self._reserve(INITIAL_TOKENS)
 
     def build(self, plan: StepPlan) -> StepBatch:
         """Build the batch of a plan, in the order of its chunks."""
@@ -87,3 +96,24 @@ class BatchBuilder:
     def _reserve(self, num_tokens: int) -> None:
         self._tensor = torch.zeros(3, num_tokens, dtype=torch.int64)
         self._buffer = self._tensor.numpy()
+
+
+def dummy_sequence(seq_id: int, prompt_ids: list[int], block_ids: list[int], max_tokens: int = 1) -> Sequence:
+    """Return a sequence with default options that already holds its blocks."""
+    request = AddSequence(
+        seq_id, prompt_ids, [], SamplingParams(seed=0), StopRules(), LogprobOptions(), [], max_tokens, cache_root=b""
+    )
+    return Sequence(request, block_ids=block_ids)
+
+
+def dummy_batch(number: int, num_rows: int, max_tokens: int, block_size: int) -> StepBatch:
+    """Build a batch of the last `num_rows` tokens of one sequence, behind DUMMY_CONTEXT tokens if `max_tokens` allow.
+
+    Consecutive values of `number` give different tokens at different positions. Uses the first cache blocks, which are
+    always written again before they are read.
+    """
+    end = max(num_rows, min(DUMMY_CONTEXT + number % 2, max_tokens - 1 + number % 2))
+    token_ids = torch.arange(num_rows).add_(number).remainder_(min(num_rows + 1, DUMMY_TOKENS))
+    positions = torch.arange(end - num_rows, end)
+    blocks = list(range(-(-end // block_size)))
+    return StepBatch(token_ids, positions, StepLayout([num_rows], [end], positions, [blocks], int(num_rows == 1)), None)

@@ -1,8 +1,8 @@
 """Decode steps as captured CUDA graphs: one launch for all kernels of the layers, for row counts up to `max_num_seqs`.
 
 The inputs of a graph lie in fixed buffers. A step fills them, padded to the next captured row count, and replays the
-graph. Padding rows see one position and write to a block that no sequence owns. Only steps of single tokens that all
-sample are replayed; prompts, drafts and scores are computed without graphs.
+graph. Padding rows see one position and write to a block that no sequence owns. Prompts, drafts and scores are computed
+without graphs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable
 from time import perf_counter
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -25,13 +24,9 @@ from engine.scheduling.plan import StepPlan
 logger = logging.getLogger(__name__)
 
 Compute = Callable[[], torch.Tensor]
+Capture = Callable[[Compute], tuple[Callable[[], None], torch.Tensor]]
+"""Records a computation over fixed buffers; returns a replay function and the tensor with its result."""
 EIGHTS_UP_TO = 64
-
-
-class Capture(Protocol):
-    """A way to record a computation over fixed buffers: returns a replay function and the tensor with its result."""
-
-    def __call__(self, compute: Compute) -> tuple[Callable[[], None], torch.Tensor]: ...
 
 
 class CudaCapture:

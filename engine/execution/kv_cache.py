@@ -1,9 +1,11 @@
-"""The size of the KV cache: the bytes of a block, and how many blocks fit the free memory. Pure arithmetic."""
+"""The size of the KV cache: the bytes of a block, the memory that is free at load, and how many blocks fit."""
 
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -19,6 +21,10 @@ CPU_SHARE = 0.25
 CUDA_SHARE = 0.9
 MIN_CONTEXT = 256
 """A model whose cache has room for fewer tokens is refused."""
+CGROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +43,8 @@ def bytes_per_block(shape: AttentionShape, *, num_layers: int, block_size: int, 
 def step_bytes(model: ModelConfig, *, num_tokens: int, dtype: torch.dtype) -> int:
     """Return the most memory that a step needs besides weights and cache; layers run one after another.
 
-    It holds the residual stream, the addend, the norm and a product; with them queries, keys, values and the attention
-    output, or the gates of the MLP.
+    A layer holds the residual stream, the addend, the norm and a product, with queries, keys, values and the attention
+    output, or with the gates of the MLP.
     """
     attention = 2 * (model.num_heads + model.num_kv_heads) * model.head_size
     return num_tokens * dtype.itemsize * (4 * model.hidden_size + max(attention, 3 * model.intermediate_size))
@@ -55,14 +61,12 @@ def size_cache(
     free_bytes: int,
     is_cpu: bool,
 ) -> CacheSize:
-    """Fix the number of blocks and the context length.
+    """Fix the number of blocks and the context length. Raises ModelLoadError with what to change.
 
-    1. `cache_bytes` if given, else a share of `free_bytes`; on a CPU no more than `max_num_seqs` conversations or one
-       full context need.
+    1. The cache has `cache_bytes` if given, else a share of `free_bytes`; on a CPU no more than `max_num_seqs`
+       conversations or one full context need.
     2. The context is `wanted_len` if given, else what the model was made for, `model_len`.
-    3. A context that does not fit the cache is refused if it was asked for, else shortened, and said so.
-
-    Raises ModelLoadError with what to change.
+    3. A context that does not fit the cache is refused if it was asked for, else shortened with a warning.
     """
     wanted_blocks = _blocks(wanted_len or model_len, block_size)
     budget = cache_bytes
@@ -100,3 +104,34 @@ def _blocks(num_tokens: int, block_size: int) -> int:
 
 def _mebibytes(num_bytes: int) -> str:
     return f"{num_bytes / 2**20:,.0f} MiB"
+
+
+def free_memory(device: torch.device) -> int:
+    """Return the bytes that can still be allocated: on the CUDA device, or in the machine and the container."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return min(_machine_free(), _container_free())
+
+
+def _machine_free() -> int:
+    """Return MemAvailable, which includes reclaimable page cache; the physical memory if not on Linux."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _container_free(cgroups: tuple[tuple[str, str], ...] = CGROUPS) -> int:
+    """Return the limit of the control group (v2, v1) minus its use; very large if there is none."""
+    for limit_file, used_file in cgroups:
+        try:
+            limit = Path(limit_file).read_text().strip()
+            used = int(Path(used_file).read_text())
+        except OSError:
+            continue
+        if limit.isdigit():
+            return max(0, int(limit) - used)
+    return 1 << 62

@@ -2,14 +2,14 @@
 
 The second step reads its input tokens where the first one leaves them on the device. The host sees one step late that a
 sequence stops: its row of the second step is then surplus and dropped. The cache entry of that row lies at the position
-of the stop token, which no full block holds, and the next owner of the block writes later in the order of the stream.
-Only for steps of plain decodes: the choice of a token must not depend on tokens that the host does not know yet.
+of the stop token, which no full block holds, and the next owner of the block writes later in the stream. Only for plain
+decodes: the choice of a token must not depend on tokens that the host does not know yet.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,6 +18,9 @@ from engine.sampling.sampler import SampledToken, Sampler
 from engine.scheduling.plan import StepPlan
 from engine.scheduling.scheduler import Scheduler
 
+if TYPE_CHECKING:
+    from engine.execution.runner import ModelRunner
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceTokens:
@@ -25,14 +28,6 @@ class DeviceTokens:
 
     token_ids: torch.Tensor
     rows: list[int]
-
-
-class DeviceTokenRunner(Protocol):
-    """A runner whose steps can take tokens from the device."""
-
-    def accepts_device_tokens(self, plan: StepPlan) -> bool: ...
-
-    def forward(self, plan: StepPlan, fed: DeviceTokens | None = None) -> torch.Tensor: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +41,7 @@ class InFlightStep:
 class OverlappedSteps:
     """The launching of decode steps, two at a time."""
 
-    def __init__(self, scheduler: Scheduler, runner: DeviceTokenRunner, sampler: Sampler) -> None:
+    def __init__(self, scheduler: Scheduler, runner: ModelRunner, sampler: Sampler) -> None:
         self._scheduler = scheduler
         self._runner = runner
         self._sampler = sampler
@@ -62,9 +57,8 @@ class OverlappedSteps:
 
     def begin(self, plan: StepPlan) -> InFlightStep:
         """Launch a step whose inputs are known."""
-        return InFlightStep(
-            plan, self._sampler.start(self._runner.forward(plan), [chunk.sequence for chunk in plan.chunks])
-        )
+        sequences = [chunk.sequence for chunk in plan.chunks]
+        return InFlightStep(plan, self._sampler.start(self._runner.forward(plan), sequences))
 
     def follow(self, step: InFlightStep) -> InFlightStep | None:
         """Launch the next step; None if the tokens of this one must be known first."""

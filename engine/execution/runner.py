@@ -6,6 +6,7 @@ Knows the model, the cache and the device; nothing of requests or sampling. Buil
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from time import thread_time
 from typing import TYPE_CHECKING
 
@@ -14,17 +15,12 @@ import torch
 from engine.attention.select import cache_dtype, make_backend
 from engine.attention.torch_cpu import TorchCpuAttention
 from engine.config import EngineConfig
-from engine.execution.batch import BatchBuilder
-from engine.execution.dummy_batch import dummy_sequence
-from engine.execution.kv_cache import bytes_per_block, size_cache, step_bytes
-from engine.execution.memory import free_memory
-from engine.execution.pooling import is_pooled, pool_states
-from engine.execution.prompt_scores import is_scored, score_prompts
+from engine.execution.batch import BatchBuilder, dummy_sequence
+from engine.execution.kv_cache import bytes_per_block, free_memory, size_cache, step_bytes
+from engine.execution.prompts import PromptResults, has_prompt_results, pool_states, score_prompts
 from engine.execution.step_programs import MANY_ROWS, StepPrograms
-from engine.execution.step_timing import StepTimer
 from engine.execution.token_budget import PREFILL_ONLY_STEPS, STEP_SECONDS, AdaptiveTokenBudget
 from engine.kernels.cpu.threads import KERNEL_THREADS
-from engine.messages import SampledLogprobs
 from engine.scheduling.plan import Chunk, StepPlan
 
 if TYPE_CHECKING:
@@ -76,7 +72,7 @@ class ModelRunner:
             batch_invariant=config.batch_invariant,
         )
         self._kept_hidden: torch.Tensor | None = None
-        """Hidden states of the last step (T, E), if it scores tokens of a prompt or makes a vector of one."""
+        """Hidden states of the last step (T, E), if it has results about prompts."""
         self._graphs: DecodeGraphs | None = None
         self._programs: StepPrograms | None = None
         if isinstance(self._attention, TorchCpuAttention):
@@ -90,9 +86,8 @@ class ModelRunner:
         self._run_prompt(1)
         if self._programs is not None:
             self._programs.prepare_few(config.max_num_seqs)
-            if (
-                loaded.uses_own_kernels
-            ):  # a recording of other kernels would be dropped, and keeps all of torch's intermediate tensors
+            # NOTE: a recording of other kernels would be dropped, and keeps all of torch's intermediate tensors.
+            if loaded.uses_own_kernels:
                 self._programs.prepare_many(self.prefill_only_token_budget if self.token_budget is None else MANY_ROWS)
         if self._device.type == "cuda":
             self._graphs = self._capture_graphs(config.max_num_seqs)
@@ -112,7 +107,7 @@ class ModelRunner:
         A chunk has a row for its last known token and one for each draft; only these rows go through the vocabulary
         projection. `fed`: the input tokens, for a plan that `accepts_device_tokens`.
         """
-        keeps_hidden = is_scored(plan) or is_pooled(plan)
+        keeps_hidden = has_prompt_results(plan)
         self._kept_hidden = None
         if self._graphs is not None and self._graphs.takes(plan) and not keeps_hidden:
             return self._decoder.logits(self._graphs.forward(plan, fed))
@@ -130,28 +125,23 @@ class ModelRunner:
         """Return True if a step can take input tokens that only the device knows."""
         return self._graphs is not None and self._graphs.takes(plan)
 
-    @torch.inference_mode()
-    def prompt_scores(self, plan: StepPlan) -> dict[int, list[SampledLogprobs]]:
-        """Return the log-probabilities of the prompt tokens that the last step scores, by `seq_id`."""
-        return {} if self._kept_hidden is None else score_prompts(plan, self._kept_hidden, self._decoder.logits)
+    def prompt_results(self, plan: StepPlan) -> PromptResults:
+        """Return what the last step, of this plan, has found about prompts. Call once a step."""
+        hidden = self._kept_hidden
+        if hidden is None:
+            return PromptResults()
+        with torch.inference_mode():
+            return PromptResults(
+                score_prompts(plan, hidden, self._decoder.logits), pool_states(plan, hidden, self._decoder.normed)
+            )
 
-    @torch.inference_mode()
-    def vectors(self, plan: StepPlan) -> dict[int, list[float]]:
-        """Return the vectors of the prompts that the last step completes, by `seq_id`.
-
-        Call once for each step that `is_pooled`.
-        """
-        return {} if self._kept_hidden is None else pool_states(plan, self._kept_hidden, self._decoder.normed)
-
-    def step_timer(self) -> StepTimer:
-        """Return a timer of steps by their number of rows (CPU only)."""
+    def step_timer(self) -> Callable[[int], float]:
+        """Return a function that measures the seconds of a step by its rows (CPU only)."""
         assert isinstance(self._attention, TorchCpuAttention)
-        return StepTimer(self._decoder, self._attention, self.max_model_len)
+        return StepPrograms(self._decoder, self._attention, self.max_model_len).time_step
 
     def _capture_graphs(self, max_num_seqs: int) -> DecodeGraphs:
-        """Capture the decode steps, after the longest step has allocated its memory: that must not run out while
-        serving.
-        """
+        """Capture the decode steps, after the longest step has allocated the memory that serving must not lack."""
         from engine.execution.cuda_graphs import CudaCapture, DecodeGraphs
 
         self.forward(self._longest_step())
@@ -170,9 +160,7 @@ class ModelRunner:
         return LARGE_STEP_TOKENS if is_large else MAX_STEP_TOKENS
 
     def _default_step_tokens(self, max_num_seqs: int) -> int:
-        """Return a budget by the memory of a CUDA device; on a CPU the prompt tokens computed in STEP_SECONDS, found by
-        doubling.
-        """
+        """Return a budget by the memory of a CUDA device; on a CPU the prompt tokens of STEP_SECONDS, by doubling."""
         if self._device.type != "cpu":
             return self._device_step_tokens()
         longest = min(MAX_STEP_TOKENS, self.max_model_len)
@@ -194,10 +182,7 @@ class ModelRunner:
         return max(MIN_STEP_TOKENS, min(max_num_seqs, MAX_STEP_TOKENS))
 
     def _make_token_budget(self, max_num_seqs: int) -> AdaptiveTokenBudget:
-        """Return the budget to adapt while serving.
-
-        On a device it never exceeds the step that has allocated the memory.
-        """
+        """Return the budget to adapt while serving; on a device never above the step that has allocated the memory."""
         least = min(self._least_step_tokens(max_num_seqs), self.max_num_batched_tokens)
         most = MAX_STEP_TOKENS if self._device.type == "cpu" else self.max_num_batched_tokens
         return AdaptiveTokenBudget(self.max_num_batched_tokens, least, most, self._block_size)
@@ -216,9 +201,6 @@ class ModelRunner:
         return thread_time() - start
 
     def _end_of_prompt(self, length: int, num_new: int) -> Chunk:
-        """Return the last tokens of a prompt of token 0.
-
-        Uses the first blocks, which are always written again before they are read.
-        """
+        """Return the end of a prompt of token 0, in the first blocks: these are written before they are read."""
         blocks = list(range(-(-length // self._block_size)))
         return Chunk(dummy_sequence(0, [0] * length, blocks), length - num_new, num_new, True)

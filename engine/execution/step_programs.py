@@ -2,11 +2,11 @@
 
 A row is a token of any sequence: decodes, drafts and pieces of prompts share the program of their row count.
 
-The Python code between two kernels costs a step of one row on a CPU a fifth of its time, and a step of 200 prompt
-tokens still a tenth. So the first step of a row count is recorded while it computes. The next one, of other tokens at
-other positions, is computed both ways and compared. From then on only the program runs, over buffers with the step's
-inputs. A program that missed an operation (a product or a bias that torch computes) gives other results and is dropped.
-The smallest row counts get both steps while the model loads, others when they first occur.
+The Python code between two kernels takes a fifth of a step of one row on a CPU, a tenth of one of 200 prompt tokens. So
+the first step of a row count is recorded while it computes. The next one, of other tokens at other positions, is
+computed both ways and compared. From then on only the program runs, over buffers with the step's inputs. A program that
+missed an operation (a product or a bias that torch computes) gives other results and is dropped. The smallest row
+counts get both steps while the model loads, others when they first occur.
 
 The operations for few rows depend on the row count. Those for many do not, so all larger counts share one program,
 which is made while the model loads.
@@ -15,14 +15,14 @@ which is made while the model loads.
 from __future__ import annotations
 
 import logging
-from time import perf_counter
+from time import perf_counter, thread_time
 
 import torch
 
 from engine.attention.torch_cpu import FixedRows, TorchCpuAttention
-from engine.execution.batch import StepBatch
-from engine.execution.dummy_batch import dummy_batch
+from engine.execution.batch import StepBatch, dummy_batch
 from engine.kernels.cpu import operators
+from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.models.decoder import Decoder
 
 logger = logging.getLogger(__name__)
@@ -30,8 +30,7 @@ logger = logging.getLogger(__name__)
 FEW_ROWS = 32
 """Up to here each row count has its own program; above, weights have one form for all counts."""
 MANY_ROWS = 512
-"""Larger steps are computed without a program: the time saved is not worth the memory of its buffers.
-"""
+"""Larger steps are computed without a program: the time saved is not worth the memory of its buffers."""
 LOADING_S = 2.0
 """The time limit for programs of few rows at load: enough for all 32 of a model of 135 M parameters, and for some 12 of
 one of 1.5 B. The program of many rows adds the time of its largest step and twice that of its smallest.
@@ -39,10 +38,7 @@ one of 1.5 B. The program of many rows adds the time of its largest step and twi
 
 
 class StepProgram:
-    """The program of steps of R rows.
-
-    Its input buffers: hidden (R, E), rotations (R, 1, D/2), the rows of attention.
-    """
+    """The program of steps of R rows. Input buffers: hidden (R, E), rotations (R, 1, D/2), the rows of attention."""
 
     def __init__(self, decoder: Decoder, rows: FixedRows, batch: StepBatch) -> None:
         """Record the layers while they compute a step; its `result` is then available."""
@@ -86,6 +82,7 @@ class StepPrograms:
         self._programs: dict[int, StepProgram | None] = {}
         self._unproven: set[int] = set()
         self._many: StepProgram | None = None
+        self._num_timed = 0
 
     @torch.inference_mode()
     def prepare_few(self, most: int) -> None:
@@ -101,20 +98,33 @@ class StepPrograms:
         most = min(most, self._max_tokens - 1, MANY_ROWS)
         if most <= FEW_ROWS or not self._attention.takes_rows:
             return
-        first, second = (
-            dummy_batch(number, rows, self._max_tokens, self._attention.block_size)
-            for number, rows in enumerate((most, FEW_ROWS + 1))
-        )
-        program = self._recorded(first)
-        if self._is_right(program, second)[0]:
+        program = self._recorded(self._dummy_batch(0, most))
+        if self._is_right(program, self._dummy_batch(1, FEW_ROWS + 1))[0]:
             self._many = program
 
     def prepare(self, num_rows: int) -> bool:
         """Make and verify the program of a row count by dummy steps, unless that is done; False if it fails."""
         if num_rows not in self._programs or num_rows in self._unproven:
             for number in range(2):
-                self.forward(dummy_batch(number, num_rows, self._max_tokens, self._attention.block_size))
+                self.forward(self._dummy_batch(number, num_rows))
         return self._programs.get(num_rows) is not None and num_rows not in self._unproven
+
+    @torch.inference_mode()
+    def time_step(self, num_rows: int) -> float:
+        """Return the seconds of a step of one sequence that computes so many tokens and the logits after each.
+
+        Only ratios of such times matter, so one thread computes and its processor time counts, which other load on the
+        machine does not affect. Uses the first blocks of the cache. Programs depend on the number of threads, so those
+        that serve cannot be timed.
+        """
+        with KERNEL_THREADS.single_threaded():
+            self.prepare(num_rows)
+            self._num_timed += 1
+            start = thread_time()
+            batch = self._dummy_batch(self._num_timed, num_rows)
+            hidden = self.forward(batch)
+            self._decoder.logits(self._without_program(batch) if hidden is None else hidden)
+            return thread_time() - start
 
     def forward(self, batch: StepBatch) -> torch.Tensor | None:
         """Return the hidden rows (R, E) of a step; None if it must be computed without a program."""
@@ -131,6 +141,12 @@ class StepPrograms:
         if num_rows not in self._unproven:
             return found.forward(batch)
         return self._prove(num_rows, found, batch) if found.can_be_proven(batch) else None
+
+    def _dummy_batch(self, number: int, num_rows: int) -> StepBatch:
+        return dummy_batch(number, num_rows, self._max_tokens, self._attention.block_size)
+
+    def _without_program(self, batch: StepBatch) -> torch.Tensor:
+        return self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))
 
     def _recorded(self, batch: StepBatch) -> StepProgram:
         """Record a program of as many rows while computing this step."""
@@ -150,7 +166,7 @@ class StepPrograms:
         NOTE: the program runs first, so that the keys and values in the cache are those of the ordinary computation.
         """
         found = program.forward(batch)
-        expected = self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))
+        expected = self._without_program(batch)
         is_right = torch.allclose(found, expected, rtol=0, atol=0, equal_nan=True)
         if not is_right:
             logger.info("steps of %d rows are not all kernels of ours and stay as they are", program.num_rows)

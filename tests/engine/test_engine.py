@@ -120,12 +120,12 @@ def test_a_deadline_that_has_passed_ends_the_run(stage):
     stage.submit("late", deadline_at=105.0)
     stage.submit("other", deadline_at=200.0)
     late, other = stage.core.hear_sequences(2)
-    stage.core.say(message=Heartbeat(0.0))
+    stage.core.say(message=Heartbeat())
     stage.core.say(output(late, b"a"), output(other, b"a"))
     while "late" not in (publication := stage.publication()) or len(publication) < 2:
         pass
     stage.now = 105.0
-    stage.core.say(message=Heartbeat(0.0))
+    stage.core.say(message=Heartbeat())
     assert stage.core.answer_abort() == [late.seq_id]
     (completed,) = stage.events_to_end("late")
     assert (completed.payload.outcome, completed.payload.usage.completion_tokens) == (Outcome.TIMED_OUT, 1)

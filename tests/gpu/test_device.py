@@ -158,7 +158,7 @@ def test_vectors_of_prompts_are_those_of_transformers(checkpoint, pooling):
     for start, count in ((0, 40), (40, 19), (59, 1)):
         plan = StepPlan((Chunk(sequence, start, count, False),))
         runner.forward(plan)
-        vectors = runner.vectors(plan)
+        vectors = runner.prompt_results(plan).vectors
     with torch.inference_mode():
         states = model.model(torch.tensor([sequence.prompt_ids])).last_hidden_state[0]
     expected = torch.nn.functional.normalize(states.mean(0) if pooling == "mean" else states[-1], dim=0)

@@ -174,9 +174,9 @@ def test_a_core_whose_step_hangs_is_replaced_and_the_run_goes_on(make_stage):
     stage.submit()
     (sequence,) = stage.core.hear_sequences()
     stage.core.say(output(sequence, b"a"))
-    stage.core.say(message=Heartbeat(0.0, 59.0))
+    stage.core.say(message=Heartbeat(59.0))
     stage.core.say(output(sequence, b"b"))
-    stage.core.say(message=Heartbeat(0.0, 61.0))
+    stage.core.say(message=Heartbeat(61.0))
     (again,) = second.hear_sequences()
     assert again.output_ids == [*b"ab"]
     assert stage.engine.stats().num_restarts == 1
@@ -186,7 +186,7 @@ def test_a_step_may_last_for_ever_where_no_limit_is_set(make_stage):
     stage = make_stage(step_timeout_s=0.0)
     stage.submit(deadline_at=150.0)
     (sequence,) = stage.core.hear_sequences()
-    stage.core.say(message=Heartbeat(0.0, 1e6))
+    stage.core.say(message=Heartbeat(1e6))
     stage.core.say(output(sequence, b"a", "length"))
     assert payloads(stage.events_to_end())[-1].outcome == Outcome.FINISHED
 
@@ -238,10 +238,10 @@ def test_deadlines_and_stops_are_heard_while_a_core_loads(make_stage):
     stage.submit("patient")
     stage.core.hear_sequences(3)
     stage.core.die()
-    loading.say(message=Heartbeat(0.0))
+    loading.say(message=Heartbeat())
     stage.engine.abort("stopped", Outcome.STOPPED)
     stage.now = 105.0
-    loading.say(message=Heartbeat(0.0))
+    loading.say(message=Heartbeat())
     ends = {}
     while len(ends) < 2:
         ends |= {run_id: events[-1].payload for run_id, events in stage.publication().items() if events[-1].is_terminal}

@@ -9,9 +9,9 @@ import torch
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.api.errors import EngineFailure
-from engine.core.heartbeat import StepWatch
 from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
+from engine.execution.prompts import PromptResults
 from engine.messages import (
     AbortSequences,
     AddSequence,
@@ -49,6 +49,9 @@ class ScriptedRunner:
                 raise self.error
             logits[row, (last + 1) % VOCAB_SIZE] = float("nan") if last in self.broken else 10.0
         return logits
+
+    def prompt_results(self, plan):
+        return PromptResults()
 
 
 class Stage:
@@ -261,15 +264,23 @@ def test_a_core_announces_its_steps_when_it_is_asked_to(stage):
     assert (announced, output.token_ids) == (StepStarted([1]), [2])
 
 
-def test_the_watch_measures_a_turn_and_rests_between_turns(stage):
+def test_a_turn_of_the_loop_is_measured_and_nothing_between_turns(stage, monkeypatch):
     now = [10.0]
-    stage.core.watch = StepWatch(lambda: now[0])
-    assert stage.core.watch.elapsed_s == 0.0
+    monkeypatch.setattr("engine.core.loop.monotonic", lambda: now[0])
+    assert stage.core.turn_s == 0.0
     assert stage.core._turn([])
     now[0] = 17.0
-    assert stage.core.watch.elapsed_s == 7.0
-    stage.core.watch.end()
-    assert stage.core.watch.elapsed_s == 0.0
+    assert stage.core.turn_s == 7.0
+    seen = []
+
+    def receive(block):
+        seen.append(stage.core.turn_s)
+        return [] if len(seen) == 1 else [Shutdown()]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stage.channel, "receive", receive)
+        stage.core.run()
+    assert seen == [7.0, 0.0]
 
 
 class ScriptedBudget:

@@ -16,6 +16,7 @@ from engine.core.loop import EngineCore
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import LookupDrafter
 from engine.execution.overlap import OverlappedSteps
+from engine.execution.prompts import PromptResults
 from engine.messages import AbortSequences, AddSequence, AnnounceSteps, StepResult, StepStarted
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
@@ -64,8 +65,8 @@ class FedRunner:
         row[END] += 2 * self._scale
         return row
 
-    def prompt_scores(self, plan):
-        return {}
+    def prompt_results(self, plan):
+        return PromptResults()
 
 
 class Loop:

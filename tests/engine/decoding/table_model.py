@@ -8,6 +8,7 @@ import torch
 from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
+from engine.execution.prompts import PromptResults
 from engine.messages import AddSequence, SequenceOutput, StepResult
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
@@ -35,6 +36,9 @@ class TableRunner:
         self.num_steps += 1
         self.num_rows += len(rows)
         return torch.stack(rows) if rows else torch.zeros(0, VOCAB_SIZE)
+
+    def prompt_results(self, plan):
+        return PromptResults()
 
     def logits(self, known: list[int]) -> torch.Tensor:
         return self._table[known[-2], known[-1]].clone()

@@ -6,8 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.execution.batch import BatchBuilder
-from engine.execution.dummy_batch import dummy_sequence
+from engine.execution.batch import BatchBuilder, dummy_sequence
 from engine.scheduling.plan import Chunk, StepPlan
 from tests.examples import examples
 

@@ -11,7 +11,7 @@ from engine.attention.xformers_paged import XformersAttention
 from engine.config import EngineConfig
 from engine.execution.cuda_graphs import BlockTables, DecodeGraphs, row_counts
 from engine.execution.overlap import DeviceTokens
-from engine.execution.pooling import pool_states
+from engine.execution.prompts import pool_states
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
 from engine.quantization import byte_weight
@@ -165,7 +165,7 @@ def test_vectors_of_prompts_are_those_of_the_cpu(folder, monkeypatch, options):
     expected.embed = found.embed = options
     for start, count in ((0, 17), (17, 12), (29, 1)):
         twins.cpu.forward(StepPlan((Chunk(expected, start, count, False),)))
-        wanted = twins.cpu.vectors(StepPlan((Chunk(expected, start, count, False),)))
+        wanted = twins.cpu.prompt_results(StepPlan((Chunk(expected, start, count, False),))).vectors
         plan = StepPlan((Chunk(found, start, count, False),))
         batch = twins.cpu._batches.build(plan)
         with monkeypatch.context() as patch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from engine.execution.memory import _container_free, free_memory
+from engine.execution.kv_cache import _container_free, free_memory
 
 
 def test_a_cpu_reports_a_plausible_amount():

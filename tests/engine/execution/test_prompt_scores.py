@@ -13,7 +13,7 @@ from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
 from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
-from engine.execution.prompt_scores import SLICE_ROWS
+from engine.execution.prompts import SLICE_ROWS
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
 from engine.messages import AddSequence, SampledLogprobs

@@ -9,7 +9,7 @@ import torch
 
 from engine.api.errors import ModelLoadError
 from engine.config import EngineConfig
-from engine.execution.dummy_batch import dummy_sequence
+from engine.execution.batch import dummy_sequence
 from engine.execution.runner import MAX_STEP_TOKENS, MIN_STEP_TOKENS, ModelRunner
 from engine.kernels.cpu.openmp import PARALLEL
 from engine.kernels.cpu.threads import KERNEL_THREADS
