@@ -203,7 +203,7 @@ def alone(serving):
     return {name: outcome(listener.events(submit(engine, name))) for name in KINDS}
 
 
-def test_each_kind_does_alone_what_it_should(alone):
+def test_each_kind_of_request_behaves_as_expected_alone(alone):
     """So that the comparison below compares something."""
     for name, (choices, scores, end) in alone.items():
         assert end[0] == (Outcome.FAILED if name in FAILING else Outcome.FINISHED), name
@@ -223,7 +223,7 @@ def test_each_kind_does_alone_what_it_should(alone):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_each_kind_yields_in_a_crowd_what_it_yields_alone(serving, alone, seed):
+def test_each_kind_of_request_gives_the_same_answer_alone_and_in_a_crowd(serving, alone, seed):
     """All kinds several times over, in random order and priority; every other run is aborted at its first token or
     before it.
     """

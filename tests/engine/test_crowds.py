@@ -101,7 +101,7 @@ def test_lower_priorities_are_served_first_and_ties_by_arrival(crowd):
     assert order == ["urgent", "usual", "also", "later"]
 
 
-def test_an_urgent_request_takes_the_seat_of_one_that_can_wait(crowd):
+def test_an_urgent_request_preempts_one_of_lower_priority(crowd):
     long = StopRules(max_tokens=300, ignore_eos=True)
     crowd.submit("flex", priority=5, stop=long)
     crowd.let_step(9)
@@ -115,7 +115,7 @@ def test_an_urgent_request_takes_the_seat_of_one_that_can_wait(crowd):
     assert tokens_of([event.payload for run_id, event in crowd.seen if run_id == "flex"]) == tokens_of(alone)
 
 
-def test_requests_with_one_cache_key_are_served_together_and_answer_as_without(crowd):
+def test_requests_with_one_cache_key_are_served_together_with_unchanged_answers(crowd):
     wanted = {"one": {"group": "key"}, "two": {}, "three": {"group": "key"}, "other": {"group": "key", "tenant": "x"}}
     assert crowd.serve(**wanted) == ["one", "three", "two", "other"]
     asked = {"sampling": SamplingParams(seed=1), "stop": StopRules(max_tokens=2, ignore_eos=True)}

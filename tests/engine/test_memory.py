@@ -23,13 +23,13 @@ MAPS = """\
 """
 
 
-def test_only_pages_of_the_file_that_nobody_has_written_to_are_given_back():
+def test_only_unwritten_pages_of_the_file_are_paged_out():
     assert list(unwritten_ranges(MAPS, "libllvmlite")) == [(0x7F0000000000, 0x2000), (0x7F0000002000, 0x3000)]
     assert list(unwritten_ranges(MAPS, "other lib")) == [(0x7F0000006000, 0x1000)]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing happens")
-def test_a_file_whose_pages_were_given_back_reads_as_before(tmp_path: Path):
+def test_a_file_reads_the_same_after_its_pages_are_paged_out(tmp_path: Path):
     path = tmp_path / "left-over"
     path.write_bytes(bytes(range(256)) * 64)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
@@ -39,7 +39,7 @@ def test_a_file_whose_pages_were_given_back_reads_as_before(tmp_path: Path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing happens")
-def test_what_was_written_before_a_page_became_read_only_stays(tmp_path: Path):
+def test_bytes_written_before_a_page_became_read_only_survive_paging_out(tmp_path: Path):
     """As the loader does with the tables of a library."""
     path = tmp_path / "left-over"
     path.write_bytes(bytes(2 * mmap.PAGESIZE))
@@ -110,7 +110,7 @@ def is_tmpfs(folder: Path) -> bool:
     return max((len(place), kind) for _, place, kind, *_ in kinds if str(folder).startswith(place))[1] == "tmpfs"
 
 
-def test_what_much_work_leaves_is_given_back_once_and_again_after_more_of_it():
+def test_the_heap_is_trimmed_once_per_schedule_and_again_when_rescheduled():
     gone = threading.Semaphore(0)
     trimmer = HeapTrimmer(0.0, gone.release)
     trimmer.schedule()

@@ -24,17 +24,17 @@ def most(places, tenant):
     return count
 
 
-def test_nobody_has_more_places_than_he_leaves_free():
+def test_a_tenant_holds_at_most_half_of_the_free_places():
     places = Places(12)
     assert [most(places, tenant) for tenant in "abcde"] == [6, 3, 2, 1, 0]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_tenant_alone_gets_a_place_however_few_there_are(count):
+def test_a_single_tenant_always_gets_a_place(count):
     assert most(Places(count), "a") == (count + 1) // 2
 
 
-def test_a_place_that_is_given_back_goes_to_the_tenant_that_has_fewest():
+def test_a_returned_place_goes_to_the_tenant_with_the_fewest():
     places = Places(4)
     for tenant in ("a", "a", "b", "c"):
         assert places.take(tenant, 0)
@@ -62,7 +62,7 @@ def test_a_place_that_is_given_back_goes_to_the_tenant_that_has_fewest():
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=60), st.integers(1, 8))
 @examples(100)
-def test_places_are_counted(acts, count):
+def test_taken_and_returned_places_balance(acts, count):
     places, held = Places(count), Counter()
     for tenant, takes in acts:
         if takes:
@@ -75,7 +75,7 @@ def test_places_are_counted(acts, count):
     assert +held == +places._taken
 
 
-def test_where_work_takes_longer_than_anybody_waits_the_next_are_refused_at_once(monkeypatch):
+def test_after_a_wait_in_vain_further_work_of_the_tenant_is_refused_at_once(monkeypatch):
     """Each of a flood held a thread for a quarter of a second, and what other tenants sent stood behind all of them."""
     places, waits = Places(3), []
 
@@ -95,7 +95,7 @@ def test_where_work_takes_longer_than_anybody_waits_the_next_are_refused_at_once
     assert waits[-3:] == [0.25, 0.25, 0]
 
 
-def test_a_burst_of_short_work_goes_on_waiting_while_some_of_it_comes_back(monkeypatch):
+def test_a_burst_of_short_work_keeps_waiting_while_places_return(monkeypatch):
     places, waits = Places(1), []
 
     def wait_for(is_free, timeout_s):
@@ -112,7 +112,7 @@ def test_a_burst_of_short_work_goes_on_waiting_while_some_of_it_comes_back(monke
     assert waits == [0.25, 0.25, 0.25]
 
 
-def test_what_is_beyond_a_tenants_share_of_threads_is_refused_and_others_are_served():
+def test_work_beyond_a_tenants_thread_share_is_refused_and_others_served():
     work = SlowWork(max_threads=4, patience_s=0.0)
     with ExitStack() as held:
         for _ in range(2):
@@ -125,7 +125,7 @@ def test_what_is_beyond_a_tenants_share_of_threads_is_refused_and_others_are_ser
         pass
 
 
-def test_a_worker_has_threads_beside_those_that_slow_work_may_hold():
+def test_a_worker_has_more_threads_than_slow_work_may_hold():
     assert THREADS["model"] > MAX_THREADS
 
 

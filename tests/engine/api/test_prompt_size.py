@@ -69,7 +69,7 @@ def test_a_prompt_that_is_too_long_names_its_bound_and_its_size():
     assert (rejected.limit, rejected.value) == (100, 101)
 
 
-def test_context_is_asked_for_long_prompts_only():
+def test_the_context_is_looked_up_for_long_prompts_only():
     assert not is_long(request(said("x" * 16_384)))
     assert is_long(request(said("x" * 16_385)))
     assert is_long(request(raw=RawPrompt(token_ids=(1,) * 16_385)))

@@ -18,7 +18,7 @@ def resident_bytes() -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_what_is_not_written_takes_no_memory() -> None:
+def test_unwritten_parts_of_the_cache_take_no_memory() -> None:
     before = resident_bytes()
     cache = untouched_zeros(64, 1 << 20, 4, dtype=torch.bfloat16)
     assert resident_bytes() - before < 64 << 20
@@ -30,7 +30,7 @@ def test_what_is_not_written_takes_no_memory() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int64])
-def test_they_are_zeros_of_the_shape(dtype: torch.dtype) -> None:
+def test_untouched_zeros_are_zeros_of_the_shape(dtype: torch.dtype) -> None:
     zeros = untouched_zeros(3, 5, 7, dtype=dtype)
     assert (zeros.shape, zeros.dtype, zeros.is_contiguous()) == ((3, 5, 7), dtype, True)
     assert torch.equal(zeros, torch.zeros(3, 5, 7, dtype=dtype))
@@ -38,6 +38,6 @@ def test_they_are_zeros_of_the_shape(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="has no huge pages")
-def test_a_kernel_that_knows_no_huge_pages_gives_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_without_huge_pages_gives_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 9999)
     assert not untouched_zeros(3, 5, dtype=torch.float32).any()

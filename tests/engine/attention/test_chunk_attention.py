@@ -79,7 +79,7 @@ def test_sdpa_takes_chunks_with_and_without_a_past():
 
 
 @torch.inference_mode()
-def test_torchs_flash_attention_is_told_of_lengths_heads_and_what_comes_after_a_token(flash_kernel):
+def test_torch_flash_attention_gets_lengths_heads_and_a_causal_mask(flash_kernel):
     parts, expected = chunks(torch.bfloat16)
     found = with_flash(QUERY_LENS, CONTEXT_LENS, GROUPED, CPU)(*parts)
     torch.testing.assert_close(found.float(), expected, atol=0.02, rtol=0.01)
@@ -114,7 +114,7 @@ def test_xformers_gets_heads_that_share_a_key_without_a_copy(monkeypatch):
     )
 
 
-def test_torch_still_has_the_flash_attention_that_xformers_calls(monkeypatch):
+def test_torch_still_exports_the_flash_attention_that_xformers_calls(monkeypatch):
     """On CUDA xformers looks at these signatures while it is imported, and raises if they do not fit."""
     from xformers.ops.fmha.torch_attention_compat import ensure_pt_flash_ok
 
@@ -122,7 +122,7 @@ def test_torch_still_has_the_flash_attention_that_xformers_calls(monkeypatch):
     ensure_pt_flash_ok()
 
 
-def test_a_build_of_xformers_that_refuses_every_operator_does_not_stop_a_model(flash_kernel, caplog):
+def test_a_model_loads_with_an_xformers_build_that_refuses_every_operator(flash_kernel, caplog):
     """Built for another CUDA than torch, xformers refuses all operators, and a model failed to load at its first
     prompt.
     """
@@ -135,13 +135,13 @@ def test_a_build_of_xformers_that_refuses_every_operator_does_not_stop_a_model(f
     assert flash_kernel
 
 
-def test_where_flash_attention_does_not_take_the_numbers_sdpa_does(flash_kernel, caplog):
+def test_sdpa_is_chosen_for_dtypes_that_flash_attention_does_not_support(flash_kernel, caplog):
     with caplog.at_level(logging.INFO):
         assert choose_chunk_way(GROUPED, torch.float32, CPU) is with_sdpa
     assert "not torch's flash attention: RuntimeError: FlashAttention only support fp16 and bf16" in caplog.text
 
 
-def test_a_way_that_answers_wrongly_is_not_taken():
+def test_an_implementation_with_wrong_results_is_not_chosen():
     """A mask that is aligned at the start of a context raises nothing."""
 
     def forgetful(query_lens, context_lens, shape, device):
@@ -151,7 +151,7 @@ def test_a_way_that_answers_wrongly_is_not_taken():
     assert problem_of(forgetful, GROUPED, torch.float32, CPU) == "its results are wrong"
 
 
-def test_where_no_way_works_the_model_is_refused_with_what_each_said(monkeypatch):
+def test_without_a_working_implementation_the_model_is_refused_with_all_errors(monkeypatch):
     def broken(query_lens, context_lens, shape, device):
         raise OSError("libcudart.so.12:\n cannot open shared object file")
 
@@ -160,7 +160,7 @@ def test_where_no_way_works_the_model_is_refused_with_what_each_said(monkeypatch
         choose_chunk_way(GROUPED, torch.bfloat16, CPU)
 
 
-def test_the_pinned_packages_leave_a_fast_way_on_cuda():
+def test_the_pinned_packages_include_a_fast_implementation_for_cuda():
     """xformers where both are built for one CUDA, else a torch whose own kernels take sequences of different
     lengths.
     """

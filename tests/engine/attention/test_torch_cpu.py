@@ -92,7 +92,7 @@ def test_a_prefix_hit_reads_the_blocks_of_another_sequence():
 
 @examples(40)
 @given(st.data())
-def test_any_schedule_over_shuffled_and_shared_blocks(data):
+def test_any_schedule_over_shuffled_and_shared_blocks_matches_dense_attention(data):
     block_size = data.draw(st.sampled_from([4, 16]))
     world, backend = make(
         data.draw(st.sampled_from([GROUPED, FULL, WIDE])),
@@ -122,7 +122,7 @@ MANY = AttentionShape(num_heads=14, num_kv_heads=2, head_size=64, scale=0.125)
 
 @pytest.mark.parametrize("shape", [GROUPED, FULL, WIDE, MANY], ids=["grouped", "full", "wide", "many"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_few_new_tokens_together_are_to_the_bit_what_they_are_one_by_one(shape, dtype):
+def test_a_few_new_tokens_together_are_bit_equal_to_one_by_one(shape, dtype):
     """However many rows share a tile, over borders of blocks, and beside other sequences."""
 
     def run(lengths):
@@ -153,7 +153,7 @@ dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 
 @prompt_shapes
 @dtypes
-def test_prompts_over_what_came_before_them_and_beside_others(shape, dtype):
+def test_prompt_chunks_attend_to_their_past_beside_other_sequences(shape, dtype):
     """Of more rows than drafts have: the first over nothing, later ones over context that ends within a block."""
     world, backend = make(shape, num_blocks=60, num_layers=1, dtype=dtype)
     tolerance = TOLERANCE if dtype is torch.float32 else 0.05
@@ -173,7 +173,7 @@ def test_a_row_of_two_thousand_positions():
 
 @vector_shapes
 @dtypes
-def test_where_the_kernel_has_vectors_a_token_is_to_the_bit_the_same_in_any_chunking(shape, dtype):
+def test_vector_kernels_give_bit_equal_results_in_any_chunking(shape, dtype):
     """Without `batch_invariant`, too: beside another prompt, over any context, in tiles of any height."""
 
     def run(lengths):
@@ -195,7 +195,7 @@ def test_where_the_kernel_has_vectors_a_token_is_to_the_bit_the_same_in_any_chun
 
 @vector_shapes
 @pytest.mark.parametrize("broken", [0, 1, 2], ids=["query", "key", "value"])
-def test_not_a_number_within_a_prompt_shows_where_it_is_seen_and_nowhere_else(shape, broken):
+def test_nan_in_a_prompt_reaches_only_rows_that_attend_to_it(shape, broken):
     def run(is_broken):
         world, backend = make(shape, num_layers=1, num_blocks=16)
         world.add(0, 120)
@@ -212,7 +212,7 @@ def test_not_a_number_within_a_prompt_shows_where_it_is_seen_and_nowhere_else(sh
 
 
 @vector_shapes
-def test_rows_in_memory_that_stays_hold_a_prompt(shape):
+def test_fixed_rows_have_room_for_a_prompt_chunk(shape):
     """Its tiles are higher than those of drafts; what the kernel works in has room for them."""
     world, backend = make(shape, num_blocks=16, num_layers=1)
     world.add(0, 100)
@@ -228,7 +228,7 @@ def test_rows_in_memory_that_stays_hold_a_prompt(shape):
 
 
 @shapes
-def test_a_broken_draft_leaves_the_tokens_before_it_alone(shape):
+def test_a_nan_draft_does_not_affect_the_tokens_before_it(shape):
     def run(is_broken):
         world, backend = make(shape, num_layers=1)
         world.add(0, 60)
@@ -286,7 +286,7 @@ def test_batch_invariant_rows_are_equal_bit_for_bit_alone_in_a_crowd_and_under_a
 
 
 @shapes
-def test_what_stands_in_other_blocks_is_never_read(shape):
+def test_blocks_of_other_sequences_are_never_read(shape):
     """Padding must not touch foreign memory: 0 times not-a-number would be not-a-number."""
     world, backend = make(shape)
     for sequence, length in enumerate([5, 90, 31]):

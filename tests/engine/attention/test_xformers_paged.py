@@ -64,7 +64,7 @@ def test_both_backends_agree_on_the_same_steps(shape, batch_invariant):
 
 
 @pytest.mark.parametrize("batch_invariant", [False, True])
-def test_a_cache_in_eight_bits_loses_nothing_but_what_it_rounds(batch_invariant):
+def test_an_eight_bit_cache_returns_representable_values_exactly(batch_invariant):
     """Keys and values that eight bits hold come back as they were, by rows and by chunks."""
     world, cuda, _, _ = backends(GROUPED, dtype=torch.float8_e4m3fn, batch_invariant=batch_invariant)
     for sequence in range(4):
@@ -76,7 +76,7 @@ def test_a_cache_in_eight_bits_loses_nothing_but_what_it_rounds(batch_invariant)
             torch.testing.assert_close(ours, expected, atol=2e-5, rtol=0)
 
 
-def test_eight_bits_take_what_is_too_large_as_their_largest():
+def test_eight_bit_values_saturate():
     numbers = torch.tensor([1e9, -1e9, 449.0, 3.3])
     assert as_stored(numbers, torch.float8_e4m3fn).float().tolist() == [448.0, -448.0, 448.0, 3.25]
 
@@ -133,7 +133,7 @@ def test_long_contexts_are_gathered_a_few_at_a_time(monkeypatch):
         ([1] * 1000, [1000]),
     ],
 )
-def test_a_group_of_contexts_is_as_long_as_it_may_be_and_never_empty(contexts, expected):
+def test_contexts_are_grouped_up_to_the_limit_with_at_least_one_each(contexts, expected):
     groups = gathered_together(contexts)
     assert [len(contexts[group]) for group in groups] == expected
     assert [place for group in groups for place in range(len(contexts))[group]] == list(range(len(contexts)))
@@ -147,18 +147,18 @@ def test_the_slots_of_contexts_follow_each_other():
     assert context_slots([5, 2], [[3, 1], [0, 2]], 4).tolist() == [12, 13, 14, 15, 4, 0, 1]
 
 
-def test_rows_of_a_step_see_one_position_more_each():
+def test_each_row_of_a_step_sees_one_more_position():
     assert split_into_rows([1, 3], [9, 20], [[1], [2, 3]]) == ([1] * 4, [9, 18, 19, 20], [[1], [2, 3], [2, 3], [2, 3]])
 
 
-def test_a_size_that_the_kernels_cannot_take_is_refused_by_name():
+def test_an_unsupported_head_size_is_refused_by_name():
     with pytest.raises(ModelLoadError, match="heads on CUDA"):
         XformersAttention(
             AttentionShape(2, 2, 100, 1.0), device=CPU, num_layers=1, num_blocks=4, block_size=16, dtype=torch.bfloat16
         )
 
 
-def test_fixed_rows_read_their_places_anew_each_time():
+def test_fixed_rows_reread_their_block_tables_every_step():
     """What a captured graph relies on: the step is built once, its buffers are filled before each use."""
     world, cuda, _, _ = backends(GROUPED)
     for sequence in range(2):

@@ -20,7 +20,7 @@ def stored(type_name: str) -> StoredMatrix:
 
 
 @pytest.mark.parametrize("type_name", BLOCKS)
-def test_a_stored_table_gives_the_rows_of_the_open_one_and_lets_them_be_changed(type_name):
+def test_a_stored_table_returns_writable_dequantised_rows(type_name):
     matrix = stored(type_name)
     opened = dequantize(type_name, matrix.parts[0].data)
     embedding, ids = StoredEmbedding(matrix.parts[0], torch.float32), torch.tensor([3, 0, 49, 3])
@@ -31,7 +31,7 @@ def test_a_stored_table_gives_the_rows_of_the_open_one_and_lets_them_be_changed(
     assert torch.equal(embedding(ids), opened[ids])
 
 
-def test_a_stored_table_does_not_keep_the_file_that_it_came_from():
+def test_a_stored_table_keeps_a_copy_of_its_data():
     matrix = stored("Q8_0")
     embedding, ids = StoredEmbedding(matrix.parts[0], torch.float32), torch.tensor([7])
     before = embedding(ids)
@@ -44,6 +44,6 @@ def test_a_table_stays_stored_where_no_weight_shares_it(weights, expected):
     assert WeightScheme(weights, torch.device("cpu"), batch_invariant=False).keeps_stored(stored("Q8_0")) is expected
 
 
-def test_a_table_that_is_as_long_as_an_open_one_is_opened():
+def test_a_table_that_is_no_smaller_stored_is_opened():
     scheme = WeightScheme("auto", torch.device("cpu"), batch_invariant=False)
     assert not scheme.keeps_stored(StoredMatrix.from_float(torch.randn(4, 8).bfloat16()))

@@ -50,7 +50,7 @@ def test_metadata_and_tensors_come_back_as_written(tmp_path):
 
 
 @pytest.mark.parametrize("head_bytes", [1, 64, 1 << 20])
-def test_the_metadata_alone_is_the_same_however_little_is_looked_at_first(tmp_path, monkeypatch, head_bytes):
+def test_metadata_is_the_same_for_any_size_of_the_first_read(tmp_path, monkeypatch, head_bytes):
     monkeypatch.setattr("engine.gguf_file.HEAD_BYTES", head_bytes)
     path = GOOD.write(tmp_path / "m.gguf")
     assert GgufFile.read_metadata(path) == GgufFile.open(path).metadata
@@ -61,7 +61,7 @@ def test_the_metadata_alone_is_the_same_however_little_is_looked_at_first(tmp_pa
         GgufFile.read_metadata(path)
 
 
-def test_metadata_of_a_file_larger_than_memory_may_be_is_read(tmp_path):
+def test_metadata_of_a_file_larger_than_the_memory_limit_is_read(tmp_path):
     """A helper that compiles constraints has half a gigabyte, maps included: it could not read the vocabulary of a
     larger model.
     """

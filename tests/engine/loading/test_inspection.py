@@ -25,7 +25,7 @@ def written(folder: Path, variant: str) -> Path:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_tensor_that_loading_asks_for_is_looked_for_and_no_other(tmp_path: Path, variant: str) -> None:
+def test_inspection_requires_exactly_the_tensors_that_loading_reads(tmp_path: Path, variant: str) -> None:
     folder = written(tmp_path, variant)
     assert "layers, context" in describe_model(folder)
     file = folder / "model.safetensors"
@@ -40,7 +40,7 @@ def test_every_tensor_that_loading_asks_for_is_looked_for_and_no_other(tmp_path:
         describe_model(folder)
 
 
-def test_the_default_model_is_described_and_half_of_it_is_not_enough(
+def test_the_default_model_is_described_and_a_truncated_copy_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(str(DEFAULT)) == 0
@@ -59,7 +59,7 @@ def test_an_architecture_that_cannot_be_served_is_named(tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize("name", ["llama3.2", "org/model.gguf"])
-def test_what_is_not_there_is_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_a_missing_model_is_reported_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert main(str(tmp_path / name)) == 1
     assert "there is no such file or folder" in capsys.readouterr().out
 

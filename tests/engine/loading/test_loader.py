@@ -73,7 +73,7 @@ def test_a_gguf_file_gives_the_logits_of_the_model_that_it_was_made_of(tmp_path,
     torch.testing.assert_close(run(model, [prompt], cuts=[7])[0], expected, atol=1e-4, rtol=0)
 
 
-def test_frequency_factors_of_a_file_act_as_the_scaling_that_they_stand_for(tmp_path):
+def test_frequency_factors_of_a_file_equal_the_rope_scaling_they_encode(tmp_path):
     rope = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
     reference = small_model("Llama", {"rope_parameters": rope})
     factors = {"rope_freqs.weight": torch.full((8,), 4.0)}
@@ -103,7 +103,7 @@ def test_a_path_that_does_not_exist_is_refused_by_name(tmp_path):
         load_model(tmp_path / "nowhere.gguf")
 
 
-def test_a_name_that_is_no_path_is_told_that_nothing_is_fetched(tmp_path):
+def test_a_model_name_that_is_no_path_is_refused_as_nothing_is_fetched(tmp_path):
     """Read as a GGUF file that cannot be read."""
     with pytest.raises(ModelLoadError, match=r"llama3\.2: .*nothing is fetched by its name"):
         load_model(tmp_path / "llama3.2")

@@ -34,7 +34,7 @@ def gguf(folder: Path, **sampling: Any) -> dict[str, float]:
     return maker_defaults(GgufContents(metadata=metadata).write(folder / "model.gguf"))
 
 
-def test_the_values_of_a_folder_are_read_and_all_else_is_left(tmp_path: Path) -> None:
+def test_sampling_values_of_a_folder_are_read_and_other_keys_ignored(tmp_path: Path) -> None:
     config = {
         "temperature": 0.6,
         "top_k": 20,
@@ -49,7 +49,7 @@ def test_the_values_of_a_folder_are_read_and_all_else_is_left(tmp_path: Path) ->
     assert sampling_defaults_read(defaults) == defaults
 
 
-def test_the_values_of_a_gguf_file_are_read_by_llama_cpps_names(tmp_path: Path) -> None:
+def test_sampling_values_of_a_gguf_file_are_read_by_llama_cpps_names(tmp_path: Path) -> None:
     defaults = gguf(
         tmp_path, temp=0.7, top_k=20, top_p=0.8, min_p=0.05, penalty_repeat=1.05, penalty_last_n=64, mirostat=2
     )
@@ -57,14 +57,14 @@ def test_the_values_of_a_gguf_file_are_read_by_llama_cpps_names(tmp_path: Path) 
     assert sampling_defaults_read(defaults) == defaults
 
 
-def test_the_model_that_is_shipped_is_sampled_as_its_card_says() -> None:
+def test_the_default_model_uses_the_sampling_values_of_its_model_card() -> None:
     """Its file is silent, so that it was sampled at temperature 1, and three of six first answers were gibberish
     without an end.
     """
     assert maker_defaults(model_choice(path="", name="").path) == {"temperature": 0.2, "top_p": 0.9}
 
 
-def test_the_file_goes_before_the_card(tmp_path: Path) -> None:
+def test_the_file_takes_precedence_over_the_model_card(tmp_path: Path) -> None:
     named = [("general.organization", STRING, string("HuggingFaceTB")), ("general.basename", STRING, string("smollm2"))]
     file = GgufContents(metadata=[*named, ("general.sampling.temp", FLOAT32, struct.pack("<f", 0.5))])
     assert maker_defaults(file.write(tmp_path / "model.gguf")) == {"temperature": 0.5, "top_p": 0.9}
@@ -85,16 +85,16 @@ def test_the_file_goes_before_the_card(tmp_path: Path) -> None:
         "\0" * 10,
     ],
 )
-def test_what_no_request_could_send_is_not_used(tmp_path: Path, text: str) -> None:
+def test_values_that_no_request_may_send_are_ignored(tmp_path: Path, text: str) -> None:
     assert written(tmp_path, text) == {}
 
 
-def test_what_no_request_could_send_is_not_used_of_a_gguf_file_either(tmp_path: Path) -> None:
+def test_gguf_values_that_no_request_may_send_are_ignored(tmp_path: Path) -> None:
     assert gguf(tmp_path, temp=float("nan"), top_p=0.0, top_k=-2, min_p="0.1", penalty_repeat=float("inf")) == {}
     assert gguf(tmp_path, temp=9.0, top_k=1.0) == {}
 
 
-def test_what_cannot_be_read_has_no_values(tmp_path: Path) -> None:
+def test_unreadable_files_give_no_values(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
     assert maker_defaults(tmp_path / "model.gguf") == {}
     assert maker_defaults(tmp_path / "missing") == {}

@@ -49,7 +49,7 @@ def test_an_invariant_form_gives_a_row_the_same_in_any_crowd(weight):
         assert torch.equal(form(x[rows]), together[rows])
 
 
-def test_it_takes_a_byte_a_weight_and_a_scale_an_output(weight):
+def test_it_stores_one_byte_per_weight_and_one_scale_per_output(weight):
     form = form_of(weight)
     assert form.num_bytes == form.clone().num_bytes == 48 * 64 + 48 * 4
     assert form.input_dtype is torch.float32

@@ -39,7 +39,7 @@ def test_every_type_opens_exactly_as_in_the_reference_package(type_name, num_row
 
 
 @pytest.mark.parametrize("type_name", sorted(FOUR_BIT_TYPES))
-def test_a_four_bit_matrix_taken_apart_is_the_one_that_opens(type_name):
+def test_a_four_bit_matrix_split_into_parts_equals_the_dequantised_one(type_name):
     rows = torch.from_numpy(random_rows(type_name, 4, 512, seed=1))
     groups = four_bit_groups(type_name, rows)
     assert groups.q.dtype == torch.uint8

@@ -34,12 +34,12 @@ def test_a_second_form_that_hardly_gains_is_not_kept():
     assert pick({"a": FLAT, "b": slightly_better}, 2) in [("a",) * len(FLAT), ("b",) * len(FLAT)]
 
 
-def test_one_form_serves_all_when_only_one_may():
+def test_a_single_possible_form_serves_all_row_counts():
     few = [1.0, 2, 4, 8, 16, 32, 64]
     assert len(set(pick({"few": few, "many": FLAT}, 1))) == 1
 
 
-def test_a_form_that_was_given_up_is_never_chosen_where_it_was():
+def test_a_rejected_form_is_never_chosen_for_its_row_counts():
     given_up = [1.0] * 4 + [float("inf")] * (len(ROW_BUCKETS) - 4)
     assert pick({"given up": given_up, "slow": FLAT}, 2)[-1] == "slow"
 
@@ -148,7 +148,7 @@ def test_a_form_that_is_built_but_cannot_multiply_is_not_chosen(monkeypatch):
     assert "bf16" not in measure((32, 64), False, 1)
 
 
-def test_a_model_is_all_kernels_of_ours_unless_torch_computes_a_product_for_any_number_of_rows():
+def test_own_kernels_are_used_only_if_torch_computes_no_product():
     scheme = WeightScheme("auto", CPU, batch_invariant=False)
     assert not scheme.uses_own_kernels
     scheme.choices[(32, 64), True] = ("int4_vnni",) * len(ROW_BUCKETS)
@@ -159,7 +159,7 @@ def test_a_model_is_all_kernels_of_ours_unless_torch_computes_a_product_for_any_
 
 
 @pytest.mark.parametrize("four_bit", [True, False])
-def test_products_with_one_scale_a_row_of_inputs_are_tried_only_where_ours_cannot_run(four_bit, monkeypatch):
+def test_products_with_one_input_scale_per_row_are_tried_only_without_our_kernel(four_bit, monkeypatch):
     coarse = {"int8", "int8_packed"}
     monkeypatch.setattr(VnniWeight, "fits", lambda shape: True)
     assert not possible_forms((96, 64), four_bit) & coarse

@@ -99,7 +99,7 @@ def test_free_capacity_goes_to_the_tenant_with_the_smallest_share():
     )
 
 
-def test_a_tenant_below_its_share_is_brought_up_to_it_and_no_other_falls_below():
+def test_preemption_raises_a_tenant_to_its_share_and_leaves_others_theirs():
     clock = Clock()
     scheduler = make_scheduler(num_blocks=999, max_num_seqs=6, clock=clock)
     greedy, witnesses = crowd(scheduler, "greedy", 9, max_tokens=200), []
@@ -136,7 +136,7 @@ def test_blocks_are_shared_like_running_sequences():
     assert num_running(*greedy) > 1
 
 
-def test_one_that_outgrows_the_cache_takes_the_blocks_of_the_tenant_that_has_most():
+def test_a_growing_sequence_takes_blocks_from_the_tenant_with_the_most():
     scheduler = make_scheduler(num_blocks=8, block_size=2, max_num_batched_tokens=32)
     greedy = crowd(scheduler, "greedy", 2, max_tokens=40)
     step(scheduler)
@@ -147,7 +147,7 @@ def test_one_that_outgrows_the_cache_takes_the_blocks_of_the_tenant_that_has_mos
     assert greedy[1].status is SequenceStatus.PREEMPTED
 
 
-def test_a_better_priority_goes_before_any_share_and_shares_are_counted_without_what_is_worse():
+def test_priority_precedes_shares_and_lower_priorities_do_not_count_towards_them():
     clock = Clock()
     scheduler = make_scheduler(max_num_seqs=4, clock=clock)
     urgent = crowd(scheduler, "urgent", 9, priority=-1)
@@ -187,7 +187,7 @@ def test_a_preempted_sequence_gets_a_token_before_it_is_preempted_again():
     assert len(victim.output_ids) >= num_before
 
 
-def test_freed_room_goes_to_the_sequence_it_was_freed_for():
+def test_freed_blocks_go_to_the_sequence_that_preempted():
     """The long sequence that was preempted left its tenant with the least, so it got its blocks back and was preempted
     in every step.
     """
@@ -225,7 +225,7 @@ def test_nothing_is_preempted_for_a_sequence_whose_prefix_is_being_computed():
     assert scheduler.stats().num_preemptions == 2
 
 
-def test_a_block_that_a_tenant_shares_with_itself_counts_once_while_its_sequences_grow():
+def test_a_block_shared_within_a_tenant_counts_once_for_it():
     blocks, running = BlockTables(16, 2, shares_prefixes=True), list[Sequence]()
     fair = FairShare(running, WaitingQueue(), blocks, 16)
     first, second = (make_sequence(number, [1, 2, 3, 4, 5 + number], tenant="one") for number in range(2))
@@ -278,7 +278,7 @@ def test_long_prompts_of_one_tenant_leave_others_an_equal_share_of_a_step():
     assert computed(scheduler, ["third"]) == [6]
 
 
-def test_short_prompts_that_came_before_do_not_take_whole_steps():
+def test_earlier_short_prompts_do_not_fill_whole_steps():
     scheduler = make_scheduler(num_blocks=999, max_num_batched_tokens=16, max_num_seqs=64)
     crowd(scheduler, "greedy", 40, num_prompt=14, max_tokens=1)
     (witness,) = crowd(scheduler, "witness", 1, first=50, num_prompt=16, max_tokens=1)
@@ -301,7 +301,7 @@ def test_prompts_of_a_better_priority_do_not_share_with_worse_ones():
     assert computed(scheduler, ["urgent", "batches"]) == [16, 0]
 
 
-def test_prompts_go_on_beside_a_crowd_that_takes_a_whole_step():
+def test_prompts_progress_beside_decodes_that_fill_a_step():
     """63 next tokens in a step of 64 left a prompt of 300 tokens one at a time."""
     scheduler = make_scheduler(num_blocks=999, max_num_batched_tokens=16, max_num_seqs=16)
     crowd(scheduler, "crowd", 15)
@@ -314,7 +314,7 @@ def test_prompts_go_on_beside_a_crowd_that_takes_a_whole_step():
 # Places in the queue
 
 
-def test_a_queue_that_one_tenant_has_filled_takes_others_up_to_an_equal_share():
+def test_a_queue_filled_by_one_tenant_admits_others_up_to_an_equal_share():
     scheduler = make_scheduler(max_waiting=6, max_num_seqs=2)
     crowd(scheduler, "greedy", 8)
     with pytest.raises(EngineUnavailable, match="share"):
@@ -326,7 +326,7 @@ def test_a_queue_that_one_tenant_has_filled_takes_others_up_to_an_equal_share():
     assert scheduler.stats().num_waiting == 14
 
 
-def test_one_that_goes_on_has_its_place_however_many_have_come_since():
+def test_a_resumed_sequence_is_queued_even_if_the_queue_is_full():
     """A round of beams, and what a dead core had begun, come again; they failed where others had overfilled the queue
     meanwhile.
     """
@@ -343,7 +343,7 @@ def test_one_that_goes_on_has_its_place_however_many_have_come_since():
 
 @given(st.data())
 @examples(200)
-def test_only_what_is_above_an_equal_share_is_taken_and_only_if_it_helps(data):
+def test_victims_are_above_an_equal_share_and_make_enough_room(data):
     max_num_seqs, num_blocks = data.draw(st.integers(1, 8)), data.draw(st.integers(4, 24))
     blocks, queue = BlockTables(num_blocks, 1, shares_prefixes=True), WaitingQueue()
     running: list[Sequence] = []

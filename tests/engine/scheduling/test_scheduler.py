@@ -93,7 +93,7 @@ def test_max_tokens_ends_with_length_and_frees_everything():
     assert scheduler.stats().num_free_blocks == 64
 
 
-def test_the_last_prompt_token_is_computed_though_all_is_cached():
+def test_the_last_prompt_token_is_computed_even_if_the_prompt_is_cached():
     scheduler = make_scheduler()
     prompt = list(range(100, 108))
     for seq_id in (1, 2):
@@ -205,7 +205,7 @@ def test_a_better_priority_preempts_worse_ones():
     assert [sequence.output_ids for sequence in (*holders, urgent)] == expected
 
 
-def test_equal_priority_preempts_nothing_and_no_preemption_is_in_vain():
+def test_nothing_is_preempted_for_equal_priority_or_without_making_room():
     scheduler = make_scheduler(num_blocks=8, block_size=4, max_num_batched_tokens=64)
     for seq_id, num_tokens, priority in ((1, 20, 0), (2, 4, 5)):
         scheduler.add(
@@ -299,7 +299,7 @@ def test_a_resumed_sequence_computes_its_output_again_and_counts_it_against_the_
     assert sequence.output_ids == expected
 
 
-def test_all_sequences_end_although_fewer_fit_a_step_than_may_run():
+def test_all_sequences_finish_if_a_step_fits_fewer_than_max_num_seqs():
     scheduler = make_scheduler(max_num_batched_tokens=2, max_num_seqs=8)
     for seq_id in range(1, 7):
         scheduler.add(make_sequence(seq_id, [seq_id, 1, 2], max_tokens=3))
@@ -390,7 +390,7 @@ def test_waiting_sequences_of_one_group_are_served_together():
     assert served_order(make_scheduler(max_num_seqs=1), *wanted) == [1, 4, 2, 6, 3, 5]
 
 
-def test_a_group_holds_within_one_priority():
+def test_a_group_is_kept_together_within_one_priority_only():
     wanted = [
         (1, {"group": "a"}),
         (2, {}),
@@ -401,7 +401,7 @@ def test_a_group_holds_within_one_priority():
     assert served_order(make_scheduler(max_num_seqs=1), *wanted) == [1, 3, 2, 5, 4]
 
 
-def test_a_group_lets_others_wait_no_longer_than_for_its_size():
+def test_a_group_delays_others_by_at_most_its_size():
     wanted = [(1, {"group": "a"}), (2, {}), *((number, {"group": "a"}) for number in range(3, 3 + 2 * GROUP_SIZE))]
     order = served_order(make_scheduler(max_num_seqs=1), *wanted)
     assert order.index(2) == GROUP_SIZE
@@ -416,7 +416,7 @@ def test_new_sequences_cannot_join_a_group_that_has_started():
     assert not scheduler._waiting._groups
 
 
-def test_a_sequence_that_goes_on_is_served_before_those_that_have_not_begun():
+def test_a_resumed_sequence_is_served_before_new_ones():
     """Each round of beams stood at the end of the queue again, and a search in a crowd took for ever."""
     wanted = [
         (1, {}),

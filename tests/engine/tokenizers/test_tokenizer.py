@@ -69,7 +69,7 @@ def test_digits_are_single_tokens_also_behind_spaces(smollm2):
     assert [smollm2.token_bytes(token_id) for token_id in smollm2.encode("a  12")] == [b"a", b"  ", b"1", b"2"]
 
 
-def test_what_ends_an_answer_is_read_from_the_file(smollm2):
+def test_end_tokens_are_read_from_the_file(smollm2):
     assert [smollm2.token_bytes(token_id) for token_id in smollm2.eos_ids] == [b"<|im_end|>", b"<|endoftext|>"]
     assert smollm2.special_tokens["eos_token"] == "<|im_end|>"
     assert smollm2.bos_id == 1
@@ -95,7 +95,7 @@ def test_ids_outside_the_vocabulary_spell_nothing():
     assert tiny_tokenizer().token_bytes(VOCAB_SIZE + 5) == b""
 
 
-def test_a_folder_reads_like_the_file_that_it_came_from(tmp_path):
+def test_a_folder_gives_the_same_tokenizer_as_its_gguf_file(tmp_path):
     original = tiny_tokenizer()
     original.backend.save(str(tmp_path / "tokenizer.json"))
     settings = {"eos_token": {"content": "<|im_end|>"}, "bos_token": "<|im_start|>", "chat_template": "old"}
@@ -155,7 +155,7 @@ def test_end_tokens_of_a_folder_that_are_no_ids_stop_the_load(tmp_path, eos_ids)
         {"tokenizer.ggml.tokens": 5},
     ],
 )
-def test_a_vocabulary_that_makes_no_sense_stops_the_load(changes):
+def test_an_inconsistent_vocabulary_stops_the_load(changes):
     with pytest.raises(ModelLoadError):
         tiny_tokenizer(**changes)
 
@@ -237,7 +237,7 @@ def test_typed_sentencepiece_control_and_byte_tokens_are_ordinary_text():
     assert b"".join(map(tokenizer.token_bytes, token_ids)) == b" </s><0x41>"
 
 
-def test_a_long_text_is_encoded_as_a_short_one_is(smollm2):
+def test_a_text_encoded_in_pieces_gets_the_same_ids(smollm2):
     """The library holds the interpreter lock over `encode`: a megabyte of text stopped the publisher for a second."""
     text = "The quick brown fox. " * 400
     assert len(text) > LOCK_CHARS

@@ -18,7 +18,7 @@ WIDTHS = st.sampled_from([1, 31, 32, 33, 64, 1000, 2500])
 
 @FORBIDDING
 @given(WIDTHS, st.integers(0, 3), st.data())
-def test_masks_forbid_what_they_do_not_allow_and_change_nothing_else(forbid, width, spare_rows, data):
+def test_masks_set_only_disallowed_logits_to_minus_infinity(forbid, width, spare_rows, data):
     num_words = data.draw(st.integers(0, -(-width // 32)))
     generator = np.random.default_rng(data.draw(st.integers(0, 1000)))
     masks = generator.integers(0, 2, (2, num_words * 32), dtype=np.uint8)
@@ -53,7 +53,7 @@ def rows_to_draw(seed, num_blocks, share):
 
 
 @given(st.integers(0, 1000), st.sampled_from([1, 7, 100]), st.sampled_from([0.0, 0.5, 1.0]))
-def test_a_draw_equals_the_one_in_torch(seed, num_blocks, share):
+def test_a_draw_equals_the_draw_in_torch(seed, num_blocks, share):
     logits, best, temperature = rows_to_draw(seed, num_blocks, share)
     uniforms = torch.rand(4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     assert torch.equal(

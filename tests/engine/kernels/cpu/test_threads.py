@@ -39,7 +39,7 @@ def workers():
     return [thread for thread in threading.enumerate() if thread.name.startswith("kernels-")]
 
 
-def test_started_threads_replace_those_of_torch_and_stop_gives_them_back(own_threads):
+def test_started_threads_replace_those_of_torch_until_stop(own_threads):
     assert own_threads.num_threads == 3
     assert torch.get_num_threads() == 1
     assert len(workers()) == 2
@@ -48,7 +48,7 @@ def test_started_threads_replace_those_of_torch_and_stop_gives_them_back(own_thr
     assert workers() == []
 
 
-def test_a_second_start_changes_nothing(own_threads):
+def test_starting_threads_twice_has_no_effect(own_threads):
     own_threads.start(2)
     assert own_threads.num_threads == 3
 
@@ -119,7 +119,7 @@ def test_a_program_of_many_operations_is_run_in_order(own_threads):
         assert torch.equal(delta, expected_delta)
 
 
-def test_a_program_may_be_run_of_fewer_rows(own_threads):
+def test_a_program_can_run_with_fewer_rows(own_threads):
     x, weight, eps = torch.randn(48, 2048), torch.rand(2048), torch.tensor(1e-5)
     with operators.recording() as recording:
         out = operators.add_normalize(x, None, weight, eps, torch.float32)
@@ -133,7 +133,7 @@ def test_a_program_may_be_run_of_fewer_rows(own_threads):
 
 @pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
 @pytest.mark.parametrize("bits", [4, 8])
-def test_a_product_that_threads_share_may_be_run_of_fewer_rows(own_threads, bits):
+def test_a_product_shared_by_threads_can_run_with_fewer_rows(own_threads, bits):
     """Large enough that rows are quantised together; with 3, 7, 35 and 39 rows a block has a copied row whose results
     are not stored.
     """
@@ -155,7 +155,7 @@ def test_a_product_that_threads_share_may_be_run_of_fewer_rows(own_threads, bits
         assert (out[num_rows:] == 7.0).all()
 
 
-def test_a_recording_writes_over_a_result_behind_three_of_other_sizes(own_threads):
+def test_a_recording_reuses_a_buffer_after_three_results_of_other_sizes(own_threads):
     rows = {size: torch.randn(2, size) for size in (64, 128, 192)}
     with operators.recording():
         addresses = [
@@ -165,7 +165,7 @@ def test_a_recording_writes_over_a_result_behind_three_of_other_sizes(own_thread
     assert addresses[3:] == addresses[:3]
 
 
-def test_a_recording_keeps_results_until_two_more_are_there_and_no_longer(own_threads):
+def test_a_recording_reuses_a_buffer_after_two_further_results(own_threads):
     x, weight, eps = torch.randn(2, 64), torch.rand(64), torch.tensor(1e-5)
     with operators.recording():
         addresses = [operators.add_normalize(x, None, weight, eps, torch.float32).data_ptr() for _ in range(9)]

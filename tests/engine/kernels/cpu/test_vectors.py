@@ -38,7 +38,7 @@ def test_scores_far_apart_neither_overflow_nor_vanish(scores):
 
 
 @pytest.mark.parametrize("length", [1, 16, 17, 40])
-def test_not_a_number_spoils_the_row_wherever_it_stands(length):
+def test_nan_anywhere_in_a_row_makes_the_whole_row_nan(length):
     for place in range(length):
         scores = np.linspace(-5, 5, length, dtype=np.float32)
         scores[place] = np.nan

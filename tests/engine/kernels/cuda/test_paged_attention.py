@@ -54,14 +54,14 @@ def test_rows_see_their_own_contexts(device, num_heads, kv_heads, size, num_part
     torch.testing.assert_close(cache.attend(num_parts), cache.expected, atol=1e-5, rtol=0)
 
 
-def test_half_precision_keeps_its_bits(device):
+def test_half_precision_stays_near_the_float32_result(device):
     half = torch.bfloat16 if torch.cuda.is_available() else torch.float16  # the interpreter has no products of bfloat16
     cache = Cache([300, 20], 4, 1, 32, half, device)
     torch.testing.assert_close(cache.attend(2).float(), cache.expected, atol=0.02, rtol=0.02)
 
 
 @pytest.mark.parametrize(("num_heads", "kv_heads", "size"), [(6, 2, 16), (2, 1, 136)])
-def test_a_cache_in_eight_bits_is_opened_where_it_is_read(device, num_heads, kv_heads, size):
+def test_an_eight_bit_cache_is_dequantised_when_it_is_read(device, num_heads, kv_heads, size):
     cache = Cache(CONTEXTS, num_heads, kv_heads, size, torch.float32, device, stored=torch.float8_e4m3fn)
     torch.testing.assert_close(cache.attend(2), cache.expected, atol=1e-5, rtol=0)
 
@@ -73,7 +73,7 @@ def test_a_row_alone_is_the_row_in_a_crowd_bit_for_bit(device):
         assert torch.equal(cache.attend(4, rows=slice(row, row + 1))[0], together[row])
 
 
-def test_a_table_may_lie_the_other_way_round(device):
+def test_a_block_table_may_be_transposed(device):
     cache = Cache([90, max(CONTEXTS), 7], 4, 2, 16, torch.float32, device)
     assert torch.equal(cache.attend(2), cache.attend(2, is_transposed=True))
 
