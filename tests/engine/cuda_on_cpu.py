@@ -1,8 +1,7 @@
-"""The CUDA path on CPU tensors: layers take their branches for CUDA, kernels run in Triton's interpreter, a graph
-computes anew.
+"""The CUDA path on CPU tensors: CUDA branches of the layers, kernels in Triton's interpreter, graphs recomputed.
 
-What is left out are the captured graphs themselves and the libraries' kernels for chunks, which the tests in tests/gpu
-run: on a CPU the backend chooses torch's `scaled_dot_product_attention`.
+Captured graphs themselves and library kernels for chunks are tested in tests/gpu. On a CPU the backend chooses torch's
+`scaled_dot_product_attention`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import torch
 
 
 class RepeatedCompute:
-    """Stands for a captured graph: fixed memory for the result, computed anew at each replay."""
+    """A stand-in for a captured graph: the result has fixed memory and is recomputed at each replay."""
 
     def __call__(self, compute):
         result = compute().clone()

@@ -17,11 +17,11 @@ SIZES = {
 
 
 def random_model(family: str = "Llama", *, seed: int = 0, spread: float | None = None, **changes):
-    """A float32 model of a family ("Llama", "Mistral", "Qwen2"); `changes` of its config go before SIZES.
+    """Return a random float32 model of a family ("Llama", "Mistral", "Qwen2"); `changes` override SIZES in its config.
 
-    `spread` is the standard deviation of every parameter, norms and biases around 1: the larger, the surer the model is
-    of its next tokens, and none can be left out unseen. Without it they are as transformers makes them: matrices near
-    0, norms 1, biases 0.
+    `spread` is the standard deviation of every parameter, norms and biases around 1. A larger spread gives clearer next
+    tokens, and an omitted parameter shows. Without it parameters are initialised as transformers does: matrices near 0,
+    norms 1, biases 0.
     """
     import transformers
 

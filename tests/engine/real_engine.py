@@ -1,4 +1,4 @@
-"""A whole engine on a small random model in float32, core in this process: what is asked for, and what is published."""
+"""A whole engine on a small random float32 model, with the core in this process."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.engine.tiny_tokenizer import VOCAB_SIZE, write_tokenizer
 
 
 def write_model(folder: Path, spread: float = 0.4):
-    """A random Llama with the tiny tokenizer; returns the transformers model.
+    """Write a random Llama with the tiny tokenizer; return the transformers model.
 
-    `spread`: the larger, the surer of its next tokens.
+    A larger `spread` gives clearer next tokens.
     """
     write_tokenizer(folder)
     model = random_model(seed=3, spread=spread, vocab_size=VOCAB_SIZE, hidden_size=32, intermediate_size=64)
@@ -29,10 +29,7 @@ def write_model(folder: Path, spread: float = 0.4):
 
 
 class RealEngine:
-    """`close` checks the accounts of blocks.
-
-    One thread until then: more cost more than they give on small models and busy machines.
-    """
+    """A running engine on one thread, as more threads cost time on small models. `close` checks the block counts."""
 
     def __init__(self, folder: Path, **config) -> None:
         settings = {

@@ -1,4 +1,4 @@
-"""A core that a test plays itself: what the engine sends is kept, what the engine hears is what the test says."""
+"""A core that the test drives: it records the engine's messages and answers as scripted."""
 
 import queue
 
@@ -9,9 +9,9 @@ READY = CoreReady(logits_width=300, max_model_len=512, num_blocks=64, max_num_ba
 
 
 class ScriptedCore:
-    """One core's life; `die` ends it, as does the engine's Shutdown.
+    """One life of a core; `die` ends it, as does the engine's Shutdown.
 
-    With `answers_aborts` the test need not play those.
+    `answers_aborts` acknowledges aborts by itself.
     """
 
     def __init__(self, *greeting):

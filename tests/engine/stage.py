@@ -1,4 +1,4 @@
-"""An engine over cores that the test plays, and what it published."""
+"""An engine over scripted cores, with its publications."""
 
 import dataclasses
 import queue
@@ -12,7 +12,7 @@ from tests.engine.scripted_core import READY, ScriptedCore
 
 
 class Stage:
-    """An engine over scripted cores, a clock that stands still, and what was published."""
+    """An engine over scripted cores and a fixed clock, with all publications."""
 
     def __init__(self, folder, *cores, **config):
         self.now = 100.0

@@ -1,6 +1,4 @@
-"""A request alone and in a crowd of hostile neighbours: same tokens, same log-probabilities, in batch-invariant mode
-(hostile 7.4, 0.3).
-"""
+"""A request has the same tokens and log-probabilities alone and in a hostile crowd, in batch-invariant mode."""
 
 from __future__ import annotations
 
@@ -97,7 +95,7 @@ FAILING = {"no way out": "allowed_token_ids", "clash": "structured_outputs", "la
 
 
 class Listener:
-    """Gathers what an engine publishes."""
+    """A publisher that collects the events of each run."""
 
     def __init__(self):
         self._published = threading.Condition()
@@ -126,9 +124,7 @@ class Listener:
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory):
-    """An engine over a small random Llama, with a prefix cache, short steps, few seats, and fewer blocks than these
-    need.
-    """
+    """Yield an engine on a small random Llama with a prefix cache, short steps, few running places and too few blocks."""
     folder = tmp_path_factory.mktemp("crowd")
     model = random_model(
         seed=7, vocab_size=WIDTH, max_position_embeddings=256, bos_token_id=IM_END, eos_token_id=IM_END
@@ -176,8 +172,8 @@ def submit(engine, name, priority=0):
 
 
 def outcome(events):
-    """All that a client could compare: per choice its tokens, texts and log-probabilities; the prompt's scores or
-    vector; the end.
+    """Return all that a client can compare: tokens, texts and log-probabilities per choice, scores or vector, and the
+    end.
     """
     choices = {}
     scores = end = None
@@ -198,7 +194,7 @@ def outcome(events):
 
 @pytest.fixture(scope="module")
 def alone(serving):
-    """What each kind yields when nothing else runs."""
+    """Return the outcome of each kind of request without any other running."""
     engine, listener = serving
     return {name: outcome(listener.events(submit(engine, name))) for name in KINDS}
 
@@ -224,9 +220,7 @@ def test_each_kind_of_request_behaves_as_expected_alone(alone):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_each_kind_of_request_gives_the_same_answer_alone_and_in_a_crowd(serving, alone, seed):
-    """All kinds several times over, in random order and priority; every other run is aborted at its first token or
-    before it.
-    """
+    """All kinds run several times in random order and priority; half of the runs are aborted early."""
     engine, listener = serving
     draw = random.Random(seed)
     names = [name for name in KINDS for _ in range(3)]

@@ -1,4 +1,4 @@
-"""What requests of a crowd share, and in which order they are served: through submit(), on a small model."""
+"""Sharing and order among concurrent requests, through submit() on a small model."""
 
 import threading
 
@@ -49,7 +49,7 @@ def test_the_choices_of_a_run_compute_their_prompt_about_once(make_engine, prefi
 
 
 class Crowd:
-    """An engine with one seat, whose core takes no more steps than `let_step` allows.
+    """An engine with one running place, whose core takes as many steps as `let_step` allows.
 
     `seen`: (run_id, event) of all runs.
     """

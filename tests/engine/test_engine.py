@@ -1,4 +1,4 @@
-"""The engine through submit() and what it publishes, over a core that the test plays."""
+"""The engine through submit() and its publications, over a scripted core."""
 
 import dataclasses
 import threading

@@ -1,4 +1,4 @@
-"""Calls in a child process: answers, refusals, and what happens to work that hangs, swallows memory or dies."""
+"""Calls in a child process: answers, refusals, and children that hang, use too much memory or die."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEMORY = 256 << 20
 
 
 def work(kind: str, value: object = None) -> object:
-    """What the child runs."""
+    """Work that the child runs."""
     if kind == "hang":
         while True:
             pass
@@ -93,7 +93,7 @@ PREPARED = []
 
 
 def prepared(word: str, value: object = None) -> object:
-    """What that child runs."""
+    """Work that the prepared child runs."""
     if word == "prepare":
         PREPARED.append(value)
     return PREPARED[0]
@@ -113,7 +113,7 @@ def test_a_child_may_stand_back_for_others():
 
 
 def hold(pool, path, tenant):
-    """Have a call of a tenant go on until the file is deleted; returns when it has begun."""
+    """Run a call of a tenant until the file is deleted; return once it has begun."""
     thread = threading.Thread(target=lambda: pool.call("hold", str(path), timeout_s=30, tenant=tenant))
     thread.start()
     deadline = time.monotonic() + 30
@@ -138,7 +138,7 @@ def test_a_pool_refuses_what_would_wait_too_long_and_serves_again(tmp_path):
 
 
 def test_a_tenant_that_fills_its_share_of_the_children_leaves_one_for_others(tmp_path):
-    """Ten small PDFs of one project kept everybody else's out for 10 s each."""
+    """Ten small PDFs of one project kept those of all others waiting for 10 s each."""
     pool = KillablePool("tests.engine.test_killable:work", 2, MEMORY)
     holder = hold(pool, tmp_path / "held", "greedy")
     waiter = threading.Thread(target=lambda: pool.call("echo", timeout_s=30, tenant="greedy"))

@@ -1,4 +1,4 @@
-"""Memory goes back to the system, and what is paged out is still there when it is read."""
+"""Memory returns to the operating system, and paged-out pages read as before."""
 
 import ctypes
 import mmap

@@ -1,4 +1,4 @@
-"""Who gets a place for slow work, and what one tenant's leaves the others."""
+"""Places for slow work are shared fairly among tenants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.examples import examples
 
 
 def most(places, tenant):
-    """Take what a tenant gets without waiting; how many."""
+    """Take places for a tenant without waiting; return their number."""
     count = 0
     while places.take(tenant, 0):
         count += 1
@@ -76,7 +76,7 @@ def test_taken_and_returned_places_balance(acts, count):
 
 
 def test_after_a_wait_in_vain_further_work_of_the_tenant_is_refused_at_once(monkeypatch):
-    """Each of a flood held a thread for a quarter of a second, and what other tenants sent stood behind all of them."""
+    """Each request of a flood held a thread for a quarter of a second and delayed all other tenants."""
     places, waits = Places(3), []
 
     def wait_for(is_free, timeout_s):

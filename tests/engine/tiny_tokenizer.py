@@ -1,5 +1,6 @@
-"""A byte-level tokenizer of a few hundred tokens, built as if from a GGUF file: token i < 256 is byte i, then merges,
-then control.
+"""A byte-level tokenizer of a few hundred tokens, as if from a GGUF file.
+
+Token i < 256 is byte i; merges and then control tokens follow.
 """
 
 from pathlib import Path
@@ -32,7 +33,7 @@ def tiny_metadata(**changes: object) -> dict[str, object]:
 
 
 def write_tokenizer(folder: Path) -> None:
-    """What belongs to it in the folder of a model."""
+    """Write the tokenizer's files into the folder of a model."""
     tiny_tokenizer().backend.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}')
     (folder / "chat_template.jinja").write_text(CHATML)

@@ -1,5 +1,4 @@
-"""The contract survives the trip through JSON, whatever its values, and through a version that knows more or fewer
-fields."""
+"""Requests and events survive JSON with any values, and versions with more or fewer fields."""
 
 import json
 

@@ -64,7 +64,7 @@ class PagedWorld:
         del self.known[sequence], self.computed[sequence]
 
     def step(self, backend, plan: list[tuple[int, int]]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Advance (sequence, new tokens) pairs, one-token ones first; give (result, expected) of each layer, (T, H,
+        """Advance (sequence, new tokens) pairs, one-token ones first; return (result, expected) of each layer, (T, H,
         D).
         """
         slots, block_ids, contexts, parts = [], [], [], []

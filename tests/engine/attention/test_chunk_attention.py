@@ -1,8 +1,6 @@
-"""How chunks attend on CUDA: every way against plain products, which one is chosen, and that the pinned packages leave
-one.
+"""Chunk attention on CUDA: each implementation against plain products, the choice among them, and the pinned packages.
 
-What a device alone has is played: torch's flash kernel computes plainly on CPU tensors, behind all that torch puts in
-front of it.
+On CPU tensors a stand-in computes torch's flash kernel plainly, behind the real checks of torch.
 """
 
 from __future__ import annotations
@@ -28,17 +26,16 @@ CPU = torch.device("cpu")
 QUERY_LENS, CONTEXT_LENS = [3, 2, 4], [7, 2, 5]
 
 TORCH_CUDA = {"2.13.0": 13}
-"""Major version of CUDA that a torch is built for on Linux, by the metadata of its wheel: 2.13.0 requires cuda-toolkit
-13.0.3, and Triton 3.7.1 (`pip install --dry-run --no-deps --report - torch==2.13.0` shows that without fetching the
-wheel).
+"""CUDA major version of each torch wheel for Linux.
+
+Source: the wheel's metadata; 2.13.0 requires cuda-toolkit 13.0.3 and Triton 3.7.1 (`pip install --dry-run --no-deps
+--report - torch==2.13.0` shows that without a download).
 """
 
 
 @pytest.fixture
 def flash_kernel():
-    """Torch's flash kernel for sequences of different lengths, on CPU tensors and half precision as on a device; gives
-    its calls.
-    """
+    """Replace torch's variable-length flash kernel by a CPU one in half precision; yield the list of its calls."""
     calls = []
 
     def compute(q, k, v, ends_q, ends_k, max_q, max_k, dropout, is_causal, return_debug_mask, *, scale=None, **options):
@@ -64,7 +61,7 @@ def flash_kernel():
 
 
 def chunks(dtype):
-    """Queries, keys and values as a layer gives them: parts of one buffer. And what must come out."""
+    """Return queries, keys and values as parts of one buffer, as a layer gives them, and the expected result."""
     generator = torch.Generator().manual_seed(3)
     heads = torch.randn(sum(CONTEXT_LENS), 10, 16, generator=generator).to(dtype)
     q, k, v = heads[: sum(QUERY_LENS), :6], heads[:, 6:8], heads[:, 8:]
@@ -123,9 +120,7 @@ def test_torch_still_exports_the_flash_attention_that_xformers_calls(monkeypatch
 
 
 def test_a_model_loads_with_an_xformers_build_that_refuses_every_operator(flash_kernel, caplog):
-    """Built for another CUDA than torch, xformers refuses all operators, and a model failed to load at its first
-    prompt.
-    """
+    """Built for another CUDA than torch, xformers refuses all operators; a model then failed at its first prompt."""
     with caplog.at_level(logging.INFO):
         assert choose_chunk_way(GROUPED, torch.bfloat16, CPU) is with_flash
     (line,) = (record.message for record in caplog.records if record.name == chunk_attention.__name__)
@@ -161,9 +156,7 @@ def test_without_a_working_implementation_the_model_is_refused_with_all_errors(m
 
 
 def test_the_pinned_packages_include_a_fast_implementation_for_cuda():
-    """xformers where both are built for one CUDA, else a torch whose own kernels take sequences of different
-    lengths.
-    """
+    """xformers if both are built for one CUDA version, otherwise torch's variable-length kernels."""
     requirements = (Path(__file__).parents[3] / "requirements.txt").read_text()
     pinned = dict(re.findall(r"^(torch|xformers)==([^;\s]+)", requirements, re.MULTILINE))
     wheel = distribution("xformers")

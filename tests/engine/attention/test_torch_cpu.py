@@ -15,7 +15,7 @@ from tests.examples import examples
 GROUPED = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=16**-0.5)
 FULL = AttentionShape(num_heads=4, num_kv_heads=4, head_size=32, scale=0.2)
 WIDE = AttentionShape(num_heads=6, num_kv_heads=2, head_size=64, scale=0.125)
-"""With blocks of 16 the one that takes the kernel's explicit vectors."""
+"""The only shape that uses the kernel's explicit vectors, with blocks of 16."""
 TOLERANCE = 2e-5
 """Both sides are float32 and differ in the order of additions only."""
 
@@ -213,7 +213,7 @@ def test_nan_in_a_prompt_reaches_only_rows_that_attend_to_it(shape, broken):
 
 @vector_shapes
 def test_fixed_rows_have_room_for_a_prompt_chunk(shape):
-    """Its tiles are higher than those of drafts; what the kernel works in has room for them."""
+    """A prompt chunk has higher tiles than drafts; the kernel's workspace must fit them."""
     world, backend = make(shape, num_blocks=16, num_layers=1)
     world.add(0, 100)
     world.step(backend, [(0, 20)])

@@ -1,8 +1,7 @@
-"""The CUDA backend as far as a CPU can tell: masks against the dense rule, index tensors, and each product against the
-CPU backend.
+"""The CUDA backend on a CPU: masks against the dense rule, index tensors, and each product against the CPU backend.
 
-Without a device our own kernels run in Triton's interpreter, and chunks take the way that works on a CPU;
-test_chunk_attention.py has all ways.
+Without a device our kernels run in Triton's interpreter, and chunks use the implementation that works on a CPU.
+test_chunk_attention.py tests all implementations.
 """
 
 from __future__ import annotations
@@ -111,9 +110,7 @@ class OnDevice:
 
 
 def test_long_contexts_are_gathered_a_few_at_a_time(monkeypatch):
-    """A hundred requests that share a long prefix once copied all their contexts at once, in every layer, beside a full
-    cache.
-    """
+    """A hundred requests with a long shared prefix once copied all their contexts at once in every layer."""
     monkeypatch.setattr(xformers_paged, "MOST_GATHERED", 64)
     world, cuda, _, _ = backends(GROUPED)
     for sequence in range(4):
@@ -159,7 +156,7 @@ def test_an_unsupported_head_size_is_refused_by_name():
 
 
 def test_fixed_rows_reread_their_block_tables_every_step():
-    """What a captured graph relies on: the step is built once, its buffers are filled before each use."""
+    """Captured graphs rely on this: a step is built once and its buffers are filled before each use."""
     world, cuda, _, _ = backends(GROUPED)
     for sequence in range(2):
         world.add(sequence, 60)
@@ -192,7 +189,7 @@ def test_fixed_rows_reread_their_block_tables_every_step():
 
 
 def test_heads_are_rotated_before_they_are_stored():
-    """The fused way gives what rotation, storing and attention give one after another."""
+    """The fused kernel equals rotation, storing and attention one after another."""
     _, fused, _, plain = backends(GROUPED)
     generator = torch.Generator().manual_seed(1)
     heads = torch.randn(20, 10, 16, generator=generator)

@@ -1,6 +1,4 @@
-"""Writes small GGUF files for tests, also damaged ones: every field can be overridden with what the file should
-claim.
-"""
+"""Write small GGUF files for tests, including damaged ones: every field can be overridden."""
 
 from __future__ import annotations
 

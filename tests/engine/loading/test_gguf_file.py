@@ -62,9 +62,7 @@ def test_metadata_is_the_same_for_any_size_of_the_first_read(tmp_path, monkeypat
 
 
 def test_metadata_of_a_file_larger_than_the_memory_limit_is_read(tmp_path):
-    """A helper that compiles constraints has half a gigabyte, maps included: it could not read the vocabulary of a
-    larger model.
-    """
+    """Compiler processes may map half a gigabyte, and could not read the vocabulary of a larger model."""
     path = GOOD.write(tmp_path / "m.gguf")
     with path.open("r+b") as file:
         file.truncate(8 << 30)

@@ -1,4 +1,4 @@
-"""What the doctor asks of a model: everything that loading would refuse, without reading weights."""
+"""Inspection for the doctor finds every fault that loading would refuse, without reading weights."""
 
 from __future__ import annotations
 

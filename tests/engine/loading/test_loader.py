@@ -19,7 +19,7 @@ LAYER_NAMES = ("attention_norm", "q", "k", "v", "o", "mlp_norm", "gate", "up", "
 
 
 def llama_row_order(values: torch.Tensor, num_heads: int) -> torch.Tensor:
-    """What llama.cpp's converter does to q and k of Llama models (convert_hf_to_gguf.py, MIT)."""
+    """Reorder rows as llama.cpp's converter does for q and k of Llama models (convert_hf_to_gguf.py, MIT)."""
     return (
         values.reshape(num_heads, 2, values.shape[0] // num_heads // 2, *values.shape[1:])
         .swapaxes(1, 2)

@@ -1,6 +1,4 @@
-"""A model's own sampling values are used where they are such as a request could send, and nothing in its files does
-harm.
-"""
+"""Sampling values of a model's files are used if a request could send them; its files can do no harm."""
 
 from __future__ import annotations
 
@@ -58,9 +56,7 @@ def test_sampling_values_of_a_gguf_file_are_read_by_llama_cpps_names(tmp_path: P
 
 
 def test_the_default_model_uses_the_sampling_values_of_its_model_card() -> None:
-    """Its file is silent, so that it was sampled at temperature 1, and three of six first answers were gibberish
-    without an end.
-    """
+    """Its file has none: at temperature 1, three of six first answers were gibberish without an end."""
     assert maker_defaults(model_choice(path="", name="").path) == {"temperature": 0.2, "top_p": 0.9}
 
 

@@ -1,6 +1,4 @@
-"""The form of eight-bit weights on CUDA: few rows through the kernel, many through the opened matrix, the same numbers
-either way.
-"""
+"""Eight-bit weights on CUDA: the kernel for few rows and the dequantised matrix for many give the same numbers."""
 
 import pytest
 import torch
@@ -39,8 +37,8 @@ def test_rounding_costs_about_a_percent(weight):
 
 
 def test_an_invariant_form_gives_a_row_the_same_in_any_crowd(weight):
-    """Rows keep their place in a program: for the numpy of the interpreter it matters on some processors. tests/gpu
-    moves them.
+    """Rows keep their place in a program, as numpy in the interpreter depends on it on some processors. tests/gpu moves
+    them.
     """
     x = torch.randn(MORE_ROWS, 64, device=DEVICE)
     form = form_of(weight, is_invariant=True)

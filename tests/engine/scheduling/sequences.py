@@ -79,7 +79,7 @@ def next_token(sequence: Sequence) -> int:
 
 
 def solo_output(sequence: Sequence) -> list[int]:
-    """What the sequence yields alone, from the definition of its stop rules."""
+    """Return the output of the sequence alone, by the definition of its stop rules."""
     copy = make_sequence(0, sequence.prompt_ids, output_ids=sequence.output_ids)
     while True:
         copy.output_ids.append(next_token(copy))
@@ -90,7 +90,7 @@ def solo_output(sequence: Sequence) -> list[int]:
 
 
 def draw(chunk: Chunk) -> list[int]:
-    """What is drawn for a chunk: the next token, and one more for as long as drafts hold and the sequence has not
+    """Return the tokens drawn for a chunk: the next token, and one more while drafts match and the sequence has not
     ended.
     """
     copy = chunk.sequence.with_output(list(chunk.sequence.output_ids))
@@ -107,7 +107,7 @@ def sample(plan: StepPlan) -> dict[int, list[int]]:
 
 
 class OracleDrafter:
-    """Knows what each sequence will say, and is wrong at the places (counted from 0) that `errs` holds for."""
+    """A drafter that knows the output of each sequence and errs at the positions (from 0) for which `errs` is true."""
 
     def __init__(self, length: int = 3, errs: Callable[[int], bool] = lambda place: False) -> None:
         self.length = length

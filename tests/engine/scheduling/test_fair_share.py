@@ -1,6 +1,4 @@
-"""Tenants share running sequences, blocks and steps: a tenant below an equal share is served, whatever others have sent
-before.
-"""
+"""Tenants share running sequences, blocks and steps: a tenant below an equal share is served first."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ class Clock:
 
 
 def crowd(scheduler, tenant, count, *, first=1, num_prompt=2, max_tokens=60, **fields):
-    """Sequences of a tenant that say nothing in common and never stop early."""
+    """Add sequences of a tenant that share no tokens and never stop early."""
     made = [
         make_sequence(
             first + i,
@@ -188,9 +186,7 @@ def test_a_preempted_sequence_gets_a_token_before_it_is_preempted_again():
 
 
 def test_freed_blocks_go_to_the_sequence_that_preempted():
-    """The long sequence that was preempted left its tenant with the least, so it got its blocks back and was preempted
-    in every step.
-    """
+    """The preempted sequence left its tenant with the least, regained its blocks and was preempted in every step."""
     clock = Clock()
     scheduler = make_scheduler(num_blocks=100, max_num_batched_tokens=256, clock=clock)
     crowd(scheduler, "greedy", 1, num_prompt=30, max_tokens=200)
@@ -327,9 +323,7 @@ def test_a_queue_filled_by_one_tenant_admits_others_up_to_an_equal_share():
 
 
 def test_a_resumed_sequence_is_queued_even_if_the_queue_is_full():
-    """A round of beams, and what a dead core had begun, come again; they failed where others had overfilled the queue
-    meanwhile.
-    """
+    """Rounds of beams and sequences of a dead core failed if other requests had filled the queue meanwhile."""
     scheduler = make_scheduler(max_waiting=6, max_num_seqs=2)
     (begun, *_) = crowd(scheduler, "greedy", 8)
     crowd(scheduler, "witness", 4, first=30)

@@ -239,9 +239,7 @@ def test_a_sequence_that_can_never_fit_is_refused():
 
 
 def test_a_full_queue_is_refused():
-    """Not before the seats are counted: a new core refused running sequences of the one before it, which all come back
-    waiting.
-    """
+    """Free running places count first: a new core refused sequences of the core before it, which all return waiting."""
     scheduler = make_scheduler(max_waiting=1, max_num_seqs=2)
     for seq_id in (1, 2, 3):
         scheduler.add(make_sequence(seq_id, [1]))

@@ -1,6 +1,4 @@
-"""Random lives of a scheduler: whatever is added, aborted and stepped, the accounts balance and every sequence gets its
-own tokens.
-"""
+"""Random lives of a scheduler: block counts balance and every sequence gets its own tokens."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -163,9 +161,10 @@ class SchedulerMachine(RuleBasedStateMachine):
                 assert not sequence.num_cached
 
     def check_victims(self, was_running):
-        """Preemption takes the worst first: whoever kept its seat has no worse priority than whoever lost it, and is
-        more urgent than those of its tenant that did. One that was owed its seat is left out, and so is one that has
-        lost it and got another.
+        """Check that preemption takes the worst sequences first.
+
+        A sequence that keeps running has no worse priority than a preempted one, and is more urgent than preempted ones
+        of its tenant. Sequences that were owed their place are left out, as are those preempted and started again.
         """
         victims = [sequence for sequence in was_running if sequence.status is SequenceStatus.PREEMPTED]
         kept = [

@@ -1,6 +1,4 @@
-"""Ids equal transformers' on odd texts; bytes are exact; typed control tokens stay text; what a file lacks or lies
-about stops the load.
-"""
+"""Ids equal those of transformers; bytes are exact; typed control tokens stay text; inconsistent files stop the load."""
 
 import json
 import warnings
@@ -63,9 +61,7 @@ def test_the_bytes_of_ordinary_ids_are_the_text(text):
 
 
 def test_digits_are_single_tokens_also_behind_spaces(smollm2):
-    """As in the original's tokenizer.json; transformers reads the GGUF rule `smollm` as plain GPT-2 and differs
-    here.
-    """
+    """As in the original's tokenizer.json; transformers reads the GGUF rule `smollm` as plain GPT-2 and differs."""
     assert [smollm2.token_bytes(token_id) for token_id in smollm2.encode("a  12")] == [b"a", b"  ", b"1", b"2"]
 
 
@@ -184,7 +180,9 @@ def sentencepiece(**changes):
 
 
 def slow_sentencepiece(text, scores):
-    """The definition: merge the neighbours whose union scores best, leftmost first, until none is in the vocabulary."""
+    """Tokenise by the definition: merge the best-scored neighbours, leftmost first, while the union is in the
+    vocabulary.
+    """
     pieces = list(("\u2581" + text).replace(" ", "\u2581")) if text else []
     while True:
         pairs = [

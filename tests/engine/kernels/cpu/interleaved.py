@@ -1,6 +1,6 @@
-"""The functions of work_sharing.py as coroutines that stop before each read or write of a shared integer.
+"""The functions of work_sharing.py as coroutines that stop before each access to a shared integer.
 
-So a test decides which thread runs next.
+A test thereby decides which thread runs next.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ Thread = Generator[tuple, int | None, object]
 
 
 class _Steps(ast.NodeTransformer):
-    """Calls of STEPS become yields of their name and arguments, calls of FUNCTIONS yield what those yield."""
+    """A transformer that turns calls of STEPS into yields of name and arguments, and calls of FUNCTIONS into `yield
+    from`.
+    """
 
     def visit_Call(self, node: ast.Call) -> ast.expr:  # noqa: N802 (ast's name)
         self.generic_visit(node)
@@ -35,10 +37,7 @@ class _Steps(ast.NodeTransformer):
 
 
 class Program:
-    """A stand-in for a program, at an address of its own: the parts of each operation.
-
-    It must not be read once it is over.
-    """
+    """A stand-in for a program at its own address: the parts of each operation. It must not be read after its end."""
 
     def __init__(self, address: int, parts: list[int]) -> None:
         self.address = address
@@ -51,11 +50,10 @@ class Program:
 
 
 class World:
-    """Threads whose shared memory is at address 0.
+    """A set of threads whose shared memory is at address 0.
 
-    Every part must run once, after the operations before it, and within its program.
-
-    `number`: operations that were ever published.
+    Every part must run once, after the operations before it, and within its program. `number`: operations published so
+    far.
     """
 
     def __init__(self, programs: list[list[int]], num_helpers: int, number: int = 0) -> None:

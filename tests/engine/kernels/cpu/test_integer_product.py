@@ -41,7 +41,7 @@ def make_weight(bits: int, panels: int, groups: int, generator: torch.Generator)
 
 
 def quantised(x: torch.Tensor) -> torch.Tensor:
-    """What the product makes of its inputs: levels of each 32, in float64."""
+    """Return the inputs as the product quantises them: levels of each 32, in float64."""
     groups = x.view(x.shape[0], -1, GROUP_SIZE)
     # As in quantize_group: a level has two bits less than a float.
     level = (

@@ -12,8 +12,7 @@ from tests.engine.threads import WAYS, threads_of
 ROWS = [1, 3, 40, 200]
 DTYPES = [torch.float32, torch.bfloat16]
 ROUNDING = {torch.float32: {"atol": 3e-6, "rtol": 3e-6}, torch.bfloat16: {"atol": 1e-6, "rtol": 2**-7}}
-"""float32: another order of additions, and an exp good to 2e-7. bfloat16: one rounding of the result, which may fall
-the other way."""
+"""Tolerances: float32 has another order of additions and an exp good to 2e-7; bfloat16 one rounding of the result."""
 
 
 @pytest.fixture(params=WAYS, autouse=True)

@@ -134,9 +134,7 @@ def test_a_program_can_run_with_fewer_rows(own_threads):
 @pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
 @pytest.mark.parametrize("bits", [4, 8])
 def test_a_product_shared_by_threads_can_run_with_fewer_rows(own_threads, bits):
-    """Large enough that rows are quantised together; with 3, 7, 35 and 39 rows a block has a copied row whose results
-    are not stored.
-    """
+    """The size makes threads quantise rows together; 3, 7, 35 and 39 rows need a copied row that is not stored."""
     num_inputs, num_outputs, generator = 512, 2048, torch.Generator().manual_seed(1)
     if bits == 4:
         q = torch.randint(0, 16, (num_outputs, num_inputs), generator=generator, dtype=torch.uint8)

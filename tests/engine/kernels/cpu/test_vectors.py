@@ -1,4 +1,4 @@
-"""The softmax of attention against numpy in double precision, whatever stands behind the scores."""
+"""The softmax of attention against numpy in double precision, with any values behind the scores."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from engine.kernels.cpu.vectors import LANES, softmax
 
 
 def softened(scores, behind=np.nan):
-    """What becomes of scores, with `behind` up to a full vector."""
+    """Return the softmax of `scores`, with `behind` as padding up to a full vector."""
     work = np.full(-(-len(scores) // LANES) * LANES, behind, dtype=np.float32)
     work[: len(scores)] = scores
     softmax(work.ctypes.data, len(scores))

@@ -1,6 +1,6 @@
-"""Whichever threads are fast or slow, each part runs once and in its turn, and no thread sleeps for ever.
+"""With any order of threads each part runs once and in turn, and no thread sleeps for ever.
 
-The functions are those of work_sharing.py, one shared integer at a time; reordering by the processor is not simulated.
+The functions are those of work_sharing.py, one shared integer at a time. Reordering by the processor is not simulated.
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ def test_each_part_runs_once_in_its_turn_and_all_threads_return(programs, num_he
 
 @given(PROGRAMS, st.integers(1, 3), st.integers(0, 1 << 32), st.integers(0, 12))
 def test_operations_stay_distinct_when_their_numbers_wrap_around(programs, num_helpers, seed, left):
-    """As after months of steps.
-
-    A thread that took one operation for another would leave out what it does with its first part.
-    """
+    """Wrapping takes months of steps. A thread that confused two operations would skip a part."""
     World(programs, num_helpers, work_sharing.NUMBER_MASK - left).run(Random(seed))
 
 

@@ -1,7 +1,7 @@
-"""Compiles the kernels for devices that need not be there: `python -m tests.engine.kernels.cuda.compiling`.
+"""Compile the kernels for devices that need not be present: `python -m tests.engine.kernels.cuda.compiling`.
 
-A line for each: capability, name, bytes of fast memory that a program takes. A process of its own, as Triton's
-interpreter cannot be left again.
+Prints one line per program: capability, name, bytes of shared memory. It needs its own process, as Triton's interpreter
+cannot be switched off again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The Triton kernels on a device where there is one, else in Triton's interpreter on CPU tensors: the same code, the
-same tests.
-"""
+"""The Triton kernels run on a device if there is one, otherwise in Triton's interpreter on CPU tensors."""
 
 import pytest
 import torch

@@ -8,7 +8,7 @@ SIZES = {"rows_per_program": 16, "outputs_per_program": 32}
 
 
 def random_product(num_rows, num_outputs, num_inputs, dtype, device):
-    """x, values, scales, bias, and what their product is."""
+    """Return x, values, scales, bias and their product."""
     generator = torch.Generator().manual_seed(2)
     x = torch.randn(num_rows, num_inputs, generator=generator).to(dtype)
     values = torch.randint(-127, 128, (num_outputs, num_inputs), generator=generator, dtype=torch.int8)

@@ -1,6 +1,4 @@
-"""Every kernel compiles, without a warning, for the devices that are served: what the interpreter cannot tell of types
-and memory.
-"""
+"""Every kernel compiles without a warning for the supported devices; the interpreter checks no types or memory limits."""
 
 import os
 import subprocess

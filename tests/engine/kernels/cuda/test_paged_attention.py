@@ -1,6 +1,4 @@
-"""Single rows over the paged cache against dense attention: contexts of every length, any number of parts, padded
-rows.
-"""
+"""Single rows over the paged cache against dense attention: all context lengths, any number of parts, padded rows."""
 
 import pytest
 import torch
@@ -14,7 +12,7 @@ CONTEXTS = [1, 16, 600, 257] if torch.cuda.is_available() else [1, 16, 257, 129]
 
 
 class Cache:
-    """Random keys and values, and rows whose blocks lie scattered; what each row should see."""
+    """A cache of random keys and values with rows in scattered blocks, and the expected result of each row."""
 
     def __init__(self, contexts, num_heads, kv_heads, size, dtype, device, stored=None):
         generator = torch.Generator().manual_seed(3)

@@ -66,9 +66,7 @@ def test_queries_and_keys_are_rotated_and_keys_and_values_stored(device, dtype, 
 
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
 def test_eight_bit_keys_and_values_are_those_of_torch_and_saturate(device, dtype):
-    """Every magnitude from below the least to beyond the largest of e4m3, and the ties between neighbours, bit for
-    bit.
-    """
+    """Bit for bit: magnitudes from below the least to beyond the largest of e4m3, and ties between neighbours."""
     from engine.kernels.cuda.rotary import rotate_and_store
 
     grid = torch.arange(0, 127, dtype=torch.uint8).view(torch.float8_e4m3fn).float()
