@@ -124,7 +124,7 @@ class Listener:
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory):
-    """Yield an engine on a small random Llama with a prefix cache, short steps, few running places and too few blocks."""
+    """Yield an engine on a small random Llama with a prefix cache, short steps, few running places and few blocks."""
     folder = tmp_path_factory.mktemp("crowd")
     model = random_model(
         seed=7, vocab_size=WIDTH, max_position_embeddings=256, bos_token_id=IM_END, eos_token_id=IM_END

@@ -62,7 +62,7 @@ def test_a_refusal_arrives_as_it_was_raised_and_the_child_lives_on(process):
     assert process.call("echo", 1, timeout_s=30)[0] == 1
 
 
-def test_a_defect_is_ours(process):
+def test_a_defect_in_the_child_is_an_engine_failure(process):
     with pytest.raises(EngineFailure):
         process.call("defect", timeout_s=30)
     assert process.call("echo", 1, timeout_s=30)[0] == 1
@@ -99,12 +99,12 @@ def prepared(word: str, value: object = None) -> object:
     return PREPARED[0]
 
 
-def test_a_call_that_outlives_its_parent_ends_by_itself(process):
+def test_a_child_ends_by_itself_after_its_parent(process):
     """A child in an endless template stayed for ever when its worker was killed."""
     assert 0 < process.call("limit", timeout_s=30) <= CALL_CPU_S
 
 
-def test_a_child_may_stand_back_for_others():
+def test_a_child_can_run_with_lower_priority():
     pool = KillablePool("tests.engine.test_killable:work", 1, MEMORY, niceness=3)
     try:
         assert pool.call("nice", timeout_s=30) == os.nice(0) + 3
@@ -123,7 +123,7 @@ def hold(pool, path, tenant):
     return thread
 
 
-def test_a_pool_refuses_what_would_wait_too_long_and_serves_again(tmp_path):
+def test_a_busy_pool_refuses_calls_after_a_wait_and_recovers(tmp_path):
     pool = KillablePool("tests.engine.test_killable:work", 1, MEMORY, work=SlowWork(max_threads=1, patience_s=0.0))
     holder = hold(pool, tmp_path / "held", "")
     try:
@@ -137,7 +137,7 @@ def test_a_pool_refuses_what_would_wait_too_long_and_serves_again(tmp_path):
         pool.close()
 
 
-def test_a_tenant_that_fills_its_share_of_the_children_leaves_one_for_others(tmp_path):
+def test_a_tenant_with_its_full_share_of_children_leaves_one_for_others(tmp_path):
     """Ten small PDFs of one project kept those of all others waiting for 10 s each."""
     pool = KillablePool("tests.engine.test_killable:work", 2, MEMORY)
     holder = hold(pool, tmp_path / "held", "greedy")

@@ -1,5 +1,4 @@
-"""A core over a model that is a table: logits depend on the last two tokens only, so rows are exact however they are
-computed."""
+"""A core over a table: logits depend on the last two tokens only, so that rows are exact in any batch."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ END = 23
 
 
 class TableRunner:
-    """`num_steps` and `num_rows` count what was asked of it."""
+    """A runner over a table of logits; `num_steps` and `num_rows` count its work."""
 
     def __init__(self, seed: int = 0, spread: float = 3.0) -> None:
         self._table = (

@@ -47,7 +47,7 @@ def all_answers(length_penalty, max_tokens, logprobs_after):
 
 
 def table(weights):
-    """A model whose next token depends on the last one and on the place."""
+    """A model whose next token depends on the last token and the position."""
 
     def logprobs_after(token_ids):
         row = weights[((token_ids[-1] + 1) if token_ids else 0) + 5 * (len(token_ids) % 2)]
@@ -98,7 +98,7 @@ def test_the_length_penalty_decides_between_a_short_and_a_long_answer():
     assert [found[0] for found in search(2, 0.0, make_ends(3), model)] == [[EOS], [0, EOS]]
 
 
-def test_an_end_that_ranks_behind_the_width_is_dropped():
+def test_an_ended_beam_ranked_beyond_the_width_is_dropped():
     model = chain({0: -0.1, EOS: -3.0}, {0: -0.1, EOS: -0.2})
     assert search(1, 0.0, make_ends(2), model) == [([0, 0], pytest.approx(-0.2), "length")]
 

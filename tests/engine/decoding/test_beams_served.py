@@ -1,4 +1,4 @@
-"""Beam search through the whole engine in float32: against transformers, and beside every parameter that it honours."""
+"""Beam search through the whole engine in float32: against transformers, and with every parameter that it supports."""
 
 import pytest
 import torch
@@ -72,7 +72,7 @@ def reference(model, width, max_tokens, length_penalty, eos_id):
 )
 @pytest.mark.parametrize("stop_id", [IM_END, None])
 def test_beams_are_those_of_transformers(model, engine, width, max_tokens, length_penalty, stop_id):
-    """With the usual EOS, and with one that this model likes to say: the last token but three of its greedy answer."""
+    """Once with the usual EOS, once with a token near the end of the model's greedy answer as EOS."""
     greedy = tokens_of(engine.answer(sampling=SamplingParams(temperature=0.0), stop=StopRules(max_tokens=6)))
     stop_id = stop_id or greedy[3]
     expected, scores = reference(model[1], width, max_tokens, length_penalty, stop_id)
@@ -124,7 +124,7 @@ def test_logits_processors_apply_in_a_beam_search(engine):
 
 
 def test_reported_logprobs_are_raw_although_the_search_uses_processed_ones(engine):
-    """The reported values are those that scoring the text as a prompt gives, although a bias steers the search."""
+    """Reported values equal the scores of the text as a prompt, although a bias steers the search."""
     bias = SamplingParams(logit_bias=((97, 5.0), (98, 5.0)))
     payloads = beams(
         engine, 2, sampling=bias, stop=StopRules(max_tokens=5), logprobs=LogprobOptions(enabled=True, top=3)
@@ -152,7 +152,7 @@ def test_a_stop_string_ends_a_beam_and_is_cut(engine):
         assert stop not in text_of(payloads, finished.choice)
 
 
-def test_min_tokens_keep_the_end_away(engine):
+def test_min_tokens_delay_the_end_of_every_beam(engine):
     sampling = SamplingParams(logit_bias=((IM_END, 100.0),))
     payloads = beams(engine, 2, sampling=sampling, stop=StopRules(max_tokens=9, min_tokens=4))
     assert all(len(tokens) >= 5 for tokens in answers_of(payloads, 2))
@@ -164,14 +164,14 @@ def test_scores_of_the_prompt_come_before_the_answers(engine):
     assert len(payloads[1].entries) == len(PROMPT)
 
 
-def test_where_too_few_answers_exist_the_others_are_empty(engine):
+def test_missing_answers_of_a_search_are_empty(engine):
     payloads = beams(engine, 3, sampling=SamplingParams(allowed_token_ids=(97,)), stop=StopRules(max_tokens=2))
     assert answers_of(payloads, 3) == [[97, 97], [], []]
     assert len(finishes_of(payloads)) == 3
 
 
-def test_a_round_takes_one_step_and_computes_little_more_than_its_tokens(engine):
-    """Measured in steps: one per token of the longest beam, whatever the width."""
+def test_a_round_takes_one_step_and_computes_few_extra_tokens(engine):
+    """One step per token of the longest beam, at any width."""
     before = engine.core_stats()
     beams(engine, 4, stop=StopRules(max_tokens=20, ignore_eos=True), text="a fresh and rather longer prompt " * 4)
     assert engine.core_stats().num_steps - before.num_steps <= 20 + 8
@@ -188,7 +188,7 @@ def test_resumed_search_emits_only_unlogged_events(model, engine):
         assert resumed[-1].payload.usage.completion_tokens == whole[-1].payload.usage.completion_tokens
 
 
-def test_a_search_can_be_stopped(engine):
+def test_a_beam_search_can_be_aborted(engine):
     engine.submit("run", num_choices=2, beam=BeamOptions(), stop=StopRules(ignore_eos=True))
     engine.engine.abort("run", Outcome.STOPPED)
     events = engine.events_to_end("run")["run"]

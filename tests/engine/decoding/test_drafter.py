@@ -1,5 +1,4 @@
-"""Where drafts come from and how many there are: sources that follow an output, trust that is earned, and costs that
-decide."""
+"""Sources of drafts, confidence in them, and the number of drafts by measured costs."""
 
 import pytest
 from hypothesis import given
@@ -38,7 +37,7 @@ def test_a_prediction_is_found_again_after_replaced_inserted_and_left_out_tokens
         assert source.next_ids(2) == (15, 16), said
 
 
-def test_of_several_places_in_a_prediction_the_next_one_counts():
+def test_of_several_matches_in_a_prediction_the_next_one_is_used():
     source = PredictedText([1, 2, 3, 4, 1, 2, 5, 6, 1, 2, 7, 8])
     follow(source, [1, 2, 3, 9, 1, 2])
     assert source.next_ids(2) == (5, 6)
@@ -77,7 +76,7 @@ def test_number_of_drafts_grows_with_confidence_if_rows_are_free():
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=3, max_size=3), st.integers(1, 40), st.floats(0, 0.98), st.integers(0, 40))
-def test_costs_never_fall_and_lengths_stay_within_their_limit(seconds, rows, confidence, limit):
+def test_costs_never_fall_with_rows_and_draft_lengths_stay_within_limits(seconds, rows, confidence, limit):
     costs = StepCosts(dict(zip((1, 4, 16), seconds, strict=True)))
     assert costs.cost(rows) <= costs.cost(rows + 1)
     length = costs.best_num_drafts([confidence] * 40, rows, limit)
@@ -116,7 +115,7 @@ def test_drafts_stop_where_confidence_drops():
     assert costs.best_num_drafts([0.1] + [0.98] * 9, 1, 31) == 0
 
 
-def test_a_disturbed_measurement_of_few_rows_is_bounded_by_that_of_more():
+def test_a_disturbed_measurement_of_few_rows_is_capped_by_that_of_more_rows():
     costs = StepCosts({1: 9.0, 2: 50.0, 4: 4.0, 32: 8.0})
     assert [costs.cost(rows) for rows in (1, 2, 4, 18, 32)] == [4.0, 4.0, 4.0, 6.0, 8.0]
 
@@ -185,7 +184,7 @@ def test_sequences_without_a_source_are_not_followed():
         assert drafter.propose(make_sequence(1, [1]), 1, 9) == ()
 
 
-def test_a_core_with_a_right_prediction_takes_fewer_steps_for_the_same_answer():
+def test_a_right_prediction_saves_steps_for_the_same_answer():
     plain = TableCore()
     plain.add(1, [1, 2], max_tokens=60, stop_ids=[])
     plain.run()
@@ -235,9 +234,8 @@ def test_drafts_are_tried_from_the_first_token_on():
     assert wrong.outputs[1][0].num_rejected > 0
 
 
-def test_source_is_asked_for_no_more_than_a_step_verifies():
-    """A sequence that may still write thousands of tokens had as many weighed at each of its steps, which took up to
-    milliseconds."""
+def test_source_proposes_no_more_than_a_step_can_verify():
+    """Sources with thousands of tokens left were weighed in full at each step, which took milliseconds."""
     weighed = []
 
     class Costs(StepCosts):

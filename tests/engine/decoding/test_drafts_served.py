@@ -1,5 +1,4 @@
-"""Predictions through the whole engine in float32: the same answers as without, whatever the prediction and whatever
-else is asked for."""
+"""Predictions through the whole engine in float32 change no answer, with any other parameter."""
 
 import dataclasses
 import threading
@@ -113,7 +112,7 @@ def test_a_right_prediction_saves_most_steps(engine):
     assert 0 < wrong[-1].usage.rejected_prediction_tokens <= 80  # two proposals at most, then it is given up
 
 
-def test_log_probabilities_are_those_without_a_prediction(engine):
+def test_log_probabilities_equal_those_without_a_prediction(engine):
     asked = {
         "sampling": ascii_only(seed=9),
         "stop": StopRules(max_tokens=30),
@@ -157,7 +156,7 @@ def test_resumed_answer_still_follows_its_prediction(engine, keep):
 
 
 @pytest.mark.parametrize("lookup", [False, True])
-def test_a_crowd_that_is_preempted_answers_as_each_does_alone(folder, engine, lookup, monkeypatch):
+def test_preempted_requests_with_predictions_answer_as_alone(folder, engine, lookup, monkeypatch):
     """Few blocks, many sequences, some with a prediction: the block accounts balance and no answer changes."""
     wanted = {
         f"run-{i}": {"sampling": ascii_only(seed=i, temperature=0.6), "stop": StopRules(max_tokens=60)}

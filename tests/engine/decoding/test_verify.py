@@ -1,5 +1,4 @@
-"""Drafts change how many steps an answer takes, and nothing else: any drafts, right or wrong, beside any other
-parameter."""
+"""Drafts, right or wrong, change the number of steps and nothing else, with any other parameter."""
 
 import torch
 from hypothesis import given
@@ -95,13 +94,13 @@ def test_right_drafts_save_steps_and_wrong_ones_cost_none():
 
 
 def chunk_of(draft_ids, is_plain=False):
-    """Of a sequence whose draws may depend on the output before them, unless it is plain."""
+    """Return a chunk whose draws may depend on the output before them, unless `plain`."""
     sequence = make_sequence(1, [1], bad_word_ids=[] if is_plain else [[2, 3]])
     return Chunk(sequence, 0, 1, True, tuple(draft_ids))
 
 
 def script_draw(*answers):
-    """A draw that returns these tokens, whatever the logits, and records the `output_ids` that it saw."""
+    """Return a draw that yields these tokens for any logits and records each `output_ids` it saw."""
     seen, rest = [], list(answers)
 
     def draw(logits, sequences):

@@ -1,5 +1,4 @@
-"""Nothing that a client types becomes a control token, wherever it types it and however the template joins it; all else
-is as it was."""
+"""Client text never becomes a control token, in any place and after any template; other text is unchanged."""
 
 import json
 import re
@@ -88,7 +87,7 @@ def test_control_text_across_template_and_client_text_stays_text():
         assert not CONTROL & set(made.token_ids)
 
 
-def test_a_vocabulary_that_has_words_as_added_tokens_does_not_change_the_words_that_templates_compare():
+def test_words_that_templates_compare_are_not_escaped():
     escaper = ControlTokenEscaper(ControlTexts(["response", "ruser", "textual"]))
     assert escaper.escape({"role": "user", "type": "text"}) == {"role": "user", "type": "text"}
 
@@ -105,7 +104,7 @@ def test_marks_of_two_requests_differ():
 
 
 @given(st.lists(st.text("ab|", min_size=1, max_size=5), min_size=1, max_size=12), st.text("ab|", max_size=30))
-def test_the_longest_control_text_is_found_as_by_trying_each(texts, typed):
+def test_the_pattern_finds_the_longest_control_text(texts, typed):
     tried = re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))))
     pattern = ControlTexts(texts).pattern
     assert pattern is not None
@@ -126,8 +125,7 @@ def test_control_texts_of_any_length_and_number_can_be_read():
 
 
 def test_a_normalising_tokenizer_makes_no_control_token_of_other_characters():
-    """NFC writes the Kelvin sign as K, so a tokenizer that normalises found an added token that the text did not
-    spell."""
+    """NFC turns the Kelvin sign into K; a normalising tokenizer then found an added token."""
     backend = Tokenizer.from_metadata(tiny_metadata()).backend
     backend.normalizer = normalizers.NFC()
     backend.add_tokens([AddedToken("[THINK]", normalized=True)])

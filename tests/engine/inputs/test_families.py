@@ -1,4 +1,4 @@
-"""Prompts of well-known families equal those of transformers; what their templates lack is added or refused."""
+"""Prompts of well-known families equal those of transformers; features missing in templates are added or refused."""
 
 import json
 
@@ -70,7 +70,7 @@ def test_a_prompt_is_that_of_transformers(family, messages, tools, add_generatio
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("ending", ["The answer is", "The answer is  \n", "Grüße <b> {{ x }}", "a"])
-def test_a_message_that_is_left_open_ends_where_it_does_in_transformers(family, ending):
+def test_a_continued_message_ends_as_in_transformers(family, ending):
     messages = [USER, ANSWER, USER, {"role": "assistant", "content": ending}]
     expected = reference(family, in_parts(messages) if family == "magistral" else messages, continue_final_message=True)
     assert prompt_text(family, messages, add_generation_prompt=False, continue_final_message=True) == expected
@@ -102,7 +102,7 @@ def test_variables_reach_the_template_that_uses_them():
     assert "Today: 1 May" in prompt_text("llama3", PLAIN, template_kwargs={"date_string": "1 May"})
 
 
-def test_reasoning_reaches_templates_under_the_name_or_in_the_form_that_they_know():
+def test_reasoning_reaches_templates_in_the_form_that_they_support():
     turn = {"role": "assistant", "content": "", "reasoning": "hm", "tool_calls": [CALL]}
     assert "<think>\nhm\n</think>" in prompt_text("qwen3", [USER, turn, RESULT])
     assert (
@@ -119,7 +119,7 @@ OPEN = {"role": "assistant", "content": [{"type": "thinking", "thinking": "", "c
     ("family", "end"),
     [("qwen3", "<think>\nLet me"), ("magistral", "[THINK]Let me"), ("gpt_oss", "analysis<|message|>Let me")],
 )
-def test_reasoning_that_is_left_open_is_where_a_continued_message_ends(family, end):
+def test_a_continued_message_ends_in_its_open_reasoning(family, end):
     assert prompt_text(family, [USER, OPEN], add_generation_prompt=False, continue_final_message=True).endswith(end)
 
 
@@ -146,7 +146,7 @@ def test_a_template_without_tools_gets_them_in_its_system_message():
     assert "Be kind.\n\n# Tools" in prompt_text("chatml", [{"role": "developer", "content": "Be kind."}, USER], TOOLS)
 
 
-def test_a_template_that_refuses_a_system_message_gets_them_from_the_user():
+def test_a_template_without_system_messages_gets_tools_from_the_user():
     text = prompt_text("gemma", PLAIN, TOOLS)
     assert text.startswith("<|im_start|><start_of_turn>user\n# Tools")
     assert text.count("# Tools") == 1
@@ -154,7 +154,7 @@ def test_a_template_that_refuses_a_system_message_gets_them_from_the_user():
 
 
 def test_a_template_that_loops_over_parts_gets_them_in_a_part():
-    """One that shows only the first part would lose them otherwise."""
+    """Otherwise a template that shows only the first part would drop the tools."""
     assert "[SYSTEM_PROMPT]Be kind.\n\n# Tools" in prompt_text("magistral", in_parts(WITH_SYSTEM), TOOLS)
     assert "[SYSTEM_PROMPT]# Tools" in prompt_text("magistral", [{"role": "system", "content": []}, USER], TOOLS)
 

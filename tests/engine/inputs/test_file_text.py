@@ -28,7 +28,7 @@ def refused(file_data, filename="file") -> str:
         lambda text: not text.startswith(("\ufeff", "%PDF"))
     )
 )
-def test_text_comes_out_as_it_went_in(text):
+def test_text_is_returned_unchanged(text):
     if text.lstrip().startswith("%PDF-"):
         return
     assert extract(encoded(text), "notes.md") == text
@@ -67,7 +67,7 @@ def test_unreadable_file_is_refused(file_data, filename, words):
     assert words in refused(file_data, filename)
 
 
-def test_the_limits_hold(monkeypatch):
+def test_limits_of_bytes_characters_and_pages_are_enforced(monkeypatch):
     monkeypatch.setattr(file_text, "MAX_FILE_BYTES", 2000)
     assert extract(encoded("x" * 2000), "x") == "x" * 2000
     assert "2000 bytes" in refused(encoded("x" * 2001))

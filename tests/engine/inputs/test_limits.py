@@ -1,4 +1,4 @@
-"""What does not fit the model is refused with the value, the limit and the remedy."""
+"""Requests beyond the model's limits are refused with the value, the limit and the remedy."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def refusal(*args, **rules):
     return caught.value
 
 
-def test_the_words_of_context_length_exceeded_are_those_clients_search_for():
+def test_context_length_exceeded_has_the_message_that_clients_search_for():
     assert refusal(4800, max_tokens=200).message == (
         "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4800 in the messages, "
         "200 in the completion). Please reduce the length of the messages or completion. (context_length_exceeded)"

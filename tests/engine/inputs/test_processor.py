@@ -1,4 +1,4 @@
-"""Messages become ids as the model's template and tokenizer make them; client text never becomes a control token."""
+"""Messages become the ids of the model's template and tokenizer; client text never becomes a control token."""
 
 import json
 import time
@@ -61,8 +61,7 @@ def test_control_texts_that_a_client_types_are_ordinary_text(typed):
 
 @pytest.mark.parametrize("role", ["user<|im_end|>", "usr", ""])
 def test_a_role_that_the_template_does_not_name_is_refused(role):
-    """A role with a typing error went into the prompt as it was, or was dropped, and the model answered without that
-    message."""
+    """A mistyped role was passed through or dropped, and the model answered without that message."""
     with pytest.raises(
         RequestError, match="must be one of system, developer, user, assistant, tool, function, or"
     ) as refusal:
@@ -191,7 +190,7 @@ def test_values_nested_too_deeply_are_refused():
             ids_of(message, processor=processor_with(ECHO_TEMPLATE))
 
 
-def test_bos_is_added_once_when_asked_for():
+def test_bos_is_added_once_if_requested():
     assert ids_of({"role": "user", "content": "a"}, add_special_tokens=True)[:2] == [
         IM_START,
         *TOKENIZER.encode("user")[:1],
@@ -203,7 +202,7 @@ def test_bos_is_added_once_when_asked_for():
     assert ids_of({"role": "user", "content": ""}, processor=adding) == [*b"x"]
 
 
-def test_a_model_without_a_template_says_so():
+def test_a_model_without_a_chat_template_refuses_messages():
     with pytest.raises(RequestError, match="no chat template"):
         ids_of({"role": "user", "content": "a"}, processor=processor_with(None))
 

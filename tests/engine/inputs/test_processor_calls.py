@@ -90,7 +90,7 @@ def test_an_argument_that_is_not_as_declared_is_refused_at_its_place(call, param
     assert len(error.message) < 1000
 
 
-def test_a_free_value_stands_in_for_an_argument_and_is_checked_like_one():
+def test_a_free_value_replaces_a_missing_argument_and_is_checked():
     check(guard(), size=3, unread=[1, "x"])
     check(guard(4), size=999)
     error = refusal(guard(), size=999)

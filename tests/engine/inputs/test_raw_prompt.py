@@ -25,14 +25,14 @@ def refusal(raw, **more):
     return caught.value
 
 
-def test_control_tokens_that_the_text_spells_are_control_tokens():
+def test_control_tokens_spelled_in_a_raw_prompt_are_control_tokens():
     prompt = prompt_of(RawPrompt("<|im_start|>hello<|im_end|>"))
     assert prompt.token_ids == TOKENIZER.encode("<|im_start|>hello<|im_end|>")
     assert (prompt.token_ids[0], prompt.token_ids[-1]) == (IM_START, IM_END)
     assert prompt.text == "<|im_start|>hello<|im_end|>"
 
 
-def test_bos_is_added_where_it_is_asked_for_and_the_tokenizer_adds_one():
+def test_bos_is_added_if_requested_and_the_tokenizer_adds_one():
     with_bos = tiny_tokenizer(**{"tokenizer.ggml.add_bos_token": True})
     plain = TOKENIZER.encode("hello")
     assert prompt_of(RawPrompt("hello"), tokenizer=with_bos, add_special_tokens=True).token_ids == [IM_START, *plain]
@@ -42,7 +42,7 @@ def test_bos_is_added_where_it_is_asked_for_and_the_tokenizer_adds_one():
 
 @pytest.mark.parametrize("options", [{}, {"truncate_to": 50}])
 def test_bos_is_added_before_ordinary_text_too(options):
-    """Text that must not become control tokens went to the model without the one that is asked for in front of it."""
+    """Text without control tokens reached the model without the requested BOS."""
     with_bos = tiny_tokenizer(**{"tokenizer.ggml.add_bos_token": True})
     raw = RawPrompt("<|im_end|>", is_ordinary=True)
     spelled = TOKENIZER.encode_ordinary("<|im_end|>")
@@ -81,7 +81,7 @@ def test_half_characters_are_refused(raw):
 
 
 @pytest.mark.parametrize("text", ["a" * 3_000, "ab " * 60_000])
-def test_text_beyond_the_context_is_refused_in_the_words_that_clients_search_for(text):
+def test_text_beyond_the_context_is_refused_with_the_standard_message(text):
     error = refusal(RawPrompt(text, param="prompt.2"), context=100)
     assert (error.code, error.param) == (ErrorCode.CONTEXT_LENGTH_EXCEEDED, "prompt.2")
     assert "This model's maximum context length is 100 tokens. However, you requested" in error.message
@@ -171,7 +171,7 @@ def test_long_prefix_and_suffix_count_as_slow_work_of_their_tenant(raw):
         (("[PREFIX]", "[SUFFIX]"), "[SUFFIX]end[PREFIX]he"),
     ],
 )
-def test_each_family_gets_its_marks_in_its_order(marks, expected):
+def test_fill_in_the_middle_markers_follow_the_order_of_each_family(marks, expected):
     tokenizer = fim_tokenizer(*marks)
     prompt = prompt_of(RawPrompt("he", suffix="end"), tokenizer=tokenizer)
     assert prompt.token_ids == tokenizer.encode(expected)
@@ -195,7 +195,7 @@ def test_marks_and_tokens_after_the_middle_end_the_answer():
     assert prompt_of(RawPrompt("he"), tokenizer=tokenizer).end_ids == ()
 
 
-def test_an_empty_prefix_an_empty_suffix_bos_and_ids():
+def test_a_suffix_combines_with_an_empty_prefix_bos_and_ids():
     tokenizer = fim_tokenizer(**{"tokenizer.ggml.add_bos_token": True})
     marks = tokenizer.encode("<|fim_prefix|><|fim_suffix|>")
     before, behind = marks

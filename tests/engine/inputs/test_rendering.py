@@ -1,4 +1,4 @@
-"""Templates in processes of their own: the same text as here, and hostile ones are killed while others are served."""
+"""Templates in child processes give the same text; hostile ones are killed without delay for others."""
 
 import threading
 
@@ -127,7 +127,7 @@ def test_a_model_whose_template_does_not_end_does_not_load(monkeypatch):
 
 
 def test_model_template_is_stopped_at_messages_that_make_it_loop(monkeypatch):
-    """What a template does may depend on the messages; the look at load cannot see all of it."""
+    """The check at load cannot find loops that depend on the messages."""
     template = "{% if messages[0].content == 'loop' %}" + ENDLESS + "{% endif %}{{ messages[0].content }}"
     processor = PromptProcessor(tiny_tokenizer(**{"tokenizer.chat_template": template}))
     looping = GenerationRequest("run", "model", ({"role": "user", "content": "loop"},), 0.0)
@@ -148,7 +148,7 @@ def test_model_whose_template_refuses_the_probe_loads():
     )
 
 
-def test_free_variables_are_never_arguments_of_our_functions():
+def test_free_template_variables_do_not_clash_with_function_arguments():
     """As keyword arguments, `self` or `context` would clash with those of Jinja's own functions."""
     names = (
         "self",

@@ -1,5 +1,4 @@
-"""Templates render as transformers renders them, refuse with their own words, and can neither escape nor grow without
-bound."""
+"""Templates render as in transformers, refuse with their own message, and can neither escape nor grow without bound."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -57,7 +56,7 @@ def reference(source, messages, **variables):
     return rendered[0]
 
 
-def test_a_template_refuses_in_its_own_words_cut_to_200_characters():
+def test_the_error_of_a_template_is_quoted_up_to_200_characters():
     template = ChatTemplate("{{ raise_exception('Roles must alternate. ' + messages[0].content * 300) }}")
     with pytest.raises(RequestError) as refusal:
         template.render(MESSAGES, {})
@@ -97,7 +96,7 @@ def test_messages_that_make_a_template_fail_are_refused(source):
         "{{ messages['__class__'] }}",
     ],
 )
-def test_the_sandbox_refuses(source):
+def test_the_sandbox_refuses_unsafe_templates(source):
     with pytest.raises(RequestError) as refusal:
         ChatTemplate(source).render([{"role": "user", "content": "hi"}], {})
     assert " at 0x" not in refusal.value.message

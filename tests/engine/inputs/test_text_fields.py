@@ -1,4 +1,4 @@
-"""`bad_words` become the token sequences that spell them, within named limits; `prediction` becomes draft tokens."""
+"""`bad_words` become bounded token sequences; `prediction` becomes draft tokens."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def test_control_texts_in_a_prediction_are_text():
     assert IM_END not in prediction_ids("<|im_end|>", TOKENIZER, 100, VOCAB_SIZE)
 
 
-def test_a_prediction_ends_where_the_model_has_no_such_token():
+def test_a_prediction_ends_at_the_first_token_unknown_to_the_model():
     token_ids = TOKENIZER.encode("ab hello")
     assert prediction_ids("ab hello", TOKENIZER, 100, max(token_ids)) == token_ids[: token_ids.index(max(token_ids))]
 

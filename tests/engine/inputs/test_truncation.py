@@ -1,4 +1,4 @@
-"""A truncated prompt is the end, or the beginning, of the whole one; text far beyond the limit is never tokenised."""
+"""A truncated prompt is the end or the beginning of the whole; text far beyond the limit is never tokenised."""
 
 import pytest
 from hypothesis import given
@@ -37,7 +37,7 @@ def test_truncate_to_minus_one_keeps_the_context_less_one():
 
 
 @pytest.mark.parametrize("truncate_to", [CONTEXT + 1, 0, -2, 2**62])
-def test_more_than_the_context_is_refused(truncate_to):
+def test_truncating_to_a_value_out_of_range_is_refused(truncate_to):
     with pytest.raises(RequestError, match="from 1 to 1000") as refusal:
         prompt("x", truncate_to=truncate_to)
     assert refusal.value.param == "truncate_prompt_tokens"

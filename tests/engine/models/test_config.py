@@ -1,6 +1,4 @@
-"""What a model's files say of it: read with their defaults, and refused by key where it is wrong, hostile or not ours
-to serve.
-"""
+"""Model configurations are read with their defaults; wrong, hostile or unsupported values are refused by key."""
 
 import math
 
@@ -40,7 +38,7 @@ def from_hf(family=llama.FAMILY, **changes):
     return config_from_hf("config.json", HF | changes, family, "Test")
 
 
-def test_what_files_leave_out_has_its_usual_value():
+def test_values_missing_in_files_have_defaults():
     for config in (from_gguf(), from_hf()):
         assert (config.num_kv_heads, config.head_size, config.rope_theta, config.rope_scaling) == (
             4,
@@ -87,7 +85,7 @@ def test_a_sliding_window_bounds_the_context():
         ("rope.scaling.type", "invented"),
     ],
 )
-def test_a_gguf_value_that_cannot_be_is_refused(key, value):
+def test_an_invalid_gguf_value_is_refused(key, value):
     with pytest.raises(ModelLoadError, match=r"m\.gguf"):
         from_gguf(**{key: value})
 
@@ -107,6 +105,6 @@ def test_a_gguf_value_that_cannot_be_is_refused(key, value):
         ("rope_scaling", {"rope_type": "yarn", "factor": 4, "rope_theta": 1}),
     ],
 )
-def test_a_folder_value_that_cannot_be_is_refused(key, value):
+def test_an_invalid_config_value_is_refused(key, value):
     with pytest.raises(ModelLoadError, match=r"config\.json"):
         from_hf(**{key: value})

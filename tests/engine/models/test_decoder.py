@@ -46,7 +46,7 @@ VARIANTS = {
 
 
 def small_model(family: str, changes: dict) -> torch.nn.Module:
-    """A transformers model whose every parameter, biases and norms included, is random."""
+    """Return a transformers model with random parameters, including biases and norms."""
     return random_model(family, spread=0.1, **SIZES | changes)
 
 
@@ -147,7 +147,7 @@ def test_a_config_that_does_not_fit_is_refused_with_the_reason(tmp_path, changes
         load_model(tmp_path, weights="float32")
 
 
-def test_a_context_beyond_the_models_is_refused(tmp_path):
+def test_a_context_longer_than_the_models_is_refused(tmp_path):
     small_model("Llama", {}).save_pretrained(tmp_path)
     with pytest.raises(ModelLoadError, match="max_model_len must be at most the model's context of 256, got 257"):
         load_model(tmp_path, max_model_len=257)

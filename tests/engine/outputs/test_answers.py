@@ -1,5 +1,4 @@
-"""Whole answers through the pipeline: reasoning, content, calls, stop strings and half characters, in any split and
-after a take-over."""
+"""Whole answers through the pipeline, in any split and after a takeover."""
 
 import dataclasses
 import json
@@ -45,7 +44,7 @@ def make(
 
 @dataclasses.dataclass
 class Answer:
-    """What a client has at the end."""
+    """The state that a client has at the end."""
 
     reasoning: str = ""
     text: str = ""
@@ -119,7 +118,7 @@ def test_any_split_of_the_ids_gives_the_same_answer(text, chosen, sizes, finish)
 
 @settings(deadline=None)
 @given(answers, options, splits, st.integers(0, 60))
-def test_a_run_that_is_taken_over_goes_on_without_gap_or_repeat(text, chosen, sizes, num_logged):
+def test_a_resumed_run_continues_without_gap_or_repeat(text, chosen, sizes, num_logged):
     """The second worker feeds the logged tokens, drops their events, and continues."""
     ids = [*ids_of(text), IM_END]
     expected = answer(make(**chosen), ids, finish="stop")
@@ -199,7 +198,7 @@ def test_finish_reason_of_answers_with_calls(finish, choice, reason):
     assert json.loads(said.calls[0][2])
 
 
-def test_a_call_that_the_limit_cuts_keeps_what_it_has():
+def test_a_call_cut_by_the_limit_keeps_its_arguments_so_far():
     said = of(f"</think>{CALL}{CALL[:40]}", finish="length")
     assert [call[2] for call in said.calls] == ['{"a": "\u00e9"}', "{"]
     assert said.reason is FinishReason.LENGTH

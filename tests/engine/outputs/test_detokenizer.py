@@ -39,7 +39,7 @@ def test_every_text_survives_byte_by_byte(text):
 
 
 @given(token_ids, st.integers(0, VOCAB_SIZE - 1))
-def test_a_preview_says_what_feeding_would_and_changes_nothing(ids, token_id):
+def test_a_preview_equals_feeding_and_changes_no_state(ids, token_id):
     detokenizer = Detokenizer(TOKENIZER, skip_special_tokens=False)
     for fed in ids:
         detokenizer.feed(fed)
@@ -55,13 +55,13 @@ def test_control_tokens_are_left_out_and_user_defined_ones_are_text():
 @pytest.mark.parametrize(
     ("spaces", "text"), [(True, "<|im_end|> <|im_end|>a<|im_end|>"), (False, "<|im_end|><|im_end|>a<|im_end|>")]
 )
-def test_a_space_stands_between_two_control_tokens_only_where_it_is_wanted(spaces, text):
+def test_two_control_tokens_are_separated_by_a_space_only_if_requested(spaces, text):
     detokenizer = Detokenizer(TOKENIZER, skip_special_tokens=False, spaces_between=spaces)
     assert "".join(map(detokenizer.feed, [IM_END, IM_END, *b"a", IM_END])) == text
 
 
 @pytest.mark.parametrize("skip", [True, False])
-def test_tokens_that_a_parser_reads_are_spelled_out_and_never_spaced(skip):
+def test_control_tokens_for_a_parser_are_written_without_spaces(skip):
     detokenizer = Detokenizer(TOKENIZER, skip, spaces_between=True)
     detokenizer.controls = frozenset({IM_END})
     assert "".join(map(detokenizer.feed, [IM_END, IM_END, IM_START])) == "<|im_end|><|im_end|>" + (

@@ -30,7 +30,7 @@ def test_any_split_is_cut_like_the_whole(text, points):
 
 
 @given(small_text, cuts)
-def test_only_what_may_become_a_marker_is_held_back(text, points):
+def test_only_text_that_may_become_a_marker_is_held_back(text, points):
     cutter, out, so_far = MarkerCutter("<aa>", "\n<a"), "", ""
     for piece in cut(text, points):
         so_far += piece

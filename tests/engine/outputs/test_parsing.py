@@ -39,13 +39,13 @@ def thinking(name, prompt=HEADER, tokenizer=TOKENIZER, **changes):
     return parsing(reasoning=name, tokenizer=tokenizer).plan(request(**changes), tokenizer.encode(prompt)).thinking
 
 
-def test_settings_that_do_not_fit_stop_the_start():
+def test_parsers_that_do_not_fit_the_model_stop_the_start():
     for tools, reasoning in [("clever", "none"), ("none", "clever"), ("kimi_k2", "none"), ("none", "seed_oss")]:
         with pytest.raises(ModelLoadError):
             parsing(tools, reasoning)
 
 
-def test_auto_takes_what_the_template_shows_and_falls_back_to_hermes():
+def test_auto_chooses_the_parser_of_the_template_and_falls_back_to_hermes():
     shown = marked_tokenizer(control=["[TOOL_CALLS]"], **template_of("[TOOL_CALLS]"))
     assert (
         parsing("auto", tokenizer=shown)

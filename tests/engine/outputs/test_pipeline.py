@@ -1,5 +1,4 @@
-"""From ids to events: one Delta per step with every id, text cut at stop strings, log-probabilities aligned with
-tokens."""
+"""The pipeline from ids to events: one Delta per step, text cut at stop strings, log-probabilities aligned."""
 
 import pytest
 from hypothesis import given
@@ -66,15 +65,14 @@ def test_the_primary_end_token_has_no_stop_reason_and_no_text():
     ]
 
 
-def test_the_primary_end_token_is_named_only_where_it_is_no_end_but_a_stop_token_of_the_request():
-    """A request that listed the end token as a stop id got the id as its reason, although the answer had ended
-    normally."""
+def test_the_primary_end_token_is_a_stop_reason_only_if_eos_is_ignored():
+    """A request with the end token as a stop id got that id as its reason, although the answer ended normally."""
     for ignore_eos, named in ((False, None), (True, IM_END)):
         events = pipeline(stop_token_ids=(IM_END,), ignore_eos=ignore_eos).feed([*b"hi", IM_END], finish="stop")
         assert events[-1] == ChoiceFinished(0, FinishReason.STOP, named)
 
 
-def test_a_stop_token_of_the_request_is_named_and_its_text_dropped_unless_asked_for():
+def test_a_requested_stop_token_is_the_stop_reason_and_its_text_is_dropped():
     (a,) = b"a"
     delta, finished = pipeline(stop_token_ids=(a,)).feed([*b"xa"], finish="stop")
     assert (delta.text, finished.stop_reason) == ("x", a)
@@ -82,7 +80,7 @@ def test_a_stop_token_of_the_request_is_named_and_its_text_dropped_unless_asked_
     assert delta.text == "xa"
 
 
-def test_text_held_back_for_a_stop_string_comes_with_the_end():
+def test_text_held_back_for_a_stop_string_is_sent_with_the_end():
     stage = pipeline(stop=("abc",))
     assert stage.feed([*b"xab"]) == [Delta(0, tuple(b"xab"), "x")]
     assert stage.feed([*b"a"], finish="length") == [

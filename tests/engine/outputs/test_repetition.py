@@ -1,5 +1,4 @@
-"""An answer that repeats itself is noticed at the first token that completes the repeats, and an endless stream costs
-little."""
+"""Repetition is detected at the first completing token, at constant cost per token."""
 
 import random
 
@@ -28,7 +27,7 @@ rules = st.builds(
 
 
 @given(st.lists(st.integers(0, 1), max_size=40), rules)
-def test_repeats_are_reported_after_each_token_that_the_definition_names(ids, rule):
+def test_repeats_are_reported_after_the_tokens_of_the_definition(ids, rule):
     finder = RepetitionFinder(rule)
     assert [finder.feed(token) for token in ids] == [repeats(ids[: index + 1], rule) for index in range(len(ids))]
 

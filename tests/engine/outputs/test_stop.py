@@ -34,19 +34,19 @@ def slow_search(pieces, stops):
 
 
 @given(st.lists(small_text, max_size=6), stop_lists)
-def test_text_ends_where_the_definition_says(pieces, stops):
+def test_text_ends_at_the_first_stop_string(pieces, stops):
     text, start, stop = slow_search(pieces, stops)
     assert run(pieces, stops)[:2] == (text if start is None else text[:start], stop)
 
 
 @given(st.lists(small_text, max_size=6), stop_lists)
-def test_with_the_stop_string_included_text_ends_after_it(pieces, stops):
+def test_text_ends_after_an_included_stop_string(pieces, stops):
     text, start, stop = slow_search(pieces, stops)
     assert run(pieces, stops, include=True)[:2] == (text if start is None else text[: start + len(stop)], stop)
 
 
 @given(st.lists(small_text, max_size=6), stop_lists)
-def test_only_what_may_still_become_a_stop_string_is_held_back(pieces, stops):
+def test_only_text_that_may_become_a_stop_string_is_held_back(pieces, stops):
     _, _, progress = run(pieces, stops)
     for index, out in enumerate(progress):
         text = "".join(pieces[: index + 1])
@@ -56,12 +56,12 @@ def test_only_what_may_still_become_a_stop_string_is_held_back(pieces, stops):
 
 
 @given(st.lists(small_text, max_size=6), stop_lists)
-def test_with_the_stop_string_included_nothing_is_held_back(pieces, stops):
+def test_nothing_is_held_back_for_included_stop_strings(pieces, stops):
     _, _, progress = run(pieces, stops, include=True)
     assert progress == ["".join(pieces[: index + 1]) for index in range(len(progress))]
 
 
-def test_text_that_must_not_be_searched_never_matches_not_even_in_part():
+def test_unsearchable_text_never_matches_even_partly():
     finder = StopFinder(("ab",))
     assert finder.feed("xa", search=False) == "xa"
     assert finder.feed("b") == "b"

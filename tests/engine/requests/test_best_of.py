@@ -1,4 +1,4 @@
-"""The best of several answers: by the mean log-probability of all their tokens, whatever else the request asks for."""
+"""Best-of answers are ranked by the mean log-probability of all their tokens, with any other parameter."""
 
 import dataclasses
 
@@ -30,9 +30,7 @@ def ask(stage, best_of, **changes):
 
 
 def say(stage, sequence, values, token_ids=None, finish="length", **more):
-    """All that the core says of a choice: tokens (the letter of its number, if none are given) with their
-    log-probabilities.
-    """
+    """Send a core output for a choice: tokens (by default the letter of its number) with these log-probabilities."""
     token_ids = token_ids or [ord("a") + sequence.sampling.seed - 5] * len(values)
     stage.core.say(output(sequence, token_ids, finish, logprobs=[SampledLogprobs(value) for value in values], **more))
 
@@ -48,7 +46,7 @@ def test_candidates_differ_in_their_seeds_and_report_log_probabilities(stage):
     assert all(sequence.logprobs.enabled for sequence in sequences)
 
 
-def test_the_mean_counts_and_not_the_sum_or_the_reason_of_the_end(stage):
+def test_candidates_are_ranked_by_mean_log_probability(stage):
     first, second, third = ask(stage, 3, num_choices=3)
     say(stage, first, [-0.5])
     say(stage, second, [-0.4, -0.2, -0.6, -0.2], token_ids=[*b"bbb", IM_END], finish="stop")
@@ -63,7 +61,7 @@ def test_the_mean_counts_and_not_the_sum_or_the_reason_of_the_end(stage):
     assert events[-1].usage.completion_tokens == 7
 
 
-def test_the_end_token_is_one_of_the_tokens(stage):
+def test_the_end_token_counts_in_the_mean(stage):
     first, second = ask(stage, 2)
     say(stage, first, [-0.1, -3.0], token_ids=[ord("a"), IM_END], finish="stop")
     say(stage, second, [-1.0, -1.0], token_ids=[ord("b"), IM_END], finish="stop")
@@ -91,7 +89,7 @@ def test_tokens_behind_a_stop_string_are_no_part_of_the_answer(stage):
 
 
 @pytest.mark.parametrize("is_asked", [True, False])
-def test_log_probabilities_go_out_if_they_were_asked_for(stage, is_asked):
+def test_log_probabilities_are_sent_only_if_requested(stage, is_asked):
     first, second = ask(stage, 2, logprobs=LogprobOptions(enabled=is_asked))
     say(stage, first, [-2.0])
     say(stage, second, [-1.0])
@@ -111,7 +109,7 @@ def test_the_prompt_is_scored_once_and_first(stage):
 
 
 @pytest.mark.parametrize("outcome", [Outcome.TIMED_OUT, Outcome.STOPPED])
-def test_a_run_that_ends_early_says_no_part_of_an_answer_and_counts_all(stage, outcome):
+def test_a_run_ended_early_publishes_no_text_and_counts_all_tokens(stage, outcome):
     first, second = ask(stage, 2)
     say(stage, first, [-2.0, -1.0])
     stage.engine.abort("run", outcome)
@@ -137,7 +135,7 @@ ASKED = {"best_of": 3, "num_choices": 2, "stop": StopRules(max_tokens=6), "logpr
 SEEDED = SamplingParams(temperature=1.3, seed=2)
 
 
-def test_a_prediction_changes_nothing_but_what_is_counted_of_it(engine):
+def test_a_prediction_does_not_change_the_best_answers(engine):
     plain = engine.answer(sampling=SEEDED, **ASKED)
     guess = text_of(plain, 0)
     predicted = engine.answer(sampling=SEEDED, prediction=guess, **ASKED)

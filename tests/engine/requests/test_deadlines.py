@@ -44,7 +44,7 @@ def test_no_deadline_is_reported_after_close(reported):
     assert reported.empty()
 
 
-def test_a_failure_to_end_one_run_keeps_no_later_one_from_its_deadline(reported):
+def test_an_error_at_one_deadline_does_not_stop_later_deadlines(reported):
     def end(run_ids):
         reported.put(run_ids)
         if run_ids == ["broken"]:

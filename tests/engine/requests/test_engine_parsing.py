@@ -1,4 +1,4 @@
-"""Reasoning and tool calls through submit(): events, ends, what the core hears, and take-overs."""
+"""Reasoning and tool calls through submit(): events, ends, core messages and takeovers."""
 
 import pytest
 
@@ -29,16 +29,13 @@ ids_of = tiny_tokenizer().encode
 
 @pytest.fixture
 def thinker(make_stage, monkeypatch):
-    """An engine whose model thinks in plain tags and calls in the form of hermes.
-
-    Schemas of tools need a process; here they are plain.
-    """
+    """Return an engine whose model has reasoning tags and hermes calls; tool schemas are not enforced."""
     monkeypatch.setattr("engine.structured.compiler.ConstraintCompiler.check_tool_schemas", lambda *_: None)
     return lambda *cores: make_stage(*cores, reasoning_parser="olmo3", tool_parser="hermes")
 
 
 def reported(events):
-    """What a client has of choice 0: reasoning, text, calls, the end."""
+    """Return what a client has of choice 0: reasoning, text, calls, the end."""
     reasoning = text = ""
     calls, end = [], None
     for payload in payloads(events):
@@ -73,7 +70,7 @@ def test_an_answer_with_reasoning_and_calls(thinker):
     assert (usage.completion_tokens, usage.reasoning_tokens) == (len(ids), len(ids_of("why</think>")))
 
 
-def test_one_call_ends_the_choice_here_and_the_sequence_in_the_core(thinker):
+def test_a_single_call_ends_the_choice_and_aborts_its_sequence(thinker):
     stage = thinker()
     stage.submit(tools=TOOLS, tool_choice=ToolChoice(ToolMode.AUTO, is_parallel=False), num_choices=2)
     first, second = stage.core.hear_sequences(2)
@@ -97,7 +94,7 @@ def test_an_answer_that_repeats_itself_is_ended_in_the_core(thinker):
 
 
 def test_a_grammar_that_has_ended_ends_the_answer_even_without_a_token(thinker):
-    """A sequence that goes on behind the end of its grammar, after a take-over, has no token left to say."""
+    """A sequence resumed at the end of its grammar has no token left."""
     stage = thinker()
     stage.submit(num_choices=2)
     first, second = stage.core.hear_sequences(2)
@@ -110,7 +107,7 @@ def test_a_grammar_that_has_ended_ends_the_answer_even_without_a_token(thinker):
     ]
 
 
-def test_drafts_are_on_the_account(stage):
+def test_accepted_and_rejected_drafts_are_counted_in_usage(stage):
     stage.submit(stop=StopRules(stop=("b",)))
     (sequence,) = stage.core.hear_sequences()
     stage.core.say(output(sequence, b"xx", num_accepted=1, num_rejected=3), output(sequence, b"abcd", num_accepted=3))
@@ -118,7 +115,7 @@ def test_drafts_are_on_the_account(stage):
     assert (usage.completion_tokens, usage.accepted_prediction_tokens, usage.rejected_prediction_tokens) == (4, 3, 3)
 
 
-def test_the_core_hears_of_the_reasoning_where_a_budget_needs_it(thinker):
+def test_reasoning_markers_are_sent_to_the_core_only_for_a_budget(thinker):
     stage = thinker()
     stage.submit("plain")
     stage.submit("budget", thinking_token_budget=3)
@@ -158,7 +155,7 @@ ANSWER = [*ids_of(f"why</think>I look.{CALL}{CALL}"), IM_END]
 
 
 @pytest.mark.parametrize("num_before", [1, 5, 12, 20, 30, 48, 60, 75, 90])
-def test_a_core_that_dies_within_an_answer_leaves_no_gap_and_no_repeat(thinker, num_before):
+def test_an_answer_continues_in_a_new_core_without_gap_or_repeat(thinker, num_before):
     expected = thinker()
     expected.submit(**AUTO)
     play(expected.core, expected.core.hear_sequences()[0], ANSWER, "stop")
@@ -174,7 +171,7 @@ def test_a_core_that_dies_within_an_answer_leaves_no_gap_and_no_repeat(thinker, 
 
 
 @pytest.mark.parametrize("num_logged", range(1, len(ANSWER) + 4, 5))
-def test_a_worker_that_takes_an_answer_over_goes_on_where_the_log_ends(thinker, num_logged):
+def test_a_resumed_answer_continues_at_the_end_of_the_log(thinker, num_logged):
     first = thinker()
     first.submit(**AUTO)
     play(first.core, first.core.hear_sequences()[0], ANSWER, "stop")
@@ -190,7 +187,7 @@ def test_a_worker_that_takes_an_answer_over_goes_on_where_the_log_ends(thinker, 
     assert resumed[-1].payload.usage == events[-1].payload.usage
 
 
-def test_a_single_call_whose_end_was_not_logged_ends_when_it_is_taken_over(thinker):
+def test_a_single_call_without_a_logged_end_ends_when_resumed(thinker):
     request = {"tools": TOOLS, "tool_choice": ToolChoice(ToolMode.AUTO, is_parallel=False)}
     first = thinker()
     first.submit(**request)

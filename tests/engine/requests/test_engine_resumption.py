@@ -1,4 +1,4 @@
-"""Resumption by another worker: a run goes on where the log of the earlier attempt broke off."""
+"""A resumed run continues where the log of its earlier attempt ends."""
 
 import pytest
 
@@ -66,13 +66,13 @@ def test_a_run_whose_end_was_not_logged_ends_when_it_is_resumed(make_stage, fini
     assert second.core.has_heard_all()
 
 
-def test_a_resumed_run_may_start_behind_positions_that_others_took(stage):
+def test_a_resumed_run_may_start_at_a_later_position(stage):
     stage.submit(resume=Resume((), next_position=7))
     ((event,),) = stage.publication().values()
     assert (event.start, type(event.payload)) == (7, Admitted)
 
 
-def test_a_resumed_run_keeps_to_the_context_of_the_worker_that_takes_it_over(stage):
+def test_a_resumed_run_is_limited_to_the_context_of_its_new_worker(stage):
     """A limit that another worker had admitted led past the end of this one's context."""
     stage.submit(resume=Resume((Event(0, 1, Admitted(21, 4000, 7)), Event(1, 1, Delta(0, (97,), "a")))))
     (sequence,) = stage.core.hear_sequences()
@@ -80,7 +80,7 @@ def test_a_resumed_run_keeps_to_the_context_of_the_worker_that_takes_it_over(sta
 
 
 def test_a_resumed_run_that_cannot_be_served_any_more_fails(stage):
-    """What the earlier attempt has generated is on its account, also when nothing follows."""
+    """Tokens of the earlier attempt are counted even if none follow."""
     logged = (Event(0, 1, Admitted(1, 2, 3)), Event(1, 1, Delta(0, (97,), "a")))
     stage.submit(text="x" * 5000, resume=Resume(logged))
     ((event,),) = stage.publication().values()

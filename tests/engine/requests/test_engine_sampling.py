@@ -1,6 +1,4 @@
-"""What the engine makes of requests that shape the sampling: refusals, what the core is told, scored prompts, rows
-without a token.
-"""
+"""Sampling requests in the engine: refusals, core messages, scored prompts, rows without a token."""
 
 import dataclasses
 
@@ -70,8 +68,8 @@ def test_bad_words_and_processors_are_sent_to_the_core(make_stage):
     assert (sequence.sampling.processors, sequence.sampling.processor_args) == ((call,), {"free": 1})
 
 
-def test_a_run_can_be_stopped_while_the_end_of_a_choice_waits_for_the_prompts_scores(stage):
-    """It never ended: the core had answered for that choice already, and had nothing to say of its abort."""
+def test_a_run_can_be_aborted_while_a_finished_choice_waits_for_prompt_scores(stage):
+    """Such a run never ended, as the core does not answer an abort of a finished choice."""
     stage.submit(logprobs=SCORED, num_choices=2)
     first, second = stage.core.hear_sequences(2)
     stage.core.say(output(first, prompt_logprobs=entries_of(first)[:3]), output(second, b"a", "length"))
@@ -89,7 +87,7 @@ def test_a_run_whose_output_cannot_be_processed_fails_without_a_gap(stage):
     assert [type(payload) for payload in payloads(stage.events_to_end())] == [Admitted, Failed]
 
 
-def test_the_prompts_scores_are_one_event_before_the_first_token(stage):
+def test_prompt_scores_are_one_event_before_the_first_token(stage):
     stage.submit(logprobs=SCORED)
     (sequence,) = stage.core.hear_sequences()
     entries = entries_of(sequence)
@@ -112,7 +110,7 @@ def test_the_prompts_scores_are_one_event_before_the_first_token(stage):
     )
 
 
-def test_one_choice_scores_the_prompt_and_those_ahead_of_it_wait(stage):
+def test_one_choice_scores_the_prompt_and_the_other_choices_wait(stage):
     stage.submit(num_choices=3, logprobs=SCORED, stop=StopRules(max_tokens=2))
     first, second, third = stage.core.hear_sequences(3)
     assert [sequence.logprobs.prompt for sequence in (first, second, third)] == [1, None, None]
@@ -131,7 +129,7 @@ def test_one_choice_scores_the_prompt_and_those_ahead_of_it_wait(stage):
 
 
 @pytest.mark.parametrize("is_scored", [False, True])
-def test_a_new_core_scores_the_prompt_again_unless_that_is_reported(make_stage, is_scored):
+def test_a_new_core_rescores_the_prompt_unless_scores_were_reported(make_stage, is_scored):
     stage = make_stage(ScriptedCore(READY), ScriptedCore(READY))
     stage.submit(num_choices=2, logprobs=SCORED, stop=StopRules(max_tokens=2))
     first, second = stage.core.hear_sequences(2)
@@ -158,7 +156,7 @@ def test_a_new_core_scores_the_prompt_again_unless_that_is_reported(make_stage, 
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3])
-def test_a_resumed_run_reports_its_prompts_scores_once(make_stage, keep):
+def test_a_resumed_run_reports_prompt_scores_once(make_stage, keep):
     first = make_stage()
     first.submit(logprobs=SCORED, stop=StopRules(max_tokens=2))
     (sequence,) = first.core.hear_sequences()
@@ -179,7 +177,7 @@ def test_a_resumed_run_reports_its_prompts_scores_once(make_stage, keep):
     assert isinstance(events[1].payload, PromptScored)
 
 
-def test_a_run_that_is_stopped_before_its_prompt_is_scored_ends_without_scores(stage):
+def test_a_run_aborted_before_its_prompt_is_scored_ends_without_scores(stage):
     stage.core.answers_aborts = True
     stage.submit(num_choices=2, logprobs=SCORED)
     first, second = stage.core.hear_sequences(2)
@@ -209,7 +207,7 @@ def test_a_run_that_is_stopped_before_its_prompt_is_scored_ends_without_scores(s
     ],
 )
 def test_a_choice_whose_request_forbids_every_token_fails_the_run_with_the_field(stage, changes, core_says, field):
-    """`structured_outputs` stands for every grammar; the message tells where it came from."""
+    """`structured_outputs` is the field of every grammar; the message names its source."""
     stage.submit(**changes)
     if changes:
         stage.core.hear(DefineGrammar)

@@ -1,6 +1,4 @@
-"""Runs that end with their prompt: reading says what it is and uses nothing, embedding says its vector, no tokens leave
-its scores.
-"""
+"""Runs without generated tokens: reads, embeddings and scored prompts."""
 
 import math
 
@@ -83,14 +81,14 @@ def test_a_prompt_longer_than_the_context_is_counted_all_the_same(stage):
     assert admitted.context_length == 512
 
 
-def test_ids_are_read_back_as_text_with_their_control_tokens(stage):
+def test_token_ids_are_returned_as_text_with_control_tokens(stage):
     admitted, _ = read(stage, raw=RawPrompt(token_ids=IDS))
     assert (admitted.prompt_text, admitted.prompt_ids) == (TEXT, IDS)
     empty, _ = read(stage, raw=RawPrompt(token_ids=()))
     assert (empty.prompt_text, empty.prompt_ids, empty.num_prompt_tokens) == ("", (), 0)
 
 
-def test_control_tokens_that_an_ordinary_text_spells_are_characters(stage):
+def test_control_tokens_spelled_in_ordinary_text_stay_characters(stage):
     read_as_control, _ = read(stage, raw=RawPrompt("<|im_start|>"))
     read_as_text, _ = read(stage, raw=RawPrompt("<|im_start|>", is_ordinary=True))
     assert len(read_as_control.prompt_ids) == 1
@@ -103,19 +101,19 @@ def test_half_a_character_is_the_text_of_the_token_that_completes_it(stage):
     assert admitted.prompt_tokens == ("a", "", "", "☺")
 
 
-def test_reading_asks_nothing_of_the_answer(stage):
+def test_a_read_ignores_options_of_the_answer(stage):
     admitted, _ = read(stage, stop=StopRules(max_tokens=10**9), tool_choice=ToolChoice(ToolMode.AUTO))
     assert admitted.num_prompt_tokens == len(IDS)
 
 
-def test_a_read_that_is_taken_over_ends_after_what_was_logged(stage):
+def test_a_resumed_read_publishes_only_unlogged_events(stage):
     stage.submit(task=Task.READ, resume=Resume((Event(0, 1, Admitted(5, 0, 0)),)))
     (events,) = stage.publication().values()
     assert [(event.start, type(event.payload)) for event in events] == [(1, Completed)]
 
 
 @pytest.mark.parametrize("task", list(Task))
-def test_an_id_that_the_model_has_not_is_refused_whatever_the_task(stage, task):
+def test_an_unknown_token_id_is_refused_for_every_task(stage, task):
     rejected = refusal(stage, task=task, raw=RawPrompt(token_ids=(1, 300)))
     assert (rejected.code, rejected.param) == (ErrorCode.INVALID_VALUE, "prompt.1")
 
@@ -160,7 +158,7 @@ def test_a_vector_is_published_before_the_end(embedding):
     assert completed.timings.started_at == 99.5
 
 
-def test_a_prompt_may_fill_the_context_when_nothing_follows_it(embedding):
+def test_an_embedding_prompt_may_fill_the_context(embedding):
     embedding.submit(task=Task.EMBED, raw=RawPrompt(token_ids=(65,) * 512))
     embedding.core.hear_sequences()
     embedding.publication()
@@ -177,7 +175,7 @@ def test_a_prompt_may_fill_the_context_when_nothing_follows_it(embedding):
         (EmbedOptions("max"), "pooling"),
     ],
 )
-def test_more_than_the_model_has_is_refused(embedding, options, param):
+def test_embedding_options_beyond_the_model_are_refused(embedding, options, param):
     rejected = refusal(embedding, task=Task.EMBED, embed=options)
     assert (rejected.code, rejected.param) == (ErrorCode.INVALID_VALUE, param)
     if options.dimensions == 5:
@@ -185,7 +183,7 @@ def test_more_than_the_model_has_is_refused(embedding, options, param):
 
 
 @pytest.mark.parametrize("vector", [None, [1.0, math.nan], [math.inf]])
-def test_a_step_that_fails_or_makes_no_numbers_fails_the_run(embedding, vector):
+def test_a_failed_step_or_a_non_finite_vector_fails_the_run(embedding, vector):
     embedding.submit(task=Task.EMBED)
     (sequence,) = embedding.core.hear_sequences()
     embedding.core.say(output(sequence, finish="embedded" if vector else "failed", vector=vector))
@@ -194,7 +192,7 @@ def test_a_step_that_fails_or_makes_no_numbers_fails_the_run(embedding, vector):
     assert failed.outcome is Outcome.FAILED
 
 
-def test_a_run_that_is_stopped_ends_without_a_vector(embedding):
+def test_an_aborted_run_ends_without_a_vector(embedding):
     embedding.submit(task=Task.EMBED)
     (sequence,) = embedding.core.hear_sequences()
     embedding.engine.abort("run", Outcome.STOPPED)
@@ -203,7 +201,7 @@ def test_a_run_that_is_stopped_ends_without_a_vector(embedding):
     assert completed.outcome is Outcome.STOPPED
 
 
-def test_a_run_that_is_taken_over_starts_anew_unless_its_vector_is_logged(embedding):
+def test_a_resumed_run_starts_anew_unless_its_vector_is_logged(embedding):
     admitted = Event(0, 1, Admitted(len(IDS), 0, 0))
     embedding.submit("anew", task=Task.EMBED, resume=Resume((admitted,)))
     (sequence,) = embedding.core.hear_sequences()
@@ -214,7 +212,7 @@ def test_a_run_that_is_taken_over_starts_anew_unless_its_vector_is_logged(embedd
     assert (completed.start, completed.payload.usage) == (2, Usage(len(IDS)))
 
 
-def test_a_vector_is_computed_again_by_the_core_that_comes_after_a_dead_one(make_stage):
+def test_a_replacement_core_recomputes_a_vector(make_stage):
     second = ScriptedCore(READY)
     stage = make_stage(ScriptedCore(READY), second)
     stage.submit(task=Task.EMBED)
@@ -233,7 +231,7 @@ SCORES = [SampledLogprobs(-1.0, rank=1, token_id=token_id) for token_id in IDS[1
 ENDED = ChoiceFinished(0, FinishReason.LENGTH)
 
 
-def test_a_prompt_for_no_tokens_is_scored_and_the_token_after_it_dropped(stage):
+def test_with_max_tokens_0_the_prompt_is_scored_and_the_sampled_token_dropped(stage):
     stage.submit(stop=NONE, logprobs=LogprobOptions(True, 1, prompt=1))
     (sequence,) = stage.core.hear_sequences()
     assert (sequence.max_tokens, sequence.logprobs.prompt, sequence.logprobs.enabled) == (1, 1, False)
@@ -249,7 +247,7 @@ def test_a_prompt_for_no_tokens_is_scored_and_the_token_after_it_dropped(stage):
 
 
 @pytest.mark.parametrize("changes", [{}, {"best_of": 3}, {"beam": BeamOptions()}], ids=str)
-def test_all_choices_of_no_tokens_share_one_sequence(stage, changes):
+def test_choices_with_max_tokens_0_share_one_sequence(stage, changes):
     stage.submit(stop=NONE, num_choices=2, **changes)
     (sequence,) = stage.core.hear_sequences()
     stage.core.say(output(sequence, b"x", "length"))
@@ -258,7 +256,7 @@ def test_all_choices_of_no_tokens_share_one_sequence(stage, changes):
     assert completed.usage == Usage(len(IDS))
 
 
-def test_options_of_generated_tokens_are_ignored_where_none_are_generated(stage):
+def test_sampling_options_are_ignored_with_max_tokens_0(stage):
     stage.submit(
         stop=StopRules(max_tokens=0, ignore_eos=True),
         sampling=SamplingParams(allowed_token_ids=(5,), bad_words=("hi",)),
@@ -272,7 +270,7 @@ def test_options_of_generated_tokens_are_ignored_where_none_are_generated(stage)
 
 
 @pytest.mark.parametrize(("finish", "outcome"), [("failed", Outcome.FAILED), ("aborted", Outcome.STOPPED)])
-def test_a_prompt_that_is_not_computed_to_its_end_has_no_choices(stage, finish, outcome):
+def test_a_prompt_that_is_not_fully_computed_gives_no_choices(stage, finish, outcome):
     stage.submit(stop=NONE, logprobs=LogprobOptions(prompt=0))
     (sequence,) = stage.core.hear_sequences()
     if finish == "aborted":
@@ -283,7 +281,7 @@ def test_a_prompt_that_is_not_computed_to_its_end_has_no_choices(stage, finish, 
 
 
 @pytest.mark.parametrize("num_logged", [0, 1, 2, 3])
-def test_a_run_of_no_tokens_publishes_the_rest_after_a_takeover(stage, num_logged):
+def test_a_resumed_run_with_max_tokens_0_publishes_only_unlogged_events(stage, num_logged):
     said = [PromptScored(((), *(() for _ in SCORES))), ENDED, ChoiceFinished(1, FinishReason.LENGTH)]
     logged = [Event(1 + place, 1, payload) for place, payload in enumerate(said[:num_logged])]
     resume = Resume((Event(0, 1, Admitted(len(IDS), 0, 7)), *logged))

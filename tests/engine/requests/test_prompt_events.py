@@ -1,6 +1,4 @@
-"""The first event of a run carries the prompt where the request asks for it; a prompt that cannot be made is a refusal
-by name.
-"""
+"""The first event of a run carries the prompt if requested; a prompt that cannot be rendered is refused by name."""
 
 import dataclasses
 
@@ -31,7 +29,7 @@ def first_event(stage, **options):
 
 @pytest.mark.parametrize("returns_ids", [True, False])
 @pytest.mark.parametrize("returns_text", [True, False])
-def test_the_prompt_is_in_the_first_event_as_far_as_it_is_asked_for(stage, returns_ids, returns_text):
+def test_the_first_event_has_the_requested_forms_of_the_prompt(stage, returns_ids, returns_text):
     admitted = first_event(stage, returns_ids=returns_ids, returns_text=returns_text)
     assert isinstance(admitted, Admitted)
     assert admitted.num_prompt_tokens == len(IDS)
@@ -39,7 +37,7 @@ def test_the_prompt_is_in_the_first_event_as_far_as_it_is_asked_for(stage, retur
     assert admitted.prompt_text == (TEXT if returns_text else None)
 
 
-def test_a_truncated_prompt_is_counted_and_returned_as_what_is_left(stage):
+def test_a_truncated_prompt_is_counted_and_returned_as_truncated(stage):
     admitted = first_event(stage, returns_ids=True, returns_text=True, truncate_to=5)
     assert dataclasses.astuple(admitted)[0] == 5
     assert admitted.prompt_ids == IDS[-5:]
@@ -55,7 +53,7 @@ def test_a_truncated_prompt_is_counted_and_returned_as_what_is_left(stage):
         ({"chat_template": "fixed", "continue_final_message": True}, "messages"),
     ],
 )
-def test_a_prompt_that_cannot_be_made_is_refused_by_name(stage, options, param):
+def test_a_prompt_that_cannot_be_rendered_is_refused_by_name(stage, options, param):
     rejected = first_event(stage, **options)
     assert isinstance(rejected, Rejected)
     assert rejected.param == param

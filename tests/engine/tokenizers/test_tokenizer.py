@@ -1,4 +1,4 @@
-"""Ids equal those of transformers; bytes are exact; typed control tokens stay text; inconsistent files stop the load."""
+"""Ids equal those of transformers; bytes are exact; typed control tokens stay text; bad files stop the load."""
 
 import json
 import warnings

@@ -1,4 +1,4 @@
-"""Every kernel compiles without a warning for the supported devices; the interpreter checks no types or memory limits."""
+"""Every kernel compiles without a warning for the supported devices, which the interpreter cannot check."""
 
 import os
 import subprocess

@@ -1,5 +1,4 @@
-"""The channels of harmony in any split: analysis is reasoning, messages to functions are left to the parser of
-calls."""
+"""Channels of harmony in any split: analysis is reasoning, and messages to functions go to the call parser."""
 
 from hypothesis import given
 
@@ -40,7 +39,7 @@ def test_forced_end_marker_ends_the_analysis():
     assert parsed(f"{ANALYSIS}<|channel|>final<|message|>so") == [ReasoningText("why"), ContentText("so")]
 
 
-def test_call_is_passed_on_with_either_position_of_its_recipient():
+def test_call_is_passed_on_with_its_recipient_in_either_position():
     call = ContentText("<|channel|>commentary to=functions.f<|message|>{}<|call|>")
     assert parsed(f"{ANALYSIS}<|end|>{CALL}", keeps_calls=True) == [ReasoningText("why"), call]
     late = "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>"

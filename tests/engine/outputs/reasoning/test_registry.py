@@ -1,4 +1,4 @@
-"""Reasoning parsers by name and by template; one that does not fit the model stops the start."""
+"""Reasoning parsers are found by name and by template; one that does not fit the model stops the start."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A marker is found in whatever tokens it comes, beside spaces and line breaks too."""
+"""Markers are found in any tokenisation, also beside spaces and line breaks."""
 
 import pytest
 
@@ -16,13 +16,13 @@ def holds(ids, marker):
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("before", BEFORE)
 @pytest.mark.parametrize("after", AFTER)
-def test_every_spelling_holds_one_of_those_that_are_returned(text, before, after):
+def test_every_tokenised_marker_contains_a_returned_spelling(text, before, after):
     tokenizer = tiny_tokenizer()
     said = tokenizer.encode(f"so{before}{text}{after}")
     assert any(holds(said, ids) for ids in marker_spellings([text], tokenizer))
 
 
-def test_the_marker_on_its_own_comes_first_and_no_spelling_holds_another():
+def test_the_bare_marker_comes_first_and_no_spelling_contains_another():
     tokenizer = tiny_tokenizer()
     spellings = marker_spellings(["wor", "end"], tokenizer)
     assert spellings == [tokenizer.encode("wor"), tokenizer.encode(" wor"), tokenizer.encode("end")]

@@ -1,4 +1,4 @@
-"""Every format parts reasoning from content, in any split, whatever the model writes."""
+"""Every format separates reasoning from content, in any split of any output."""
 
 import pytest
 from hypothesis import given
@@ -90,12 +90,12 @@ def test_granite_knows_both_spellings_of_its_headings():
     assert parsed("granite", "Here's my thought process: a Here is my response: b") == (" a ", " b")
 
 
-def test_hunyuan_takes_its_line_breaks_and_the_answer_tags_away():
+def test_hunyuan_removes_its_line_breaks_and_answer_tags():
     assert parsed("hunyuan_a13b", "<think>\nwhy\n</think>\n<answer>\nso\n</answer>") == ("why", "so")
     assert parsed("hunyuan_a13b", "<answer>\nso</answer>\n") == ("", "so")
 
 
-def test_ernie_takes_the_response_tags_away():
+def test_ernie_removes_the_response_tags():
     assert parsed("ernie45", "why\n</think>\n\n<response>\nso\n</response>\n") == ("why", "so")
     assert parsed("ernie45", "why</think>\nso </response>") == ("why", "so </response>")
 
@@ -107,7 +107,7 @@ def test_minimax_can_leave_its_reasoning_in_the_content():
     assert parser("minimax_m2_append_think").is_shown
 
 
-def test_no_more_is_held_back_than_may_become_a_tag():
+def test_only_text_that_may_become_a_tag_is_held_back():
     one = parser("deepseek_r1")
     assert joined(one.feed("a</thi")) == [ReasoningText("a")]
     assert joined(one.feed("s is")) == [ReasoningText("</this is")]

@@ -1,5 +1,4 @@
-"""One answer per format as its models write it: text, then two calls. What every parser must make of its own is the
-same."""
+"""One example answer per tool format: text, then two calls. Every parser must read the same calls."""
 
 WEATHER = '{"city": "Zürich \\"Nord\\" {1}", "days": 3}'
 TEXT = "Let me look.\n"

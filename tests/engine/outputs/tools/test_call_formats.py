@@ -1,4 +1,4 @@
-"""A grammar made of a format's `CallFormat` accepts what its models write, by the compiler of structural tags."""
+"""The grammar of a `CallFormat`, compiled as a structural tag, accepts the calls of its models."""
 
 import json
 
@@ -48,7 +48,7 @@ def rule_of(form):
 
 
 @pytest.mark.parametrize("name", RULED)
-def test_a_rule_admits_what_the_models_write(name):
+def test_a_format_grammar_accepts_the_calls_of_its_models(name):
     rule = rule_of(tool_format(name).call_format)
     assert _is_grammar_accept_string(rule, EXAMPLES[name])
     assert not _is_grammar_accept_string(rule, EXAMPLES[name].replace("days", "years"))
@@ -56,7 +56,7 @@ def test_a_rule_admits_what_the_models_write(name):
 
 
 @pytest.mark.parametrize("name", sorted(ONE_CALL_A_BLOCK))
-def test_a_rule_admits_one_call_a_block(name):
+def test_a_format_grammar_accepts_one_call_per_block(name):
     form = tool_format(name, {"[ARGS]": 1}.get).call_format
     call = f'{form.begin}get_weather{form.middle}{{"city": "Bern"}}{form.end}'
     assert _is_grammar_accept_string(rule_of(form), call + "\n" + call)

@@ -1,4 +1,4 @@
-"""Each parser reads what its models write, the same in every split, and no text makes it fail."""
+"""Each parser reads the calls of its models in every split, and no text makes it fail."""
 
 import json
 
@@ -19,7 +19,7 @@ def test_every_parser_has_an_example():
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_a_parser_reads_what_its_models_write(label):
+def test_a_parser_reads_the_calls_of_its_models(label):
     result = parse_with(parser_of(label), EXAMPLES[label])
     assert [(call.name, call.is_complete) for call in result.calls] == [("get_weather", True), ("get_time", True)]
     assert json.loads(result.calls[0].arguments) == {"city": 'Zürich "Nord" {1}', "days": 3}
@@ -28,7 +28,7 @@ def test_a_parser_reads_what_its_models_write(label):
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_every_cut_of_the_text_reads_the_same(label):
+def test_every_split_of_the_text_reads_the_same(label):
     name, text = parser_of(label), EXAMPLES[label]
     whole = parse_with(name, text)
     assert parse_with(name, *text) == whole
@@ -37,7 +37,7 @@ def test_every_cut_of_the_text_reads_the_same(label):
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_an_answer_that_is_cut_keeps_what_was_committed(label):
+def test_a_truncated_answer_keeps_committed_calls(label):
     name, text = parser_of(label), EXAMPLES[label]
     whole = parse_with(name, text)
     for end in range(len(text)):
@@ -110,7 +110,7 @@ HERMES_CASES = {
 
 
 @pytest.mark.parametrize("case", HERMES_CASES)
-def test_json_calls_are_read_as_they_are_meant(case):
+def test_json_calls_in_variant_forms_are_read(case):
     text, arguments = HERMES_CASES[case]
     result = parse_with("hermes", text)
     assert result == ParsedText(calls=[Call("get_weather", arguments)])

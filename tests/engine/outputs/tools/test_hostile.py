@@ -1,5 +1,4 @@
-"""Output that is made to stall, to break or to be evaluated (hostile 6.1, 6.2, 6.5): every parser stays linear and
-calm."""
+"""Hostile output: every parser stays linear, never fails and evaluates nothing."""
 
 import gc
 import json
@@ -39,8 +38,10 @@ def work_of(make, pieces):
 
 
 def assert_is_linear(make, start, unit):
-    """Four times the text costs little more than four times the work, and unread text stays short, so feeds copy
-    little."""
+    """Check that four times the text costs little more than four times the work.
+
+    Unread text must stay short, so that feeds copy little.
+    """
     small, large = unit * (44 // len(unit)), unit * 4 * (44 // len(unit))
     parser = make()
     for piece in (start, *large):  # also builds the searches, which is done once

@@ -1,5 +1,4 @@
-"""Small models write calls in hermes form in a fence, bare, or with the braces of their template; text that is no call
-stays as it is."""
+"""Hermes calls of small models are read in a fence, bare, or with doubled braces; other text is unchanged."""
 
 import json
 

@@ -30,7 +30,7 @@ def test_an_unknown_parser_is_refused():
         check_tool_parser("nothing", {}.get)
 
 
-def test_operators_find_every_name_in_the_documentation():
+def test_every_parser_name_is_documented():
     page = (Path(__file__).parents[4] / "docs" / "operations.md").read_text()
     assert [name for name in known_tool_parsers() if f"`{name}`" not in page] == []
 

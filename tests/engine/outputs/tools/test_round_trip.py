@@ -1,4 +1,4 @@
-"""Arguments of every kind come back from each format as its templates write them, whatever characters they hold."""
+"""Arguments with any characters survive the round trip through each format."""
 
 import json
 
