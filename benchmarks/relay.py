@@ -124,7 +124,7 @@ def core(descriptor: int) -> None:
                 gone = [seq_id for seq_id in message.seq_ids if left.pop(seq_id, None)]
                 channel.send(StepResult([SequenceOutput(seq_id, [], finish="aborted") for seq_id in gone]))
             elif isinstance(message, QueryStats):
-                channel.send(CoreStats(len(left), 0, 60000, 65536, 0, 0, 0, 0, 0))
+                channel.send(CoreStats(len(left), 0, 60000, 65536, 0, 0, 0, 0))
             elif isinstance(message, Shutdown):
                 return
         outputs = []

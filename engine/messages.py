@@ -206,7 +206,6 @@ class CoreStats:
     num_steps: int
     num_prompt_tokens: int
     num_cached_tokens: int
-    num_output_tokens: int
     num_preemptions: int
     integrity: str = ""
     """The first error in the block tables, or ''."""

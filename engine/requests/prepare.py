@@ -36,7 +36,7 @@ from engine.requests.runs.beams import BeamRun
 from engine.requests.runs.buffered import RankedRun
 from engine.requests.runs.non_generating import EmbedRun, PromptRun, TokenizeRun
 from engine.requests.runs.run import Choice, PreparedRequest, Run
-from engine.scheduling.queue_bounds import has_place, queue_full
+from engine.scheduling.waiting import has_place, queue_full
 from engine.structured.registry import AnswerGrammars
 from engine.tokenizers.tokenizer import Tokenizer
 

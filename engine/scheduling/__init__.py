@@ -1,4 +1,1 @@
-"""The scheduler: which tokens of which sequences a step computes, and which cache blocks hold them.
-
-Pure Python, no tensors.
-"""
+"""The scheduler: which tokens of which sequences a step computes, and which cache blocks hold them. No tensors."""

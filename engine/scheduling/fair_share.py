@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from engine.scheduling.block_tables import BlockTables
+from engine.scheduling.blocks import BlockTables
 from engine.scheduling.waiting import WaitingQueue
 from engine.sequence import Sequence
 
@@ -21,9 +21,7 @@ class FairShare:
     """The shares of tenants in the running sequences and the blocks."""
 
     def __init__(self, running: list[Sequence], waiting: WaitingQueue, blocks: BlockTables, max_num_seqs: int) -> None:
-        """`running`: the list of the scheduler, most urgent first; `forget` must be called for every sequence that
-        enters or leaves it.
-        """
+        """`running`: the scheduler's list, most urgent first; call `forget` when a sequence enters or leaves it."""
         self._running = running
         self._waiting = waiting
         self._blocks = blocks
@@ -34,7 +32,7 @@ class FairShare:
         """By tenant and priority: block table entries that repeat a block of another sequence of the tenant."""
 
     def forget(self, tenant: str) -> None:
-        """Drop what is cached about a tenant, of which a sequence has begun or ceased to run."""
+        """Drop cached counts of a tenant, of which a sequence has begun or ceased to run."""
         self._own.clear()
         self._num_duplicates.pop(tenant, None)
 
@@ -72,9 +70,7 @@ class FairShare:
         return victims
 
     def victim_for_block(self) -> Sequence:
-        """Return the sequence to preempt for one block: of the worst priority, the newest of the tenant that holds most
-        blocks.
-        """
+        """Return the sequence to preempt for one block: of the worst priority, the newest of the richest tenant."""
         worst = self._running[-1].priority
         tenants = {sequence.tenant for sequence in self._running if sequence.priority == worst}
         if len(tenants) == 1:
@@ -98,8 +94,7 @@ class FairShare:
         return self._own[priority]
 
     def _held(self, tenant: str, priority: int) -> tuple[int, int]:
-        """Count a tenant's sequences of this priority and better ones, and their blocks; a block counts once, however
-        many share it.
+        """Count a tenant's sequences of this priority and better ones, and their blocks, each block once.
 
         NOTE: blocks that a sequence takes or releases while it runs are shared with no other, so the cached number of
         duplicates holds.
@@ -130,9 +125,7 @@ class _EqualShares:
         return not num_seqs or (num_seqs + 1 <= self._most_seqs and num_blocks + num_new_blocks <= self._most_blocks)
 
     def newest_above(self, rest: list[Sequence], *, of_sequences: bool) -> Sequence | None:
-        """Return the newest sequence of the tenant that is most above its share of sequences, or of blocks, and can
-        spare one.
-        """
+        """Return the newest sequence of the tenant that is most above its share and can spare one."""
         excess = {
             tenant: num_seqs - self._most_seqs if of_sequences else num_blocks - self._most_blocks
             for tenant, (num_seqs, num_blocks) in self._held.items()
@@ -145,11 +138,8 @@ class _EqualShares:
         ]
         found = max(spare, key=lambda other: excess[other.tenant], default=None)
         if found is not None:
-            own = [
-                other
-                for other in rest
-                if other.tenant == found.tenant and other.priority <= self._head.priority and other is not found
-            ]
+            counted = [other for other in rest if other.priority <= self._head.priority and other is not found]
+            own = [other for other in counted if other.tenant == found.tenant]
             self._held[found.tenant] = len(own), num_distinct_blocks(own)
         return found
 

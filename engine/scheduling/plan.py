@@ -9,24 +9,15 @@ from engine.sequence import Sequence
 
 
 class Chunk(NamedTuple):
-    """The known tokens `start..start + num_tokens` of a sequence.
-
-    A named tuple, as one is made per sequence and step.
-    """
+    """The known tokens `start..start + num_tokens` of a sequence. A named tuple, as many are made in each step."""
 
     sequence: Sequence
     start: int
     num_tokens: int
     samples: bool
-    """The chunk reaches the last known token, so a next one is drawn.
-
-    Always False for a prompt that becomes a vector.
-    """
+    """The chunk reaches the last known token, so a next one is drawn. False for a prompt that becomes a vector."""
     draft_ids: tuple[int, ...] = ()
-    """Tokens that may come next.
-
-    The step computes them behind the known ones, so that a token can be drawn after each.
-    """
+    """Tokens that may come next; they are computed behind the known ones, so that one can be drawn after each."""
 
     @property
     def num_positions(self) -> int:

@@ -2,21 +2,19 @@
 
 There are no prefill and decode phases. A step
 0. preempts running sequences for the waiting one whose turn it is, and starts that one: sequences of worse priority,
-   and sequences of tenants above an equal share if the waiting one's tenant is below it and has waited (fair_share.py).
-   A preempted sequence releases its blocks and later computes again what the prefix cache has lost;
+   and sequences of tenants above an equal share if the waiting one's tenant is below it and has waited (fair_share.py);
 1. gives every running sequence that lacks one token that token. If there is no block for it, the running sequence of
    the worst priority, youngest first, is preempted;
 2. lets these decodes verify drafts within a share of the budget, for which no sequence is preempted. Prompts that are
    completed in this step verify drafts too, with what is left after 5;
 3. continues running prompts, those of each tenant within an equal share of what is left, or of a quarter of the budget
-   if that is more (prompt_budget.py);
-4. starts waiting sequences, best priority first, then those of the tenant with the smallest share, while tokens,
-   `max_num_seqs` and blocks allow it;
+   if that is more (step_budget.py);
+4. starts waiting sequences in their turn (waiting.py), while tokens, `max_num_seqs` and blocks allow it;
 5. gives what is left to the prompts that were held to their share.
 
-A sequence takes the blocks for all its known tokens when it starts, so only decodes can run out of blocks. Pure Python;
-the core calls one `advance` after each `plan`. Method: Orca (iteration-level scheduling), Sarathi-Serve (chunked
-prefill, https://arxiv.org/abs/2403.02310), vLLM (https://arxiv.org/abs/2309.06180).
+A sequence takes the blocks for all its known tokens when it starts, so only decodes can run out of blocks. A preempted
+one releases its blocks and later computes again what the prefix cache has lost. Method: Orca (iteration-level
+scheduling), Sarathi-Serve (chunked prefill, https://arxiv.org/abs/2403.02310), vLLM (https://arxiv.org/abs/2309.06180).
 """
 
 from __future__ import annotations
@@ -28,21 +26,16 @@ from collections.abc import Callable
 
 from engine.api.errors import ErrorCode, RequestError
 from engine.messages import CoreStats
-from engine.scheduling.block_tables import BlockTables
-from engine.scheduling.drafting import Drafter, DraftPlanner
+from engine.scheduling.blocks import BlockTables
 from engine.scheduling.fair_share import FAIR_WAIT_S, FairShare
 from engine.scheduling.plan import Chunk, Finished, StepPlan
-from engine.scheduling.prompt_budget import PROMPT_SHARE, PromptBudget
-from engine.scheduling.queue_bounds import has_place, queue_full
-from engine.scheduling.waiting import WaitingQueue, urgency
+from engine.scheduling.step_budget import DRAFT_SHARE, PROMPT_SHARE, Drafter, PromptBudget, add_drafts
+from engine.scheduling.waiting import WaitingQueue, has_place, queue_full, urgency
 from engine.sequence import Sequence, SequenceStatus
 
 
 class Scheduler:
-    """The owner of the waiting queue, the running sequences and the block tables.
-
-    Writes the status, tokens and counts of sequences.
-    """
+    """The owner of the waiting queue, the running sequences and the block tables. Call `advance` after each `plan`."""
 
     def __init__(
         self,
@@ -59,8 +52,7 @@ class Scheduler:
     ) -> None:
         """`prefill_only_token_budget`: the budget of a step without decodes, which may last longer.
 
-        `is_complete`: whether the answer of a sequence with a grammar can only end. `clock`: seconds, to measure
-        waiting.
+        `is_complete`: whether the answer of a sequence with a grammar can only end. `clock`: seconds.
         """
         self._max_num_batched_tokens = max_num_batched_tokens
         self._prefill_only_token_budget = prefill_only_token_budget or max_num_batched_tokens
@@ -70,7 +62,7 @@ class Scheduler:
         self._max_known = max_waiting + max_num_seqs
         self._is_complete = is_complete
         self._blocks = BlockTables(num_blocks, block_size, prefix_caching)
-        self._drafts = DraftPlanner(drafter, self._blocks, max_num_batched_tokens)
+        self._drafter = drafter
         self._waiting = WaitingQueue()
         self._running: list[Sequence] = []
         """Most urgent first."""
@@ -82,7 +74,6 @@ class Scheduler:
         self._num_steps = 0
         self._num_prompt_tokens = 0
         self._num_cached_tokens = 0
-        self._num_output_tokens = 0
         self._num_preemptions = 0
 
     def resize(self, max_num_batched_tokens: int, prefill_only_token_budget: int) -> None:
@@ -90,28 +81,22 @@ class Scheduler:
         assert max_num_batched_tokens >= self._max_running, "each running sequence gets its next token in every step"
         self._max_num_batched_tokens = max_num_batched_tokens
         self._prefill_only_token_budget = prefill_only_token_budget
-        self._drafts.resize(max_num_batched_tokens)
 
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence and number its arrival.
 
-        Raises RequestError if it can never be computed or has nothing left to generate. Raises EngineUnavailable if the
-        queue is full and its tenant has its share of it. The bound includes `max_num_seqs`, also while fewer run: all
-        that a dead core was running comes back at once. A sequence that has output is always taken: it had its place
-        before.
+        Raises RequestError if it can never be computed or has nothing left to generate, EngineUnavailable if the queue
+        is full and its tenant has its share of it. The bound includes `max_num_seqs`, also while fewer run: all that a
+        dead core was running comes back at once. A sequence with output is always taken: it had its place before.
         """
         assert sequence.seq_id not in self._sequences
-        if sequence.num_tokens > self._blocks.capacity_tokens:
-            raise RequestError(
-                ErrorCode.CONTEXT_LENGTH_EXCEEDED,
-                f"the prompt must have at most {self._blocks.capacity_tokens} tokens, the size of the KV cache, "
-                f"got {sequence.num_tokens}",
-                "messages",
-            )
+        most, given = self._blocks.capacity_tokens, sequence.num_tokens
+        if given > most:
+            message = f"the prompt must have at most {most} tokens, the size of the KV cache, got {given}"
+            raise RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, message, "messages")
         if not sequence.prompt_ids or len(sequence.output_ids) >= sequence.max_tokens:
-            raise RequestError(
-                ErrorCode.INVALID_VALUE, "the sequence has no prompt or nothing left to generate", "max_tokens"
-            )
+            message = "the sequence has no prompt or nothing left to generate"
+            raise RequestError(ErrorCode.INVALID_VALUE, message, "max_tokens")
         if not sequence.output_ids and not has_place(self._num_known, sequence.tenant, 1, self._max_known):
             raise queue_full(self._max_waiting)
         self._num_known[sequence.tenant] += 1
@@ -136,8 +121,8 @@ class Scheduler:
         decodes, prefills = self._plan_running()
         tokens = self._max_num_batched_tokens - len(decodes) if decodes else self._prefill_only_token_budget
         drafted: list[Chunk] = []
-        if self._drafts and decodes:
-            decodes, drafted = self._drafts.split(decodes, tokens, len(self._running))
+        if self._drafter and decodes:
+            decodes, drafted = self._add_drafts(self._drafter, decodes, tokens)
             tokens -= sum(len(chunk.draft_ids) for chunk in drafted)
         tokens = max(tokens, self._max_num_batched_tokens // PROMPT_SHARE)
         budget = PromptBudget(tokens, self._max_num_batched_tokens, self._tenants_with_prompts(prefills))
@@ -147,15 +132,17 @@ class Scheduler:
             grants[sequence] = budget.offer(sequence, num_missing)
             budget.take(sequence, grants[sequence], num_missing)
         decodes += self._start_waiting(grants, budget)
-        self._hand_out_rest(grants, budget)
+        for sequence, num_tokens in grants.items():
+            grants[sequence] = num_tokens + budget.take_rest(sequence.num_tokens - sequence.num_computed - num_tokens)
         if budget.is_shared:
-            budget.lift()
+            budget.is_shared = False
             decodes += self._start_waiting(grants, budget)
         if not decodes and not drafted and not any(grants.values()):
             return None
         prompts = _prompt_chunks(grants)
-        if self._drafts and prompts:
-            prompts = [chunk for part in self._drafts.split(prompts, budget.left, len(self._running)) for chunk in part]
+        if self._drafter and prompts:
+            plain, ended = self._add_drafts(self._drafter, prompts, budget.left)
+            prompts = plain + ended
         return StepPlan(tuple(decodes + drafted + prompts))
 
     def plan_ahead(self, plan: StepPlan) -> StepPlan | None:
@@ -183,9 +170,9 @@ class Scheduler:
     def advance(self, plan: StepPlan, sampled: dict[int, list[int]]) -> list[Finished]:
         """Record that a step has been computed: append tokens, add full blocks to the prefix cache, and end sequences.
 
-        `sampled`: the new token ids by `seq_id`. Of several tokens all but the last must be the chunk's drafts, which
-        are then computed; other drafts are not. A sequence whose chunk samples but that is not in `sampled` has failed;
-        its blocks leave the prefix cache, as their content may be the cause. Chunks of aborted sequences are skipped.
+        `sampled`: the new token ids by `seq_id`. Of several tokens all but the last must be drafts of the chunk. A
+        sequence whose chunk samples but that is not in `sampled` has failed; its blocks leave the prefix cache, as
+        their content may be the cause. Chunks of aborted sequences are skipped.
         """
         self._num_steps += 1
         blocks, block_size = self._blocks, self._blocks.block_size
@@ -219,12 +206,7 @@ class Scheduler:
     def end_reason(self, sequence: Sequence) -> str | None:
         """Return why a sequence ends with its last token, or None; `advance` ends it there."""
         reason = sequence.end_reason(self._blocks.capacity_tokens)
-        if (
-            reason != "stop"
-            and sequence.request.grammar
-            and self._is_complete is not None
-            and self._is_complete(sequence)
-        ):
+        if reason != "stop" and sequence.request.grammar and self._is_complete and self._is_complete(sequence):
             return "complete"
         return reason
 
@@ -238,7 +220,6 @@ class Scheduler:
             num_steps=self._num_steps,
             num_prompt_tokens=self._num_prompt_tokens,
             num_cached_tokens=self._num_cached_tokens,
-            num_output_tokens=self._num_output_tokens,
             num_preemptions=self._num_preemptions,
         )
 
@@ -254,6 +235,10 @@ class Scheduler:
         if self._num_known != Counter(sequence.tenant for sequence in self._sequences.values()):
             return "the sequences of a tenant are miscounted"
         return self._blocks.check_integrity(self._sequences.keys(), self._running)
+
+    def _add_drafts(self, drafter: Drafter, chunks: list[Chunk], tokens: int) -> tuple[list[Chunk], list[Chunk]]:
+        budget = min(tokens, self._max_num_batched_tokens // DRAFT_SHARE)
+        return add_drafts(drafter, self._blocks, chunks, budget, len(self._running))
 
     def _plan_running(self) -> tuple[list[Chunk], list[Sequence]]:
         """Return the chunks of running sequences that lack one token, and the running sequences that lack more."""
@@ -276,9 +261,7 @@ class Scheduler:
         """Preempt running sequences for the waiting one whose turn it is, and start that one.
 
         Repeats for the first sequence of every tenant that has nothing running; otherwise at most once a step.
-
-        NOTE: it starts at once, as the preempted tenant may now have the smallest share and would be the first to get
-        the room back.
+        NOTE: it starts at once, or the preempted tenant, now perhaps with the smallest share, would get the room back.
         """
         sequence = self._head()
         while sequence is not None and (victims := self._victims(sequence)):
@@ -312,9 +295,9 @@ class Scheduler:
         if len(self._running) < self._max_running:
             return True
         sequence = self._head()
-        return sequence is not None and (
-            self._running[-1].priority > sequence.priority or bool(self._victims(sequence))
-        )
+        if sequence is None:
+            return False
+        return self._running[-1].priority > sequence.priority or bool(self._victims(sequence))
 
     def _append_block(self, sequence: Sequence) -> None:
         """Give a running sequence one more block; it may itself be preempted if there is none.
@@ -347,8 +330,7 @@ class Scheduler:
         return tenants
 
     def _start_waiting(self, grants: dict[Sequence, int], budget: PromptBudget) -> list[Chunk]:
-        """Start waiting sequences and add the prompt tokens that they may compute to `grants`; return the chunks of
-        those that lack one token.
+        """Start waiting sequences, and add their prompt tokens to `grants`; return chunks of those that lack one token.
 
         No sequence overtakes one for which there are no blocks. A sequence whose next block another one computes in
         this step is passed over: in the next step it will find that block in the cache.
@@ -377,11 +359,6 @@ class Scheduler:
             in_progress |= self._blocks.digests_filled_by([(sequence, num_tokens)])
         return decodes
 
-    def _hand_out_rest(self, grants: dict[Sequence, int], budget: PromptBudget) -> None:
-        """Give the rest of the budget to prompts, in the same order."""
-        for sequence, num_tokens in grants.items():
-            grants[sequence] = num_tokens + budget.take_rest(sequence.num_tokens - sequence.num_computed - num_tokens)
-
     def _start(self, sequence: Sequence, matched: list[int]) -> bool:
         """Start a waiting sequence with blocks for its known tokens, `matched` first; False if there are too few.
 
@@ -406,7 +383,6 @@ class Scheduler:
         output_ids = sequence.output_ids
         for token_id in token_ids:
             output_ids.append(token_id)
-            self._num_output_tokens += 1
             if reason := self.end_reason(sequence):
                 return reason
         return None

@@ -2,18 +2,18 @@
 
 Sequences of one group that wait at the same time are served one after the other, as they are likely to share blocks: a
 new one takes the place of the first of its group. At most GROUP_SIZE share a place, so no sequence waits longer than
-that many times its turn. A sequence that comes with output goes on where another core, or a round of beam search, has
-left it: it is served before those that have not begun. A preempted sequence keeps its place, and so runs again before
-those that came later.
+that many times its turn. A sequence that comes with output, of another core or a round of beam search, is served before
+those that have not begun. A preempted sequence keeps its place, and so runs again before those that came later.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from heapq import heapify, heappop, heapreplace
 from itertools import chain
 
+from engine.api.errors import EngineUnavailable, ErrorCode
 from engine.sequence import Sequence
 
 GROUP_SIZE = 8
@@ -56,11 +56,10 @@ class WaitingQueue:
         return {tenant: own[0].priority for tenant, own in self._by_tenant.items()}
 
     def in_turn(self, count: int, share_of: ShareOf) -> Iterator[Sequence]:
-        """Yield at most `count` sequences: best priority first, then the tenant with the smallest share, then by
-        urgency.
+        """Yield at most `count` sequences in their turn.
 
-        Each is chosen when the iterator is advanced, by the shares of that moment. Only the sequences that it has
-        yielded may leave the queue meanwhile.
+        Each is chosen when the iterator is advanced, by the shares of that moment. Only sequences that it has yielded
+        may leave the queue meanwhile.
         """
         if count <= 0:
             return
@@ -114,3 +113,22 @@ class WaitingQueue:
 
 def _group_key(sequence: Sequence) -> GroupKey:
     return (sequence.request.group, sequence.priority)
+
+
+def has_place(num_known: Mapping[str, int], tenant: str, count: int, most: int) -> bool:
+    """Return True if a queue for `most` sequences takes `count` more of a tenant.
+
+    Checked by the worker before it sends a request, and by the scheduler. `num_known`: sequences in the queue, by
+    tenant. A full queue still takes a tenant up to its equal share, so no tenant can fill it for the others. It may
+    therefore exceed `most`: by a half at most for the second tenant, by a third for the third, and so on.
+    """
+    own = num_known.get(tenant, 0)
+    num_tenants = len(num_known) + (tenant not in num_known)
+    return sum(num_known.values()) + count <= most or own + count <= most // num_tenants
+
+
+def queue_full(max_waiting: int) -> EngineUnavailable:
+    """Return the error for a request that has no place."""
+    bound = f"{max_waiting} requests may wait"
+    message = f"the queue is full ({bound}), and this project has its share of it; try again later"
+    return EngineUnavailable(ErrorCode.OVERLOADED, message)

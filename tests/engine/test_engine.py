@@ -26,7 +26,7 @@ from tests.engine.scripted_core import READY, ScriptedCore
 from tests.engine.stage import Stage, output, payloads
 from tests.engine.tiny_tokenizer import IM_END, tiny_tokenizer
 
-STATS = CoreStats(1, 2, 3, 4, 5, 6, 7, 8, 9)
+STATS = CoreStats(1, 2, 3, 4, 5, 6, 7, 8)
 
 
 def test_a_run_from_admission_to_its_account(stage):

@@ -1,5 +1,4 @@
-from engine.scheduling.blocks import BlockPool
-from engine.scheduling.prefix_cache import PrefixCache
+from engine.scheduling.blocks import BlockPool, PrefixCache
 
 
 def make_pool(num_blocks: int = 4) -> tuple[BlockPool, PrefixCache]:

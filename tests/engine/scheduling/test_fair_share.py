@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api.errors import EngineUnavailable
-from engine.scheduling.block_tables import BlockTables
+from engine.scheduling.blocks import BlockTables
 from engine.scheduling.fair_share import FAIR_WAIT_S, FairShare
 from engine.scheduling.waiting import WaitingQueue
 from engine.sequence import Sequence, SequenceStatus

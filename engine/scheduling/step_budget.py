@@ -1,5 +1,6 @@
-"""The prompt tokens of one step: an equal share for each tenant at first, and half of it for prompts that are longer
-than a step.
+"""The tokens of one step: those for drafts, and those for prompts.
+
+Each tenant has an equal share of the prompt tokens at first, half of it for prompts that are longer than a step.
 """
 
 from __future__ import annotations
@@ -7,24 +8,64 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from typing import Protocol
 
+from engine.scheduling.blocks import BlockTables
+from engine.scheduling.plan import Chunk
 from engine.sequence import Sequence
 
+DRAFT_SHARE = 4
+"""Drafts take at most one in so many tokens of a step."""
 PROMPT_SHARE = 4
-"""Prompts get at least one in so many tokens of a step, however many decodes it has; the step is then longer by as
-much.
-"""
+"""Prompts get at least one in so many tokens of a step; the step is longer by as much if decodes fill it."""
+
+
+class Drafter(Protocol):
+    """A source of drafts (engine.decoding.drafter); its length is the number of sequences that may have some."""
+
+    def __len__(self) -> int: ...
+
+    def propose(self, sequence: Sequence, num_rows: int, limit: int) -> tuple[int, ...]:
+        """Return at most `limit` drafts, if verifying them pays in a step that draws `num_rows` tokens so far."""
+
+
+def add_drafts(
+    drafter: Drafter, blocks: BlockTables, chunks: list[Chunk], budget: int, num_running: int
+) -> tuple[list[Chunk], list[Chunk]]:
+    """Split chunks, most urgent first, into those without drafts and those with some, at most `budget` drafts together.
+
+    One block per running sequence stays free, so that no sequence is preempted for drafts.
+    """
+    plain: list[Chunk] = []
+    drafted: list[Chunk] = []
+    num_rows = sum(chunk.samples for chunk in chunks)
+    for chunk in chunks:
+        sequence = chunk.sequence
+        limit = 0
+        if chunk.samples:
+            num_left = sequence.max_tokens - len(sequence.output_ids) - 1
+            limit = min(budget, num_left, blocks.capacity_tokens - sequence.num_tokens)
+        draft_ids = drafter.propose(sequence, num_rows, limit) if limit > 0 else ()
+        if draft_ids:
+            draft_ids = draft_ids[: blocks.add_for_drafts(sequence, len(draft_ids), num_running)]
+        if not draft_ids:
+            plain.append(chunk)
+            continue
+        budget -= len(draft_ids)
+        num_rows += len(draft_ids)
+        drafted.append(chunk._replace(draft_ids=draft_ids))
+    return plain, drafted
 
 
 class PromptBudget:
-    """The budget of one step; `left` tokens are not given out yet.
+    """The prompt tokens of one step; `left` are not given out yet.
 
     A tenant shares with the tenants whose prompts are as urgent as the one in question. Once a prompt has been held to
     the share of its tenant, prompts of worse priority get nothing until the shares are lifted.
     """
 
     def __init__(self, tokens: int, max_num_batched_tokens: int, tenants: Mapping[str, int]) -> None:
-        """`tenants`: those with prompts to compute, and the best priority of these."""
+        """`tenants`: those with prompts to compute, and the best priority of these prompts."""
         self.left = tokens
         self._tokens = tokens
         self._max_num_batched_tokens = max_num_batched_tokens
@@ -32,26 +73,16 @@ class PromptBudget:
         """By that best priority."""
         self._taken: Counter[str] = Counter()
         self._taken_by_long: Counter[str] = Counter()
-        self._is_shared = len(tenants) > 1
+        self.is_shared = len(tenants) > 1
+        """Tenants are held to their shares; set it to False to let them have what others have left."""
         self._held_at = sys.maxsize
         """The best priority at which a prompt was held to a share."""
 
-    @property
-    def is_shared(self) -> bool:
-        """Return True while tenants are held to their shares."""
-        return self._is_shared
-
-    def lift(self) -> None:
-        """Let tenants have what others have left."""
-        self._is_shared = False
-
     def offer(self, sequence: Sequence, num_missing: int) -> int:
         """Return how many tokens a prompt that lacks `num_missing` may have at first."""
-        num_tenants = (
-            sum(count for priority, count in self._num_tenants.items() if priority <= sequence.priority)
-            if self._is_shared
-            else 1
-        )
+        num_tenants = 1
+        if self.is_shared:
+            num_tenants = sum(n for priority, n in self._num_tenants.items() if priority <= sequence.priority)
         offered = min(num_missing, self.left)
         if num_tenants > 1:
             share = max(0, _equal_share(self._tokens, num_tenants) - self._taken[sequence.tenant])
