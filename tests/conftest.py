@@ -1,10 +1,8 @@
-"""What all tests share: a Valkey of their own, a served Lightcone, and what becomes of tests that this machine cannot
-run.
+"""Fixtures of all tests: a private Valkey, a served Lightcone, and tests that this machine cannot run.
 
-With LIGHTCONE_TEST_REQUIRE=1 (`.ci/run`) a skipped test is a failed one, except where it needs a GPU or Node.js.
-Properties are tried on the same examples in every run, so that a change is never blamed for another's fault;
-LIGHTCONE_TEST_EXAMPLES=explore draws new ones, and `few` takes the first quarter of them (`make check`;
-tests/examples.py).
+With LIGHTCONE_TEST_REQUIRE=1 (`.ci/run`) a skipped test fails, except where it needs a GPU or Node.js. Properties use
+the same examples in every run, so that no change is blamed for another's fault; LIGHTCONE_TEST_EXAMPLES=explore draws
+new ones, and `few` takes the first quarter of them (`make check`; tests/examples.py).
 """
 
 from __future__ import annotations
@@ -64,9 +62,7 @@ if _missing_for("gpu"):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[object]:
-    """What is imported and collected stays until the end, so that nobody looks through it for garbage, now or during
-    the tests.
-    """
+    """Freeze imported and collected objects, so that the garbage collector does not scan them during the tests."""
     gc.disable()
     try:
         return (yield)
@@ -119,7 +115,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session")
 def valkey() -> Iterator[str]:
-    """The URL of a real Valkey, the one that settings.LIGHTCONE_REDIS_URL names; private to this test run."""
+    """Return the URL of a real Valkey, private to this test run: that of settings.LIGHTCONE_REDIS_URL."""
     from lightcone_site.serve.child import Child
     from lightcone_site.serve.embedded_valkey import is_answering, valkey_spec
     from tests.settings import TEST_DIR

@@ -1,6 +1,4 @@
-"""How often a property is tried: each test says how many examples `make test` takes, of which `make check` takes a
-quarter.
-"""
+"""The number of examples of properties: `make test` takes all of a test's examples, `make check` a quarter."""
 
 from hypothesis import settings
 
@@ -9,8 +7,6 @@ LEAST = 10
 
 
 def examples(most: int, **options) -> settings:
-    """The decorator of a property that wants another number of examples than the ordinary one; `options` are of
-    hypothesis.
-    """
+    """Set the number of examples of a property; `options` are those of hypothesis."""
     share = settings().max_examples / ORDINARY
     return settings(max_examples=min(most, max(LEAST, round(most * share))), **options)

@@ -39,9 +39,9 @@ def free_port() -> int:
 
 @dataclass
 class ServedLightcone:
-    """Start, ask, stop. `base_url` is the root, `api_url` what OpenAI-style clients want.
+    """A served Lightcone to start, ask and stop.
 
-    `environment` adds settings or overrides ours.
+    `base_url` is the root, `api_url` the base for OpenAI-style clients. `environment` overrides settings.
     """
 
     folder: Path
@@ -91,7 +91,7 @@ class ServedLightcone:
 
     @contextmanager
     def running(self) -> Iterator[ServedLightcone]:
-        """Started and ready, and stopped at the end whatever happens."""
+        """Start, wait until ready, and stop at the end in any case."""
         try:
             self.start()
             self.wait_until_ready()
@@ -113,10 +113,10 @@ class ServedLightcone:
             )
 
     def make_key(self, *, project: str = "", **policy: object) -> str:
-        """The text of a new key; `policy` as `chat.access.keys.KeyPolicy` takes it, in the first project or the one of
-        this name.
+        """Create a key and return its text, in the first project or the named one; for keys that the command line
+        cannot make.
 
-        For keys that the command line cannot make.
+        `policy` is as `chat.access.keys.KeyPolicy` takes it.
         """
         done = subprocess.run(
             [sys.executable, "-c", MAKE_KEY, json.dumps(policy), project],
@@ -130,7 +130,7 @@ class ServedLightcone:
         return done.stdout.strip()
 
     def console(self) -> str:
-        """All that the supervisor has said so far."""
+        """Return all console output of the supervisor so far."""
         return (self.folder / "console.log").read_text(errors="replace")
 
     def logs(self) -> str:
@@ -149,7 +149,7 @@ class ServedLightcone:
     def ask(
         self, method: str, path: str, body: str | None = None, *, timeout_s: float = 20.0
     ) -> tuple[int, dict[str, str], str]:
-        """Status, headers (lower-case names) and body; status 0 when nobody answers. Sends the API key."""
+        """Return status, headers (lower-case names) and body; status 0 without an answer. Sends the API key."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
         headers = {"Authorization": f"Bearer {self.api_key}", "Content-Type": "application/json"}
         try:
@@ -166,7 +166,7 @@ class ServedLightcone:
             connection.close()
 
     def wait_until_ready(self, timeout_s: float = 180.0) -> None:
-        """Fails at once when the console says that the model cannot be served."""
+        """Wait until the model is ready. Fail at once if the console reports that it cannot be served."""
         trouble = f"!!!  {self.model}: "
         what = "/health/ready to answer 200"
         self.wait_for(
@@ -175,9 +175,7 @@ class ServedLightcone:
         assert trouble not in self.console(), f"{self.console()}\n{self.logs()}"
 
     def wait_for(self, is_true, *, timeout_s: float, what: str, is_running: bool = True) -> None:
-        """Poll a condition of another process; fails with its console and logs when it does not come true, or the
-        process ends before.
-        """
+        """Poll a condition of another process. Fail with console and logs at a time-out or if the process ends."""
         assert self.process is not None
         deadline = time.monotonic() + timeout_s
         while not is_true():
@@ -203,7 +201,7 @@ class ServedLightcone:
             raise
 
     def processes_left(self) -> list[tuple[int, str]]:
-        """Living processes of this installation, whoever is their parent: those that name its data directory."""
+        """Return living processes whose command line names this installation's data directory."""
         mark = os.fsencode(self.data_dir)
         found = []
         for entry in Path("/proc").iterdir():

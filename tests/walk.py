@@ -1,23 +1,18 @@
-"""Print the walk of one streamed chat completion through our own code: how many files and functions, in all processes.
+"""Print the walk of one streamed chat completion through our own code: its files and functions in all processes.
 
-Run `python -m tests.walk`; with `--list` it names each file and its functions.
-Other work on the machine disturbs the figures: it shows in what the requests took.
-It knows no module by name, so that the figures of two commits can be compared.
-It is no test, and pytest does not collect it.
+Run `python -m tests.walk`; `--list` names each file and its functions. Run it on a quiet machine: other load shows in
+the times of the requests. It knows no module by name, so that two commits can be compared. pytest does not collect it.
 
-The walk goes from the client's connection to the last frame, `data: [DONE]`.
-It is what each of several requests visits.
-What only some of them visit depends on the text or the moment, and is left out.
-Usage is written while the last frame is on its way: the few functions of that come and go from run to run.
-Requests alike but for a word warm everything up, so that what a process does once in its life is left out.
-The text of each request is new: only the blocks of the chat template are found in the cache of prefixes.
-Heartbeats, leases and polls go on meanwhile, so before each request comes an idle interval as long as a request.
-What nearly all idle intervals visit too is left out; what only some of them visit stays.
-So the HTTP server stays in the walk, although the supervisor asks it for our health once in a while.
+The walk goes from the client's connection to the last frame, `data: [DONE]`. It contains what all of several requests
+visit; the rest depends on the text or the moment. Usage is written while the last frame is sent, so that a few of its
+functions vary between runs. Similar requests come first, so that one-time work of a process is left out. The text of
+each request is new: only the blocks of the chat template are in the prefix cache. Heartbeats, leases and polls run
+meanwhile. Each request therefore follows an idle interval of the same length, and what nearly all idle intervals visit
+is left out. The HTTP server stays in the walk although the supervisor sometimes asks it for our health.
 
-A comprehension is part of its function, and the body of a module or a class is no function.
-A move is a pair of files of which one calls the other, directly or through code that is not ours.
-A call by an event loop is a call by the file that runs the loop.
+A comprehension is part of its function; the body of a module or a class is no function. A move is a pair of files of
+which one calls the other, directly or through foreign code. A call by an event loop is a call by the file that runs the
+loop.
 """
 
 from __future__ import annotations
@@ -44,7 +39,10 @@ ASKED = """
 ASKING, IDLE = range(1, 1 + len(ASKED)), range(101, 101 + len(ASKED))
 """The numbers of the intervals, which fit in a byte."""
 NEARLY_ALL = 14
-"""Idle intervals: half of them see what is done twice a second, all of them what is done four times a second."""
+"""Idle intervals that must contain a visit for it to count as background work.
+
+Half of them contain work done twice a second, all of them work done four times a second.
+"""
 
 Key = TypeVar("Key")
 
@@ -60,7 +58,7 @@ class Visit(NamedTuple):
 
 
 class Probe:
-    """Tell the hooks in all processes (tests/walk_probe) when to note, and read what they have noted."""
+    """Switch the probe hooks of all processes (tests/walk_probe) on and off, and read their notes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -104,7 +102,7 @@ def ask(served: ServedLightcone, subject: str) -> float:
 
 
 def measure(folder: Path) -> tuple[list[Visit], list[float]]:
-    """Serve, warm up, then be idle and ask in turn; return what was visited, and the seconds that each request took."""
+    """Serve, warm up, then idle and ask in turn; return the visits and the seconds that each request took."""
     probe = Probe(folder / "probe")
     with ServedLightcone(folder / "served", probe.environment).running() as served:
         *_, warm_s = [ask(served, subject) for subject in WARM]
@@ -119,7 +117,7 @@ def measure(folder: Path) -> tuple[list[Visit], list[float]]:
 
 
 def walked(visits: list[Visit], key: Callable[[Visit], Key]) -> tuple[list[Key], int]:
-    """Return what each request visits, in order, and how much more they visit that idle intervals visit too."""
+    """Return the visits of every request, in order, and their extra visits compared with idle intervals."""
     intervals: dict[Key, set[int]] = defaultdict(set)
     for visit in visits:
         intervals[key(visit)].add(visit.interval)

@@ -29,7 +29,7 @@ from tests.engine.tiny_tokenizer import IM_END, tiny_tokenizer
 STATS = CoreStats(1, 2, 3, 4, 5, 6, 7, 8)
 
 
-def test_a_run_from_admission_to_its_account(stage):
+def test_a_run_publishes_admission_deltas_and_usage(stage):
     stage.submit(stop=StopRules(max_tokens=5))
     (sequence,) = stage.core.hear_sequences()
     prompt = tiny_tokenizer().encode("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
@@ -90,7 +90,7 @@ def test_a_stop_string_ends_the_choice_here_and_the_sequence_in_the_core(stage):
 
 
 @pytest.mark.parametrize("outcome", [Outcome.STOPPED, Outcome.DISCONNECTED])
-def test_an_abort_ends_the_run_once_the_core_has_let_go(stage, outcome):
+def test_an_abort_ends_the_run_once_the_core_has_confirmed(stage, outcome):
     stage.submit(num_choices=2)
     first, second = stage.core.hear_sequences(2)
     stage.core.say(output(first, b"a"), output(second, b"b"))
@@ -131,7 +131,7 @@ def test_a_deadline_that_has_passed_ends_the_run(stage):
     assert (completed.payload.outcome, completed.payload.usage.completion_tokens) == (Outcome.TIMED_OUT, 1)
 
 
-def test_a_sequence_that_fails_takes_its_run_with_it_and_nothing_else(stage):
+def test_a_failed_sequence_fails_its_own_run_only(stage):
     stage.submit("bad", num_choices=2)
     stage.submit("good")
     first, second, good = stage.core.hear_sequences(3)
@@ -193,7 +193,7 @@ def test_the_queue_is_bounded(make_stage):
     assert event.payload.code == ErrorCode.OVERLOADED
 
 
-def test_a_queue_that_one_tenant_has_filled_takes_others(make_stage):
+def test_a_queue_filled_by_one_tenant_admits_others(make_stage):
     stage = make_stage(max_waiting=2)
     said = {}
     for index, tenant in enumerate(["greedy"] * 7 + ["witness"]):
@@ -237,7 +237,7 @@ def test_prefixes_are_shared_within_one_tenant_and_salt_only(stage):
     assert len(set(roots)) == 5
 
 
-def test_load_progress_is_handed_on_and_a_failure_names_its_reason(folder):
+def test_load_progress_is_reported_and_a_failure_has_its_reason(folder):
     stage = Stage(
         folder, ScriptedCore(CoreProgress("loading weights", 0.5), CoreFailed("model.gguf is truncated", "detail"))
     )

@@ -1,6 +1,4 @@
-"""Runs prompts greedily through the whole core, scheduler to sampler, and asks transformers whether each token was its
-choice.
-"""
+"""Run prompts greedily through the whole core, and compare each token with transformers' choice."""
 
 from dataclasses import replace
 
@@ -85,10 +83,10 @@ class CoreUnderTest:
 
 @torch.inference_mode()
 def disagreements(reference: torch.nn.Module, prompt_ids: list[int], output_ids: list[int]) -> list[tuple[int, float]]:
-    """Positions at which greedy search with the reference model would have chosen another token, and by what margin.
+    """Return the positions where greedy search with the reference model would choose another token, and the margins.
 
-    One pass over prompt and output tells: if the argmax after each prefix is the next token, then the search that feeds
-    itself makes exactly these tokens.
+    One pass over prompt and output suffices: if the argmax after each prefix is the next token, autoregressive search
+    gives exactly these tokens.
     """
     logits = reference(torch.tensor([prompt_ids + output_ids])).logits[0, len(prompt_ids) - 1 : -1]
     best, choice = logits.max(-1)

@@ -1,6 +1,4 @@
-"""Beam search over the default model is that of transformers on the same float32 weights: the same texts, in the same
-order.
-"""
+"""Beam search over the default model equals that of transformers on the same float32 weights, texts and order."""
 
 import warnings
 

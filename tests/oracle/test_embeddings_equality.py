@@ -1,6 +1,4 @@
-"""Vectors of the default model are those of transformers' hidden states on the same float32 weights, in a crowd and cut
-into chunks.
-"""
+"""Embeddings of the default model equal transformers' hidden states in float32, in a crowd and in chunks."""
 
 import warnings
 

@@ -1,8 +1,7 @@
-"""Greedy output equals transformers' on the same float32 weights, token for token, whatever runs beside it and however
-it is cut.
+"""Greedy output equals transformers' on the same float32 weights, in any batch and any chunking.
 
-Every answer of every arrangement is held against the reference itself, so a fault that all arrangements share is found
-too.
+Every answer of every arrangement is compared with the reference itself, so that a fault common to all arrangements is
+found.
 """
 
 import random
@@ -68,7 +67,7 @@ def one_thread():
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def small(request, tmp_path_factory):
-    """A random checkpoint whose every parameter counts, as transformers and as ours."""
+    """A random checkpoint in which every parameter matters, as transformers' model and as ours."""
     folder = tmp_path_factory.mktemp(request.param)
     family, changes = FAMILIES[request.param]
     model = random_model(family, spread=0.15, **SMALL | changes)
@@ -150,9 +149,7 @@ def smollm2():
     "arrangement", ["in a crowd, cut into chunks", "joining, without a prefix cache", "alone, after prefix hits"]
 )
 def test_the_default_model_answers_as_transformers_does(smollm2, arrangement):
-    """20 prompts of 64 tokens each; they share the system prompt, so the second round of a core finds blocks in its
-    cache.
-    """
+    """20 prompts of 64 tokens with a common system prompt, so that the second round finds cached blocks."""
     reference, loaded, prompts = smollm2
     changes = {"max_num_batched_tokens": 48, "max_num_seqs": 20}
     if arrangement.startswith("joining"):

@@ -1,6 +1,4 @@
-"""What a core says when it cannot start: the cause, and not that there was one. What follows when it loses its
-device.
-"""
+"""A core that cannot start reports the cause; a core that loses its device is replaced."""
 
 from __future__ import annotations
 
@@ -29,13 +27,13 @@ def _said(channel):
         yield channel.outbox.get()
 
 
-def test_a_device_that_is_not_there_is_named_before_the_model_is_read(tmp_path, monkeypatch):
+def test_a_missing_device_is_reported_before_the_model_is_read(tmp_path, monkeypatch):
     """It was "the engine's core failed; its log has the details", on the terminal and in the console."""
     monkeypatch.setattr(torch.version, "cuda", None)
     assert failure(tmp_path, device="cuda").startswith("device 'cuda' cannot be used: this torch")
 
 
-def test_a_promise_that_a_gpu_does_not_hold_is_refused_by_its_setting(tmp_path):
+def test_a_setting_that_a_gpu_cannot_honour_is_refused_by_name(tmp_path):
     assert failure(tmp_path, device="cuda", batch_invariant=True).startswith("batch_invariant is not offered on 'cuda'")
 
 
@@ -50,7 +48,7 @@ def test_a_model_too_large_for_the_device_is_reported(part, tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-def test_an_answer_goes_on_in_another_core_when_a_step_loses_the_device(tmp_path, monkeypatch):
+def test_an_answer_continues_in_a_new_core_after_a_lost_device(tmp_path, monkeypatch):
     """The same answer as undisturbed, from a core that has loaded the model anew."""
     write_model(tmp_path)
     engine = RealEngine(tmp_path)

@@ -1,4 +1,4 @@
-"""The death of the core, and the end of the engine: every run ends, once, or goes on in the next core."""
+"""After the death of a core every run ends once or continues in the next core."""
 
 import queue
 import threading
@@ -23,10 +23,8 @@ from tests.engine.scripted_core import READY, ScriptedCore
 from tests.engine.stage import output, payloads
 
 
-def test_a_run_goes_on_in_the_next_core_without_gap_or_repeat(make_stage):
-    """The new core counts as alive at once: with the old one's last heartbeat the worker looked dead after a long
-    load.
-    """
+def test_a_run_continues_in_the_next_core_without_gap_or_repeat(make_stage):
+    """The new core counts as alive at once: by the old heartbeat the worker looked dead after a long load."""
     second = ScriptedCore()
     stage = make_stage(ScriptedCore(READY), second)
     stage.submit(num_choices=2, sampling=SamplingParams(seed=5))
@@ -45,7 +43,7 @@ def test_a_run_goes_on_in_the_next_core_without_gap_or_repeat(make_stage):
     assert events[-1].usage == Usage(len(again.prompt_ids), 0, 3)
 
 
-def test_a_run_that_was_being_ended_is_ended_by_the_death_of_the_core(make_stage):
+def test_an_aborting_run_ends_as_stopped_when_its_core_dies(make_stage):
     second = ScriptedCore(READY)
     stage = make_stage(ScriptedCore(READY), second)
     stage.submit()
@@ -81,7 +79,7 @@ def test_a_core_that_dies_too_often_fails_its_runs_and_the_engine(make_stage):
     assert stage.engine.stats().state == "failed"
 
 
-def test_an_engine_tells_when_another_core_serves(make_stage):
+def test_on_restarted_is_called_once_a_new_core_is_ready(make_stage):
     """So its worker is known to be ready at once."""
     first, second = ScriptedCore(READY), ScriptedCore(READY)
     stage = make_stage(first, second)
@@ -106,7 +104,7 @@ def test_on_failed_is_called_before_the_remaining_runs_fail(make_stage):
     assert seen == [("failed", 1)]
 
 
-def test_closing_ends_a_core_that_is_still_loading_and_the_runs_that_wait_for_it(make_stage):
+def test_close_ends_a_loading_core_and_its_waiting_runs(make_stage):
     """Such a core was left alone: it loaded on behind a closed engine, and its runs never ended."""
     loading, is_awaited = ScriptedCore(), threading.Event()
     receive = loading.receive
@@ -124,7 +122,7 @@ def test_closing_ends_a_core_that_is_still_loading_and_the_runs_that_wait_for_it
     assert not stage.engine._receiver.is_alive()
 
 
-def test_a_run_that_is_being_admitted_while_the_last_core_dies_ends_after_its_admission(make_stage, monkeypatch):
+def test_a_run_admitted_while_the_last_core_dies_ends_after_its_admission(make_stage, monkeypatch):
     """Its end was published first: the receiver did not wait for the thread that publishes the admission."""
     monkeypatch.setattr("engine.core.supervisor.MAX_RESTARTS", 0)
     stage = make_stage()
@@ -182,7 +180,7 @@ def test_a_core_whose_step_hangs_is_replaced_and_the_run_goes_on(make_stage):
     assert stage.engine.stats().num_restarts == 1
 
 
-def test_a_step_may_last_for_ever_where_no_limit_is_set(make_stage):
+def test_steps_have_no_time_limit_if_none_is_set(make_stage):
     stage = make_stage(step_timeout_s=0.0)
     stage.submit(deadline_at=150.0)
     (sequence,) = stage.core.hear_sequences()
@@ -191,7 +189,7 @@ def test_a_step_may_last_for_ever_where_no_limit_is_set(make_stage):
     assert payloads(stage.events_to_end())[-1].outcome == Outcome.FINISHED
 
 
-def test_a_run_that_two_cores_die_of_fails_and_the_others_go_on(make_stage):
+def test_a_run_in_the_last_step_of_two_dead_cores_fails_and_others_continue(make_stage):
     """It took every run with it: the engine gave up after the third restart."""
     cores = [ScriptedCore(READY) for _ in range(3)]
     stage = make_stage(*cores)
@@ -214,7 +212,7 @@ def test_a_run_that_two_cores_die_of_fails_and_the_others_go_on(make_stage):
     assert payloads(stage.events_to_end("victim"))[-1].outcome == Outcome.FINISHED
 
 
-def test_a_run_that_was_in_the_step_of_one_death_only_goes_on(make_stage):
+def test_a_run_in_the_last_step_of_one_dead_core_continues(make_stage):
     cores = [ScriptedCore(READY) for _ in range(3)]
     stage = make_stage(*cores)
     stage.engine._restarter._closing.wait = lambda delay_s: False  # no back-off
@@ -229,7 +227,7 @@ def test_a_run_that_was_in_the_step_of_one_death_only_goes_on(make_stage):
     assert [sequence.seq_id for sequence in cores[2].hear_sequences(2)] == [old.seq_id, new.seq_id]
 
 
-def test_deadlines_and_stops_are_heard_while_a_core_loads(make_stage):
+def test_deadlines_and_aborts_take_effect_while_a_core_loads(make_stage):
     """They waited for the new core, which may take minutes to load."""
     loading = ScriptedCore()
     stage = make_stage(ScriptedCore(READY), loading)
@@ -254,7 +252,7 @@ def test_deadlines_and_stops_are_heard_while_a_core_loads(make_stage):
     assert loading.has_heard_all()
 
 
-def test_a_search_with_beams_is_asked_its_round_again_by_the_next_core(make_stage):
+def test_a_beam_search_repeats_its_round_in_the_next_core(make_stage):
     second = ScriptedCore(READY)
     stage = make_stage(ScriptedCore(READY), second)
     stage.submit(num_choices=2, beam=BeamOptions(), stop=StopRules(max_tokens=2))
@@ -274,13 +272,13 @@ def test_a_search_with_beams_is_asked_its_round_again_by_the_next_core(make_stag
 
 
 def alternatives(sequence, logprobs):
-    """What the core says of one more token of a beam."""
+    """Return the core's output for one more token of a beam."""
     best = next(iter(logprobs))
     entry = SampledLogprobs(logprobs[best], list(logprobs), list(logprobs.values()))
     return output(sequence, [best], "length", logprobs=[entry])
 
 
-def test_a_search_can_be_stopped_between_two_rounds(make_stage):
+def test_a_beam_search_can_be_aborted_between_two_rounds(make_stage):
     stage = make_stage()
     stage.submit(num_choices=2, beam=BeamOptions())
     (first,) = stage.core.hear_sequences()
@@ -293,14 +291,14 @@ def test_a_search_can_be_stopped_between_two_rounds(make_stage):
     assert (events[-1].outcome, events[-1].usage.completion_tokens) == (Outcome.STOPPED, 2)
 
 
-def test_a_search_fails_with_a_step_that_fails(stage):
+def test_a_beam_search_fails_with_a_failed_step(stage):
     stage.submit("broken", num_choices=2, beam=BeamOptions())
     (first,) = stage.core.hear_sequences()
     stage.core.say(output(first, finish="failed"))
     assert payloads(stage.events_to_end("broken"))[-1].outcome == Outcome.FAILED
 
 
-def test_the_best_of_several_are_ranked_across_the_death_of_a_core(make_stage):
+def test_best_of_answers_are_ranked_across_the_death_of_a_core(make_stage):
     second = ScriptedCore(READY)
     stage = make_stage(ScriptedCore(READY), second)
     stage.submit(best_of=2, stop=StopRules(max_tokens=2))

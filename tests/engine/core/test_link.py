@@ -1,6 +1,4 @@
-"""Messages survive packing; a child core answers over its pipe, knows no Django, outlives Ctrl-C and dies with its
-worker.
-"""
+"""Messages survive packing; a child core answers over its pipe, loads no Django and ends with its worker."""
 
 import contextlib
 import json
@@ -88,12 +86,12 @@ def test_a_message_comes_back_equal(message):
     assert unpack(pack(message)) == message
 
 
-def test_every_message_is_in_the_closed_set():
+def test_every_message_type_may_be_packed():
     assert {*messages.ToCore.__args__, *messages.FromCore.__args__} <= set(CLOSED_SET)
 
 
 @pytest.mark.parametrize("intruder", [object(), {1, 2}, EngineConfig(Path("x"), "x"), StepResult([object()])])
-def test_nothing_else_travels(intruder):
+def test_other_types_cannot_be_packed(intruder):
     with pytest.raises(TypeError):
         pack(intruder)
 
@@ -103,7 +101,7 @@ def test_bytes_that_are_no_message_raise():
         unpack(b"\xc7\x00\x7f")
 
 
-def test_a_configuration_arrives_whole_with_an_absolute_path(tmp_path):
+def test_a_configuration_is_sent_completely_with_an_absolute_path(tmp_path):
     config = EngineConfig(tmp_path / "model.gguf", "name", weights="float32", max_num_seqs=3, batch_invariant=True)
     assert unpack_config(pack_config(config)) == config
     relative = unpack_config(pack_config(EngineConfig(Path("model.gguf"), "name")))
@@ -131,7 +129,7 @@ def test_a_core_in_a_thread_answers_and_ends():
         link.send(QueryStats())
 
 
-def test_a_pipe_keeps_the_order_and_reports_its_end():
+def test_a_pipe_keeps_order_and_reports_its_end():
     ours, theirs = Pipe()
     closed = []
     channel = PipeChannel(theirs, on_closed=lambda: closed.append(True) or channel._inbox.put(Shutdown()))
@@ -149,7 +147,7 @@ def test_a_pipe_keeps_the_order_and_reports_its_end():
     channel.send(Heartbeat(3.0))  # nobody hears it; nothing is raised
 
 
-def test_a_child_that_is_silent_for_longer_than_a_step_may_last_is_ended(monkeypatch):
+def test_a_child_silent_beyond_the_step_limit_is_ended(monkeypatch):
     """A step that hangs and holds the interpreter's lock sends no heartbeats either: the worker waited for ever."""
     popen = subprocess.Popen
     silent = [sys.executable, "-c", "import signal; signal.pause()"]
@@ -202,9 +200,7 @@ os.kill(os.getpid(), 9)
 
 
 def test_a_child_core_dies_with_its_worker():
-    """The worker is killed at once, long before its core has imported torch; the end of file reaches it all the
-    same.
-    """
+    """The worker is killed before its core has imported torch; the core still receives the end of file."""
     worker = subprocess.run([sys.executable, "-c", WORKER], capture_output=True, text=True, check=False, timeout=60)
     pid = int(worker.stdout)
     try:

@@ -1,6 +1,4 @@
-"""The step loop over a runner that the test plays: what is emitted, what a failure costs, what an abort frees, and when
-it waits.
-"""
+"""The step loop over a scripted runner: outputs, failures, aborts and waits."""
 
 import queue
 
@@ -30,9 +28,7 @@ END = 31
 
 
 class ScriptedRunner:
-    """Makes the next token of a sequence its last one plus one; `broken` tokens yield NaN, `fatal` ones an
-    exception.
-    """
+    """A runner whose next token is the last one plus one; `broken` tokens yield NaN, `fatal` ones raise."""
 
     def __init__(self):
         self.plans = []
@@ -204,10 +200,7 @@ def test_a_step_that_runs_out_of_memory_fails_its_sequences_alone(stage):
 
 
 def test_a_step_that_loses_the_device_ends_the_core_and_no_sequence():
-    """The core went on, failed every further step at once, and looked healthy.
-
-    What it had is unfinished, and goes on in the next core.
-    """
+    """Such a core failed every further step and looked healthy. Its sequences now continue in the next core."""
     stage = Stage()
     stage.runner.error = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
     stage.runner.fatal = {12}
@@ -219,7 +212,7 @@ def test_a_step_that_loses_the_device_ends_the_core_and_no_sequence():
 
 
 @pytest.mark.parametrize(("prompt_ids", "max_tokens"), [([], 4), ([1] * 1000, 4), ([1], 0)])
-def test_a_sequence_that_cannot_be_taken_fails_alone(stage, prompt_ids, max_tokens):
+def test_a_sequence_that_cannot_be_added_fails_alone(stage, prompt_ids, max_tokens):
     stage.add(1, [1], max_tokens=2)
     stage.add(2, prompt_ids, max_tokens=max_tokens)
     outputs = stage.run_until_idle()
@@ -234,7 +227,7 @@ def test_statistics_are_answered_between_steps(stage):
     assert (answer.num_running, answer.num_steps, answer.integrity) == (1, 1, "")
 
 
-def test_an_idle_core_waits_for_the_worker_and_leaves_on_shutdown():
+def test_an_idle_core_blocks_on_its_channel_and_ends_at_shutdown():
     """The loop asks its channel to block exactly when the step before had nothing to do."""
     stage = Stage()
     script = [[_add_one(stage)], [], [], [], [Shutdown()]]
@@ -258,7 +251,7 @@ def _add_one(stage):
         raise AssertionError from error
 
 
-def test_a_core_announces_its_steps_when_it_is_asked_to(stage):
+def test_a_core_announces_its_steps_if_requested(stage):
     stage.add(1, [1], max_tokens=2)
     announced, output = stage.step(AnnounceSteps())
     assert (announced, output.token_ids) == (StepStarted([1]), [2])

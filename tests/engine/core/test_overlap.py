@@ -1,6 +1,4 @@
-"""Steps that begin before the tokens in front are known: the same answers as step by step, whatever mix of requests
-comes and goes.
-"""
+"""Overlapped steps give the same answers as sequential steps, for any mix of requests."""
 
 import dataclasses
 
@@ -70,7 +68,7 @@ class FedRunner:
 
 
 class Loop:
-    """A core over that runner; `play` adds and aborts at given steps."""
+    """A core over the scripted runner; `play` adds and aborts at given steps."""
 
     def __init__(self, is_ahead, num_blocks=40, max_num_seqs=4, drafts=False, **runner):
         self.channel = QueueChannel()
@@ -83,8 +81,9 @@ class Loop:
         self.core = EngineCore(self.scheduler, self.runner, sampler, self.channel, drafter=drafter, overlap=ahead)
 
     def play(self, requests, aborts=()):
-        """requests: (step at which it comes, AddSequence)   aborts: (step, seq_id)  ->  tokens, finish and
-        log-probabilities of each
+        """Play `requests`, (step, AddSequence), and `aborts`, (step, seq_id).
+
+        Return tokens, finish and log-probabilities of each sequence.
         """
         answers = {message.seq_id: ([], [], []) for _, message in requests}
         last = max([0, *(step for step, _ in requests), *(step for step, _ in aborts)])
@@ -158,7 +157,7 @@ crowds = st.lists(requests_of_one, min_size=1, max_size=7).map(
 
 @given(crowds, st.sampled_from([16, 40]), st.sampled_from([3.0, 0.01]), st.integers(1, 4))
 @examples(30)
-def test_a_crowd_gets_the_answers_that_it_gets_step_by_step(crowd, num_blocks, scale, max_num_seqs):
+def test_overlapped_steps_give_the_same_answers_as_sequential_ones(crowd, num_blocks, scale, max_num_seqs):
     plain, ahead = (Loop(is_ahead, num_blocks, max_num_seqs, scale=scale).play(crowd) for is_ahead in (False, True))
     assert ahead == plain
 
@@ -175,7 +174,7 @@ def test_an_abort_frees_its_sequences_and_leaves_the_others_alone(crowd, aborts)
             assert (tokens, finishes) == plain[seq_id][:2]
 
 
-def test_steady_decodes_are_fed_on_the_device():
+def test_steady_decodes_use_device_tokens():
     loop = Loop(True)
     loop.play([(0, request(number, max_tokens=12, stop_ids=())) for number in range(3)])
     assert loop.runner.num_fed == loop.runner.num_steps - 2, "the prompts and the first step of decodes are not"
@@ -194,7 +193,7 @@ def test_drafts_and_steps_ahead_take_turns(crowd):
     assert ahead == plain
 
 
-def test_a_text_that_repeats_itself_is_drafted_and_another_runs_ahead():
+def test_repetitive_text_is_drafted_while_other_text_runs_ahead():
     steps = {}
     for period in (3, 1000):
         loop = Loop(True, drafts=True, period=period)
@@ -235,9 +234,7 @@ def test_a_step_that_loses_the_device_ends_the_core(fatal_at):
 
 
 def test_a_step_that_was_begun_ahead_is_announced_while_it_is_computed():
-    """A result ends what was announced before it, so that a core which dies of a step ahead would otherwise die of
-    nobody.
-    """
+    """A result ends earlier announcements; without a new one a core dying in a step ahead would blame no run."""
     loop = Loop(True)
     loop.core.handle_messages(
         [AnnounceSteps(), request(1, max_tokens=6, stop_ids=()), request(2, max_tokens=9, stop_ids=())]

@@ -9,7 +9,7 @@ from tests.engine.scripted_core import READY, ScriptedCore
 
 
 class Stage:
-    """A starter whose cores the test names, on a clock that stands still; `delays` are the waits it asked for."""
+    """A restarter with scripted cores on a fixed clock; `delays` are its requested waits."""
 
     def __init__(self, *cores):
         self.now = 0.0
@@ -29,7 +29,7 @@ class Stage:
         return self.starter.is_closing
 
 
-def test_a_core_that_does_not_come_up_is_followed_by_another_a_little_later():
+def test_a_core_that_fails_to_start_is_replaced_after_a_delay():
     good = ScriptedCore(READY)
     stage = Stage(OSError("no memory"), ScriptedCore(CoreFailed("broken", "detail")), good)
     link, limits = stage.starter.replace()
@@ -38,7 +38,7 @@ def test_a_core_that_does_not_come_up_is_followed_by_another_a_little_later():
     assert stage.starter.num_restarts == 3
 
 
-def test_only_deaths_within_the_window_count():
+def test_only_deaths_within_the_window_count_towards_the_limit():
     stage = Stage(*(ScriptedCore(READY) for _ in range(MAX_RESTARTS + 1)))
     for _ in range(MAX_RESTARTS):
         assert stage.starter.replace()
@@ -49,7 +49,7 @@ def test_only_deaths_within_the_window_count():
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_closed_starter_starts_nothing(times):
+def test_a_closed_restarter_starts_nothing(times):
     stage = Stage()
     for _ in range(times):
         stage.starter.close()

@@ -1,6 +1,4 @@
-"""Decode steps over buffers that stay, on CPU tensors: padding, tables that grow and change, and the whole CUDA path of
-the layers.
-"""
+"""Decode steps over fixed buffers, on CPU tensors: padding, changing block tables, and the CUDA path of the layers."""
 
 import numpy as np
 import pytest
@@ -28,7 +26,7 @@ CPU = torch.device("cpu")
 NUM_BLOCKS = 40
 TOLERANCE = 1e-4
 CACHE_DIVERGENCE = 0.02
-"""Mean KL divergence, of random weights whose attention is sharper than a model's."""
+"""Limit of the mean KL divergence; attention of random weights is sharper than that of real models."""
 
 
 @pytest.fixture(scope="module", params=["Llama", "Qwen2"])
@@ -111,7 +109,7 @@ def test_decode_steps_give_the_logits_of_the_cpu_while_sequences_come_and_go(fol
 
 
 @pytest.mark.slow
-def test_eight_bit_weights_give_the_logits_of_the_matrices_that_they_stand_for(folder, monkeypatch):
+def test_eight_bit_weights_give_the_logits_of_their_dequantised_matrices(folder, monkeypatch):
     """Biases and a long prompt too: that one is multiplied by opened matrices."""
     monkeypatch.setattr(byte_weight, "FEW_ROWS", 16)
     forms = (
@@ -148,7 +146,7 @@ def test_an_eight_bit_cache_stays_near_the_exact_one(folder, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_step_takes_tokens_that_only_the_device_knows(folder, monkeypatch):
+def test_a_step_can_use_tokens_that_exist_only_on_the_device(folder, monkeypatch):
     twins = Twins(folder, monkeypatch, max_rows=2)
     a, b = make_sequence(1, 10, [7]), make_sequence(2, 5, [1])
     for sequence, token_id in ((a, 77), (b, 12)):
@@ -177,7 +175,7 @@ def test_vectors_of_prompts_are_those_of_the_cpu(folder, monkeypatch, options):
     twins.compare(torch.tensor(vectors[1]), torch.tensor(wanted[1]))
 
 
-def test_only_steps_of_single_tokens_that_sample_are_taken(folder, monkeypatch):
+def test_graphs_are_used_only_for_decode_steps_that_sample_every_row(folder, monkeypatch):
     graphs = Twins(folder, monkeypatch, max_rows=2).graphs
     a = make_sequence(1, 30, [7, 3])
     assert graphs.takes(StepPlan((Chunk(a, 29, 1, True),)))
@@ -190,7 +188,7 @@ def test_only_steps_of_single_tokens_that_sample_are_taken(folder, monkeypatch):
         assert not graphs.takes(StepPlan(tuple(chunks)))
 
 
-def test_tables_follow_blocks_that_grow_move_and_change():
+def test_block_tables_follow_growing_and_changing_blocks():
     tables = BlockTables(capacity=3, width=6, padding_block=99, device=CPU)
     generator = np.random.default_rng(3)
     held = [[], [], []]

@@ -1,7 +1,4 @@
-"""Whether a device can be used as configured, which errors lose it, and what running out of its memory at load says.
-
-Needs no device.
-"""
+"""Device checks, errors that lose the device, and out-of-memory messages at load. Needs no device."""
 
 import json
 import subprocess
@@ -19,16 +16,16 @@ ASTRAY = "CUDA error: an illegal memory access was encountered\nCUDA kernel erro
 
 @pytest.fixture
 def cuda_build(monkeypatch):
-    """A build of torch with CUDA, as far as it says so itself."""
+    """Make this torch look like a build with CUDA."""
     monkeypatch.setattr(torch.version, "cuda", "13.0")
 
 
-def test_a_cpu_is_always_there():
+def test_a_cpu_is_always_available():
     assert check_device("cpu", batch_invariant=True).type == "cpu"
 
 
-def test_a_torch_without_cuda_is_named_with_what_to_install(monkeypatch):
-    """The worker told of this as "the engine's core failed; its log has the details"."""
+def test_a_torch_without_cuda_is_reported_with_the_remedy(monkeypatch):
+    """The worker reported this as "the engine's core failed; its log has the details"."""
     monkeypatch.setattr(torch.version, "cuda", None)
     with pytest.raises(
         ModelLoadError, match=r"this torch, .*, is built without CUDA; .* --force-reinstall torch==[\d.]+`"
@@ -78,7 +75,7 @@ def test_options_that_a_device_cannot_serve_are_refused_before_it_is_opened(opti
         torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered"),
     ],
 )
-def test_a_kernel_that_ran_astray_loses_the_device(error):
+def test_illegal_access_errors_lose_the_device(error):
     assert has_lost_device(error)
 
 
@@ -91,7 +88,7 @@ def test_a_kernel_that_ran_astray_loses_the_device(error):
         RuntimeError("'an illegal memory access was encountered' is no word of this grammar"),
     ],
 )
-def test_other_errors_do_not(error):
+def test_other_errors_do_not_lose_the_device(error):
     assert not has_lost_device(error)
 
 
@@ -99,7 +96,7 @@ def test_other_errors_do_not(error):
     "text", ["CUBLAS_STATUS_EXECUTION_FAILED", "Triton Error [CUDA]: an illegal memory access was encountered"]
 )
 @pytest.mark.parametrize("answers", [True, False])
-def test_an_error_of_another_kind_is_settled_by_asking_the_device(answers, text, monkeypatch):
+def test_an_unknown_cuda_error_is_settled_by_synchronising(answers, text, monkeypatch):
     def synchronize():
         if not answers:
             raise torch.AcceleratorError("CUDA error: something new")
@@ -109,7 +106,7 @@ def test_an_error_of_another_kind_is_settled_by_asking_the_device(answers, text,
     assert has_lost_device(RuntimeError(text)) is not answers
 
 
-def test_a_model_that_does_not_fit_is_refused_with_sizes_and_remedies():
+def test_a_model_too_large_for_the_device_is_refused_with_sizes_and_remedies():
     with (
         pytest.raises(ModelLoadError, match=r"does not suffice .* Tried to allocate 20\.00 MiB.* weights 'int8'"),
         refused_if_too_large(),
@@ -120,7 +117,7 @@ def test_a_model_that_does_not_fit_is_refused_with_sizes_and_remedies():
 
 
 @pytest.mark.slow
-def test_a_process_that_must_not_load_torch_asks_another():
+def test_the_device_check_runs_in_its_own_process():
     command = [sys.executable, "-m", device_module.__name__, json.dumps({"device": "cuda", "batch_invariant": True})]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (answer.returncode, answer.stdout[:16]) == (1, "batch_invariant ")

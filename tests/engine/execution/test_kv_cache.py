@@ -1,4 +1,4 @@
-"""What the cache costs and how it is sized."""
+"""Size and memory of the KV cache."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def test_a_block_in_eight_bits_takes_half():
 
 
 def test_a_step_needs_the_memory_of_one_layer_at_a_time():
-    """The cache took nine tenths of what is free.
+    """The cache took nine tenths of free memory: an eight-bit 70B model on 80 GB had 0.8 GiB for its longest step.
 
-    A model of 70B in eight bits on 80 GB needs 3.6 GiB for its longest step; it had 0.8.
+    That step needs 3.6 GiB.
     """
     values = SHAPES["llama-3.1-8b"]
     config = config_from_hf("8B", values, HF_FAMILIES["LlamaForCausalLM"], "LlamaForCausalLM")
@@ -85,24 +85,24 @@ def test_a_cache_that_the_device_cannot_hold_is_refused_with_the_remedy(device, 
         cache_dtype("auto", kv_cache, torch.device(device))
 
 
-def test_a_cache_in_eight_bits_is_made_where_it_can_be_and_asked_for(monkeypatch):
+def test_an_eight_bit_cache_is_used_only_if_requested(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     cuda = torch.device("cuda")
     found = [cache_dtype(*modes, cuda) for modes in (("auto", "fp8"), ("auto", "auto"), ("float32", "auto"))]
     assert found == [torch.float8_e4m3fn, torch.bfloat16, torch.float32]
 
 
-def test_a_cache_that_cannot_be_is_refused_before_the_model_is_looked_at(tmp_path):
+def test_an_unsupported_cache_dtype_is_refused_before_the_model_is_read(tmp_path):
     config = EngineConfig(tmp_path / "no such model", "name", kv_cache="fp8")
     with pytest.raises(ModelLoadError, match="needs a CUDA device"):
         build_core(config, QueueChannel())
 
 
-def test_a_cpu_takes_room_for_typical_conversations_and_not_all_it_could():
+def test_a_cpu_sizes_its_cache_for_typical_conversations():
     assert size(max_num_seqs=8) == CacheSize(8 * 512 // 16, 2048)
 
 
-def test_a_cpu_takes_room_for_one_full_context_if_that_is_more():
+def test_a_cpu_cache_holds_at_least_one_full_context():
     assert size(max_num_seqs=1) == CacheSize(2048 // 16, 2048)
 
 
@@ -110,11 +110,11 @@ def test_the_cache_takes_at_most_a_quarter_of_free_memory_on_a_cpu():
     assert size(max_num_seqs=1000, free_bytes=16 * KIB * 1000) == CacheSize(250, 2048)
 
 
-def test_cuda_takes_nearly_all():
+def test_cuda_uses_nine_tenths_of_free_memory():
     assert size(is_cpu=False, free_bytes=16 * KIB * 1000) == CacheSize(900, 2048)
 
 
-def test_given_bytes_are_taken_as_they_are():
+def test_a_configured_cache_size_is_used_unchanged():
     assert size(cache_bytes=16 * KIB * 200, free_bytes=0) == CacheSize(200, 2048)
 
 
@@ -128,12 +128,12 @@ def test_the_models_context_is_lowered_with_a_warning_when_it_does_not_fit(caplo
     assert "max_model_len lowered from 2048 to 1600" in caplog.text
 
 
-def test_a_context_that_was_asked_for_and_does_not_fit_is_refused():
+def test_a_configured_context_that_does_not_fit_is_refused():
     with pytest.raises(ModelLoadError, match="hold 1600 tokens .* context of 2000 needs .* lower max_model_len"):
         size(cache_bytes=16 * KIB * 100, wanted_len=2000)
 
 
-def test_a_context_beyond_the_models_is_refused():
+def test_a_configured_context_beyond_the_models_is_refused():
     with pytest.raises(ModelLoadError, match="max_model_len must be at most 2048"):
         size(wanted_len=4096)
 

@@ -1,6 +1,4 @@
-"""Vectors of prompts against transformers in float32, through the step loop: in chunks, in a crowd, preempted,
-cached.
-"""
+"""Embeddings equal those of transformers in float32: in chunks, in a crowd, preempted, cached."""
 
 from __future__ import annotations
 
@@ -72,7 +70,7 @@ class Stage:
         assert self.scheduler.check_integrity() == ""
 
     def check(self, seq_id, prompt_ids, embed):
-        """The one thing that is said of the sequence is the vector that transformers' states give."""
+        """Check that the sequence has exactly one output, the vector of transformers."""
         (said,) = [output for output in self.outputs if output.seq_id == seq_id]
         assert (said.finish, said.token_ids) == ("embedded", [])
         with torch.inference_mode():
@@ -94,7 +92,7 @@ MEAN, LAST = EmbedOptions("mean"), EmbedOptions("last")
 @pytest.mark.parametrize(
     ("length", "max_num_batched_tokens"), [(1, 24), (2, 24), (100, 24), (100, 7), (17, 16), (32, 64)]
 )
-def test_vectors_are_those_of_transformers_however_the_prompt_is_cut(model, embed, length, max_num_batched_tokens):
+def test_vectors_equal_transformers_for_any_chunking(model, embed, length, max_num_batched_tokens):
     stage = Stage(model, max_num_batched_tokens)
     prompt_ids = prompt_of(length)
     stage.add(1, prompt_ids, embed)
@@ -103,7 +101,7 @@ def test_vectors_are_those_of_transformers_however_the_prompt_is_cut(model, embe
     assert stage.scheduler.stats().num_free_blocks == 24
 
 
-def test_a_mean_reads_nothing_from_the_prefix_cache_and_the_last_state_all_it_can(model):
+def test_mean_pooling_skips_the_prefix_cache_and_last_token_pooling_uses_it(model):
     stage = Stage(model)
     prompt_ids = prompt_of(60)
     wanted = {1: MEAN, 2: MEAN, 3: LAST, 4: None}
@@ -152,7 +150,7 @@ def test_a_crowd_of_vectors_and_answers_share_steps(model):
             ] == alone[seq_id]
 
 
-def test_a_prompt_that_is_dropped_half_way_leaves_nothing(model):
+def test_an_aborted_embedding_frees_its_blocks(model):
     stage = Stage(model)
     stage.add(1, prompt_of(100), MEAN)
     stage.steps(2)

@@ -1,6 +1,4 @@
-"""Log-probabilities of a prompt against transformers in float32, through the step loop: in chunks, in a crowd,
-preempted, cached.
-"""
+"""Prompt log-probabilities equal those of transformers in float32: in chunks, in a crowd, preempted, cached."""
 
 from __future__ import annotations
 
@@ -98,7 +96,7 @@ def prompt_of(length, seed=1):
     ("length", "max_num_batched_tokens", "count"),
     [(2, 24, 3), (100, 24, 5), (100, 7, 0), (2 * SLICE_ROWS + 20, 512, -1)],
 )
-def test_entries_are_those_of_transformers_however_the_prompt_is_cut(model, length, max_num_batched_tokens, count):
+def test_prompt_scores_equal_transformers_for_any_chunking(model, length, max_num_batched_tokens, count):
     stage = Stage(model, max_num_batched_tokens)
     prompt_ids = prompt_of(length)
     stage.add(1, prompt_ids, count)
@@ -116,7 +114,7 @@ def test_a_prompt_of_one_token_has_nothing_to_score(model):
     assert sum(len(output.token_ids) for output in stage.outputs) == 3
 
 
-def test_the_prefix_cache_is_not_read_for_a_scored_prompt_but_filled_by_it(model):
+def test_a_scored_prompt_fills_the_prefix_cache_without_reading_it(model):
     stage = Stage(model)
     prompt_ids = prompt_of(60)
     for seq_id, prompt in ((1, None), (2, 2), (3, None)):

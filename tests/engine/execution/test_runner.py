@@ -1,4 +1,4 @@
-"""The runner against transformers on a small random Llama, over whole prompts, chunks, prefix hits and mixed steps."""
+"""The runner against transformers on a small random Llama: prompts, chunks, prefix hits and mixed steps."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_step_that_samples_nothing_gives_no_rows(runner, checkpoint):
 
 
 def test_batch_invariant_logits_are_equal_bit_for_bit_alone_and_in_a_crowd(checkpoint):
-    """With weights whose products take each row on its own; float32 products of MKL depend on the number of rows."""
+    """The weights compute each row on its own; float32 products of MKL depend on the number of rows."""
     runner = make_runner(checkpoint[0], batch_invariant=True, weights="auto")
 
     def last_logits(steps):
@@ -137,7 +137,7 @@ def test_the_step_budget_is_measured_within_its_bounds(checkpoint):
 
 
 @pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
-def test_steps_are_recorded_programs_from_the_first_request_on(tmp_path, monkeypatch):
+def test_recorded_programs_serve_the_first_request(tmp_path, monkeypatch):
     monkeypatch.setattr("engine.execution.step_programs.LOADING_S", float("inf"))  # however busy the machine is
     monkeypatch.setattr("engine.quantization.scheme.possible_forms", lambda shape, four_bit: {"int8_vnni"})
     random_model(hidden_size=128, num_attention_heads=2, vocab_size=224).save_pretrained(tmp_path)
@@ -156,7 +156,7 @@ def test_steps_are_recorded_programs_from_the_first_request_on(tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("is_ours", "head_size", "in_process"), [(True, 64, False), (False, 64, False), (True, 16, False), (True, 64, True)]
 )
-def test_kernel_threads_start_where_every_product_is_a_kernel_of_ours(tmp_path, is_ours, head_size, in_process):
+def test_kernel_threads_start_only_if_all_products_are_own_kernels(tmp_path, is_ours, head_size, in_process):
     random_model(hidden_size=2 * head_size, num_attention_heads=2).save_pretrained(tmp_path)
     loaded = replace(load_model(tmp_path, weights="float32", max_model_len=64), uses_own_kernels=is_ours)
     config = EngineConfig(
@@ -174,7 +174,7 @@ def test_kernel_threads_start_where_every_product_is_a_kernel_of_ours(tmp_path, 
         assert torch.get_num_threads() == (1 if (is_ours, head_size, in_process) == (True, 64, False) else 2)
 
 
-def test_the_runner_reports_the_cache_and_the_context_that_it_has(checkpoint):
+def test_the_runner_reports_its_cache_size_and_context(checkpoint):
     block_bytes = 2 * 3 * 2 * 16 * BLOCK_SIZE * 4
     runner = make_runner(checkpoint[0], kv_cache_bytes=block_bytes * 20)
     assert (runner.num_blocks, runner.max_model_len) == (20, 320)
@@ -189,12 +189,8 @@ def test_a_cache_too_small_for_the_wanted_context_is_refused(checkpoint):
 @pytest.mark.parametrize(
     ("max_model_len", "expected"), [(64, [(0, 64), (0, 64), (0, 64), (0, 64), (24, 40)]), (512, [(216, 296)])]
 )
-def test_a_device_rehearses_as_many_tokens_as_a_step_may_have_at_the_ends_of_its_longest_contexts(
-    checkpoint, max_model_len, expected
-):
-    """Half as many tokens of one short prompt were rehearsed, so that memory ran out in service, for all sequences of a
-    step.
-    """
+def test_the_rehearsal_step_has_the_most_tokens_at_the_longest_contexts(checkpoint, max_model_len, expected):
+    """A shorter rehearsal let memory run out in service, which failed all sequences of a step."""
     runner = make_runner(checkpoint[0], max_num_batched_tokens=148, max_model_len=max_model_len)
     chunks = runner._longest_step().chunks
     assert [(chunk.start, chunk.num_positions) for chunk in chunks] == expected

@@ -1,6 +1,4 @@
-"""Recorded steps: they equal ordinary ones to the bit where every operator is ours, and are given up where one is
-not.
-"""
+"""Recorded steps are bit-equal to normal ones if every operator is ours, and discarded otherwise."""
 
 from __future__ import annotations
 
@@ -75,7 +73,7 @@ def make_attention(*, takes_rows=False):
 
 
 def decode_batch(step, num_rows):
-    """One more token of sequences that stand at different places, each in blocks of its own."""
+    """Return a batch of one more token per sequence, at different positions and in separate blocks."""
     starts = [step + 5 * row % 20 for row in range(num_rows)]
     block_ids = [
         [row, num_rows + row, 2 * num_rows + row][: start // BLOCK_SIZE + 1] for row, start in enumerate(starts)
@@ -113,7 +111,7 @@ def test_recorded_steps_equal_ordinary_ones_to_the_bit(num_rows):
 
 @VNNI
 @torch.inference_mode()
-def test_row_counts_take_turns():
+def test_programs_of_alternating_row_counts_stay_exact():
     decoder, attention, twin = make_decoder(), make_attention(), make_attention()
     programs = StepPrograms(decoder, attention, MAX_TOKENS)
     for step in range(12):
@@ -122,7 +120,7 @@ def test_row_counts_take_turns():
 
 
 @torch.inference_mode()
-def test_a_record_that_left_something_out_is_given_up_and_harms_nothing():
+def test_an_incomplete_recording_is_discarded_without_effect():
     decoder, attention, twin = make_decoder(is_ours=False), make_attention(), make_attention()
     programs = StepPrograms(decoder, attention, MAX_TOKENS)
     for step in range(6):
@@ -135,7 +133,7 @@ def test_a_record_that_left_something_out_is_given_up_and_harms_nothing():
 
 
 @torch.inference_mode()
-def test_a_record_is_not_proven_by_the_step_that_it_was_made_of():
+def test_a_recording_is_not_verified_by_the_step_it_recorded():
     decoder, attention, twin = make_decoder(is_ours=False), make_attention(), make_attention()
     programs = StepPrograms(decoder, attention, MAX_TOKENS)
     for step in [0, 0, 0, 1, 2]:  # as the runner's own trials at load, all of token 0 at position 0
@@ -146,15 +144,13 @@ def test_a_record_is_not_proven_by_the_step_that_it_was_made_of():
     assert programs._programs == {1: None}
 
 
-def test_large_steps_are_left_to_the_ordinary_way_until_their_record_is_made():
+def test_large_steps_run_normally_until_their_recording_exists():
     programs = StepPrograms(make_decoder(), make_attention(), MAX_TOKENS)
     assert programs.forward(decode_batch(0, FEW_ROWS + 1)) is None
 
 
 def drafted_batch(step, lengths):
-    """Sequences that compute so many tokens each, from places of their own; every position is written before it is
-    seen.
-    """
+    """Return a batch of sequences with these numbers of new tokens; every position is written before it is read."""
     starts = [step + 5 * row for row in range(len(lengths))]
     block_ids = [[3 * row, 3 * row + 1, 3 * row + 2] for row in range(len(lengths))]
     places = [
@@ -175,7 +171,7 @@ def drafted_batch(step, lengths):
 
 @VNNI
 @torch.inference_mode()
-def test_steps_of_as_many_rows_share_a_record_however_their_drafts_are_spread():
+def test_steps_with_equal_row_counts_share_a_recording():
     decoder, attention, twin = make_decoder(), make_attention(), make_attention()
     programs = StepPrograms(decoder, attention, MAX_TOKENS)
     for step, lengths in enumerate([(8,), (1, 7), (3, 5), (1, 1, 1, 5), (1, 3, 4), (8,), (2, 6)]):
@@ -191,7 +187,7 @@ LARGE_STEPS = [(33,), (35,), (39,), (40, 40), (1, 1, 31), (30, 20, 1, 9), (1, 2,
 
 @VNNI
 @torch.inference_mode()
-def test_large_steps_of_any_size_share_one_record():
+def test_large_steps_of_any_size_share_one_recording():
     decoder, attention, twin = make_decoder(), make_attention(takes_rows=True), make_attention(takes_rows=True)
     programs = StepPrograms(decoder, attention, MAX_TOKENS)
     programs.prepare_many(MOST)
@@ -206,7 +202,7 @@ def test_large_steps_of_any_size_share_one_record():
 
 @VNNI
 @torch.inference_mode()
-def test_steps_of_more_rows_than_the_record_has_are_left_to_the_ordinary_way():
+def test_steps_with_more_rows_than_the_recording_run_normally():
     programs = StepPrograms(make_decoder(), make_attention(takes_rows=True), MAX_TOKENS)
     programs.prepare_many(MOST)
     assert programs.forward(drafted_batch(0, (40, 40))) is not None
@@ -216,7 +212,7 @@ def test_steps_of_more_rows_than_the_record_has_are_left_to_the_ordinary_way():
 @VNNI
 @pytest.mark.parametrize(("is_ours", "takes_rows"), [(False, True), (True, False)])
 @torch.inference_mode()
-def test_large_steps_have_no_record_where_torch_computes_some_of_it(is_ours, takes_rows):
+def test_large_steps_with_torch_operators_are_not_recorded(is_ours, takes_rows):
     programs = StepPrograms(make_decoder(is_ours=is_ours), make_attention(takes_rows=takes_rows), MAX_TOKENS)
     programs.prepare_many(MOST)
     assert programs.forward(drafted_batch(0, (40,))) is None
@@ -224,7 +220,7 @@ def test_large_steps_have_no_record_where_torch_computes_some_of_it(is_ours, tak
 
 @VNNI
 @torch.inference_mode()
-def test_a_drafted_token_gets_the_very_numbers_that_it_gets_alone():
+def test_a_drafted_token_gets_bit_equal_results_to_a_single_one():
     """Where products do not depend on the number of rows, nothing does: drafts change no bit of an answer."""
     decoder, attention, twin = make_decoder(), make_attention(), make_attention()
     together, alone = StepPrograms(decoder, attention, MAX_TOKENS), StepPrograms(decoder, twin, MAX_TOKENS)
@@ -237,7 +233,7 @@ def test_a_drafted_token_gets_the_very_numbers_that_it_gets_alone():
 
 @VNNI
 @torch.inference_mode()
-def test_a_broken_step_does_not_cost_its_record():
+def test_a_step_with_nan_keeps_its_recording():
     decoder, attention = make_decoder(), make_attention()
     programs = StepPrograms(decoder, attention, MAX_TOKENS)
     for step in range(3):
@@ -249,7 +245,7 @@ def test_a_broken_step_does_not_cost_its_record():
 @VNNI
 @pytest.mark.parametrize("max_tokens", [MAX_TOKENS, 5])
 @torch.inference_mode()
-def test_programs_that_are_made_beforehand_serve_the_first_step(monkeypatch, max_tokens):
+def test_prepared_programs_serve_the_first_step(monkeypatch, max_tokens):
     monkeypatch.setattr("engine.execution.step_programs.LOADING_S", float("inf"))  # however busy the machine is
     decoder, attention, twin = make_decoder(), make_attention(), make_attention()
     programs = StepPrograms(decoder, attention, max_tokens)
@@ -262,7 +258,7 @@ def test_programs_that_are_made_beforehand_serve_the_first_step(monkeypatch, max
 
 @VNNI
 @torch.inference_mode()
-def test_a_program_that_was_recorded_but_not_proven_is_prepared_too(monkeypatch):
+def test_a_recorded_but_unverified_program_is_prepared(monkeypatch):
     monkeypatch.setattr("engine.execution.step_programs.LOADING_S", float("inf"))
     programs = StepPrograms(make_decoder(), make_attention(), MAX_TOKENS)
     programs.forward(decode_batch(0, 1))  # as the runner's own trial, of token 0 at position 0
@@ -280,12 +276,12 @@ def test_a_program_is_prepared_once(monkeypatch):
     assert programs.prepare(2)
 
 
-def test_there_is_no_program_of_more_rows_than_any_has():
+def test_no_program_is_prepared_beyond_the_largest_row_count():
     assert not StepPrograms(make_decoder(), make_attention(), MAX_TOKENS).prepare(FEW_ROWS + 1)
 
 
 @torch.inference_mode()
-def test_no_more_programs_are_made_beforehand_where_one_was_given_up():
+def test_preparation_stops_after_a_discarded_program():
     programs = StepPrograms(make_decoder(is_ours=False), make_attention(), MAX_TOKENS)
     programs.prepare_few(12)
     assert programs._programs == {1: None}

@@ -1,4 +1,4 @@
-"""Steps get longer and shorter with what the machine computes, whatever it was busy with when the model was loaded."""
+"""The token budget of a step follows the speed of the machine, also after a busy start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Machine:
         return budget.end(StepPlan(tuple(chunks)))
 
     def settle(self, budget, steps=60):
-        """Steps full of prompts; what they have in the end."""
+        """Run steps full of prompts; return the final budget."""
         for _ in range(steps):
             self.compute(budget, budget.max_num_batched_tokens)
         return budget.max_num_batched_tokens
@@ -37,7 +37,7 @@ def make_budget(machine, max_num_batched_tokens=LEAST):
     return AdaptiveTokenBudget(max_num_batched_tokens, LEAST, MOST, 16, lambda: machine.now)
 
 
-def test_a_prompt_does_not_stay_slow_after_a_busy_start():
+def test_the_token_budget_recovers_from_a_busy_start():
     """64 tokens a step, measured on a busy machine, took 124 s for a prompt of 12,051, for good."""
     machine = Machine(rate=4000.0)
     budget = make_budget(machine)
@@ -55,7 +55,7 @@ def test_a_prompt_does_not_stay_slow_after_a_busy_start():
     assert num_steps < 12_051 / 400 + 3 * MIN_SAMPLES + 5
 
 
-def test_steps_get_shorter_where_the_machine_has_become_slow_and_longer_again():
+def test_the_token_budget_follows_the_speed_of_the_machine():
     machine = Machine(rate=10_000.0)
     budget = make_budget(machine)
     assert machine.settle(budget) == 992
@@ -100,7 +100,7 @@ def test_a_clock_that_stands_still_does_not_change_the_budget():
     assert machine.settle(budget) == LEAST
 
 
-def test_one_change_is_at_most_by_a_factor_of_two():
+def test_the_token_budget_changes_at_most_by_a_factor_of_two():
     machine = Machine(rate=100 * LEAST / STEP_SECONDS)
     budget = make_budget(machine)
     for _ in range(MIN_SAMPLES):

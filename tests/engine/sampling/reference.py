@@ -1,5 +1,4 @@
-"""A sampler for one row, slow and plain: the promises of the parameters written down as directly as possible, in
-float64."""
+"""A slow, plain sampler for one row in float64: the definition of each parameter."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ def make_sequence(
 
 
 def with_request(sequence: Sequence, **changes: Any) -> Sequence:
-    """Return a new sequence whose request differs in some fields."""
+    """Return a copy of the sequence with some fields of its request changed."""
     return Sequence(dataclasses.replace(sequence.request, **changes))
 
 

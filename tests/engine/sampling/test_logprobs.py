@@ -36,7 +36,7 @@ def test_penalties_masks_and_temperature_do_not_change_the_values():
     assert sorted(plain.logprobs.top_ids) == list(range(640))
 
 
-def test_only_rows_that_ask_get_values_and_only_as_many_as_they_ask_for():
+def test_rows_get_exactly_the_requested_number_of_logprobs():
     logits = torch.randn(4, 640, generator=torch.Generator().manual_seed(2))
     options = [LogprobOptions(), LogprobOptions(True, 0), LogprobOptions(True, 3), LogprobOptions(True, 20)]
     tokens = sample(logits, options, temperature=1.0)

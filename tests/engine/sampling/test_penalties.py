@@ -52,6 +52,6 @@ def test_an_impossible_token_stays_impossible():
 
 
 @pytest.mark.parametrize("name", ["repetition_penalty", "frequency_penalty", "presence_penalty"])
-def test_each_penalty_counts_as_one(name):
+def test_each_single_penalty_enables_penalties(name):
     assert has_penalties(SamplingParams(**{name: 0.5}))
     assert not has_penalties(SamplingParams())

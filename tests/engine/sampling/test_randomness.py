@@ -3,8 +3,8 @@ from hashlib import blake2b
 from engine.sampling.randomness import uniform
 
 
-def test_the_numbers_are_those_of_the_documented_hash():
-    """A run resumed by a newer version must go on with the same numbers, so they may never change."""
+def test_random_numbers_equal_the_documented_hash():
+    """They may never change, as a run resumed by a newer version must draw the same numbers."""
     digest = blake2b((5).to_bytes(8, "little") + (3).to_bytes(8, "little"), digest_size=8).digest()
     assert uniform(5, 3) == (int.from_bytes(digest, "little") >> 11) / 2**53
 

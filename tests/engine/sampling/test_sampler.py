@@ -18,8 +18,10 @@ from tests.engine.sampling.reference import constrained, distribution, draw, mak
 from tests.examples import examples
 
 ROUNDING = 1e-5
-"""The sampler sums float32 exponentials, the reference float64 ones. Where the random number or top_p is this near to a
-border between two tokens, the sampler may choose as if it were on the other side."""
+"""Distance from a border between two tokens within which both choices are right.
+
+The sampler sums float32 exponentials, the reference float64 ones.
+"""
 
 sampling_params = st.builds(
     SamplingParams,
@@ -92,8 +94,8 @@ def test_rows_for_which_too_few_tokens_were_ranked_are_drawn_again(scale):
     assert sample_crowd(crowd, syncs=False) == sample_crowd(crowd)
 
 
-def test_a_token_chosen_ahead_is_the_one_of_its_position():
-    """What the sequences will have before it does not change it, but for the number that it is drawn with."""
+def test_a_token_drawn_ahead_equals_the_token_of_its_position():
+    """Tokens before it change only the random number of its position."""
     logits = torch.randn(3, 640, generator=torch.Generator().manual_seed(1))
     params = [SamplingParams(seed=1), SamplingParams(top_p=0.8, seed=2), SamplingParams(temperature=0.0, seed=3)]
     sampler = Sampler(640, "cpu", syncs=False)
@@ -193,8 +195,7 @@ def test_greedy_ties_go_to_the_lowest_id():
     ],
 )
 def test_draws_follow_the_distribution(sampling):
-    """Chi-square over 20,000 draws of different seeds and positions; fixed, so it never flakes. 0.999 quantile by
-    Wilson-Hilferty."""
+    """Chi-square over 20,000 draws with fixed seeds and positions; 0.999 quantile by Wilson-Hilferty."""
     num_draws, rows = 20_000, 500
     logits = torch.tensor([0.5, 2.0, -1.0, 1.5, 1.4, 0.0, -0.5, 1.9, 0.7, -2.0, 0.1, 0.2])
     counts = Counter()
@@ -230,7 +231,7 @@ def test_top_p_over_a_flat_vocabulary_is_exact_at_every_depth(scale):
         assert token.token_id in ranked.indices[max(0, place - 1) : place + 2].tolist()
 
 
-def test_the_mass_of_top_p_is_what_min_p_has_left_also_beside_a_row_with_top_p_alone():
+def test_top_p_applies_to_the_mass_that_min_p_leaves():
     """Four tokens far above a flat rest that has most of the mass of the whole vocabulary."""
     logits = torch.zeros(6400)
     logits[:4] = torch.tensor([7.0, 6.9, 6.8, 6.7])
@@ -321,8 +322,7 @@ def test_greedy_follows_the_penalties(row):
 
 
 def test_removed_sequences_leave_no_state():
-    """Sequences join, move to other rows and leave; each gets the tokens that it gets alone, even when an id is
-    reused."""
+    """Sequences join, change rows and leave; each gets the tokens it gets alone, even if an id is reused."""
     vocab_size, steps = 640, 40
     kinds = [
         {"temperature": 0.0, "repetition_penalty": 1.5},
@@ -387,7 +387,7 @@ def test_removed_sequences_leave_no_state():
         assert tokens == solo(i, len(tokens))
 
 
-def test_nothing_is_sampled_for_no_sequences():
+def test_sampling_no_sequences_gives_no_tokens():
     assert Sampler(64, "cpu").sample(torch.zeros(0, 64), []) == []
 
 
@@ -396,8 +396,10 @@ def greedy(seq_id=1, sampling=None, **more):
 
 
 def sample_masked(crowd, allowed):
-    """`allowed`: number of a row to the tokens that its grammar allows; the words are one short of the vocabulary's
-    width."""
+    """Sample with grammar masks, one word short of the vocabulary's width.
+
+    `allowed`: row to the tokens that its grammar allows.
+    """
     width = len(crowd[0][1])
     words = torch.zeros(len(allowed), -(-width // 32) - 1, dtype=torch.int32)
     for place, token_ids in enumerate(allowed.values()):
@@ -412,7 +414,7 @@ def sample_masked(crowd, allowed):
 
 @given(st.sets(st.integers(0, 159), min_size=1), st.integers(0, 2**31))
 @examples(50)
-def test_a_grammar_leaves_its_own_tokens_to_its_row_and_the_others_as_they_were(allowed, seed):
+def test_a_grammar_restricts_its_own_row_only(allowed, seed):
     logits = torch.randn(3, 180, generator=torch.Generator().manual_seed(seed))
     crowd = [(greedy(row), logits[row]) for row in range(3)]
     tokens = sample_masked(crowd, {1: allowed})
@@ -455,7 +457,7 @@ def test_a_forced_end_of_reasoning_overrides_every_mask():
     assert token.token_id == 9
 
 
-def test_no_bias_forbids_a_token():
+def test_even_the_lowest_bias_forbids_no_token():
     """Hostile 2.5: -100 on every id still samples."""
     logits = torch.randn(64, generator=torch.Generator().manual_seed(1))
     sampling = SamplingParams(logit_bias=tuple((token_id, -100.0) for token_id in range(64)))
@@ -512,8 +514,7 @@ def test_sequence_with_an_unknown_token_id_is_not_added(broken):
 @given(rows(), st.lists(st.integers(0, 199), max_size=4), st.integers(0, 4), st.integers(0, 199))
 @examples(60)
 def test_rejected_drafts_leave_no_trace_in_the_sampler(row, drafts, num_kept, drawn):
-    """A sequence has a row per draft in one step; afterwards some drafts are part of its output, and one other
-    token."""
+    """Each draft has a row in one step; afterwards the output has some of the drafts and one other token."""
     sequence, logits = row
     sampler = Sampler(len(logits), "cpu")
     sampler.add(sequence)

@@ -33,7 +33,7 @@ def snapshot(track: ThinkingTrack) -> tuple[object, ...]:
 
 
 @given(thinking=THINKING, output_ids=OUTPUTS)
-def test_the_state_is_that_of_a_plain_search_for_the_markers(thinking: Thinking, output_ids: list[int]) -> None:
+def test_the_state_equals_a_plain_search_for_the_markers(thinking: Thinking, output_ids: list[int]) -> None:
     track = ThinkingTrack(thinking)
     track.update(output_ids)
     starts = [thinking.start_ids, *thinking.other_starts]
@@ -93,7 +93,7 @@ def test_forced_end_continues_a_marker_that_the_model_has_begun() -> None:
     assert track.forced_id == 8
 
 
-def test_an_answer_that_does_not_open_is_over_at_its_first_token() -> None:
+def test_reasoning_is_over_if_the_first_token_does_not_open_it() -> None:
     track = ThinkingTrack(Thinking([5, 6], [7], is_open=False, budget=0))
     track.update([])
     assert (track.opening_ids, track.is_over) == ((5,), False)

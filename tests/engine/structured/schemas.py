@@ -1,4 +1,4 @@
-"""Schemas that are enforced, by keyword, and schemas that are refused, each with a word of the refusal."""
+"""Enforced schemas by keyword, and refused schemas with a word of each refusal."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Answers of a whole engine under constraints, on a random model that knows nothing of JSON: valid whatever it would
-rather say.
-"""
+"""Constrained answers of a whole engine on a random model that prefers other tokens."""
 
 from __future__ import annotations
 
@@ -87,14 +85,14 @@ def ends_well(payloads, choice=0):
 
 @pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
 @pytest.mark.parametrize("kind", CONSTRAINTS)
-def test_an_answer_is_what_was_asked_for(engine, kind, sampling):
+def test_an_answer_satisfies_its_constraint(engine, kind, sampling):
     constraint, is_right = CONSTRAINTS[kind]
     payloads = engine.answer(constraint=constraint, sampling=sampling, stop=StopRules(max_tokens=200))
     assert is_right(text_of(payloads))
     assert ends_well(payloads)
 
 
-def test_several_choices_are_each_what_was_asked_for(engine):
+def test_each_of_several_choices_satisfies_the_constraint(engine):
     payloads = engine.answer(
         constraint=CONSTRAINTS["schema"][0], sampling=RANDOM, num_choices=4, stop=StopRules(max_tokens=200)
     )
@@ -104,13 +102,13 @@ def test_several_choices_are_each_what_was_asked_for(engine):
     assert all(ends_well(payloads, choice) for choice in range(4))
 
 
-def test_an_answer_that_is_cut_has_the_reason_length(engine):
+def test_a_truncated_constrained_answer_has_the_reason_length(engine):
     payloads = engine.answer(constraint=CONSTRAINTS["schema"][0], sampling=GREEDY, stop=StopRules(max_tokens=5))
     assert finishes_of(payloads)[0].reason is FinishReason.LENGTH
     assert text_of(payloads) == '{"nam'
 
 
-def test_the_last_token_that_completes_an_answer_at_its_limit_makes_it_complete(engine):
+def test_an_answer_completed_by_its_last_allowed_token_ends_with_stop(engine):
     whole = engine.answer(constraint=CONSTRAINTS["choice"][0], sampling=GREEDY)
     again = engine.answer(
         constraint=CONSTRAINTS["choice"][0], sampling=GREEDY, stop=StopRules(max_tokens=len(tokens_of(whole)))
@@ -119,7 +117,7 @@ def test_the_last_token_that_completes_an_answer_at_its_limit_makes_it_complete(
     assert ends_well(again)
 
 
-def test_a_grammar_that_has_ended_ends_the_answer_below_the_minimum_too(engine):
+def test_a_completed_grammar_ends_the_answer_below_min_tokens(engine):
     payloads = engine.answer(
         constraint=CONSTRAINTS["choice"][0], sampling=GREEDY, stop=StopRules(max_tokens=50, min_tokens=40)
     )
@@ -127,7 +125,7 @@ def test_a_grammar_that_has_ended_ends_the_answer_below_the_minimum_too(engine):
     assert ends_well(payloads)
 
 
-def test_an_end_is_drawn_only_where_the_grammar_may_end(engine):
+def test_an_answer_ends_only_where_its_grammar_may_end(engine):
     constraint = Constraint(ConstraintKind.REGEX, "(ab)+")
     payloads = engine.answer(constraint=constraint, sampling=RANDOM, stop=StopRules(max_tokens=300))
     assert re.fullmatch("(ab)+", text_of(payloads))
@@ -145,7 +143,7 @@ def test_logprobs_are_those_of_what_the_grammar_allows(engine):
     assert abs(sum(2.718281828**value for value in allowed) - 1) < 1e-3
 
 
-def test_masks_that_leave_nothing_fail_their_run_alone(engine):
+def test_a_run_whose_masks_allow_no_token_fails_alone(engine):
     constraint = Constraint(ConstraintKind.REGEX, "[ab]+", "structured_outputs.regex")
     engine.submit("bad", constraint=constraint, sampling=dataclasses.replace(GREEDY, allowed_token_ids=(ord("z"),)))
     engine.submit("good", constraint=CONSTRAINTS["schema"][0], sampling=GREEDY, stop=StopRules(max_tokens=200))
@@ -155,16 +153,14 @@ def test_masks_that_leave_nothing_fail_their_run_alone(engine):
     assert is_valid(text_of([event.payload for event in events["good"]]))
 
 
-def test_a_constraint_that_is_wrong_is_rejected_with_its_field(engine):
+def test_an_invalid_constraint_is_rejected_with_its_field(engine):
     (payload,) = engine.answer(constraint=Constraint(ConstraintKind.JSON_SCHEMA, '{"type":"foo"}', "response_format"))
     assert isinstance(payload, Rejected)
     assert payload.param == "response_format"
 
 
-def test_crowded_and_alone_an_answer_is_the_same(model):
-    """Chunked prompts, eight constrained answers at once, and a cache so small that some are preempted and computed
-    again.
-    """
+def test_a_constrained_answer_is_the_same_alone_and_in_a_crowd(model):
+    """Chunked prompts, eight constrained answers at once, and preemptions in a small cache."""
     alone = RealEngine(model)
     kinds = ["long", "long", "long", *CONSTRAINTS]
     constraints = {"long": Constraint(ConstraintKind.REGEX, "[a-f]{120}")} | {
@@ -192,7 +188,7 @@ def test_crowded_and_alone_an_answer_is_the_same(model):
 
 
 @pytest.mark.parametrize("kind", CONSTRAINTS)
-def test_a_resumed_answer_goes_on_under_its_grammar(engine, kind):
+def test_a_resumed_answer_continues_under_its_grammar(engine, kind):
     asked = {"constraint": CONSTRAINTS[kind][0], "sampling": RANDOM, "stop": StopRules(max_tokens=200)}
     events = engine.events(**asked)
     expected = text_of([event.payload for event in events])
@@ -213,10 +209,8 @@ def test_a_resumed_answer_that_is_complete_ends_at_once(engine):
 
 
 @pytest.mark.parametrize(("bias", "thinks"), [(100.0, True), (-100.0, False)])
-def test_a_model_that_may_think_first_may_do_so_before_an_answer_under_a_grammar(model, bias, thinks):
-    """Where the start tag is the model's to write, it decides, as without a grammar; what comes after holds to it
-    either way.
-    """
+def test_optional_reasoning_may_precede_a_constrained_answer(model, bias, thinks):
+    """The model may write the start tag or not; the answer after it follows the grammar either way."""
     thinker = RealEngine(model, reasoning_parser="granite")
     constraint = Constraint(ConstraintKind.REGEX, "[0-9]{4}")
     sampling = dataclasses.replace(GREEDY, logit_bias=((ord("H"), bias),))
@@ -247,7 +241,7 @@ def test_forced_calls_have_their_arguments(engine):
     assert 0 <= arguments["v"] <= 9
 
 
-def test_required_calls_come_one_at_most_where_they_are_not_parallel(engine):
+def test_required_calls_are_limited_to_one_if_not_parallel(engine):
     choice = ToolChoice(ToolMode.REQUIRED, is_parallel=False)
     payloads = engine.answer(tools=(WEATHER,), tool_choice=choice, sampling=RANDOM, stop=StopRules(max_tokens=100))
     calls = [call for payload in payloads if isinstance(payload, Delta | ChoiceFinished) for call in payload.tool_calls]
@@ -255,7 +249,7 @@ def test_required_calls_come_one_at_most_where_they_are_not_parallel(engine):
     assert finishes_of(payloads)[0].reason is FinishReason.TOOL_CALLS
 
 
-def test_the_parameters_of_a_tool_are_checked_whether_or_not_they_are_enforced(engine):
+def test_tool_parameters_are_checked_even_if_not_enforced(engine):
     bad = Tool("bad", {"type": "foo"})
     (payload,) = engine.answer(tools=(WEATHER, bad), tool_choice=ToolChoice(ToolMode.AUTO))
     assert (type(payload), payload.param) == (Rejected, "tools.1.function.parameters")
@@ -269,8 +263,8 @@ def test_the_parameters_of_a_tool_are_checked_whether_or_not_they_are_enforced(e
 
 
 @pytest.mark.slow
-def test_a_recursive_grammar_is_followed_by_the_other_library(engine):
-    """Its compiler and the core import that library first, which takes seconds; other answers go on meanwhile."""
+def test_a_recursive_grammar_uses_xgrammar(engine):
+    """The compiler process and the core first import xgrammar, which takes seconds; other answers continue."""
     constraint = Constraint(ConstraintKind.GRAMMAR, 'root ::= "(" root? ")" "."')
     payloads = engine.answer(constraint=constraint, sampling=RANDOM, stop=StopRules(max_tokens=400))
     text = text_of(payloads)

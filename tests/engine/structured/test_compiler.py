@@ -1,4 +1,4 @@
-"""The worker's side: constraints are compiled in processes that can be killed, and kept in a cache that is bounded."""
+"""Constraints are compiled in killable processes and cached within a bound."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def constant(value):
 
 
 class ScriptedPool:
-    """Stands for the processes: answers each call with what a test says, or a payload of a hundred bytes."""
+    """A pool without processes: it answers each call as scripted, by default with a payload of a hundred bytes."""
 
     def __init__(self):
         self.calls = []
@@ -63,7 +63,7 @@ def test_ten_thousand_constraints_stay_within_the_bound_of_the_cache(compiler):
     assert compiler.take_evicted() == []
 
 
-def test_what_was_too_slow_is_not_tried_again(compiler):
+def test_a_constraint_that_timed_out_is_not_compiled_again(compiler):
     compiler._pool.answers = [KillableExceeded("time"), KillableExceeded("memory")]
     for _ in range(3):
         with pytest.raises(RequestError, match="5 s") as caught:
@@ -75,7 +75,7 @@ def test_what_was_too_slow_is_not_tried_again(compiler):
     assert compiler.compile(constant("good")).backend == "llguidance"
 
 
-def test_what_was_too_slow_is_tried_again_after_a_while_and_ever_more_rarely(compiler):
+def test_a_constraint_that_timed_out_is_retried_with_back_off(compiler):
     """The machine may only have been busy: a time-out was remembered for good."""
     times = [0.0]
     compiler._clock = lambda: times[0]
@@ -96,14 +96,14 @@ def test_what_was_too_slow_is_tried_again_after_a_while_and_ever_more_rarely(com
     assert compiler.compile(constant("busy")) is compiler.compile(constant("busy"))
 
 
-def test_a_recursive_grammar_is_compiled_by_the_process_of_xgrammar(compiler):
+def test_a_recursive_grammar_is_compiled_by_the_xgrammar_process(compiler):
     compiler._pool.answers = [("ebnf", b"root ::= r0"), b"compiled"]
     grammar = compiler.compile(Constraint(ConstraintKind.GRAMMAR, 'root ::= "(" root ")" | "x"'))
     assert (grammar.backend, grammar.payload) == ("xgrammar", b"compiled")
     assert compiler._pool.calls[1][1] == "root ::= r0"
 
 
-def test_a_core_hears_a_grammar_once_and_a_new_core_again():
+def test_a_grammar_is_sent_once_to_each_core():
     forms = AnswerGrammars(Path("model.gguf"), None, StructuredLimits(cache_bytes=GRAMMAR_BYTES))
     forms._compiler._pool = ScriptedPool()
     first, second = forms._compiler.compile(constant(1)), forms._compiler.compile(constant(2))
@@ -120,7 +120,7 @@ def test_a_core_hears_a_grammar_once_and_a_new_core_again():
 
 
 @pytest.mark.parametrize("mode", ToolMode)
-def test_the_schemas_of_tools_are_checked_whatever_the_choice(mode):
+def test_tool_schemas_are_checked_for_every_tool_choice(mode):
     """With tool_choice none they were shown to the model unread."""
     forms = AnswerGrammars(Path("model.gguf"), None)
     forms._compiler._pool = pool = ScriptedPool()
@@ -149,7 +149,7 @@ def test_a_response_format_beside_a_forced_call_is_checked(mode):
 LOST = '{"type":"object","properties":{"a":{"$ref":"#/$defs/b"}},"$defs":{"c":{}}}'
 
 
-def test_a_reference_that_leads_nowhere_is_refused_at_any_depth_even_where_nothing_is_enforced():
+def test_a_dangling_reference_is_refused_even_in_unenforced_schemas():
     with pytest.raises(RequestError, match="leads nowhere") as caught:
         check_tool_schema(LOST, DEFAULT_LIMITS, "tools.0.function.parameters")
     assert caught.value.param == "tools.0.function.parameters"
@@ -165,7 +165,7 @@ def test_a_reference_that_leads_nowhere_is_refused_at_any_depth_even_where_nothi
         ("structural_tag", '{"type":"structural_tag"}'),
     ],
 )
-def test_what_is_not_enforced_must_be_a_schema_or_tag_all_the_same(kind, source):
+def test_an_unenforced_source_must_still_be_a_valid_schema_or_tag(kind, source):
     with pytest.raises(RequestError) as caught:
         check_unenforced(DEFAULT_LIMITS, kind, source, "response_format")
     assert caught.value.param == "response_format"
@@ -187,7 +187,7 @@ def real(tmp_path_factory):
 
 @pytest.mark.slow
 def test_processes_compile_refuse_and_are_killed(real):
-    """What is slow in earnest: five thousand properties that may all be left out."""
+    """The slow constraint has five thousand optional properties."""
     assert isinstance(real.compile(constant("warm")), DefineGrammar)
     many = {
         "type": "object",

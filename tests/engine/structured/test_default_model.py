@@ -1,7 +1,6 @@
-"""The default model under each kind of constraint: what it finishes is what was asked for, and it never idles in white
-space.
+"""Finished answers of the default model satisfy each kind of constraint and never idle in white space.
 
-A model that knows JSON is another test than a random one: its favourite tokens join what grammars keep apart.
+A model that knows JSON tests more than a random one: its favourite tokens join what grammars separate.
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ KINDS = {
 
 
 ENDLESS = ("json_object",)
-"""What has no longest text, so that the limit may end it first."""
+"""Constraints without a longest text, which the token limit may cut."""
 SAMPLINGS = [SamplingParams(temperature=0.0, seed=1), *(SamplingParams(temperature=1.0, seed=seed) for seed in (2, 3))]
 
 
@@ -133,7 +132,7 @@ def engine():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_finished_answer_is_what_was_asked_for(engine, kind):
+def test_a_finished_answer_satisfies_its_constraint(engine, kind):
     constraint, prompt, is_right = KINDS[kind]
     for sampling in SAMPLINGS:
         payloads = engine.answer(prompt, constraint=constraint, sampling=sampling, stop=StopRules(max_tokens=160))

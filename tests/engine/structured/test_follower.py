@@ -1,6 +1,4 @@
-"""One sequence under a grammar: where its mask holds, where the answer may end, and what drafts and reasoning
-change.
-"""
+"""One sequence under a grammar: masks, ends, drafts and reasoning."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ def follower(constraint, **options):
     return Follower(followed, template_of(constraint).start()), followed.output_ids
 
 
-def test_an_end_is_allowed_where_the_grammar_may_end_and_nowhere_else():
+def test_an_end_token_is_allowed_exactly_where_the_grammar_may_end():
     followed, output_ids = follower(LETTERS)
     assert mask_of(followed) == {ord("a"), ord("b")}
     output_ids.append(ord("a"))
@@ -59,7 +57,7 @@ def test_an_answer_that_can_only_end_is_complete():
     assert mask_of(followed) == {IM_END}
 
 
-def test_drafts_that_are_withdrawn_leave_no_trace():
+def test_rejected_drafts_leave_no_trace_in_the_follower():
     followed, output_ids = follower(YES)
     output_ids += b"yes"
     assert followed.is_complete()
@@ -69,7 +67,7 @@ def test_drafts_that_are_withdrawn_leave_no_trace():
     assert followed.is_complete()
 
 
-def test_a_token_that_no_grammar_would_allow_leaves_nothing():
+def test_after_a_disallowed_token_the_mask_is_empty():
     followed, _ = follower(YES, output=b"no")
     assert mask_of(followed) == set()
     assert not followed.is_complete()
@@ -109,7 +107,7 @@ class Failing:
         raise MatcherFailed("too complex")
 
 
-def test_a_matcher_that_fails_allows_nothing_any_more(caplog):
+def test_a_failed_matcher_allows_no_further_token(caplog):
     followed = Follower(sequence(), Failing())
     assert mask_of(followed) == set()
     assert mask_of(followed) == set()
@@ -146,7 +144,7 @@ def define(grammars, constraint, key="key"):
         grammars.wait_for([key])
 
 
-def test_masks_are_those_of_the_rows_that_have_a_grammar(grammars):
+def test_masks_are_filled_for_rows_with_an_active_grammar_only(grammars):
     define(grammars, YES)
     plain, held, thinking = sequence(seq_id=1, grammar=""), sequence(seq_id=2), sequence(OPEN, seq_id=3)
     for one in (plain, held, thinking):
@@ -164,7 +162,7 @@ def test_masks_are_those_of_the_rows_that_have_a_grammar(grammars):
     assert grammars.bitmask([plain, thinking]) is None
 
 
-def test_a_forgotten_grammar_stays_with_those_who_have_it(grammars):
+def test_sequences_keep_a_grammar_that_was_evicted(grammars):
     define(grammars, YES)
     held = sequence()
     grammars.add(held)
@@ -175,7 +173,7 @@ def test_a_forgotten_grammar_stays_with_those_who_have_it(grammars):
         grammars.add(sequence(seq_id=2))
 
 
-def test_a_grammar_that_cannot_be_built_fails_who_names_it(grammars):
+def test_a_grammar_that_cannot_be_built_fails_its_sequences(grammars):
     grammars.define(DefineGrammar("key", "llguidance", b'{"grammars":[{"lark_grammar":"start: ("}]}'))
     while not grammars.is_ready("key"):
         grammars.wait_for(["key"])

@@ -54,7 +54,7 @@ def grammar(source):
         ('start: AB "c"\nAB: "a" "b"\n%ignore /[ ]+/', ["abc", "ab c "], ["a bc"]),
     ],
 )  # fmt: skip
-def test_texts_are_derived_or_not(source, right, wrong):
+def test_example_texts_are_derivable_or_not(source, right, wrong):
     template = template_of(grammar(source))
     assert [text for text in right if not admits(template, text)] == []
     assert [text for text in wrong if admits(template, text)] == []
@@ -74,7 +74,7 @@ def test_walks_end_in_derivable_texts(source, is_right):
     assert all(is_right(text) for text in found)
 
 
-def test_recursion_decides_which_library_follows_a_grammar():
+def test_recursive_grammars_use_xgrammar_and_others_llguidance():
     assert compiled(grammar('root ::= a a\na ::= "x" | "y"'))[0] == LLGUIDANCE
     assert compiled(grammar(BALANCED))[0] == EBNF
 
@@ -107,7 +107,7 @@ def test_a_long_text_of_a_recursive_grammar_stays_followable():
         ('root ::= "a"\n) "b"', "where a rule should begin"),
     ],
 )
-def test_a_grammar_that_is_wrong_is_refused_with_the_reason(source, reason):
+def test_an_invalid_grammar_is_refused_with_the_reason(source, reason):
     with pytest.raises(RequestError) as caught:
         template_of(grammar(source))
     assert reason in caught.value.message
@@ -115,8 +115,8 @@ def test_a_grammar_that_is_wrong_is_refused_with_the_reason(source, reason):
 
 
 @pytest.mark.parametrize("source", ['root ::= "a" [b-d]* "e"', BALANCED])
-def test_a_matcher_goes_back_and_forth(source):
-    """Both libraries: what was withdrawn is as if it had never come."""
+def test_a_matcher_can_be_rolled_back(source):
+    """Both libraries continue as if the withdrawn tokens had never come."""
     matcher = template_of(grammar(source)).start()
     text = b"abcde" if "a" in source else b"(())"
     assert all(matcher.accept(byte) for byte in text)
@@ -135,6 +135,6 @@ def test_ignored_spaces_do_not_make_a_grammar_ambiguous():
     assert matcher.can_end()
 
 
-def test_a_grammar_that_is_ever_slower_to_follow_is_refused():
+def test_a_grammar_with_growing_cost_per_token_is_refused():
     with pytest.raises(RequestError, match="ambiguous"):
         template_of(grammar("root ::= e\ne ::= c | c e | c e e | c e e e\nc ::= [a-z ]"))

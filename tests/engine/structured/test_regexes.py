@@ -1,6 +1,4 @@
-"""Regular expressions and choices: an answer matches as `re.fullmatch` does, and what takes more than linear time is
-refused.
-"""
+"""Expressions match as `re.fullmatch` does; those that need more than linear time are refused."""
 
 from __future__ import annotations
 
@@ -54,7 +52,7 @@ def test_an_answer_is_a_full_match(pattern):
         (r"\d", ["7"], ["٣", "a"]),
     ],
 )
-def test_texts_match_or_do_not(pattern, right, wrong):
+def test_example_texts_match_or_do_not_match(pattern, right, wrong):
     template = template_of(regex(pattern))
     assert [text for text in right if not admits(template, text)] == []
     assert [text for text in wrong if admits(template, text)] == []
@@ -81,7 +79,7 @@ def test_texts_match_or_do_not(pattern, right, wrong):
         ("a{b}", "repeats nothing"),
     ],
 )
-def test_what_no_automaton_follows_is_refused_by_name(pattern, reason):
+def test_unsupported_regex_features_are_refused_by_name(pattern, reason):
     with pytest.raises(RequestError) as caught:
         template_of(regex(pattern))
     assert reason in caught.value.message
@@ -89,7 +87,7 @@ def test_what_no_automaton_follows_is_refused_by_name(pattern, reason):
 
 
 @pytest.mark.parametrize("pattern", [r"\{{2}", "[{]", r"[\]{]a{,2}", "[]{]{1}", r"\\\{", r"\p{Lu}{2}"])
-def test_braces_that_are_escaped_in_a_class_or_repeat_are_no_error(pattern):
+def test_literal_and_escaped_braces_are_accepted(pattern):
     read_regex(pattern, DEFAULT_LIMITS, "regex")
 
 
@@ -105,17 +103,15 @@ LOOKS = [
 
 
 @pytest.mark.parametrize("pattern", LOOKS)
-def test_an_expression_that_nobody_enforces_may_look_around(pattern):
-    """Libraries that make schemas of types write addresses of mail with look-ahead; a tool in auto mode only shows them
-    to the model.
-    """
+def test_an_unenforced_expression_may_use_look_around(pattern):
+    """Schema libraries write e-mail patterns with look-ahead; in auto mode a tool is only shown to the model."""
     check_regex(pattern, DEFAULT_LIMITS, "tools")
 
 
 @pytest.mark.parametrize(
     "pattern", ["(", "a**", "{{ x }}", "(?=(a{100}){101})", "(a{101}){100}", "(?>(a{1,200}){100})", "x" * 16_385]
 )
-def test_an_expression_that_nobody_enforces_is_valid_and_within_the_limits(pattern):
+def test_an_unenforced_expression_must_be_valid_and_within_the_limits(pattern):
     with pytest.raises(RequestError):
         check_regex(pattern, DEFAULT_LIMITS, "tools")
 
@@ -155,7 +151,7 @@ def test_an_answer_is_one_of_the_choices(choices):
     assert all(admits(template, choice) for choice in choices)
 
 
-def test_choices_that_begin_alike_are_told_apart():
+def test_choices_with_common_prefixes_are_distinguished():
     template = template_of(Constraint(ConstraintKind.CHOICE, json.dumps(["a", "ab", "abc", "b", "a"])))
     assert [admits(template, text) for text in ("a", "ab", "abc", "b", "bc", "")] == [
         True,

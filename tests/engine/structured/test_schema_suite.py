@@ -1,8 +1,7 @@
-"""The public JSON Schema Test Suite (draft 2020-12), as `make suite` fetches it: a schema is either enforced or refused
-with a reason.
+"""The public JSON Schema Test Suite (draft 2020-12, `make suite`): a schema is enforced or refused with a reason.
 
-What an enforced schema admits is valid by an independent validator and by the suite's own instances; formats are looked
-at elsewhere. Objects stay open (`disable_additional_properties: false`), as the suite has it.
+Texts of an enforced schema are valid by an independent validator and by the suite's own instances; formats are tested
+elsewhere. Objects stay open (`disable_additional_properties: false`), as in the suite.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ ENFORCED = [
     "maxItems", "maxLength", "maxProperties", "maximum", "minItems", "minLength", "minProperties", "minimum", "pattern",
     "prefixItems", "properties", "propertyNames", "ref", "required", "type",
 ]  # fmt: skip
-"""Files on keywords that are enforced wherever they stand."""
+"""Files on keywords that are enforced everywhere."""
 NUM_ENFORCED = {
     "additionalProperties": 8, "allOf": 10, "anchor": 4, "anyOf": 7, "boolean_schema": 0, "const": 15, "contains": 0,
     "content": 4, "default": 3, "defs": 0, "dependentRequired": 0, "dependentSchemas": 0, "dynamicRef": 1, "enum": 14,
@@ -49,7 +48,7 @@ NUM_ENFORCED = {
     "prefixItems": 4, "properties": 6, "propertyNames": 6, "ref": 28, "refRemote": 0, "required": 5, "type": 11,
     "unevaluatedItems": 0, "unevaluatedProperties": 0, "uniqueItems": 3, "vocabulary": 2,
 }  # fmt: skip
-"""How many schemas of each file are enforced, not refused: a change that refuses more has to say so here."""
+"""Number of enforced schemas per file; a change that refuses more must lower it here."""
 OTHER_REASONS = (
     r"keyword '\w+' is not supported|leads out of the schema|schema is false|a JSON Schema must be an object"
 )
@@ -79,14 +78,14 @@ def is_looked_at_elsewhere(value):
 
 
 def is_valid(value, text):
-    """What the validator says of a text; True where it cannot read the schema's expressions, which are ECMAScript's."""
+    """Return the validator's verdict, and True if it cannot read the schema's ECMAScript expressions."""
     try:
         return jsonschema.Draft202012Validator(value).is_valid(json.loads(text))
     except re.error:
         return True
 
 
-def test_as_many_schemas_of_each_file_are_enforced_as_before():
+def test_the_number_of_enforced_schemas_per_file_is_unchanged():
     """The other tests accept a refusal with a reason, so they would pass if every schema were refused."""
     found = {name: sum(tried(group["schema"])[1] is None for group in groups_of(name)) for name in FILES}
     assert found == {f"{name}.json": number for name, number in NUM_ENFORCED.items()}
@@ -112,7 +111,7 @@ def test_an_enforced_schema_admits_valid_instances_only(name):
 
 
 @pytest.mark.parametrize("name", ENFORCED)
-def test_what_is_promised_is_enforced_and_no_more_than_that(name):
+def test_promised_keywords_are_enforced_and_admit_all_valid_instances(name):
     for group in groups_of(f"{name}.json"):
         where = f"{group['description']}: {text_of(group['schema'])}"
         template, error = tried(group["schema"])

@@ -1,6 +1,4 @@
-"""What a schema admits is valid under it, by an independent validator; what cannot be enforced is refused with the
-reason.
-"""
+"""Texts that a schema admits are valid by an independent validator; unenforceable schemas are refused."""
 
 from __future__ import annotations
 
@@ -49,21 +47,21 @@ def check_valid(value, text):
 
 
 @pytest.mark.parametrize("value", ENFORCED, ids=lambda value: json.dumps(value)[:60])
-def test_whatever_a_schema_admits_is_valid_and_compact(value):
+def test_every_admitted_text_is_valid_and_compact(value):
     template = template_of(schema(value))
     for text in walks(template):
         check_valid(value, text)
 
 
 @pytest.mark.parametrize(("value", "reason"), REFUSED, ids=lambda value: json.dumps(value)[:60])
-def test_what_cannot_be_enforced_is_refused_with_the_reason(value, reason):
+def test_an_unenforceable_schema_is_refused_with_the_reason(value, reason):
     with pytest.raises(RequestError) as caught:
         template_of(schema(value, param="structured_outputs.json"))
     assert reason in caught.value.message
     assert caught.value.param == "structured_outputs.json"
 
 
-def test_there_are_hundreds_of_schemas():
+def test_the_list_of_schemas_covers_all_formats():
     assert len(ENFORCED) > 200
     assert set(FORMATS) == set(FORMAT_CHECKS)
 
@@ -118,13 +116,13 @@ def test_there_are_hundreds_of_schemas():
         ({"const": "\u0001\x7f"}, ['"\\u0001\\u007f"'], []),
     ],
 )
-def test_texts_are_admitted_or_not(value, right, wrong):
+def test_example_texts_are_admitted_or_rejected(value, right, wrong):
     template = template_of(schema(value, closes_objects=False))
     assert [text for text in right if not admits(template, text)] == []
     assert [text for text in wrong if admits(template, text)] == []
 
 
-def test_white_space_stands_where_it_was_asked_for_and_no_longer_than_that():
+def test_white_space_is_limited_to_the_requested_pattern():
     value = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "integer"}}}, "required": ["a"]}
     template = template_of(schema(value, whitespace="[ \\t\\n\\r]{0,3}"))
     assert admits(template, '{ "a" :\n[1,\t2 ]   }')
@@ -150,7 +148,7 @@ TOKEN = r'("(?:[^"\\]|\\.)*"|[][{}:,]|[-+.\w]+)'
 
 @pytest.mark.parametrize("whitespace", GAPS)
 @pytest.mark.parametrize("value", SPACED, ids=json.dumps)
-def test_gaps_that_cannot_be_empty_stand_between_any_two_tokens(value, whitespace):
+def test_a_non_empty_white_space_pattern_is_required_between_all_tokens(value, whitespace):
     found = walks(template_of(schema(value, whitespace=whitespace)), length=30)
     assert found
     for text in found:
@@ -160,7 +158,7 @@ def test_gaps_that_cannot_be_empty_stand_between_any_two_tokens(value, whitespac
         assert all(re.fullmatch(whitespace, gap) for gap in gaps), text
 
 
-def test_a_gap_that_was_withdrawn_is_asked_for_again():
+def test_white_space_is_required_again_after_a_rollback():
     matcher = template_of(schema({"type": "array", "minItems": 1}, whitespace=" ")).start()
     assert all(matcher.accept(byte) for byte in b"[ 1 ]")
     assert (matcher.can_end(), matcher.is_complete()) == (True, True)
@@ -186,8 +184,8 @@ def test_a_deep_schema_is_enforced_to_its_bottom():
     assert not admits(template, '{"a":' * 59 + "true" + "}" * 59)
 
 
-def test_bounds_of_numbers_count_only_where_they_are_enforced():
-    """A tool that nobody forces is shown to the model alone; Claude Code has one with a `maxLength` of 524,288."""
+def test_limits_of_numeric_bounds_apply_only_to_enforced_schemas():
+    """In auto mode a tool is only shown to the model; Claude Code has one with a `maxLength` of 524,288."""
     value = {"type": "object", "properties": {"script": {"type": "string", "maxLength": 524_288}}}
     check_schema(value, LIMITS, "tools.0.function.parameters", is_enforced=False)
     with pytest.raises(RequestError, match="at most 100000, got 524288"):

@@ -1,6 +1,4 @@
-"""Structural tags: constants, schemas and free text, nested as the nodes say; the legacy form is the same in other
-words.
-"""
+"""Structural tags of constants, schemas and free text, nested; the legacy form is equivalent."""
 
 from __future__ import annotations
 
@@ -113,7 +111,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_texts_are_admitted_or_not(name):
+def test_example_texts_are_admitted_or_rejected(name):
     format_, right, wrong = CASES[name]
     template = template_of(constraint(format_))
     assert [text for text in right if not admits(template, text)] == []
@@ -126,7 +124,7 @@ def test_no_walk_meets_a_dead_end(name):
     assert all(admits(template, text) for text in walks(template, number=4, length=30))
 
 
-def test_the_legacy_form_says_the_same():
+def test_the_legacy_form_is_equivalent():
     structures = [{"begin": "<f=a>", "schema": {"type": "object"}, "end": "</f>"}, {"begin": "<f=b>", "end": "</f>"}]
     template = template_of(
         Constraint(ConstraintKind.STRUCTURAL_TAG, json.dumps({"structures": structures, "triggers": ["<f="]}))
@@ -135,20 +133,20 @@ def test_the_legacy_form_says_the_same():
     assert not admits(template, "<f=a>1</f>")
 
 
-def test_json_within_a_tag_is_written_as_asked():
+def test_json_within_a_tag_follows_the_json_options():
     content = {"type": "json_schema", "json_schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}
     assert not admits(template_of(constraint(tag("<a>", content, "</a>"))), '<a>{"a": 1}</a>')
     assert admits(template_of(constraint(tag("<a>", content, "</a>"), whitespace="[ ]?")), '<a>{ "a": 1}</a>')
     assert not admits(template_of(constraint(tag("<a>", content, "</a>"), closes_objects=True)), '<a>{"b":1}</a>')
 
 
-def test_gaps_that_must_stand_are_refused_within_a_tag():
+def test_a_non_empty_white_space_pattern_is_refused_within_a_tag():
     with pytest.raises(RequestError, match="whitespace_pattern"):
         template_of(constraint(tag("<a>", INTEGER, "</a>"), whitespace=" "))
     assert admits(template_of(constraint(tag("<a>", ANY, "</a>"), whitespace=" ")), "<a>x</a>")
 
 
-def test_a_constant_may_stand_for_a_control_token_where_the_engine_says_so():
+def test_a_constant_matches_a_control_token_only_with_has_control():
     calls = {"type": "triggered_tags", "triggers": ["<|im_start|>"], "tags": [tag("<|im_start|>call:", INTEGER, ";")]}
     matcher = template_of(constraint(calls, has_control=True)).start()
     assert matcher.accept(ord("x"))
@@ -175,7 +173,7 @@ def test_a_constant_may_stand_for_a_control_token_where_the_engine_says_so():
         (5, "object"),
     ],
 )
-def test_a_tag_that_is_wrong_is_refused_with_the_reason(format_, reason):
+def test_an_invalid_tag_is_refused_with_the_reason(format_, reason):
     with pytest.raises(RequestError) as caught:
         template_of(constraint(format_))
     assert reason in caught.value.message

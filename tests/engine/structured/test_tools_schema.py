@@ -1,6 +1,4 @@
-"""Calls under their schemas: arrays of calls, arguments alone, calls in the format of a parser, and content beside
-these.
-"""
+"""Calls under their schemas: arrays of calls, bare arguments, parser formats, and content beside them."""
 
 from __future__ import annotations
 
@@ -81,7 +79,7 @@ def test_required_is_an_array_of_calls_each_under_its_own_definitions():
     )
 
 
-def test_required_may_be_held_to_one_call_and_to_some_functions():
+def test_required_can_be_limited_to_one_call_and_some_functions():
     admitted(
         request(ToolMode.REQUIRED, WEATHER, PING, NOTE, names=("ping", "note"), is_parallel=False),
         ['[{"name":"ping","parameters":{}}]', '[{"name":"note","parameters":{"a":[1]}}]'],
@@ -102,7 +100,7 @@ def test_required_may_be_held_to_one_call_and_to_some_functions():
         (Tool("t", True), ["{}"], ["1"]),
     ],
 )
-def test_a_named_tool_is_its_arguments(tool, right, wrong):
+def test_the_answer_to_a_named_tool_is_its_arguments(tool, right, wrong):
     admitted(request(ToolMode.NAMED, LAMP, tool, names=(tool.name,)), right, wrong)
 
 
@@ -111,7 +109,7 @@ def test_a_forced_tool_goes_before_a_response_format():
     admitted(request(ToolMode.NAMED, WEATHER, names=("weather",), constraint=constraint), ['{"v":1}'], ["5"])
 
 
-def test_strict_calls_are_held_to_their_schemas_once_they_have_begun():
+def test_strict_calls_follow_their_schemas_once_begun():
     admitted(
         request(ToolMode.AUTO, strict(WEATHER), NOTE),
         [
@@ -124,7 +122,7 @@ def test_strict_calls_are_held_to_their_schemas_once_they_have_begun():
     )
 
 
-def test_a_number_may_stand_in_a_call():
+def test_a_call_format_may_contain_a_number():
     numbered = Format("<c>", "<c>functions.", ":", "</c>", number_end="<a>")
     admitted(
         request(ToolMode.AUTO, strict(WEATHER)),
@@ -134,7 +132,7 @@ def test_a_number_may_stand_in_a_call():
     )
 
 
-def test_arguments_may_be_tags():
+def test_arguments_may_be_written_as_tags():
     tagged = Format("<f=", "<f=", ">", "</f>", style="qwen_xml")
     tool = strict(
         Tool(
@@ -188,7 +186,7 @@ def test_a_string_in_a_tag_is_written_as_it_is(schema, right, wrong):
         {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0}]},
     ],
 )
-def test_a_string_in_a_tag_that_cannot_be_held_to_its_schema_is_refused(schema):
+def test_an_unenforceable_string_schema_in_a_tag_is_refused(schema):
     parameters = {"type": "object", "properties": {"p": schema}, "required": ["p"]}
     with pytest.raises(RequestError, match="parameter 'p' is written as a tag"):
         compiled(answer_constraint(request(ToolMode.AUTO, strict(Tool("t", parameters))), TAGGED))
@@ -201,7 +199,7 @@ def test_without_a_marker_there_is_content_only(parser):
     assert answer_constraint(request(ToolMode.AUTO, strict(WEATHER)), parser) is None
 
 
-def test_loose_calls_are_free():
+def test_calls_without_strict_are_not_constrained():
     assert answer_constraint(request(ToolMode.AUTO, WEATHER), Parser()) is None
     assert answer_constraint(request(ToolMode.NONE, WEATHER), Parser()) is None
     assert answer_constraint(request(ToolMode.AUTO, strict(WEATHER)), Parser("<call>", None)) is None
@@ -223,7 +221,7 @@ def test_loose_calls_are_free():
         ),
     ],
 )
-def test_auto_with_a_constraint_is_content_under_it_or_calls(kind, source, content, other):
+def test_auto_with_a_constraint_admits_constrained_content_or_calls(kind, source, content, other):
     constraint = Constraint(kind, source, "structured_outputs.x")
     loose = request(ToolMode.AUTO, WEATHER, constraint=constraint)
     admitted(loose, [content, "<call>whatever"], [other, "", "<cal"], Parser())
@@ -232,11 +230,11 @@ def test_auto_with_a_constraint_is_content_under_it_or_calls(kind, source, conte
     admitted(held, [content, call, f"{call}\n{call}"], [other, "<call>whatever", f"{content}{call}"], Parser())
 
 
-def test_the_schemas_of_all_tools_are_checked_by_their_fields():
+def test_all_tool_schemas_are_checked_and_named_by_field():
     assert tool_schemas((PING, WEATHER)) == [(json.dumps(DEFINITIONS), "tools.1.function.parameters")]
 
 
-def test_a_tool_that_cannot_be_enforced_is_named():
+def test_an_unenforceable_tool_is_named():
     bad = Tool("bad", {"type": "object", "not": {}})
     asked = request(ToolMode.REQUIRED, PING, WEATHER, bad)
     constraint = answer_constraint(asked, None)

@@ -75,7 +75,7 @@ def walk(template, seed, length=60):
 
 
 def walks(template, number=6, length=60):
-    """Answers of several walks, those that came to an end."""
+    """Return the finished answers of several random walks."""
     return [text for seed in range(number) if (text := walk(template, seed, length)) is not None]
 
 

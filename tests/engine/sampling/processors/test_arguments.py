@@ -1,5 +1,4 @@
-"""Numbers that a processor cannot compute with are refused by name; how the shipped processors' arguments are read:
-tests/engine/inputs."""
+"""Arguments that are no usable numbers are refused by name. tests/engine/inputs tests those of shipped processors."""
 
 import math
 
@@ -24,7 +23,7 @@ def test_value_that_is_no_finite_number_in_range_is_refused(value):
     ("value", "shown"),
     [(True, "true"), ([None, {"a": False}], '[null, {"a": false}]'), ("2", "'2'"), ([1] * 200, "[1, 1")],
 )
-def test_a_refused_value_is_shown_as_the_caller_wrote_it(value, shown):
+def test_a_refused_value_is_quoted_as_sent(value, shown):
     """The error once used Python's words: `got True`, for JSON's `true`."""
     with pytest.raises(RequestError) as caught:
         bind_arguments(SPEC, ProcessorCall("scaled", kwargs={"factor": value}), {}, 32)

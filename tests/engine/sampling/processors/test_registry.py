@@ -22,12 +22,12 @@ from tests.engine.sampling.reference import make_sequence
 HERE = "tests.engine.sampling.processors.making"
 
 
-def test_the_operators_processors_join_those_that_are_shipped():
+def test_configured_processors_are_added_to_the_shipped_ones():
     registry = load_registry([f"{HERE}:Halver", f"{HERE}:Bomb"])
     assert [spec.name for spec in registry.specs] == ["bomb", "halver", "no_repeat_ngram", "token_trie"]
 
 
-def test_declarations_reach_the_worker():
+def test_processor_declarations_are_sent_to_the_worker():
     ready = CoreReady(1, 2, 3, 4, 5, load_registry([f"{HERE}:Halver"]).specs)
     assert unpack(pack(ready)) == ready
 
@@ -46,13 +46,13 @@ def test_declarations_reach_the_worker():
         (f"{HERE}:Shadow", "its own"),
     ],
 )
-def test_a_bad_entry_stops_the_start_and_is_named(entry, says):
+def test_a_bad_processor_entry_stops_the_start_and_is_named(entry, says):
     with pytest.raises(ModelLoadError, match=says) as caught:
         load_registry([entry])
     assert repr(entry) in caught.value.message
 
 
-def test_a_core_with_a_bad_entry_says_so_before_it_reads_the_model(tmp_path):
+def test_a_bad_processor_entry_is_reported_before_the_model_is_read(tmp_path):
     channel = QueueChannel()
     serve(EngineConfig(tmp_path / "none.gguf", "none", processors=("halver",)), channel)
     failure = channel.outbox.get()
@@ -102,7 +102,7 @@ def test_sequence_whose_processor_cannot_be_made_is_not_added():
             sampler.add(make_sequence(1, SamplingParams(processors=(call,))))
 
 
-def test_a_processor_that_raises_fails_its_own_sequence_and_blames_no_field():
+def test_a_processor_that_raises_fails_its_own_sequence_without_a_field():
     logits = torch.randn(3, VOCAB_SIZE, generator=torch.Generator().manual_seed(1))
     sampler = Sampler(VOCAB_SIZE, "cpu", ProcessorRegistry([Bomb]))
     crowd = [make_sequence(row, SamplingParams(temperature=0.0)) for row in range(3)]

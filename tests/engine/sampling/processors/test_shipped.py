@@ -45,7 +45,7 @@ def test_ngram_guard_forgets_rejected_drafts(output_ids, drafts, num_kept, drawn
     assert set(row.isneginf().nonzero().flatten().tolist()) == repeats(final, size, 0)
 
 
-def test_the_guard_reads_what_it_needs_from_free_values():
+def test_the_ngram_guard_reads_missing_arguments_from_free_values():
     assert forbidden("no_repeat_ngram", [5, 6, 5], free={"ngram_size": 2}) == {6}
     assert forbidden("no_repeat_ngram", [5, 6, 5], free={"ngram_size": 2, "whitelist_token_ids": [6]}) == set()
 
