@@ -23,14 +23,14 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_it_reads_fp_and_a_digest(folder):
+def test_a_fingerprint_is_fp_and_a_digest(folder):
     assert of(folder).startswith("fp_")
     assert len(of(folder)) == 19
     assert of(folder) == of(folder)
 
 
 @pytest.mark.parametrize("place", [0, EDGE_BYTES - 1, 3 * WHOLE_BYTES - EDGE_BYTES, 3 * WHOLE_BYTES - 1])
-def test_another_revision_of_the_weights_is_another_fingerprint(folder, place):
+def test_changed_weights_change_the_fingerprint(folder, place):
     before = of(folder)
     weights = bytearray(3 * WHOLE_BYTES)
     weights[place] = 1
@@ -38,13 +38,13 @@ def test_another_revision_of_the_weights_is_another_fingerprint(folder, place):
     assert of(folder) != before
 
 
-def test_small_files_count_in_full(folder):
+def test_small_files_are_hashed_completely(folder):
     before = of(folder)
     (folder / "config.json").write_text("[]")
     assert of(folder) != before
 
 
-def test_a_renamed_and_a_longer_file_count_too(folder):
+def test_a_renamed_or_longer_file_changes_the_fingerprint(folder):
     seen = {of(folder)}
     (folder / "config.json").rename(folder / "other.json")
     seen.add(of(folder))
@@ -54,13 +54,13 @@ def test_a_renamed_and_a_longer_file_count_too(folder):
     assert len(seen) == 3
 
 
-def test_times_do_not_count(folder):
+def test_modification_times_do_not_change_the_fingerprint(folder):
     before = of(folder)
     os.utime(folder / "config.json", (5, 5))
     assert of(folder) == before
 
 
-def test_the_forms_of_weights_and_cache_and_the_build_count(folder, settings, monkeypatch):
+def test_weight_form_cache_dtype_and_build_change_the_fingerprint(folder, settings, monkeypatch):
     seen = {of(folder)}
     settings.LIGHTCONE_WEIGHTS = "another"
     seen.add(of(folder))
@@ -72,7 +72,7 @@ def test_the_forms_of_weights_and_cache_and_the_build_count(folder, settings, mo
 
 
 @pytest.mark.parametrize("name", ["elsewhere", "nul\0", "x" * 5_000])
-def test_files_that_cannot_be_read_have_a_fingerprint_of_their_path(folder, name):
+def test_unreadable_files_get_a_fingerprint_of_their_path(folder, name):
     assert of(folder.parent / name) != of(folder)
     shutil.rmtree(folder)
     assert of(folder) != of(folder.parent / name)

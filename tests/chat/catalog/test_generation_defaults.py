@@ -17,18 +17,18 @@ def effective(of_operator: dict[str, Any]) -> dict[str, Any]:
     return sampling_defaults_effective(sampling_defaults_merge(of_operator=of_operator, of_files=FILES))
 
 
-def test_the_operator_goes_before_the_models_files_and_both_before_neutral_values() -> None:
+def test_operator_defaults_precede_model_files_and_neutral_values() -> None:
     assert effective({"top_k": 5}) == {**NEUTRAL, "temperature": 0.6, "top_k": 5, "max_completion_tokens": 4096}
 
 
-def test_null_takes_a_value_of_the_files_away() -> None:
+def test_null_removes_a_default_of_the_model_files() -> None:
     assert effective({"temperature": None, "max_completion_tokens": None}) == {**NEUTRAL, "top_k": 20}
 
 
 @pytest.mark.parametrize(
     ("of_operator", "limit"), [({}, 512), ({"max_completion_tokens": 9}, 9), ({"max_completion_tokens": None}, None)]
 )
-def test_the_installations_token_limit_goes_before_the_files_and_behind_the_models_operator(
+def test_the_installation_token_limit_ranks_between_operator_and_model_files(
     settings: Any, of_operator: dict[str, Any], limit: int | None
 ) -> None:
     settings.LIGHTCONE_DEFAULT_MAX_TOKENS = 512

@@ -48,7 +48,7 @@ def test_a_model_is_found_by_name_alias_or_as_the_default(small: ServedModel) ->
     assert name_of("small ") is None
 
 
-def test_a_model_that_the_key_may_not_use_is_as_unknown_as_a_missing_one(small: ServedModel) -> None:
+def test_a_model_forbidden_to_the_key_is_reported_as_unknown(small: ServedModel) -> None:
     assert model_resolve(name="small", caller=caller("large")) is None
     assert model_resolve(name=None, caller=caller("large")) is None
     assert model_resolve(name="small", caller=caller("acme/Small 1B")) is not None
@@ -73,7 +73,7 @@ def test_the_catalogue_is_read_once_for_many_requests(small: ServedModel, django
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_async_code_sees_the_same(django_assert_num_queries: Any) -> None:
+async def test_async_functions_return_the_same_models(django_assert_num_queries: Any) -> None:
     from asgiref.sync import sync_to_async
 
     await sync_to_async(model_register)(name="small", path="/models/small.gguf")
@@ -82,12 +82,12 @@ async def test_async_code_sees_the_same(django_assert_num_queries: Any) -> None:
     assert [entry] == await models_for_caller_async()
 
 
-def test_registering_again_moves_the_path_and_keeps_the_rest(small: ServedModel) -> None:
+def test_registering_again_updates_the_path_and_keeps_other_fields(small: ServedModel) -> None:
     again = model_register(name="acme/Small 1B", path="/models/new.gguf")
     assert (again.pk, again.path, again.aliases, again.is_default) == (small.pk, "/models/new.gguf", ["small"], True)
 
 
-def test_a_name_leads_to_one_model_only(small: ServedModel) -> None:
+def test_a_name_or_alias_can_belong_to_one_model_only(small: ServedModel) -> None:
     for fields in (
         {"name": "small"},
         {"name": "large", "aliases": ("acme/Small 1B",)},
@@ -98,7 +98,7 @@ def test_a_name_leads_to_one_model_only(small: ServedModel) -> None:
     assert ServedModel.objects.count() == 1
 
 
-def test_the_fingerprint_changes_with_what_is_served(small: ServedModel) -> None:
+def test_the_fingerprint_changes_with_the_model_path(small: ServedModel) -> None:
     def fingerprint() -> str:
         models_cache_clear()
         entry = model_resolve(name="small")
@@ -128,7 +128,7 @@ def test_workers_report_state_and_length(small: ServedModel) -> None:
     assert (small.state, small.state_reason, small.max_model_len) == ("ready", "", 8192)
 
 
-def test_the_makers_sampling_holds_where_the_operator_has_set_none(small: ServedModel) -> None:
+def test_sampling_values_of_the_model_files_apply_without_operator_defaults(small: ServedModel) -> None:
     model_state_report(name=small.name, state="ready", maker_defaults={"temperature": 0.6, "top_k": 20})
     small.refresh_from_db()
     small.sampling_defaults = {"top_k": 5, "min_p": 0.1}

@@ -26,7 +26,7 @@ def run(*arguments: str, **options: Any) -> str:
     return out.getvalue()
 
 
-def test_a_key_is_made_listed_rotated_and_revoked(project: Project) -> None:
+def test_keys_can_be_created_listed_rotated_and_revoked(project: Project) -> None:
     raw = run("api_key", "create", "night job", "--model", "small", "--days", "30").strip()
     trusted = run("api_key", "create", "trusted", "--right", "inference", "--right", "chat_template").strip()
     assert key_authenticate(raw=trusted).rights == {"inference", "chat_template"}
@@ -57,7 +57,7 @@ def test_unknown_keys_and_projects_are_named(project: Project) -> None:
 
 
 @pytest.mark.django_db
-def test_a_lost_password_is_replaced_and_its_sessions_end(client: Client) -> None:
+def test_a_password_reset_ends_all_sessions(client: Client) -> None:
     """After the first start nothing told how to get in again."""
     get_user_model().objects.create_superuser("admin", "", "the first one")
     assert client.login(username="admin", password="the first one")
@@ -70,13 +70,13 @@ def test_a_lost_password_is_replaced_and_its_sessions_end(client: Client) -> Non
 
 
 @pytest.mark.django_db
-def test_without_any_user_the_first_start_is_named() -> None:
+def test_without_users_password_refers_to_the_first_start() -> None:
     with pytest.raises(CommandError, match="there is none yet: run make serve first"):
         run("password")
 
 
 @pytest.mark.parametrize("command", [("password",), ("api_key", "create", "x")])
-def test_a_database_that_is_not_prepared_is_told_in_a_line(
+def test_an_unmigrated_database_is_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
@@ -89,7 +89,7 @@ def test_a_database_that_is_not_prepared_is_told_in_a_line(
 
 
 @pytest.mark.django_db
-def test_a_model_is_entered(tmp_path: Path) -> None:
+def test_model_add_registers_a_model(tmp_path: Path) -> None:
     file = tmp_path / "small.gguf"
     file.write_bytes(b"GGUF")
     assert "model.small" in run("model_add", "small", str(file), "--alias", "tiny", "--default")
@@ -106,7 +106,7 @@ def test_a_model_is_entered(tmp_path: Path) -> None:
 
 
 @pytest.mark.django_db
-def test_a_model_of_another_machine_is_entered_as_its_path_is_there() -> None:
+def test_model_add_elsewhere_accepts_a_path_missing_here() -> None:
     run("model_add", "far", "/models/far.gguf", "--elsewhere")
     assert ServedModel.objects.get().path == "/models/far.gguf"
 

@@ -18,7 +18,7 @@ KEY = f"lc_accept0001_{SECRET}"
 
 
 @given(before=st.text(), after=st.text())
-def test_the_secret_goes_and_the_key_id_stays_in_any_text(before: str, after: str) -> None:
+def test_secrets_of_keys_are_masked_and_key_ids_kept(before: str, after: str) -> None:
     masked = mask_secrets(before + KEY + after)
     assert SECRET not in masked
     assert "lc_accept0001_***" in masked or "Bearer ***" in masked

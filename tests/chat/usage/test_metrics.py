@@ -100,7 +100,7 @@ def test_a_rejected_request_is_counted_and_measures_nothing() -> None:
     assert not any(name.startswith(("lightcone_prompt", "lightcone_request_duration")) for name, *_ in seen)
 
 
-def test_a_record_without_instants_or_from_a_slow_clock_does_no_harm() -> None:
+def test_a_record_with_missing_or_negative_times_is_harmless() -> None:
     seen = counted(
         record(first_token_at=None, started_at=None, ended_at=None), record(first_token_at=0.0, ended_at=-5.0)
     )
@@ -132,7 +132,7 @@ def test_a_route_is_one_of_ours_or_other(path: str, label: str) -> None:
     assert route_label(path, ROUTES) == label
 
 
-def test_labels_are_bounded_whatever_records_say() -> None:
+def test_labels_are_bounded_for_any_record() -> None:
     """A mistyped model must not become a series, and nothing of a client does."""
     sent = [
         record(model=f"m{number}", route=f"/v1/x{number}", status=number, user_label="ann") for number in range(1, 700)
@@ -145,7 +145,7 @@ def test_labels_are_bounded_whatever_records_say() -> None:
     assert not any("ann" in labels or "accept0001" in labels for _, *labels in seen)
 
 
-def test_gauges_add_up_what_the_workers_say() -> None:
+def test_gauges_sum_the_values_of_all_workers() -> None:
     seen = samples(system_render(STATE))
     assert seen["lightcone_workers", MODEL, "ready"] == seen["lightcone_workers", MODEL, "loading"] == 1
     assert seen["lightcone_workers", "asleep", "ready"] == 0
@@ -157,7 +157,7 @@ def test_gauges_add_up_what_the_workers_say() -> None:
     assert seen["lightcone_valkey_memory_bytes",] == 1000
 
 
-def test_without_valkey_that_is_all_there_is_to_say() -> None:
+def test_without_valkey_only_its_absence_is_reported() -> None:
     assert samples(system_render(None)) == {("lightcone_valkey_up",): 0}
 
 
@@ -181,7 +181,7 @@ def test_every_metric_is_documented_and_no_other() -> None:
     assert labels <= {"model", "route", "status", "le"}
 
 
-def test_alerts_and_dashboard_ask_for_metrics_that_there_are() -> None:
+def test_alerts_and_dashboard_use_existing_metrics() -> None:
     text = RequestMetrics(ROUTES).render() + system_render(STATE)
     exported = set(re.findall(r"^# TYPE (\w+)", text.decode(), re.MULTILINE))
     rules = yaml.safe_load((DOCS / "monitoring" / "alerts.yml").read_text())["groups"][0]["rules"]
@@ -226,7 +226,9 @@ async def test_records_that_come_twice_are_counted_once(world: World) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_database_that_is_away_is_not_taken_for_valkey(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_database_failure_is_not_reported_as_a_valkey_failure(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse() -> list[str]:
         raise OperationalError("no such host")
 

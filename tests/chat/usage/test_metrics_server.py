@@ -66,11 +66,11 @@ async def test_metrics_are_at_one_path_in_the_format_of_prometheus(server: Metri
 @pytest.mark.parametrize(
     "host", ["evil.example", "", "localhost.evil.example:9464", "10.0.0.1", "a\r\nHost: localhost"]
 )
-async def test_a_page_of_another_name_reads_nothing(server: MetricsServer, host: str) -> None:
+async def test_requests_with_a_foreign_host_are_refused(server: MetricsServer, host: str) -> None:
     assert (await ask(server, host=host))[0] == 400
 
 
-async def test_where_the_operator_serves_other_machines_any_name_will_do(text: Text) -> None:
+async def test_any_host_is_accepted_if_bound_to_other_machines(text: Text) -> None:
     server = MetricsServer(text.render)
     await server.start("0.0.0.0", 0)  # noqa: S104
     assert (await ask(server, host="lightcone.internal:9464"))[0] == 200
@@ -93,7 +93,7 @@ async def test_a_broken_request_ends_its_connection_alone(server: MetricsServer,
     assert (await ask(server))[0] == 200
 
 
-async def test_a_slow_client_is_cut(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_client_is_disconnected(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_server, "REQUEST_TIMEOUT_S", 0.01)
     assert await send(server, b"GET /metrics HTTP/1.1\r\n") == b""
 
@@ -108,7 +108,7 @@ async def test_a_failure_to_read_is_a_500_without_details(
     assert (await ask(server))[0] == 200
 
 
-async def test_a_port_that_is_taken_means_no_metrics_and_a_warning(
+async def test_a_used_port_disables_metrics_with_a_warning(
     server: MetricsServer, text: Text, caplog: pytest.LogCaptureFixture
 ) -> None:
     second = MetricsServer(text.render)
@@ -120,7 +120,7 @@ async def test_a_port_that_is_taken_means_no_metrics_and_a_warning(
     second.close()
 
 
-async def test_who_hangs_on_when_the_worker_ends_is_let_go_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+async def test_open_connections_end_silently_with_the_worker(caplog: pytest.LogCaptureFixture) -> None:
     """Its task is cancelled with all others of the loop, which streams of Python 3.11 log with a traceback."""
     is_asked = asyncio.Event()
 

@@ -33,13 +33,13 @@ def cost_of(**fields: Any) -> int:
     return RequestLog.objects.get(pk=UUID(hex=sent["run_id"])).cost_nanos
 
 
-def test_tokens_cost_what_the_model_says(priced: ServedModel) -> None:
+def test_tokens_cost_the_prices_of_their_model(priced: ServedModel) -> None:
     # 6 x 0.15 + 4 x 0.075 + 7 x 0.60 per million
     assert cost_of() == 5_400
     assert UsageHour.objects.get().cost_nanos == 5_400
 
 
-def test_a_batch_costs_its_share(priced: ServedModel, settings: Any) -> None:
+def test_a_batch_costs_its_discounted_share(priced: ServedModel, settings: Any) -> None:
     assert cost_of(batch_id="batch_1") == 2_700
     settings.LIGHTCONE_BATCH_PRICE_FACTOR = Decimal("0.25")
     assert cost_of(batch_id="batch_1") == 1_350
@@ -50,13 +50,13 @@ def test_cached_tokens_without_a_price_cost_as_much_as_others(priced: ServedMode
     assert cost_of() == 5_700
 
 
-def test_later_prices_change_no_row(priced: ServedModel) -> None:
+def test_later_prices_do_not_change_recorded_costs(priced: ServedModel) -> None:
     cost_of()
     ServedModel.objects.update(input_price=Decimal(100))
     assert RequestLog.objects.get().cost_nanos == 5_400
 
 
-def test_a_mistaken_price_does_not_stop_the_writer(priced: ServedModel) -> None:
+def test_an_invalid_price_does_not_stop_the_writer(priced: ServedModel) -> None:
     ServedModel.objects.update(output_price=Decimal("99999999"))
     assert cost_of(completion_tokens=2**31 - 1) == 10**15
 

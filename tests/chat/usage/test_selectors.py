@@ -31,13 +31,13 @@ def test_a_percentile_lies_in_the_bucket_of_the_exact_one(times_ms: list[float],
     assert (0, *TTFT_BOUNDS_MS)[index] <= found <= TTFT_BOUNDS_MS[index]
 
 
-def test_without_runs_there_is_no_percentile_and_beyond_the_last_bound_it_is_that_bound() -> None:
+def test_percentiles_are_absent_without_runs_and_capped_at_the_last_bound() -> None:
     assert histogram_percentile([0] * len(TTFT_COLUMNS), 0.5) is None
     assert histogram_percentile([0] * (len(TTFT_COLUMNS) - 1) + [3], 0.5) == TTFT_BOUNDS_MS[-1]
 
 
 @pytest.mark.django_db
-def test_a_day_has_24_points_and_a_month_30_each_run_in_its_own() -> None:
+def test_a_day_has_24_points_and_a_month_30() -> None:
     usage_records_write(
         [record(), record(at_s=NOON - 3600), record(at_s=NOON - 86_400), record(at_s=NOON - 29 * 86_400)]
     )
@@ -53,7 +53,7 @@ def test_a_day_has_24_points_and_a_month_30_each_run_in_its_own() -> None:
 
 
 @pytest.mark.django_db
-def test_errors_are_of_the_client_or_the_server_and_who_left_made_none() -> None:
+def test_disconnected_clients_do_not_count_as_errors() -> None:
     """Four people closed a tab, and the overview showed four errors more."""
     left = [record(status=499, outcome="disconnected") for _ in range(4)]
     usage_records_write([record(), record(status=404, outcome="rejected"), record(status=503, outcome="failed"), *left])

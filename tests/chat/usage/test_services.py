@@ -55,7 +55,7 @@ def test_a_second_delivery_counts_nothing_twice() -> None:
 
 
 @pytest.mark.parametrize("is_together", [True, False])
-def test_a_row_is_corrected_to_what_its_client_was_told_and_its_figures_stay(is_together: bool) -> None:
+def test_an_outcome_correction_keeps_the_figures_of_its_row(is_together: bool) -> None:
     """Its run had finished, and the server had broken its answer off before; whatever comes how often."""
     sent = record()
     correction = {"run_id": sent["run_id"], "told": "interrupted"}
@@ -98,7 +98,7 @@ def test_a_rejected_request_is_counted_and_adds_no_tokens() -> None:
     assert (hour.num_requests, hour.prompt_tokens, hour.completion_tokens, hour.duration_ms) == (1, 0, 0, 0)
 
 
-def test_a_record_that_cannot_be_read_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreadable_record_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
     bad: list[Any] = [
         {},
         record(run_id="no id"),
@@ -114,7 +114,7 @@ def test_records_of_a_newer_release_are_understood() -> None:
     assert len(usage_records_write([record() | {"field_of_tomorrow": 1}])) == 1
 
 
-def test_texts_of_clients_are_cut_made_storable_and_masked() -> None:
+def test_client_texts_are_truncated_sanitised_and_masked() -> None:
     secret = "lc_accept0001_" + "0123456789abcdef" * 3
     usage_records_write([record(user_label="a\0\ud800" * 400, user_agent=f"curl {secret}", metadata={"k\0": secret})])
     log = RequestLog.objects.get()
@@ -131,14 +131,14 @@ def test_clocks_that_disagree_never_give_negative_times() -> None:
     assert log.duration_ms is None
 
 
-def test_keys_learn_when_they_were_last_used_and_never_forget(project: Project) -> None:
+def test_last_use_of_a_key_is_recorded_and_never_moves_back(project: Project) -> None:
     key, _ = key_create(project=project, name="used")
     usage_records_write([record(key_public_id=key.public_id), record(key_public_id=key.public_id, at_s=NOON + 60)])
     usage_records_write([record(key_public_id=key.public_id, at_s=NOON - 60)])
     assert ApiKey.objects.get().last_used_at.timestamp() == NOON + 60
 
 
-def test_a_batch_costs_few_queries(django_assert_max_num_queries: Any) -> None:
+def test_writing_a_batch_of_records_takes_few_queries(django_assert_max_num_queries: Any) -> None:
     batch = [record() for _ in range(500)]
     with django_assert_max_num_queries(24):
         usage_records_write(batch)
@@ -146,17 +146,17 @@ def test_a_batch_costs_few_queries(django_assert_max_num_queries: Any) -> None:
 
 @given(ttft_ms=st.floats(min_value=0, max_value=1e6))
 @examples(50)
-def test_each_time_to_first_token_has_the_first_bucket_that_holds_it(ttft_ms: float) -> None:
+def test_times_to_first_token_are_counted_in_the_first_fitting_bucket(ttft_ms: float) -> None:
     index = TTFT_COLUMNS.index(ttft_column(ttft_ms))
     assert index == sum(bound < ttft_ms for bound in TTFT_BOUNDS_MS)
 
 
-def test_a_record_survives_the_way_through_a_dictionary() -> None:
+def test_a_record_round_trips_through_a_dictionary() -> None:
     sent = record(metadata={"a": "b"})
     assert TerminalRecord.from_dict(sent).to_dict() == sent
 
 
-def test_old_logs_go_in_batches_and_the_sums_stay() -> None:
+def test_old_logs_are_pruned_in_batches_and_sums_kept() -> None:
     usage_records_write([record(at_s=NOON + minute * 60) for minute in range(10)])
     assert request_logs_prune(before=dt.datetime.fromtimestamp(NOON + 5 * 60, dt.UTC), batch_size=2) == 5
     assert RequestLog.objects.count() == 5

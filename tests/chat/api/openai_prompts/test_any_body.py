@@ -40,7 +40,7 @@ def outcome(dialect, run_request, body) -> GenerationRequest | ApiError:
 @pytest.mark.parametrize("name", READERS)
 @examples(60)
 @given(data=st.data())
-def test_fields_of_any_json(name, data):
+def test_any_json_in_fields_is_read_or_refused(name, data):
     dialect, schema, prompt, run_request = READERS[name]
     names = sorted({*schema().fields, "messages", "content"})
     fields = data.draw(st.dictionaries(st.sampled_from(names), JSON, max_size=3)) | dict(

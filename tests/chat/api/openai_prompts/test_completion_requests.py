@@ -57,7 +57,7 @@ def built(**fields):
 
 
 @pytest.mark.parametrize("name", SHARED)
-def test_a_shared_field_means_what_it_means_in_a_chat(name):
+def test_a_shared_field_has_the_same_effect_as_in_a_chat(name):
     fields = {name: SHARED[name], "max_tokens": 16}
     asked = generation_built(request_parse({"messages": [{"role": "user", "content": "hi"}], **fields}), CALLER)
     mine, plain = built(**fields), built()
@@ -82,7 +82,7 @@ def test_a_shared_field_means_what_it_means_in_a_chat(name):
     assert any(getattr(mine, part) != getattr(plain, part) for part in relevant), "the field changes something"
 
 
-def test_every_field_of_a_chat_is_shared_or_about_messages_and_their_answers():
+def test_every_chat_field_is_shared_or_specific_to_messages():
     """A new field of chats has to be thought of here."""
     chat_only = {
         *(
@@ -116,7 +116,7 @@ def test_every_field_of_a_chat_is_shared_or_about_messages_and_their_answers():
     assert set(ChatCompletionRequest().fields) - set(CompletionRequest().fields) == chat_only
 
 
-def test_fields_of_a_chat_alone_are_unknown_here():
+def test_chat_only_fields_are_unknown_to_text_completions():
     built(messages=5, tools="x", max_completion_tokens="x", thinking_token_budget=[], unheard_of=1)
 
 
@@ -178,7 +178,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("body", "code", "param"), REFUSALS, ids=str)
-def test_a_bad_request_is_refused_with_the_field_at_fault(body, code, param):
+def test_an_invalid_request_is_refused_with_its_field(body, code, param):
     with pytest.raises(ApiError) as refused:
         TEXT_COMPLETIONS.parse(body)
     assert (refused.value.code, refused.value.param) == (code, param)
@@ -188,11 +188,11 @@ def test_a_bad_request_is_refused_with_the_field_at_fault(body, code, param):
 @pytest.mark.parametrize(
     "fields", [{"logprobs": 20, "echo": True, "n": 3}, {"logprobs": 20, "n": 128}, {"prompt_logprobs": 20}], ids=str
 )
-def test_what_choices_repeat_of_their_prompt_is_bounded_and_nothing_else(fields):
+def test_only_prompt_scores_repeated_by_choices_are_limited(fields):
     assert built(**fields, max_tokens=4).num_choices == fields.get("n", 1)
 
 
-def test_best_of_as_many_as_are_wanted_may_stream():
+def test_best_of_equal_to_n_may_stream():
     assert built(best_of=2, n=2, stream=True).num_sequences == 2
 
 
@@ -213,7 +213,7 @@ def test_chosen_ids_without_log_probabilities_are_refused(logprobs):
     ("fields", "param", "sent"),
     [({"logprobs": 3}, "top_logprobs", "logprobs"), ({"logprobs": 3, "echo": True}, "prompt_logprobs", "logprobs")],
 )
-def test_a_refusal_of_the_engine_names_the_field_that_was_sent(fields, param, sent):
+def test_an_engine_refusal_names_the_sent_field(fields, param, sent):
     names = TEXT_COMPLETIONS.parse({"prompt": "p", **fields}).field_names
     error = ApiError("invalid_value", f"{param} must be less", param)
     error.rename_fields(names)

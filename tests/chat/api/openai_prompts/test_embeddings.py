@@ -53,7 +53,7 @@ async def test_every_input_is_a_run_and_all_count_as_one_request(api, embedding)
     assert embedding.traces[0].user_label == "u"
 
 
-async def test_more_inputs_than_go_on_at_once_are_all_answered_in_order(api, embedding):
+async def test_more_inputs_than_may_run_at_once_are_answered_in_order(api, embedding):
     body = await embed(api, input=[str(number) for number in range(100)])
     assert [item["index"] for item in body["data"]] == list(range(100))
     assert [request.raw.text for request in embedding.requests] == [str(number) for number in range(100)]
@@ -70,7 +70,7 @@ def test_any_vector_comes_back_from_base64(vector):
     assert list(struct.unpack(f"<{len(vector)}f", raw)) == vector
 
 
-async def test_one_input_s_refusal_refuses_all(api, embedding):
+async def test_a_refused_input_refuses_the_request(api, embedding):
     embedding.script = [RequestError(ErrorCode.INVALID_VALUE, "dimensions must be at most 3, got 9", "dimensions")]
     response = await api.post(ROUTE, json={"input": ["a", "b"], "dimensions": 9})
     assert (response.status_code, response.json()["error"]["param"]) == (400, "dimensions")
@@ -92,7 +92,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("body", "code", "param"), BAD, ids=str)
-def test_a_bad_request_is_refused_with_the_field_at_fault(body, code, param):
+def test_an_invalid_request_is_refused_with_its_field(body, code, param):
     with pytest.raises(ApiError) as refused:
         EMBEDDINGS.parse(body)
     assert (refused.value.code, refused.value.param) == (code, param)

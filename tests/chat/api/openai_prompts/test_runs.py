@@ -136,7 +136,7 @@ async def collect(group) -> list[tuple[int, str]]:
     return taken
 
 
-async def test_news_of_all_runs_come_in_the_order_in_which_they_happen(service):
+async def test_events_of_all_runs_keep_their_order_in_time(service):
     async with begun(2) as group:
         await service.started(2)
         first, second = service.readers
@@ -151,7 +151,7 @@ async def test_news_of_all_runs_come_in_the_order_in_which_they_happen(service):
     assert second.has_left
 
 
-async def test_a_key_keeps_room_for_its_other_requests(service):
+async def test_a_request_uses_at_most_half_of_the_keys_concurrency(service):
     """At most half of what it may have at once; the next run begins as one ends."""
     caller = replace(CALLER, limits=KeyLimits(max_concurrency=5))
     async with begun(4, caller) as group:
@@ -168,7 +168,7 @@ async def test_a_key_keeps_room_for_its_other_requests(service):
         assert sorted({index for index, _ in taken}) == [0, 1, 2, 3]
 
 
-async def test_a_run_that_a_limit_refuses_waits_for_the_end_of_another(service):
+async def test_a_run_refused_by_a_limit_waits_for_another_to_end(service):
     service.refuse = [None, limit(), EngineUnavailable(ErrorCode.OVERLOADED, "full")]
     async with begun(2) as group:
         await settle()
@@ -182,7 +182,7 @@ async def test_a_run_that_a_limit_refuses_waits_for_the_end_of_another(service):
     assert [record["status"] for record in service.rejected] == [503]
 
 
-async def test_a_run_of_a_batch_that_was_refused_is_tried_again(service):
+async def test_a_refused_run_of_a_batch_is_retried(service):
     """Nothing of what the line has is thrown away, although nothing of it is going on."""
     service.refuse = [None, limit(retry_after_s=0), limit(retry_after_s=0)]
     async with begun(2, batch_id="batch_1") as group:
@@ -193,7 +193,7 @@ async def test_a_run_of_a_batch_that_was_refused_is_tried_again(service):
         assert len(await collect(group)) == 8
 
 
-async def test_a_run_that_was_refused_begins_once_there_is_room(service):
+async def test_a_refused_run_starts_once_there_is_room(service):
     service.refuse = [None, limit()]
     async with begun(2) as group:
         await settle()
@@ -204,7 +204,7 @@ async def test_a_run_that_was_refused_begins_once_there_is_room(service):
     assert service.rejected == []
 
 
-async def test_a_stream_does_not_wait_for_the_end_that_a_limit_makes_a_run_wait_for(service):
+async def test_a_stream_starts_while_a_limited_run_still_waits(service):
     service.refuse = [None, limit()]
     async with begun(2) as group:
         await settle()
@@ -217,7 +217,7 @@ async def test_a_stream_does_not_wait_for_the_end_that_a_limit_makes_a_run_wait_
         assert len(await collect(group)) == 8
 
 
-async def test_the_first_refusal_is_the_request_s(service):
+async def test_a_refused_first_run_refuses_the_request(service):
     service.refuse = [limit(LimitKind.REQUESTS)]
     with pytest.raises(ApiError) as refused:
         async with begun(2):
@@ -235,7 +235,7 @@ async def test_the_first_refusal_is_the_request_s(service):
     ],
     ids=str,
 )
-async def test_one_prompt_s_refusal_refuses_all_and_ends_the_rest(api, service, ending, code):
+async def test_a_refused_prompt_refuses_the_request_and_ends_its_other_runs(api, service, ending, code):
     async def play():
         await service.started(3)
         service.readers[1].play(ending)
@@ -281,7 +281,7 @@ async def test_a_stream_begins_when_every_prompt_is_admitted(api, service):
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("admits", [False, True])
-async def test_a_client_that_goes_away_ends_all_runs(service, stream, admits):
+async def test_a_disconnect_ends_all_runs(service, stream, admits):
     connection = Connection({"prompt": ["a", "b"], "stream": stream})
     connection.scope |= {"path": ROUTE, "raw_path": ROUTE.encode()}
     task = connection.start()
@@ -295,7 +295,7 @@ async def test_a_client_that_goes_away_ends_all_runs(service, stream, admits):
     assert all(reader.has_left for reader in service.readers)
 
 
-async def test_a_run_that_begins_while_its_client_leaves_is_left_too(service):
+async def test_a_run_starting_during_a_disconnect_is_ended(service):
     async with begun(2) as group:
         assert len(service.readers) == 1
         group.leave()
@@ -304,7 +304,7 @@ async def test_a_run_that_begins_while_its_client_leaves_is_left_too(service):
     assert service.readers[0].has_left
 
 
-async def test_a_slow_client_keeps_few_news_in_memory(service, monkeypatch):
+async def test_a_slow_client_buffers_few_events(service, monkeypatch):
     monkeypatch.setattr(multi_run, "MAX_UPDATES", 4)
     async with begun(1) as group:
         reader = service.readers[0]

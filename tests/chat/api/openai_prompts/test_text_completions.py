@@ -35,7 +35,7 @@ def ranked(token: str, logprob: float) -> RankedLogprob:
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/completions", "/v1/completions/", "/completions/"])
-async def test_an_answer_is_an_object_of_the_old_shape(api, path):
+async def test_an_answer_is_a_text_completion_object(api, path):
     response = await api.post(path, json={"prompt": "Once"}, headers={"X-Request-Id": "req-1"})
     body = response.json()
     assert isinstance(body.pop("created"), int)
@@ -106,7 +106,7 @@ async def test_several_prompts_count_as_one_request_of_the_key(api, scripted):
     assert scripted.further == [False, True, True]
 
 
-async def test_absent_limits_are_those_of_the_old_api(api, scripted):
+async def test_absent_max_tokens_defaults_to_16(api, scripted):
     await complete(api)
     (request,) = scripted.requests
     assert request.stop.max_tokens == 16
@@ -115,7 +115,7 @@ async def test_absent_limits_are_those_of_the_old_api(api, scripted):
     assert not request.prompt.returns_ids
 
 
-async def test_log_probabilities_stand_in_four_lists(api, scripted):
+async def test_log_probabilities_are_four_parallel_lists(api, scripted):
     first = delta("He", logprobs=(entry("He", -0.5, ("He", -0.5), ("A", -2.0)),))
     second = delta("llo", logprobs=(entry("llo", -3.0, ("y", -0.25)),))
     scripted.script = [ADMITTED, first, second, finished(), completed()]
@@ -129,14 +129,14 @@ async def test_log_probabilities_stand_in_four_lists(api, scripted):
     }
 
 
-async def test_a_token_may_be_named_by_its_id(api, scripted):
+async def test_tokens_can_be_reported_by_id(api, scripted):
     scripted.script = [ADMITTED, delta("Hey", logprobs=(entry("Hey", -0.5, ("A", -2.0)),)), finished(), completed()]
     logprobs = (await complete(api, logprobs=1, return_tokens_as_token_ids=True))["choices"][0]["logprobs"]
     assert logprobs["tokens"] == ["token_id:72"]
     assert logprobs["top_logprobs"] == [{"token_id:72": -0.5, "token_id:65": -2.0}]
 
 
-async def test_of_two_tokens_with_one_text_the_likelier_counts(api, scripted):
+async def test_of_two_tokens_with_the_same_text_the_likelier_is_reported(api, scripted):
     scripted.script = [
         ADMITTED,
         delta("x", logprobs=(entry("x", -5.0, ("x", -1.0), ("y", -float("inf"))),)),
@@ -148,7 +148,7 @@ async def test_of_two_tokens_with_one_text_the_likelier_counts(api, scripted):
 
 
 @pytest.mark.parametrize(("logprobs", "options"), [(False, (False, 0)), (0, (True, 0)), (True, (True, 1)), (-1, None)])
-async def test_false_asks_for_none_and_zero_for_the_chosen_token(api, scripted, logprobs, options):
+async def test_logprobs_false_gives_none_and_zero_the_chosen_token(api, scripted, logprobs, options):
     response = await api.post(ROUTE, json={"prompt": "Once", "logprobs": logprobs})
     if options is None:
         assert response.json()["error"]["param"] == "logprobs"
@@ -163,19 +163,19 @@ SCORED = PromptScored(((), (ranked("On", -1.5), ranked("At", -0.5)), (ranked("ce
 ADMITTED_WITH_PROMPT = Admitted(3, 100, 1, (1, 2, 3), None, ("<s>", "On", "ce"))
 
 
-async def test_the_echo_is_the_text_that_was_sent(api, scripted):
+async def test_the_echo_is_the_sent_text(api, scripted):
     assert (await complete(api, echo=True))["choices"][0]["text"] == "OnceHello"
     assert not scripted.requests[0].prompt.returns_text
 
 
 @pytest.mark.parametrize("fields", [{"prompt": [1, 2]}, {"truncate_prompt_tokens": 2}])
-async def test_what_was_not_sent_as_text_or_was_cut_is_echoed_as_its_tokens_spell_it(api, scripted, fields):
+async def test_ids_and_truncated_prompts_are_echoed_as_the_text_of_their_tokens(api, scripted, fields):
     scripted.script[0] = Admitted(2, 100, 1, prompt_text="ce")
     assert (await complete(api, echo=True, **fields))["choices"][0]["text"] == "ceHello"
     assert scripted.requests[0].prompt.returns_text
 
 
-async def test_an_echo_has_the_log_probabilities_of_the_prompt_the_first_of_which_is_null(api, scripted):
+async def test_an_echo_has_prompt_log_probabilities_with_null_first(api, scripted):
     """The begin token that the tokenizer has added is listed, and stands before the text."""
     scripted.script = [
         ADMITTED_WITH_PROMPT,
@@ -198,14 +198,14 @@ async def test_an_echo_has_the_log_probabilities_of_the_prompt_the_first_of_whic
     assert "prompt_logprobs" not in choice
 
 
-async def test_the_first_token_of_an_echo_has_an_id_too(api, scripted):
+async def test_the_first_token_of_an_echo_has_an_id(api, scripted):
     scripted.script = [ADMITTED_WITH_PROMPT, SCORED, finished(), completed()]
     (choice,) = (await complete(api, echo=True, logprobs=0, return_tokens_as_token_ids=True))["choices"]
     assert choice["logprobs"]["tokens"] == ["token_id:1", "token_id:79", "token_id:99"]
     assert choice["logprobs"]["top_logprobs"] == [None, {"token_id:79": -1.5}, {"token_id:99": -0.25}]
 
 
-async def test_no_tokens_are_the_prompt_alone(api, scripted):
+async def test_echo_with_max_tokens_0_returns_the_prompt_alone(api, scripted):
     scripted.script = [ADMITTED_WITH_PROMPT, SCORED, finished(reason=FinishReason.LENGTH), completed()]
     (choice,) = (await complete(api, echo=True, logprobs=1, max_tokens=0, return_token_ids=True))["choices"]
     assert scripted.requests[0].stop.max_tokens == 0
@@ -215,7 +215,7 @@ async def test_no_tokens_are_the_prompt_alone(api, scripted):
     assert choice["prompt_token_ids"] == [1, 2, 3]
 
 
-async def test_log_probabilities_of_the_prompt_have_as_many_alternatives_as_each_asks_for(api, scripted):
+async def test_prompt_log_probabilities_have_the_requested_alternatives(api, scripted):
     scripted.script = [ADMITTED_WITH_PROMPT, SCORED, finished(), completed()]
     (choice,) = (await complete(api, echo=True, logprobs=0, prompt_logprobs=1))["choices"]
     assert scripted.requests[0].logprobs.prompt == 1
@@ -232,7 +232,7 @@ async def test_ids_come_with_each_choice(api, scripted):
     assert (choice["token_ids"], choice["prompt_token_ids"]) == ([5, 5], [8, 9])
 
 
-async def test_the_model_s_reasoning_is_text_like_all_else(api, scripted):
+async def test_reasoning_is_part_of_the_text(api, scripted):
     from dataclasses import replace
 
     scripted.script = [ADMITTED, replace(delta("b"), reasoning="a"), finished(text="c"), completed()]
@@ -240,12 +240,12 @@ async def test_the_model_s_reasoning_is_text_like_all_else(api, scripted):
 
 
 @pytest.mark.parametrize(("sent", "used"), [("flex", "flex"), ("auto", "default"), ("priority", "default")])
-async def test_the_tier_used_comes_back_to_who_sent_one(api, sent, used):
+async def test_the_used_service_tier_is_returned_only_if_one_was_sent(api, sent, used):
     assert (await complete(api, service_tier=sent))["service_tier"] == used
     assert "service_tier" not in await complete(api)
 
 
-async def test_the_suffix_goes_to_the_engine_and_an_empty_one_is_none(api, scripted):
+async def test_a_suffix_reaches_the_engine_and_an_empty_one_is_ignored(api, scripted):
     await complete(api, suffix="end")
     await complete(api, suffix="")
     assert [request.raw.suffix for request in scripted.requests] == ["end", None]

@@ -45,7 +45,7 @@ async def test_usage_of_all_prompts_is_one_last_chunk_without_choices(api):
     assert {chunk["usage"] for chunk in chunks} == {None}
 
 
-async def test_running_usage_is_that_of_the_choice_and_its_prompt(api):
+async def test_continuous_usage_counts_the_choice_and_its_prompt(api):
     *chunks, _, _ = await stream(api, prompt=["a", "b"], stream_options={"continuous_usage_stats": True})
     mine = [chunk["usage"] for chunk in chunks if chunk["choices"][0]["index"] == 1]
     assert [(usage["prompt_tokens"], usage["completion_tokens"]) for usage in mine] == [(3, 1), (3, 2), (3, 2)]
@@ -83,7 +83,7 @@ async def test_an_echo_comes_first_with_the_prompt_s_log_probabilities(api, scri
     assert choices[3]["logprobs"] is None
 
 
-async def test_log_probabilities_of_a_begin_token_that_nobody_sent_come_with_the_first_chunk(api, scripted):
+async def test_log_probabilities_of_an_added_bos_come_with_the_first_chunk(api, scripted):
     from engine.api import PromptScored
 
     scripted.script = [
@@ -102,14 +102,14 @@ async def test_log_probabilities_of_a_begin_token_that_nobody_sent_come_with_the
     }
 
 
-async def test_the_prompt_alone_is_an_echo_and_an_end(api, scripted):
+async def test_echo_with_max_tokens_0_streams_the_prompt_and_an_end(api, scripted):
     scripted.script = [ADMITTED_WITH_PROMPT, SCORED, finished(reason=FinishReason.LENGTH), completed()]
     *chunks, _ = await stream(api, echo=True, logprobs=0, max_tokens=0)
     assert [chunk["choices"][0]["text"] for chunk in chunks] == ["Once", ""]
     assert chunks[1]["choices"][0]["finish_reason"] == "length"
 
 
-async def test_ids_of_the_prompt_are_on_the_first_chunk_and_those_of_the_answer_on_all(api, scripted):
+async def test_prompt_ids_are_on_the_first_chunk_and_token_ids_on_all(api, scripted):
     scripted.script[0] = Admitted(2, 100, 1, prompt_ids=(8, 9))
     *chunks, _ = await stream(api, return_token_ids=True)
     choices = [chunk["choices"][0] for chunk in chunks]
@@ -117,13 +117,13 @@ async def test_ids_of_the_prompt_are_on_the_first_chunk_and_those_of_the_answer_
     assert [choice.get("token_ids") for choice in choices] == [None, [5], [5], None]
 
 
-async def test_tokens_are_joined_as_stream_interval_asks(api, scripted):
+async def test_stream_interval_groups_tokens(api, scripted):
     scripted.script = [ADMITTED, *(delta(letter) for letter in "abcde"), finished(), completed()]
     *chunks, _ = await stream(api, stream_interval=2)
     assert [chunk["choices"][0]["text"] for chunk in chunks] == ["a", "bc", "de", ""]
 
 
-async def test_a_failure_behind_the_first_token_travels_in_the_stream_which_then_ends(api, scripted):
+async def test_a_failure_after_the_first_token_is_sent_in_the_stream(api, scripted):
     scripted.script = [ADMITTED, delta("x"), Failed(ErrorCode.ENGINE_ERROR, "broken")]
     first, error, done = await stream(api)
     assert first["choices"][0]["text"] == "x"
@@ -145,7 +145,7 @@ async def test_a_refusal_before_the_first_token_is_a_plain_http_error(api, scrip
     )
 
 
-async def test_a_request_that_leaves_no_first_token_is_a_plain_400_also_for_streams(api, scripted):
+async def test_a_request_without_a_possible_first_token_is_a_plain_400(api, scripted):
     scripted.script = [
         ADMITTED,
         Failed(ErrorCode.INVALID_VALUE, "allowed_token_ids leaves no token", param="allowed_token_ids"),
@@ -205,7 +205,7 @@ def test_a_stream_joins_to_the_plain_answer(deltas):
     assert done == "[DONE]"
 
 
-def test_usage_is_summed_over_what_all_runs_have_used():
+def test_usage_is_summed_over_all_runs():
     answer = TextAnswer(HEAD)
     for index in (0, 1):
         answer.feed(index, Event(0, 1, Completed(completed().outcome, Usage(3, 1, 2, 1, 4, 5), completed().timings)))

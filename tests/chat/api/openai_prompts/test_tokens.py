@@ -48,7 +48,7 @@ async def test_a_text_is_counted_and_split_into_tokens(api, reading, path):
     assert reading.readers[0].num_left == 1
 
 
-async def test_texts_of_tokens_and_special_tokens_are_as_asked(api, reading):
+async def test_token_texts_and_special_tokens_follow_the_request(api, reading):
     await post(api, "/tokenize", prompt="ab", return_token_strs=True, add_special_tokens=False)
     (request,) = reading.requests
     assert (request.prompt.add_special_tokens, request.prompt.returns_tokens) == (False, True)
@@ -77,7 +77,7 @@ async def test_messages_are_rendered_first(api, reading):
 @given(
     st.lists(st.tuples(st.integers(0, 2**31), st.text(alphabet=st.characters(codec="utf-8"), max_size=4)), max_size=20)
 )
-def test_pieces_are_one_array_however_many_are_written_at_once(pairs):
+def test_token_pieces_form_one_array_for_any_chunk_size(pairs):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokens, "PIECES_AT_ONCE", 3)
         written = orjson.dumps(tokens.pieces_json([token_id for token_id, _ in pairs], [text for _, text in pairs]))
@@ -87,12 +87,12 @@ def test_pieces_are_one_array_however_many_are_written_at_once(pairs):
 @pytest.mark.parametrize(
     ("sent", "is_ordinary"), [({}, False), ({"parse_special": True}, False), ({"parse_special": False}, True)]
 )
-async def test_llama_cpp_s_word_for_ordinary_text_is_heard(api, reading, sent, is_ordinary):
+async def test_parse_special_of_llama_cpp_is_supported(api, reading, sent, is_ordinary):
     await post(api, "/tokenize", content="<s>", **sent)
     assert [request.raw for request in reading.requests] == [RawPrompt("<s>", param="content", is_ordinary=is_ordinary)]
 
 
-async def test_content_is_answered_as_llama_cpp_does(api, reading):
+async def test_content_is_answered_in_the_shape_of_llama_cpp(api, reading):
     assert await post(api, "/tokenize", content="ab") == {"tokens": [5, 6]}
     pieces = await post(api, "/tokenize", content="ab", with_pieces=True, add_special=True)
     assert pieces == {"tokens": [{"id": 5, "piece": "a"}, {"id": 6, "piece": "b"}]}
@@ -101,7 +101,7 @@ async def test_content_is_answered_as_llama_cpp_does(api, reading):
     assert (first.prompt.add_special_tokens, second.prompt.add_special_tokens) == (False, True)
 
 
-async def test_tokens_become_text_under_the_names_of_both(api, reading):
+async def test_tokens_become_text_under_either_field_name(api, reading):
     assert await post(api, "/detokenize", tokens=[5, 6]) == {"prompt": "ab", "content": "ab"}
     (request,) = reading.requests
     assert (request.task, request.raw.token_ids, request.raw.param) == (Task.READ, (5, 6), "tokens")
@@ -110,7 +110,7 @@ async def test_tokens_become_text_under_the_names_of_both(api, reading):
     assert await post(api, "/v1/detokenize", tokens=[]) == {"prompt": "", "content": ""}
 
 
-async def test_a_chat_is_rendered_without_an_answer(api, reading):
+async def test_a_chat_can_be_rendered_without_generation(api, reading):
     body = await post(
         api, "/v1/chat/completions/render", **chat(stream=True, max_tokens=9, stop=["x"], temperature=0.5, seed=3)
     )
@@ -143,7 +143,7 @@ async def test_a_chat_is_rendered_without_an_answer(api, reading):
 
 
 @pytest.mark.parametrize(("num_tokens", "left"), [(2, 2046), (2047, 1), (2048, None), (9999, None)])
-async def test_the_limit_of_a_rendered_chat_is_what_the_context_leaves(api, reading, num_tokens, left):
+async def test_the_limit_of_a_rendered_chat_is_the_rest_of_the_context(api, reading, num_tokens, left):
     reading.script[0] = Admitted(num_tokens, 0, 1, (5,), "a", None, 2048)
     assert (await post(api, "/chat/completions/render", **chat()))["sampling_params"]["max_tokens"] == left
 
@@ -176,13 +176,13 @@ BAD = [
 @pytest.mark.parametrize(
     ("path", "body", "code", "param"), BAD, ids=[f"{row[0]}-{number}" for number, row in enumerate(BAD)]
 )
-async def test_a_bad_request_is_refused_with_the_field_at_fault(api, reading, path, body, code, param):
+async def test_an_invalid_request_is_refused_with_its_field(api, reading, path, body, code, param):
     response = await api.post(path, json=body)
     error = response.json()["error"]
     assert (response.status_code, error["code"], error["param"]) == (400, code, param)
 
 
-async def test_a_refusal_of_the_engine_names_what_was_sent(api, reading):
+async def test_an_engine_refusal_names_the_sent_field(api, reading):
     reading.script = [RequestError(ErrorCode.INVALID_VALUE, "tokens.1 is no token", "tokens.1")]
     response = await api.post("/detokenize", json={"tokens": [5, 999_999]})
     assert (response.status_code, response.json()["error"]["param"]) == (400, "tokens.1")
@@ -190,14 +190,14 @@ async def test_a_refusal_of_the_engine_names_what_was_sent(api, reading):
     assert reading.readers[0].num_left == 1
 
 
-def test_fields_of_the_answer_alone_do_not_matter_to_its_tokens():
+def test_tokenize_ignores_fields_that_do_not_affect_the_prompt():
     TOKENIZE_DIALECT.parse(chat(temperature="hot", add_special_tokens=None))
     with pytest.raises(ApiError):
         TOKENIZE_DIALECT.parse(chat(add_generation_prompt="maybe"))
 
 
 @pytest.mark.parametrize("path", ["/version", "/version/"])
-async def test_the_version_is_for_those_with_a_key(api, path):
+async def test_the_version_requires_a_key(api, path):
     from django.conf import settings
 
     assert (await api.get(path, headers={"Authorization": ""})).status_code == 401

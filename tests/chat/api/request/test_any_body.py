@@ -74,11 +74,11 @@ def ends_well(body: dict) -> None:
 
 @examples(150)
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=5))
-def test_fields_of_any_json(fields):
+def test_any_json_in_fields_is_read_or_refused(fields):
     ends_well({"messages": MESSAGES} | fields)
 
 
 @examples(150)
 @given(st.lists(TYPED, max_size=4), st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=1))
-def test_fields_that_are_nearly_right(pairs, fields):
+def test_nearly_valid_fields_are_read_or_refused(pairs, fields):
     ends_well({"messages": MESSAGES} | dict(pairs) | fields)

@@ -46,11 +46,11 @@ def structured(**keys) -> Constraint | None:
     return build(structured_outputs=keys).constraint
 
 
-def test_a_blank_is_an_expression_too():
+def test_a_blank_is_a_valid_regex():
     assert structured(regex=" ") == Constraint(ConstraintKind.REGEX, " ", "structured_outputs.regex")
 
 
-def test_masks_and_biases():
+def test_masks_and_biases_reach_the_sampling_params():
     sampling = build(
         logit_bias={"5": 101, "7": -1000, "9": "1.5", "11": True},
         allowed_token_ids=["3", 4.0],
@@ -62,7 +62,7 @@ def test_masks_and_biases():
     assert build(allowed_token_ids=None).sampling.allowed_token_ids is None
 
 
-def test_processors_and_what_they_may_read():
+def test_processors_and_their_free_values_reach_the_sampling_params():
     request = build(
         logits_processors=["a", {"qualname": "b", "args": [1], "kwargs": {"c": "d"}}, {"qualname": "e"}],
         vllm_xargs={"x": True, "y": [1, "z"]},
@@ -72,7 +72,7 @@ def test_processors_and_what_they_may_read():
     assert type(request.sampling.processor_args["x"]) is int
 
 
-def test_stopping():
+def test_stop_fields_reach_the_stop_rules():
     stop = build(
         stop=["a"],
         stop_token_ids=[7],
@@ -93,14 +93,14 @@ def test_stopping():
     assert build(repetition_detection={"min_count": 1}).stop.repetition is None
 
 
-def test_log_probabilities():
+def test_logprob_fields_reach_the_logprob_options():
     options = build(logprobs=True, top_logprobs=3, prompt_logprobs=0).logprobs
     assert (options.enabled, options.top, options.prompt) == (True, 3, 0)
     assert build(logprobs=True, logprob_token_ids=[5, 6]).logprobs.token_ids == (5, 6)
     assert build().logprobs.prompt is None
 
 
-def test_the_prompt():
+def test_prompt_fields_reach_the_prompt_options():
     prompt = build(
         add_special_tokens=True,
         chat_template="{{ messages }}",
@@ -137,7 +137,7 @@ def test_continuing_a_message_switches_the_generation_prompt_off():
         ({"verbosity": None, "reasoning_effort": None, "chat_template_kwargs": None}, {}),
     ],
 )
-def test_what_the_template_is_told(fields, variables):
+def test_template_fields_become_template_variables(fields, variables):
     assert build(**fields).prompt.template_kwargs == variables
 
 
@@ -177,7 +177,7 @@ def test_tools_as_the_template_sees_them():
         ),
     ],
 )
-def test_ways_to_choose_a_tool(choice, read):
+def test_tool_choices_are_built(choice, read):
     assert build(tools=[tool("f"), tool("g")], tool_choice=choice).tool_choice == read
 
 
@@ -186,7 +186,7 @@ def test_without_tools_nothing_is_parsed():
     assert build(tools=None).tools == ()
 
 
-def test_one_call_at_most():
+def test_parallel_tool_calls_false_limits_to_one_call():
     assert build(tools=[tool()], parallel_tool_calls=False).tool_choice.is_parallel is False
     assert build(tools=[tool()], parallel_tool_calls=None).tool_choice.is_parallel is True
 
@@ -195,7 +195,7 @@ def test_one_call_at_most():
     ("call", "mode", "names"),
     [(None, ToolMode.AUTO, ()), ("none", ToolMode.NONE, ()), ({"name": "f"}, ToolMode.NAMED, ("f",))],
 )
-def test_functions_are_tools_in_an_older_form(call, mode, names):
+def test_functions_are_read_as_tools(call, mode, names):
     request = build(functions=[{"name": "f", "parameters": {}}], function_call=call)
     assert request.tools == (Tool("f", {}, False, {"type": "function", "function": {"name": "f", "parameters": {}}}),)
     assert request.tool_choice == ToolChoice(mode, names, is_parallel=False)
@@ -217,7 +217,7 @@ def test_functions_are_tools_in_an_older_form(call, mode, names):
         ),
     ],
 )
-def test_constraints(keys, kind, source):
+def test_structured_outputs_become_constraints(keys, kind, source):
     (key,) = keys
     assert structured(**keys) == Constraint(kind, source, f"structured_outputs.{key}")
 
@@ -232,7 +232,7 @@ def test_constraints(keys, kind, source):
         ("guided_grammar", "root ::= 'a'", ConstraintKind.GRAMMAR, "root ::= 'a'"),
     ],
 )
-def test_older_names_of_constraints_hold_as_well(name, value, kind, source):
+def test_older_names_of_constraints_are_accepted(name, value, kind, source):
     """They were dropped with a 200, and the answer was anything."""
     assert build(**{name: value}).constraint == Constraint(kind, source, name)
     gaps = build(
@@ -241,7 +241,7 @@ def test_older_names_of_constraints_hold_as_well(name, value, kind, source):
     assert (gaps.kind, gaps.param, gaps.whitespace, gaps.closes_objects) == (kind, name, " ", False)
 
 
-def test_options_of_json():
+def test_json_options_are_built():
     assert structured(json={}, disable_any_whitespace=False).whitespace == LOOSE
     assert structured(json={}, disable_any_whitespace=True).whitespace == ""
     assert structured(json={}, whitespace_pattern=r"[ \n]?").whitespace == r"[ \n]?"
@@ -287,18 +287,18 @@ SCHEMA = {"type": "object"}
         ),
     ],
 )
-def test_response_formats(given, kind, source, param):
+def test_response_formats_become_constraints(given, kind, source, param):
     compact = source.replace(": ", ":").replace(", ", ",")
     assert build(response_format=given).constraint == Constraint(kind, compact, param)
     loose = build(response_format=given, structured_outputs={"disable_any_whitespace": False}).constraint
     assert loose == Constraint(kind, compact, param, whitespace=LOOSE)
 
 
-def test_text_is_no_constraint():
+def test_response_format_text_is_no_constraint():
     assert build(response_format={"type": "text"}).constraint is None
 
 
-def test_a_forced_call_wins_over_the_format_and_takes_the_options():
+def test_a_forced_call_replaces_the_format_and_keeps_its_options():
     request = build(
         tools=[tool()],
         tool_choice="required",
@@ -310,7 +310,7 @@ def test_a_forced_call_wins_over_the_format_and_takes_the_options():
     assert build(tools=[tool()], tool_choice="required").tool_choice.closes_objects
 
 
-def test_beams_predictions_budgets_and_groups():
+def test_beams_predictions_budgets_and_groups_are_built():
     request = build(
         n=3,
         temperature=0,
@@ -326,14 +326,14 @@ def test_beams_predictions_budgets_and_groups():
     assert build(length_penalty=3).beam is None
 
 
-def test_the_models_own_temperature_counts_for_several_answers():
+def test_n_above_1_is_checked_against_the_models_temperature():
     with pytest.raises(ApiError) as caught:
         build(n=2, defaults={"temperature": 0})
     assert caught.value.param == "n"
     assert build(n=2, defaults={"temperature": 0}, use_beam_search=True).num_choices == 2
 
 
-def test_whatever_is_asked_survives_the_way_to_the_worker():
+def test_a_full_request_round_trips_through_json():
     request = build(
         logit_bias={"5": 1},
         logits_processors=[{"qualname": "b", "kwargs": {"c": [1]}}],
@@ -348,14 +348,14 @@ def test_whatever_is_asked_survives_the_way_to_the_worker():
     assert request_from_plain(json.loads(json.dumps(request_to_plain(request)))) == request
 
 
-def test_a_limit_of_the_installation_holds_for_those_who_set_none():
+def test_the_installation_token_limit_applies_without_max_tokens():
     with override_settings(LIGHTCONE_LIMITS=replace(settings.LIGHTCONE_LIMITS, max_output_tokens=50)):
         assert build().stop.absent_max_tokens == 50
         assert build(n=2).stop.absent_max_tokens == 50
         assert build(max_tokens=7).stop.max_tokens == 7
 
 
-def test_a_models_own_limit_holds_for_those_who_set_none():
+def test_the_models_token_limit_applies_without_max_tokens():
     """`max_new_tokens` of generation_config.json was not read at all."""
     defaults = {"max_completion_tokens": 512}
     assert build(defaults=defaults).stop.absent_max_tokens == 512
@@ -366,7 +366,7 @@ def test_a_models_own_limit_holds_for_those_who_set_none():
     assert build(defaults={"max_completion_tokens": None}).stop.absent_max_tokens == most
 
 
-def test_several_choices_without_a_limit_share_what_one_request_may_have_and_fit_any_context():
+def test_several_choices_without_max_tokens_share_the_request_limit():
     request = build(n=2)
     assert (request.stop.max_tokens, request.stop.absent_max_tokens) == (
         None,

@@ -17,7 +17,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=30))
-def test_unanswered_calls_are_those_of_a_plain_list(steps):
+def test_unanswered_calls_equal_those_of_a_plain_list(steps):
     calls, plain = UnansweredCalls(), []
     for word, *values in steps:
         if word == "add":

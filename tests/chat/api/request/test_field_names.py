@@ -24,13 +24,13 @@ def renamed(error: ApiError, **fields) -> ApiError:
         ({"functions": [{"name": "f"}]}, "messages", "messages"),
     ],
 )
-def test_an_error_has_the_name_that_was_sent(fields, param, sent):
+def test_an_error_uses_the_sent_field_name(fields, param, sent):
     error = renamed(ApiError("invalid_value", f"{param} must be better", param), **fields)
     assert (error.param, error.message) == (sent, f"{sent} must be better")
     assert str(error) == error.message
 
 
-def test_every_problem_has_its_own_name():
+def test_every_problem_uses_its_own_field_name():
     problems = [
         Problem("invalid_value", "tools.0.function.parameters is wrong", "tools.0.function.parameters"),
         Problem("invalid_value", "tools.1.function.name too", "tools.1.function.name"),
@@ -41,7 +41,7 @@ def test_every_problem_has_its_own_name():
     assert error.param == "functions.0.parameters"
 
 
-def test_an_error_about_no_field_stays():
+def test_an_error_without_a_field_is_unchanged():
     error = renamed(ApiError("invalid_value", "The server keeps no tools.", None), functions=[{"name": "f"}])
     assert (error.message, error.param) == ("The server keeps no tools.", None)
 

@@ -15,7 +15,7 @@ from chat.api.request.fields import boolean_read, echo, integer_read, number_rea
     ("given_value", "read"),
     [("5", 5), (2.0, 2), (1e9, 10**9), (True, 1), ("-7", -7), ("+3", 3), (-0.0, 0), (2**63 - 1, 2**63 - 1)],
 )
-def test_integers_are_read_from_whole_numbers_in_any_dress(given_value, read):
+def test_integers_are_read_from_whole_numbers_and_their_strings(given_value, read):
     assert integer_read(given_value) == read
 
 
@@ -41,7 +41,7 @@ def test_integers_are_read_from_whole_numbers_in_any_dress(given_value, read):
         "9" * 64,
     ],
 )
-def test_anything_else_is_no_integer(value):
+def test_other_values_are_no_integers(value):
     with pytest.raises(ValidationError):
         integer_read(value)
 
@@ -59,23 +59,23 @@ def test_numbers_are_read_from_numbers_booleans_and_plain_decimals(given_value, 
 
 
 @pytest.mark.parametrize("value", ["1e3", "nan", "inf", "٠.٥", "", ".", "1,5", None, [], math.inf, math.nan, "0x1p3"])
-def test_anything_else_is_no_number(value):
+def test_other_values_are_no_numbers(value):
     with pytest.raises(ValidationError):
         number_read(value)
 
 
 @pytest.mark.parametrize("word", ["true", "1", "yes", "on", "t", "y", "True", 1, 1.0, True])
-def test_words_for_true(word):
+def test_words_for_true_are_read(word):
     assert boolean_read(word) is True
 
 
 @pytest.mark.parametrize("word", ["false", "0", "no", "off", "f", "n", 0, False])
-def test_words_for_false(word):
+def test_words_for_false_are_read(word):
     assert boolean_read(word) is False
 
 
 @pytest.mark.parametrize("word", ["", "ja", 5, -1, None, [], "true " * 1000, 0.5])
-def test_anything_else_is_no_boolean(word):
+def test_other_values_are_no_booleans(word):
     with pytest.raises(ValidationError):
         boolean_read(word)
 
@@ -88,7 +88,7 @@ def test_readers_answer_or_raise_validation_error_and_echo_is_short(value):
     assert len(echo(value)) <= 200
 
 
-def test_values_are_told_in_the_words_of_json():
+def test_values_are_echoed_in_json_terms():
     assert [echo(value) for value in (None, True, 1.5, "a", {}, [])] == [
         "null",
         "true",

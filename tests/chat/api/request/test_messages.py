@@ -35,11 +35,11 @@ def test_a_text_part_without_text_is_skipped_and_a_refusal_reads_as_text():
 
 
 @pytest.mark.parametrize("message", [{"role": "user"}, {"role": "assistant", "content": None}, {"role": "tool"}])
-def test_absent_content_is_empty_and_null_is_the_assistants_privilege(message):
+def test_absent_content_is_empty_and_only_assistants_may_send_null(message):
     assert walk(message)[0]["content"] == ""
 
 
-def test_labels_that_are_null_are_absent():
+def test_null_labels_count_as_absent():
     walk({"role": "assistant", "content": "x", "name": None, "refusal": None, "audio": None})
     walk({"role": "tool", "content": "x", "tool_call_id": None})
 
@@ -136,7 +136,7 @@ def test_media_for_a_text_model_is_refused_before_anything_is_fetched(part):
     assert "tiny is not a multimodal model" in error.message
 
 
-def test_a_file_goes_to_the_worker_as_it_was_sent_with_the_place_that_its_refusals_name():
+def test_a_file_reaches_the_worker_unchanged_with_its_place():
     part = {"type": "file", "file": {"file_data": "eA==", "filename": "a.txt", "more": 1}}
     (message,) = walk({"role": "user", "content": ["see", {"type": "text"}, part]})
     sent = {"file_data": "eA==", "filename": "a.txt"}
@@ -176,7 +176,7 @@ def test_arguments_of_calls_are_objects_where_they_can_be(arguments, read):
 @pytest.mark.parametrize(
     "arguments", [r'{"a": "\ud800"}', '{"a": 1e999}', '{"a": ' + "9" * 400 + "}", "[" * 300 + "]" * 300]
 )
-def test_arguments_that_a_body_could_not_hold_stay_text(arguments):
+def test_arguments_beyond_the_body_limits_stay_text(arguments):
     """A lone surrogate or an integer beyond 64 bits in here could not be packed for the worker: 500."""
     (message,) = walk(
         {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": arguments}}]}
@@ -217,7 +217,7 @@ def test_thinking_parts_of_the_assistant_are_reasoning_under_both_names():
     assert walk({"role": "user", "content": content})[0]["content"][0] == {"type": "text", "text": "hm"}
 
 
-def test_thinking_parts_are_joined_with_reasoning_unless_that_says_it_already():
+def test_thinking_parts_are_joined_with_reasoning_unless_they_repeat_it():
     parts = [{"type": "thinking", "thinking": "a"}, {"type": "thinking", "thinking": "b", "closed": True}]
     assert walk({"role": "assistant", "content": parts})[0]["reasoning"] == "a\nb"
     assert walk({"role": "assistant", "content": parts, "reasoning_content": "x"})[0]["reasoning"] == "x\na\nb"
@@ -229,13 +229,13 @@ def test_reasoning_of_null_is_absent():
     assert message["reasoning"] == message["reasoning_content"] == "hm"
 
 
-def test_reasoning_that_is_left_open_is_said_by_an_empty_part():
+def test_open_reasoning_is_marked_by_an_empty_part():
     (message,) = walk({"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "closed": False}]})
     assert message["reasoning"] == "hm"
     assert message["content"] == [{"type": "thinking", "thinking": "", "closed": False}]
 
 
-def test_a_role_of_the_models_own_calls_as_the_assistant_does():
+def test_calls_of_a_custom_role_are_read_as_those_of_the_assistant():
     call = {"id": "c", "function": {"name": "f", "arguments": '{"a": 1}'}}
     tools = [{"type": "function", "function": {"name": "f"}}]
     (message,) = walk({"role": "critic", "reasoning": "hm", "tool_calls": [call], "tools": tools})
@@ -244,11 +244,11 @@ def test_a_role_of_the_models_own_calls_as_the_assistant_does():
     assert message["tools"] == tools
 
 
-def test_what_looks_like_calls_of_a_user_is_a_key_like_any_other():
+def test_tool_calls_of_a_user_message_are_kept_unread():
     assert walk({"role": "user", "content": "x", "tool_calls": 5})[0]["tool_calls"] == 5
 
 
-def test_ids_that_are_missing_have_nine_letters_and_digits():
+def test_missing_call_ids_get_nine_letters_and_digits():
     """The templates of Mistral refuse others."""
     (message,) = walk({"role": "assistant", "tool_calls": [{"function": {"name": "f"}}, {"function": {"name": "g"}}]})
     first, second = (call["id"] for call in message["tool_calls"])
@@ -283,13 +283,13 @@ def test_parts_are_counted_over_all_messages():
     assert error.param == "messages.1.content"
 
 
-def test_work_stops_at_the_tenth_problem():
+def test_checking_stops_at_the_tenth_problem():
     error = refused(*[5] * 100_000)
     assert error.message.count(";") == 9
     assert len(error.message) < 2_000
 
 
-def test_the_callers_messages_are_left_as_they_were():
+def test_messages_of_the_caller_are_not_modified():
     given = {
         "role": "assistant",
         "content": None,

@@ -48,7 +48,7 @@ def test_analysis_is_the_reasoning_of_the_next_message_of_the_assistant():
     ]
 
 
-def test_an_ordinary_message_takes_analysis_too_and_nothing_is_lost_at_the_end():
+def test_analysis_joins_ordinary_messages_and_is_never_lost():
     messages = walk(
         said("assistant", "a", channel="analysis"),
         {"role": "user", "content": "?"},
@@ -157,7 +157,7 @@ MESSAGES = st.one_of(
 
 
 @given(st.lists(MESSAGES, max_size=12))
-def test_no_word_and_no_call_is_lost(given_messages):
+def test_no_text_and_no_call_is_lost(given_messages):
     messages = walk(*given_messages)
     shown = [message["content"] for message in messages if message["content"]]
     assert shown == [

@@ -42,13 +42,13 @@ def refused(who: Caller, **fields) -> ApiError:
 
 
 @pytest.mark.parametrize(("fields", "code", "param", "remedy"), GATED, ids=[param for _, _, param, _ in GATED])
-def test_a_power_that_the_key_lacks_is_refused_by_name_with_the_remedy(fields, code, param, remedy):
+def test_a_missing_right_is_refused_by_name_with_the_remedy(fields, code, param, remedy):
     error = refused(caller("usage_read", "keys_manage"), **fields)
     assert (error.code, error.param) == (code, param)
     assert remedy in error.message
 
 
-def test_the_first_closed_gate_answers():
+def test_the_first_missing_right_is_reported():
     fields = {name: value for gate, *_ in reversed(GATED) for name, value in gate.items()}
     for gate, *_ in GATED:
         assert refused(caller(), **fields).param == next(iter(gate))
@@ -56,13 +56,13 @@ def test_the_first_closed_gate_answers():
 
 
 @pytest.mark.parametrize(("right", "fields"), [("chat_template", GATED[0][0]), ("logits_processors", GATED[1][0])])
-def test_a_right_opens_its_own_gate_only(right, fields):
+def test_a_right_permits_its_own_fields_only(right, fields):
     assert placement(caller(right), **fields) == QueuePlacement(0, None)
     refused(caller(*{"chat_template", "logits_processors", "mm_kwargs"} - {right}), **fields)
 
 
 @pytest.mark.parametrize("name", ["mm_processor_kwargs", "media_io_kwargs"])
-def test_options_that_no_processor_declares_are_refused_even_with_the_right(name):
+def test_undeclared_media_options_are_refused_even_with_the_right(name):
     error = refused(caller("mm_kwargs"), **{name: {"image": {}}})
     assert (error.code, error.param) == ("invalid_value", f"{name}.image")
 
@@ -76,7 +76,7 @@ def test_options_that_no_processor_declares_are_refused_even_with_the_right(name
         {"logits_processors": []},
     ],
 )
-def test_what_asks_for_nothing_passes(fields):
+def test_fields_without_effect_need_no_right(fields):
     assert placement(caller(), **fields) == QueuePlacement(0, None)
 
 
@@ -96,7 +96,7 @@ def test_what_asks_for_nothing_passes(fields):
         (-5, {"service_tier": "flex", "priority": -2}, QueuePlacement(-2, "default")),
     ],
 )
-def test_the_place_in_the_queue(floor, fields, expected):
+def test_priority_and_service_tier_give_the_queue_placement(floor, fields, expected):
     assert placement(caller(min_priority=floor), **fields) == expected
 
 
@@ -105,14 +105,14 @@ def test_a_priority_below_the_keys_own_names_the_limit():
 
 
 @override_settings(LIGHTCONE_SCHEDULING_POLICY="fcfs")
-def test_first_come_first_served_has_no_priorities():
+def test_priorities_are_refused_under_first_come_first_served():
     assert refused(caller(min_priority=-5), priority=5).param == "priority"
     assert placement(caller(min_priority=-5), service_tier="priority") == QueuePlacement(0, "default")
     assert placement(caller(min_priority=3)) == QueuePlacement(0, None)
 
 
 @override_settings(LIGHTCONE_TOOL_PARSER="none")
-def test_auto_needs_a_parser():
+def test_tool_choice_auto_needs_a_parser():
     assert refused(caller(), tools=[tool()]).param == "tool_choice"
     assert refused(caller(), functions=[{"name": "f"}]).param == "function_call"
     assert placement(caller(), tools=[tool()], tool_choice="required")

@@ -113,7 +113,7 @@ def test_fields_are_checked_in_the_specified_order():
 
 
 @pytest.mark.parametrize("name", SPECIFIED_ORDER)
-def test_null_equals_absent_but_for_the_fields_typed_without_it(name):
+def test_null_equals_absent_except_for_non_nullable_fields(name):
     if name in NOT_NULL:
         error = refused(**{name: None})
         assert (error.code, error.param) == ("invalid_type", name)
@@ -121,7 +121,7 @@ def test_null_equals_absent_but_for_the_fields_typed_without_it(name):
         assert check(**{name: None}) == check()
 
 
-def test_unknown_fields_are_passed_over_and_named():
+def test_unknown_fields_are_ignored_and_named():
     """A misspelt field was accepted without a word, and nobody could see that it had done nothing."""
     parsed = check(best_of=10**9, api_base="http://10.0.0.1", nothing=None, **{"🙂": 1})
     assert parsed.delivery.ignored == ("best_of", "api_base", "🙂")
@@ -143,13 +143,13 @@ def test_a_bad_value_names_its_field_the_limit_and_the_remedy(bad):
     assert_refused(bad)
 
 
-def test_a_stream_gets_the_same_answers():
+def test_bad_values_are_refused_alike_for_streams():
     for bad in BAD:
         if bad.may_stream:
             assert_refused(bad, stream=True)
 
 
-def test_the_table_is_not_cut_short():
+def test_the_table_of_bad_values_covers_every_field():
     assert len(BAD) >= 300
     named = {bad.param.split(".")[0] for bad in BAD}
     assert set(SPECIFIED_ORDER) - named == set()
@@ -213,7 +213,7 @@ def test_a_good_value_passes(fields):
     assert check(**fields)
 
 
-def test_at_most_ten_problems_are_told_and_the_first_field_leads():
+def test_at_most_ten_problems_are_reported_with_the_first_field_as_param():
     fields = dict.fromkeys(
         (
             "temperature",
@@ -246,11 +246,11 @@ def test_continuous_usage_switches_usage_on_unless_it_is_refused():
     assert options(continuous_usage_stats=True, include_usage=False) == (False, False)
 
 
-def test_one_field_per_limit_of_the_settings():
+def test_the_limit_of_stop_strings_follows_the_settings():
     assert refused(stop=["x"] * (settings.LIGHTCONE_LIMITS.max_stop_strings + 1)).param == "stop"
 
 
-def test_errors_stay_small_whatever_is_echoed():
+def test_errors_stay_small_for_any_echoed_value():
     long = "🙂\\" * 50_000
     error = refused(
         vllm_xargs={long: None},

@@ -56,7 +56,7 @@ def test_of_duplicate_keys_the_last_wins():
     assert read(b'{"n": 1, "n": 2}') == {"n": 2}
 
 
-def test_brackets_and_digits_inside_strings_count_for_nothing():
+def test_brackets_and_digits_inside_strings_are_not_counted():
     text = "[{" * 1000 + "9" * 500 + '\\"' + "[" * 300
     assert read(json.dumps({"a": text, "b": ["[" * 400]}).encode())["a"] == text
 
@@ -95,20 +95,20 @@ def test_values_are_counted_before_any_is_built(body, num_values):
 
 
 @pytest.mark.parametrize("shift", range(8))
-def test_a_string_that_is_cut_between_two_pieces_of_the_scan_stays_a_string(shift):
+def test_a_string_across_two_scan_chunks_stays_one_string(shift):
     """The scan goes through a body piece by piece; brackets of a string counted where a piece began within it."""
     text = '\\"[{' * 40_000
     body = json.dumps({"a" * shift: text, "b": [1]}).encode()
     assert read(body, values=13)["a" * shift] == text
 
 
-def test_a_number_that_is_cut_between_two_pieces_of_the_scan_is_one_number():
+def test_a_number_across_two_scan_chunks_stays_one_number():
     body = b'{"a": [' + b" " * (PIECE_BYTES - 40) + b"9" * 65 + b"]}"
     with pytest.raises(ApiError, match="digits"):
         read(body)
 
 
-def test_several_texts_use_up_the_values_of_one_request_together():
+def test_several_texts_share_the_value_limit_of_one_request():
     """Arguments of calls are JSON in strings, and a conversation has thousands of them."""
     bounds = JsonBounds(depth=256, digits=64, values=10)
     json_read(b"[1, 2, 3]", bounds)
@@ -128,7 +128,7 @@ values = st.recursive(
 
 
 @given(st.dictionaries(st.text(), values, max_size=5))
-def test_what_json_writes_is_read_back(value):
+def test_valid_json_is_read_unchanged(value):
     assert read(json.dumps(value).encode()) == value
 
 
@@ -160,7 +160,7 @@ hard_values = st.recursive(
 
 @given(value=hard_values, piece_bytes=st.integers(1, 40), indent=st.sampled_from([None, 1]))
 @example(value=0.007215400323407826, piece_bytes=5, indent=None)
-def test_the_scan_in_pieces_counts_as_one_byte_by_byte_does(value, piece_bytes, indent):
+def test_the_chunked_scan_counts_like_a_bytewise_scan(value, piece_bytes, indent):
     text = json.dumps(value, ensure_ascii=False, indent=indent).encode()
     exact = scanned(text)
     with pytest.MonkeyPatch.context() as patch:
@@ -174,7 +174,7 @@ def test_the_scan_in_pieces_counts_as_one_byte_by_byte_does(value, piece_bytes, 
                     strict_json._check_bounds(text, less)
 
 
-def test_numbers_that_are_as_long_as_they_may_be_are_looked_at_once():
+def test_the_longest_allowed_numbers_are_scanned_once():
     """Each of their digits was tried as the begin of a longer one: 3 MB of them took 41 s at 1,000 digits."""
     text = b"[" + b",".join([b"1" * 1_000] * 3_000) + b"]"
     started = time.process_time()

@@ -18,12 +18,12 @@ TEXTS = st.text(st.sampled_from(" \t\n\ra.{2},*1"), max_size=6)
 @pytest.mark.parametrize(
     "pattern", ["", " ", r"[ \t\n\r]*", "[ \n]{0,3}", r"( |\n)?", r"[\x20\x0a]+", "(?: ){2,}", "\t"]
 )
-def test_patterns_of_white_space_pass(pattern):
+def test_white_space_patterns_pass(pattern):
     whitespace_check(pattern)
 
 
 @given(st.lists(PIECES, max_size=8).map("".join), TEXTS)
-def test_what_passes_is_an_expression_that_matches_white_space_alone(pattern, text):
+def test_accepted_patterns_match_white_space_only(pattern, text):
     try:
         whitespace_check(pattern)
     except ValidationError:
