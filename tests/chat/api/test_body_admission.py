@@ -48,17 +48,17 @@ async def refused(**described: Any) -> ApiError:
 @pytest.mark.parametrize(
     "path", ["/v1/chat/completions", "/v1/files", "/v1/messages", "/v4/chat/completions", "/v1/unknown", "/files"]
 )
-async def test_without_a_good_key_no_body_is_taken(path: str) -> None:
+async def test_bodies_are_refused_without_a_valid_key(path: str) -> None:
     assert (await refused(path=path)).status == 401
     assert (await refused(path=path, authorization="Bearer lc_wrong")).status == 401
 
 
-async def test_the_refusal_has_the_id_that_the_client_gave_its_request() -> None:
+async def test_the_refusal_returns_the_clients_request_id() -> None:
     assert (await refused(x_request_id="mine-1")).request_id == "mine-1"
     assert (await refused(x_request_id="not clean")).request_id is None
 
 
-async def test_a_good_key_lets_the_body_in_and_its_caller_is_handed_on(project: Project) -> None:
+async def test_a_valid_key_admits_the_body_and_passes_its_caller_on(project: Project) -> None:
     _, raw = await database_sync_to_async(key_create)(project=project, name="k")
     admitted = await body_admission.body_admit(scope(authorization=f"Bearer {raw}"))
     assert admitted.owner == f"project {project.pk}"
@@ -70,13 +70,13 @@ async def test_a_good_key_lets_the_body_in_and_its_caller_is_handed_on(project: 
     ("path", "method"),
     [("/sign-in", "POST"), ("/admin/login/", "POST"), ("/health/live", "POST"), ("/v1/chat/completions", "OPTIONS")],
 )
-async def test_who_needs_no_key_sends_no_more_than_a_form(path: str, method: str) -> None:
+async def test_routes_without_a_key_accept_small_bodies_only(path: str, method: str) -> None:
     assert await body_admission.body_admit(scope(path=path, method=method)) == Admitted(
         owner="address 192.0.2.1", max_body_bytes=MIB
     )
 
 
-async def test_strangers_behind_a_proxy_have_a_share_each(settings: Any) -> None:
+async def test_clients_behind_a_proxy_have_separate_body_budgets(settings: Any) -> None:
     """One of them could take the share of all, and nobody signed in."""
     settings.LIGHTCONE_TRUSTED_PROXIES = ["192.0.2.1"]
     admitted = await body_admission.body_admit(scope(path="/sign-in", x_forwarded_for="203.0.113.9, 198.51.100.7"))

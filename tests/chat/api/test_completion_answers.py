@@ -51,7 +51,7 @@ async def test_the_answer_is_the_whole_specified_object(api, scripted):
     }
 
 
-async def test_the_service_is_asked_for_what_the_body_says(api, scripted):
+async def test_fields_of_the_body_reach_the_generation_request(api, scripted):
     await post(
         api,
         temperature=0.005,
@@ -92,7 +92,7 @@ async def test_the_service_is_asked_for_what_the_body_says(api, scripted):
     )
 
 
-async def test_choices_keep_their_index_order_whatever_finishes_first(api, scripted):
+async def test_choices_keep_their_index_order(api, scripted):
     scripted.script = [
         ADMITTED,
         delta("b", 1),
@@ -130,11 +130,11 @@ async def test_logprobs_hold_bytes_alternatives_and_no_infinities(api, scripted)
     }
 
 
-async def test_the_tier_that_was_used_is_told_to_those_who_sent_one(api, scripted):
+async def test_the_used_service_tier_is_returned_if_one_was_sent(api, scripted):
     assert (await post(api, service_tier="auto")).json()["service_tier"] == "default"
 
 
-async def test_without_a_generation_prompt_the_role_is_the_last_messages(api, scripted):
+async def test_without_a_generation_prompt_the_role_is_that_of_the_last_message(api, scripted):
     assert (await post(api, add_generation_prompt=False)).json()["choices"][0]["message"]["role"] == "user"
 
 
@@ -148,7 +148,7 @@ async def test_a_last_function_message_is_answered_in_its_own_role(api, scripted
     assert message["content"].startswith("so ")
 
 
-async def test_the_echo_is_the_last_messages_text_where_the_roles_are_equal(api, scripted):
+async def test_the_echo_is_the_last_message_if_roles_are_equal(api, scripted):
     async def content(**fields):
         scripted.script = list(HELLO)
         return (await post(api, echo=True, **fields)).json()["choices"][0]["message"]["content"]
@@ -159,7 +159,7 @@ async def test_the_echo_is_the_last_messages_text_where_the_roles_are_equal(api,
     assert await content(messages=[{"role": "user", "content": "hi"}]) == "Hello"
 
 
-async def test_the_header_wins_over_the_body_and_comes_back(api):
+async def test_the_request_id_header_precedes_the_body_and_is_returned(api):
     response = await api.post(ROUTE, json=chat(request_id="from-body"), headers={"X-Request-Id": "from-header"})
     assert response.headers["x-request-id"] == "from-header"
     assert response.json()["id"] == "chatcmpl-from-header"
@@ -167,7 +167,7 @@ async def test_the_header_wins_over_the_body_and_comes_back(api):
 
 
 @pytest.mark.parametrize("dirty", ["a b", "x" * 129, "ä".encode().decode("latin-1"), "a/b"])
-async def test_a_malformed_header_id_is_replaced(api, dirty):
+async def test_a_malformed_request_id_is_replaced(api, dirty):
     response = await api.post(ROUTE, json=chat(), headers={"X-Request-Id": dirty.encode("latin-1")})
     assert response.headers["x-request-id"] != dirty
     assert response.json()["id"] == "chatcmpl-" + response.headers["x-request-id"]

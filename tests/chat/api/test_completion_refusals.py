@@ -34,7 +34,7 @@ REJECTIONS = [
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("error", "status", "code", "param"), REJECTIONS, ids=[code for _, _, code, _ in REJECTIONS])
-async def test_a_refusal_of_the_engine_is_a_plain_http_error_also_for_streams(
+async def test_an_engine_refusal_is_a_plain_http_error_also_for_streams(
     api, scripted, stream, error, status, code, param
 ):
     scripted.script = [error]
@@ -51,7 +51,7 @@ async def test_a_refusal_of_the_engine_is_a_plain_http_error_also_for_streams(
         assert response.headers["x-should-retry"] == "false"
 
 
-async def test_a_refusal_of_the_engine_names_the_field_that_was_sent(api, scripted):
+async def test_an_engine_refusal_names_the_sent_field(api, scripted):
     scripted.script = [RequestError(ErrorCode.INVALID_VALUE, "max_tokens is wrong", "max_tokens")]
     assert (await post(api, max_completion_tokens=9)).json()["error"]["param"] == "max_completion_tokens"
 
@@ -79,13 +79,13 @@ async def test_rate_limit_headers_of_the_run_reach_the_client(api, scripted, str
 @pytest.mark.parametrize(
     ("fields", "status"), [({"temperature": 9}, 400), ({"model": "gpt-9"}, 404), ({"priority": -1}, 400)]
 )
-async def test_rate_limit_headers_are_on_refusals_before_any_admission_too(api, scripted, fields, status):
+async def test_refusals_before_admission_have_rate_limit_headers(api, scripted, fields, status):
     scripted.headers = {"x-ratelimit-remaining-tokens": "7"}
     response = await post(api, **fields)
     assert (response.status_code, response.headers["x-ratelimit-remaining-tokens"]) == (status, "7")
 
 
-async def test_rate_limit_headers_are_on_defects_and_for_keys_without_the_right_too(api, scripted, monkeypatch):
+async def test_defects_and_missing_rights_have_rate_limit_headers(api, scripted, monkeypatch):
     scripted.headers = {"x-ratelimit-remaining-tokens": "7"}
     scripted.refusal = RuntimeError("secret")
     response = await post(api)
@@ -103,7 +103,7 @@ async def test_rate_limit_headers_are_on_defects_and_for_keys_without_the_right_
     assert scripted.rejected[-1]["caller"].public_id == "testing0001"
 
 
-async def test_what_a_library_tells_of_its_retries_is_kept_with_the_request_and_changes_nothing(api, scripted):
+async def test_client_retry_headers_are_logged_without_effect(api, scripted):
     for headers, kept in (
         ({"x-stainless-retry-count": "2", "x-stainless-read-timeout": "600"}, (2, 600.0)),
         ({"x-stainless-retry-count": "many", "x-stainless-timeout": "30.5"}, (0, 30.5)),
@@ -124,7 +124,7 @@ async def test_what_a_library_tells_of_its_retries_is_kept_with_the_request_and_
     ],
     ids=str,
 )
-async def test_a_run_that_does_not_finish_is_no_answer(api, scripted, ending, status, code):
+async def test_an_unfinished_run_gives_an_error(api, scripted, ending, status, code):
     scripted.script = [ADMITTED, delta("x"), ending]
     response = await post(api)
     assert (response.status_code, response.json()["error"]["code"]) == (status, code)
@@ -177,7 +177,7 @@ NO_TOKEN = Failed(ErrorCode.INVALID_VALUE, "allowed_token_ids leaves no token", 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_request_that_leaves_no_first_token_is_a_plain_400_also_for_streams(api, scripted, stream):
+async def test_a_request_without_a_possible_first_token_is_a_plain_400(api, scripted, stream):
     scripted.script = [ADMITTED, NO_TOKEN]
     response = await post(api, stream=stream, allowed_token_ids=[7])
     assert (response.status_code, response.json()["error"]["param"]) == (400, "allowed_token_ids")
@@ -202,7 +202,7 @@ async def test_a_bad_request_is_answered_in_the_one_error_shape(api, scripted, b
         assert response.headers["www-authenticate"] == 'Bearer realm="lightcone"'
 
 
-async def test_requests_without_a_good_key_are_counted_and_are_no_rows(api, scripted, monkeypatch):
+async def test_requests_without_a_valid_key_are_counted_and_not_logged(api, scripted, monkeypatch):
     """Three thousand requests with a wrong key were three thousand rows."""
     seen = Refusals()
     monkeypatch.setattr("chat.api.view.refusals", seen)
@@ -212,7 +212,7 @@ async def test_requests_without_a_good_key_are_counted_and_are_no_rows(api, scri
     assert scripted.rejected == []
 
 
-async def test_content_types_that_are_json_pass(api):
+async def test_json_content_types_are_accepted(api):
     for content_type in (
         "application/json",
         "application/json; charset=utf-8",
@@ -231,7 +231,7 @@ async def test_a_body_above_the_inline_size_is_checked_all_the_same(api, scripte
     assert (await post(api, temperature=9, ignored="x" * 100_000)).json()["error"]["param"] == "temperature"
 
 
-async def test_messages_of_large_bodies_are_read_while_others_are_answered(api, scripted, monkeypatch):
+async def test_large_bodies_are_read_without_blocking_other_requests(api, scripted, monkeypatch):
     """Half a million calls in the history took seconds on the event loop, in which no stream went on."""
     places = []
 
@@ -248,7 +248,7 @@ async def test_messages_of_large_bodies_are_read_while_others_are_answered(api, 
     assert places == [True, False, False]
 
 
-async def test_a_body_above_the_limit_is_413_under_any_server(api, scripted):
+async def test_a_body_above_the_limit_is_413_with_any_asgi_server(api, scripted):
     response = await api.post(
         ROUTE,
         content=b" " * (settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes + 10),
@@ -257,7 +257,7 @@ async def test_a_body_above_the_limit_is_413_under_any_server(api, scripted):
     assert (response.status_code, response.json()["error"]["code"]) == (413, "request_too_large")
 
 
-async def test_a_defect_is_a_500_without_details_that_is_not_repeated_and_has_one_record(api, scripted):
+async def test_a_defect_is_a_500_without_details_and_is_recorded_once(api, scripted):
     scripted.refusal = RuntimeError("secret at 0x1234")
     response = await post(api)
     assert response.status_code == 500
@@ -267,7 +267,7 @@ async def test_a_defect_is_a_500_without_details_that_is_not_repeated_and_has_on
     assert (record["status"], record["code"], record["caller"].public_id) == (500, "internal_error", "testing0001")
 
 
-async def test_a_defect_before_the_key_is_known_has_a_record_too(api, scripted, monkeypatch):
+async def test_a_defect_before_authentication_is_recorded(api, scripted, monkeypatch):
     async def fail(**_):
         raise RuntimeError("the database is away")
 
@@ -281,7 +281,7 @@ async def test_a_defect_before_the_key_is_known_has_a_record_too(api, scripted, 
 @pytest.mark.parametrize(
     "away", [OperationalError("the connection is closed"), InterfaceError("connection already closed")]
 )
-async def test_a_database_that_is_away_or_full_is_a_503_that_may_be_repeated(api, scripted, away):
+async def test_a_database_failure_is_a_retryable_503(api, scripted, away):
     """After a restart of PostgreSQL each dead connection of the pool cost a request, answered 500 and never repeated by
     clients.
     """

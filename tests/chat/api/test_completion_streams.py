@@ -98,7 +98,7 @@ async def test_output_that_imitates_the_transport_stays_inside_one_json_string(a
     assert response.text.count("[DONE]") == 2
 
 
-async def test_a_silence_is_a_ping_comment_with_one_newline(api, scripted):
+async def test_silence_gives_a_ping_comment_with_one_newline(api, scripted):
     scripted.script = [ADMITTED, None, delta("x"), None, finished(), completed()]
     text = (await post(api, stream=True)).text
     assert text.startswith(": ping\ndata: ")
@@ -120,7 +120,7 @@ async def test_a_failure_after_the_first_byte_is_one_error_frame_then_done(api, 
     assert scripted.readers[0].num_left == 1
 
 
-async def test_a_defect_while_streaming_tells_no_details(api, scripted):
+async def test_a_defect_while_streaming_reveals_no_details(api, scripted):
     scripted.script = [ADMITTED, delta("x"), RuntimeError("secret at 0x1234")]
     text = (await post(api, stream=True)).text
     assert "secret" not in text
@@ -133,14 +133,14 @@ async def test_pings_can_be_switched_off(api, scripted, settings):
     assert ": ping" not in (await post(api, stream=True)).text
 
 
-async def test_events_without_anything_to_see_do_not_hold_back_the_ping(api, scripted, settings):
+async def test_invisible_events_do_not_delay_pings(api, scripted, settings):
     settings.LIGHTCONE_LIMITS = replace(settings.LIGHTCONE_LIMITS, sse_keep_alive=1e-9)
     scripted.script = [ADMITTED, delta("a"), delta(""), delta("x"), finished(), completed()]
     text = (await post(api, stream=True)).text
     assert text.count(": ping\n") == 1, "for the token that shows nothing"
 
 
-async def test_a_request_that_runs_out_of_tokens_later_ends_in_an_error_frame_that_names_the_field(api, scripted):
+async def test_a_late_lack_of_allowed_tokens_is_an_error_frame_with_the_field(api, scripted):
     scripted.script = [
         ADMITTED,
         delta("x"),

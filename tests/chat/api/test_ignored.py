@@ -26,12 +26,12 @@ async def test_unknown_fields_are_named_in_a_header(api, scripted, stream, caplo
     assert HEADER not in response.headers
 
 
-async def test_a_refusal_names_them_too(api, scripted):
+async def test_a_refusal_names_ignored_fields(api, scripted):
     response = await api.post("/v1/chat/completions", json={"messages": HELLO, "model": "nobody", "temprature": 0})
     assert (response.status_code, response.headers[HEADER]) == (404, "temprature")
 
 
-async def test_every_dialect_names_them(api, scripted):
+async def test_every_dialect_names_ignored_fields(api, scripted):
     assert (await respond(api, temprature=0, store=False)).headers[HEADER] == "temprature"
     assert (await post(api, temprature=0)).headers[HEADER] == "temprature"
     response = await api.post(
@@ -40,7 +40,7 @@ async def test_every_dialect_names_them(api, scripted):
     assert response.headers[HEADER] == "inference_extra_params.temprature"
 
 
-def test_the_line_is_bounded_and_plain():
+def test_the_header_of_ignored_fields_is_bounded_ascii():
     assert ignored_line(()) == ""
     assert ignored_line(["tools.0:web_search", "a[b]"]) == "tools.0:web_search, a[b]"
     for name in ("x", "x" * 10_000, "\n" * 10_000, "🙂" * 50, "\ud800"):

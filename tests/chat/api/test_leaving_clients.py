@@ -78,7 +78,7 @@ class SilentReader:
 
 
 @pytest.mark.parametrize(("stream", "admits"), [(True, True), (True, False), (False, True), (False, False)])
-async def test_a_client_that_goes_away_leaves_its_run_at_once(scripted, monkeypatch, stream, admits):
+async def test_a_disconnect_leaves_the_run_at_once(scripted, monkeypatch, stream, admits):
     reader = SilentReader(admits=admits)
 
     async def start(**_):

@@ -65,7 +65,7 @@ def bodies() -> Iterator[tuple[str, dict[str, Any], str, str]]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_the_first_fault_in_the_specified_order_answers(api, scripted, stream):
+async def test_the_first_fault_in_the_specified_order_is_reported(api, scripted, stream):
     for name, faults, param, code in bodies():
         options = faults if stream is False or "stream_options" in faults else faults | {"stream": True}
         response = await api.post(ROUTE, json=GOOD | options)
@@ -74,7 +74,7 @@ async def test_the_first_fault_in_the_specified_order_answers(api, scripted, str
     assert scripted.requests == []
 
 
-def test_fields_are_checked_in_the_order_in_which_they_are_described():
+def test_fields_are_checked_in_the_documented_order():
     """Of two bad fields the one that is described first is named first, whatever the order in the body."""
     fields = list(ChatCompletionRequest().fields)
     assert fields[:4] == ["messages", "model", "frequency_penalty", "logit_bias"]
@@ -89,7 +89,7 @@ LOADING = EngineUnavailable(ErrorCode.MODEL_LOADING, "loading")
 @pytest.mark.parametrize(
     "fault", [5, {"role": "user", "content": None}, {"author": {"role": "wizard"}, "content": []}], ids=str
 )
-async def test_limits_and_the_state_of_the_model_answer_before_bad_messages(api, scripted, refusal, status, fault):
+async def test_limits_and_model_state_precede_message_errors(api, scripted, refusal, status, fault):
     messages = [{"role": "user", "content": "hi"}, fault]
     scripted.refusal = refusal
     response = await api.post(ROUTE, json={"messages": messages})
@@ -104,7 +104,7 @@ async def test_limits_and_the_state_of_the_model_answer_before_bad_messages(api,
     assert [record["status"] for record in scripted.rejected] == [status, 400]
 
 
-async def test_size_and_then_the_type_of_the_body_answer_before_what_it_says(api, monkeypatch):
+async def test_body_size_and_content_type_precede_the_content(api, monkeypatch):
     from django.conf import settings
 
     large = b" " * (settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes + 1)

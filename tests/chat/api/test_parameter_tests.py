@@ -31,9 +31,9 @@ def marked_fields() -> set[str]:
     }
 
 
-def test_every_field_has_a_test_of_what_it_does():
+def test_every_field_has_a_test_of_its_effect():
     assert set(ChatCompletionRequest().fields) - marked_fields() == set()
 
 
-def test_no_test_is_of_a_field_that_does_not_exist():
+def test_every_marked_field_exists():
     assert marked_fields() - set(ChatCompletionRequest().fields) == set()

@@ -68,7 +68,7 @@ async def test_a_model_without_a_worker_is_listed_as_unloaded_with_the_context_i
     assert (model["state"], model["max_model_len"]) == ("unloaded", 2048)
 
 
-def test_why_a_model_failed_is_told_to_keys_that_read_usage_alone():
+def test_the_failure_of_a_model_is_shown_only_to_keys_that_read_usage():
     failed = NamedModel(MODEL, MODEL.name, ModelCondition("failed", "/srv/models/x.gguf: not a GGUF file"))
     caller = Caller(key_id=1, public_id="testing0001", org_id=1, project_id=1, tenant="1")
     assert "state_reason" not in model_object(failed, caller)
@@ -90,7 +90,7 @@ async def test_an_unknown_model_is_404(api):
 
 
 @pytest.mark.parametrize("name", ["Org/Tiny", "ORG/TINY", "org/tinny"])
-async def test_a_name_that_is_nearly_right_is_put_right(api, name):
+async def test_a_misspelt_model_name_gets_a_suggestion(api, name):
     message = (await api.post("/v1/chat/completions", json=chat(model=name))).json()["error"]["message"]
     assert message == (
         f"The model '{name}' does not exist or you do not have access to it. "
@@ -98,7 +98,7 @@ async def test_a_name_that_is_nearly_right_is_put_right(api, name):
     )
 
 
-async def test_a_404_names_a_bounded_number_of_the_models_that_the_key_may_use(api, monkeypatch):
+async def test_a_404_names_a_bounded_number_of_permitted_models(api, monkeypatch):
     async def models(*, caller):
         assert caller.public_id == "testing0001"
         return [replace(MODEL, name=f"{'m' * 199}{number:03}") for number in range(500)]
@@ -123,7 +123,7 @@ async def test_other_methods_are_405_with_allow(api, method, path, allow):
     assert response.headers["allow"] == allow
 
 
-async def test_who_has_no_key_does_not_learn_which_methods_there_are(api):
+async def test_allowed_methods_are_not_revealed_without_a_key(api):
     for method, path in (("PUT", "/v1/chat/completions"), ("DELETE", "/models")):
         response = await api.request(method, path, headers=NO_KEY)
         assert (response.status_code, response.headers.get("allow")) == (401, None)
@@ -142,7 +142,7 @@ async def test_who_has_no_key_does_not_learn_which_methods_there_are(api):
         ("GET", "/computers", ""),
     ],
 )
-async def test_a_program_that_asks_for_no_page_and_no_route_is_told_so_in_json(api, accept, method, path, whose):
+async def test_unknown_paths_are_404_in_json_for_programs(api, accept, method, path, whose):
     """Clients of other servers showed their users a page of HTML as the error."""
     api.headers.pop("Accept")
     response = await api.request(method, path, headers={**NO_KEY, **({"Accept": accept} if accept else {})})
@@ -154,7 +154,7 @@ async def test_a_program_that_asks_for_no_page_and_no_route_is_told_so_in_json(a
     assert whose in error["message"]
 
 
-async def test_a_browser_that_asks_for_no_page_gets_one(api):
+async def test_unknown_paths_are_404_pages_for_browsers(api):
     accept = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
     response = await api.get("/nothing", headers={**NO_KEY, "Accept": accept})
     assert (response.status_code, response.headers["content-type"]) == (404, "text/html; charset=utf-8")
@@ -203,7 +203,7 @@ def test_an_error_of_many_problems_stays_within_16_kib(dialect, echoed):
 @pytest.mark.parametrize(
     "path", ["//v1/models", "/V1/models", "/./v1/models", "/v1/../admin/", "/v1/models%0a", "/%76%31/x", "/v1//models"]
 )
-async def test_odd_spellings_of_api_paths_reach_no_page_and_no_route(scripted, path):
+async def test_malformed_api_paths_reach_no_page_and_no_route(scripted, path):
     from lightcone_site.asgi import http
 
     sent = []
@@ -219,7 +219,7 @@ async def test_odd_spellings_of_api_paths_reach_no_page_and_no_route(scripted, p
     assert json.loads(sent[1]["body"])["error"]["code"] == "invalid_api_key"
 
 
-async def test_every_api_route_but_health_refuses_who_has_no_key(api):
+async def test_every_api_route_except_health_requires_a_key(api):
     for path in ("/v1/models", "/models/x", "/v1/chat/completions", "/v4/x", "/v1/x"):
         response = await api.request("POST" if "completions" in path else "GET", path, headers=NO_KEY)
         assert response.status_code == 401, path
@@ -236,7 +236,7 @@ async def test_every_api_route_but_health_refuses_who_has_no_key(api):
         ("failed", 503, False),
     ],
 )
-async def test_ready_tells_whether_a_model_is_loaded(api, monkeypatch, state, status, is_passing):
+async def test_ready_depends_on_a_loaded_model(api, monkeypatch, state, status, is_passing):
     """A model that could never be loaded was `loading` for ever."""
 
     async def installation_state():
@@ -251,7 +251,7 @@ async def test_ready_tells_whether_a_model_is_loaded(api, monkeypatch, state, st
 # Keys.
 
 
-async def test_the_key_may_come_in_either_header_and_the_dialects_own_decides(api):
+async def test_the_key_is_read_from_either_header_with_the_dialects_first(api):
     async def status(**headers):
         return (await api.get("/v1/models", headers=headers)).status_code
 
@@ -266,7 +266,7 @@ async def test_the_key_may_come_in_either_header_and_the_dialects_own_decides(ap
     assert (await api.get("/v4/x", headers={"X-Api-Key": "bad", "Authorization": f"Bearer {KEY}"})).status_code == 401
 
 
-async def test_guessing_keys_behind_a_proxy_ends_in_429_and_loopback_alone_is_exempt(api, monkeypatch):
+async def test_guessing_keys_ends_in_429_except_from_loopback(api, monkeypatch):
     monkeypatch.setattr(view, "_failures", AuthFailures(limit=3, window_s=600))
     forwarded = {"Authorization": "Bearer bad", "X-Forwarded-For": "203.0.113.9"}
     statuses = [(await api.get("/v1/models", headers=forwarded)).status_code for _ in range(4)]
@@ -277,7 +277,7 @@ async def test_guessing_keys_behind_a_proxy_ends_in_429_and_loopback_alone_is_ex
     assert (await api.get("/v1/models")).status_code == 200
 
 
-async def test_a_good_key_passes_whatever_others_behind_the_same_proxy_have_sent(api, monkeypatch):
+async def test_bad_keys_of_others_behind_a_proxy_do_not_block_a_valid_key(api, monkeypatch):
     """Behind a proxy that is not listed as trusted, all clients have its address: twenty bad keys shut good ones out
     for ten minutes.
     """
@@ -320,12 +320,12 @@ async def test_a_preflight_needs_no_key_and_reflects_header_names(api):
     assert "access-control-allow-credentials" not in response.headers
 
 
-async def test_header_names_that_are_none_are_not_reflected(api):
+async def test_invalid_header_names_are_not_reflected(api):
     response = await api.options("/v1/models", headers={"Access-Control-Request-Headers": "a b; c"})
     assert "access-control-allow-headers" not in response.headers
 
 
-async def test_real_answers_and_errors_carry_the_origin_and_name_the_exposed_headers(api):
+async def test_answers_and_errors_have_cors_headers(api):
     for headers in ({}, NO_KEY):
         response = await api.get("/v1/models", headers=headers)
         assert response.headers["access-control-allow-origin"] == "*"
@@ -333,7 +333,7 @@ async def test_real_answers_and_errors_carry_the_origin_and_name_the_exposed_hea
         assert "x-lightcone-ignored" in response.headers["access-control-expose-headers"]
 
 
-async def test_a_list_of_origins_answers_to_its_members_only(api):
+async def test_only_listed_origins_are_allowed(api):
     with override_settings(LIGHTCONE_CORS_ALLOWED_ORIGINS=["https://a.example"]):
         good = await api.get("/v1/models", headers={"Origin": "https://a.example"})
         other = await api.get("/v1/models", headers={"Origin": "https://b.example"})
@@ -343,12 +343,12 @@ async def test_a_list_of_origins_answers_to_its_members_only(api):
 
 
 @pytest.mark.parametrize("host", ["evil.example", "a/?x=", "localhost@evil", ""])
-async def test_a_host_that_is_not_ours_is_400(api, host):
+async def test_an_unknown_host_is_400(api, host):
     response = await api.get("/v1/models", headers={"Host": host})
     assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_host")
 
 
-async def test_a_preflight_names_delete_only_where_something_can_be_deleted(api, monkeypatch):
+async def test_a_preflight_allows_delete_only_on_deletable_resources(api, monkeypatch):
     view_ = view.api_view(LIGHTCONE, delete=view.unknown)
     monkeypatch.setattr("chat.api.middleware.resolve", lambda path: ResolverMatch(view_, (), {}))
     assert (await api.options("/v1/x")).headers["access-control-allow-methods"] == "GET, POST, DELETE, OPTIONS"
@@ -357,7 +357,7 @@ async def test_a_preflight_names_delete_only_where_something_can_be_deleted(api,
 @pytest.mark.parametrize(
     ("path", "has_detail", "has_origin"), [("/v1/x", False, True), ("/v4/x", True, True), ("/admin/", False, False)]
 )
-def test_what_the_server_refuses_before_it_is_a_request_looks_like_any_refusal(path, has_detail, has_origin):
+def test_errors_of_the_http_server_have_the_same_shape_and_headers(path, has_detail, has_origin):
     headers, body = error_described(path, "https://a.example", ApiError("request_too_large", "too large"))
     assert json.loads(body)["error"]["code"] == "request_too_large"
     assert ("detail" in json.loads(body)) == has_detail
@@ -374,7 +374,7 @@ def test_what_the_server_refuses_before_it_is_a_request_looks_like_any_refusal(p
 # Headers of clients.
 
 
-async def test_the_account_of_scales_clients_is_bounded_and_opens_nothing(api):
+async def test_the_account_header_of_scale_is_bounded_and_grants_nothing(api):
     assert (await api.get("/v4/x", headers={"X-Selected-Account-Id": "a" * 128})).status_code == 404
     response = await api.get("/v4/x", headers={"X-Selected-Account-Id": "a" * 129})
     assert (response.status_code, response.json()["error"]["param"]) == (400, "x-selected-account-id")
@@ -397,7 +397,7 @@ async def test_the_account_of_scales_clients_is_bounded_and_opens_nothing(api):
         ({"X-Stainless-Retry-Count": "²", "X-Stainless-Read-Timeout": "None"}, (0, None)),
     ],
 )
-def test_what_a_library_tells_of_itself_is_read_or_left(headers, hints):
+def test_client_hint_headers_are_read_or_ignored(headers, hints):
     request = RequestFactory().get("/", headers=headers)
     assert astuple(view.client_hints(request)) == hints
 
@@ -432,7 +432,7 @@ def test_pages_are_not_api_paths():
         assert not is_api_path(path)
 
 
-async def test_a_socket_on_an_unknown_path_is_refused_without_a_defect():
+async def test_a_websocket_on_an_unknown_path_is_refused():
     from lightcone_site.asgi import sockets
 
     sent = []
@@ -447,7 +447,7 @@ async def test_a_socket_on_an_unknown_path_is_refused_without_a_defect():
     assert sent == [{"type": "websocket.close"}]
 
 
-async def test_an_answer_of_the_api_needs_no_thread(monkeypatch):
+async def test_an_api_answer_starts_no_thread(monkeypatch):
     """Django told its receivers of each request in a thread of its own, made and joined for that."""
     started = []
     start = threading.Thread.start

@@ -26,7 +26,7 @@ def request(path: str, stop: Stop) -> ASGIRequest:
     )
 
 
-async def test_a_process_that_stops_is_not_ready_and_still_lives() -> None:
+async def test_a_stopping_process_is_live_and_not_ready() -> None:
     stop = Stop()
     assert (await status.ready(request("/health/ready", stop))).status_code == 200
     stop.is_announced = True

@@ -47,7 +47,7 @@ async def test_an_answer_is_a_message_with_a_text_block(api, scripted):
         (FinishReason.LENGTH, None, "max_tokens", None),
     ],
 )
-async def test_the_reason_of_the_end(api, scripted, reason, stopped_by, stop_reason, sequence):
+async def test_stop_reasons_are_mapped(api, scripted, reason, stopped_by, stop_reason, sequence):
     scripted.script = [ADMITTED, delta("x"), finished(reason=reason, stop_reason=stopped_by), completed()]
     body = (await post(api)).json()
     assert (body["stop_reason"], body["stop_sequence"]) == (stop_reason, sequence)
@@ -60,7 +60,7 @@ def answer(*payloads, **fields):
     return json.loads(writer.body())
 
 
-def test_thoughts_text_and_calls_are_blocks_in_their_order():
+def test_thinking_text_and_calls_are_blocks_in_order():
     body = answer(
         Delta(0, (1,), reasoning="so"),
         Delta(0, (2,), "I look.", tool_calls=(ToolCallDelta(0, "c0", "weather", '{"city": '),)),
@@ -78,7 +78,7 @@ def test_thoughts_text_and_calls_are_blocks_in_their_order():
     assert body["stop_reason"] == "tool_use"
 
 
-def test_a_call_of_a_named_tool_ends_for_the_tool_too():
+def test_a_named_tool_call_has_stop_reason_tool_use():
     """The engine says that such an answer has stopped; clients of this shape look for the word of a call."""
     body = answer(
         Delta(0, (1,), tool_calls=(ToolCallDelta(0, "c", "f", "{}"),)),
@@ -88,7 +88,7 @@ def test_a_call_of_a_named_tool_ends_for_the_tool_too():
     assert body["stop_reason"] == "tool_use"
 
 
-def test_a_call_that_the_limit_cuts_keeps_what_is_complete():
+def test_a_call_cut_by_the_limit_keeps_complete_arguments():
     cut = Delta(0, (1,), tool_calls=(ToolCallDelta(0, "c", "f", '{"a": 1, "b": "lo'),))
     body = answer(cut, ChoiceFinished(0, FinishReason.LENGTH), completed())
     assert (body["content"][0]["input"], body["stop_reason"]) == ({"a": 1}, "max_tokens")
@@ -103,14 +103,14 @@ def test_an_answer_without_text_has_no_blocks():
     [(ON, 1), (None, 0), ({"type": "disabled"}, 0), ({**ON, "display": "omitted"}, 0)],
     ids=str,
 )
-async def test_thoughts_are_shown_to_who_asks_for_them(api, scripted, thinking, num_thoughts):
+async def test_thinking_blocks_are_returned_only_if_requested(api, scripted, thinking, num_thoughts):
     """Most programs read the first block as the text, so nobody else finds a thought there."""
     scripted.script = [ADMITTED, Delta(0, (1,), reasoning="hm"), delta("x"), finished(), completed()]
     content = (await post(api, **({"thinking": thinking} if thinking else {}))).json()["content"]
     assert [block["type"] for block in content] == ["thinking"] * num_thoughts + ["text"]
 
 
-async def test_the_tier_that_was_used_is_told(api):
+async def test_the_used_service_tier_is_returned(api):
     assert (await post(api, service_tier="auto")).json()["usage"]["service_tier"] == "standard", (
         "the key may not have priority"
     )
@@ -118,7 +118,7 @@ async def test_the_tier_that_was_used_is_told(api):
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("asked", [{"previous_message_id": "msg_1"}, {}, None], ids=str)
-async def test_who_asks_why_the_cache_was_not_used_is_told_that_it_is_not_known(api, asked, stream):
+async def test_cache_diagnostics_are_unavailable_if_requested(api, asked, stream):
     response = await post(api, diagnostics=asked, stream=stream)
     body = frames(response.text)[0]["message"] if stream else response.json()
     assert body.get("diagnostics") == (None if asked is None else {"cache_miss_reason": {"type": "unavailable"}})

@@ -141,7 +141,7 @@ def ends_well(body: dict[str, Any]) -> None:
 
 @examples(150)
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=4), st.booleans())
-def test_fields_of_any_json(fields, is_counted):
+def test_any_json_in_fields_is_read_or_refused(fields, is_counted):
     body = message(tools=[TOOL]) | fields
     if is_counted:
         del body["max_tokens"]
@@ -150,5 +150,5 @@ def test_fields_of_any_json(fields, is_counted):
 
 @examples(200)
 @given(TURNS, CONTENT)
-def test_turns_of_any_blocks(turns, system):
+def test_any_blocks_in_turns_are_read_or_refused(turns, system):
     ends_well(message(messages=[TURN, *turns], system=system))

@@ -150,7 +150,7 @@ FIELDS = [
     ("fields", "code", "param"), FIELDS, ids=[f"{param}-{number}" for number, (_, _, param) in enumerate(FIELDS)]
 )
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_field_that_is_wrong_is_named_as_it_was_sent(api, scripted, fields, code, param, stream):
+async def test_an_invalid_field_is_named_as_sent(api, scripted, fields, code, param, stream):
     response = await post(api, **{"stream": stream, **fields})
     body = response.json()
     assert response.status_code == 400, body
@@ -162,19 +162,19 @@ async def test_a_field_that_is_wrong_is_named_as_it_was_sent(api, scripted, fiel
 
 
 @pytest.mark.parametrize("name", ["compaction", "mcp_servers", "speed", "context_management"])
-async def test_what_would_change_the_prompt_is_refused_where_its_tokens_are_counted_too(api, scripted, name):
+async def test_prompt_changing_fields_are_refused_when_counting_tokens(api, scripted, name):
     value = {"edits": [{"type": "clear_tool_uses_20250919"}]} if name == "context_management" else ["x"]
     response = await api.post(COUNT_ROUTE, json={"messages": [TURN], name: value})
     assert (response.status_code, response.json()["error"]["code"]) == (400, UNSUPPORTED)
     assert response.json()["error"]["param"].startswith(name)
 
 
-async def test_max_tokens_must_be_there_for_a_message(api, scripted):
+async def test_max_tokens_is_required_for_a_message(api, scripted):
     error = (await api.post(ROUTE, json={"messages": [TURN]})).json()["error"]
     assert (error["code"], error["param"]) == (MISSING, "max_tokens")
 
 
-async def test_two_places_for_one_form_are_one_too_many(api, scripted):
+async def test_a_format_in_two_fields_is_refused(api, scripted):
     form = {"type": "json_schema", "schema": {"type": "object"}}
     error = (await post(api, output_format=form, output_config={"format": form})).json()["error"]
     assert error["param"] == "output_format"
@@ -190,7 +190,7 @@ DEEP = {"type": "json_schema", "schema": json.loads('{"properties":{"a":' * 90 +
         ({"output_config": {"format": DEEP}}, "output_config.format.schema"),
     ],
 )
-async def test_a_form_is_named_where_it_was_sent(api, scripted, fields, param):
+async def test_an_invalid_format_is_named_by_its_sent_field(api, scripted, fields, param):
     error = (await post(api, **fields)).json()["error"]
     assert error["param"] == param
     assert error["message"].startswith(param)
@@ -214,7 +214,7 @@ async def test_a_form_is_named_where_it_was_sent(api, scripted, fields, param):
         ("temperature", "temperature"),
     ],
 )
-async def test_a_refusal_of_the_engine_names_what_was_sent(api, scripted, stream, refused, answered):
+async def test_an_engine_refusal_names_the_sent_field(api, scripted, stream, refused, answered):
     """The system prompt is a message of its own, and two turns of the user are one."""
     scripted.script = [RequestError(ErrorCode.INVALID_VALUE, f"{refused} is wrong", refused)]
     result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "x"}]}
@@ -228,7 +228,7 @@ async def test_a_refusal_of_the_engine_names_what_was_sent(api, scripted, stream
     assert (error["param"], error["message"]) == (answered, f"{answered} is wrong")
 
 
-async def test_a_prompt_that_is_too_long_is_told_in_the_words_that_clients_look_for(api, scripted):
+async def test_a_prompt_too_long_has_the_message_that_clients_search_for(api, scripted):
     answered = (
         "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4800 in the messages, "
         "200 in the completion). Please reduce the length of the messages or completion. (context_length_exceeded)"
@@ -251,9 +251,7 @@ async def test_a_prompt_that_is_too_long_is_told_in_the_words_that_clients_look_
     ],
     ids=str,
 )
-async def test_other_failures_have_their_types_and_tell_whether_to_repeat(
-    api, scripted, refusal, status, kind, is_repeated
-):
+async def test_other_failures_have_types_and_retry_headers(api, scripted, refusal, status, kind, is_repeated):
     scripted.refusal = refusal
     response = await post(api)
     assert (response.status_code, response.json()["error"]["type"]) == (status, kind)
@@ -274,14 +272,14 @@ async def test_other_failures_have_their_types_and_tell_whether_to_repeat(
     ],
     ids=str,
 )
-async def test_keys_and_headers(api, scripted, route, headers, status, kind):
+async def test_invalid_keys_and_headers_are_refused(api, scripted, route, headers, status, kind):
     response = await api.post(
         route, content=json.dumps(message()), headers={"Content-Type": "application/json", **headers}
     )
     assert (response.status_code, response.json()["error"]["type"]) == (status, kind)
 
 
-async def test_the_key_may_come_in_either_header_and_its_own_decides(api, scripted):
+async def test_the_key_is_read_from_either_header_with_x_api_key_first(api, scripted):
     for headers in ({"Authorization": "", "x-api-key": KEY}, {"Authorization": "Bearer bad", "x-api-key": KEY}, {}):
         scripted.script = list(HELLO)
         response = await api.post(
@@ -303,7 +301,7 @@ async def test_the_key_may_come_in_either_header_and_its_own_decides(api, script
     ],
     ids=range(7),
 )
-async def test_hostile_bodies_get_short_answers(api, scripted, body, param):
+async def test_hostile_bodies_get_short_errors(api, scripted, body, param):
     response = await api.post(ROUTE, content=body, headers={"Content-Type": "application/json"})
     assert (response.status_code, response.json()["error"]["param"]) == (400, param)
     assert len(response.content) <= 16_384

@@ -18,7 +18,7 @@ async def asked(api, scripted, **fields):
     return scripted.requests[-1]
 
 
-async def test_sampling_and_limits(api, scripted):
+async def test_sampling_and_limits_reach_the_request(api, scripted):
     fields = {"temperature": 0.5, "top_p": 0.9, "top_k": 5, "stop_sequences": ["END", "\n\n"]}
     request = await asked(api, scripted, **fields)
     assert (request.sampling.temperature, request.sampling.top_p, request.sampling.top_k) == (0.5, 0.9, 5)
@@ -26,20 +26,20 @@ async def test_sampling_and_limits(api, scripted):
     assert (request.model, request.num_choices, request.task) == ("org/tiny", 1, Task.GENERATE)
 
 
-async def test_temperatures_above_one_are_taken_as_other_dialects_take_them(api, scripted):
+async def test_temperatures_above_one_are_accepted(api, scripted):
     assert (await asked(api, scripted, temperature=1.5)).sampling.temperature == 1.5
 
 
-async def test_what_a_request_leaves_out_is_the_models_own(api, scripted):
+async def test_absent_fields_use_the_models_defaults(api, scripted):
     assert (await asked(api, scripted)).sampling.top_k == 7
 
 
 @pytest.mark.parametrize("model", [None, "", "tiny", "org/tiny"])
-async def test_the_model_may_be_left_out(api, scripted, model):
+async def test_the_model_may_be_absent(api, scripted, model):
     assert (await asked(api, scripted, model=model)).model == "org/tiny"
 
 
-async def test_unknown_fields_and_hints_are_passed_over(api, scripted):
+async def test_unknown_fields_and_hints_are_ignored(api, scripted):
     hint = {"type": "ephemeral", "ttl": "1h"}
     block = {"type": "text", "text": "hi", "cache_control": hint, "citations": None, "new": 1}
     fields = {
@@ -66,7 +66,7 @@ async def test_tools_of_other_types_are_left_out_and_named(api, scripted):
     assert [tool.name for tool in scripted.requests[-1].tools] == [TOOL["name"]]
 
 
-async def test_null_is_absent(api, scripted):
+async def test_null_equals_absent(api, scripted):
     names = (
         "system",
         "tools",
@@ -92,7 +92,7 @@ async def test_null_is_absent(api, scripted):
     await asked(api, scripted, **dict.fromkeys(names + others))
 
 
-async def test_what_says_no_more_than_the_default_is_taken(api, scripted):
+async def test_values_equal_to_the_default_are_accepted(api, scripted):
     keeps = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
     pays = {"type": "billing_policy", "bill_to": "self"}
     await asked(
@@ -111,7 +111,7 @@ async def test_what_says_no_more_than_the_default_is_taken(api, scripted):
     ],
     ids=str,
 )
-async def test_tools_and_the_choice_among_them(api, scripted, choice, mode, names, is_parallel):
+async def test_tools_and_tool_choice_reach_the_request(api, scripted, choice, mode, names, is_parallel):
     request = await asked(api, scripted, tools=[{**TOOL, "strict": True}], tool_choice=choice)
     (tool,) = request.tools
     function = {"name": "weather", "description": "The weather.", "parameters": SCHEMA}
@@ -123,7 +123,7 @@ async def test_tools_and_the_choice_among_them(api, scripted, choice, mode, name
     )
 
 
-async def test_examples_of_input_are_told_with_the_description(api, scripted):
+async def test_input_examples_join_the_tool_description(api, scripted):
     request = await asked(api, scripted, tools=[{**TOOL, "type": "custom", "input_examples": [{"city": "Ålesund"}]}])
     assert request.tools[0].spec["function"]["description"] == 'The weather.\n\nExamples of input:\n{"city": "Ålesund"}'
 
@@ -138,7 +138,7 @@ async def test_examples_of_input_are_told_with_the_description(api, scripted):
     ],
     ids=str,
 )
-async def test_thinking(api, scripted, thinking, is_on, budget):
+async def test_thinking_switches_reasoning_on_with_a_budget(api, scripted, thinking, is_on, budget):
     request = await asked(api, scripted, thinking=thinking)
     assert request.prompt.template_kwargs["enable_thinking"] is is_on
     assert request.thinking_token_budget == budget
@@ -150,18 +150,18 @@ async def test_effort_reaches_the_template_and_does_not_switch_thinking_on(api, 
 
 
 @pytest.mark.parametrize("fields", [{"output_config": {"format": FORM}}, {"output_format": FORM}], ids=str)
-async def test_a_form_of_the_answer_is_a_constraint(api, scripted, fields):
+async def test_an_output_format_is_a_constraint(api, scripted, fields):
     request = await asked(api, scripted, **fields)
     assert '"city"' in request.constraint.source
 
 
-async def test_the_user_is_a_label_of_the_log(api, scripted):
+async def test_the_user_id_is_logged_as_a_label(api, scripted):
     await asked(api, scripted, metadata={"user_id": "u" * 500})
     (trace,) = scripted.traces
     assert (trace.user_label, trace.dialect, trace.route) == ("u" * 256, "messages", "/v1/messages")
 
 
-async def test_an_answer_that_was_begun_is_continued(api, scripted):
+async def test_a_begun_answer_is_continued(api, scripted):
     begun = {"role": "assistant", "content": "One, two,"}
     request = await asked(api, scripted, messages=[TURN, begun])
     assert (request.prompt.continue_final_message, request.prompt.add_generation_prompt) == (True, False)
@@ -183,7 +183,7 @@ async def test_turns_of_one_role_are_one_message(api, scripted):
     )
 
 
-async def test_calls_and_results_in_the_history(api, scripted):
+async def test_calls_and_results_of_the_history_are_read(api, scripted):
     messages = [
         TURN,
         {
@@ -225,13 +225,13 @@ async def test_calls_and_results_in_the_history(api, scripted):
 @pytest.mark.parametrize(
     ("is_error", "content", "text"), [(True, "gone", "Error: gone"), (True, None, "Error:"), (False, "fine", "fine")]
 )
-async def test_a_result_that_is_an_error_says_so(api, scripted, is_error, content, text):
+async def test_an_error_result_is_marked(api, scripted, is_error, content, text):
     result = {"type": "tool_result", "tool_use_id": "c", "content": content, "is_error": is_error}
     request = await asked(api, scripted, messages=[{"role": "user", "content": [result]}])
     assert request.messages[0]["content"] == text
 
 
-async def test_text_behind_a_call_stays_behind_it(api, scripted):
+async def test_text_after_a_call_stays_after_it(api, scripted):
     call = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
     answer = {"role": "assistant", "content": [call, {"type": "text", "text": "done"}]}
     request = await asked(api, scripted, messages=[TURN, answer, TURN])
@@ -261,7 +261,7 @@ async def test_documents_and_search_results_are_text(api, scripted):
     ]
 
 
-async def test_a_pdf_is_a_file_for_the_worker(api, scripted):
+async def test_a_pdf_becomes_a_file_part(api, scripted):
     data = base64.b64encode(b"%PDF-1.4").decode()
     document = {
         "type": "document",
@@ -275,7 +275,7 @@ async def test_a_pdf_is_a_file_for_the_worker(api, scripted):
     assert tool["content"] == [{"type": "file", "file": file, "param": "messages.1.content.0.file"}]
 
 
-async def test_tokens_are_counted_by_reading_the_prompt_and_no_more(api, scripted):
+async def test_token_counts_use_a_read_task(api, scripted):
     scripted.script = [ADMITTED, completed(output=0)]
     body = {"messages": [TURN], "system": "Be brief.", "tools": [TOOL], "model": "tiny"}
     response = await api.post(COUNT_ROUTE, json=body)
@@ -286,7 +286,7 @@ async def test_tokens_are_counted_by_reading_the_prompt_and_no_more(api, scripte
     assert scripted.readers[0].num_left == 1
 
 
-async def test_a_count_takes_a_message_as_it_is(api, scripted):
+async def test_a_count_accepts_the_body_of_a_message(api, scripted):
     """Clients send what they are about to send; what makes no prompt is passed over."""
     scripted.script = [ADMITTED, completed(output=0)]
     response = await api.post(COUNT_ROUTE, json=message(stream=True, temperature=1))

@@ -47,14 +47,14 @@ async def test_other_methods_are_405(api, path):
 
 
 @pytest.mark.parametrize("path", [ROUTE + "/batches", ROUTE + "/count_tokens/x", ROUTE + "/msg_1"])
-async def test_what_is_beneath_is_unknown_in_this_shape(api, path):
+async def test_unknown_routes_beneath_messages_are_404_in_this_shape(api, path):
     response = await api.get(path)
     assert (response.status_code, response.json()["error"]["type"]) == (404, "not_found_error")
     assert response.json()["request_id"] == response.headers["request-id"]
     assert (await api.get(path, headers={"Authorization": ""})).status_code == 401
 
 
-async def test_clients_that_name_a_version_get_the_list_in_this_shape(api, listed):
+async def test_clients_with_a_version_header_get_the_model_list_in_this_shape(api, listed):
     response = await api.get("/v1/models", headers=VERSION)
     body = response.json()
     assert [entry["id"] for entry in body["data"]] == ["org/tiny", "b", "b1", "b2", "c"]
@@ -84,7 +84,7 @@ async def test_clients_that_name_a_version_get_the_list_in_this_shape(api, liste
         ("before_id=b", ["org/tiny"], False),
     ],
 )
-async def test_pages(api, listed, query, ids, has_more):
+async def test_model_lists_have_pages(api, listed, query, ids, has_more):
     body = (await api.get(f"/v1/models?{query}", headers=VERSION)).json()
     assert ([entry["id"] for entry in body["data"]], body["has_more"]) == (ids, has_more)
 
@@ -93,30 +93,30 @@ async def test_pages(api, listed, query, ids, has_more):
     ("query", "param"),
     [("limit=0", "limit"), ("limit=1001", "limit"), ("limit=x", "limit"), ("after_id=z", "after_id")],
 )
-async def test_bad_pages(api, listed, query, param):
+async def test_bad_page_parameters_are_refused(api, listed, query, param):
     response = await api.get(f"/v1/models?{query}", headers=VERSION)
     assert (response.status_code, response.json()["error"]["param"]) == (400, param)
 
 
 @pytest.mark.parametrize("name", ["org/tiny", "org%2Ftiny", "b1"])
-async def test_one_model(api, listed, name):
+async def test_one_model_is_described(api, listed, name):
     body = (await api.get(f"/v1/models/{name}", headers={**VERSION, "Authorization": "", "x-api-key": KEY})).json()
     assert (body["type"], body["id"]) == ("model", name.replace("%2F", "/"))
 
 
-async def test_an_unknown_model_and_a_missing_key(api, listed):
+async def test_an_unknown_model_is_404_and_a_missing_key_401(api, listed):
     response = await api.get("/v1/models/claude-9", headers=VERSION)
     assert (response.status_code, response.json()["error"]["type"]) == (404, "not_found_error")
     response = await api.get("/v1/models", headers={**VERSION, "Authorization": ""})
     assert (response.status_code, response.json()["error"]["type"]) == (401, "authentication_error")
 
 
-async def test_all_other_clients_get_the_plain_list(api, scripted):
+async def test_clients_without_a_version_header_get_the_openai_list(api, scripted):
     assert (await api.get("/v1/models")).json()["object"] == "list"
     assert (await api.get("/v1/models/tiny")).json()["object"] == "model"
 
 
-async def test_what_goes_wrong_before_any_view_has_this_shape_too(api):
+async def test_errors_before_any_view_have_this_shape(api):
     response = await api.post(ROUTE, json=message(), headers={"Host": "elsewhere.example"})
     assert (response.status_code, response.json()["type"], response.json()["error"]["code"]) == (
         400,
@@ -126,7 +126,7 @@ async def test_what_goes_wrong_before_any_view_has_this_shape_too(api):
     assert response.json()["request_id"] == response.headers["request-id"] == response.headers["x-request-id"]
 
 
-def test_what_the_http_server_refuses_by_itself_has_this_shape_too():
+def test_errors_of_the_http_server_have_this_shape():
     """The id in such a body was null, and the header that Anthropic's clients read it from was missing."""
     headers, content = error_described(ROUTE, None, ApiError("headers_too_large", "The headers are too large."))
     assert json.loads(content)["request_id"] == headers["request-id"] == headers["X-Request-Id"]

@@ -60,7 +60,7 @@ async def test_a_stream_is_the_events_in_the_official_order(api, scripted):
     assert scripted.readers[0].num_left == 1
 
 
-async def test_thoughts_are_signed_before_their_block_ends(api, scripted):
+async def test_thinking_blocks_are_signed_before_their_end(api, scripted):
     scripted.script = [ADMITTED, Delta(0, (1,), reasoning="so"), delta("x"), finished(), completed()]
     _, _, start, thought, signature, stop, *_ = frames(
         (await post(api, stream=True, thinking={"type": "adaptive"})).text
@@ -110,7 +110,7 @@ async def test_a_failure_after_the_first_byte_is_one_error_event_and_the_end(api
     assert scripted.readers[0].num_left == 1
 
 
-async def test_a_late_refusal_names_the_field_that_was_sent(api, scripted):
+async def test_a_late_refusal_names_the_sent_field(api, scripted):
     scripted.script = [
         ADMITTED,
         delta("x"),
@@ -123,14 +123,14 @@ async def test_a_late_refusal_names_the_field_that_was_sent(api, scripted):
     assert last["error"]["message"] == "output_config.format leaves no token"
 
 
-async def test_a_defect_while_streaming_tells_no_details(api, scripted):
+async def test_a_defect_while_streaming_reveals_no_details(api, scripted):
     scripted.script = [ADMITTED, delta("x"), RuntimeError("secret at 0x1234")]
     text = (await post(api, stream=True)).text
     assert "secret" not in text
     assert frames(text)[-1]["error"]["type"] == "api_error"
 
 
-async def test_a_silence_is_a_comment_that_clients_pass_over(api, scripted):
+async def test_silence_gives_a_ping_comment(api, scripted):
     scripted.script = [ADMITTED, None, delta("x"), None, finished(), completed()]
     text = (await post(api, stream=True)).text
     assert text.split("\n").count(": ping") == 2

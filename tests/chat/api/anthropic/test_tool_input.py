@@ -21,7 +21,7 @@ OBJECTS = st.dictionaries(st.text(max_size=6), VALUES, max_size=4)
 
 
 @given(OBJECTS, st.booleans())
-def test_whole_arguments_are_read_as_they_are(value, is_ascii):
+def test_complete_arguments_are_read_unchanged(value, is_ascii):
     assert input_read(json.dumps(value, ensure_ascii=is_ascii)) == value
 
 
@@ -36,7 +36,7 @@ def is_beginning(part, whole) -> bool:
 
 
 @given(st.data(), OBJECTS, st.sampled_from([None, 1]))
-def test_arguments_cut_anywhere_keep_what_is_complete(data, value, indent):
+def test_truncated_arguments_keep_complete_values(data, value, indent):
     text = json.dumps(value, indent=indent)
     part = text[: data.draw(st.integers(0, len(text)))]
     assert is_beginning(input_read(part), value)
@@ -59,10 +59,10 @@ def test_arguments_cut_anywhere_keep_what_is_complete(data, value, indent):
         ("{]", {}),
     ],
 )
-def test_what_models_write_instead(text, value):
+def test_arguments_that_are_no_object_become_one(text, value):
     assert input_read(text) == value
 
 
-def test_deep_arguments_end_in_no_error():
+def test_deeply_nested_arguments_raise_no_error():
     assert input_read('{"a":' * 100_000) == {}
     assert complete_part("[" * 5) == "[[[[[]]]]]"

@@ -27,19 +27,19 @@ def validator(name: str) -> Draft202012Validator:
     return Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": components})
 
 
-def test_the_page_has_every_field_of_a_batch_in_order() -> None:
+def test_the_page_documents_every_field_of_a_batch_in_order() -> None:
     assert re.findall(r"^### `(\w+)`$", PAGE, re.M) == list(BatchRequest().fields)
     assert all(f"`{endpoint}`" in PAGE for endpoint in ENDPOINTS)
 
 
-def test_the_page_has_every_code_of_a_bad_line() -> None:
+def test_the_page_documents_every_error_code_of_a_line() -> None:
     source = Path(input_lines.__file__).read_text()
     codes = set(re.findall(r'(?:LineRefused|_error)\("(\w+)"', source))
     assert len(codes) > 7
     assert all(f"`{code}`" in PAGE for code in codes)
 
 
-async def test_answers_hold_what_is_described_and_nothing_else(api: httpx.AsyncClient) -> None:
+async def test_answers_match_their_description_exactly(api: httpx.AsyncClient) -> None:
     validator("FileBody").validate((await api.get(f"/v1/files/{await file_id(api)}")).json())
     validator("FileList").validate((await api.get("/v1/files")).json())
     validator("BatchBody").validate((await create(api)).json())

@@ -23,7 +23,7 @@ async def create(api: httpx.AsyncClient, **fields: Any) -> httpx.Response:
     return await api.post("/v1/batches", json={name: value for name, value in body.items() if value != "absent"})
 
 
-async def test_a_batch_is_entered_and_the_runner_called(api: httpx.AsyncClient, calls: list[str]) -> None:
+async def test_a_batch_is_created_and_its_runner_called(api: httpx.AsyncClient, calls: list[str]) -> None:
     answer = await create(api, metadata={"job": "7"})
     batch = BatchObject.model_validate(answer.json(), strict=True)
     assert answer.status_code == 200
@@ -78,7 +78,7 @@ async def test_the_openai_client_creates_lists_and_cancels(api: httpx.AsyncClien
         ({"output_expires_after": "soon"}, "invalid_type", "output_expires_after"),
     ],
 )
-async def test_a_bad_order_is_refused_by_name(
+async def test_a_bad_batch_request_is_refused_by_name(
     api: httpx.AsyncClient, calls: list[str], fields: Any, code: str, param: str
 ) -> None:
     answer = await create(api, **fields)
@@ -89,7 +89,7 @@ async def test_a_bad_order_is_refused_by_name(
     assert calls == []
 
 
-async def test_a_file_of_another_purpose_or_project_is_no_input(
+async def test_a_file_of_another_purpose_or_project_is_refused_as_input(
     api: httpx.AsyncClient, stranger: dict[str, str]
 ) -> None:
     assert (await create(api, input_file_id=await file_id(api, purpose="user_data"))).status_code == 400
@@ -97,7 +97,9 @@ async def test_a_file_of_another_purpose_or_project_is_no_input(
     assert (await api.post("/v1/batches", json=body, headers=stranger)).status_code == 404
 
 
-async def test_another_project_and_nobody_see_no_batch(api: httpx.AsyncClient, stranger: dict[str, str]) -> None:
+async def test_other_projects_and_requests_without_a_key_see_no_batch(
+    api: httpx.AsyncClient, stranger: dict[str, str]
+) -> None:
     name = (await create(api)).json()["id"]
     assert (await api.get(f"/v1/batches/{name}", headers=stranger)).status_code == 404
     assert (await api.post(f"/v1/batches/{name}/cancel", headers=stranger)).status_code == 404
@@ -106,7 +108,7 @@ async def test_another_project_and_nobody_see_no_batch(api: httpx.AsyncClient, s
     assert (await api.get(f"/v1/batches?after={name}", headers=stranger)).json()["error"]["param"] == "after"
 
 
-async def test_what_has_ended_cannot_be_cancelled(api: httpx.AsyncClient) -> None:
+async def test_an_ended_batch_cannot_be_cancelled(api: httpx.AsyncClient) -> None:
     name = (await create(api)).json()["id"]
     await database_sync_to_async(Batch.objects.update)(status="completed")
     answer = await api.post(f"/v1/batches/{name}/cancel")
@@ -114,7 +116,7 @@ async def test_what_has_ended_cannot_be_cancelled(api: httpx.AsyncClient) -> Non
     assert "completed" in answer.json()["error"]["message"]
 
 
-async def test_a_project_has_so_many_open_batches(api: httpx.AsyncClient, settings: Any) -> None:
+async def test_open_batches_of_a_project_are_limited(api: httpx.AsyncClient, settings: Any) -> None:
     settings.LIGHTCONE_MAX_OPEN_BATCHES = 1
     assert (await create(api)).status_code == 200
     answer = await create(api)
@@ -124,5 +126,5 @@ async def test_a_project_has_so_many_open_batches(api: httpx.AsyncClient, settin
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=none"])
-async def test_a_bad_query_is_named(api: httpx.AsyncClient, query: str) -> None:
+async def test_a_bad_query_is_refused_by_name(api: httpx.AsyncClient, query: str) -> None:
     assert (await api.get(f"/v1/batches?{query}")).json()["error"]["param"] == "limit"

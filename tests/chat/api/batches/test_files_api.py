@@ -33,7 +33,7 @@ async def post_raw(
     return await api.post("/v1/files", content=body, headers={"Content-Type": content_type})
 
 
-async def test_a_file_comes_back_as_it_was_sent(api: httpx.AsyncClient) -> None:
+async def test_a_file_is_returned_unchanged(api: httpx.AsyncClient) -> None:
     content = bytes(range(256)) * (CHUNK_BYTES // 256) + b"\r\nend\0"
     answer = await upload(api, content, "übung .jsonl")
     assert answer.status_code == 200
@@ -62,7 +62,7 @@ async def test_routes_exist_with_and_without_a_slash(api: httpx.AsyncClient, sla
         assert (await api.get(f"/v1/{path}{slash}")).status_code == 200
 
 
-async def test_the_openai_client_does_all_of_it(api: httpx.AsyncClient, keys: tuple[str, str]) -> None:
+async def test_the_openai_client_uploads_lists_reads_and_deletes(api: httpx.AsyncClient, keys: tuple[str, str]) -> None:
     async with openai.AsyncOpenAI(
         api_key=keys[0], base_url="http://localhost/v1", http_client=api, max_retries=0
     ) as client:
@@ -77,7 +77,9 @@ async def test_the_openai_client_does_all_of_it(api: httpx.AsyncClient, keys: tu
             await client.files.retrieve(made.id)
 
 
-async def test_another_project_and_nobody_see_no_file(api: httpx.AsyncClient, stranger: dict[str, str]) -> None:
+async def test_other_projects_and_requests_without_a_key_see_no_file(
+    api: httpx.AsyncClient, stranger: dict[str, str]
+) -> None:
     name = await file_id(api)
     for path in (f"/v1/files/{name}", f"/v1/files/{name}/content"):
         theirs, none = await api.get(path, headers=stranger), await api.get("/v1/files/file-0" + path[9 + len(name) :])
@@ -88,7 +90,7 @@ async def test_another_project_and_nobody_see_no_file(api: httpx.AsyncClient, st
     assert (await api.get("/v1/files", headers=stranger)).json()["data"] == []
 
 
-async def test_a_deleted_file_is_gone(api: httpx.AsyncClient) -> None:
+async def test_a_deleted_file_is_404(api: httpx.AsyncClient) -> None:
     name = await file_id(api)
     answer = (await api.delete(f"/v1/files/{name}")).json()
     assert FileDeleted.model_validate(answer, strict=True).deleted
@@ -116,7 +118,7 @@ async def test_lists_have_pages_orders_and_purposes(api: httpx.AsyncClient) -> N
         ("purpose=x", "purpose"),
     ],
 )
-async def test_a_bad_query_is_named(api: httpx.AsyncClient, query: str, param: str) -> None:
+async def test_a_bad_query_is_refused_by_name(api: httpx.AsyncClient, query: str, param: str) -> None:
     answer = await api.get(f"/v1/files?{query}")
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
@@ -182,13 +184,13 @@ async def test_a_body_that_is_no_form_is_refused(api: httpx.AsyncClient, content
 @pytest.mark.parametrize(
     ("sent", "kept"), [("../../etc/passwd", "passwd"), ("C:\\x\\a.jsonl", "a.jsonl"), ("x" * 300 + ".jsonl", None)]
 )
-async def test_hostile_names_become_plain_ones(api: httpx.AsyncClient, sent: str, kept: str | None) -> None:
+async def test_hostile_file_names_are_sanitised(api: httpx.AsyncClient, sent: str, kept: str | None) -> None:
     name = (await upload(api, name=sent)).json()["filename"]
     assert len(name) <= 255
     assert kept is None or name == kept
 
 
-async def test_too_much_is_413_and_a_full_project_429(api: httpx.AsyncClient, settings: Any) -> None:
+async def test_a_large_upload_is_413_and_a_full_project_429(api: httpx.AsyncClient, settings: Any) -> None:
     settings.LIGHTCONE_MAX_PROJECT_FILE_BYTES = 10
     full = await upload(api, b"x" * 11)
     assert (full.status_code, full.json()["error"]["code"]) == (429, "insufficient_quota")
@@ -206,9 +208,7 @@ async def test_other_methods_are_405(api: httpx.AsyncClient) -> None:
     assert "POST" in answer.headers["allow"]
 
 
-async def test_an_upload_that_breaks_off_leaves_nothing(
-    api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_interrupted_upload_leaves_nothing(api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def finish(self: Any) -> None:
         raise OSError("disk full")
 

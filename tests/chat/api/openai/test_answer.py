@@ -40,19 +40,19 @@ def message(payloads, **fields):
     return answer(payloads, **fields)["choices"][0]["message"]
 
 
-def test_reasoning_stands_under_both_names_and_content_after_it():
+def test_reasoning_has_both_names_before_the_content():
     shown = message(
         [Delta(0, (1,), reasoning="I think"), Delta(0, (2,), "so", reasoning=", "), finished(text=".", reasoning="")]
     )
     assert (shown["reasoning"], shown["reasoning_content"], shown["content"]) == ("I think, ", "I think, ", "so.")
 
 
-def test_an_answer_that_only_thinks_has_no_content():
+def test_an_answer_with_reasoning_only_has_null_content():
     shown = message([Delta(0, (1,), reasoning="hm"), finished(reason=FinishReason.LENGTH)])
     assert (shown["reasoning"], shown["content"]) == ("hm", None)
 
 
-def test_reasoning_that_is_not_wanted_is_gone_and_the_content_stays_null_without_an_answer():
+def test_excluded_reasoning_is_removed_and_missing_content_is_null():
     shown = message([Delta(0, (1,), reasoning="hm"), finished()], includes_reasoning=False)
     assert (shown["reasoning"], shown["reasoning_content"], shown["content"]) == (None, None, None)
 
@@ -73,7 +73,7 @@ def test_calls_are_whole_and_content_is_null():
     ]
 
 
-def test_without_calls_there_is_no_key_for_them():
+def test_without_calls_there_is_no_tool_calls_key():
     assert "tool_calls" not in message([Delta(0, (1,), "x"), finished()])
 
 
@@ -82,7 +82,7 @@ def test_the_text_before_a_call_is_content():
 
 
 @pytest.mark.parametrize(("reason", "word"), [(FinishReason.TOOL_CALLS, "function_call"), (FinishReason.STOP, "stop")])
-def test_the_deprecated_form_has_one_function_call_and_its_own_word(reason, word):
+def test_the_deprecated_form_has_one_function_call_and_its_finish_reason(reason, word):
     call = Delta(0, (1,), tool_calls=(ToolCallDelta(0, "i", "add", "{}"),))
     (choice,) = answer([call, finished(reason=reason)], answers_function_call=True)["choices"]
     assert choice["message"]["function_call"] == {"name": "add", "arguments": "{}"}
@@ -95,7 +95,7 @@ def test_the_echo_goes_before_every_choice():
     assert [choice["message"]["content"] for choice in body["choices"]] == ["Once a", "Once b"]
 
 
-def test_token_ids_and_the_prompt_are_there_where_asked_for():
+def test_token_ids_and_prompt_are_returned_if_requested():
     payloads = [Delta(0, (1, 2)), Delta(0, (3,), "x"), finished()]
     body = answer(payloads, returns_token_ids=True, prompt_ids=(7, 8), prompt_text="<s>hi")
     assert body["choices"][0]["token_ids"] == [1, 2, 3]
@@ -116,7 +116,7 @@ def test_scores_of_the_prompt_are_by_id_with_null_first():
     ]
 
 
-def test_tokens_are_named_by_id_wherever_a_token_stands():
+def test_tokens_can_be_reported_by_id_everywhere():
     entry = TokenLogprob(5, -0.5, "é", "é".encode(), (TopLogprob(6, -0.1, "x", b"x"),))
     (choice,) = answer([Delta(0, (5,), "é", (entry,)), finished()], has_logprobs=True, names_tokens_by_id=True)[
         "choices"
@@ -129,7 +129,7 @@ def test_tokens_are_named_by_id_wherever_a_token_stands():
     )
 
 
-def test_usage_tells_what_was_thought_and_predicted():
+def test_usage_counts_reasoning_and_prediction_tokens():
     writer = ChatAnswer(head())
     counts = Usage(3, 1, 9, reasoning_tokens=4, accepted_prediction_tokens=2, rejected_prediction_tokens=1)
     for event in events([finished(), Completed(Outcome.FINISHED, counts, Timings(0.0))]):
@@ -147,7 +147,7 @@ def test_usage_tells_what_was_thought_and_predicted():
     }
 
 
-def test_every_key_of_the_answer_is_there():
+def test_an_answer_has_every_key():
     body = answer([Delta(0, (1,), "x"), finished()], service_tier="flex")
     assert set(body) == {
         "id",
@@ -165,7 +165,7 @@ def test_every_key_of_the_answer_is_there():
     assert set(body["choices"][0]) == {"index", "message", "logprobs", "finish_reason", "stop_reason", "token_ids"}
 
 
-def test_an_answer_that_could_only_be_a_call_has_no_empty_content():
+def test_a_forced_call_without_output_has_null_content():
     """It was cut before the name of its first call."""
     cut = [finished(reason=FinishReason.LENGTH)]
     choice = answer(cut, is_call_forced=True)["choices"][0]

@@ -49,7 +49,7 @@ async def resumable(api, **fields: Any) -> Any:
     return await api.post(ROUTE, json=chat(**fields), headers=RESUMABLE)
 
 
-async def test_chunks_are_numbered_from_0_and_the_run_lingers(api, scripted):
+async def test_chunks_are_numbered_from_0_and_the_run_survives_a_disconnect(api, scripted):
     *chunks, done = frames((await resumable(api, stream=True)).text)
     assert done == "[DONE]"
     assert [chunk["lightcone"] for chunk in chunks] == [{"seq": number} for number in range(4)]
@@ -58,13 +58,13 @@ async def test_chunks_are_numbered_from_0_and_the_run_lingers(api, scripted):
 
 
 @pytest.mark.parametrize("headers", [{}, {"X-Lightcone-Resumable": "false"}])
-async def test_other_requests_have_no_numbers_and_end_with_their_client(api, scripted, headers):
+async def test_other_requests_have_no_numbers_and_end_at_a_disconnect(api, scripted, headers):
     response = await api.post(ROUTE, json=chat(stream=True), headers=headers)
     assert "lightcone" not in response.text
     assert scripted.detach_policies == [None]
 
 
-async def test_an_id_in_use_is_409_and_never_to_be_repeated(api, scripted):
+async def test_an_id_in_use_is_a_non_retryable_409(api, scripted):
     scripted.refusal = PublicIdInUse()
     response = await resumable(api, stream=True)
     assert (response.status_code, response.json()["error"]["code"]) == (409, "request_id_in_use")
@@ -72,7 +72,7 @@ async def test_an_id_in_use_is_409_and_never_to_be_repeated(api, scripted):
 
 
 @pytest.mark.parametrize("path", [EVENTS, EVENTS.removeprefix("/v1"), EVENTS + "/"])
-async def test_a_stream_picked_up_has_the_same_chunks_from_the_next_on(api, scripted, picked_up, path):
+async def test_a_resumed_stream_continues_with_the_same_chunks(api, scripted, picked_up, path):
     whole = (await resumable(api, stream=True)).text
     chunks = whole.removesuffix("\n\n").split("\n\n")
     for after in range(-1, len(chunks)):
@@ -85,7 +85,7 @@ async def test_a_stream_picked_up_has_the_same_chunks_from_the_next_on(api, scri
         ]
 
 
-async def test_a_reader_that_comes_back_says_where_it_was(api, scripted, picked_up):
+async def test_last_event_id_sets_the_start_of_a_resumed_stream(api, scripted, picked_up):
     await resumable(api, stream=True)
     response = await api.get(EVENTS, params={"starting_after": 0}, headers={"Last-Event-ID": "2"})
     assert re.findall(r"^id: (\d+)$", response.text, re.MULTILINE) == ["3"]
@@ -95,20 +95,20 @@ async def test_a_reader_that_comes_back_says_where_it_was(api, scripted, picked_
     assert "id:" not in ignored.text
 
 
-async def test_what_cannot_be_picked_up_is_404(api, scripted, picked_up):
+async def test_a_completion_that_is_not_resumable_is_404(api, scripted, picked_up):
     for path in (EVENTS, f"{ROUTE}/other/events"):
         response = await api.get(path)
         assert (response.status_code, response.json()["error"]["code"]) == (404, "not_resumable")
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_the_whole_answer_of_a_resumable_request_is_fetched_too(api, scripted, picked_up):
+async def test_a_resumable_answer_can_be_fetched_as_a_whole(api, scripted, picked_up):
     plain = (await resumable(api)).json()
     assert (await api.get(f"{ROUTE}/chatcmpl-mine")).json() == plain
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_stored_resumable_answer_is_begun_before_it_ends(api, scripted, picked_up):
+async def test_a_stored_resumable_answer_is_recorded_when_it_begins(api, scripted, picked_up):
     plain = (await resumable(api, store=True, metadata={"a": "b"})).json()
     row = await StoredAnswer.objects.aget()
     assert (row.state, orjson.loads(row.answer)) == (StoredState.FINISHED, plain)
@@ -130,7 +130,7 @@ PAYLOADS = st.lists(
 
 
 @given(payloads=PAYLOADS, after=st.integers(-1, 30), interval=st.integers(1, 3), framing=st.sampled_from([None, NAMED]))
-def test_whatever_a_run_says_any_place_goes_on_with_the_same_bytes(payloads, after, interval, framing):
+def test_a_stream_resumed_at_any_chunk_has_the_same_bytes(payloads, after, interval, framing):
     answer_head = head(num_choices=2, include_usage=True, continuous_usage=True, stream_interval=interval)
     ends = [ChoiceFinished(0, FinishReason.STOP), ChoiceFinished(1, FinishReason.LENGTH)]
     said = [ADMITTED, *payloads, *ends, Completed(Outcome.FINISHED, Usage(1, 0, 2), Timings(0.0))]
@@ -148,7 +148,7 @@ def test_whatever_a_run_says_any_place_goes_on_with_the_same_bytes(payloads, aft
 
 
 @pytest.mark.parametrize("framing", [PLAIN, NAMED])
-def test_an_error_has_no_number_as_the_chunk_after_it_may_still_come(framing):
+def test_an_error_frame_has_no_number(framing):
     """A reader that lost its connection asked for what comes after its error's number, and never got the chunk of that
     number.
     """

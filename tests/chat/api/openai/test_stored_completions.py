@@ -37,14 +37,14 @@ async def fetch(api, path: str, **query: Any) -> Any:
     return response.json()
 
 
-async def test_a_stored_answer_is_fetched_as_it_was_with_its_labels(api, scripted):
+async def test_a_stored_answer_is_fetched_unchanged_with_its_metadata(api, scripted):
     made = await keep(api, scripted, metadata={"a": "b"})
     assert "metadata" not in made
     assert await fetch(api, f"/{made['id']}") == {**made, "metadata": {"a": "b"}}
     assert (await api.get(f"/chat/completions/{made['id']}/")).json()["id"] == made["id"]
 
 
-async def test_a_stored_stream_is_kept_as_a_plain_answer_would_be(api, scripted):
+async def test_a_stored_stream_equals_a_plain_answer(api, scripted):
     response = await post(api, store=True, stream=True)
     *chunks, _ = frames(response.text)
     kept = await fetch(api, f"/{chunks[0]['id']}")
@@ -52,7 +52,7 @@ async def test_a_stored_stream_is_kept_as_a_plain_answer_would_be(api, scripted)
     assert (kept["created"], kept["usage"]["total_tokens"]) == (chunks[0]["created"], 5)
 
 
-async def test_a_project_that_has_stored_enough_is_told_so_and_answered_without(api, scripted, settings):
+async def test_a_full_project_refuses_store_true_and_answers_without(api, scripted, settings):
     settings.LIGHTCONE_MAX_PROJECT_ANSWERS = 0
     refused = await post(api, store=True)
     error = refused.json()["error"]
@@ -62,19 +62,19 @@ async def test_a_project_that_has_stored_enough_is_told_so_and_answered_without(
 
 
 @pytest.mark.parametrize("fields", [{}, {"store": False}, {"store": None}])
-async def test_nothing_is_kept_unasked(api, scripted, fields):
+async def test_answers_are_stored_only_with_store_true(api, scripted, fields):
     made = (await post(api, **fields)).json()
     response = await api.get(f"{ROUTE}/{made['id']}")
     assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
 
 
-async def test_a_server_that_keeps_nothing_takes_the_field(api, scripted, settings):
+async def test_store_true_is_accepted_if_storage_is_disabled(api, scripted, settings):
     settings.LIGHTCONE_STORE = False
     assert (await post(api, store=True)).status_code == 200
     assert (await fetch(api, ""))["data"] == []
 
 
-async def test_an_answer_that_breaks_off_is_not_kept(api, scripted):
+async def test_an_interrupted_answer_is_not_stored(api, scripted):
     scripted.script = [
         ADMITTED,
         delta("Hel"),
@@ -84,7 +84,7 @@ async def test_an_answer_that_breaks_off_is_not_kept(api, scripted):
     assert (await fetch(api, ""))["data"] == []
 
 
-async def test_a_database_that_refuses_costs_no_answer(api, scripted, monkeypatch):
+async def test_a_database_failure_does_not_fail_the_answer(api, scripted, monkeypatch):
     from django.db import OperationalError
 
     from chat.api.stored import services as service
@@ -96,7 +96,7 @@ async def test_a_database_that_refuses_costs_no_answer(api, scripted, monkeypatc
     assert (await post(api, store=True)).json()["choices"][0]["message"]["content"] == "Hello"
 
 
-async def test_a_request_too_large_to_be_kept_is_told(api, scripted, settings):
+async def test_store_true_is_refused_for_a_large_request(api, scripted, settings):
     from dataclasses import replace
 
     settings.LIGHTCONE_LIMITS = replace(settings.LIGHTCONE_LIMITS, max_stored_bytes=40)
@@ -106,7 +106,7 @@ async def test_a_request_too_large_to_be_kept_is_told(api, scripted, settings):
     assert "40 bytes" in response.json()["message"]
 
 
-async def test_messages_nested_too_deeply_to_be_kept_are_told(api, scripted):
+async def test_store_true_is_refused_for_deeply_nested_messages(api, scripted):
     """JSON is read to more levels than it is written with: this was a 500."""
     value: Any = {}
     for _ in range(251):
@@ -115,7 +115,7 @@ async def test_messages_nested_too_deeply_to_be_kept_are_told(api, scripted):
     assert (response.status_code, response.json()["error"]["param"]) == (400, "store")
 
 
-async def test_a_list_goes_page_by_page_in_both_orders_and_by_model_and_labels(api, scripted):
+async def test_lists_have_pages_orders_and_filters_by_model_and_metadata(api, scripted):
     ids = [(await keep(api, scripted, metadata={"n": str(number % 2), "1": "x"}))["id"] for number in range(5)]
     page = await fetch(api, "", limit=2)
     assert ([entry["id"] for entry in page["data"]], page["has_more"]) == (ids[:2], True)
@@ -133,12 +133,12 @@ async def test_a_list_goes_page_by_page_in_both_orders_and_by_model_and_labels(a
     ("query", "param"),
     [({"limit": 0}, "limit"), ({"limit": "x"}, "limit"), ({"order": "up"}, "order"), ({"after": "x"}, "after")],
 )
-async def test_bad_queries_are_named(api, scripted, query, param):
+async def test_bad_queries_are_refused_by_name(api, scripted, query, param):
     response = await api.get(ROUTE, params=query)
     assert (response.status_code, response.json()["error"]["param"]) == (400, param)
 
 
-async def test_labels_are_replaced_and_nothing_else(api, scripted):
+async def test_an_update_replaces_metadata_only(api, scripted):
     made = await keep(api, scripted, metadata={"a": "b"})
     response = await api.post(f"{ROUTE}/{made['id']}", json={"metadata": {"c": "d"}, "model": "other"})
     assert response.json() == {**made, "metadata": {"c": "d"}}
@@ -148,7 +148,7 @@ async def test_labels_are_replaced_and_nothing_else(api, scripted):
         assert refused.json()["error"]["param"].startswith("metadata")
 
 
-async def test_an_unfinished_answer_is_not_there_yet(api, scripted):
+async def test_an_unfinished_answer_is_404(api, scripted):
     made = await keep(api, scripted)
     await StoredAnswer.objects.aupdate(state="unfinished", answer=b"")
     for method in ("GET", "POST"):
@@ -159,7 +159,7 @@ async def test_an_unfinished_answer_is_not_there_yet(api, scripted):
     assert (await fetch(api, ""))["data"] == []
 
 
-async def test_the_messages_are_listed_as_they_were_sent(api, scripted):
+async def test_messages_are_listed_as_sent(api, scripted):
     messages = [
         {"role": "system", "content": [{"type": "text", "text": "Be brief."}]},
         {"role": "user", "content": "NUL \0 and \u2028", "name": "Ann"},
@@ -174,7 +174,7 @@ async def test_the_messages_are_listed_as_they_were_sent(api, scripted):
     assert (last["data"][0]["id"], last["has_more"]) == (f"{made['id']}-1", True)
 
 
-async def test_a_deleted_answer_is_gone(api, scripted):
+async def test_a_deleted_answer_is_404(api, scripted):
     made = await keep(api, scripted)
     response = await api.delete(f"{ROUTE}/{made['id']}")
     assert response.json() == {"object": "chat.completion.deleted", "id": made["id"], "deleted": True}
@@ -185,7 +185,7 @@ async def test_a_deleted_answer_is_gone(api, scripted):
         assert (gone.status_code, gone.json()["error"]["code"]) == (404, "not_found")
 
 
-async def test_another_project_sees_nothing(api, scripted):
+async def test_other_projects_see_no_answers(api, scripted):
     made = await keep(api, scripted)
     await StoredAnswer.objects.aupdate(project_id=2)
     for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/messages")):
@@ -194,7 +194,7 @@ async def test_another_project_sees_nothing(api, scripted):
     assert await StoredAnswer.objects.acount() == 1
 
 
-async def test_an_id_sent_again_stands_for_the_later_answer(api, scripted):
+async def test_a_repeated_request_id_replaces_the_stored_answer(api, scripted):
     for text in ("first", "second"):
         scripted.script = [ADMITTED, delta(text), *HELLO[3:]]
         await api.post(
@@ -206,6 +206,6 @@ async def test_an_id_sent_again_stands_for_the_later_answer(api, scripted):
     assert len((await fetch(api, ""))["data"]) == 1
 
 
-async def test_without_a_key_nothing_is_fetched(api, scripted):
+async def test_stored_answers_need_a_key(api, scripted):
     made = await keep(api, scripted)
     assert (await api.get(f"{ROUTE}/{made['id']}", headers={"Authorization": ""})).status_code == 401

@@ -30,7 +30,7 @@ CALLS: list[Payload] = [
 ]
 
 
-def test_reasoning_content_and_calls_are_chunks_of_their_own_in_this_order():
+def test_reasoning_content_and_calls_are_separate_chunks_in_order():
     assert deltas(stream(CALLS)) == [
         ROLE,
         {"reasoning": "hm", "reasoning_content": "hm"},
@@ -67,14 +67,14 @@ def test_the_deprecated_form_streams_its_function_call():
     assert choices(chunks)[-1]["finish_reason"] == "function_call"
 
 
-def test_reasoning_that_is_not_wanted_sends_no_chunk():
+def test_excluded_reasoning_sends_no_chunk():
     chunks = stream(
         [Delta(0, (1,), reasoning="hm"), Delta(0, (2,), "x"), finished(reasoning="m")], includes_reasoning=False
     )
     assert deltas(chunks) == [ROLE, {"content": "x"}, {}]
 
 
-def test_the_first_chunk_alone_tells_of_the_prompt():
+def test_only_the_first_chunk_describes_the_prompt():
     scored = PromptScored(((), (RankedLogprob(5, -0.5, 3, "a"),)))
     payloads: list[Payload] = [scored, Delta(1, (1,), "a"), finished(0), finished(1)]
     first, *others = stream(payloads, num_choices=2, returns_token_ids=True, prompt_ids=(7, 8), prompt_text="\u2028hi")
@@ -91,19 +91,19 @@ def test_echo_chunks_follow_all_role_chunks():
     assert [accumulate(chunks, index)["content"] for index in (0, 1)] == ["Once a", "Once b"]
 
 
-def test_token_ids_are_complete_though_text_is_held_back():
+def test_token_ids_are_complete_while_text_is_held_back():
     chunks = stream([Delta(0, (1,)), Delta(0, (2, 3), "ab"), finished()], returns_token_ids=True)
     assert [choice.get("token_ids") for choice in choices(chunks)] == [None, [1], [2, 3], None]
 
 
-def test_an_invisible_step_is_seen_by_who_counts():
+def test_a_step_without_text_sends_a_chunk_only_for_continuous_usage():
     payloads: list[Payload] = [Delta(0, (1,)), Delta(0, (2,), "a"), finished()]
     assert deltas(stream(payloads)) == [ROLE, {"content": "a"}, {}]
     running = stream(payloads, continuous_usage=True, include_usage=True)
     assert [chunk["usage"]["completion_tokens"] for chunk in running[:-1]] == [0, 1, 2, 2]
 
 
-def test_running_usage_is_of_the_chunks_own_choice():
+def test_continuous_usage_counts_the_choice_of_the_chunk():
     payloads: list[Payload] = [
         Delta(0, (1, 2), "a"),
         Delta(1, (3,), "b"),
@@ -117,7 +117,7 @@ def test_running_usage_is_of_the_chunks_own_choice():
     assert last["choices"] == []
 
 
-def test_an_interval_groups_tokens_but_for_the_first_and_the_last():
+def test_stream_interval_groups_tokens_except_the_first_and_last():
     payloads: list[Payload] = [Delta(0, (i,), str(i)) for i in range(9)]
     assert deltas(stream([*payloads, finished(text="!")], stream_interval=3)) == [
         ROLE,
@@ -129,7 +129,7 @@ def test_an_interval_groups_tokens_but_for_the_first_and_the_last():
     ]
 
 
-def test_an_error_ends_the_stream_after_what_was_waiting():
+def test_an_error_ends_the_stream_after_pending_text():
     writer = ChatStream(head(stream_interval=9))
     text = b"".join(map(writer.feed, events([Delta(0, (1,), "a"), Delta(0, (2,), "b")])))
     text += writer.error(ApiError("invalid_value", "no token is left", "allowed_token_ids"))
@@ -212,7 +212,7 @@ def test_the_joined_stream_equals_the_plain_answer(payloads, interval, includes_
 
 
 @pytest.mark.parametrize("text", ["\n\ndata: [DONE]\n\n", "\u2028\u2029\x85", '"}]}', "event: x\nid: 5\nretry: 1"])
-def test_text_calls_and_thoughts_cannot_form_a_frame(text):
+def test_text_calls_and_reasoning_cannot_form_a_frame(text):
     chunks = stream(
         [
             Delta(0, (1,), text, reasoning=text, tool_calls=(ToolCallDelta(0, text, text, text),)),

@@ -86,7 +86,7 @@ def validator(components, name, *, is_complete: bool = True) -> Draft202012Valid
 
 
 @pytest.mark.parametrize("is_function_form", [False, True])
-def test_an_answer_holds_what_is_described_and_nothing_else(components, is_function_form):
+def test_an_answer_matches_its_description_exactly(components, is_function_form):
     answer = ChatAnswer(head(is_function_form=is_function_form))
     for payload in EVENTS:
         answer.feed(Event(0, 1, payload))
@@ -94,7 +94,7 @@ def test_an_answer_holds_what_is_described_and_nothing_else(components, is_funct
 
 
 @pytest.mark.parametrize("is_function_form", [False, True])
-def test_chunks_hold_what_is_described_and_nothing_else(components, is_function_form):
+def test_chunks_match_their_description_exactly(components, is_function_form):
     stream = ChatStream(head(is_function_form=is_function_form))
     frames = b"".join(stream.feed(Event(0, 1, payload)) for payload in EVENTS).decode()
     chunks = [json.loads(line[6:]) for line in frames.splitlines() if line.startswith("data: {")]
@@ -159,12 +159,12 @@ def flattened(patterns):
         yield from flattened(pattern.url_patterns) if isinstance(pattern, URLResolver) else [pattern]
 
 
-async def test_the_document_is_only_read(pages):
+async def test_the_document_is_read_only(pages):
     assert (await pages.post("/api/schema")).status_code == 405
     assert (await pages.get("/api/schema")).headers["content-disposition"] == 'inline; filename="Lightcone.json"'
 
 
-def test_routes_are_grouped_by_what_they_are_for(document):
+def test_routes_are_grouped_by_purpose(document):
     operations = [operation for methods in document["paths"].values() for operation in methods.values()]
     groups = "chat models prompts messages responses scale health files batches"
     assert {tag for operation in operations for tag in operation["tags"]} == set(groups.split())
@@ -185,7 +185,7 @@ async def test_the_page_has_no_inline_script_and_a_strict_policy(pages):
 
 
 @pytest.mark.django_db
-def test_the_page_names_the_default_model_to_people_who_are_signed_in(client, admin_client):
+def test_the_page_names_the_default_model_to_signed_in_users(client, admin_client):
     model_register(name="acme/<small>", path="/models/small.gguf")
     models_cache_clear()
     assert 'data-model=""' in client.get("/docs").text

@@ -44,14 +44,14 @@ INDEXED_PAYLOADS = [
 ]
 
 
-def test_an_answer_holds_what_is_described_and_nothing_else(components):
+def test_an_answer_matches_its_description_exactly(components):
     answer = TextAnswer(HEAD)
     for index, payload in INDEXED_PAYLOADS:
         answer.feed(index, payload)
     validator(components, "TextCompletion").validate(json.loads(answer.body()))
 
 
-def test_chunks_hold_what_is_described_and_nothing_else(components):
+def test_chunks_match_their_description_exactly(components):
     stream = TextStream(HEAD, PLAIN)
     frames = b"".join([*(stream.feed(index, payload) for index, payload in INDEXED_PAYLOADS), stream.end()]).decode()
     chunks = [json.loads(line[6:]) for line in frames.splitlines() if line.startswith("data: {")]

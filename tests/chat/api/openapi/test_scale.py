@@ -21,11 +21,11 @@ from tests.chat.api.scale.test_models import _catalogue  # noqa: F401
         ("/v5/models", "ScaleModelsPage"),
     ],
 )
-async def test_a_list_holds_what_is_described_and_nothing_else(components, scale, path, name):  # noqa: F811
+async def test_a_list_matches_its_description_exactly(components, scale, path, name):  # noqa: F811
     validator(components, name).validate((await scale.get(path)).json())
 
 
-async def test_an_error_holds_what_is_described_and_nothing_else(components, scale):  # noqa: F811
+async def test_an_error_matches_its_description_exactly(components, scale):  # noqa: F811
     validator(components, "ScaleErrorBody").validate((await scale.post(ROUTE, json=body(temperature=9))).json())
 
 

@@ -81,7 +81,7 @@ def test_any_fields_are_read_or_refused_by_name(body: dict[str, Any], given_inpu
 
 @given(items=st.lists(ITEM, min_size=1, max_size=4))
 @examples(120)
-def test_any_items_are_refused_or_become_messages(items: list[Any]) -> None:
+def test_any_items_are_refused_or_converted_to_messages(items: list[Any]) -> None:
     read = read_or_refused({"input": items})
     if isinstance(read, ApiError):
         assert (read.status, (read.param or "").split(".")[0]) == (400, "input")

@@ -38,7 +38,7 @@ async def fetch(api, response_id: str, path: str = "", **query: Any) -> Any:
     return response.json()
 
 
-async def test_a_response_is_kept_unless_its_request_says_no(api, scripted):
+async def test_a_response_is_stored_unless_store_is_false(api, scripted):
     made = await make(api, scripted, metadata={"a": "b"})
     assert made["store"] is True
     assert await fetch(api, made["id"]) == made
@@ -47,7 +47,7 @@ async def test_a_response_is_kept_unless_its_request_says_no(api, scripted):
     assert (await api.get(f"{ROUTE}/{unkept['id']}")).status_code == 404
 
 
-async def test_a_server_that_keeps_nothing_says_so_in_each_response(api, scripted, settings):
+async def test_responses_report_store_false_if_storage_is_disabled(api, scripted, settings):
     settings.LIGHTCONE_STORE = False
     made = await make(api, scripted)
     assert made["store"] is False
@@ -55,14 +55,14 @@ async def test_a_server_that_keeps_nothing_says_so_in_each_response(api, scripte
     assert (await respond(api, background=True)).json()["error"]["param"] == "background"
 
 
-async def test_what_is_too_large_is_kept_by_nobody_who_does_not_insist(api, scripted, settings):
+async def test_a_large_response_is_not_stored_and_refused_with_store_true(api, scripted, settings):
     settings.LIGHTCONE_LIMITS = replace(settings.LIGHTCONE_LIMITS, max_stored_bytes=100)
     assert (await make(api, scripted, input="x" * 200))["store"] is False
     refused = await respond(api, input="x" * 200, store=True)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "store")
 
 
-async def test_a_project_that_has_stored_enough_keeps_no_more_and_who_insists_is_told(api, scripted, settings):
+async def test_a_full_project_stores_no_response_and_refuses_store_true(api, scripted, settings):
     settings.LIGHTCONE_MAX_PROJECT_ANSWERS = 0
     assert (await make(api, scripted))["store"] is False
     refused = await respond(api, store=True)
@@ -84,7 +84,7 @@ async def test_input_items_are_listed_in_their_full_form(api, scripted):
     assert (newest["data"], newest["has_more"]) == (listed["data"][1:], True)
 
 
-async def test_a_response_goes_on_from_another_without_its_instructions(api, scripted):
+async def test_a_response_continues_another_without_its_instructions(api, scripted):
     first = await make(api, scripted, input="one", instructions="Be brief.")
     second = await make(api, scripted, input="two", previous_response_id=first["id"])
     assert second["previous_response_id"] == first["id"]
@@ -100,7 +100,7 @@ async def test_a_response_goes_on_from_another_without_its_instructions(api, scr
     assert len(scripted.requests[-1].messages) == 5
 
 
-async def test_items_are_referred_to_by_their_ids(api, scripted):
+async def test_items_can_be_referenced_by_id(api, scripted):
     first = await make(api, scripted, input="one")
     [said] = first["output"]
     [asked] = (await fetch(api, first["id"], "/input_items"))["data"]
@@ -112,7 +112,7 @@ async def test_items_are_referred_to_by_their_ids(api, scripted):
     assert [message["content"] for message in scripted.requests[-1].messages] == ["one", "Hello", "two"]
 
 
-async def test_however_often_a_response_is_referred_to_it_is_read_once(api, scripted, monkeypatch):
+async def test_a_response_referenced_repeatedly_is_read_once(api, scripted, monkeypatch):
     made, other = await make(api, scripted), await make(api, scripted)
     found: list[str] = []
 
@@ -130,7 +130,7 @@ async def test_however_often_a_response_is_referred_to_it_is_read_once(api, scri
     assert (refused["error"]["param"], "at most 1 responses, got 2" in refused["message"]) == ("input", True)
 
 
-async def test_a_short_request_stands_for_no_more_than_a_body_may_hold(api, scripted, settings):
+async def test_referenced_items_are_limited_to_the_size_of_a_body(api, scripted, settings):
     """A thousand references to one item of megabytes would have been gigabytes of messages."""
     made = await make(api, scripted, input="x" * 1000)
     [asked] = (await fetch(api, made["id"], "/input_items"))["data"]
@@ -140,7 +140,7 @@ async def test_a_short_request_stands_for_no_more_than_a_body_may_hold(api, scri
     assert (refused["error"]["param"], "at most 5000 bytes" in refused["message"]) == ("input", True)
 
 
-async def test_another_project_can_neither_fetch_nor_go_on_nor_refer(api, scripted, runs):
+async def test_other_projects_can_neither_fetch_nor_continue_nor_reference(api, scripted, runs):
     made = await make(api, scripted)
     await StoredAnswer.objects.aupdate(project_id=2)
     for method, path in (
@@ -169,7 +169,7 @@ async def test_a_deleted_response_is_gone(api, scripted):
     assert (await api.get(f"{ROUTE}/{made['id']}")).status_code == 404
 
 
-async def test_a_stored_stream_is_fetched_as_it_ended(api, scripted, runs):
+async def test_a_stored_stream_is_fetched_in_its_final_state(api, scripted, runs):
     scripted.script = list(HELLO)
     text = (await respond(api, stream=True)).text
     last = events(text)[-1]["response"]
@@ -182,7 +182,7 @@ async def test_a_stored_stream_is_fetched_as_it_ended(api, scripted, runs):
     assert events(rest.text)[0]["sequence_number"] == 5
 
 
-async def test_a_log_that_is_gone_is_not_resumable(api, scripted, runs):
+async def test_a_response_without_its_log_is_not_resumable(api, scripted, runs):
     made = await make(api, scripted)
     runs.state = None
     response = await api.get(f"{ROUTE}/{made['id']}", params={"stream": "true"})
@@ -197,7 +197,7 @@ async def begin(api, scripted, *script: Any, **fields: Any) -> dict[str, Any]:
     return checked(response.json())
 
 
-async def test_a_background_response_answers_at_once_and_lingers(api, scripted, runs, settings):
+async def test_a_background_response_answers_at_once_and_keeps_running(api, scripted, runs, settings):
     waiting = await begin(api, scripted, None)
     assert (waiting["status"], waiting["background"], waiting["output"], waiting["usage"]) == ("queued", True, [], None)
     assert (await begin(api, scripted, ADMITTED))["status"] == "in_progress"
@@ -209,7 +209,7 @@ async def test_a_background_response_answers_at_once_and_lingers(api, scripted, 
     assert (await fetch(api, waiting["id"]))["status"] == "in_progress"
 
 
-async def test_its_end_is_written_when_it_is_asked_for(api, scripted, runs):
+async def test_the_end_of_a_background_response_is_stored_when_fetched(api, scripted, runs):
     made = await begin(api, scripted, ADMITTED, metadata={"a": "b"})
     runs.state, runs.said = "ended", list(HELLO)
     ended = checked(await fetch(api, made["id"]))
@@ -223,13 +223,13 @@ async def test_its_end_is_written_when_it_is_asked_for(api, scripted, runs):
     assert await fetch(api, made["id"]) == ended
 
 
-async def test_a_background_response_without_a_trace_has_failed(api, scripted, runs):
+async def test_a_background_response_without_a_run_has_failed(api, scripted, runs):
     made = await begin(api, scripted, ADMITTED)
     runs.state = None
     assert checked(await fetch(api, made["id"]))["error"]["code"] == "server_error"
 
 
-async def test_what_is_refused_in_time_is_refused_by_status_and_forgotten(api, scripted):
+async def test_an_early_refusal_of_a_background_response_is_a_status_and_not_stored(api, scripted):
     scripted.script = [Rejected(ErrorCode.CONTEXT_LENGTH_EXCEEDED, "too long", "messages")]
     response = await respond(api, background=True)
     assert (response.status_code, response.json()["error"]["param"]) == (400, "input")
@@ -239,7 +239,7 @@ async def test_what_is_refused_in_time_is_refused_by_status_and_forgotten(api, s
     assert await StoredAnswer.objects.acount() == 0
 
 
-async def test_a_background_stream_is_queued_first_and_kept_at_its_end(api, scripted, runs):
+async def test_a_background_stream_starts_as_queued_and_is_stored_at_its_end(api, scripted, runs):
     scripted.script = list(HELLO)
     read = events((await respond(api, background=True, stream=True)).text)
     assert names(read)[:3] == ["created", "queued", "in_progress"]
@@ -248,7 +248,7 @@ async def test_a_background_stream_is_queued_first_and_kept_at_its_end(api, scri
     assert await fetch(api, read[-1]["response"]["id"]) == read[-1]["response"]
 
 
-async def test_a_cancelled_response_keeps_what_there_was(api, scripted, runs):
+async def test_a_cancelled_response_keeps_its_partial_output(api, scripted, runs):
     made = await begin(api, scripted, ADMITTED)
     runs.said = [ADMITTED, delta("Hel")]
     runs.on_stop = [Completed(Outcome.STOPPED, Usage(3, 0, 1), Timings(0.0))]
@@ -271,7 +271,7 @@ async def test_a_deleted_background_response_is_stopped(api, scripted, runs):
     assert len(runs.stopped) == 1
 
 
-async def test_one_that_cannot_be_stopped_is_not_deleted(api, scripted, runs, monkeypatch):
+async def test_a_background_response_that_cannot_be_stopped_is_not_deleted(api, scripted, runs, monkeypatch):
     made = await begin(api, scripted, ADMITTED)
 
     async def away(**_: Any) -> None:
@@ -282,7 +282,7 @@ async def test_one_that_cannot_be_stopped_is_not_deleted(api, scripted, runs, mo
     assert (await fetch(api, made["id"]))["status"] == "in_progress"
 
 
-async def test_a_background_stream_that_is_refused_by_status_leaves_nothing_behind(api, scripted, runs):
+async def test_a_refused_background_stream_is_not_stored(api, scripted, runs):
     """Its client knows no id, and will send it again."""
     scripted.script = [EngineUnavailable(ErrorCode.OVERLOADED, "No worker took the request")]
     assert (await respond(api, background=True, stream=True)).status_code == 503
@@ -290,7 +290,7 @@ async def test_a_background_stream_that_is_refused_by_status_leaves_nothing_behi
     assert await StoredAnswer.objects.acount() == 0
 
 
-async def test_nothing_goes_on_from_a_response_that_is_not_finished(api, scripted, runs):
+async def test_an_unfinished_response_cannot_be_continued(api, scripted, runs):
     made = await begin(api, scripted, ADMITTED)
     response = await respond(api, previous_response_id=made["id"])
     assert (response.status_code, response.json()["error"]["param"]) == (400, "previous_response_id")
@@ -299,7 +299,7 @@ async def test_nothing_goes_on_from_a_response_that_is_not_finished(api, scripte
     assert [message["content"] for message in scripted.requests[-1].messages] == ["hi", "Hello", "two"]
 
 
-async def test_a_database_that_refuses_lets_nothing_go_on_in_the_background(api, scripted, monkeypatch):
+async def test_a_database_failure_stops_a_background_response(api, scripted, monkeypatch):
     from django.db import OperationalError
 
     from chat.api.stored import services as stored
@@ -326,7 +326,7 @@ async def test_input_tokens_are_counted_without_an_answer(api, scripted):
     assert (scripted.requests[-1].task, len(scripted.requests[-1].messages)) == ("read", 3)
 
 
-async def test_the_oldest_give_way_where_that_is_asked_for(api, scripted, monkeypatch):
+async def test_truncation_auto_drops_the_oldest_messages(api, scripted, monkeypatch):
     items = [{"role": "developer", "content": "be"}] + [
         {"role": "user", "content": str(number) * 100} for number in range(10)
     ]
@@ -348,7 +348,7 @@ async def test_the_oldest_give_way_where_that_is_asked_for(api, scripted, monkey
     assert scripted.further == [True, True, True, False]
 
 
-def test_what_must_stay_stays():
+def test_truncation_keeps_system_messages_and_results_with_their_calls():
     call = {"role": "assistant", "content": "", "tool_calls": [{}]}
     said = [
         {"role": "system", "content": "s"},

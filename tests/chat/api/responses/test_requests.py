@@ -51,12 +51,12 @@ def call(call_id: str, **fields: Any) -> dict[str, Any]:
         ),
     ],
 )
-async def test_messages_in_every_form(api, scripted, items, expected):
+async def test_messages_are_read_in_every_form(api, scripted, items, expected):
     read = await messages(api, scripted, items)
     assert [(message["role"], message["content"]) for message in read] == expected
 
 
-async def test_calls_join_the_message_before_them_and_reasoning_goes_with_what_it_led_to(api, scripted):
+async def test_calls_join_the_preceding_message_with_their_reasoning(api, scripted):
     items = [
         {"role": "user", "content": "q"},
         {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "I think"}]},
@@ -82,13 +82,13 @@ async def test_instructions_go_first_as_a_system_message(api, scripted):
     assert [(message["role"], message["content"]) for message in read] == [("system", "Be brief."), ("user", "hi")]
 
 
-async def test_a_file_goes_to_the_worker_under_its_own_path(api, scripted):
+async def test_a_file_reaches_the_worker_with_its_own_path(api, scripted):
     part = {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,aGk="}
     [message] = await messages(api, scripted, [{"role": "user", "content": [part]}])
     assert message["content"][0]["file"] == {"filename": "a.txt", "file_data": part["file_data"]}
 
 
-async def test_fields_mean_what_they_mean_in_chats(api, scripted):
+async def test_fields_have_the_same_effect_as_in_chats(api, scripted):
     made = await answer(
         api,
         temperature=0.5,
@@ -148,7 +148,7 @@ GROUPED = [
 ]
 
 
-async def test_tools_that_no_client_runs_are_left_out_and_named(api, scripted):
+async def test_hosted_tools_are_ignored_and_named(api, scripted):
     """Codex offers such tools with each request, which was refused for them."""
     response = await respond(api, tools=GROUPED)
     assert response.headers["x-lightcone-ignored"] == "tools.0.tools.1:custom, tools.1:web_search"
@@ -176,7 +176,7 @@ async def test_a_grouped_function_can_be_forced(api, scripted):
     assert scripted.requests[0].tool_choice.names == ("agents__f",)
 
 
-async def test_some_tools_may_be_allowed(api, scripted):
+async def test_allowed_tools_restrict_the_choice(api, scripted):
     choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "f"}]}
     await answer(api, tools=[TOOL, {**TOOL, "name": "g"}], tool_choice=choice)
     assert (scripted.requests[0].tool_choice.mode, scripted.requests[0].tool_choice.names) == (
@@ -302,7 +302,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("fields", "code", "param"), REFUSALS)
-async def test_bad_input_is_refused_with_the_place_that_was_sent(api, scripted, fields, code, param):
+async def test_bad_input_is_refused_with_its_sent_place(api, scripted, fields, code, param):
     response = await respond(api, **fields)
     error = response.json()["error"]
     assert (response.status_code, error["code"], error["param"]) == (400, code, param), error
@@ -321,7 +321,7 @@ async def test_bad_input_is_refused_with_the_place_that_was_sent(api, scripted, 
         ("response_format.json_schema.schema", "text.format.schema"),
     ],
 )
-async def test_refusals_of_the_engine_name_what_was_sent(api, scripted, param, sent):
+async def test_engine_refusals_name_the_sent_field(api, scripted, param, sent):
     scripted.refusal = RequestError(ErrorCode.INVALID_VALUE, f"{param} is wrong", param)
     response = await respond(api, instructions="x", tools=[TOOL])
     assert (response.json()["error"]["param"], response.json()["error"]["message"]) == (sent, f"{sent} is wrong")
@@ -342,12 +342,12 @@ def nested(num_levels: int) -> Any:
         {"tools": [TOOL], "tool_choice": {"type": "function", "name": TOOL["name"], "x": nested(252)}},
     ],
 )
-async def test_unknown_keys_of_any_depth_are_passed_over(api, scripted, fields):
+async def test_unknown_keys_at_any_depth_are_ignored(api, scripted, fields):
     """JSON is read to more levels than it is written with."""
     assert (await answer(api, **fields))["status"] == "completed"
 
 
-async def test_unknown_fields_and_nulls_are_as_good_as_absent(api, scripted):
+async def test_unknown_fields_and_nulls_equal_absent(api, scripted):
     fields = dict.fromkeys(
         (
             "instructions",

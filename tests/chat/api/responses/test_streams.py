@@ -69,7 +69,7 @@ async def test_a_text_streams_in_the_official_order(api, scripted):
     assert scripted.readers[0].num_left == 1
 
 
-async def test_reasoning_text_and_calls_are_items_of_their_own(api, scripted):
+async def test_reasoning_text_and_calls_are_separate_items(api, scripted):
     scripted.script = list(CALLS)
     read = events((await respond(api, stream=True, tools=WEATHER)).text)
     assert names(read) == [
@@ -108,7 +108,7 @@ async def test_a_cut_answer_is_incomplete(api, scripted):
     assert read[-1]["response"]["output"][0]["status"] == "incomplete"
 
 
-async def test_a_failure_in_the_stream_is_an_error_and_a_failed_response_with_what_there_was(api, scripted):
+async def test_a_failure_in_the_stream_ends_with_a_failed_response_and_its_output(api, scripted):
     scripted.script = [
         ADMITTED,
         delta("Hel"),
@@ -143,7 +143,7 @@ async def test_hidden_reasoning_is_no_item(api, scripted):
     assert [item["type"] for item in read[-1]["response"]["output"]] == ["message", "function_call", "function_call"]
 
 
-async def test_an_answer_that_says_nothing_is_an_empty_message(api, scripted):
+async def test_an_empty_answer_is_an_empty_message(api, scripted):
     scripted.script = [ADMITTED, finished(), completed()]
     assert [item["content"][0]["text"] for item in (await answer(api))["output"]] == [""]
 
@@ -185,7 +185,7 @@ def events_of(writer, payloads: list[Payload]):
 
 @examples(15)
 @given(pieces=PIECES, num_calls=st.integers(0, 3), reason=st.sampled_from([FinishReason.STOP, FinishReason.LENGTH]))
-def test_any_stream_adds_up_to_the_plain_response_and_goes_on_behind_any_of_its_events(pieces, num_calls, reason):
+def test_any_stream_equals_the_plain_response_and_resumes_at_any_event(pieces, num_calls, reason):
     calls = [
         Delta(0, (1,), "", tool_calls=(ToolCallDelta(index, f"c{index}", "f", "{"),)) for index in range(num_calls)
     ]

@@ -49,7 +49,7 @@ async def test_a_stream_ends_with_a_named_event_and_only_it_has_a_name(scale, ro
     assert values[-1]["usage"]["total_tokens"] == 5
 
 
-async def test_text_that_looks_like_frames_stays_inside_its_string(scale, scripted):
+async def test_text_that_imitates_frames_stays_inside_its_string(scale, scripted):
     scripted.script = [ADMITTED, delta("\n\nevent: done\ndata: [DONE]\n\n"), *HELLO[3:]]
     *chunks, end = events((await post(scale, stream=True)).text)
     assert end == ("done", "[DONE]")
@@ -65,14 +65,14 @@ async def test_the_best_of_many_are_the_choices(scale, scripted):
     assert (request.best_of, request.num_choices) == (5, 2)
 
 
-async def test_a_suffix_goes_to_the_engine_as_a_prompt_and_the_assistant_answers(scale, scripted):
+async def test_a_suffix_reaches_the_engine_as_a_prompt(scale, scripted):
     answer = (await post(scale, suffix="return x")).json()
     assert answer["choices"][0]["message"]["role"] == "assistant"
     request = scripted.requests[0]
     assert (request.raw.text, request.raw.suffix, request.messages) == ("hi", "return x", ())
 
 
-async def test_a_prediction_goes_to_the_engine(scale, scripted):
+async def test_a_prediction_reaches_the_engine(scale, scripted):
     await post(scale, prediction={"type": "content", "content": "Hello"})
     assert scripted.requests[0].prediction == "Hello"
 
@@ -94,7 +94,7 @@ async def test_a_model_is_found_by_its_own_name_beneath_any_labels(scale, script
     assert scripted.traces[0].model_asked == model
 
 
-async def test_the_first_name_that_exists_decides_even_if_the_key_may_not_use_it(scale, monkeypatch):
+async def test_the_first_existing_name_decides_even_if_forbidden_to_the_key(scale, monkeypatch):
     hidden = ModelEntry(name="hidden", owned_by="x", created_at=1, fingerprint="x")
 
     async def resolve(*, name, caller=None):
@@ -110,7 +110,7 @@ async def test_the_first_name_that_exists_decides_even_if_the_key_may_not_use_it
     assert (await post(scale, model="other/tiny")).status_code == 200
 
 
-async def test_bare_routes_know_exact_names_alone(api):
+async def test_routes_without_prefix_accept_exact_names_only(api):
     response = await api.post("/v1/chat/completions", json=body(model="lightcone/tiny"))
     assert response.status_code == 404
 
@@ -118,7 +118,7 @@ async def test_bare_routes_know_exact_names_alone(api):
 # Keys.
 
 
-async def test_the_key_may_come_as_a_bearer_and_the_dialects_own_header_decides(scripted):
+async def test_the_dialects_key_header_precedes_a_bearer_token(scripted):
     from lightcone_site.asgi import http
 
     async def status(**headers):

@@ -103,7 +103,7 @@ def test_a_bad_strategy_is_refused_by_name(strategy, path):
         ("utt", 1, [2]),
     ],
 )
-def test_what_is_kept(roles, k, kept):
+def test_last_messages_keeps_the_expected_messages(roles, k, kept):
     assert last_messages(conversation(roles), k) == kept
 
 
@@ -122,12 +122,12 @@ def test_messages_of_harmony_have_roles_too():
     assert last_messages([*messages, {"author": 5}, {"author": {"role": []}}], 1) == [0, 5]
 
 
-def test_what_is_no_message_is_kept_or_cut_like_one():
+def test_invalid_messages_are_kept_or_cut_like_messages():
     assert last_messages([5, None, {"role": []}, "x"], 2) == [2, 3]
 
 
 @given(CONVERSATION, KEEP)
-def test_the_system_leads_and_the_rest_is_an_end_of_the_conversation(messages, k):
+def test_system_messages_lead_and_the_rest_is_the_end_of_the_conversation(messages, k):
     kept = last_messages(messages, k)
     leading = num_leading(messages)
     assert kept[:leading] == list(range(leading))
@@ -137,7 +137,7 @@ def test_the_system_leads_and_the_rest_is_an_end_of_the_conversation(messages, k
 
 
 @given(CONVERSATION, KEEP)
-def test_no_more_than_k_are_kept_but_where_only_results_would_remain(messages, k):
+def test_at_most_k_messages_are_kept_unless_only_results_would_remain(messages, k):
     rest = last_messages(messages, k)[num_leading(messages) :]
     if len(rest) > k:
         assert all(messages[place]["role"] in RESULTS for place in rest[-k:])
@@ -145,7 +145,7 @@ def test_no_more_than_k_are_kept_but_where_only_results_would_remain(messages, k
 
 
 @given(CONVERSATION, KEEP)
-def test_nothing_that_was_cut_is_answered(messages, k):
+def test_results_are_not_kept_without_their_call(messages, k):
     kept = last_messages(messages, k)
     leading = num_leading(messages)
     if len(kept) == len(messages) or not any(message["role"] == "assistant" for message in messages):
@@ -155,11 +155,11 @@ def test_nothing_that_was_cut_is_answered(messages, k):
 
 
 @given(CONVERSATION, KEEP)
-def test_cutting_twice_is_cutting_once(messages, k):
+def test_cutting_twice_equals_cutting_once(messages, k):
     once = [messages[place] for place in last_messages(messages, k)]
     assert [once[place] for place in last_messages(once, k)] == once
 
 
 @given(CONVERSATION)
-def test_a_k_of_all_messages_changes_nothing(messages):
+def test_a_k_of_all_messages_keeps_everything(messages):
     assert last_messages(messages, max(1, len(messages))) == list(range(len(messages)))

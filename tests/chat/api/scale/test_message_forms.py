@@ -26,16 +26,16 @@ PART = {"type": "text", "text": "hi"}
     ],
     ids=str,
 )
-def test_a_role_that_is_missing_is_known_from_the_rest(message, role):
+def test_a_missing_role_is_derived_from_the_message(message, role):
     assert messages_formed([message])[0]["role"] == role
 
 
-def test_a_message_with_an_author_is_another_form_and_stays_as_it_is():
+def test_a_message_with_an_author_is_unchanged():
     message = {"author": {"role": "user"}, "content": [PART]}
     assert messages_formed([message]) == [message]
 
 
-def test_one_part_stands_for_a_list_of_one_in_the_users_messages_alone():
+def test_a_single_part_becomes_a_list_in_user_messages_only():
     assert messages_formed([{"content": PART}])[0]["content"] == [PART]
     assert messages_formed([{"role": "user", "content": PART}])[0]["content"] == [PART]
     assert messages_formed([{"role": "assistant", "content": PART}])[0]["content"] == PART
@@ -45,21 +45,21 @@ def test_one_part_stands_for_a_list_of_one_in_the_users_messages_alone():
     assert not has_single_part("x")
 
 
-def test_audio_of_the_assistant_is_ignored_and_anything_else_left_alone():
+def test_only_audio_of_the_assistant_is_removed():
     assert messages_formed([{"role": "assistant", "audio": {"id": "a"}}]) == [{"role": "assistant"}]
     assert messages_formed([{"role": "user", "content": "x", "audio": {"id": "a"}}])[0]["audio"] == {"id": "a"}
     assert messages_formed([{"role": "assistant", "audio": 5}])[0]["audio"] == 5
     assert messages_formed([5, None, "x"]) == [5, None, "x"]
 
 
-def test_the_messages_that_were_sent_are_not_changed():
+def test_the_sent_messages_are_not_modified():
     sent = [{"content": PART}, {"tool_calls": [CALL], "audio": {"id": "a"}}]
     before = copy.deepcopy(sent)
     messages_formed(sent)
     assert sent == before
 
 
-def test_formed_messages_are_taken_by_the_walk():
+def test_formed_messages_pass_the_message_check():
     sent = [
         {"content": PART},
         {"tool_calls": [CALL]},

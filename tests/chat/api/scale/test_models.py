@@ -61,18 +61,18 @@ async def test_a_bad_page_is_refused_by_name(scale, query):
 @pytest.mark.parametrize(
     "path", ["/v4/models/bare", "/v4/models/lightcone/bare", "/v4/models/lightcone%2Fbare/", "/v4/models/naked"]
 )
-async def test_v4_tells_of_one_model_by_any_of_its_names(scale, path):
+async def test_v4_describes_one_model_by_any_of_its_names(scale, path):
     assert (await scale.get(path)).json()["id"] == "lightcone/bare"
 
 
-async def test_a_model_that_is_not_there_is_404(scale):
+async def test_a_missing_model_is_404(scale):
     response = await scale.get("/v4/models/gpt-9")
     assert (response.status_code, response.json()["error"]["code"]) == (404, "model_not_found")
     assert response.json()["detail"]
 
 
 @pytest.mark.parametrize("path", ["/v5/chat/completions/models", "/v5/chat/completions/models/"])
-async def test_v5_tells_which_models_can_be_asked_now(scale, path):
+async def test_v5_lists_the_availability_of_models(scale, path):
     listed = (await scale.get(path)).json()
     kind = {"model_type": "chat_completion", "model_vendor": "model_zoo"}
     assert listed == {
@@ -101,7 +101,7 @@ async def test_v5_lists_models_by_cursor(scale, query, names, has_more):
     assert all(item["object"] == "model" for item in listed["items"])
 
 
-async def test_lists_tell_the_state_of_each_model_in_the_words_of_their_clients_too(scale, monkeypatch):
+async def test_lists_report_model_states_in_both_vocabularies(scale, monkeypatch):
     """Every model was called ready, also one that no worker had served for weeks."""
 
     async def live():
@@ -124,7 +124,7 @@ async def test_an_unknown_cursor_is_refused(scale, path):
     ("query", "names"),
     [("limit=1", ["org/tiny"]), ("starting_after=org/tiny", ["bare"]), ("ending_before=bare&limit=5", ["org/tiny"])],
 )
-async def test_models_that_can_be_asked_are_listed_by_cursor_too(scale, query, names):
+async def test_available_models_are_listed_by_cursor(scale, query, names):
     listed = (await scale.get(f"/v5/chat/completions/models?{query}")).json()
     assert [item["model_name"] for item in listed["items"]] == names
 
@@ -143,20 +143,20 @@ async def test_models_that_can_be_asked_are_listed_by_cursor_too(scale, query, n
         ("/v5/chat/completions/models?model_vendor=openai", 0),
     ],
 )
-async def test_a_list_leaves_out_what_was_not_asked_for(scale, query, num_items):
+async def test_lists_are_filtered_by_their_query(scale, query, num_items):
     listed = (await scale.get(query)).json()
     assert len(listed["items"]) == num_items == listed.get("total_item_count", num_items)
 
 
 @pytest.mark.parametrize("path", ["/v4/models", "/v4/models/a", "/v5/models", "/v5/chat/completions/models"])
-async def test_lists_need_a_key_take_head_and_nothing_else(scale, path):
+async def test_lists_need_a_key_and_allow_only_get_and_head(scale, path):
     assert (await scale.head(path)).status_code == (404 if path.endswith("/a") else 200)
     assert (await scale.post(path, json={})).status_code == 405
     assert (await scale.get(path, headers={"x-api-key": "bad"})).status_code == 401
 
 
 @pytest.mark.parametrize("path", ["/v4/chat-completions", "/v4/agents", "/v5/models/x", "/v5/responses", "/v4", "/v5/"])
-async def test_what_is_not_served_answers_404_in_the_same_shape(scale, path):
+async def test_unserved_routes_answer_404_in_the_same_shape(scale, path):
     for method in ("GET", "POST"):
         response = await scale.request(method, path)
         assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")

@@ -87,7 +87,7 @@ WITH_OTHERS = {
     [*({name: value} for name, value in SAME.items()), *WITH_OTHERS.values()],
     ids=lambda fields: "+".join(fields),
 )
-def test_a_shared_parameter_means_what_it_means_in_the_lightcone_request(fields):
+def test_a_shared_parameter_has_the_same_effect_as_in_the_lightcone_request(fields):
     parsed = read(**fields)
     assert alike(parsed, plain(**fields))
     assert not alike(parsed, plain()) or set(fields) & {
@@ -99,21 +99,21 @@ def test_a_shared_parameter_means_what_it_means_in_the_lightcone_request(fields)
     }
 
 
-def test_every_shared_parameter_is_tried():
+def test_every_shared_parameter_has_an_example():
     assert set(SHARED) - set(SAME) - set(WITH_OTHERS) == set()
 
 
 @pytest.mark.parametrize("name", [name for name in (*OWN, *SHARED) if name not in ("model", "messages")])
-def test_null_is_as_good_as_absent(name):
+def test_null_equals_absent(name):
     assert alike(read(**{name: None}), read())
 
 
 @pytest.mark.parametrize("name", sorted(set(ChatCompletionRequest().fields) - set(OWN) - set(SHARED)))
-def test_fields_that_only_the_lightcone_request_has_are_unknown_here(name):
+def test_lightcone_only_fields_are_unknown_to_scale(name):
     assert alike(read(**{name: object()}), read())
 
 
-def test_whatever_is_unknown_is_passed_over_and_named():
+def test_unknown_parameters_are_ignored_and_named():
     parsed = read(api_base="http://10.0.0.1", account_id="a", x=None, **{"🙂": [1]})
     assert alike(parsed, read())
     assert parsed.delivery.ignored == ("api_base", "account_id", "🙂")
@@ -122,7 +122,7 @@ def test_whatever_is_unknown_is_passed_over_and_named():
 # Model.
 
 
-def test_the_model_keeps_its_sent_name_beside_those_it_may_stand_for():
+def test_the_sent_model_name_is_kept_beside_its_candidates():
     parsed = scale_parse({"model": "v/m/d", "messages": HELLO})
     assert parsed.model == "v/m/d"
     assert parsed.model_names == ("v/m/d", "m/d", "v/m", "m")
@@ -131,7 +131,7 @@ def test_the_model_keeps_its_sent_name_beside_those_it_may_stand_for():
 # Messages.
 
 
-def test_memory_cuts_the_messages_after_their_roles_are_known():
+def test_memory_is_applied_after_roles_are_derived():
     messages = [
         {"role": "system", "content": "s"},
         {"content": "1"},
@@ -241,7 +241,7 @@ def test_a_suffix_follows_the_text_of_the_last_user_message(content):
 @pytest.mark.parametrize(
     ("extra", "adds"), [({}, True), ({"add_special_tokens": None}, True), ({"add_special_tokens": False}, False)]
 )
-def test_a_text_to_fill_in_begins_as_the_tokenizer_lets_texts_begin_not_as_a_template_does(extra, adds):
+def test_a_suffix_request_adds_special_tokens_unless_switched_off(extra, adds):
     assert read(suffix="x", inference_extra_params=extra).generation.prompt.add_special_tokens is adds
     assert read(inference_extra_params=extra).generation.prompt.add_special_tokens is False
 
@@ -286,7 +286,7 @@ def test_a_field_beside_the_extra_params_wins():
         "x",
     ],
 )
-def test_extra_params_hold_nothing_of_the_request_itself(name):
+def test_request_level_fields_in_extra_params_are_ignored(name):
     parsed = read(inference_extra_params={name: object()})
     assert alike(parsed, read())
     assert parsed.delivery.ignored == (f"inference_extra_params.{name}",)
@@ -317,7 +317,7 @@ BODIES = st.dictionaries(st.sampled_from([*OWN, *SHARED]), JSON, max_size=6)
 
 
 @given(BODIES, st.dictionaries(st.sampled_from(sorted(ChatCompletionRequest().fields)), JSON, max_size=4))
-def test_any_body_is_read_or_refused_by_the_name_of_a_field_that_was_sent(body, extra):
+def test_any_body_is_read_or_refused_by_a_sent_field_name(body, extra):
     sent = {"model": "m", "messages": HELLO, "inference_extra_params": extra, **body}
     refused = None
     try:

@@ -19,7 +19,7 @@ EVERY = [*BAD, *NOT_OF_THE_KEY, *BAD_MESSAGES]
 
 
 @pytest.mark.parametrize("bad", EVERY, ids=[bad.name for bad in EVERY])
-async def test_a_bad_request_names_what_was_sent_also_where_it_would_stream(scale, scripted, bad):
+async def test_a_bad_request_names_the_sent_field_also_for_streams(scale, scripted, bad):
     response = await scale.post(ROUTE, json=bad.body("tiny"))
     answered = response.json()
     error = answered["error"]
@@ -82,14 +82,14 @@ async def test_an_unknown_model_is_404(scale, route, model):
     ],
     ids=str,
 )
-async def test_a_refusal_of_the_engine_names_what_was_sent(scale, scripted, fields, param, named):
+async def test_an_engine_refusal_names_the_sent_field(scale, scripted, fields, param, named):
     scripted.script = [RequestError(ErrorCode.INVALID_VALUE, f"{param} is wrong", param)]
     error = (await post(scale, **fields)).json()["error"]
     assert (error["param"], error["message"]) == (named, f"{named} is wrong")
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_failure_on_the_way_names_what_was_sent(scale, scripted, stream):
+async def test_a_failure_during_the_run_names_the_sent_field(scale, scripted, stream):
     message = "structured_outputs.regex left no token to choose"
     scripted.script = [ADMITTED, delta("a"), Failed(ErrorCode.INVALID_VALUE, message, param="structured_outputs.regex")]
     response = await post(scale, guided_regex="a+", stream=stream)
@@ -97,7 +97,7 @@ async def test_a_failure_on_the_way_names_what_was_sent(scale, scripted, stream)
     assert (answered["error"]["param"], answered["detail"]) == ("guided_regex", "guided_regex left no token to choose")
 
 
-async def test_the_overflow_text_stays_as_clients_look_for_it(scale, scripted):
+async def test_the_context_overflow_text_is_returned_unchanged(scale, scripted):
     text = (
         "This model's maximum context length is 4096 tokens. However, "
         "you requested 5000 tokens (4800 in the messages, 200 in the …)."
@@ -108,7 +108,7 @@ async def test_the_overflow_text_stays_as_clients_look_for_it(scale, scripted):
     assert scripted.requests[0].stop.must_fit
 
 
-async def test_limits_and_missing_workers_answer_in_the_same_shape(scale, scripted):
+async def test_limits_and_missing_workers_have_the_same_error_shape(scale, scripted):
     scripted.refusal = LimitExceeded(
         LimitKind.REQUESTS, "slow down", retry_after_s=5, headers={"x-ratelimit-limit-requests": "5"}
     )
@@ -123,7 +123,7 @@ async def test_limits_and_missing_workers_answer_in_the_same_shape(scale, script
     "ending",
     [completed(outcome=Outcome.TIMED_OUT), Failed(ErrorCode.INFERENCE_TIMEOUT, "late", outcome=Outcome.TIMED_OUT)],
 )
-async def test_a_deadline_is_408_without_text_and_not_to_be_repeated(scale, scripted, ending):
+async def test_a_passed_deadline_is_a_non_retryable_408_without_text(scale, scripted, ending):
     scripted.script = [ADMITTED, delta("partial"), ending]
     response = await post(scale, inference_timeout="0.5")
     assert (response.status_code, response.json()["error"]["code"]) == (408, "inference_timeout")
@@ -145,7 +145,7 @@ async def test_a_deadline_in_a_stream_is_an_error_event_and_the_end(scale, scrip
     assert '"detail"' in error[1]
 
 
-async def test_a_deadline_that_passes_before_any_worker_has_looked_is_408_too(scale, scripted):
+async def test_a_deadline_passed_before_any_worker_takes_the_run_is_408(scale, scripted):
     scripted.script = [EngineUnavailable(ErrorCode.OVERLOADED, "No worker took the request")]
     response = await post(scale, inference_timeout=0.000001)
     assert response.status_code == 408

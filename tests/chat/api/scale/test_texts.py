@@ -31,7 +31,7 @@ def read(**fields: Any) -> TextRequest:
 
 
 @pytest.mark.parametrize("route", [ROUTE, f"{ROUTE}/"])
-async def test_a_prompt_is_gone_on_with(scale, scripted, route):
+async def test_a_prompt_is_continued(scale, scripted, route):
     answer = (await post(scale, route)).json()
     assert answer["object"] == "text_completion"
     assert answer["id"].startswith("cmpl-")
@@ -43,7 +43,7 @@ async def test_a_prompt_is_gone_on_with(scale, scripted, route):
     assert scripted.traces[0].dialect == "scale"
 
 
-async def test_a_stream_ends_as_those_of_chats(scale):
+async def test_a_stream_ends_like_a_chat_stream(scale):
     response = await post(scale, stream=True, stream_options={"include_usage": True})
     *chunks, end = events(response.text)
     assert end == ("done", "[DONE]")
@@ -60,7 +60,7 @@ async def test_several_prompts_are_several_choices(scale, scripted):
 
 
 @pytest.mark.parametrize("asked", [{"logprobs": True, "top_logprobs": 1}, {"return_token_log_probs": True}])
-async def test_log_probabilities_of_the_older_clients_have_the_shape_of_chats(scale, scripted, asked):
+async def test_boolean_logprobs_give_the_chat_shape(scale, scripted, asked):
     scripted.script = list(SCRIPT)
     logprobs = (await post(scale, **asked)).json()["choices"][0]["logprobs"]
     assert logprobs["refusal"] is None
@@ -72,7 +72,7 @@ async def test_log_probabilities_of_the_older_clients_have_the_shape_of_chats(sc
     assert [chunk["choices"][0]["logprobs"] for chunk in chunks] == [logprobs, None]
 
 
-async def test_log_probabilities_of_the_newer_clients_have_the_shape_from_before_chats(scale, scripted):
+async def test_integer_logprobs_give_the_text_completion_shape(scale, scripted):
     scripted.script = list(SCRIPT)
     logprobs = (await post(scale, logprobs=1)).json()["choices"][0]["logprobs"]
     assert logprobs == {
@@ -83,7 +83,7 @@ async def test_log_probabilities_of_the_newer_clients_have_the_shape_from_before
     }
 
 
-async def test_a_prompt_is_scored_for_the_shape_alone_that_tells_of_it(scale, scripted):
+async def test_a_prompt_is_scored_only_for_the_shape_that_reports_scores(scale, scripted):
     answer = (await post(scale, echo=True, logprobs=True, top_logprobs=2)).json()["choices"][0]
     assert answer["text"] == "Say hi.Hello"
     assert scripted.requests[0].logprobs.prompt is None
@@ -109,7 +109,7 @@ def test_the_limit_has_three_names(fields, limit, must_fit):
     assert (stop.max_tokens, stop.must_fit) == (limit, must_fit)
 
 
-def test_other_parameters_are_those_of_chats_and_of_text_completions():
+def test_other_parameters_equal_those_of_chats_and_text_completions():
     parsed = read(
         guided_regex="a+",
         stop_sequences=["x"],
@@ -133,7 +133,7 @@ def test_other_parameters_are_those_of_chats_and_of_text_completions():
 
 
 @pytest.mark.parametrize("name", [name for name in (*OWN_TEXT, *SHARED_TEXT) if name not in ("model", "prompt")])
-def test_null_is_as_good_as_absent(name):
+def test_null_equals_absent(name):
     assert read(**{name: None}) == read()
 
 
@@ -141,7 +141,7 @@ def test_null_is_as_good_as_absent(name):
     st.dictionaries(st.sampled_from([*OWN_TEXT, *SHARED_TEXT]), JSON, max_size=6),
     st.dictionaries(st.sampled_from(sorted(CompletionRequest().fields)), JSON, max_size=4),
 )
-def test_any_body_is_read_or_refused_by_the_name_of_a_field_that_was_sent(body, extra):
+def test_any_body_is_read_or_refused_by_a_sent_field_name(body, extra):
     sent = {"model": "m", "prompt": "p", "inference_extra_params": extra, **body}
     refused = None
     try:
@@ -187,7 +187,7 @@ def test_any_body_is_read_or_refused_by_the_name_of_a_field_that_was_sent(body, 
     ],
     ids=str,
 )
-async def test_a_bad_request_names_what_was_sent(scale, scripted, fields, code, param):
+async def test_a_bad_request_names_the_sent_field(scale, scripted, fields, code, param):
     response = await post(scale, **fields)
     answered = response.json()
     assert (response.status_code, answered["error"]["code"], answered["error"]["param"]) == (400, code, param), answered
@@ -206,13 +206,13 @@ async def test_a_bad_request_names_what_was_sent(scale, scripted, fields, code, 
         ({}, "prompt", "prompt"),
     ],
 )
-async def test_a_refusal_of_the_engine_names_what_was_sent(scale, scripted, fields, param, named):
+async def test_an_engine_refusal_names_the_sent_field(scale, scripted, fields, param, named):
     scripted.script = [RequestError(ErrorCode.INVALID_VALUE, f"{param} is wrong", param)]
     error = (await post(scale, **fields)).json()["error"]
     assert (error["param"], error["message"]) == (named, f"{named} is wrong")
 
 
-async def test_a_failure_on_the_way_names_what_was_sent(scale, scripted):
+async def test_a_failure_during_the_run_names_the_sent_field(scale, scripted):
     message = "structured_outputs left no token to choose"
     scripted.script = [ADMITTED, Failed(ErrorCode.INVALID_VALUE, message, param="structured_outputs")]
     assert (await post(scale, guided_regex="a")).json()["error"]["param"] == "guided_regex"

@@ -70,7 +70,7 @@ async def ended(world: World) -> tuple[str, Any] | None:
 
 
 @pytest.mark.parametrize("kind", list(StoredKind))
-async def test_an_answer_is_written_when_its_run_has_ended_and_not_before(world, kind):
+async def test_an_unfinished_answer_is_written_once_its_run_has_ended(world, kind):
     voice = await run(world, kind)
     voice.admit()
     voice.token("Hel")
@@ -90,7 +90,7 @@ async def test_an_answer_is_written_when_its_run_has_ended_and_not_before(world,
     ("outcome", "status"),
     [(Outcome.STOPPED, "cancelled"), (Outcome.DISCONNECTED, "failed"), (Outcome.TIMED_OUT, "failed")],
 )
-async def test_a_response_that_was_ended_early_keeps_what_there_was(world, outcome, status):
+async def test_a_response_ended_early_keeps_its_partial_output(world, outcome, status):
     voice = await run(world, StoredKind.RESPONSE)
     voice.admit()
     voice.token("Hel")
@@ -102,7 +102,7 @@ async def test_a_response_that_was_ended_early_keeps_what_there_was(world, outco
     assert body["output"][0]["status"] == "incomplete"
 
 
-async def test_a_chat_that_was_ended_early_is_forgotten(world):
+async def test_a_chat_completion_ended_early_is_dropped(world):
     voice = await run(world, StoredKind.CHAT)
     voice.admit()
     voice.say(Completed(Outcome.DISCONNECTED, Usage(3, 0, 1), Timings(0.0)))
@@ -110,7 +110,7 @@ async def test_a_chat_that_was_ended_early_is_forgotten(world):
     assert await ended(world) is None
 
 
-async def test_a_response_that_was_refused_late_says_why(world):
+async def test_a_response_refused_late_has_the_reason(world):
     voice = await run(world, StoredKind.RESPONSE)
     voice.say(Rejected(ErrorCode.CONTEXT_LENGTH_EXCEEDED, "too long", "messages"))
     await world.publishers[0].flush()
@@ -118,13 +118,13 @@ async def test_a_response_that_was_refused_late_says_why(world):
     assert (state, body["error"]) == (StoredState.FAILED, {"code": "invalid_prompt", "message": "too long"})
 
 
-async def test_a_run_without_a_trace_was_lost(world):
+async def test_an_answer_without_a_run_is_marked_as_failed(world):
     await begin("0" * 32, StoredKind.RESPONSE)
     state, body = await ended(world)
     assert (state, body["status"], body["error"]["code"]) == (StoredState.FAILED, "failed", "server_error")
 
 
-async def test_an_answer_that_cannot_be_ended_keeps_no_other_waiting(world):
+async def test_an_unreadable_answer_does_not_block_later_ones(world):
     """The oldest comes first each time, so that one bad row would have kept all later answers unfinished for ever."""
     await begin(f"{0:032x}", StoredKind.CHAT)
     await StoredAnswer.objects.aupdate(request=b"no JSON", kind=StoredKind.RESPONSE)

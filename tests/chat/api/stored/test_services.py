@@ -48,7 +48,7 @@ def keep(public_id: str = "a", **changes: Any) -> str:
     return run_id
 
 
-def test_an_answer_is_kept_for_days_under_its_id(settings):
+def test_an_answer_is_stored_until_its_expiry(settings):
     settings.LIGHTCONE_STORE_DAYS = 3
     run_id = keep()
     row = answer_find(public_id="a", **PLACE)
@@ -66,7 +66,7 @@ def has_room() -> bool:
     return async_to_sync(answers_have_room)(project_id=1)
 
 
-def test_a_project_keeps_so_many_answers(settings):
+def test_the_number_of_answers_per_project_is_limited(settings):
     """One key filled the disk with stored answers in hours."""
     settings.LIGHTCONE_MAX_PROJECT_ANSWERS = 2
     keep("a")
@@ -78,7 +78,7 @@ def test_a_project_keeps_so_many_answers(settings):
     assert has_room()
 
 
-def test_a_project_keeps_so_many_bytes_of_questions_and_answers(settings):
+def test_the_bytes_of_answers_per_project_are_limited(settings):
     settings.LIGHTCONE_MAX_PROJECT_ANSWER_BYTES = 100
     keep("a", request={"text": "x" * 40}, answer=b"")
     run_id = keep("b", request={}, answer=b"")
@@ -87,7 +87,7 @@ def test_a_project_keeps_so_many_bytes_of_questions_and_answers(settings):
     assert not has_room()
 
 
-def test_that_there_is_no_room_is_never_believed_longer_than_it_is_true(settings):
+def test_a_cached_lack_of_room_ends_with_a_deletion(settings):
     settings.LIGHTCONE_MAX_PROJECT_ANSWERS = 1
     keep("a")
     assert not has_room()
@@ -95,7 +95,7 @@ def test_that_there_is_no_room_is_never_believed_longer_than_it_is_true(settings
     assert async_to_sync(answers_have_room)(project_id=1)
 
 
-def test_the_later_answer_of_an_id_replaces_the_earlier_in_its_project_and_kind_alone():
+def test_a_later_answer_replaces_one_of_the_same_id_project_and_kind():
     keep()
     keep(project_id=2)
     keep(kind=StoredKind.RESPONSE)
@@ -104,7 +104,7 @@ def test_the_later_answer_of_an_id_replaces_the_earlier_in_its_project_and_kind_
     assert StoredAnswer.objects.count() == 3
 
 
-def test_an_answer_is_ended_once():
+def test_an_answer_is_finished_once():
     run_id = keep(answer=b"")
     assert answers_unfinished() == [run_id]
     assert answer_end(run_id=run_id, state=StoredState.FAILED, answer=b"1")
@@ -117,7 +117,7 @@ def test_an_answer_is_ended_once():
     assert StoredAnswer.objects.count() == 1
 
 
-def test_one_that_comes_to_nothing_is_dropped():
+def test_a_dropped_answer_is_deleted():
     answer_drop(run_id=keep(answer=b""))
     assert StoredAnswer.objects.count() == 0
 
@@ -138,7 +138,7 @@ def test_pages_list_finished_answers_by_time():
         answers_page(after="elsewhere", **PLACE)
 
 
-def test_labels_and_deletion_are_of_the_project():
+def test_metadata_and_deletion_are_limited_to_the_project():
     keep()
     assert answer_label(public_id="a", metadata={"k": "v"}, **PLACE).metadata == {"k": "v"}
     for act in (answer_label, answer_delete):
@@ -148,7 +148,7 @@ def test_labels_and_deletion_are_of_the_project():
     assert StoredAnswer.objects.count() == 0
 
 
-def test_what_has_expired_is_not_seen_and_then_deleted():
+def test_expired_answers_are_hidden_and_then_deleted():
     run_ids = [keep(name) for name in "abc"]
     StoredAnswer.objects.filter(run_id__in=[UUID(hex=run_id) for run_id in run_ids[:2]]).update(
         expires_at=timezone.now()
@@ -158,7 +158,7 @@ def test_what_has_expired_is_not_seen_and_then_deleted():
     assert StoredAnswer.objects.count() == 1
 
 
-def test_labels_of_an_answer_that_goes_meanwhile_are_of_none(monkeypatch):
+def test_labelling_a_concurrently_deleted_answer_fails(monkeypatch):
     keep()
     row = answer_find(public_id="a", **PLACE)
     answer_delete(public_id="a", **PLACE)
@@ -167,7 +167,7 @@ def test_labels_of_an_answer_that_goes_meanwhile_are_of_none(monkeypatch):
         answer_label(public_id="a", metadata={}, **PLACE)
 
 
-def test_a_page_reads_no_requests(django_assert_num_queries):
+def test_a_page_does_not_load_requests(django_assert_num_queries):
     keep()
     with django_assert_num_queries(2) as queries:
         [row], _ = answers_page(**PLACE)
@@ -175,7 +175,7 @@ def test_a_page_reads_no_requests(django_assert_num_queries):
     assert not any('"request"' in query["sql"] for query in queries.captured_queries)
 
 
-def test_no_database_is_asked_for_what_some_refuse(django_assert_num_queries):
+def test_ids_with_nul_are_not_looked_up(django_assert_num_queries):
     """PostgreSQL has no NUL in texts, and a URL may: that would have been a 500."""
     with django_assert_num_queries(0):
         for ask in (lambda: answer_find(public_id="a\0", **PLACE), lambda: answers_page(after="a\0", **PLACE)):
