@@ -71,14 +71,14 @@ def pytest_collection() -> Iterator[object]:
         gc.freeze()
 
 
-SERVERS = ("lightcone", "invariant_lightcone")
-"""Fixtures of a served Lightcone that files share."""
+SHARED = ("lightcone", "invariant_lightcone", "default_reference")
+"""Fixtures that several files share and that take long to make."""
 
 
 def _group(item: pytest.Item) -> str:
-    """The tests that one process of pytest-xdist runs together, as they share a server or the fixtures of a file."""
+    """The tests that one process of pytest-xdist runs together, as they share a long fixture or those of a file."""
     names = getattr(item, "fixturenames", ())
-    return next((server for server in SERVERS if server in names), str(item.path))
+    return next((fixture for fixture in SHARED if fixture in names), str(item.path))
 
 
 @pytest.hookimpl(trylast=True)

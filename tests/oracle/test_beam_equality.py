@@ -1,15 +1,13 @@
 """Beam search over the default model equals that of transformers on the same float32 weights, texts and order."""
 
-import warnings
-
 import pytest
 import torch
-import transformers
 
 from engine.api import BeamOptions, PromptOptions, StopRules
 from engine.tokenizers.tokenizer import Tokenizer
 from tests.engine.real_engine import RealEngine, tokens_of
-from tests.oracle.test_greedy_equality import QUESTIONS, SMOLLM2
+from tests.oracle.default_model import SMOLLM2
+from tests.oracle.test_greedy_equality import QUESTIONS
 
 WIDTH, NUM_TOKENS = 3, 12
 
@@ -23,12 +21,7 @@ def engine():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("length_penalty", [1.0, 0.0])
-def test_beams_of_the_default_model_are_those_of_transformers(engine, length_penalty):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        reference = transformers.AutoModelForCausalLM.from_pretrained(
-            SMOLLM2.parent, gguf_file=SMOLLM2.name, dtype=torch.float32
-        ).eval()
+def test_beams_of_the_default_model_are_those_of_transformers(engine, default_reference, length_penalty):
     tokenizer = Tokenizer.from_path(SMOLLM2)
     for question in QUESTIONS[:2]:
         payloads = engine.answer(
@@ -40,7 +33,7 @@ def test_beams_of_the_default_model_are_those_of_transformers(engine, length_pen
         )
         prompt_ids = payloads[0].prompt_ids
         with torch.inference_mode():
-            found = reference.generate(
+            found = default_reference.generate(
                 torch.tensor([prompt_ids]),
                 attention_mask=torch.ones(1, len(prompt_ids), dtype=torch.long),
                 max_new_tokens=NUM_TOKENS,

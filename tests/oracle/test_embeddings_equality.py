@@ -1,10 +1,7 @@
 """Embeddings of the default model equal transformers' hidden states in float32, in a crowd and in chunks."""
 
-import warnings
-
 import pytest
 import torch
-import transformers
 
 from engine.api import Completed, Embedded, EmbedOptions, Outcome, RawPrompt, StopRules, Task
 from engine.tokenizers.tokenizer import Tokenizer
@@ -25,16 +22,11 @@ def engine():
 
 
 @pytest.fixture(scope="module")
-def expected():
+def expected(default_reference):
     """The states of transformers behind the final norm, (T, E) for each text."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        reference = transformers.AutoModelForCausalLM.from_pretrained(
-            SMOLLM2.parent, gguf_file=SMOLLM2.name, dtype=torch.float32
-        ).eval()
     tokenizer = Tokenizer.from_path(SMOLLM2)
     with torch.inference_mode():
-        return [reference.model(torch.tensor([tokenizer.encode(text)])).last_hidden_state[0] for text in TEXTS]
+        return [default_reference.model(torch.tensor([tokenizer.encode(text)])).last_hidden_state[0] for text in TEXTS]
 
 
 @pytest.mark.slow

