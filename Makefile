@@ -50,11 +50,12 @@ password:
 	@$(BIN)/python manage.py password "$(or $(NAME),admin)"
 
 # Two processes; each takes files that share a server or fixtures, the long ones first. A third saves nothing on two cores.
+# Bytecode is kept: servers and processes of tests start by the dozen.
 ## make test     every test that this machine can run
 test: $(TESTS) $(SUITE)
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
-# A half of the files to each process, so that few fixtures are made twice; bytecode is kept, and with it the rewritten assertions.
+# A half of the files to each process, so that few fixtures are made twice.
 ## make check    lint and fast tests, before each commit
 check: lint
 	@PYTHONDONTWRITEBYTECODE= LIGHTCONE_TEST_EXAMPLES=few $(BIN)/python -m pytest -q -n auto --dist worksteal $(FAST)
@@ -89,11 +90,14 @@ bench: $(TESTS)
 clean:
 	rm -rf $(VENV)
 
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) else f"Lightcone needs Python 3.11 to 3.13, and {sys.executable} is {v[0]}.{v[1]}. Name another: make serve PYTHON=python3.12")'
+	@echo "Making $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
 # The stamps hold what was installed; a second run compares dates and does nothing.
 # torch goes first, so that nothing that depends on it can choose another build; the model package comes without its dependencies.
-$(RUNS): requirements.txt Makefile
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) else f"Lightcone needs Python 3.11 to 3.13, and {sys.executable} is {v[0]}.{v[1]}. Name another: make serve PYTHON=python3.12")'
-	@test -x $(BIN)/python || { echo "Making $(VENV)"; $(PYTHON) -m venv $(VENV); }
+$(RUNS): requirements.txt Makefile | $(BIN)/python
 	@echo "Installing $(TORCH), once ($(TORCH_SIZE))"
 	$(call install,$(TORCH) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)))
 	@echo "Installing requirements.txt (about 160 MB)"
