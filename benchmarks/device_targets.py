@@ -21,7 +21,6 @@ import torch
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.attention.select import cache_dtype
 from engine.config import EngineConfig
-from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
 from engine.execution.batch import dummy_sequence
 from engine.execution.overlap import OverlappedSteps
@@ -37,6 +36,7 @@ from engine.sampling.sampler import Sampler
 from engine.scheduling.plan import Chunk, StepPlan
 from engine.scheduling.scheduler import Scheduler
 from engine.sequence import Sequence
+from tests.engine.in_process import QueueChannel
 
 LLAMA3_ROPE = {
     "rope_type": "llama3",

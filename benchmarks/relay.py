@@ -104,7 +104,7 @@ def core(descriptor: int) -> None:
     connection = Connection(descriptor)
     unpack_config(connection.recv_bytes())
     channel = PipeChannel(connection, on_closed=lambda: os._exit(0))
-    channel.send(CoreReady(49152, 8192, 65536, 8192, 1024))
+    channel.send(CoreReady(49152, 8192, 65536))
     step_s = float(os.environ["LIGHTCONE_BENCH_STEP_MS"]) / 1000
 
     def beat() -> None:

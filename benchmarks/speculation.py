@@ -24,7 +24,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
-from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import LookupDrafter
@@ -34,6 +33,7 @@ from engine.messages import AddSequence, StepResult
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
 from engine.tokenizers.tokenizer import Tokenizer
+from tests.engine.in_process import QueueChannel
 
 TEXT = (
     "On Monday the committee met in the old library to talk about the repair of the bridge. Anna Keller, who had drawn "

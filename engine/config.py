@@ -60,10 +60,7 @@ class EngineConfig:
     step_timeout_s: float = 120.0
     """A core whose step lasts longer is replaced; 0: never."""
     core_in_process: bool = False
-    """The core is in a thread of the caller's process; set by `connect_in_process`.
-
-    It then starts no kernel threads.
-    """
+    """The core is in a thread of the caller's process, as in tests; it then starts no kernel threads."""
     tool_parser: str = "auto"
     """A name of engine.outputs, "none", or "auto" (chosen by the chat template)."""
     reasoning_parser: str = "auto"

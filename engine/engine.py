@@ -2,8 +2,7 @@
 
 `submit` renders, tokenises and checks in the caller's thread, then hands sequences to the core. One receiver thread
 turns the outputs of the core into events and publishes them, once per step. When the core dies that thread starts
-another one, with every unfinished sequence where it stood. A thread that waits for the next deadline ends runs in time
-(requests/deadlines.py).
+another one, with every unfinished sequence where it stood. Another thread ends runs at their deadlines.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from engine.api import EngineError, ErrorCode, Event, Failed, GenerationRequest, Outcome, Rejected
 from engine.api.errors import EngineUnavailable
 from engine.config import EngineConfig
-from engine.core.link import CoreLink, LinkClosed, ProcessLink
+from engine.core.link import LinkClosed, ProcessLink
 from engine.core.supervisor import Connect, CoreRestarter, Progress
 from engine.inputs.limits import ContextLimits
 from engine.inputs.processor import PromptProcessor
@@ -36,8 +35,7 @@ from engine.messages import (
 )
 from engine.outputs.parsing import OutputParsing
 from engine.requests.deadlines import Deadlines
-from engine.requests.prepare import RequestPreparer
-from engine.requests.resume import Resume
+from engine.requests.prepare import RequestPreparer, Resume
 from engine.requests.runs.run import FAILED, LOST, Run, Termination
 from engine.requests.served_runs import Publish, RunEvents, ServedRuns
 from engine.slow_work import SlowWork
@@ -80,13 +78,11 @@ class Engine:
         clock: Callable[[], float] = time.time,
         renderer: Renderer | None = None,
     ) -> None:
-        """None of the functions may block for long. The receiver thread calls them, except where another thread is
-        named.
+        """`publish` takes the events of a step; the thread that submits a run calls it with the run's first event.
 
-        `publish` takes the events of a step; the thread that submits a run calls it with the first event of that run.
         `on_restarted` is called when another core serves in place of a dead one. `on_failed` is called once, when cores
         have died too often and the engine takes no more runs; runs that it does not move to another engine fail when it
-        returns. `connect` starts a core: in a child process, or in this one for tests (core/in_process.py).
+        returns. The receiver thread calls all three, and none may block for long. `connect` starts a core.
         """
         self._config = config
         self._on_restarted = on_restarted
@@ -108,7 +104,7 @@ class Engine:
         self._stats_arrived = threading.Event()
         self._last_termination: Termination | None = None
         """Set when the receiver has left: how a run ends that is submitted after that."""
-        self._link: CoreLink
+        self._link: ProcessLink
         self._preparer: RequestPreparer
         self._processor: PromptProcessor
         self._grammars: AnswerGrammars
@@ -151,24 +147,14 @@ class Engine:
         self._receiver.start()
 
     def submit(self, request: GenerationRequest, resume: Resume | None = None) -> None:
-        """Admit or reject a run; either is published before this returns.
-
-        Raises EngineUnavailable while it takes no runs.
-        """
+        """Admit or reject a run; either is published before this returns. Raises EngineUnavailable."""
         self._check_available()
-        resume = resume or Resume(())
+        resume = resume or Resume()
         try:
-            run = self._preparer.prepare(
-                request,
-                self._limits,
-                num_known=self._runs.num_sequences(),
-                position=resume.position,
-                admitted=resume.admitted,
-            )
+            run = self._preparer.prepare(request, self._limits, resume, self._runs.num_sequences())
         except EngineError as error:
-            is_admitted = resume.admitted is not None
             failed = Failed(error.code, error.message, resume.usage, param=error.param)
-            refusal = failed if is_admitted else Rejected.by(error)
+            refusal = failed if resume.admitted is not None else Rejected.by(error)
             self._runs.publish([RunEvents(request.run_id, (Event(resume.position, 1, refusal),))])
             return
         events = [] if resume.admitted else [run.event(run.admitted())]
@@ -183,30 +169,21 @@ class Engine:
             self._send_run(run)
 
     def abort(self, run_id: str, outcome: Outcome) -> None:
-        """End a run early: Completed with `outcome` and the exact usage is published.
-
-        Unknown and ended runs are ignored.
-        """
+        """End a run early, with Completed of this `outcome` and the exact usage. Ignores unknown and ended runs."""
         with self._changed:
             run = self._runs.get(run_id)
             if run is not None:
                 self._runs.terminate(run, Termination(outcome))
 
     def stats(self, check_integrity: bool = False) -> EngineStats:
-        """Return a snapshot; its counters are None if the core does not answer.
-
-        `check_integrity` also verifies the core's blocks.
-        """
+        """Return a snapshot, with `core` None if it does not answer; `check_integrity` also verifies its blocks."""
         core = self._ask_core(QueryStats(check_integrity)) if self._state in ("ready", "draining") else None
         context = self._limits.max_model_len if self._state not in ("loading", "failed") else 0
         num_restarts, longest = self._restarter.num_restarts, self._longest_token_chars
         return EngineStats(self._state, len(self._runs), num_restarts, context, self._heartbeat_at, core, longest)
 
     def close(self, drain_s: float = 0.0) -> None:
-        """Take no more runs, let live ones end for up to `drain_s`, fail the rest as lost, and end the core.
-
-        Idempotent.
-        """
+        """Take no more runs, let live ones end for `drain_s`, fail the rest as lost, and end the core. Idempotent."""
         with self._changed:
             if self._receiver is None or self._state == "closed":
                 return
@@ -227,12 +204,10 @@ class Engine:
     # Submitting
 
     def _check_available(self) -> None:
-        state = self._state
-        if state == "ready" or state == "restarting":
-            return
-        if state == "loading":
+        if self._state == "loading":
             raise EngineUnavailable(ErrorCode.MODEL_LOADING, "the model is being loaded; try again later")
-        raise EngineUnavailable(ErrorCode.OVERLOADED, "the engine takes no more requests")
+        if self._state not in ("ready", "restarting"):
+            raise EngineUnavailable(ErrorCode.OVERLOADED, "the engine takes no more requests")
 
     def _register(self, run: Run) -> None:
         with self._changed:
@@ -242,10 +217,7 @@ class Engine:
             self._deadlines.add(run.run_id, run.request.deadline_at)
 
     def _send_run(self, run: Run) -> None:
-        """Hand a registered run to the core, or leave it to the restart of the core.
-
-        A run that was ended meanwhile is sent as well, and then its abort.
-        """
+        """Hand a registered run to the core, or leave it to the restart of the core."""
         with self._changed:
             run.is_sent = True
             termination = self._last_termination
@@ -259,7 +231,7 @@ class Engine:
         try:
             for message in (*self._grammars.definitions(grammar), *run.sequences(), *self._grammars.evictions(grammar)):
                 self._link.send(message)
-            if run.termination is not None:
+            if run.termination is not None:  # it was ended meanwhile
                 self._link.send(AbortSequences(run.live_ids()))
         except LinkClosed:
             logger.info("run %s waits for the core to come back", run.run_id)
@@ -321,9 +293,7 @@ class Engine:
                 self._link.close(0.0)
 
     def _end_all(self, termination: Termination) -> None:
-        """End every run, as there is no core any more; a run whose admission is just being published ends when it is
-        sent.
-        """
+        """End every run, as there is no core any more; one whose admission is being published ends when it is sent."""
         with self._changed:
             self._last_termination = termination
             sent = self._runs.sent()
@@ -344,7 +314,7 @@ class Engine:
         self._on_restarted()
         return True
 
-    def _use(self, link: CoreLink, limits: ContextLimits) -> None:
+    def _use(self, link: ProcessLink, limits: ContextLimits) -> None:
         """Go on with a new core."""
         with self._changed:
             if self._restarter.is_closing:

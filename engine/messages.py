@@ -188,8 +188,6 @@ class CoreReady:
     """Logits per position."""
     max_model_len: int
     num_blocks: int
-    max_num_batched_tokens: int
-    max_num_seqs: int
     processors: list[ProcessorSpec] = field(default_factory=list)
     hidden_size: int = 0
     """Numbers in a hidden state."""

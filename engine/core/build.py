@@ -10,7 +10,7 @@ import torch
 
 from engine.api.errors import EngineError
 from engine.config import EngineConfig
-from engine.core.link import CoreChannel
+from engine.core.link import PipeChannel
 from engine.core.loop import EngineCore
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import LookupDrafter
@@ -36,7 +36,7 @@ HEARTBEAT_S = 1.0
 class HeartbeatThread(threading.Thread):
     """A thread that sends heartbeats until it is stopped, also during a long step and while the model is loaded."""
 
-    def __init__(self, channel: CoreChannel) -> None:
+    def __init__(self, channel: PipeChannel) -> None:
         super().__init__(name="core-heartbeat", daemon=True)
         self._channel = channel
         self.stopped = threading.Event()
@@ -48,7 +48,7 @@ class HeartbeatThread(threading.Thread):
             self._channel.send(Heartbeat(self.core.turn_s if self.core is not None else 0.0))
 
 
-def serve(config: EngineConfig, channel: CoreChannel) -> None:
+def serve(config: EngineConfig, channel: PipeChannel) -> None:
     """Load the model, report that it is ready, and run the loop until Shutdown. Report every error as CoreFailed."""
     heartbeat = HeartbeatThread(channel)
     heartbeat.start()
@@ -66,7 +66,7 @@ def serve(config: EngineConfig, channel: CoreChannel) -> None:
         heartbeat.stopped.set()
 
 
-def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, CoreReady]:
+def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore, CoreReady]:
     """Load the model and size everything for it. Raises ModelLoadError."""
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
@@ -117,13 +117,5 @@ def build_core(config: EngineConfig, channel: CoreChannel) -> tuple[EngineCore, 
     trim_heap()
     page_out(COMPILER)
     gc.freeze()  # objects of loading live on: collections during steps need not visit them
-    ready = CoreReady(
-        logits_width,
-        runner.max_model_len,
-        runner.num_blocks,
-        runner.max_num_batched_tokens,
-        config.max_num_seqs,
-        sampler.processor_specs,
-        runner.hidden_size,
-    )
-    return core, ready
+    specs = sampler.processor_specs
+    return core, CoreReady(logits_width, runner.max_model_len, runner.num_blocks, specs, runner.hidden_size)

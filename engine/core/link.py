@@ -3,7 +3,7 @@
 The child is `python -m engine.core.process`, started with one end of a socket pair. It is a fresh interpreter: nothing
 of `__main__`, Django or Celery is loaded in it, and no start method of `multiprocessing` matters. Messages are msgpack,
 never pickle. The child ends when its end of the link reports end of file, however the parent dies. (PR_SET_PDEATHSIG
-is not used: it fires when the *thread* that started the child ends.) A core in the same process: in_process.py.
+is not used: it fires when the *thread* that started the child ends.)
 """
 
 from __future__ import annotations
@@ -22,44 +22,21 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgpack
 
 from engine import messages
-from engine.api.request import EmbedOptions
-from engine.api.sampling import LogprobOptions, ProcessorCall, RepetitionRule, SamplingParams, StopRules
+from engine.api.sampling import ProcessorCall, RepetitionRule
 from engine.config import EngineConfig, StructuredLimits
 from engine.messages import FromCore, Shutdown, ToCore
 
 CLOSED_SET: tuple[type, ...] = (
-    messages.AddSequence,
-    messages.Thinking,
-    messages.DefineGrammar,
-    messages.ForgetGrammars,
-    messages.AbortSequences,
-    messages.QueryStats,
-    messages.AnnounceSteps,
-    messages.Shutdown,
-    messages.SampledLogprobs,
-    messages.SequenceOutput,
-    messages.StepResult,
-    messages.CoreProgress,
-    messages.CoreReady,
-    messages.ProcessorSpec,
-    messages.ProcessorParameter,
-    messages.CoreStats,
-    messages.Heartbeat,
-    messages.StepStarted,
-    messages.CoreFailed,
-    SamplingParams,
+    *(cls for cls in vars(messages).values() if isinstance(cls, type) and dataclasses.is_dataclass(cls)),
     ProcessorCall,
-    StopRules,
     RepetitionRule,
-    LogprobOptions,
-    EmbedOptions,
 )
-"""The classes that may travel; the position of a class is its msgpack extension code."""
+"""The classes that may travel: messages and their parts. The position of a class is its msgpack extension code."""
 
 EXIT_S = 5.0
 """Time for a child to leave once its end of the link is closed."""
@@ -118,37 +95,11 @@ def _unpack_one(code: int, data: bytes) -> object:
     return cls(*values)
 
 
-class CoreChannel(Protocol):
-    """The core's end of a link."""
-
-    def send(self, message: FromCore) -> None:
-        """Send a message; drop it when the worker is gone. Thread-safe."""
-
-    def receive(self, block: bool) -> list[ToCore]:
-        """Return all messages that have arrived, in order; with `block` wait for at least one."""
-
-
-class CoreLink(Protocol):
-    """The worker's end of a link."""
-
-    def send(self, message: ToCore) -> None:
-        """Send a message. Thread-safe. Raises LinkClosed."""
-
-    def receive(self) -> FromCore:
-        """Wait for the next message; one thread only. Raises LinkClosed when the core is gone."""
-
-    def close(self, timeout_s: float) -> None:
-        """Ask the core to leave, wait for it, then end it by force. Idempotent."""
-
-
 class ProcessLink:
     """The worker's end of a link to a core in a child process."""
 
     def __init__(self, config: EngineConfig, program: Sequence[str] = ("-m", "engine.core.process")) -> None:
-        """Start the child.
-
-        `program`: arguments of the interpreter; the number of the link's descriptor follows them.
-        """
+        """Start the child. `program`: arguments of the interpreter, before the number of the link's descriptor."""
         ours, theirs = socket.socketpair()
         root = str(Path(__file__).resolve().parents[2])
         with theirs:
@@ -171,6 +122,7 @@ class ProcessLink:
         return self._process.pid
 
     def send(self, message: ToCore) -> None:
+        """Send a message. Thread-safe. Raises LinkClosed."""
         data = pack(message)
         try:
             with self._sending:
@@ -179,7 +131,10 @@ class ProcessLink:
             raise LinkClosed from error
 
     def receive(self) -> FromCore:
-        """Wait for the next message; end a core that sends none, not even heartbeats, for `step_timeout_s`."""
+        """Wait for the next message; one thread only. Raises LinkClosed when the core is gone.
+
+        Ends a core that sends none, not even heartbeats, for `step_timeout_s`.
+        """
         try:
             return unpack(self._connection.recv_bytes())
         except (EOFError, OSError) as error:
@@ -191,6 +146,7 @@ class ProcessLink:
             raise LinkClosed from error
 
     def close(self, timeout_s: float) -> None:
+        """Ask the core to leave, wait for it, then end it by force. Idempotent."""
         with contextlib.suppress(LinkClosed):
             self.send(Shutdown())
         self._end_process(timeout_s)
@@ -214,12 +170,18 @@ class PipeChannel:
         threading.Thread(target=self._read, name="core-inbox", daemon=True).start()
 
     def send(self, message: FromCore) -> None:
+        """Send a message; drop it when the worker is gone. Thread-safe."""
         data = pack(message)
         with contextlib.suppress(OSError), self._sending:
             self._connection.send_bytes(data)
 
     def receive(self, block: bool) -> list[ToCore]:
-        return drain(self._inbox, block)
+        """Return all messages that have arrived, in order; with `block` wait for at least one."""
+        arrived = [self._inbox.get()] if block else []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                arrived.append(self._inbox.get_nowait())
+        return arrived
 
     def _read(self) -> None:
         try:
@@ -259,12 +221,3 @@ def thread_environment(num_threads: int) -> dict[str, str]:
 def _timeval(seconds: float) -> bytes:
     """Return a C struct timeval; for 0 the kernel sets no time-out."""
     return struct.pack("@ll", int(seconds), int(seconds % 1 * 1_000_000))
-
-
-def drain(inbox: queue.SimpleQueue[ToCore], block: bool) -> list[ToCore]:
-    """Return all messages of a queue; with `block` wait for the first one."""
-    messages_in = [inbox.get()] if block else []
-    with contextlib.suppress(queue.Empty):
-        while True:
-            messages_in.append(inbox.get_nowait())
-    return messages_in

@@ -16,7 +16,7 @@ from time import monotonic
 import torch
 
 from engine.api.errors import EngineFailure, ErrorCode
-from engine.core.link import CoreChannel
+from engine.core.link import PipeChannel
 from engine.decoding.drafter import LookupDrafter
 from engine.decoding.verify import draw_tokens, num_accepted
 from engine.execution.device import has_lost_device
@@ -55,7 +55,7 @@ class EngineCore:
         scheduler: Scheduler,
         runner: ModelRunner,
         sampler: Sampler,
-        channel: CoreChannel,
+        channel: PipeChannel,
         clock: Callable[[], float] = time.time,
         drafter: LookupDrafter | None = None,
         grammars: CoreGrammars | None = None,

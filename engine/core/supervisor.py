@@ -1,7 +1,6 @@
 """The supervision of cores: starts the first one, and another in place of one that died, with a back-off and a limit.
 
-It waits until a core has loaded its model; the messages after that are the engine's. `connect` and `await_ready` run
-on the thread that starts the engine, `replace` on its receiver thread.
+It waits until a core has loaded its model; the messages after that are the engine's.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Callable
 
 from engine.api.errors import ModelLoadError
 from engine.config import EngineConfig
-from engine.core.link import CoreLink, LinkClosed, ProcessLink
+from engine.core.link import LinkClosed, ProcessLink
 from engine.inputs.limits import ContextLimits
 from engine.messages import CoreFailed, CoreProgress, CoreReady, Heartbeat
 
@@ -22,44 +21,46 @@ logger = logging.getLogger(__name__)
 MAX_RESTARTS, RESTART_WINDOW_S = 3, 600.0
 
 Progress = Callable[[str, float], None]
-Connect = Callable[[EngineConfig], CoreLink]
+Connect = Callable[[EngineConfig], ProcessLink]
 
 
 class CoreRestarter:
-    """The restarts of one engine's core. `close` may be called from any thread."""
+    """The starts of one engine's core. `close` may be called from any thread.
+
+    `connect` and `await_ready` run on the thread that starts the engine, `replace` on its receiver thread.
+    """
 
     def __init__(self, config: EngineConfig, connect: Connect, clock: Callable[[], float]) -> None:
         self.num_restarts = 0
         """Cores that were started in place of dead ones."""
         self.has_processes = connect is ProcessLink
-        """Cores are child processes, as in production; other helpers are then started ahead of time, too."""
+        """Cores are child processes, as in production; other helpers are then started ahead of time."""
         self._config = config
         self._connect = connect
         self._clock = clock
         self._restarts: deque[float] = deque()
         self._closing = threading.Event()
         self._changed = threading.Lock()
-        self._loading: CoreLink | None = None
+        self._loading: ProcessLink | None = None
 
     @property
     def is_closing(self) -> bool:
         return self._closing.is_set()
 
-    def connect(self) -> CoreLink:
+    def connect(self) -> ProcessLink:
         """Start a core, which begins to load its model. Raises OSError."""
         return self._connect(self._config)
 
     def await_ready(
-        self, link: CoreLink, progress: Progress | None, on_heartbeat: Callable[[], None] = lambda: None
+        self, link: ProcessLink, progress: Progress | None, on_heartbeat: Callable[[], None] = lambda: None
     ) -> ContextLimits:
         """Wait until a core is ready; `on_heartbeat` is called about once a second meanwhile. Raises ModelLoadError."""
         while True:
             try:
                 message = link.receive()
             except LinkClosed as error:
-                raise ModelLoadError(
-                    "the engine's process ended while it loaded the model; its log tells why"
-                ) from error
+                text = "the engine's process ended while it loaded the model; its log tells why"
+                raise ModelLoadError(text) from error
             match message:
                 case CoreProgress(phase, fraction) if progress is not None:
                     progress(phase, fraction)
@@ -73,11 +74,8 @@ class CoreRestarter:
                     length = min(message.max_model_len, capacity)
                     return ContextLimits(length, message.logits_width, tuple(message.processors), message.hidden_size)
 
-    def replace(self, on_heartbeat: Callable[[], None] = lambda: None) -> tuple[CoreLink, ContextLimits] | None:
-        """Start a core in place of the dead one; None if cores died too often, or at `close`.
-
-        `on_heartbeat`: as in `await_ready`.
-        """
+    def replace(self, on_heartbeat: Callable[[], None] = lambda: None) -> tuple[ProcessLink, ContextLimits] | None:
+        """Start a core in place of the dead one, as in `await_ready`; None if cores died too often, or at `close`."""
         while True:
             now = self._clock()
             while self._restarts and self._restarts[0] < now - RESTART_WINDOW_S:
@@ -101,7 +99,7 @@ class CoreRestarter:
             if self._loading is not None:
                 self._loading.close(0.0)
 
-    def _start_another(self, on_heartbeat: Callable[[], None]) -> tuple[CoreLink, ContextLimits] | None:
+    def _start_another(self, on_heartbeat: Callable[[], None]) -> tuple[ProcessLink, ContextLimits] | None:
         """Start one core and wait for it; None if it does not come up."""
         with self._changed:
             if self.is_closing:

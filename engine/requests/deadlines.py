@@ -1,8 +1,4 @@
-"""A thread that reports runs at their deadlines. The heartbeats of the core, at which the engine also looks, are a
-second apart.
-
-Knows ids and times only.
-"""
+"""A thread that reports runs at their deadlines: the heartbeats, at which the engine also looks, are a second apart."""
 
 from __future__ import annotations
 
@@ -18,10 +14,7 @@ LONGEST_WAIT_S = 60.0
 
 
 class Deadlines:
-    """The deadlines of runs. A thread of its own, which the first deadline starts, calls `on_due(run_ids)`.
-
-    Runs that have ended meanwhile are reported as well.
-    """
+    """The deadlines of runs. A thread, which the first one starts, calls `on_due(run_ids)`, also of ended runs."""
 
     def __init__(self, clock: Callable[[], float], on_due: Callable[[list[str]], None]) -> None:
         self._clock = clock

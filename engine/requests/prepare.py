@@ -1,19 +1,20 @@
 """From a request to a run: renders and tokenises the prompt, checks the request, and plans how its answers are parsed.
 
-Called in the thread that submits. Nothing has reached the core yet; a run that only tokenises never sends anything
-there.
+Called in the thread that submits, before anything reaches the core.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import hmac
 import itertools
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 
-from engine.api import Admitted, GenerationRequest, Task
+from engine.api import Admitted, Delta, Event, GenerationRequest, Task, Usage
 from engine.config import EngineConfig
 from engine.decoding.beam_search import BeamSearch, EndRules
 from engine.inputs.encoding import Prompt
@@ -36,9 +37,34 @@ from engine.requests.runs.beams import BeamRun
 from engine.requests.runs.buffered import RankedRun
 from engine.requests.runs.non_generating import EmbedRun, PromptRun, TokenizeRun
 from engine.requests.runs.run import Choice, PreparedRequest, Run
-from engine.scheduling.waiting import has_place, queue_full
+from engine.scheduling.waiting import check_place
 from engine.structured.registry import AnswerGrammars
 from engine.tokenizers.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The logged events of an earlier attempt at a run, complete and in order."""
+
+    events: tuple[Event, ...] = ()
+    next_position: int | None = None
+    """The position of the next event; None: right after the last one."""
+
+    @property
+    def position(self) -> int:
+        if self.next_position is not None:
+            return self.next_position
+        return self.events[-1].start + self.events[-1].count if self.events else 0
+
+    @property
+    def admitted(self) -> Admitted | None:
+        return next((event.payload for event in self.events if isinstance(event.payload, Admitted)), None)
+
+    @property
+    def usage(self) -> Usage:
+        """The counts that the logged events account for."""
+        num_generated = sum(len(event.payload.token_ids) for event in self.events if isinstance(event.payload, Delta))
+        return Usage(self.admitted.num_prompt_tokens if self.admitted else 0, completion_tokens=num_generated)
 
 
 class RequestPreparer:
@@ -61,37 +87,31 @@ class RequestPreparer:
         self._seq_ids = itertools.count(1)
 
     def prepare(
-        self,
-        request: GenerationRequest,
-        limits: ContextLimits,
-        *,
-        num_known: Mapping[str, int],
-        position: int = 0,
-        admitted: Admitted | None = None,
+        self, request: GenerationRequest, limits: ContextLimits, resume: Resume, num_known: Mapping[str, int]
     ) -> Run:
-        """Check a request and make its run, whose first event has this position.
-
-        `num_known`: sequences with the core, by tenant. `admitted`: the first payload of an earlier attempt, if there
-        was one. Raises EngineError.
-        """
+        """Check a request and make its run. `num_known`: sequences with the core, by tenant. Raises EngineError."""
         if request.task is Task.GENERATE:
             self._parsing.check(request)
         prompt = self._processor.prompt(request, limits.max_model_len)
         if request.task is Task.GENERATE:
-            return self._generating_run(request, prompt, limits, num_known, position, admitted)
+            return self._generating_run(request, prompt, limits, resume, num_known)
+        choices = []
         if request.task is Task.EMBED:
-            return self._embed_run(request, prompt, limits, num_known, position)
+            check_embedding(request, len(prompt.token_ids), limits)
+            self._check_queue(request, num_known, 1)
+            pipeline = ChoicePipeline(0, self._tokenizer, request.stop, request.logprobs)
+            choices = [Choice(next(self._seq_ids), pipeline)]
         check_prompt_ids(prompt.token_ids, limits, request.raw)
-        return TokenizeRun(self._prompt_only(request, prompt, limits), [], position)
+        kind = EmbedRun if request.task is Task.EMBED else TokenizeRun
+        return kind(self._prompt_only(request, prompt, limits), choices, resume.position)
 
     def _generating_run(
         self,
         request: GenerationRequest,
         prompt: Prompt,
         limits: ContextLimits,
+        resume: Resume,
         num_known: Mapping[str, int],
-        position: int,
-        admitted: Admitted | None,
     ) -> Run:
         max_tokens = choice_token_limit(request, len(prompt.token_ids), limits)
         check_prompt_ids(prompt.token_ids, limits, request.raw)
@@ -102,18 +122,13 @@ class RequestPreparer:
         parsing = self._parsing.plan(request, prompt.token_ids)
         self._check_queue(request, num_known, request.num_sequences)
         grammar = self._grammars.grammar(request)
-        seed = request.sampling.seed
+        seed, admitted, position = request.sampling.seed, resume.admitted, resume.position
         if admitted is not None:
             # NOTE: the context of this worker may be shorter than that of the earlier attempt.
             max_tokens, seed = min(max_tokens, admitted.max_tokens), admitted.seed
         own_ends = () if request.stop.ignore_eos else (*self._tokenizer.eos_ids, *prompt.end_ids)
-        prepared = PreparedRequest(
-            request=request,
-            prompt_ids=prompt.token_ids,
-            cache_root=self._cache_root(request),
-            context_length=limits.max_model_len,
-            prompt_text=self._prompt_text(request, prompt),
-            prompt_tokens=self._prompt_tokens(request, prompt),
+        prepared = dataclasses.replace(
+            self._prompt_only(request, prompt, limits),
             seed=secrets.randbits(63) if seed is None else seed,
             max_tokens=max_tokens,
             stop_ids=list(dict.fromkeys((*own_ends, *request.stop.stop_token_ids))),
@@ -139,20 +154,6 @@ class RequestPreparer:
             return RankedRun(prepared, choices, position, scores, num_reported=request.num_choices)
         return Run(prepared, choices, position, scores)
 
-    def _embed_run(
-        self,
-        request: GenerationRequest,
-        prompt: Prompt,
-        limits: ContextLimits,
-        num_known: Mapping[str, int],
-        position: int,
-    ) -> Run:
-        check_embedding(request, len(prompt.token_ids), limits)
-        self._check_queue(request, num_known, 1)
-        choice = Choice(next(self._seq_ids), ChoicePipeline(0, self._tokenizer, request.stop, request.logprobs))
-        check_prompt_ids(prompt.token_ids, limits, request.raw)
-        return EmbedRun(self._prompt_only(request, prompt, limits), [choice], position)
-
     def _prompt_only(self, request: GenerationRequest, prompt: Prompt, limits: ContextLimits) -> PreparedRequest:
         """Return the preparation of a request that generates nothing."""
         return PreparedRequest(
@@ -165,9 +166,7 @@ class RequestPreparer:
         )
 
     def _check_queue(self, request: GenerationRequest, num_known: Mapping[str, int], count: int) -> None:
-        most = self._config.max_waiting
-        if not has_place(num_known, request.tenant, count, most + self._config.max_num_seqs):
-            raise queue_full(most)
+        check_place(num_known, request.tenant, count, self._config.max_waiting, self._config.max_num_seqs)
 
     def _prompt_text(self, request: GenerationRequest, prompt: Prompt) -> str | None:
         """Return the text of the prompt if the request asks for it."""
@@ -188,9 +187,9 @@ class RequestPreparer:
     def _cache_root(self, request: GenerationRequest) -> bytes:
         """Return the root of the request's hash chains in the prefix cache.
 
-        It differs between tenants and between salts, so that these share no prefix, and it is keyed by a secret, so
-        that a tenant cannot construct the root of another. Without prefix caching no two runs share one; the choices of
-        one run still compute their prompt together.
+        It differs between tenants and between salts, so these share no prefix. It is keyed by a secret, so a tenant
+        cannot construct the root of another. Without prefix caching no two runs share one; the choices of one run still
+        compute their prompt together.
         """
         if not self._config.prefix_caching:
             return secrets.token_bytes(32)

@@ -1,7 +1,4 @@
-"""The runs that the engine serves: their table, the events that the outputs of a step become, and how runs end.
-
-Sends and publishes through the functions it is given; knows nothing of the link to the core.
-"""
+"""The runs that the engine serves: their table, the events that the outputs of a step become, and how runs end."""
 
 from __future__ import annotations
 
@@ -57,10 +54,7 @@ class ServedRuns:
         self._send = send
         self._abort = abort
         self._updating = threading.RLock()
-        """Held while runs take outputs or end, and their events are published.
-
-        Taken before `changed`, never while that is held.
-        """
+        """Held while runs take outputs or end, and while events are published. Taken before `changed`, never after."""
         self._runs: dict[str, Run] = {}
         self._by_seq_id: dict[int, tuple[Run, Choice]] = {}
 
@@ -152,21 +146,16 @@ class ServedRuns:
         self.end(stopped, None)
 
     def end_suspects(self, seq_ids: list[int]) -> None:
-        """Count the death of a core, and fail runs that were in its last step and had survived a death before.
-
-        `seq_ids`: the sequences of that step.
-        """
+        """Count the death of a core, and fail runs of its last step, `seq_ids`, that had survived a death before."""
         with self._changed:
             sent = self.sent()
             for run in sent:
                 run.num_deaths += 1
-            suspects = [
-                run for run in sent if run.num_deaths >= MAX_DEATHS and not set(seq_ids).isdisjoint(run.live_ids())
-            ]
+            blamed = [run for run in sent if not set(seq_ids).isdisjoint(run.live_ids())]
+            suspects = [run for run in blamed if run.num_deaths >= MAX_DEATHS]
         if suspects:
-            logger.error(
-                "the core has died %d times with the same runs in its step; %d fail", MAX_DEATHS, len(suspects)
-            )
+            text = "the core has died %d times with the same runs in its step; %d fail"
+            logger.error(text, MAX_DEATHS, len(suspects))
         self.end(suspects, FAILED)
 
     def end(self, runs: list[Run], termination: Termination | None) -> None:
@@ -199,12 +188,8 @@ class ServedRuns:
             self._by_seq_id.pop(choice.seq_id, None)
             if not run.is_ended:
                 return
-            others = [other.seq_id for other in run.choices if other.seq_id in self._by_seq_id]
-            surplus += others
-            for seq_id in others:
-                del self._by_seq_id[seq_id]
-            self._runs.pop(run.run_id, None)
-            self._changed.notify_all()
+            surplus += [other.seq_id for other in run.choices if other.seq_id in self._by_seq_id]
+            self._remove(run)
         _log_end(run)
 
     def _remove(self, run: Run) -> bool:

@@ -30,7 +30,7 @@ from engine.scheduling.blocks import BlockTables
 from engine.scheduling.fair_share import FAIR_WAIT_S, FairShare
 from engine.scheduling.plan import Chunk, Finished, StepPlan
 from engine.scheduling.step_budget import DRAFT_SHARE, PROMPT_SHARE, Drafter, PromptBudget, add_drafts
-from engine.scheduling.waiting import WaitingQueue, has_place, queue_full, urgency
+from engine.scheduling.waiting import WaitingQueue, check_place, urgency
 from engine.sequence import Sequence, SequenceStatus
 
 
@@ -59,7 +59,7 @@ class Scheduler:
         self._clock = clock
         self._max_running = min(max_num_seqs, max_num_batched_tokens)
         self._max_waiting = max_waiting
-        self._max_known = max_waiting + max_num_seqs
+        self._max_num_seqs = max_num_seqs
         self._is_complete = is_complete
         self._blocks = BlockTables(num_blocks, block_size, prefix_caching)
         self._drafter = drafter
@@ -85,9 +85,8 @@ class Scheduler:
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence and number its arrival.
 
-        Raises RequestError if it can never be computed or has nothing left to generate, EngineUnavailable if the queue
-        is full and its tenant has its share of it. The bound includes `max_num_seqs`, also while fewer run: all that a
-        dead core was running comes back at once. A sequence with output is always taken: it had its place before.
+        Raises RequestError if it can never be computed or has nothing left to generate, EngineUnavailable as
+        `check_place`. A sequence with output is always taken: it had its place before.
         """
         assert sequence.seq_id not in self._sequences
         most, given = self._blocks.capacity_tokens, sequence.num_tokens
@@ -97,8 +96,8 @@ class Scheduler:
         if not sequence.prompt_ids or len(sequence.output_ids) >= sequence.max_tokens:
             message = "the sequence has no prompt or nothing left to generate"
             raise RequestError(ErrorCode.INVALID_VALUE, message, "max_tokens")
-        if not sequence.output_ids and not has_place(self._num_known, sequence.tenant, 1, self._max_known):
-            raise queue_full(self._max_waiting)
+        if not sequence.output_ids:
+            check_place(self._num_known, sequence.tenant, 1, self._max_waiting, self._max_num_seqs)
         self._num_known[sequence.tenant] += 1
         self._num_arrived += 1
         sequence.arrival = self._num_arrived

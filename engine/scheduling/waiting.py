@@ -115,20 +115,18 @@ def _group_key(sequence: Sequence) -> GroupKey:
     return (sequence.request.group, sequence.priority)
 
 
-def has_place(num_known: Mapping[str, int], tenant: str, count: int, most: int) -> bool:
-    """Return True if a queue for `most` sequences takes `count` more of a tenant.
+def check_place(num_known: Mapping[str, int], tenant: str, count: int, max_waiting: int, max_num_seqs: int) -> None:
+    """Refuse `count` sequences of a tenant if the queue is full. Raises EngineUnavailable.
 
-    Checked by the worker before it sends a request, and by the scheduler. `num_known`: sequences in the queue, by
-    tenant. A full queue still takes a tenant up to its equal share, so no tenant can fill it for the others. It may
-    therefore exceed `most`: by a half at most for the second tenant, by a third for the third, and so on.
+    Called by the worker before it sends a request, and by the scheduler. `num_known`: sequences that wait or run, by
+    tenant. The bound includes `max_num_seqs`, also while fewer run: all that a dead core was running comes back at
+    once. A full queue still takes a tenant up to its equal share, so no tenant can fill it for the others. It may
+    therefore exceed the bound: by a half at most for the second tenant, by a third for the third, and so on.
     """
+    most = max_waiting + max_num_seqs
     own = num_known.get(tenant, 0)
     num_tenants = len(num_known) + (tenant not in num_known)
-    return sum(num_known.values()) + count <= most or own + count <= most // num_tenants
-
-
-def queue_full(max_waiting: int) -> EngineUnavailable:
-    """Return the error for a request that has no place."""
-    bound = f"{max_waiting} requests may wait"
-    message = f"the queue is full ({bound}), and this project has its share of it; try again later"
-    return EngineUnavailable(ErrorCode.OVERLOADED, message)
+    if sum(num_known.values()) + count > most and own + count > most // num_tenants:
+        bound = f"{max_waiting} requests may wait"
+        message = f"the queue is full ({bound}), and this project has its share of it; try again later"
+        raise EngineUnavailable(ErrorCode.OVERLOADED, message)

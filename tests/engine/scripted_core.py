@@ -5,7 +5,7 @@ import queue
 from engine.core.link import LinkClosed
 from engine.messages import AbortSequences, AddSequence, AnnounceSteps, CoreReady, SequenceOutput, Shutdown, StepResult
 
-READY = CoreReady(logits_width=300, max_model_len=512, num_blocks=64, max_num_batched_tokens=64, max_num_seqs=4)
+READY = CoreReady(logits_width=300, max_model_len=512, num_blocks=64)
 
 
 class ScriptedCore:

@@ -30,9 +30,9 @@ from engine.api import (
     Task,
 )
 from engine.config import EngineConfig
-from engine.core.in_process import connect_in_process
 from engine.engine import Engine
 from engine.inputs.rendering import LocalRenderer
+from tests.engine.in_process import connect_in_process
 from tests.engine.random_model import random_model
 from tests.engine.tiny_tokenizer import IM_END, write_tokenizer
 

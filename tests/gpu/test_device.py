@@ -13,7 +13,6 @@ import torch
 from engine.api import EmbedOptions
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
-from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
 from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
@@ -23,6 +22,7 @@ from engine.sampling.sampler import Sampler
 from engine.scheduling.plan import Chunk, StepPlan
 from engine.scheduling.scheduler import Scheduler
 from tests.engine.execution.test_runner import make_sequence
+from tests.engine.in_process import QueueChannel
 from tests.engine.random_model import random_model
 
 pytestmark = pytest.mark.gpu

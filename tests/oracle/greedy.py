@@ -6,13 +6,13 @@ import torch
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
-from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import LoadedModel
 from engine.messages import AddSequence, QueryStats, StepResult
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
+from tests.engine.in_process import QueueChannel
 
 
 class CoreUnderTest:

@@ -12,10 +12,7 @@ from engine.requests.runs.run import Choice, Run
 
 @dataclass(eq=False, kw_only=True)
 class BufferedRun(Run):
-    """A run that starts anew after a takeover and publishes only what the earlier attempt had not logged.
-
-    That is correct because such a run always gives the same answers.
-    """
+    """A run that starts anew after a takeover and publishes only what is not logged: its answers are the same."""
 
     num_logged: int = 0
     """Positions of choices that are in the log."""
@@ -40,15 +37,12 @@ class BufferedRun(Run):
 
 @dataclass(eq=False, kw_only=True)
 class RankedRun(BufferedRun):
-    """A run that generates all of `choices` and reports those with the best mean log-probability per token, best first
-    (`best_of`).
-    """
+    """A run that reports those of its choices with the best mean log-probability per token, best first (`best_of`)."""
 
     num_reported: int
     logprob_sums: dict[int, float] = field(default_factory=dict)
-    """By index of choice."""
     buffered: dict[int, list[Delta | ChoiceFinished]] = field(default_factory=dict)
-    """By index of choice."""
+    """As `logprob_sums` by index of choice."""
 
     def sequences(self) -> list[AddSequence]:
         """Return the usual sequences, with the log-probability of every token."""

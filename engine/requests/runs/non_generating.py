@@ -6,21 +6,10 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-from engine.api import (
-    Admitted,
-    ChoiceFinished,
-    Embedded,
-    Event,
-    FinishReason,
-    LogprobOptions,
-    Payload,
-    SamplingParams,
-    StopRules,
-    Usage,
-)
+from engine.api import Admitted, ChoiceFinished, Embedded, Event, FinishReason, LogprobOptions, Payload, Usage
 from engine.messages import AddSequence, SequenceOutput
 from engine.requests.runs.buffered import BufferedRun
-from engine.requests.runs.run import FAILED, Choice, Run
+from engine.requests.runs.run import FAILED, Choice, Run, prompt_only
 
 
 @dataclass(eq=False, kw_only=True)
@@ -36,23 +25,11 @@ class TokenizeRun(Run):
 
 @dataclass(eq=False, kw_only=True)
 class EmbedRun(Run):
-    """A run of one sequence whose prompt becomes a vector.
-
-    After a takeover it starts anew, unless the vector is in the log.
-    """
+    """A run of one sequence whose prompt becomes a vector; after a takeover anew, unless the vector is in the log."""
 
     def sequences(self) -> list[AddSequence]:
-        return [
-            dataclasses.replace(
-                sequence,
-                sampling=SamplingParams(temperature=0.0, seed=0),
-                stop=StopRules(),
-                logprobs=LogprobOptions(),
-                max_tokens=1,
-                embed=self.request.embed,
-            )
-            for sequence in super().sequences()
-        ]
+        sequences = [prompt_only(sequence, LogprobOptions()) for sequence in super().sequences()]
+        return [dataclasses.replace(sequence, embed=self.request.embed) for sequence in sequences]
 
     def replay(self, events: tuple[Event, ...]) -> list[Event]:
         for choice in self.choices:
@@ -74,23 +51,12 @@ class EmbedRun(Run):
 class PromptRun(BufferedRun):
     """A run that computes its prompt, scores it if asked to, and generates nothing (`StopRules.max_tokens` 0).
 
-    One sequence serves all choices, which end as soon as the prompt is computed. The token that the core draws after it
-    is dropped.
+    One sequence serves all choices. The token that the core draws after the prompt is dropped.
     """
 
     def sequences(self) -> list[AddSequence]:
-        """Return one sequence without the options of the request that concern generated tokens."""
         return [
-            dataclasses.replace(
-                sequence,
-                sampling=SamplingParams(temperature=0.0, seed=0),
-                stop=StopRules(),
-                logprobs=dataclasses.replace(sequence.logprobs, enabled=False, token_ids=()),
-                max_tokens=1,
-                bad_word_ids=[],
-                thinking=None,
-                grammar="",
-            )
+            prompt_only(sequence, dataclasses.replace(sequence.logprobs, enabled=False, token_ids=()))
             for sequence in super().sequences()
         ]
 

@@ -1,5 +1,4 @@
-"""One admitted run inside the worker: its choices, its positions, its token counts. Turns outputs of the core into
-events.
+"""One admitted run inside the worker: its choices, positions and token counts. Turns outputs of the core into events.
 
 Used by one thread at a time. A run sends and publishes nothing itself: the engine does.
 """
@@ -22,6 +21,8 @@ from engine.api import (
     Outcome,
     Payload,
     PromptScored,
+    SamplingParams,
+    StopRules,
     Timings,
     Usage,
 )
@@ -50,9 +51,9 @@ LOST = Termination(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRequest:
-    """A checked request with all that follows from it and the model; fixed before its run begins.
+    """A checked request with all that follows from it and the model.
 
-    A request that generates nothing leaves the fields about generated tokens at their defaults.
+    A request that generates nothing leaves the fields about generated tokens, `seed` and below, at their defaults.
     """
 
     request: GenerationRequest
@@ -61,15 +62,13 @@ class PreparedRequest:
     context_length: int
     """Positions per sequence of the model that serves the run."""
     prompt_text: str | None = None
-    """The text of the prompt, if the request asks for it."""
+    """The text of the prompt, and below the texts of its tokens, if the request asks for them."""
     prompt_tokens: tuple[str, ...] | None = None
-    """The texts of its tokens, if the request asks for them."""
     seed: int = 0
     max_tokens: int = 0
     stop_ids: list[int] = field(default_factory=list)
     bad_word_ids: list[list[int]] = field(default_factory=list)
     draft_ids: list[int] = field(default_factory=list)
-    """Tokens that the request predicts the answer to begin with."""
     thinking: Thinking | None = None
     grammar: DefineGrammar | None = None
 
@@ -121,7 +120,7 @@ class Run:
 
     @property
     def run_id(self) -> str:
-        return self.prepared.request.run_id
+        return self.request.run_id
 
     def admitted(self) -> Admitted:
         """Return the first payload of the run, with the prompt if the request asks for it."""
@@ -136,7 +135,6 @@ class Run:
         )
 
     def is_overdue(self, now: float) -> bool:
-        """Return True if the deadline has passed."""
         return self.request.deadline_at is not None and self.request.deadline_at <= now
 
     def live_ids(self) -> list[int]:
@@ -144,10 +142,7 @@ class Run:
         return [choice.seq_id for choice in self.choices if choice.is_live]
 
     def sequences(self) -> list[AddSequence]:
-        """Return what a core must compute, from where each choice stands.
-
-        Drops outputs of an earlier core that have not become events.
-        """
+        """Return what a core must compute from now on. Drops outputs of an earlier core that are no events yet."""
         prepared = self.prepared
         if self.scores is not None:
             self.scores.restart()
@@ -243,15 +238,11 @@ class Run:
         )
 
     def replay(self, events: tuple[Event, ...]) -> list[Event]:
-        """Bring the choices to where the events of an earlier attempt left them.
-
-        Returns the events that follow from those and that the earlier attempt had not logged yet.
-        """
+        """Bring the choices to where the events of an earlier attempt left them; return events that it did not log."""
         for event in events:
             payload = event.payload
             if isinstance(payload, Delta):
-                choice = self.choices[payload.choice]
-                choice.output_ids += payload.token_ids
+                self.choices[payload.choice].output_ids += payload.token_ids
             elif isinstance(payload, ChoiceFinished):
                 self.choices[payload.choice].is_live = False
             elif isinstance(payload, PromptScored):
@@ -272,11 +263,9 @@ class Run:
     def _logprobs(self, index: int) -> LogprobOptions:
         """Return the options of choice number `index`: only the first choice scores the prompt, once for all."""
         options = self.request.logprobs
-        return (
-            options
-            if options.prompt is None or (index == 0 and self.scores is not None)
-            else dataclasses.replace(options, prompt=None)
-        )
+        if options.prompt is None or (index == 0 and self.scores is not None):
+            return options
+        return dataclasses.replace(options, prompt=None)
 
     def _no_token_left(self, param: str) -> Termination:
         """Return the failure of a request that has forbidden every token.
@@ -302,3 +291,18 @@ class Run:
             self.timings = dataclasses.replace(self.timings, started_at=output.started_at)
         if self.timings.first_token_at is None and output.token_ids:
             self.timings = dataclasses.replace(self.timings, first_token_at=now)
+
+
+def prompt_only(sequence: AddSequence, logprobs: LogprobOptions) -> AddSequence:
+    """Return a sequence that computes its prompt, without the options that concern generated tokens."""
+    return dataclasses.replace(
+        sequence,
+        sampling=SamplingParams(temperature=0.0, seed=0),
+        stop=StopRules(),
+        logprobs=logprobs,
+        max_tokens=1,
+        bad_word_ids=[],
+        draft_ids=[],
+        thinking=None,
+        grammar="",
+    )

@@ -9,9 +9,9 @@ from engine.api import SamplingParams, StopRules
 from engine.config import EngineConfig
 from engine.core import build as build
 from engine.core.build import serve
-from engine.core.in_process import QueueChannel
 from engine.execution.runner import ModelRunner
 from engine.messages import CoreFailed
+from tests.engine.in_process import QueueChannel
 from tests.engine.real_engine import RealEngine, tokens_of, write_model
 
 

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from engine import messages
 from engine.api import EmbedOptions, LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
-from engine.core.in_process import ThreadLink
 from engine.core.link import (
     CLOSED_SET,
     LinkClosed,
@@ -40,6 +39,7 @@ from engine.messages import (
     Shutdown,
     StepResult,
 )
+from tests.engine.in_process import ThreadLink
 
 number = st.integers(min_value=0, max_value=2**63)
 finite = st.floats(allow_nan=False)

@@ -7,7 +7,6 @@ import torch
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.api.errors import EngineFailure
-from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
 from engine.execution.prompts import PromptResults
 from engine.messages import (
@@ -22,6 +21,7 @@ from engine.messages import (
 )
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
+from tests.engine.in_process import QueueChannel
 
 VOCAB_SIZE = 32
 END = 31

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.api.errors import EngineFailure
-from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import LookupDrafter
@@ -18,6 +17,7 @@ from engine.execution.prompts import PromptResults
 from engine.messages import AbortSequences, AddSequence, AnnounceSteps, StepResult, StepStarted
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
+from tests.engine.in_process import QueueChannel
 from tests.examples import examples
 
 VOCAB_SIZE = 640

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
-from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
 from engine.execution.prompts import PromptResults
 from engine.messages import AddSequence, SequenceOutput, StepResult
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
+from tests.engine.in_process import QueueChannel
 
 VOCAB_SIZE = 24
 END = 23

@@ -14,10 +14,10 @@ from engine.attention.select import cache_dtype
 from engine.attention.torch_cpu import TorchCpuAttention
 from engine.config import EngineConfig
 from engine.core.build import build_core
-from engine.core.in_process import QueueChannel
 from engine.execution.kv_cache import CacheSize, bytes_per_block, size_cache, step_bytes
 from engine.models.config import config_from_hf
 from engine.models.registry import HF_FAMILIES
+from tests.engine.in_process import QueueChannel
 
 KIB = 1024
 

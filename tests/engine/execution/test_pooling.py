@@ -9,13 +9,13 @@ import torch
 
 from engine.api import EmbedOptions, LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
-from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
 from engine.messages import AbortSequences, AddSequence
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
+from tests.engine.in_process import QueueChannel
 from tests.engine.random_model import SIZES, random_model
 
 VOCAB_SIZE, WIDTH = SIZES["vocab_size"], SIZES["hidden_size"]

@@ -9,7 +9,6 @@ import torch
 
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
-from engine.core.in_process import QueueChannel
 from engine.core.loop import EngineCore
 from engine.execution.prompts import SLICE_ROWS
 from engine.execution.runner import ModelRunner
@@ -17,6 +16,7 @@ from engine.loading.loader import load_model
 from engine.messages import AddSequence, SampledLogprobs
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
+from tests.engine.in_process import QueueChannel
 from tests.engine.random_model import SIZES, random_model
 
 VOCAB_SIZE = SIZES["vocab_size"]

@@ -11,11 +11,11 @@ from engine.api.errors import ModelLoadError, RequestError
 from engine.api.sampling import ProcessorCall, SamplingParams
 from engine.config import EngineConfig
 from engine.core.build import serve
-from engine.core.in_process import QueueChannel
 from engine.core.link import pack, unpack
 from engine.messages import CoreFailed, CoreReady
 from engine.sampling.processors.registry import ProcessorRegistry, load_registry
 from engine.sampling.sampler import Sampler
+from tests.engine.in_process import QueueChannel
 from tests.engine.sampling.processors.making import VOCAB_SIZE, Bomb, Halver, Reviver, apply
 from tests.engine.sampling.reference import make_sequence
 
@@ -28,7 +28,7 @@ def test_configured_processors_are_added_to_the_shipped_ones():
 
 
 def test_processor_declarations_are_sent_to_the_worker():
-    ready = CoreReady(1, 2, 3, 4, 5, load_registry([f"{HERE}:Halver"]).specs)
+    ready = CoreReady(1, 2, 3, load_registry([f"{HERE}:Halver"]).specs)
     assert unpack(pack(ready)) == ready
 
 

@@ -1,10 +1,11 @@
-"""A core in a thread of the caller's process, for tests and scripts. Imports torch.
+"""A core in a thread of the caller's process. Imports torch.
 
 engine = Engine(config, publish, connect=connect_in_process)
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import queue
 import threading
@@ -12,7 +13,7 @@ from collections.abc import Callable
 
 from engine.config import EngineConfig
 from engine.core.build import serve
-from engine.core.link import CoreChannel, LinkClosed, drain
+from engine.core.link import LinkClosed
 from engine.messages import FromCore, Shutdown, ToCore
 
 
@@ -32,13 +33,17 @@ class QueueChannel:
         self.outbox.put(message)
 
     def receive(self, block: bool) -> list[ToCore]:
-        return drain(self.inbox, block)
+        messages = [self.inbox.get()] if block else []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                messages.append(self.inbox.get_nowait())
+        return messages
 
 
 class ThreadLink:
     """The worker's end of a link to a core in a thread. `serve(config, channel)` returns after Shutdown."""
 
-    def __init__(self, config: EngineConfig, serve: Callable[[EngineConfig, CoreChannel], None]) -> None:
+    def __init__(self, config: EngineConfig, serve: Callable[[EngineConfig, QueueChannel], None]) -> None:
         self._channel = QueueChannel()
         self._thread = threading.Thread(target=self._run, args=(config, serve), name="engine-core", daemon=True)
         self._thread.start()
@@ -58,7 +63,7 @@ class ThreadLink:
         self._channel.inbox.put(Shutdown())
         self._thread.join(timeout_s)
 
-    def _run(self, config: EngineConfig, serve: Callable[[EngineConfig, CoreChannel], None]) -> None:
+    def _run(self, config: EngineConfig, serve: Callable[[EngineConfig, QueueChannel], None]) -> None:
         try:
             serve(config, self._channel)
         finally:
