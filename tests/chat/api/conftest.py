@@ -45,7 +45,9 @@ MODEL = ModelEntry(
 
 
 class ScriptedReader:
-    """Plays payloads as a run's events; an exception in the script is raised there, None is a silence."""
+    """A reader that yields scripted payloads as a run's events; it raises exceptions of the script, and None is a
+    silence.
+    """
 
     def __init__(self, script: list[Payload | Exception | None], headers: dict[str, str]) -> None:
         self.script = deque(script)
@@ -94,7 +96,7 @@ class ScriptedReader:
 
 @dataclass
 class Scripted:
-    """What the service will play, and what it was asked."""
+    """A scripted completion service that records its calls."""
 
     script: list[Any] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)

@@ -1,7 +1,6 @@
-"""However the events of a run are cut, joined, lost and repeated on the way, every dialect answers the same.
+"""Events cut, joined, lost or repeated on the way give the same answer in every dialect.
 
-The other tests of dialects play one event per call. Here a real `RunReader` is fed with packed entries as a worker
-writes them.
+Other tests of dialects send one event per call. Here a real `RunReader` gets packed entries as a worker writes them.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ ROUTES: dict[str, tuple[str, dict[str, Any]]] = {
     "texts": ("/v1/completions", {"prompt": "hi", "model": "tiny", "max_tokens": 50}),
 }
 TEXTS = ("content", "reasoning", "reasoning_content", "text", "thinking", "partial_json", "arguments", "delta")
-"""Fields of stream events that hold a piece of what is said; joined they must not depend on the split."""
+"""Fields of stream events with a piece of text; the joined text must not depend on the split."""
 PASSING = ("created", "created_at", "completed_at", "id", "item_id", "signature")
 """Fields that differ from request to request."""
 
@@ -83,7 +82,7 @@ def entries(events: list[Event], cuts: set[int]) -> list[LogEntry]:
 
 
 def spoken(frames: str) -> dict[str, str]:
-    """What a stream says, piece by piece, by kind of event and field."""
+    """Return the texts of a stream, joined by kind of event and field."""
     said: dict[str, str] = {}
 
     def collect(value: Any, path: str) -> None:
@@ -105,7 +104,7 @@ def spoken(frames: str) -> dict[str, str]:
 
 
 def lasting(value: Any) -> Any:
-    """A body without what differs from request to request."""
+    """Return a body without the values that differ between requests."""
     if isinstance(value, dict):
         return {name: lasting(inner) for name, inner in value.items() if name not in PASSING}
     return [lasting(inner) for inner in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Before a body comes: who has no good key is refused, and who needs none sends little."""
+"""Admission before the body: a valid key is required, and routes without a key accept small bodies."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_routes_without_a_key_accept_small_bodies_only(path: str, method: 
 
 
 async def test_clients_behind_a_proxy_have_separate_body_budgets(settings: Any) -> None:
-    """One of them could take the share of all, and nobody signed in."""
+    """One client could use the budget of all, so that nobody could sign in."""
     settings.LIGHTCONE_TRUSTED_PROXIES = ["192.0.2.1"]
     admitted = await body_admission.body_admit(scope(path="/sign-in", x_forwarded_for="203.0.113.9, 198.51.100.7"))
     assert admitted.owner == "address 198.51.100.7"

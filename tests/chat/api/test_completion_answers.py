@@ -1,4 +1,4 @@
-"""Completions that do not stream: what is asked of the service, what comes back, and under which id."""
+"""Plain completions: the generation request, the answer and its id."""
 
 import pytest
 from django.conf import settings

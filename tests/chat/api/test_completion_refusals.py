@@ -1,4 +1,4 @@
-"""Completions that fail before the first byte: a status and one shape of body, whether they were to stream or not."""
+"""Completions that fail before the first byte: a status and one error shape, streamed or not."""
 
 import json
 import threading
@@ -232,7 +232,7 @@ async def test_a_body_above_the_inline_size_is_checked_all_the_same(api, scripte
 
 
 async def test_large_bodies_are_read_without_blocking_other_requests(api, scripted, monkeypatch):
-    """Half a million calls in the history took seconds on the event loop, in which no stream went on."""
+    """Half a million calls in the history blocked the event loop for seconds."""
     places = []
 
     def build(*arguments, **options):
@@ -282,9 +282,7 @@ async def test_a_defect_before_authentication_is_recorded(api, scripted, monkeyp
     "away", [OperationalError("the connection is closed"), InterfaceError("connection already closed")]
 )
 async def test_a_database_failure_is_a_retryable_503(api, scripted, away):
-    """After a restart of PostgreSQL each dead connection of the pool cost a request, answered 500 and never repeated by
-    clients.
-    """
+    """After a restart of PostgreSQL each dead pool connection gave a request a 500, which clients never retry."""
     scripted.refusal = away
     response = await post(api)
     assert (response.status_code, response.json()["error"]["code"]) == (503, "overloaded")

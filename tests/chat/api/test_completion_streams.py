@@ -1,4 +1,4 @@
-"""Completions that stream: order, keys and framing of what comes back, and what a failure looks like by then."""
+"""Streamed completions: order, keys and framing, and failures after the first byte."""
 
 from dataclasses import replace
 

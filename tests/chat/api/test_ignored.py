@@ -1,6 +1,4 @@
-"""What was passed over stands in a header of the answer and in the log: a misspelt field had no effect, and nobody was
-told.
-"""
+"""Ignored fields are named in a header and in the log."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from tests.chat.api.conftest import ADMITTED, KEY, ROUTE, chat, delta
 
 
 class Connection:
-    """One ASGI request whose client can leave."""
+    """One ASGI request whose client can disconnect."""
 
     def __init__(self, body: dict) -> None:
         self.messages: asyncio.Queue = asyncio.Queue()
@@ -40,7 +40,7 @@ class Connection:
 
 
 class SilentReader:
-    """Begins, says one thing if it is to stream, then waits for ever."""
+    """A reader that sends one event if `admits`, then waits for ever."""
 
     headers: dict[str, str] = {}
 

@@ -1,6 +1,4 @@
-"""A request with several faults always gets the same answer: that of the first step of the specified order that
-fails.
-"""
+"""A request with several faults gets the error of the first failing check in the specified order."""
 
 from __future__ import annotations
 
@@ -75,7 +73,7 @@ async def test_the_first_fault_in_the_specified_order_is_reported(api, scripted,
 
 
 def test_fields_are_checked_in_the_documented_order():
-    """Of two bad fields the one that is described first is named first, whatever the order in the body."""
+    """Of two bad fields the first documented one is reported, in any order of the body."""
     fields = list(ChatCompletionRequest().fields)
     assert fields[:4] == ["messages", "model", "frequency_penalty", "logit_bias"]
     assert fields.index("vllm_xargs") < fields.index("thinking_token_budget") < fields.index("store")

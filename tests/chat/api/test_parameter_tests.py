@@ -1,6 +1,4 @@
-"""Each field of a request has a test of what it does to an answer: those under tests/contract/parameters say which with
-a marker.
-"""
+"""Each request field has a test of its effect, marked under tests/contract/parameters."""
 
 from __future__ import annotations
 
@@ -13,8 +11,9 @@ TESTS = Path(__file__).resolve().parents[2] / "contract" / "parameters"
 
 
 def marked_fields() -> set[str]:
-    """The names in every `pytest.mark.parameter("…", …)`; read from the source, as those tests need a served model to
-    be collected for.
+    """Return the names in every `pytest.mark.parameter("…", …)`, read from the source.
+
+    Collecting those tests would need a served model.
     """
     calls = [
         node

@@ -1,6 +1,4 @@
-"""A dialect is one folder and one entry of the registry: one that is added in a temporary folder is served
-everywhere.
-"""
+"""A dialect is one folder and one registry entry: one from a temporary folder is served everywhere."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Which paths answer what: both prefixes, both slashes, no redirects, JSON for everything, CORS, and no sync middleware
-anywhere.
-"""
+"""Paths: both prefixes, both slashes, no redirects, JSON errors, CORS, and no sync middleware."""
 
 import asyncio
 import json
@@ -278,9 +276,7 @@ async def test_guessing_keys_ends_in_429_except_from_loopback(api, monkeypatch):
 
 
 async def test_bad_keys_of_others_behind_a_proxy_do_not_block_a_valid_key(api, monkeypatch):
-    """Behind a proxy that is not listed as trusted, all clients have its address: twenty bad keys shut good ones out
-    for ten minutes.
-    """
+    """Behind an unlisted proxy all clients share an address; twenty bad keys blocked valid ones for ten minutes."""
     monkeypatch.setattr(view, "_failures", AuthFailures(limit=3, window_s=600))
     proxied = {"X-Forwarded-For": "203.0.113.9"}
     statuses = [
@@ -448,7 +444,7 @@ async def test_a_websocket_on_an_unknown_path_is_refused():
 
 
 async def test_an_api_answer_starts_no_thread(monkeypatch):
-    """Django told its receivers of each request in a thread of its own, made and joined for that."""
+    """Django sent its request signals in a thread made and joined for each request."""
     started = []
     start = threading.Thread.start
 

@@ -1,4 +1,4 @@
-"""A web process that stops says so first, whatever its workers say."""
+"""A stopping web process is not ready, in any state of its workers."""
 
 from __future__ import annotations
 

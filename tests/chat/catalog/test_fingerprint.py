@@ -1,4 +1,4 @@
-"""The fingerprint of the answers changes with what serves them, and with nothing else."""
+"""The fingerprint changes with the served model and its settings, and with nothing else."""
 
 import os
 import shutil

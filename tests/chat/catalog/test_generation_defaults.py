@@ -1,6 +1,4 @@
-"""What stands in for a field that a request leaves out: the model's operator before the installation's, before the
-model's files.
-"""
+"""Defaults of absent fields: the model's operator, then the installation, then the model's files."""
 
 from __future__ import annotations
 

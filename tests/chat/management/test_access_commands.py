@@ -58,7 +58,7 @@ def test_unknown_keys_and_projects_are_named(project: Project) -> None:
 
 @pytest.mark.django_db
 def test_a_password_reset_ends_all_sessions(client: Client) -> None:
-    """After the first start nothing told how to get in again."""
+    """After the first start there was no documented way to sign in again."""
     get_user_model().objects.create_superuser("admin", "", "the first one")
     assert client.login(username="admin", password="the first one")
     password = run("password").strip()

@@ -1,4 +1,4 @@
-"""No key in what is kept: log lines and request rows."""
+"""Log lines and request rows contain no key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Prometheus reads: each request once, labels from lists of our own, all of it documented."""
+"""Metrics for Prometheus: each request counted once, fixed labels, everything documented."""
 
 from __future__ import annotations
 

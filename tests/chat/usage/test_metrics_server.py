@@ -1,4 +1,4 @@
-"""The port of the metrics: one path, loopback names, and nothing that a broken client or a taken port could hurt."""
+"""The metrics port: one path, loopback hosts, and robust against broken clients and a used port."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chat.usage.metrics_server import MetricsServer
 
 
 class Text:
-    """What is rendered; raises when told to."""
+    """A renderer of fixed metrics; raises if `fails`."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None

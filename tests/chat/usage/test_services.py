@@ -1,4 +1,4 @@
-"""Each run is one row and is counted once, whatever is delivered how often."""
+"""Each run is one row and is counted once, after any number of deliveries."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_second_delivery_counts_nothing_twice() -> None:
 
 @pytest.mark.parametrize("is_together", [True, False])
 def test_an_outcome_correction_keeps_the_figures_of_its_row(is_together: bool) -> None:
-    """Its run had finished, and the server had broken its answer off before; whatever comes how often."""
+    """The run had finished after the server broke its answer off; deliveries may repeat."""
     sent = record()
     correction = {"run_id": sent["run_id"], "told": "interrupted"}
     for batch in [[sent, correction]] if is_together else [[sent], [correction], [correction, sent]]:

@@ -1,4 +1,4 @@
-"""What the tests of this dialect send, and how they read what comes back."""
+"""Requests and readers of answers that the tests of this dialect share."""
 
 from __future__ import annotations
 
@@ -47,9 +47,7 @@ def events(*payloads: Payload) -> list[Event]:
 
 
 def frames(text: str) -> list[dict[str, Any]]:
-    """The data of all events; each frame names its event, as clients of this shape demand, and pings between them are
-    comments.
-    """
+    """Return the data of all events. Each frame names its event, as clients demand; pings between them are comments."""
     values = []
     for frame in text.removesuffix("\n\n").split("\n\n"):
         lines = [line for line in frame.split("\n") if line != ": ping"]

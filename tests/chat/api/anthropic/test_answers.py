@@ -79,7 +79,7 @@ def test_thinking_text_and_calls_are_blocks_in_order():
 
 
 def test_a_named_tool_call_has_stop_reason_tool_use():
-    """The engine says that such an answer has stopped; clients of this shape look for the word of a call."""
+    """The engine reports such an answer as stopped, but clients expect `tool_use`."""
     body = answer(
         Delta(0, (1,), tool_calls=(ToolCallDelta(0, "c", "f", "{}"),)),
         ChoiceFinished(0, FinishReason.STOP),
@@ -104,7 +104,7 @@ def test_an_answer_without_text_has_no_blocks():
     ids=str,
 )
 async def test_thinking_blocks_are_returned_only_if_requested(api, scripted, thinking, num_thoughts):
-    """Most programs read the first block as the text, so nobody else finds a thought there."""
+    """Most programs read the first block as text, so that a thinking block there would break them."""
     scripted.script = [ADMITTED, Delta(0, (1,), reasoning="hm"), delta("x"), finished(), completed()]
     content = (await post(api, **({"thinking": thinking} if thinking else {}))).json()["content"]
     assert [block["type"] for block in content] == ["thinking"] * num_thoughts + ["text"]
@@ -127,9 +127,7 @@ async def test_cache_diagnostics_are_unavailable_if_requested(api, asked, stream
 @pytest.mark.parametrize(("opening", "closing"), [('{"a":', "}"), ("[", "]")])
 @pytest.mark.parametrize("depth", [200, 249, 250, 251, 252, 253, 1_000, 1_100])
 def test_arguments_of_any_depth_can_be_written(opening, closing, depth):
-    """JSON is read to a depth of 1024 but written to one of 254: whole arguments of a depth in between had ended in a
-    500.
-    """
+    """JSON is read to a depth of 1024 but written to 254: arguments between these depths gave a 500."""
     arguments = opening * depth + "1" + closing * depth
     called = Delta(0, (1,), tool_calls=(ToolCallDelta(0, "c", "f", arguments),))
     value = answer(called, ChoiceFinished(0, FinishReason.STOP), completed())["content"][0]["input"]

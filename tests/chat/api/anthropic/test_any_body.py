@@ -1,4 +1,4 @@
-"""Whatever JSON a body holds, it becomes a request for the engine, or one 400 that names a field as it was sent."""
+"""Any JSON body becomes an engine request or one 400 that names a sent field."""
 
 from __future__ import annotations
 

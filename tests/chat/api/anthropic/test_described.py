@@ -1,4 +1,4 @@
-"""The API description and the page on messages against what is read and written."""
+"""The API description and the page on messages match the served fields."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What the fields of a message mean to the engine."""
+"""Fields of a message and their effect on the engine request."""
 
 import base64
 
@@ -52,9 +52,7 @@ async def test_unknown_fields_and_hints_are_ignored(api, scripted):
 
 
 async def test_tools_of_other_types_are_left_out_and_named(api, scripted):
-    """Claude Code offers a search of Anthropic's servers beside its own tools; one that cannot be run made the whole
-    request fail.
-    """
+    """Claude Code offers Anthropic's hosted search beside its own tools, which made every request fail."""
     tools = [
         {"type": "web_search_20250305", "name": "web_search", "max_uses": 8},
         {**TOOL, "type": "custom"},
@@ -287,7 +285,7 @@ async def test_token_counts_use_a_read_task(api, scripted):
 
 
 async def test_a_count_accepts_the_body_of_a_message(api, scripted):
-    """Clients send what they are about to send; what makes no prompt is passed over."""
+    """Clients send the body of the later message; fields without effect on the prompt are ignored."""
     scripted.script = [ADMITTED, completed(output=0)]
     response = await api.post(COUNT_ROUTE, json=message(stream=True, temperature=1))
     assert response.json() == {"input_tokens": 3}

@@ -1,4 +1,4 @@
-"""The page and the described shapes of files and batches are those that are served."""
+"""The page and the schemas of files and batches match the served ones."""
 
 from __future__ import annotations
 

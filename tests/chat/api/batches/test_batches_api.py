@@ -1,4 +1,4 @@
-"""`/v1/batches`: what clients may ask for, and what they see of it."""
+"""`/v1/batches`: requests and answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/v1/files`: what is sent comes back, and every bad upload is refused by name in the shape of all errors."""
+"""`/v1/files`: files are returned unchanged, and bad uploads are refused by name in the common error shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of the writers share: the head of an answer, and events of a list of payloads."""
+"""Answer heads and event lists for the tests of the writers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def deltas(chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def accumulate(chunks: list[dict[str, Any]], index: int = 0) -> dict[str, Any]:
-    """What a client has of one choice after the stream: strings joined, calls by their index."""
+    """Return one choice as a client has it after the stream: strings joined, calls by index."""
     seen: dict[str, Any] = {
         "role": "",
         "content": "",

@@ -1,4 +1,4 @@
-"""The object of an answer: reasoning, calls, prompts, ids, and what is null when."""
+"""The answer object: reasoning, calls, prompts, ids and nulls."""
 
 from __future__ import annotations
 

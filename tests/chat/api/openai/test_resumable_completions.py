@@ -1,4 +1,4 @@
-"""Requests with X-Lightcone-Resumable: numbered chunks, and the route that gives those that were missed."""
+"""Requests with X-Lightcone-Resumable: numbered chunks, and the route for missed ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EVENTS = f"{ROUTE}/chatcmpl-mine/events"
 
 @pytest.fixture
 def picked_up(scripted, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Runs can be found by what they were started with; they say what they said."""
+    """Let runs be found by their key and replay their events."""
     asked: list[str] = []
 
     async def find(*, public_id: str, caller: Any) -> Any:
@@ -149,9 +149,7 @@ def test_a_stream_resumed_at_any_chunk_has_the_same_bytes(payloads, after, inter
 
 @pytest.mark.parametrize("framing", [PLAIN, NAMED])
 def test_an_error_frame_has_no_number(framing):
-    """A reader that lost its connection asked for what comes after its error's number, and never got the chunk of that
-    number.
-    """
+    """A client resuming after an error's number never got the chunk of that number."""
     events = [Event(0, 1, ADMITTED), Event(1, 1, Delta(0, (1,), "a")), Event(2, 1, Delta(0, (1,), "b"))]
     lost = NumberedStream(ChatStream(head(), framing))
     seen = b"".join(map(lost.feed, events[:2])) + lost.error(ApiError("worker_lost", "lost"))

@@ -1,4 +1,4 @@
-"""Chat completions with `store: true`, and the routes under which they are fetched, listed, labelled and forgotten."""
+"""Chat completions with `store: true`, and the routes to fetch, list, update and delete them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chunks of a stream: their order, their keys, and that joined they say what the plain answer says."""
+"""The chunks of a stream: order, keys, and equality with the plain answer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Whatever JSON its fields hold, a request around a prompt ends in a run for the engine or in one 400 that says what is
-wrong.
-"""
+"""Any JSON in fields of a prompt request gives engine runs or one 400 with the reason."""
 
 import json
 

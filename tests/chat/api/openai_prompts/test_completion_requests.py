@@ -1,6 +1,4 @@
-"""What a text completion may ask for: shared fields reach the engine as a chat's do, and what is wrong is named as it
-was sent.
-"""
+"""Requests of text completions: shared fields have the effect of chats, and errors name the sent field."""
 
 import pytest
 

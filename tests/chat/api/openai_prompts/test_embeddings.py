@@ -1,6 +1,4 @@
-"""Embeddings: a run per input, vectors in the order of the inputs, as numbers or as the bytes that OpenAI's clients
-unpack.
-"""
+"""Embeddings: one run per input, vectors in input order, as numbers or as base64."""
 
 import base64
 import struct

@@ -1,4 +1,4 @@
-"""Several runs of one request: begun as there is room, ended together, whoever leaves, is refused or fails."""
+"""Several runs of one request: started as there is room, ended together after a disconnect, refusal or failure."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -24,7 +24,7 @@ SCRIPT = [ADMITTED, delta("x"), finished(), completed()]
 
 
 class HeldReader:
-    """Gives what the test puts in, and notes when it is left."""
+    """A reader fed by the test that notes when it is left."""
 
     def __init__(self) -> None:
         self.headers = {"x-ratelimit-remaining-tokens": "7"}
@@ -63,7 +63,7 @@ class HeldReader:
 
 
 class Service:
-    """Starts runs whose readers the test feeds. `refuse`: the errors of the next starts, None where one succeeds."""
+    """A service whose readers the test feeds. `refuse`: the errors of the next starts, None for a success."""
 
     def __init__(self) -> None:
         self.readers: list[HeldReader] = []
@@ -118,7 +118,7 @@ def _no_deadline(monkeypatch):
 
 
 async def settle() -> None:
-    """Let every task do what it can."""
+    """Let every task run until it waits."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -152,7 +152,7 @@ async def test_events_of_all_runs_keep_their_order_in_time(service):
 
 
 async def test_a_request_uses_at_most_half_of_the_keys_concurrency(service):
-    """At most half of what it may have at once; the next run begins as one ends."""
+    """The next run starts as one ends."""
     caller = replace(CALLER, limits=KeyLimits(max_concurrency=5))
     async with begun(4, caller) as group:
         await service.started(2)
@@ -183,7 +183,7 @@ async def test_a_run_refused_by_a_limit_waits_for_another_to_end(service):
 
 
 async def test_a_refused_run_of_a_batch_is_retried(service):
-    """Nothing of what the line has is thrown away, although nothing of it is going on."""
+    """Finished runs of the line are kept even if none is running."""
     service.refuse = [None, limit(retry_after_s=0), limit(retry_after_s=0)]
     async with begun(2, batch_id="batch_1") as group:
         await settle()

@@ -1,6 +1,4 @@
-"""Text completions that do not stream: the shape from before chats, prompts as text and ids, echoes and
-log-probabilities.
-"""
+"""Plain text completions: the legacy shape, prompts as text and ids, echoes and log-probabilities."""
 
 import pytest
 
@@ -176,7 +174,7 @@ async def test_ids_and_truncated_prompts_are_echoed_as_the_text_of_their_tokens(
 
 
 async def test_an_echo_has_prompt_log_probabilities_with_null_first(api, scripted):
-    """The begin token that the tokenizer has added is listed, and stands before the text."""
+    """The BOS that the tokenizer adds is listed before the text."""
     scripted.script = [
         ADMITTED_WITH_PROMPT,
         SCORED,

@@ -1,6 +1,4 @@
-"""Streamed text completions: chunks of the same shape, interleaved by index, with the usage of all prompts at the
-end.
-"""
+"""Streamed text completions: chunks interleaved by index, with the usage of all prompts at the end."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Prompts that are only read: their tokens in the forms of vLLM and llama.cpp, and what a chat's prompt would be."""
+"""Prompts that are only read: token routes in the forms of vLLM and llama.cpp, and rendered chats."""
 
 import orjson
 import pytest

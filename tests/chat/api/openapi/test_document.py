@@ -1,6 +1,4 @@
-"""The OpenAPI document holds every field and every route, and describes all that answers hold; its page obeys the
-content policy.
-"""
+"""The OpenAPI document covers every field, route and answer; its page obeys the content policy."""
 
 import json
 import re
@@ -71,7 +69,7 @@ def head(*, is_function_form: bool, service_tier: str | None = "flex") -> Answer
 
 
 def complete(value):
-    """The same description, with nothing allowed beside what it names."""
+    """Return the same schema with additional properties forbidden."""
     if isinstance(value, list):
         return [complete(item) for item in value]
     if not isinstance(value, dict):

@@ -1,6 +1,4 @@
-"""The page on chat completions is true: each field with its exact type, limits and default, and an example that the
-server accepts.
-"""
+"""The page on chat completions has each field with its type, limits, default and an accepted example."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ REFUSED = {"web_search_options", "kv_transfer_params", "mm_processor_kwargs", "m
 
 
 def facts(schema: dict[str, Any], is_required: bool) -> str:
-    """What the schema says of a field, as the page writes it below the field's name."""
+    """Return what the schema states of a field, as written on the page."""
     kinds = schema.get("type", [branch.get("type") for branch in schema.get("oneOf", [])])
     kinds = list(dict.fromkeys([kinds] if isinstance(kinds, str) else kinds))
     words = [" or ".join(kinds)]

@@ -1,6 +1,4 @@
-"""The pages on text completions, tokens and embeddings are true: their fields with types, limits and defaults, and good
-examples.
-"""
+"""The pages on text completions, tokens and embeddings have types, limits, defaults and accepted examples."""
 
 import json
 import re

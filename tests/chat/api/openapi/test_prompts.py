@@ -1,6 +1,4 @@
-"""What the OpenAPI document says of text completions is all that answers and chunks hold, and examples of the pages fit
-it.
-"""
+"""The OpenAPI schemas of text completions match answers, chunks and the examples of the pages."""
 
 import json
 

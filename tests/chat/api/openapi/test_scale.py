@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of Scale's routes is what they answer, and examples of their page fit it."""
+"""The OpenAPI schemas of Scale's routes match their answers and the examples of their page."""
 
 import json
 

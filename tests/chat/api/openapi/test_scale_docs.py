@@ -1,6 +1,4 @@
-"""The page on Scale's routes is true: each parameter with its exact type, limits and default, and an example that the
-server accepts.
-"""
+"""The page on Scale's routes has each parameter with its type, limits, default and an accepted example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies that the request schema refuses, each with what it is told."""
+"""Bodies that the request schema refuses, each with its error."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Bad requests and their exact answers: what each field, each pair of fields and each limit says.
-
-For the schema, and for a live server.
-"""
+"""Bad requests and their exact errors: each field, pair of fields and limit, for the schema and a live server."""
 
 from __future__ import annotations
 
@@ -21,9 +18,9 @@ INT64 = "must fit into 64 bits"
 
 @dataclass(frozen=True)
 class Bad:
-    """A body's fields beside `messages`, and the answer: code, param and words of the message.
+    """A bad request: fields beside `messages`, and code, param and message words of the error.
 
-    `drops`: fields left out of the body.
+    `drops`: removed fields.
     """
 
     fields: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Whatever a body holds, its checks end in a request for the engine or in one 400 that names a field."""
+"""Checks of any body end in an engine request or in one 400 that names a field."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Checked values become the engine's request: each field lands where the engine looks for it, in the engine's words."""
+"""Checked values become the engine's request, each in its place."""
 
 import json
 from dataclasses import replace

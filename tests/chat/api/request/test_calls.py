@@ -32,9 +32,7 @@ def test_unanswered_calls_equal_those_of_a_plain_list(steps):
 
 
 def test_ten_thousand_results_to_as_many_calls_are_read_once_each():
-    """Each result went through all calls: half a megabyte kept the server busy for a second, a whole body for
-    minutes.
-    """
+    """A scan of all calls per result took a second for half a megabyte, minutes for a whole body."""
     calls = [{"id": str(number), "function": {"name": "f"}} for number in range(20_000)]
     results = [{"role": "tool", "tool_call_id": str(number), "content": ""} for number in range(5_000)]
     old = [{"author": {"role": "tool", "name": f"functions.{name}"}, "content": []} for name in "fg" * 2_000]

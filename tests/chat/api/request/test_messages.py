@@ -1,4 +1,4 @@
-"""Messages in every accepted form become what a template knows; the rest is refused at its exact place."""
+"""Messages in every accepted form become template messages; others are refused at their exact place."""
 
 import pytest
 

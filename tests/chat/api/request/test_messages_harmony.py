@@ -1,6 +1,4 @@
-"""Harmony messages become ordinary ones for any model, without losing a word; the rest is refused at its exact
-place.
-"""
+"""Harmony messages become ordinary ones without loss; others are refused at their exact place."""
 
 import pytest
 from hypothesis import given

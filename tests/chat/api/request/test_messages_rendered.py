@@ -1,6 +1,4 @@
-"""Whatever messages a client sends, it gets a prompt or a refusal: from the walk to the token ids nothing else is
-raised.
-"""
+"""Any messages give a prompt or a refusal; nothing else is raised up to the token ids."""
 
 import contextlib
 

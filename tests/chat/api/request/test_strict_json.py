@@ -133,7 +133,7 @@ def test_valid_json_is_read_unchanged(value):
 
 
 def scanned(text: bytes) -> JsonBounds:
-    """What a valid text takes of its bounds, found byte by byte."""
+    """Count what a valid text uses of the limits, byte by byte."""
     depth = deepest = digits = most_digits = taken = 0
     is_inside = is_escaped = False
     for byte in text:

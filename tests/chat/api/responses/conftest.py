@@ -55,7 +55,7 @@ def checked(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def events(text: str) -> list[dict[str, Any]]:
-    """The events of a stream, each of a known type, named as its data says, and numbered."""
+    """Return the events of a stream, checked for known types, names and numbers."""
     read = []
     for frame in text.removesuffix("\n\n").split("\n\n"):
         name, data = frame.split("\n")
@@ -74,7 +74,7 @@ def names(read: list[dict[str, Any]]) -> list[str]:
 
 @dataclass
 class Runs:
-    """What Valkey knows of runs: their state, and what they said."""
+    """A stand-in for the runs in Valkey: their state and events."""
 
     state: str | None = "running"
     said: list[Payload] = field(default_factory=list)

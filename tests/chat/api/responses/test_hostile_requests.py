@@ -1,4 +1,4 @@
-"""Whatever JSON a body holds, it is read or refused by name, and what is read makes messages."""
+"""Any JSON body is refused by name or read into messages."""
 
 from __future__ import annotations
 

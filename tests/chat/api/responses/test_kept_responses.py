@@ -1,4 +1,4 @@
-"""Responses in the store: fetched, gone on from, referred to, deleted; and those that go on in the background."""
+"""Stored responses: fetched, continued, referenced, deleted and run in the background."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a request: items as messages, fields as those of a chat, and refusals in the names that were sent."""
+"""Requests of responses: items as messages, fields as in chats, refusals with sent names."""
 
 from __future__ import annotations
 

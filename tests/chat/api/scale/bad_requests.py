@@ -1,6 +1,4 @@
-"""Bad Scale requests and their exact answers: code, param and words of the message, all in the names of the fields that
-were sent.
-"""
+"""Bad Scale requests and their exact errors, in the names of the sent fields."""
 
 from __future__ import annotations
 

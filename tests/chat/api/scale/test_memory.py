@@ -1,4 +1,4 @@
-"""`memory_strategy`: its shapes, and what is kept of a conversation."""
+"""`memory_strategy`: its shapes and its effect on a conversation."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ async def test_v5_lists_models_by_cursor(scale, query, names, has_more):
 
 
 async def test_lists_report_model_states_in_both_vocabularies(scale, monkeypatch):
-    """Every model was called ready, also one that no worker had served for weeks."""
+    """Every model was listed as ready, even without a worker for weeks."""
 
     async def live():
         return {MODEL.name: ModelCondition("loading")}

@@ -1,4 +1,4 @@
-"""What each parameter of a Scale request becomes in the Lightcone request."""
+"""Parameters of a Scale request as fields of the Lightcone request."""
 
 from __future__ import annotations
 

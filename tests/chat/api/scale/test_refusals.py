@@ -1,6 +1,4 @@
-"""What is refused, in Scale's shape and in the names of the fields that were sent; also what the model, the key or the
-engine refuses.
-"""
+"""Refusals of the schema, the model, the key and the engine, in Scale's shape and with sent names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers whose clients are gone are ended from the logs of their runs, whatever died meanwhile."""
+"""Answers without a client are ended from the logs of their runs, after any crash."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def test_a_dropped_answer_is_deleted():
 
 
 def test_pages_list_finished_answers_by_time():
-    """Run ids order those that began in one millisecond as they like, so these begin in one each."""
+    """Run ids of one millisecond have no order, so that each answer starts in its own."""
     for second, name in enumerate("abc", start=1_700_000_000):
         keep(name, metadata={"name": name, "x__y": "z"}, model=name, run_id=run_id_create(at_s=second))
     keep("unfinished", answer=b"")
