@@ -13,7 +13,7 @@ from chat.usage.metrics_server import MetricsServer
 
 
 class Text:
-    """A renderer of fixed metrics; raises if `fails`."""
+    """A renderer of fixed metrics that can be made to fail."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
