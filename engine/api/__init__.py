@@ -1,6 +1,6 @@
 """The contract between `chat` and `engine`: frozen dataclasses, standard library only.
 
-Everything that crosses the border is one of the types exported here. Dialects translate to and from them; a web process
+Everything that crosses the border is one of the names imported here. Dialects translate to and from them; a web process
 sees nothing else of the engine.
 
     request = GenerationRequest("run-1", "qwen2.5", ({"role": "user", "content": "Hi"},), arrived_at=time.time())
@@ -31,51 +31,3 @@ from engine.api.prompt_size import check_prompt_fits, is_long
 from engine.api.request import BeamOptions, EmbedOptions, GenerationRequest, Message, PromptOptions, RawPrompt, Task
 from engine.api.sampling import LogprobOptions, ProcessorCall, RepetitionRule, SamplingParams, StopRules
 from engine.api.tools import Json, Tool, ToolCallDelta, ToolChoice, ToolMode
-
-__all__ = [
-    "Admitted",
-    "BeamOptions",
-    "COMPACT",
-    "ChoiceFinished",
-    "Completed",
-    "Constraint",
-    "ConstraintKind",
-    "Delta",
-    "EmbedOptions",
-    "Embedded",
-    "EngineError",
-    "EngineFailure",
-    "EngineUnavailable",
-    "ErrorCode",
-    "Event",
-    "Failed",
-    "FinishReason",
-    "GenerationRequest",
-    "Json",
-    "LogprobOptions",
-    "Message",
-    "ModelLoadError",
-    "Outcome",
-    "Payload",
-    "ProcessorCall",
-    "PromptOptions",
-    "PromptScored",
-    "RankedLogprob",
-    "RawPrompt",
-    "Rejected",
-    "RepetitionRule",
-    "RequestError",
-    "SamplingParams",
-    "StopRules",
-    "Task",
-    "Timings",
-    "TokenLogprob",
-    "Tool",
-    "ToolCallDelta",
-    "ToolChoice",
-    "ToolMode",
-    "TopLogprob",
-    "Usage",
-    "check_prompt_fits",
-    "is_long",
-]

@@ -35,8 +35,8 @@ class ErrorCode(StrEnum):
 class EngineError(Exception):
     """Any failure that the engine reports. `message` names the mistake, the limit and the remedy.
 
-    A message about one field begins with `param`, so that a client's own name can take its place. `limit` and `value`
-    are set where a caller may word the bound that was exceeded and what was sent anew.
+    A message about one field begins with `param`, so that a client's own name can take its place. `limit` and `value`:
+    the bound that was exceeded and what was sent, where a caller may word them anew.
     """
 
     def __init__(

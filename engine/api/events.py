@@ -8,8 +8,7 @@
     Completed | Failed         exactly one, last, after Admitted
 
 Positions: a run has one counter, which its choices share. A Delta covers one position per token id, and has at least
-one; every other event covers one position. Text that is flushed without a new token is in ChoiceFinished.text. `start +
-count` of an event is the `start` of the next.
+one; every other event covers one. `start + count` of an event is the `start` of the next.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Outcome(StrEnum):
     DISCONNECTED = "disconnected"
     """The client closed the connection."""
     INTERRUPTED = "interrupted"
-    """The web process of the server broke off the answer."""
+    """The web process broke off the answer."""
     TIMED_OUT = "timed_out"
     REJECTED = "rejected"
     FAILED = "failed"
@@ -53,7 +52,7 @@ class TopLogprob:
     logprob: float
     token: str
     token_bytes: bytes
-    """The token's own raw bytes."""
+    """Raw, also where they are no complete UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +105,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Every check has passed; the 200 may be sent.
-
-    `prompt_ids`, `prompt_text` and `prompt_tokens` are set only if `PromptOptions` asks for them.
-    """
+    """Every check has passed; the 200 may be sent. The forms of the prompt are set if `PromptOptions` asks for them."""
 
     num_prompt_tokens: int
     max_tokens: int
@@ -130,21 +126,17 @@ class Rejected:
     message: str
     param: str | None = None
     limit: int | None = None
-    """The bound that the request exceeds, as `EngineError.limit`."""
+    """As `EngineError.limit`."""
     value: int | None = None
 
     @classmethod
     def by(cls, error: EngineError) -> Rejected:
-        """Return the rejection that an error amounts to."""
         return cls(error.code, error.message, error.param, error.limit, error.value)
 
 
 @dataclass(frozen=True, slots=True)
 class PromptScored:
-    """The log-probabilities of the prompt: per position the token itself, then alternatives, best first.
-
-    The first position is empty.
-    """
+    """Per position of the prompt the token itself, then alternatives, best first. The first position is empty."""
 
     entries: tuple[tuple[RankedLogprob, ...], ...]
 

@@ -1,6 +1,4 @@
-"""Limits on the characters of a prompt.
-
-The web checks them before it enqueues a request, the engine before it tokenises.
+"""Limits on the characters of a prompt: the web checks them before it enqueues, the engine before it tokenises.
 
 A token has a bounded number of characters, so a text longer than a whole context of the longest tokens cannot fit.
 """
@@ -24,8 +22,7 @@ END_OF_THOUGHT = "</think>"
 def prompt_chars(request: GenerationRequest, longest_token_chars: int, max_model_len: int) -> int:
     """Return the most characters of a prompt that are worth tokenising.
 
-    A prompt that will be truncated has only the limit of any prompt, a READ prompt its own, any other what could fit
-    the context.
+    A prompt that will be truncated has only the limit of any prompt. A READ prompt has its own limit.
     """
     if request.prompt.truncate_to is not None:
         return MAX_PROMPT_CHARS
@@ -53,17 +50,13 @@ def min_prompt_chars(request: GenerationRequest) -> int:
 
 
 def is_long(request: GenerationRequest) -> bool:
-    """Return True for a prompt that the context of some model may be too short for.
-
-    Only then is it worth asking for the context.
-    """
-    num_ids = len(request.raw.token_ids or ()) if request.raw is not None else 0
-    return num_ids > SHORT_PROMPT or min_prompt_chars(request) > SHORT_PROMPT
+    """Return True for a prompt that some model's context may be too short for; others are not worth asking for it."""
+    return _num_ids(request) > SHORT_PROMPT or min_prompt_chars(request) > SHORT_PROMPT
 
 
 def check_prompt_fits(request: GenerationRequest, longest_token_chars: int, max_model_len: int) -> None:
     """Refuse a request whose prompt is certainly too long. Raises RequestError."""
-    num_ids = len(request.raw.token_ids or ()) if request.raw is not None else 0
+    num_ids = _num_ids(request)
     if num_ids > max_model_len and request.prompt.truncate_to is None and request.task is not Task.READ:
         raise context_length_exceeded(num_ids, request, max_model_len)
     max_chars = prompt_chars(request, longest_token_chars, max_model_len)
@@ -74,8 +67,8 @@ def check_prompt_fits(request: GenerationRequest, longest_token_chars: int, max_
 def prompt_too_long(request: GenerationRequest, max_chars: int, max_model_len: int) -> RequestError:
     """Return the error for a text of more than `max_chars`, the result of `prompt_chars`."""
     if max_chars >= MAX_PROMPT_CHARS or request.task is Task.READ:
-        param = request.raw.param if request.raw is not None else "messages"
-        return RequestError(ErrorCode.INVALID_VALUE, f"the prompt must have at most {max_chars} characters", param)
+        message = f"the prompt must have at most {max_chars} characters"
+        return RequestError(ErrorCode.INVALID_VALUE, message, _param(request))
     # NOTE: this count is a lower bound; the check exists to avoid the work of an exact count.
     return context_length_exceeded(max_model_len + 1, request, max_model_len)
 
@@ -84,16 +77,15 @@ def too_many_tokens(request: GenerationRequest, num_tokens: int, max_model_len: 
     """Return the error for a text of more than its `prompt_tokens`."""
     if request.task is not Task.READ:
         return context_length_exceeded(num_tokens, request, max_model_len)
-    param = request.raw.param if request.raw is not None else "messages"
     message = f"the prompt must have at most {prompt_tokens(request, max_model_len)} tokens; send it in pieces"
-    return RequestError(ErrorCode.INVALID_VALUE, message, param)
+    return RequestError(ErrorCode.INVALID_VALUE, message, _param(request))
 
 
 def context_length_exceeded(num_prompt_tokens: int, request: GenerationRequest, context: int) -> RequestError:
     """Return the error in the words that clients search for."""
     max_tokens = request.stop.max_tokens if request.task is Task.GENERATE else None
     completion = f", {max_tokens} in the completion" if max_tokens is not None else ""
-    place, param = ("messages", "messages") if request.raw is None else ("prompt", request.raw.param)
+    place = "messages" if request.raw is None else "prompt"
     message = (
         f"This model's maximum context length is {context} tokens. "
         f"However, you requested {num_prompt_tokens + (max_tokens or 0)} tokens "
@@ -101,7 +93,15 @@ def context_length_exceeded(num_prompt_tokens: int, request: GenerationRequest, 
         "Please reduce the length of the messages or completion. (context_length_exceeded)"
     )
     code = ErrorCode.CONTEXT_LENGTH_EXCEEDED
-    return RequestError(code, message, param, limit=context, value=num_prompt_tokens)
+    return RequestError(code, message, _param(request), limit=context, value=num_prompt_tokens)
+
+
+def _param(request: GenerationRequest) -> str:
+    return request.raw.param if request.raw is not None else "messages"
+
+
+def _num_ids(request: GenerationRequest) -> int:
+    return len(request.raw.token_ids or ()) if request.raw is not None else 0
 
 
 def _min_message_chars(message: Message) -> int:

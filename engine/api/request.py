@@ -31,10 +31,7 @@ class Task(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RawPrompt:
-    """A prompt without a template, in place of messages: `text`, or `token_ids`.
-
-    Control tokens that `text` spells are control tokens, unless it `is_ordinary` or has a suffix.
-    """
+    """A prompt without a template, in place of messages: `text`, or `token_ids`."""
 
     text: str = ""
     token_ids: tuple[int, ...] | None = None
@@ -43,7 +40,7 @@ class RawPrompt:
     param: str = "prompt"
     """The request field that errors name."""
     is_ordinary: bool = False
-    """Control tokens that the text spells are ordinary text."""
+    """Control tokens that `text` spells are ordinary text, as they always are beside a suffix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +77,10 @@ class PromptOptions:
 
 @dataclass(frozen=True, slots=True)
 class BeamOptions:
-    """The options of a beam search of width `num_choices`, which is deterministic.
-
-    A beam's score is its summed log-probability / length ** `length_penalty`.
-    """
+    """The options of a beam search of width `num_choices`, which is deterministic."""
 
     length_penalty: float = 1.0
+    """A beam's score is its summed log-probability / length ** `length_penalty`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +102,7 @@ class GenerationRequest:
     constraint: Constraint | None = None
     num_choices: int = 1
     best_of: int | None = None
-    """Generate this many choices and report the `num_choices` with the best mean log-probability per token, best
-    first."""
+    """Generate so many, and report the `num_choices` with the best mean log-probability per token, best first."""
     beam: BeamOptions | None = None
     prediction: str | None = None
     """Text that the answer is expected to repeat. It speeds the output up and never changes it."""
@@ -117,9 +111,8 @@ class GenerationRequest:
     priority: int = 0
     """Lower runs first."""
     tenant: str = ""
-    """Requests of different tenants share no cached prefix."""
     cache_salt: str = ""
-    """Requests with different salts share no cached prefix."""
+    """Requests of different tenants, or with different salts, share no cached prefix."""
     group: str = ""
     """Requests of one tenant with the same group are scheduled together."""
     deadline_at: float | None = None

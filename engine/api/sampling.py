@@ -1,7 +1,4 @@
-"""How the next token of a request is chosen, and when the answer ends. `chat` has checked the values.
-
-docs/api/lightcone.md explains each field.
-"""
+"""How the next token is chosen, and when the answer ends (docs/api/lightcone.md). `chat` has checked the values."""
 
 from __future__ import annotations
 
@@ -52,14 +49,12 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class RepetitionRule:
-    """The rule that ends an answer once one pattern of tokens occurs `min_count` times in a row at its end.
-
-    The pattern has `min_pattern_size` to `max_pattern_size` tokens.
-    """
+    """The rule that ends an answer once a pattern of tokens, of a size in this range, is repeated at its end."""
 
     max_pattern_size: int
     min_pattern_size: int = 1
     min_count: int = 2
+    """Times in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +62,11 @@ class StopRules:
     """When an answer ends."""
 
     max_tokens: int | None = None
-    """None means the rest of the context. 0 asks for the prompt alone: it is computed and, if requested, scored; then
-    each choice ends with reason LENGTH."""
+    """None means the rest of the context. 0 computes, and scores, the prompt alone; each choice ends with LENGTH."""
     absent_max_tokens: int | None = None
     """An upper limit where `max_tokens` is None."""
     must_fit: bool = False
-    """Refuse a request whose prompt and `max_tokens` exceed the context. Otherwise the limit is lowered to what is
-    left."""
+    """Refuse a request whose prompt and `max_tokens` exceed the context, instead of lowering the limit."""
     min_tokens: int = 0
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
@@ -95,7 +88,6 @@ class LogprobOptions:
     token_ids: tuple[int, ...] = ()
     """Report exactly these tokens at each position, instead of the `top` most likely."""
     prompt: int | None = None
-    """Also report the prompt's tokens, each with this many alternatives; -1 for the whole vocabulary, None for no
-    report."""
+    """Also report the prompt's tokens, each with this many alternatives; -1: the whole vocabulary, None: no report."""
     max_all: int | None = None
     """The largest vocabulary that -1 may mean; None for any."""

@@ -1,4 +1,4 @@
-"""Functions that a model may call, and how it chooses among them. Standard library only."""
+"""Functions that a model may call, and how it chooses among them."""
 
 from __future__ import annotations
 
@@ -44,17 +44,13 @@ class ToolChoice:
     is_parallel: bool = True
     """False: at most one call."""
     whitespace: str = ""
-    """For the JSON of enforced calls, as in `Constraint`."""
     closes_objects: bool = True
-    """For the JSON of enforced calls, as in `Constraint`."""
+    """Both for the JSON of enforced calls, as in `Constraint`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
-    """A piece of call number `index` of a choice.
-
-    The first piece has `id` and `name`; later ones have more of `arguments` (JSON text).
-    """
+    """A piece of call number `index` of a choice: first `id` and `name`, then more of `arguments` (JSON text)."""
 
     index: int
     id: str = ""

@@ -1,8 +1,7 @@
-"""Converts requests and events to plain JSON-ready values and back. Standard library only.
+"""Converts requests and events to plain values and back, wherever they leave a process.
 
-Used wherever a request or event leaves a process: stored request, log of the run, channel layer message. The plain
-values are dicts, lists, strings, numbers, booleans and None, for any encoding (JSON, msgpack); bytes become lists of
-integers.
+Plain values are dicts, lists, strings, numbers, booleans and None, for any encoding (JSON, msgpack); bytes become lists
+of integers.
 
     request   {field: value}, fields at their default left out
     event     [start, count, kind, {field: value}]
@@ -53,22 +52,20 @@ _KIND_OF = {payload_type: kind for kind, payload_type in PAYLOAD_TYPES.items()}
 
 
 def request_to_plain(request: GenerationRequest) -> dict[str, Json]:
-    """Return the request as a JSON-ready dict."""
     return _to_plain(request)
 
 
 def request_from_plain(plain: dict[str, Json]) -> GenerationRequest:
-    """Return the request of a plain dict. Raises ValueError."""
+    """Return the request of its plain form. Raises ValueError."""
     return _from_plain(GenerationRequest, plain)
 
 
 def event_to_plain(event: Event) -> list[Json]:
-    """Return the event as a JSON-ready list."""
     return [event.start, event.count, _KIND_OF[type(event.payload)], _to_plain(event.payload)]
 
 
 def event_from_plain(plain: list[Json]) -> Event:
-    """Return the event of a plain list. Raises ValueError."""
+    """Return the event of its plain form. Raises ValueError."""
     start, count, kind, payload = plain[:4]
     if kind not in PAYLOAD_TYPES:
         raise ValueError(f"unknown kind of event: {kind!r}")
@@ -81,56 +78,47 @@ def event_from_plain(plain: list[Json]) -> Event:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A field of a dataclass."""
+    """How a field of a dataclass is encoded and decoded; None if its value is used unchanged."""
 
-    name: str
     default: object
     """MISSING if the field is required."""
     encode: Convert | None
-    """None if the value is used unchanged."""
     decode: Convert | None
 
 
 def _to_plain(value: object) -> dict[str, Json]:
     plain: dict[str, Json] = {}
-    for field in _plan(type(value)):  # type: ignore[arg-type]  # mypy takes a class for unhashable
-        item = getattr(value, field.name)
+    for name, field in _fields_of(type(value)).items():  # type: ignore[arg-type]  # mypy takes a class for unhashable
+        item = getattr(value, name)
         if field.default is MISSING or item != field.default:
-            plain[field.name] = field.encode(item) if field.encode and item is not None else item
+            plain[name] = field.encode(item) if field.encode and item is not None else item
     return plain
 
 
 def _from_plain(cls: type[T], plain: dict[str, Json]) -> T:
     if not isinstance(plain, dict):
         raise ValueError(f"{cls.__name__} must be an object")
-    decoders, required = _reading(cls)  # type: ignore[arg-type]  # mypy takes a class for unhashable
+    known = _fields_of(cls)  # type: ignore[arg-type]  # mypy takes a class for unhashable
     values = {}
     for name, item in plain.items():
-        if name in decoders:
-            decode = decoders[name]
-            values[name] = item if decode is None or item is None else decode(item)
-    if not required <= values.keys():
-        raise ValueError(f"{cls.__name__}.{min(required - values.keys())} is missing")
-    return cls(**values)
+        field = known.get(name)
+        if field is not None:
+            values[name] = item if field.decode is None or item is None else field.decode(item)
+    try:
+        return cls(**values)
+    except TypeError as error:
+        missing = [name for name, field in known.items() if field.default is MISSING and name not in values]
+        raise ValueError(f"{cls.__name__}.{min(missing)} is missing") from error
 
 
 @cache
-def _reading(cls: type) -> tuple[dict[str, Convert | None], frozenset[str]]:
-    """Return how each field is decoded, and the required fields."""
-    plan = _plan(cls)
-    return {field.name: field.decode for field in plan}, frozenset(
-        field.name for field in plan if field.default is MISSING
-    )
-
-
-@cache
-def _plan(cls: type) -> tuple[_Field, ...]:
+def _fields_of(cls: type) -> dict[str, _Field]:
     hints = typing.get_type_hints(cls)
-    plan = []
+    found = {}
     for field in fields(cls):
         default = field.default_factory() if field.default_factory is not MISSING else field.default
-        plan.append(_Field(field.name, default, *_conversion(hints[field.name])))
-    return tuple(plan)
+        found[field.name] = _Field(default, *_conversion(hints[field.name]))
+    return found
 
 
 def _conversion(hint: object) -> tuple[Convert | None, Convert | None]:

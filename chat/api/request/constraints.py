@@ -32,7 +32,7 @@ from chat.api.request.fields import (
 from chat.api.request.strict_json import json_bounds, json_read
 from chat.errors import ApiError
 from engine.api import COMPACT, Constraint, ConstraintKind
-from engine.api.nesting import is_deeper
+from engine.api.constraint import is_deeper
 
 LIMITS = settings.LIGHTCONE_LIMITS
 LOOSE_WHITESPACE = r"[ \t\n\r]{0,64}"

@@ -6,8 +6,8 @@ import json
 import math
 from typing import Any
 
+from engine.api.constraint import BRACKETS_PER_LEVEL, is_deeper
 from engine.api.errors import RequestError
-from engine.api.nesting import BRACKETS_PER_LEVEL, is_deeper
 from engine.config import StructuredLimits
 from engine.structured.refusal import check_bytes, first_line, refusal
 
@@ -19,7 +19,7 @@ def read_json(
 ) -> Any:
     """Return the value of a text within the limits of a schema. Errors call it `what`. Raises RequestError.
 
-    `depth` is in levels of `engine.api.nesting`; None stands for that of a schema.
+    `depth` is in levels of `is_deeper`; None stands for that of a schema.
     """
     check_bytes(text, limits.schema_bytes, what, param)
     levels = depth or limits.schema_depth
