@@ -22,8 +22,9 @@ from chat.api.request.fields import (
     Text,
     echo,
     refuse,
+    text_read,
 )
-from chat.api.request.objects import Messages, text_read
+from chat.api.request.objects import Messages
 from chat.api.request.schema import MAX_TOKENS
 
 LIMITS = settings.LIGHTCONE_LIMITS

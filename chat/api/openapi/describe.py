@@ -18,6 +18,8 @@ from typing import Any
 
 from rest_framework import serializers
 
+from chat.api.request.fields import fields_schema
+
 Schema = dict[str, Any]
 
 TEXT: Schema = {"type": "string"}
@@ -94,14 +96,7 @@ class Body:
     """A small body that works as it stands. The page of the API offers to send it."""
 
     def schema(self) -> Schema:
-        """Return the schema of the body."""
-        described = {name: {**field.schema_object(), **_help(field)} for name, field in self.fields.items()}
-        required = [name for name, field in self.fields.items() if field.required]
-        return {"type": "object", "properties": described, "required": required}
-
-
-def _help(field: Any) -> Schema:
-    return {"description": field.help_text} if field.help_text else {}
+        return fields_schema(self.fields)
 
 
 def body_of(serializer: type[serializers.Serializer], **example: Any) -> Body:

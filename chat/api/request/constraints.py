@@ -14,9 +14,9 @@ from typing import Any
 
 import orjson
 from django.conf import settings
-from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
+from chat.api.openapi.describe import ANY_OBJECT, TEXT, array, obj, one_of
 from chat.api.request.fields import (
     Array,
     Boolean,
@@ -28,6 +28,7 @@ from chat.api.request.fields import (
     echo,
     read_at,
     refuse,
+    text_read,
 )
 from chat.api.request.strict_json import json_bounds, json_read
 from chat.errors import ApiError
@@ -38,6 +39,7 @@ LIMITS = settings.LIGHTCONE_LIMITS
 LOOSE_WHITESPACE = r"[ \t\n\r]{0,64}"
 CONSTRAINT_KEYS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 FORMAT_TYPES = ("text", "json_object", "json_schema", "structural_tag")
+NO_ITEMS = "must have at least one item"
 
 BLANK = r"(?:[ \t\n\r]|\\[tnr]|\\x(?:20|09|0[aAdD]))"
 TOKENS = re.compile(
@@ -74,7 +76,7 @@ def _parsed(text: str) -> Any:
 class SchemaOrText(RequestField):
     """A JSON Schema, as an object or as its JSON text."""
 
-    json_schema = {"oneOf": [{"type": "object", "additionalProperties": True}, {"type": "string"}]}
+    json_schema = {"oneOf": [ANY_OBJECT, TEXT]}
 
     def to_internal_value(self, data: Any) -> str:
         return schema_text(_parsed(data) if isinstance(data, str) else data)
@@ -83,28 +85,28 @@ class SchemaOrText(RequestField):
 class Choices(Array):
     """The texts of which the answer must be one. Reads to their JSON text."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, help_text: str = "") -> None:
         super().__init__(
-            _choice, item_schema={"type": "string", "minLength": 1}, max_items=LIMITS.max_choice_strings, **kwargs
+            filled_read,
+            item_schema={"type": "string", "minLength": 1},
+            max_items=LIMITS.max_choice_strings,
+            if_empty=NO_ITEMS,
+            help_text=help_text,
         )
-        self.json_schema = {**self.json_schema, "minItems": 1}
 
     def to_internal_value(self, data: Any) -> str:
         choices = super().to_internal_value(data)
-        if not choices:
-            raise refuse("invalid_value", "must have at least one item")
         num_bytes = sum(len(choice.encode()) for choice in choices)
         if num_bytes > LIMITS.max_choice_bytes:
             raise refuse("invalid_value", f"must hold at most {LIMITS.max_choice_bytes} bytes of text, got {num_bytes}")
         return orjson.dumps(choices).decode()
 
 
-def _choice(value: Any) -> str:
-    if not isinstance(value, str):
-        raise refuse("invalid_type", f"must be a string, got {echo(value)}")
-    if not value:
+def filled_read(value: Any) -> str:
+    """Return a string, which may be a blank but not empty. Raises ValidationError."""
+    if not text_read(value):
         raise refuse("invalid_value", "must not be empty")
-    return value
+    return str(value)
 
 
 class Enabled(Boolean):
@@ -120,17 +122,14 @@ class Expression(Text):
     """A regular expression, which may be a blank but not empty."""
 
     def to_internal_value(self, data: Any) -> str:
-        text: str = super().to_internal_value(data)
-        if not text:
-            raise refuse("invalid_value", "must not be empty")
-        return text
+        return filled_read(super().to_internal_value(data))
 
 
 class StructuralTagText(Text):
     """A structural tag as JSON text."""
 
     def to_internal_value(self, data: Any) -> str:
-        return structural_tag_text(_parsed(super().to_internal_value(data)))
+        return structural_tag_text(_parsed(text_read(data)))
 
 
 class Whitespace(Text):
@@ -173,22 +172,18 @@ class StructuredOutputs(Record):
     """One constraint and the options of its JSON. Reads to a dict of its parts, with texts ready for a `Constraint`."""
 
     parts = {
-        "json": SchemaOrText(help_text="A JSON Schema, or its JSON text."),
-        "regex": Expression(max_bytes=LIMITS.max_regex_bytes, is_label=True, help_text="The whole answer matches it."),
-        "choice": Choices(help_text="The answer is one of these."),
-        "grammar": Text(
-            max_bytes=LIMITS.max_grammar_bytes, is_filled=True, help_text="EBNF with the rule root, or Lark."
-        ),
-        "json_object": Enabled(help_text="Any JSON object."),
-        "structural_tag": StructuralTagText(help_text="JSON text of a structural tag."),
-        "disable_any_whitespace": Boolean(help_text="False: up to 64 blanks in each gap of JSON. Otherwise: none."),
+        "json": SchemaOrText("A JSON Schema, or its JSON text."),
+        "regex": Expression("The whole answer matches it.", max_bytes=LIMITS.max_regex_bytes, is_label=True),
+        "choice": Choices("The answer is one of these."),
+        "grammar": Text("EBNF with the rule root, or Lark.", max_bytes=LIMITS.max_grammar_bytes, is_filled=True),
+        "json_object": Enabled("Any JSON object."),
+        "structural_tag": StructuralTagText("JSON text of a structural tag."),
+        "disable_any_whitespace": Boolean("False: up to 64 blanks in each gap of JSON. Otherwise: none."),
         "disable_additional_properties": Boolean(
-            default=True, help_text="Admit no unlisted properties where a schema lists some and says nothing of others."
+            "Admit no unlisted properties where a schema lists some and says nothing of others.", default=True
         ),
-        "whitespace_pattern": Whitespace(
-            max_bytes=LIMITS.max_regex_bytes, help_text="A regular expression for each gap of JSON."
-        ),
-        "disable_fallback": Boolean(default=False, help_text="No effect: a constraint is never weakened."),
+        "whitespace_pattern": Whitespace("Regular expression for each gap of JSON.", max_bytes=LIMITS.max_regex_bytes),
+        "disable_fallback": Boolean("No effect: a constraint is never weakened.", default=False),
     }
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
@@ -202,41 +197,33 @@ NO_OUTPUTS: Mapping[str, Any] = StructuredOutputs().run_validation({})
 """The value of a request without `structured_outputs`."""
 
 
-class ResponseFormat(RequestField):
-    """`text`, `json_object`, `json_schema` or `structural_tag`. Reads to a Constraint with compact JSON, None for
-    text.
-    """
+class JsonSchemaFormat(Record):
+    """The named schema of a `response_format`."""
 
-    json_schema = {
-        "type": "object",
-        "required": ["type"],
-        "properties": {
-            "type": {"type": "string", "enum": list(FORMAT_TYPES)},
-            "schema": {"type": ["object", "null"], "description": "With json_object: its JSON Schema."},
-            "json_schema": {
-                "type": "object",
-                "description": "With json_schema.",
-                "required": ["name"],
-                "properties": {
-                    "name": {"type": "string"},
-                    "description": {"type": ["string", "null"]},
-                    "schema": {"type": ["object", "null"]},
-                    "strict": {"type": ["boolean", "null"]},
-                },
-            },
-            "format": {"type": "object", "description": "With structural_tag: its root node."},
-            "structures": {
-                "type": "array",
-                "items": {"type": "object"},
-                "description": "With structural_tag, legacy form.",
-            },
-            "triggers": {
-                "type": "array",
-                "items": {"type": "string"},
-                "description": "With structural_tag, legacy form.",
-            },
-        },
+    parts = {
+        "name": Text(is_required=True, is_label=True, max_chars=LIMITS.max_label_chars),
+        "description": Text(),
+        "schema": Object(),
+        "strict": Boolean(),
     }
+
+
+JSON_SCHEMA_FORMAT = JsonSchemaFormat("With json_schema.", is_required=True, null_is_absent=True)
+
+
+class ResponseFormat(RequestField):
+    """One of FORMAT_TYPES. Reads to a Constraint with compact JSON, None for text."""
+
+    json_schema = obj(
+        {
+            "schema": {"type": ["object", "null"], "description": "With json_object: its JSON Schema."},
+            "json_schema": JSON_SCHEMA_FORMAT.schema_object(),
+            "format": {"type": "object", "description": "With structural_tag: its root node."},
+            "structures": {**array({"type": "object"}), "description": "With structural_tag, legacy form."},
+            "triggers": {**array(TEXT), "description": "With structural_tag, legacy form."},
+        },
+        type=one_of(*FORMAT_TYPES),
+    )
 
     def to_internal_value(self, data: Any) -> Constraint | None:
         kind = response_format_type(data)
@@ -246,29 +233,10 @@ class ResponseFormat(RequestField):
         if kind == "json_object":
             return Constraint(ConstraintKind.JSON_OBJECT, param="response_format")
         if kind == "json_schema":
-            return _json_schema(
-                read_at("json_schema", JSON_SCHEMA_FORMAT.run_validation, _present(data.get("json_schema")))
-            )
+            return _json_schema(read_at("json_schema", JSON_SCHEMA_FORMAT.run_validation, data.get("json_schema")))
         if kind == "structural_tag":
             return Constraint(ConstraintKind.STRUCTURAL_TAG, structural_tag_text(data), "response_format")
         return None
-
-
-class JsonSchemaFormat(Record):
-    parts = {
-        "name": Text(is_required=True, nullable=False, is_label=True, max_chars=LIMITS.max_label_chars),
-        "description": Text(),
-        "schema": Object(),
-        "strict": Boolean(),
-    }
-
-
-JSON_SCHEMA_FORMAT = JsonSchemaFormat(is_required=True)
-
-
-def _present(value: Any) -> Any:
-    """Return the value of a required part, for which null counts as absent."""
-    return serializers.empty if value is None else value
 
 
 def response_format_type(data: Any) -> str:
@@ -309,9 +277,7 @@ def structural_tag_text(tag: Any) -> str:
 
 
 def _legacy_tag(tag: Mapping[str, Any]) -> dict[str, Any]:
-    triggers = read_at("triggers", _filled(_choice).run_validation, _present(tag.get("triggers")))
-    if not triggers:
-        raise refuse("invalid_value", "must have at least one item", "triggers")
+    triggers = read_at("triggers", _legacy_list(filled_read, if_empty=NO_ITEMS).run_validation, tag.get("triggers"))
 
     def structure(value: Any) -> dict[str, Any]:
         read: dict[str, Any] = Structure(nullable=False).run_validation(value)
@@ -319,28 +285,21 @@ def _legacy_tag(tag: Mapping[str, Any]) -> dict[str, Any]:
             raise refuse("invalid_value", "must begin with one of the triggers", "begin")
         return {name: part for name, part in read.items() if part is not None}
 
-    return {
-        "structures": read_at("structures", _filled(structure).run_validation, _present(tag.get("structures"))),
-        "triggers": triggers,
-    }
+    structures = read_at("structures", _legacy_list(structure).run_validation, tag.get("structures"))
+    return {"structures": structures, "triggers": triggers}
 
 
-def _filled(read: Callable[[Any], Any]) -> Array:
-    return Array(read, max_items=LIMITS.max_choice_strings, is_required=True)
+def _legacy_list(read: Callable[[Any], Any], if_empty: str = "") -> Array:
+    return Array(read, max_items=LIMITS.max_choice_strings, if_empty=if_empty, is_required=True, null_is_absent=True)
 
 
 class Structure(Record):
-    parts = {
-        "begin": Text(is_required=True, nullable=False),
-        "schema": Object(),
-        "end": Text(is_required=True, nullable=False),
-    }
+    parts = {"begin": Text(is_required=True), "schema": Object(), "end": Text(is_required=True)}
 
 
 def constraint_options(structured: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the fields of a Constraint that the options of `structured_outputs` set."""
-    if structured is None:
-        return {"whitespace": COMPACT, "closes_objects": True}
+    structured = structured or NO_OUTPUTS
     whitespace = LOOSE_WHITESPACE if structured["disable_any_whitespace"] is False else COMPACT
     if structured["whitespace_pattern"] is not None:
         whitespace = structured["whitespace_pattern"]

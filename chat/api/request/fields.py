@@ -57,20 +57,28 @@ def field_error(name: str, error: ValidationError) -> ApiError:
 
 
 class RequestField(serializers.Field):
-    """A field of the request.
+    """A field of the request. Null is refused if the field is required, or with `nullable=False`.
 
-    With `nullable=False` null is refused, as the published schema types the field without it.
+    With `null_is_absent` the null of a required field counts as absent.
     """
 
     json_schema: Mapping[str, Any] = {}
+    missing = "is required"
+    """The refusal of a body without the field."""
 
     def __init__(
-        self, *, default: Any = None, nullable: bool = True, is_required: bool = False, help_text: str = ""
+        self,
+        help_text: str = "",
+        *,
+        default: Any = None,
+        nullable: bool = True,
+        is_required: bool = False,
+        null_is_absent: bool = False,
     ) -> None:
-        # NOTE: `allow_null` stays off, as the schema generator would add a second null to what `schema_object` says.
         super().__init__(required=is_required, help_text=help_text)
         self.default_value = default
-        self.nullable = nullable
+        self.null_is_absent = null_is_absent
+        self.nullable = nullable and not is_required
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RequestField:
         copied = type(self).__new__(type(self))
@@ -81,9 +89,9 @@ class RequestField(serializers.Field):
         return dictionary.get(self.field_name, serializers.empty)
 
     def run_validation(self, data: Any = serializers.empty) -> Any:
-        if data is serializers.empty:
+        if data is serializers.empty or (data is None and self.null_is_absent):
             if self.required:
-                raise refuse("missing_required_parameter", "is required")
+                raise refuse("missing_required_parameter", self.missing)
             return self.default_value
         if data is None:
             if not self.nullable:
@@ -102,14 +110,13 @@ class RequestField(serializers.Field):
             schema["oneOf"] = [*schema["oneOf"], {"type": "null"}]
         if self.default_value is not None:
             schema["default"] = self.default_value
+        if self.help_text:
+            schema["description"] = self.help_text
         return schema
 
 
 class RequestBody(serializers.Serializer):
-    """A body with many RequestFields, of which a request has few.
-
-    Absent fields get their defaults at once, which is faster than DRF's way.
-    """
+    """A body of RequestFields. Absent ones get their defaults at once, which is faster than DRF's way."""
 
     def run_validation(self, data: Any = serializers.empty) -> dict[str, Any]:
         values, errors = dict(self.absent), {}
@@ -173,21 +180,28 @@ def boolean_read(value: Any) -> bool:
     raise refuse("invalid_type", f"must be true or false, got {echo(value)}")
 
 
+def text_read(value: Any) -> str:
+    """Return a string. Raises ValidationError for anything else."""
+    if not isinstance(value, str):
+        raise refuse("invalid_type", f"must be a string, got {echo(value)}")
+    return value
+
+
 class Integer(RequestField):
     """An int64 within `minimum`..`maximum`, except `but_not`."""
 
     def __init__(
         self,
+        help_text: str = "",
         *,
         minimum: int = INT64_MIN,
         maximum: int = INT64_MAX,
         but_not: int | None = None,
         accepts_strings: bool = True,
         accepts_integers_only: bool = False,
-        default: Any = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(default=default, **kwargs)
+        super().__init__(help_text, **kwargs)
         self.minimum, self.maximum, self.but_not = minimum, maximum, but_not
         self.coercions = {"accepts_strings": accepts_strings, "accepts_integers_only": accepts_integers_only}
         self.json_schema = {"type": "integer", "format": "int64"}
@@ -217,14 +231,14 @@ class Number(RequestField):
 
     def __init__(
         self,
+        help_text: str = "",
         *,
         minimum: float | None = None,
         maximum: float | None = None,
         above: float | None = None,
-        default: Any = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(default=default, **kwargs)
+        super().__init__(help_text, **kwargs)
         self.minimum, self.maximum, self.above = minimum, maximum, above
         bounds = {"minimum": minimum, "maximum": maximum, "exclusiveMinimum": above}
         self.json_schema = {"type": "number", **{word: bound for word, bound in bounds.items() if bound is not None}}
@@ -242,10 +256,7 @@ class Number(RequestField):
 
 
 def _shortest(number: float) -> str:
-    """Return the number in the fewest digits that identify it.
-
-    Rounded, one just above a bound would read like the bound.
-    """
+    """Return the number in the fewest digits that identify it: rounded, it could read like the bound."""
     return f"{number:g}" if float(f"{number:g}") == number else repr(number)
 
 
@@ -264,6 +275,7 @@ class Text(RequestField):
 
     def __init__(
         self,
+        help_text: str = "",
         *,
         max_chars: int | None = None,
         max_bytes: int | None = None,
@@ -271,10 +283,9 @@ class Text(RequestField):
         is_label: bool = False,
         pattern: str = "",
         choices: tuple[str, ...] = (),
-        default: Any = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(default=default, **kwargs)
+        super().__init__(help_text, **kwargs)
         self.max_chars, self.max_bytes, self.is_filled = max_chars, max_bytes, is_filled
         self.is_label, self.choices = is_label, choices
         self.pattern = re.compile(pattern, re.ASCII) if pattern else None
@@ -287,8 +298,7 @@ class Text(RequestField):
             self.json_schema["enum"] = list(choices)
 
     def to_internal_value(self, data: Any) -> Any:
-        if not isinstance(data, str):
-            raise refuse("invalid_type", f"must be a string, got {echo(data)}")
+        text_read(data)
         if self.max_chars is not None and len(data) > self.max_chars:
             raise refuse("invalid_value", f"must be at most {self.max_chars} characters long, got {len(data)}")
         if self.max_bytes is not None:
@@ -315,7 +325,8 @@ def check_bytes(text: str, limit: int) -> None:
 class Array(RequestField):
     """A list of at most `max_items`.
 
-    `read` coerces an item or raises ValidationError; the first bad item ends the work.
+    `read` coerces an item or raises ValidationError; the first bad item ends the work. An empty list is refused with
+    the text `if_empty`, where there is one.
     """
 
     def __init__(
@@ -324,18 +335,22 @@ class Array(RequestField):
         *,
         item_schema: dict[str, Any] | None = None,
         max_items: int | None = None,
-        default: Any = None,
+        if_empty: str = "",
         **kwargs: Any,
     ) -> None:
-        super().__init__(default=default, **kwargs)
-        self.read, self.max_items = read, max_items
+        super().__init__(**kwargs)
+        self.read, self.max_items, self.if_empty = read, max_items, if_empty
         self.json_schema = {"type": "array", "items": item_schema or {}}
         if max_items is not None:
             self.json_schema["maxItems"] = max_items
+        if if_empty:
+            self.json_schema["minItems"] = 1
 
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, list):
             raise refuse("invalid_type", f"must be an array, got {echo(data)}")
+        if self.if_empty and not data:
+            raise refuse("invalid_value", self.if_empty)
         if self.max_items is not None and len(data) > self.max_items:
             raise refuse("invalid_value", f"must have at most {self.max_items} items, got {len(data)}")
         return data if self.read is None else [read_at(index, self.read, item) for index, item in enumerate(data)]
@@ -347,6 +362,15 @@ def read_at(place: str | int, read: Callable[[Any], T], value: Any) -> T:
         return read(value)
     except ValidationError as error:
         raise ValidationError({str(place): error.detail}) from None
+
+
+def fields_schema(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of an object with these RequestFields."""
+    return {
+        "type": "object",
+        "properties": {name: field.schema_object() for name, field in fields.items()},
+        "required": [name for name, field in fields.items() if field.required],
+    }
 
 
 class Object(RequestField):
@@ -365,15 +389,9 @@ class Record(Object):
 
     parts: Mapping[str, RequestField] = {}
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.json_schema = {
-            "type": "object",
-            "properties": {name: part.schema_object() for name, part in self.parts.items()},
-        }
-        required = [name for name, part in self.parts.items() if part.required]
-        if required:
-            self.json_schema["required"] = required
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.json_schema = fields_schema(cls.parts)
 
     def to_internal_value(self, data: Any) -> Any:
         record = super().to_internal_value(data)

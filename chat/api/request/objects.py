@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 from django.conf import settings
-from rest_framework import serializers
 
+from chat.api.openapi.describe import TEXT, array, one_of
 from chat.api.request.fields import (
     INT64_MAX,
     Array,
@@ -24,6 +24,7 @@ from chat.api.request.fields import (
     number_read,
     read_at,
     refuse,
+    text_read,
 )
 from engine.api import Json, ProcessorCall, RepetitionRule
 
@@ -34,24 +35,9 @@ MAX_PATTERN_TOKENS = 1_024
 TOKEN_ID = {"type": "integer", "minimum": 0}
 ROLES_TEXT = "a chat message: role (system, developer, user, assistant, tool, …) and content (text, or a list of parts)"
 RESERVED_VARIABLES = (
-    "chat_template",
-    "tokenize",
-    "return_dict",
-    "return_tensors",
-    "self",
-    "messages",
-    "conversation",
-    "tools",
-    "documents",
-    "add_generation_prompt",
-    "continue_final_message",
+    *("tokenize", "return_dict", "return_tensors", "self", "messages", "conversation", "tools", "documents"),
+    *("add_generation_prompt", "continue_final_message"),
 )
-
-
-def text_read(value: Any) -> str:
-    if not isinstance(value, str):
-        raise refuse("invalid_type", f"must be a string, got {echo(value)}")
-    return value
 
 
 def token_id_read(value: Any) -> int:
@@ -64,30 +50,27 @@ def token_id_read(value: Any) -> int:
 class Messages(Array):
     """The conversation: a list with at least one message. messages.py checks the messages once the model is known."""
 
+    missing = "is required: send a list with at least one message"
+
     def __init__(self, **kwargs: Any) -> None:
         item = {"type": "object", "description": ROLES_TEXT, "additionalProperties": True}
         item["properties"] = {"role": {"type": "string"}, "content": {}, "name": {"type": "string"}}
-        super().__init__(item_schema=item, max_items=LIMITS.max_messages, is_required=True, nullable=False, **kwargs)
-        self.json_schema = {**self.json_schema, "minItems": 1}
-
-    def run_validation(self, data: Any = serializers.empty) -> list[Any]:
-        if data is serializers.empty:
-            raise refuse("missing_required_parameter", "is required: send a list with at least one message")
-        messages: list[Any] = super().run_validation(data)
-        if not messages:
-            raise refuse("invalid_value", "must hold at least one message")
-        return messages
+        super().__init__(
+            item_schema=item,
+            max_items=LIMITS.max_messages,
+            if_empty="must hold at least one message",
+            is_required=True,
+            **kwargs,
+        )
 
 
 class Stop(RequestField):
     """One stop string or several, at most `max_strings`. Reads to a list."""
 
-    def __init__(self, *, max_strings: int = LIMITS.max_stop_strings, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, help_text: str = "", *, max_strings: int = LIMITS.max_stop_strings) -> None:
+        super().__init__(help_text)
         self.max_strings = max_strings
-        self.json_schema = {
-            "oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": max_strings}]
-        }
+        self.json_schema = {"oneOf": [TEXT, {**array(TEXT), "maxItems": max_strings}]}
 
     def to_internal_value(self, data: Any) -> list[str]:
         strings = [data] if isinstance(data, str) else data
@@ -96,22 +79,30 @@ class Stop(RequestField):
         if len(strings) > self.max_strings:
             raise refuse("invalid_value", f"must have at most {self.max_strings} strings, got {len(strings)}")
         for index, string in enumerate(strings):
-            path = "" if isinstance(data, str) else str(index)
-            if not isinstance(string, str):
-                raise refuse("invalid_type", f"must be a string, got {echo(string)}", path)
-            if not 1 <= len(string) <= LIMITS.max_stop_chars:
-                raise refuse(
-                    "invalid_value", f"must have 1 to {LIMITS.max_stop_chars} characters, got {len(string)}", path
-                )
+            if isinstance(data, str):
+                _stop_string(string)
+            else:
+                read_at(index, _stop_string, string)
         return strings
+
+
+def _stop_string(value: Any) -> str:
+    return _text_of(value, LIMITS.max_stop_chars)
+
+
+def _text_of(value: Any, max_chars: int) -> str:
+    text = text_read(value)
+    if not 1 <= len(text) <= max_chars:
+        raise refuse("invalid_value", f"must have 1 to {max_chars} characters, got {len(text)}")
+    return text
 
 
 class StreamOptions(Record):
     """`include_usage` and `continuous_usage_stats`. The second is the default of the first."""
 
     parts = {
-        "include_usage": Boolean(help_text="A last chunk with the usage."),
-        "continuous_usage_stats": Boolean(default=False, help_text="The usage on every chunk."),
+        "include_usage": Boolean("A last chunk with the usage."),
+        "continuous_usage_stats": Boolean("The usage on every chunk.", default=False),
     }
 
     def to_internal_value(self, data: Any) -> dict[str, bool]:
@@ -144,60 +135,32 @@ class LogitBias(Object):
         return tuple(biases.items())
 
 
-class AllowedTokens(Array):
-    """The only tokens that may be sampled."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(token_id_read, item_schema=TOKEN_ID, max_items=LIMITS.max_allowed_token_ids, **kwargs)
-        self.json_schema = {**self.json_schema, "minItems": 1}
-
-    def to_internal_value(self, data: Any) -> list[int]:
-        token_ids: list[int] = super().to_internal_value(data)
-        if not token_ids:
-            raise refuse("invalid_value", "must have at least one token id; leave it out to allow all")
-        return token_ids
-
-
 def bad_word_read(value: Any) -> str:
-    word = text_read(value)
-    if not 1 <= len(word) <= LIMITS.max_bad_word_chars:
-        raise refuse("invalid_value", f"must have 1 to {LIMITS.max_bad_word_chars} characters, got {len(word)}")
-    return word
+    return _text_of(value, LIMITS.max_bad_word_chars)
 
 
-class Processor(RequestField):
+class Processor(Record):
     """A logits processor by name, or as an object with its arguments. Reads to a ProcessorCall."""
 
-    known = ("qualname", "args", "kwargs")
-    json_schema = {
-        "oneOf": [
-            {"type": "string"},
-            {
-                "type": "object",
-                "required": ["qualname"],
-                "properties": {
-                    "qualname": {"type": "string"},
-                    "args": {"type": ["array", "null"]},
-                    "kwargs": {"type": ["object", "null"]},
-                },
-                "additionalProperties": False,
-            },
-        ]
+    parts = {
+        "qualname": Text(max_chars=LIMITS.max_label_chars, is_filled=True, is_label=True, is_required=True),
+        "args": Array(),
+        "kwargs": Object(),
     }
-    name = Text(max_chars=LIMITS.max_label_chars, is_filled=True, is_label=True, nullable=False, is_required=True)
+
+    def schema_object(self) -> dict[str, Any]:
+        return {"oneOf": [TEXT, {**self.json_schema, "additionalProperties": False}]}
 
     def to_internal_value(self, data: Any) -> ProcessorCall:
         if isinstance(data, str):
-            return ProcessorCall(self.name.to_internal_value(data))
+            return ProcessorCall(self.parts["qualname"].to_internal_value(data))
         if not isinstance(data, dict):
             raise refuse("invalid_type", f"must be a name or an object with qualname, got {echo(data)}")
-        unknown = next((key for key in data if key not in self.known), None)
+        unknown = next((key for key in data if key not in self.parts), None)
         if unknown is not None:
-            raise refuse("invalid_value", f"is no key of a processor; there are {', '.join(self.known)}", unknown)
-        name = read_at("qualname", self.name.run_validation, data.get("qualname", serializers.empty))
-        arguments = read_at("args", Array().run_validation, data.get("args"))
-        named = read_at("kwargs", Object().run_validation, data.get("kwargs"))
-        return ProcessorCall(name, tuple(arguments or ()), named or {})
+            raise refuse("invalid_value", f"is no key of a processor; there are {', '.join(self.parts)}", unknown)
+        values = super().to_internal_value(data)
+        return ProcessorCall(values["qualname"], tuple(values["args"] or ()), values["kwargs"] or {})
 
 
 class ExtraArguments(Object):
@@ -244,22 +207,13 @@ class TemplateVariables(Object):
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
         variables = super().to_internal_value(data)
+        if "chat_template" in variables:
+            message = "is reserved; use the field chat_template, for which the key needs a right"
+            raise refuse("untrusted_chat_template", message, "chat_template")
         for name in RESERVED_VARIABLES:
-            if name not in variables:
-                continue
-            if name == "chat_template":
-                raise refuse(
-                    "untrusted_chat_template",
-                    "is reserved; use the field chat_template, for which the key needs a right",
-                    name,
-                )
-            raise refuse("invalid_value", "is reserved; use the field of the request, if there is one", name)
+            if name in variables:
+                raise refuse("invalid_value", "is reserved; use the field of the request, if there is one", name)
         return dict(variables)
-
-
-def media_options_read(value: Any) -> dict[str, Any]:
-    options: dict[str, Any] = Object().to_internal_value(value)
-    return options
 
 
 class MediaOptions(Object):
@@ -268,10 +222,10 @@ class MediaOptions(Object):
     json_schema = {"type": "object", "additionalProperties": {"type": "object"}}
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
-        return {
-            name: read_at(name, media_options_read, options)
-            for name, options in super().to_internal_value(data).items()
-        }
+        options: dict[str, Any] = super().to_internal_value(data)
+        for name, value in options.items():
+            read_at(name, Object().to_internal_value, value)
+        return options
 
 
 class TransferParams(Object):
@@ -286,9 +240,9 @@ class RepetitionDetection(Record):
     """The rule that ends an answer which repeats itself. Reads to a RepetitionRule, or None for off."""
 
     parts = {
-        "max_pattern_size": Integer(minimum=0, maximum=MAX_PATTERN_TOKENS, default=0, help_text="Tokens; 0 is off."),
-        "min_pattern_size": Integer(minimum=0, maximum=MAX_PATTERN_TOKENS, default=0, help_text="Tokens; 0 is 1."),
-        "min_count": Integer(minimum=0, default=0, help_text="Repeats; at least 2 where a size is given."),
+        "max_pattern_size": Integer("Tokens; 0 is off.", minimum=0, maximum=MAX_PATTERN_TOKENS, default=0),
+        "min_pattern_size": Integer("Tokens; 0 is 1.", minimum=0, maximum=MAX_PATTERN_TOKENS, default=0),
+        "min_count": Integer("Repeats; at least 2 where a size is given.", minimum=0, default=0),
     }
 
     def to_internal_value(self, data: Any) -> RepetitionRule | None:
@@ -303,27 +257,30 @@ class RepetitionDetection(Record):
         return RepetitionRule(largest, max(1, smallest), count) if largest else None
 
 
+class PredictedText(RequestField):
+    """A string, or an array of text parts."""
+
+    json_schema = {"oneOf": [TEXT, {"type": "array"}]}
+    missing = "is required: a string or an array of text parts"
+
+    def to_internal_value(self, data: Any) -> str:
+        if isinstance(data, str):
+            return data
+        if not isinstance(data, list):
+            raise refuse("invalid_type", f"must be a string or an array of text parts, got {echo(data)}")
+        return "".join(Array(_predicted_part, max_items=LIMITS.max_parts).to_internal_value(data))
+
+
 class Prediction(Record):
     """Text that the answer is expected to repeat. Reads to that text."""
 
-    parts = {"type": Text(choices=("content",), is_required=True, nullable=False)}
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        properties = {**self.json_schema["properties"], "content": {"oneOf": [{"type": "string"}, {"type": "array"}]}}
-        self.json_schema = {**self.json_schema, "properties": properties, "required": ["type", "content"]}
+    parts = {
+        "type": Text(choices=("content",), is_required=True),
+        "content": PredictedText(is_required=True, null_is_absent=True),
+    }
 
     def to_internal_value(self, data: Any) -> str | None:
-        super().to_internal_value(data)
-        content = data.get("content")
-        if content is None:
-            raise refuse("missing_required_parameter", "is required: a string or an array of text parts", "content")
-        if isinstance(content, str):
-            return content or None
-        if not isinstance(content, list):
-            raise refuse("invalid_type", f"must be a string or an array of text parts, got {echo(content)}", "content")
-        texts = read_at("content", Array(_predicted_part, max_items=LIMITS.max_parts).run_validation, content)
-        return "".join(texts) or None
+        return super().to_internal_value(data)["content"] or None
 
 
 def _predicted_part(value: Any) -> str:
@@ -353,8 +310,7 @@ class Metadata(Object):
         for name, value in labels.items():
             if len(name) > MAX_METADATA_KEY_CHARS or "\0" in name:
                 raise refuse("invalid_value", f"keys must have at most {MAX_METADATA_KEY_CHARS} characters and no NUL")
-            if not isinstance(value, str):
-                raise refuse("invalid_type", f"must be a string, got {echo(value)}", name)
+            read_at(name, text_read, value)
             if len(value) > MAX_METADATA_VALUE_CHARS or "\0" in value:
                 raise refuse(
                     "invalid_value", f"must have at most {MAX_METADATA_VALUE_CHARS} characters and no NUL", name
@@ -362,15 +318,13 @@ class Metadata(Object):
         return dict(labels)
 
 
-class Modalities(Array):
+class Modalities(RequestField):
     """The kinds of answer, of which text is the only one."""
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(item_schema={"type": "string", "enum": ["text"]}, **kwargs)
-        self.json_schema = {**self.json_schema, "minItems": 1, "maxItems": 1}
+    json_schema = {**array(one_of("text")), "minItems": 1, "maxItems": 1}
 
     def to_internal_value(self, data: Any) -> list[str]:
-        modalities: list[str] = super().to_internal_value(data)
+        modalities: list[str] = Array().to_internal_value(data)
         if modalities != ["text"]:
             code = "unsupported_parameter" if "audio" in data else "invalid_value"
             raise refuse(code, 'must be ["text"]: the server answers in text only')
@@ -380,10 +334,11 @@ class Modalities(Array):
 class Unsupported(Object):
     """A known object that this server cannot honour. Any value but null is refused."""
 
+    json_schema = {"type": ["object", "null"], "maxProperties": 0}
+
     def __init__(self, reason: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.reason = reason
-        self.json_schema = {"type": ["object", "null"], "maxProperties": 0}
 
     def to_internal_value(self, data: Any) -> Any:
         super().to_internal_value(data)

@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from rest_framework import serializers
-
+from chat.api.openapi.describe import TEXT, array
 from chat.api.request.fields import RequestField, echo, integer_read, read_at, refuse
+from chat.api.request.objects import TOKEN_ID
 from engine.api import RawPrompt
 
 FORMS = "a string, an array of strings, an array of token ids, or an array of such arrays"
-TOKEN_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+TOKEN_IDS = {**array(TOKEN_ID), "minItems": 1}
 
 
 class Prompts(RequestField):
-    """One prompt or several.
+    """One prompt or several. Reads to RawPrompts, whose `param` is the field's name, or `name.3` in a list."""
 
-    Reads to a list of RawPrompt, whose `param` is the field's name, or `name.3` in a list of prompts.
-    """
+    missing = f"is required: {FORMS}"
 
     def __init__(self, *, max_items: int, **kwargs: Any) -> None:
-        super().__init__(is_required=True, nullable=False, **kwargs)
+        super().__init__(is_required=True, **kwargs)
         self.max_items = max_items
-        several = {
-            "type": "array",
-            "items": {"oneOf": [{"type": "string"}, TOKEN_IDS]},
-            "minItems": 1,
-            "maxItems": max_items,
-        }
-        self.json_schema = {"oneOf": [{"type": "string"}, TOKEN_IDS, several]}
-
-    def run_validation(self, data: Any = serializers.empty) -> list[RawPrompt]:
-        if data is serializers.empty:
-            raise refuse("missing_required_parameter", f"is required: {FORMS}")
-        prompts: list[RawPrompt] = super().run_validation(data)
-        return prompts
+        several = {**array({"oneOf": [TEXT, TOKEN_IDS]}), "minItems": 1, "maxItems": max_items}
+        self.json_schema = {"oneOf": [TEXT, TOKEN_IDS, several]}
 
     def to_internal_value(self, data: Any) -> list[RawPrompt]:
         name = str(self.field_name)
@@ -51,30 +40,22 @@ class Prompts(RequestField):
                 "invalid_value",
                 f"must have at most {self.max_items} items, got {len(data)}; send the rest in further requests",
             )
-        return [read_at(index, _PromptAt(f"{name}.{index}").read, item) for index, item in enumerate(data)]
+        return [read_at(index, partial(_prompt, f"{name}.{index}"), item) for index, item in enumerate(data)]
 
 
-class _PromptAt:
-    """A reader of one prompt of a list."""
-
-    def __init__(self, param: str) -> None:
-        self.param = param
-
-    def read(self, data: Any) -> RawPrompt:
-        if isinstance(data, str):
-            return RawPrompt(text=data, param=self.param)
-        if not isinstance(data, list):
-            raise refuse("invalid_type", f"must be a string or an array of token ids; got {echo(data)}")
-        if not data:
-            raise refuse("invalid_value", "must hold at least one token id")
-        return RawPrompt(token_ids=token_ids_read(data), param=self.param)
+def _prompt(param: str, data: Any) -> RawPrompt:
+    """Return one prompt of a list."""
+    if isinstance(data, str):
+        return RawPrompt(text=data, param=param)
+    if not isinstance(data, list):
+        raise refuse("invalid_type", f"must be a string or an array of token ids; got {echo(data)}")
+    if not data:
+        raise refuse("invalid_value", "must hold at least one token id")
+    return RawPrompt(token_ids=token_ids_read(data), param=param)
 
 
 def token_ids_read(data: list[Any]) -> tuple[int, ...]:
-    """Return token ids, at least 0 each. Raises ValidationError at the first that is none.
-
-    Lists of plain integers are fast.
-    """
+    """Return token ids, at least 0 each; fast if all are plain integers. Raises ValidationError."""
     if all(type(item) is int for item in data) and min(data, default=0) >= 0:
         return tuple(data)
     return tuple(read_at(index, _token_id, item) for index, item in enumerate(data))

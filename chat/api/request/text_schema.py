@@ -47,24 +47,20 @@ class Logprobs(Alternatives):
 
 class CompletionRequest(SharingRequest):
     prompt = Prompts(max_items=LIMITS.max_prompts, help_text="One prompt or several, as text or as token ids.")
-    suffix = Text(help_text="What follows the answer: the model fills in the middle. Empty: none.")
+    suffix = Text("What follows the answer: the model fills in the middle. Empty: none.")
     max_tokens = Integer(
+        "Limit of generated tokens; 0 only with echo: the prompt alone.",
         minimum=0,
         maximum=MAX_TOKENS,
         default=USUAL_MAX_TOKENS,
-        help_text="Limit of generated tokens; 0 only with echo: the prompt alone.",
     )
-    echo = Boolean(
-        default=False, help_text="Begin each text with its prompt, and its log-probabilities with the prompt's."
-    )
+    echo = Boolean("Begin each text with its prompt, and its log-probabilities with the prompt's.", default=False)
     best_of = Integer(
-        minimum=1,
-        maximum=LIMITS.max_n,
-        help_text="Generate so many, and answer with the n of the best mean log-probability.",
+        "Generate so many, and answer with the n of the best mean log-probability.", minimum=1, maximum=LIMITS.max_n
     )
-    logprobs = Logprobs(help_text="Log-probabilities of each token and of this many alternatives.")
+    logprobs = Logprobs("Log-probabilities of each token and of this many alternatives.")
     add_special_tokens = Boolean(
-        default=True, nullable=False, help_text="Let the tokenizer add its own tokens to a text, as its begin token."
+        "Let the tokenizer add its own tokens to a text, as its begin token.", default=True, nullable=False
     )
 
     shared = (*SHARED.split(), *GUIDED)

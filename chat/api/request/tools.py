@@ -15,13 +15,14 @@ from django.conf import settings
 from rest_framework.exceptions import ValidationError
 from rest_framework.fields import empty
 
+from chat.api.openapi.describe import obj, one_of
 from chat.api.request.constraints import schema_text
 from chat.api.request.fields import Array, Boolean, Object, Record, RequestField, Text, echo, read_at, refuse
 from engine.api import Json, Tool, ToolChoice, ToolMode
 
 LIMITS = settings.LIGHTCONE_LIMITS
 MODES = {"none": ToolMode.NONE, "auto": ToolMode.AUTO, "required": ToolMode.REQUIRED}
-
+CHOICE_FORMS = "none, auto, required or an object that names a function"
 MAX_HOPS = 100
 """The most references and branches to follow."""
 NOWHERE = object()
@@ -49,7 +50,7 @@ class Parameters(Object):
 
 
 def _name() -> Text:
-    return Text(max_chars=LIMITS.max_label_chars, is_filled=True, is_label=True, is_required=True, nullable=False)
+    return Text(max_chars=LIMITS.max_label_chars, is_filled=True, is_label=True, is_required=True)
 
 
 class Function(Record):
@@ -70,8 +71,8 @@ class ToolObject(Record):
     """One entry of `tools`, with or without `type`. Reads to the Tool of its function."""
 
     parts = {
-        "type": Text(choices=("function",), help_text="The only kind."),
-        "function": Function(is_required=True, nullable=False),
+        "type": Text("The only kind.", choices=("function",)),
+        "function": Function(is_required=True),
     }
 
     def to_internal_value(self, data: Any) -> Any:
@@ -94,46 +95,9 @@ class Tools(Array):
             names.add(tool.name)
         num_bytes = sum(len(orjson.dumps(tool.spec)) for tool in tools)
         if num_bytes > LIMITS.max_tool_bytes:
-            raise refuse(
-                "invalid_value", f"must be at most {LIMITS.max_tool_bytes} bytes long together, got {num_bytes}"
-            )
+            message = f"must be at most {LIMITS.max_tool_bytes} bytes long together, got {num_bytes}"
+            raise refuse("invalid_value", message)
         return tuple(tools)
-
-
-class ToolChoiceField(RequestField):
-    """A mode, one function, or a mode over some functions. Reads to a ToolChoice, whose names may be unknown."""
-
-    json_schema = {
-        "oneOf": [
-            {"type": "string", "enum": list(MODES)},
-            {
-                "type": "object",
-                "properties": {
-                    "type": {"type": "string", "enum": ["function"]},
-                    "function": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
-                },
-                "required": ["function"],
-            },
-            {
-                "type": "object",
-                "properties": {
-                    "type": {"type": "string", "enum": ["allowed_tools"]},
-                    "allowed_tools": {
-                        "type": "object",
-                        "properties": {
-                            "mode": {"type": "string", "enum": ["auto", "required"]},
-                            "tools": {"type": "array", "items": {"type": "object"}, "minItems": 1},
-                        },
-                        "required": ["mode", "tools"],
-                    },
-                },
-                "required": ["type", "allowed_tools"],
-            },
-        ]
-    }
-
-    def to_internal_value(self, data: Any) -> ToolChoice:
-        return tool_choice_read(data)
 
 
 class NamedFunction(Record):
@@ -141,39 +105,55 @@ class NamedFunction(Record):
 
 
 class NamedTool(Record):
-    parts = {"type": Text(choices=("function",)), "function": NamedFunction(is_required=True, nullable=False)}
+    parts = {"type": Text(choices=("function",)), "function": NamedFunction(is_required=True)}
+
+
+NAMED_FUNCTION = NamedFunction(nullable=False)
+NAMED_TOOL = NamedTool(nullable=False)
 
 
 class AllowedTools(Record):
     parts = {
-        "mode": Text(choices=("auto", "required"), is_required=True, nullable=False),
+        "mode": Text(choices=("auto", "required"), is_required=True),
         "tools": Array(
-            NamedTool(nullable=False).run_validation, max_items=LIMITS.max_tools, is_required=True, nullable=False
+            NAMED_TOOL.run_validation,
+            item_schema={"type": "object"},
+            max_items=LIMITS.max_tools,
+            if_empty="must have at least one item",
+            is_required=True,
         ),
     }
+
+
+ALLOWED_TOOLS = AllowedTools(is_required=True)
+
+
+class ToolChoiceField(RequestField):
+    """A mode, one function, or a mode over some functions. Reads to a ToolChoice, whose names may be unknown."""
+
+    json_schema = {
+        "oneOf": [
+            one_of(*MODES),
+            NAMED_TOOL.json_schema,
+            obj(type=one_of("allowed_tools"), allowed_tools=ALLOWED_TOOLS.json_schema),
+        ]
+    }
+
+    def to_internal_value(self, data: Any) -> ToolChoice:
+        return tool_choice_read(data)
 
 
 def tool_choice_read(data: Any) -> ToolChoice:
     """Return the choice of a `tool_choice` that is not null, whatever the tools are. Raises ValidationError."""
     if isinstance(data, str):
         if data not in MODES:
-            raise refuse(
-                "invalid_value", f"must be none, auto, required or an object that names a function; got {echo(data)}"
-            )
+            raise refuse("invalid_value", f"must be {CHOICE_FORMS}; got {echo(data)}")
         return ToolChoice(MODES[data])
     if not isinstance(data, dict):
-        raise refuse(
-            "invalid_type", f"must be none, auto, required or an object that names a function; got {echo(data)}"
-        )
+        raise refuse("invalid_type", f"must be {CHOICE_FORMS}; got {echo(data)}")
     kind = data.get("type")
     if kind == "allowed_tools":
-        allowed = read_at(
-            "allowed_tools",
-            AllowedTools(is_required=True, nullable=False).run_validation,
-            data.get("allowed_tools", empty),
-        )
-        if not allowed["tools"]:
-            raise refuse("invalid_value", "must have at least one item", "allowed_tools.tools")
+        allowed = read_at("allowed_tools", ALLOWED_TOOLS.run_validation, data.get("allowed_tools", empty))
         return ToolChoice(MODES[allowed["mode"]], tuple(entry["function"]["name"] for entry in allowed["tools"]))
     if kind not in (None, "function"):
         raise refuse("invalid_value", f"must be function or allowed_tools, got {echo(kind)}", "type")
@@ -181,19 +161,14 @@ def tool_choice_read(data: Any) -> ToolChoice:
         raise refuse(
             "missing_required_parameter", "is required: name a function, or send none, auto or required", "function"
         )
-    named = read_at("function", NamedFunction(nullable=False).run_validation, data["function"])
+    named = read_at("function", NAMED_FUNCTION.run_validation, data["function"])
     return ToolChoice(ToolMode.NAMED, (named["name"],))
 
 
 class FunctionCallField(RequestField):
     """`none`, `auto` or `{name}`. Reads to a ToolChoice."""
 
-    json_schema = {
-        "oneOf": [
-            {"type": "string", "enum": ["none", "auto"]},
-            {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
-        ]
-    }
+    json_schema = {"oneOf": [one_of("none", "auto"), NAMED_FUNCTION.json_schema]}
 
     def to_internal_value(self, data: Any) -> ToolChoice:
         return function_call_read(data)
@@ -202,13 +177,10 @@ class FunctionCallField(RequestField):
 def function_call_read(data: Any) -> ToolChoice:
     """Return the choice of a `function_call` that is not null. Raises ValidationError."""
     if isinstance(data, dict):
-        return ToolChoice(
-            ToolMode.NAMED, (NamedFunction(nullable=False).run_validation(data)["name"],), is_parallel=False
-        )
-    if not isinstance(data, str):
-        raise refuse("invalid_type", f"must be none, auto or an object with a name; got {echo(data)}")
+        return ToolChoice(ToolMode.NAMED, (NAMED_FUNCTION.run_validation(data)["name"],), is_parallel=False)
     if data not in ("none", "auto"):
-        raise refuse("invalid_value", f"must be none, auto or an object with a name; got {echo(data)}")
+        code = "invalid_value" if isinstance(data, str) else "invalid_type"
+        raise refuse(code, f"must be none, auto or an object with a name; got {echo(data)}")
     return ToolChoice(MODES[data], is_parallel=False)
 
 
