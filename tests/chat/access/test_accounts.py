@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 GIVEN_KEY = "lc_accept0001_" + "0123456789abcdef" * 3
 
 
-def test_the_first_start_shows_what_it_made(django_user_model: Any) -> None:
+def test_the_first_start_creates_and_shows_secrets(django_user_model: Any) -> None:
     made = bootstrap_create()
     assert made.admin_created
     assert made.api_key is not None
@@ -35,7 +35,7 @@ def test_the_first_start_shows_what_it_made(django_user_model: Any) -> None:
     assert key_authenticate(raw=made.api_key).project_id == Project.objects.get().pk
 
 
-def test_later_starts_make_and_show_nothing(django_user_model: Any) -> None:
+def test_later_starts_create_and_show_nothing(django_user_model: Any) -> None:
     bootstrap_create()
     again = bootstrap_create(admin_password="other")
     assert (again.admin_created, again.admin_password, again.api_key) == (False, None, None)
@@ -57,7 +57,7 @@ def test_given_secrets_are_used_and_not_shown(django_user_model: Any) -> None:
     assert ApiKey.objects.count() == 1
 
 
-def test_a_given_key_that_cannot_be_is_refused_clearly_and_nothing_is_made() -> None:
+def test_an_invalid_configured_key_is_refused_and_nothing_is_created() -> None:
     with pytest.raises(KeyRefused, match="lc_<8 to 16"):
         bootstrap_create(api_key="sk-secret")
     assert not Project.objects.exists()
@@ -88,23 +88,21 @@ def test_an_expired_key_does_not_stop_a_start() -> None:
     bootstrap_create(api_key=GIVEN_KEY)
 
 
-def test_who_has_no_key_acts_in_the_default_project_and_shares_no_prefixes_with_keys(project: Project) -> None:
+def test_anonymous_callers_use_the_default_project_with_their_own_tenant(project: Project) -> None:
     caller = anonymous_caller()
     assert (caller.project_id, caller.public_id) == (project.pk, "")
     assert caller.tenant != str(project.pk)
     assert caller.rights == {"inference"}
 
 
-def test_people_use_the_playground_without_a_key_and_share_no_prefixes(
-    django_user_model: Any, project: Project
-) -> None:
+def test_playground_users_have_their_own_tenants(django_user_model: Any, project: Project) -> None:
     first, second = (playground_caller(user=django_user_model.objects.create_user(name)) for name in ("a", "b"))
     assert first.project_id == project.pk
     assert first.tenant != second.tenant
     assert first.models is None
 
 
-def test_who_may_not_chat_has_no_caller(django_user_model: Any, project: Project) -> None:
+def test_users_without_the_playground_permission_have_no_caller(django_user_model: Any, project: Project) -> None:
     for name in ("taken away", "inactive"):
         django_user_model.objects.create_user(name, is_active=name != "inactive", is_staff=True)
     django_user_model.objects.get(username="taken away").user_permissions.clear()

@@ -52,5 +52,5 @@ def test_forwarding_headers_count_only_from_trusted_proxies(peer, forwarded, add
         ),
     ],
 )
-def test_what_means_this_machine(place: str, is_ours: bool) -> None:
+def test_loopback_names_and_addresses_are_recognised(place: str, is_ours: bool) -> None:
     assert is_loopback(place) == is_ours

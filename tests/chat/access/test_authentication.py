@@ -43,19 +43,17 @@ async def refusal(**where: str) -> int:
     return (await refused(**where)).status
 
 
-async def test_a_key_is_needed_also_on_this_machine(project: Project) -> None:
+async def test_a_key_is_required_on_loopback_by_default(project: Project) -> None:
     assert await refusal() == 401
 
 
-async def test_where_the_operator_allows_it_this_machine_needs_none(project: Project, settings: Any) -> None:
+async def test_anonymous_loopback_access_can_be_enabled(project: Project, settings: Any) -> None:
     settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK = True
     caller = await identify()
     assert (caller.project_id, caller.public_id) == (project.pk, "")
 
 
-async def test_what_came_through_a_proxy_or_with_a_bad_key_is_refused_all_the_same(
-    project: Project, settings: Any
-) -> None:
+async def test_anonymous_access_excludes_proxies_and_bad_keys(project: Project, settings: Any) -> None:
     settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK = True
     for peer in ("203.0.113.9", "10.0.0.1", "::ffff:203.0.113.9", ""):
         assert await refusal(peer=peer) == 401
@@ -76,23 +74,23 @@ async def test_what_came_through_a_proxy_or_with_a_bad_key_is_refused_all_the_sa
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8000", "[::1]:8000", "127.3.2.1"])
 @pytest.mark.parametrize("peer", ["127.0.0.1", "::1", "::ffff:127.0.0.1", "127.8.8.8"])
-async def test_every_way_to_say_this_machine_is_it(project: Project, settings: Any, host: str, peer: str) -> None:
+async def test_anonymous_access_accepts_every_loopback_host(
+    project: Project, settings: Any, host: str, peer: str
+) -> None:
     settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK = True
     settings.ALLOWED_HOSTS = ["*"]
     assert (await identify(peer=peer, Host=host)).project_id == project.pk
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8000", "10.0.0.5"])
-async def test_a_name_that_was_bound_to_this_machine_is_not_this_machine(
-    project: Project, settings: Any, host: str
-) -> None:
+async def test_anonymous_access_excludes_foreign_names_of_loopback(project: Project, settings: Any, host: str) -> None:
     """A page of evil.example whose name now has the address 127.0.0.1 is of one origin with us, for a browser."""
     settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK = True
     settings.ALLOWED_HOSTS = ["*"]
     assert await refusal(Host=host) == 401
 
 
-async def test_pages_of_other_origins_are_not_programs_of_this_machine(project: Project, settings: Any) -> None:
+async def test_anonymous_access_excludes_pages_of_other_origins(project: Project, settings: Any) -> None:
     settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK = True
     settings.LIGHTCONE_CORS_ALLOWED_ORIGINS = []
     for origin in ("https://evil.example", "null", "http://localhost:3000"):
@@ -116,9 +114,7 @@ PLACEHOLDERS = [
 
 
 @pytest.mark.parametrize("header", PLACEHOLDERS)
-async def test_the_placeholder_that_a_client_insists_on_is_as_good_as_no_key(
-    project: Project, settings: Any, header: str
-) -> None:
+async def test_anonymous_access_accepts_placeholder_keys(project: Project, settings: Any, header: str) -> None:
     """OpenAI's SDKs refuse to send nothing, so people write `ollama`; that was a wrong key, and the mode served curl
     alone.
     """
@@ -133,29 +129,27 @@ async def test_the_placeholder_that_a_client_insists_on_is_as_good_as_no_key(
 
 
 @pytest.mark.parametrize("key", [OURS, "lc_short", f"{OURS} trailing", "lc_"])
-async def test_a_key_of_our_form_has_to_be_good_although_none_is_needed(
-    project: Project, settings: Any, key: str
-) -> None:
+async def test_anonymous_access_still_checks_keys_of_our_form(project: Project, settings: Any, key: str) -> None:
     settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK = True
     assert await refusal(**{"X-Api-Key": key}) == 401
     assert await refusal(Authorization=f"Bearer {key.split()[0]}") == 401
     assert await refusal(Authorization=key.split()[0]) == 401
 
 
-async def test_a_good_key_is_used_although_none_is_needed(project: Project, settings: Any) -> None:
+async def test_anonymous_access_still_uses_a_valid_key(project: Project, settings: Any) -> None:
     settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK = True
     key, raw = await database_sync_to_async(key_create)(project=project, name="mine")
     assert (await identify(Authorization=f"Bearer {raw}")).public_id == key.public_id
 
 
 @pytest.mark.parametrize("header", ["Bearer {}", "bearer  {}", " BEARER   {} "])
-async def test_any_number_of_spaces_stands_before_the_key(project: Project, header: str) -> None:
+async def test_spaces_before_the_key_are_ignored(project: Project, header: str) -> None:
     """RFC 9110 allows it, and clients write it by mistake."""
     key, raw = await database_sync_to_async(key_create)(project=project, name="mine")
     assert (await identify(Authorization=header.format(raw))).public_id == key.public_id
 
 
-async def test_what_is_wrong_with_the_header_is_said(project: Project) -> None:
+async def test_authorization_errors_describe_the_header(project: Project) -> None:
     """`Bearer $LIGHTCONE_API_KEY` with the variable unset was called an incorrect key."""
     for header in ("Bearer ", "Bearer", ""):
         assert (await refused(Authorization=header)).message == MISSING_KEY

@@ -41,7 +41,7 @@ class Process:
         return self.cache.get("key")
 
 
-async def test_two_processes_obey_a_change_at_their_next_look() -> None:
+async def test_two_processes_see_a_change_at_their_next_refresh() -> None:
     first, second = Process(), Process()
     rows, epoch = {"key": "60 per minute"}, [1]
     assert [await process.look_up(rows, epoch) for process in (first, second)] == ["60 per minute"] * 2
@@ -53,7 +53,7 @@ async def test_two_processes_obey_a_change_at_their_next_look() -> None:
     assert [await process.look_up(rows, epoch) for process in (first, second)] == [None, None]
 
 
-async def test_without_the_epoch_no_copy_is_trusted() -> None:
+async def test_without_the_epoch_cached_copies_are_dropped() -> None:
     process, rows = Process(), {"key": "old"}
     await process.look_up(rows, [1])
     rows["key"] = "new"
@@ -91,7 +91,7 @@ async def in_another_process(change: Any) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_key_disabled_or_limited_elsewhere_is_so_here_at_once(deployment: str, project: Project) -> None:
+async def test_a_key_changed_elsewhere_is_changed_here_at_once(deployment: str, project: Project) -> None:
     key, raw = await database_sync_to_async(key_create)(project=project, name="shared")
     assert (await identify(raw)).limits.requests_per_minute is None
 

@@ -52,7 +52,7 @@ def test_a_new_key_has_the_published_form_and_192_random_bits(project: Project) 
     assert key_create(project=project, name="first")[1] != raw
 
 
-def test_the_caller_carries_what_the_key_may(project: Project) -> None:
+def test_a_caller_has_the_policy_of_its_key(project: Project) -> None:
     policy = KeyPolicy(model_names=("small",), requests_per_minute=60, max_concurrency=3, min_priority=5)
     key, raw = key_create(project=project, name="scoped", policy=policy)
     caller = key_authenticate(raw=raw)
@@ -80,7 +80,7 @@ def test_a_key_with_an_empty_list_of_models_may_use_none(project: Project) -> No
     assert not key_authenticate(raw=raw).can_use_model("small")
 
 
-def test_the_operator_may_set_the_text_in_the_right_form_only(project: Project) -> None:
+def test_the_operator_may_set_only_a_well_formed_text(project: Project) -> None:
     _, raw = key_create(project=project, name="given", raw=GIVEN_KEY)
     assert raw == GIVEN_KEY
     assert passes(GIVEN_KEY)
@@ -123,7 +123,7 @@ def test_hostile_texts_are_refused_like_unknown_keys(raw: str) -> None:
     assert str(refusal.value) == str(KeyInvalid())
 
 
-def test_what_cannot_be_a_key_is_refused_before_hashing_and_without_a_query(
+def test_malformed_keys_are_refused_without_hashing_or_query(
     django_assert_num_queries: Any, db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> str:
@@ -136,14 +136,14 @@ def test_what_cannot_be_a_key_is_refused_before_hashing_and_without_a_query(
 
 @given(raw=st.text(max_size=300))
 @example(raw="lc_accept0001_" + "0" * 48 + "\n")
-def test_no_text_but_a_well_formed_one_reaches_the_database(raw: str) -> None:
+def test_only_well_formed_keys_are_looked_up(raw: str) -> None:
     """The test has no database: a query would fail it."""
     if keys.KEY_FORMAT.fullmatch(raw) is None:
         with pytest.raises(KeyInvalid):
             key_authenticate(raw=raw)
 
 
-def test_unknown_disabled_deleted_and_expired_keys_get_one_answer(project: Project) -> None:
+def test_unknown_disabled_deleted_and_expired_keys_get_the_same_error(project: Project) -> None:
     disabled, disabled_raw = key_create(project=project, name="disabled")
     key_disable(key=disabled)
     deleted, deleted_raw = key_create(project=project, name="deleted")
@@ -196,7 +196,7 @@ def test_both_secrets_work_during_the_overlap_of_a_rotation_and_are_one_identity
     assert passes(new)
 
 
-def test_a_second_rotation_never_lengthens_the_life_of_an_old_secret(project: Project) -> None:
+def test_a_second_rotation_never_extends_an_old_secret(project: Project) -> None:
     key, _ = key_create(project=project, name="rotated")
     key_rotate(key=key, overlap=dt.timedelta(hours=1))
     first_end = key.secrets.get(valid_until__isnull=False).valid_until
@@ -254,7 +254,7 @@ async def test_async_code_finds_a_cached_key_without_a_query(django_assert_num_q
     assert await key_authenticate_async(raw=GIVEN_KEY) is caller
 
 
-def test_a_change_holds_from_the_next_request_in_this_process(
+def test_a_change_takes_effect_at_the_next_request_of_this_process(
     project: Project, django_capture_on_commit_callbacks: Any
 ) -> None:
     key, raw = key_create(project=project, name="narrowed")
@@ -280,7 +280,7 @@ def test_a_change_holds_from_the_next_request_in_this_process(
         ("10.0.0.1, evil", False),
     ],
 )
-def test_networks_bound_where_a_key_works(project: Project, address: str, is_allowed: bool) -> None:
+def test_networks_restrict_a_key(project: Project, address: str, is_allowed: bool) -> None:
     _, raw = key_create(project=project, name="inside", policy=KeyPolicy(networks=("10.0.0.0/8", "2001:db8::/32")))
     if is_allowed:
         assert key_authenticate(raw=raw, address=address)
@@ -289,7 +289,7 @@ def test_networks_bound_where_a_key_works(project: Project, address: str, is_all
             key_authenticate(raw=raw, address=address)
 
 
-def test_origins_bound_browsers_only(project: Project) -> None:
+def test_origins_restrict_browsers_only(project: Project) -> None:
     _, raw = key_create(project=project, name="page", policy=KeyPolicy(origins=("https://app.example.org",)))
     assert key_authenticate(raw=raw)
     assert key_authenticate(raw=raw, origin="https://app.example.org")
@@ -310,7 +310,7 @@ def test_origins_bound_browsers_only(project: Project) -> None:
         KeyPolicy(networks=("10.0.0.0/8",) * 101),
     ],
 )
-def test_a_policy_that_means_nothing_is_refused(project: Project, policy: KeyPolicy) -> None:
+def test_an_invalid_policy_is_refused(project: Project, policy: KeyPolicy) -> None:
     with pytest.raises(ValidationError):
         key_create(project=project, name="odd", policy=policy)
     assert not ApiKey.objects.exists()

@@ -37,7 +37,7 @@ def sign_in_well(account: str, address: str) -> bool:
     return not begun.wait_s
 
 
-def test_of_forty_tries_at_once_five_reach_the_password() -> None:
+def test_of_forty_concurrent_attempts_five_reach_the_password() -> None:
     """Counting after the hash let 27 of 40 through."""
     with ThreadPoolExecutor(8) as pool:
         begun = list(pool.map(lambda _: sign_in_begin(tried=SignIn("admin", HOME)), range(40)))
@@ -45,17 +45,17 @@ def test_of_forty_tries_at_once_five_reach_the_password() -> None:
     assert all(0 < one.wait_s <= sign_in.WINDOW_S for one in begun if one.wait_s)
 
 
-def test_an_address_cannot_try_one_account_after_the_other(settings: Any) -> None:
+def test_attempts_of_an_address_on_many_accounts_are_limited(settings: Any) -> None:
     settings.LIGHTCONE_MAX_LOGIN_FAILURES_PER_ADDRESS = 12
     assert sum(tries(f"user{number}", HOME, 1) for number in range(40)) == 12
 
 
-def test_an_account_cannot_be_tried_from_one_address_after_the_other(settings: Any) -> None:
+def test_attempts_on_an_account_from_many_addresses_are_limited(settings: Any) -> None:
     settings.LIGHTCONE_MAX_LOGIN_FAILURES_PER_ACCOUNT = 12
     assert sum(tries("admin", f"198.51.100.{number}", 1) for number in range(40)) == 12
 
 
-def test_who_has_signed_in_from_somewhere_is_not_locked_out_there_by_others(settings: Any) -> None:
+def test_others_cannot_lock_a_user_out_of_a_known_address(settings: Any) -> None:
     settings.LIGHTCONE_MAX_LOGIN_FAILURES_PER_ACCOUNT = settings.LIGHTCONE_MAX_LOGIN_FAILURES_PER_ADDRESS = 10
     assert sign_in_well("admin", HOME)
     for number in range(10):
@@ -66,7 +66,7 @@ def test_who_has_signed_in_from_somewhere_is_not_locked_out_there_by_others(sett
     assert sign_in_well("admin", HOME)
 
 
-def test_a_success_takes_back_what_it_counted_and_nothing_of_others(settings: Any) -> None:
+def test_a_successful_sign_in_refunds_only_its_own_attempt(settings: Any) -> None:
     """With an account of one's own the bound of an address must not go up."""
     settings.LIGHTCONE_MAX_LOGIN_FAILURES_PER_ADDRESS = 3
     assert all(sign_in_well("mallory", HOME) for _ in range(10))
@@ -75,11 +75,11 @@ def test_a_success_takes_back_what_it_counted_and_nothing_of_others(settings: An
     assert tries("admin", HOME, 9) == 1
 
 
-def test_names_count_without_their_case() -> None:
+def test_user_names_are_counted_case_insensitively() -> None:
     assert tries("admin", HOME, 3) + tries("ADMIN", HOME, 3) == 5
 
 
-def test_without_valkey_people_can_sign_in(settings: Any) -> None:
+def test_sign_in_works_without_valkey(settings: Any) -> None:
     settings.LIGHTCONE_REDIS_URL = "unix:///nowhere/valkey.sock"
     assert sign_in_begin(tried=SignIn("admin", HOME)) == SignInAttempt()
 
@@ -91,7 +91,7 @@ def form(name: str, password: str) -> PlaygroundSignInForm:
 
 
 @pytest.mark.django_db
-def test_a_blocked_try_does_not_look_at_the_password(django_user_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_blocked_attempt_does_not_check_the_password(django_user_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     django_user_model.objects.create_user("ann", password="right")
     looked: list[str] = []
 
@@ -108,7 +108,7 @@ def test_a_blocked_try_does_not_look_at_the_password(django_user_model: Any, mon
 
 
 @pytest.mark.django_db
-def test_each_try_is_a_line_without_the_password(django_user_model: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_attempt_is_logged_without_the_password(django_user_model: Any, caplog: pytest.LogCaptureFixture) -> None:
     django_user_model.objects.create_user("ann", password="right-secret")
     with caplog.at_level(logging.INFO, sign_in.__name__):
         assert form("ann", "right-secret").is_valid()
@@ -125,7 +125,7 @@ def test_each_try_is_a_line_without_the_password(django_user_model: Any, caplog:
 @pytest.mark.parametrize(
     ("is_staff", "may_chat", "is_let_in"), [(False, True, True), (True, False, True), (False, False, False)]
 )
-def test_who_has_somewhere_to_go_may_sign_in(
+def test_only_staff_and_playground_users_may_sign_in(
     django_user_model: Any, is_staff: bool, may_chat: bool, is_let_in: bool
 ) -> None:
     user = django_user_model.objects.create_user("ann", password="right", is_staff=is_staff)
@@ -135,7 +135,7 @@ def test_who_has_somewhere_to_go_may_sign_in(
 
 
 @pytest.mark.django_db
-def test_both_pages_count(django_user_model: Any, client: Client) -> None:
+def test_both_sign_in_pages_count_attempts(django_user_model: Any, client: Client) -> None:
     django_user_model.objects.create_superuser("root", password="right")
     for page in ("/sign-in", "/admin/login/", "/sign-in", "/admin/login/", "/sign-in"):
         assert client.post(page, {"username": "root", "password": "wrong"}).status_code == 200

@@ -30,7 +30,7 @@ def test_the_least_recently_used_entry_goes_first() -> None:
     assert [cache.get(name) for name in "abc"] == [1, None, 3]
 
 
-def test_what_was_read_before_a_change_is_not_stored_after_it() -> None:
+def test_a_value_read_before_a_clear_is_not_stored() -> None:
     cache: TTLCache[int] = TTLCache(max_entries=2, ttl_s=5)
     generation = cache.generation
     cache.clear()

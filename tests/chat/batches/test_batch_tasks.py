@@ -34,7 +34,7 @@ def test_a_worker_without_a_runner_ignores_the_call() -> None:
     batches_wake()
 
 
-async def test_a_broker_that_is_away_costs_nothing_but_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreachable_broker_only_delays_the_runner(monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*args: Any, **options: Any) -> None:
         raise ConnectionError("away")
 
@@ -42,7 +42,7 @@ async def test_a_broker_that_is_away_costs_nothing_but_the_wait(monkeypatch: pyt
     await commands.batches_wake_async()
 
 
-def test_retention_deletes_what_is_over(project: Project, settings: Any) -> None:
+def test_retention_deletes_old_files_and_batches(project: Project, settings: Any) -> None:
     file = file_create(about=FileAbout(project.pk, "k", "in.jsonl", "batch"), pieces=[b"{}"], num_bytes=2)
     batch = batch_create(order=BatchOrder(project.pk, "k", "/v1/chat/completions", file.public_id))
     files_retention()

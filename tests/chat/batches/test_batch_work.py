@@ -65,7 +65,7 @@ async def test_every_line_is_answered_and_the_files_keep_the_order(world: BatchW
     assert await database_sync_to_async(BatchResult.objects.count)() == 0
 
 
-async def test_lines_stand_behind_others_and_carry_the_batch(world: BatchWorld) -> None:
+async def test_lines_have_low_priority_and_the_batch_id(world: BatchWorld) -> None:
     batch = await world.create({"n": 1})
     await world.run()
     (caller,), (request,) = world.route.callers, world.route.requests
@@ -89,9 +89,7 @@ async def test_refused_lines_go_into_the_error_file(world: BatchWorld) -> None:
 @pytest.mark.parametrize(
     "code", ["rate_limit_exceeded", "overloaded", "model_loading", "model_unloaded", "model_load_failed"]
 )
-async def test_a_line_waits_for_limits_instead_of_failing(
-    world: BatchWorld, monkeypatch: pytest.MonkeyPatch, code: str
-) -> None:
+async def test_a_line_waits_at_a_limit(world: BatchWorld, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     waits: list[float] = []
     monkeypatch.setattr(work.AimdLimiter, "back_off", lambda self, wait_s: waits.append(wait_s))
     plain = world.route.answers
@@ -103,7 +101,7 @@ async def test_a_line_waits_for_limits_instead_of_failing(
 
 
 @pytest.mark.parametrize("code", ["worker_lost", "inference_timeout"])
-async def test_a_line_that_came_to_nothing_is_tried_three_times(
+async def test_a_failed_line_is_tried_three_times(
     world: BatchWorld, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
     monkeypatch.setattr(work.AimdLimiter, "back_off", lambda self, wait_s: None)
@@ -139,14 +137,14 @@ async def test_a_bad_input_fails_the_batch_with_the_numbers_of_its_lines(world: 
     assert world.route.seen == []
 
 
-async def test_an_input_that_is_gone_fails_the_batch(world: BatchWorld) -> None:
+async def test_a_missing_input_fails_the_batch(world: BatchWorld) -> None:
     batch = await world.create({"n": 1})
     await database_sync_to_async(ProjectFile.objects.all().delete)()
     await world.run()
     assert (await world.now(batch)).errors[0]["code"] == "file_missing"
 
 
-async def test_so_many_lines_run_at_once_over_all_batches(world: BatchWorld, settings: Any) -> None:
+async def test_concurrent_lines_over_all_batches_are_limited(world: BatchWorld, settings: Any) -> None:
     settings.LIGHTCONE_BATCH_CONCURRENCY = 3
     world.route.hold = asyncio.Event()
     batches = [await world.create(*({"n": number} for number in range(5))) for _ in range(2)]
@@ -160,7 +158,7 @@ async def test_so_many_lines_run_at_once_over_all_batches(world: BatchWorld, set
 
 
 @pytest.mark.parametrize(("allowed", "at_once"), [(1, 1), (4, 2), (None, 3)])
-async def test_a_batch_leaves_half_of_what_its_key_may_have_at_once(
+async def test_a_batch_uses_at_most_half_of_the_keys_concurrency(
     world: BatchWorld, settings: Any, allowed: int | None, at_once: int
 ) -> None:
     settings.LIGHTCONE_MAX_LIVE_PER_KEY = 6
@@ -177,7 +175,7 @@ async def test_a_batch_leaves_half_of_what_its_key_may_have_at_once(
     assert {caller.limits.live_runs for caller in world.route.callers} == {at_once}
 
 
-async def test_a_cancel_stops_running_lines_and_keeps_what_is_done(world: BatchWorld, settings: Any) -> None:
+async def test_a_cancel_stops_running_lines_and_keeps_results(world: BatchWorld, settings: Any) -> None:
     settings.LIGHTCONE_BATCH_CONCURRENCY = 1
     plain = world.route.answers
 
@@ -208,7 +206,7 @@ async def test_a_batch_that_is_cancelled_before_it_began_has_no_files(world: Bat
     assert (batch.status, batch.output_file_id, batch.error_file_id, world.route.seen) == ("cancelled", "", "", [])
 
 
-async def test_what_is_left_when_the_time_is_over_is_told_in_the_error_file(world: BatchWorld) -> None:
+async def test_expired_lines_are_listed_in_the_error_file(world: BatchWorld) -> None:
     world.route.hold = asyncio.Event()
     batch = await world.create({"n": 0}, {"n": 1}, expires_at=timezone.now() + timedelta(milliseconds=1))
     await world.run()
@@ -220,7 +218,7 @@ async def test_what_is_left_when_the_time_is_over_is_told_in_the_error_file(worl
     ]
 
 
-async def test_a_batch_that_nobody_began_in_time_sends_nothing(world: BatchWorld) -> None:
+async def test_a_batch_expired_before_its_start_sends_nothing(world: BatchWorld) -> None:
     batch = await world.create({"n": 0}, expires_at=timezone.now() - timedelta(seconds=1))
     await world.run()
     _, errors = await world.files(batch)
@@ -229,9 +227,7 @@ async def test_a_batch_that_nobody_began_in_time_sends_nothing(world: BatchWorld
 
 
 @pytest.mark.parametrize(("lives_on", "status"), [(timedelta(hours=1), "failed"), (timedelta(hours=-1), "expired")])
-async def test_a_batch_that_loses_its_input_on_the_way_ends(
-    world: BatchWorld, lives_on: timedelta, status: str
-) -> None:
+async def test_a_batch_whose_input_is_deleted_ends(world: BatchWorld, lives_on: timedelta, status: str) -> None:
     batch = await world.create({"n": 0}, status="in_progress", num_lines=1, expires_at=timezone.now() + lives_on)
     await database_sync_to_async(ProjectFile.objects.all().delete)()
     await world.run()
@@ -252,9 +248,7 @@ async def test_a_key_that_is_disabled_stops_its_batch(world: BatchWorld) -> None
     assert (batch.status, batch.errors[0]["code"], world.route.num_cancelled) == ("failed", "invalid_api_key", 1)
 
 
-async def test_a_crash_in_the_middle_loses_nothing_and_repeats_only_what_was_running(
-    world: BatchWorld, settings: Any
-) -> None:
+async def test_a_crash_loses_nothing_and_repeats_only_running_lines(world: BatchWorld, settings: Any) -> None:
     settings.LIGHTCONE_BATCH_CONCURRENCY = 2
     hold = asyncio.Event()
     plain = world.route.answers
@@ -283,7 +277,7 @@ async def test_a_crash_in_the_middle_loses_nothing_and_repeats_only_what_was_run
     assert batch.num_completed == 10
 
 
-async def test_a_crash_while_files_are_written_leaves_one_of_each(
+async def test_a_crash_while_writing_files_leaves_one_of_each(
     world: BatchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner_module, "TURN_S", 0.0)
@@ -316,7 +310,7 @@ async def test_a_batch_has_one_runner_until_its_claim_is_over(world: BatchWorld)
     assert world.route.seen == []
 
 
-async def test_a_runner_that_has_slept_changes_nothing_of_what_another_has_done(world: BatchWorld) -> None:
+async def test_a_runner_without_its_claim_cannot_change_the_batch(world: BatchWorld) -> None:
     batch = await world.create({"n": 0})
     await database_sync_to_async(batch_claim)(pk=batch.pk, owner="sleeper")
     await database_sync_to_async(Batch.objects.update)(claimed_until=None)
@@ -329,14 +323,14 @@ async def test_a_runner_that_has_slept_changes_nothing_of_what_another_has_done(
     assert await database_sync_to_async(BatchResult.objects.count)() == 0
 
 
-async def test_a_call_ends_the_wait_of_a_runner(world: BatchWorld) -> None:
+async def test_a_call_wakes_a_waiting_runner(world: BatchWorld) -> None:
     runner = world.runner()
     runner.wake()
     async with asyncio.timeout(5):
         await runner.turn(wait_s=3600.0)
 
 
-async def test_old_batches_go_and_open_ones_stay(world: BatchWorld) -> None:
+async def test_old_batches_are_deleted_and_open_ones_kept(world: BatchWorld) -> None:
     old = await world.create({"n": 0}, status="completed", created_at=timezone.now() - timedelta(days=40))
     await world.create({"n": 0}, created_at=timezone.now() - timedelta(days=40))
     assert await database_sync_to_async(batches_prune)(before=timezone.now() - timedelta(days=30)) == 1

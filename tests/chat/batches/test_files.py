@@ -53,7 +53,7 @@ def test_content_comes_back_in_full_chunks(project: Project, num_bytes: int) -> 
     assert file_get(project_id=project.pk, public_id=file.public_id).num_bytes == num_bytes
 
 
-def test_another_project_sees_nothing(project: Project) -> None:
+def test_other_projects_see_no_file(project: Project) -> None:
     file = stored(project)
     stranger = other(project).pk
     for act in (file_get, file_delete):
@@ -64,7 +64,7 @@ def test_another_project_sees_nothing(project: Project) -> None:
         files_page(project_id=stranger, limit=10, after=file.public_id)
 
 
-def test_an_unfinished_and_an_expired_file_are_not_seen_and_go_in_time(project: Project) -> None:
+def test_unfinished_and_expired_files_are_hidden_and_deleted(project: Project) -> None:
     writer = FileWriter(about(project))
     writer.write(b"half")
     expired = stored(project, lives_s=3600)
@@ -79,7 +79,7 @@ def test_an_unfinished_and_an_expired_file_are_not_seen_and_go_in_time(project: 
     assert set(FileChunk.objects.values_list("file_id", flat=True)) == {kept.pk}
 
 
-def test_files_of_batches_expire_by_themselves_and_others_stay(project: Project, settings: Any) -> None:
+def test_batch_files_expire_and_others_do_not(project: Project, settings: Any) -> None:
     settings.LIGHTCONE_FILE_DAYS = 2
     batch_file = stored(project)
     assert batch_file.expires_at is not None
@@ -98,7 +98,7 @@ def test_a_project_has_a_quota_and_a_refusal_writes_nothing(project: Project, se
     assert stored(other(project), b"x" * 10).num_bytes == 10
 
 
-def test_a_project_has_so_many_files(project: Project, settings: Any) -> None:
+def test_the_number_of_files_per_project_is_limited(project: Project, settings: Any) -> None:
     """The quota was in bytes alone, and files of one byte came by the hundred."""
     settings.LIGHTCONE_MAX_PROJECT_FILES = 2
     first, _ = stored(project), stored(project)
@@ -108,7 +108,7 @@ def test_a_project_has_so_many_files(project: Project, settings: Any) -> None:
     stored(project)
 
 
-def test_a_failure_in_the_middle_leaves_nothing(project: Project) -> None:
+def test_a_failed_upload_leaves_nothing(project: Project) -> None:
     def pieces() -> Any:
         yield b"x" * CHUNK_BYTES
         raise OSError("gone")
@@ -118,7 +118,7 @@ def test_a_failure_in_the_middle_leaves_nothing(project: Project) -> None:
     assert ProjectFile.objects.count() == FileChunk.objects.count() == 0
 
 
-def test_the_input_of_an_open_batch_stays(project: Project) -> None:
+def test_the_input_of_an_open_batch_is_not_deleted(project: Project) -> None:
     file = stored(project)
     order = BatchOrder(
         project_id=project.pk, key_public_id="k", endpoint="/v1/chat/completions", input_file_id=file.public_id
@@ -147,7 +147,7 @@ def test_pages_lead_through_all_files_in_either_order(project: Project) -> None:
         assert seen == (wanted if is_ascending else wanted[::-1])
 
 
-def test_a_hostile_name_is_kept_storable(project: Project) -> None:
+def test_a_hostile_file_name_is_made_storable(project: Project) -> None:
     assert stored(project, filename="a\0\ud800" * 200).filename == ("a\ufffd?" * 200)[:255]
     with pytest.raises(FileMissing):
         file_get(project_id=project.pk, public_id="file-\0")

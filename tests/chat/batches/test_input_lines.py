@@ -51,16 +51,16 @@ def test_any_split_gives_the_same_lines(content: bytes, cuts: list[int]) -> None
     ]
 
 
-def test_a_long_line_comes_cut_and_the_next_ones_whole() -> None:
+def test_an_overlong_line_is_truncated_and_later_ones_complete() -> None:
     assert split([b"x" * 250, b"x" * 250 + b"\nab\n"]) == [(1, b"x" * 101), (2, b"ab")]
 
 
-def test_blank_lines_and_a_mark_at_the_beginning_are_no_requests() -> None:
+def test_blank_lines_and_a_byte_order_mark_are_skipped() -> None:
     report = input_check([b"\xef\xbb\xbf" + line(1) + b"\r\n\n  \n" + line(2)], ENDPOINT)
     assert (report.num_lines, report.errors, report.model) == (2, [], "m")
 
 
-def test_the_model_is_told_where_all_lines_agree() -> None:
+def test_the_model_is_reported_if_all_lines_agree() -> None:
     assert input_check([line(1) + b"\n" + line(2, body={"model": "other"})], ENDPOINT).model == ""
 
 
@@ -88,7 +88,7 @@ def test_the_model_is_told_where_all_lines_agree() -> None:
         (line(body={"background": True}), "invalid_body", "body.background"),
     ],
 )
-def test_what_is_no_request_is_refused_by_name(text: bytes, code: str, param: str | None) -> None:
+def test_an_invalid_line_is_refused_by_name(text: bytes, code: str, param: str | None) -> None:
     with pytest.raises(LineRefused) as refusal:
         line_read(1, text, ENDPOINT)
     assert (refusal.value.code, refusal.value.param) == (code, param)
@@ -100,7 +100,7 @@ def test_a_line_above_the_limit_of_bodies_is_refused(settings: Any) -> None:
         line_read(1, b" " * (settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes + 1), ENDPOINT)
 
 
-def test_errors_carry_the_numbers_of_their_lines() -> None:
+def test_errors_have_their_line_numbers() -> None:
     report = input_check([line(1) + b"\n\nx\n" + line(1) + b"\n"], ENDPOINT)
     assert [(error["line"], error["code"]) for error in report.errors] == [
         (3, "invalid_json_line"),
@@ -121,7 +121,7 @@ def test_too_many_lines_are_refused_without_reading_on(settings: Any) -> None:
     assert report.num_lines == 4
 
 
-def test_so_many_errors_are_listed_and_no_more() -> None:
+def test_listed_errors_are_limited() -> None:
     report = input_check([b"x\n"] * 1000, ENDPOINT)
     assert len(report.errors) == 50
     assert report.num_lines == 50

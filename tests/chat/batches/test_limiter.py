@@ -18,7 +18,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_as_many_as_may_be_go_at_once() -> None:
+async def test_at_most_the_allowed_number_enter_at_once() -> None:
     pace, entered, leave = AimdLimiter(2), [], asyncio.Event()
     tasks = [asyncio.create_task(enter(pace, entered, number, leave)) for number in range(3)]
     await turns()
@@ -28,7 +28,7 @@ async def test_as_many_as_may_be_go_at_once() -> None:
     assert entered == [0, 1, 2]
 
 
-async def test_a_refusal_halves_and_each_answer_adds_one() -> None:
+async def test_a_refusal_halves_the_limit_and_each_answer_adds_one() -> None:
     pace = AimdLimiter(8)
     seen = []
     for is_refused in (True, True, True, True, False, False):
@@ -43,7 +43,7 @@ async def test_a_refusal_halves_and_each_answer_adds_one() -> None:
     assert pace.allowed == 8
 
 
-async def test_a_bound_holds_from_now_on() -> None:
+async def test_set_most_caps_the_limit() -> None:
     pace = AimdLimiter(8)
     pace.set_most(3)
     assert pace.allowed == 3
@@ -55,7 +55,7 @@ async def test_a_bound_holds_from_now_on() -> None:
     assert pace.allowed == 2
 
 
-async def test_nobody_goes_during_a_pause() -> None:
+async def test_nothing_enters_during_a_pause() -> None:
     pace, entered, leave = AimdLimiter(2), [], asyncio.Event()
     pace.back_off(3600.0)
     task = asyncio.create_task(enter(pace, entered, 0, leave))

@@ -86,7 +86,7 @@ def test_a_file_is_deleted_unless_a_batch_reads_it(admin_client: Client, batch: 
     assert not ProjectFile.objects.exists()
 
 
-def test_who_may_look_may_not_act(batch: Batch, file: ProjectFile) -> None:
+def test_view_permissions_do_not_allow_changes(batch: Batch, file: ProjectFile) -> None:
     client = staff("view_batch", "view_projectfile")
     assert reverse("admin:chat_batch_cancel", args=[batch.pk]) not in page(client, "batch_change", batch.pk)
     assert client.post(reverse("admin:chat_batch_cancel", args=[batch.pk])).status_code == 403
@@ -96,7 +96,7 @@ def test_who_may_look_may_not_act(batch: Batch, file: ProjectFile) -> None:
     assert ProjectFile.objects.exists()
 
 
-def test_who_may_act_may(batch: Batch, file: ProjectFile) -> None:
+def test_change_permissions_allow_a_cancel(batch: Batch, file: ProjectFile) -> None:
     client = staff("view_batch", "change_batch")
     client.post(reverse("admin:chat_batch_cancel", args=[batch.pk]))
     batch.refresh_from_db()

@@ -29,7 +29,7 @@ def test_an_empty_installation_has_an_overview(admin_client: Client) -> None:
     assert text.count('class="lc-chart"') == 2
 
 
-def test_it_shows_requests_errors_tokens_and_percentiles(admin_client: Client, db: None) -> None:
+def test_the_overview_shows_requests_errors_tokens_and_percentiles(admin_client: Client, db: None) -> None:
     now = time.time()
     failed = [record(at_s=now, status=503, outcome="failed", first_token_at=None)]
     left = [
@@ -49,7 +49,7 @@ def test_it_shows_requests_errors_tokens_and_percentiles(admin_client: Client, d
         assert tokens["var(--lc-prompt)"] == 200
 
 
-def test_it_reads_sums_and_never_the_log(admin_client: Client, db: None) -> None:
+def test_the_overview_reads_sums_and_never_the_log(admin_client: Client, db: None) -> None:
     usage_records_write([record(at_s=time.time()) for _ in range(10)])
     with CaptureQueriesContext(connection) as queries:
         admin_client.get(reverse("admin:index"), {"span": "30d"})
@@ -57,7 +57,7 @@ def test_it_reads_sums_and_never_the_log(admin_client: Client, db: None) -> None
     assert not any("chat_requestlog" in item["sql"] for item in queries)
 
 
-def test_it_holds_no_inline_script_and_no_style_attribute_of_ours(admin_client: Client) -> None:
+def test_the_overview_has_no_inline_script_or_style_attribute_of_ours(admin_client: Client) -> None:
     text = admin_client.get(reverse("admin:index")).text
     assert not re.findall(r"<script(?![^>]*\bsrc=)[^>]*>", text)
     assert not re.findall(r"\son[a-z]+=", text)
@@ -65,7 +65,7 @@ def test_it_holds_no_inline_script_and_no_style_attribute_of_ours(admin_client: 
     assert "style=" not in content[: content.index("</details>")]
 
 
-def test_an_unknown_span_is_the_day(admin_client: Client) -> None:
+def test_an_unknown_span_shows_the_day(admin_client: Client) -> None:
     answer: Any = admin_client.get(reverse("admin:index"), {"span": "<b>"})
     assert answer.status_code == 200
     assert "<b>" not in answer.text

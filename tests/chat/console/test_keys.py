@@ -36,7 +36,7 @@ def works(raw: str) -> bool:
         return False
 
 
-def test_a_created_key_is_shown_once_and_kept_nowhere(admin_client: Client, project: Project) -> None:
+def test_a_created_key_is_shown_once_and_not_stored(admin_client: Client, project: Project) -> None:
     answer = admin_client.post(
         reverse("admin:chat_apikey_add"), form_data(project, networks="10.0.0.0/8\n\n2001:db8::/32")
     )
@@ -66,7 +66,7 @@ def test_the_list_shows_key_id_and_last_four(admin_client: Client, project: Proj
     assert f"lc_{key.public_id}_…{raw[-4:]}" in admin_client.get(reverse("admin:chat_apikey_changelist")).text
 
 
-def test_powers_over_the_worker_are_off_until_they_are_ticked(admin_client: Client, project: Project) -> None:
+def test_rights_over_the_worker_are_off_by_default(admin_client: Client, project: Project) -> None:
     powers = {"chat_template", "logits_processors", "mm_kwargs"}
     page = admin_client.get(reverse("admin:chat_apikey_add")).text
     assert all(f'value="{power}"' in page for power in powers)
@@ -75,7 +75,7 @@ def test_powers_over_the_worker_are_off_until_they_are_ticked(admin_client: Clie
     assert key_authenticate(raw=KEY_TEXT.findall(answer.text)[0]).rights == {"inference", *powers}
 
 
-def test_a_form_that_means_nothing_makes_no_key(admin_client: Client, project: Project) -> None:
+def test_an_invalid_form_creates_no_key(admin_client: Client, project: Project) -> None:
     for fields in (
         {"networks": "everywhere"},
         {"origins": "app"},
@@ -89,7 +89,7 @@ def test_a_form_that_means_nothing_makes_no_key(admin_client: Client, project: P
     assert not ApiKey.objects.exists()
 
 
-def test_a_form_cannot_set_what_is_not_on_it(admin_client: Client, project: Project) -> None:
+def test_a_form_cannot_set_other_fields(admin_client: Client, project: Project) -> None:
     extra = {"public_id": "accept0001", "digest": "0" * 64, "disabled_at": "2020-01-01", "deleted_at": "2020-01-01"}
     admin_client.post(reverse("admin:chat_apikey_add"), form_data(project, **extra))
     key = ApiKey.objects.get()
@@ -133,7 +133,7 @@ def test_disabling_and_enabling_ask_first_and_name_the_key(
     assert works(raw) is is_working
 
 
-def test_deletion_wants_the_name_typed_and_keeps_history(admin_client: Client, project: Project) -> None:
+def test_deletion_requires_the_typed_name_and_keeps_history(admin_client: Client, project: Project) -> None:
     key, raw = key_create(project=project, name="old job")
     page = reverse("admin:chat_apikey_delete", args=[key.pk])
     assert admin_client.post(page, {"name": "other"}).status_code == 200
@@ -191,7 +191,7 @@ def test_staff_without_the_right_cannot_rotate_or_delete(
     assert works(raw)
 
 
-def test_a_foreign_page_cannot_act(project: Project, admin_user: Any) -> None:
+def test_a_post_without_csrf_token_is_refused(project: Project, admin_user: Any) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(admin_user)
     key, raw = key_create(project=project, name="guarded")

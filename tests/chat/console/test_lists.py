@@ -35,7 +35,7 @@ def statements(client: Client, page: str) -> tuple[str, list[str]]:
 
 
 @pytest.mark.slow
-def test_five_thousand_logs_cost_few_queries_no_count_and_an_index_that_sorts(admin_client: Client, db: None) -> None:
+def test_five_thousand_logs_take_few_queries_without_count_or_sort(admin_client: Client, db: None) -> None:
     """Each filter alone: one bounded query on the log, served by an index in the order of the list."""
     for start in range(0, 5000, 500):
         usage_records_write(
@@ -77,7 +77,7 @@ def pages(client: Client, url: str) -> Iterator[list[str]]:
         url = reverse(LOGS) + older[1].replace("&amp;", "&") if older else ""
 
 
-def test_older_leads_through_every_row_once_newest_first(admin_client: Client, db: None) -> None:
+def test_older_links_reach_every_row_once_newest_first(admin_client: Client, db: None) -> None:
     usage_records_write([record(at_s=NOON + index) for index in range(120)])
     seen = [run_id for page in pages(admin_client, reverse(LOGS)) for run_id in dict.fromkeys(page)]
     assert seen == [str(pk) for pk in RequestLog.objects.order_by("-pk").values_list("pk", flat=True)]
@@ -132,7 +132,7 @@ def test_hostile_texts_of_clients_are_written_escaped(admin_client: Client, db: 
         "e=1",
     ],
 )
-def test_other_words_in_the_query_string_filter_and_sort_nothing(admin_client: Client, db: None, query: str) -> None:
+def test_unknown_query_parameters_neither_filter_nor_sort(admin_client: Client, db: None, query: str) -> None:
     usage_records_write([record()])
     with CaptureQueriesContext(connection) as queries:
         answer = admin_client.get(reverse(LOGS) + "?" + query)
@@ -149,7 +149,7 @@ def test_logs_and_usage_cannot_be_written(admin_client: Client, db: None) -> Non
     assert admin_client.post(reverse("admin:chat_requestlog_delete", args=[log.pk]), {"post": "yes"}).status_code == 403
 
 
-def test_lists_of_keys_and_projects_cost_the_same_whatever_their_length(admin_client: Client, project: Project) -> None:
+def test_lists_of_keys_and_projects_take_constantly_many_queries(admin_client: Client, project: Project) -> None:
     for page in ("admin:chat_apikey_changelist", "admin:chat_project_changelist", "admin:chat_org_changelist"):
         key_create(project=project, name="one")
         _, few = statements(admin_client, reverse(page))
@@ -192,7 +192,7 @@ def model_data(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in (data | fields).items() if value is not False}
 
 
-def test_a_model_made_the_default_takes_that_from_the_one_before(admin_client: Client, db: None) -> None:
+def test_a_new_default_model_replaces_the_previous_one(admin_client: Client, db: None) -> None:
     model_register(name="small", path="/models/small.gguf")
     answer = admin_client.post(
         reverse("admin:chat_servedmodel_add"),
@@ -211,7 +211,7 @@ BAD_DEFAULTS = ("[]", '{"temperature": "hot"}', '{"temperature": 5}', '{"top_k":
 """The second was a 500 for every request of the model, the third drew at temperature 5."""
 
 
-def test_a_path_without_a_model_is_refused_unless_it_is_another_machines(
+def test_a_path_without_a_model_is_refused_unless_marked_as_elsewhere(
     admin_client: Client, db: None, tmp_path: Path
 ) -> None:
     """`/no/such/file.gguf` was saved, offered to clients, and said to be loading for ever."""
@@ -234,7 +234,7 @@ def test_a_path_without_a_model_is_refused_unless_it_is_another_machines(
 @pytest.mark.parametrize(
     "fields", [{"aliases": "small"}, {"name": "small"}, *({"sampling_defaults": defaults} for defaults in BAD_DEFAULTS)]
 )
-def test_a_model_that_cannot_be_is_refused_on_its_form(admin_client: Client, db: None, fields: dict[str, str]) -> None:
+def test_an_invalid_model_is_refused_on_its_form(admin_client: Client, db: None, fields: dict[str, str]) -> None:
     model_register(name="small", path="/models/small.gguf")
     answer = admin_client.post(reverse("admin:chat_servedmodel_add"), model_data(**fields))
     assert answer.status_code == 200

@@ -53,7 +53,7 @@ def page(user: User, name: str = "change") -> str:
 # Powers.
 
 
-def test_who_may_change_users_cannot_make_himself_more(staff: Any, root: User) -> None:
+def test_users_cannot_raise_their_own_permissions(staff: Any, root: User) -> None:
     """Staff with the permissions on users alone ticked `is_superuser` on their own page."""
     manager, client = staff("manager", "view_user", "add_user", "change_user", "delete_user")
     everything = list(Permission.objects.values_list("pk", flat=True))
@@ -72,7 +72,7 @@ def test_who_may_change_users_cannot_make_himself_more(staff: Any, root: User) -
     assert not changed.has_perm("chat.add_apikey")
 
 
-def test_accounts_that_may_do_more_are_not_touched(staff: Any, root: User, project: Project) -> None:
+def test_accounts_with_more_permissions_cannot_be_changed(staff: Any, root: User, project: Project) -> None:
     manager, client = staff("manager", "view_user", "change_user", "delete_user")
     above = {
         "root": root,
@@ -114,7 +114,7 @@ def test_groups_give_permissions_so_only_superusers_change_them(staff: Any, root
 
 
 @pytest.mark.parametrize("missing", ["is_active", "is_staff", "is_superuser"])
-def test_the_last_administrator_stays_one(root: User, roots_client: Client, missing: str) -> None:
+def test_the_last_administrator_cannot_be_demoted(root: User, roots_client: Client, missing: str) -> None:
     form = {name: value for name, value in ROOT_FORM.items() if name != missing}
     answer = roots_client.post(page(root), form)
     assert "only administrator" in answer.text
@@ -123,9 +123,7 @@ def test_the_last_administrator_stays_one(root: User, roots_client: Client, miss
     assert not getattr(User.objects.get(username="root"), missing)
 
 
-def test_nobody_is_offered_the_deletion_of_himself_or_of_the_last_administrator(
-    root: User, roots_client: Client
-) -> None:
+def test_own_and_last_administrator_accounts_cannot_be_deleted(root: User, roots_client: Client) -> None:
     """The page of the only superuser had a Delete button, which worked."""
     User.objects.create_superuser("retired", is_active=False)
     bulk = {"action": "delete_selected", "_selected_action": [root.pk], "post": "yes"}
@@ -144,7 +142,7 @@ def test_nobody_is_offered_the_deletion_of_himself_or_of_the_last_administrator(
     assert not User.objects.filter(username="root").exists()
 
 
-def test_the_history_of_changes_outlives_who_made_them(root: User, roots_client: Client, project: Project) -> None:
+def test_the_history_of_changes_outlives_its_accounts(root: User, roots_client: Client, project: Project) -> None:
     second = User.objects.create_superuser("second")
     client = Client()
     client.force_login(second)
@@ -163,7 +161,7 @@ def test_the_history_of_changes_outlives_who_made_them(root: User, roots_client:
     assert LogEntry.objects.filter(pk=entry.pk).exists()
 
 
-def test_every_new_account_may_chat_until_it_is_taken_away(root: User, roots_client: Client) -> None:
+def test_new_accounts_may_chat_until_the_permission_is_revoked(root: User, roots_client: Client) -> None:
     form = {
         "username": "ann",
         "password1": "correct-horse-9",
@@ -203,7 +201,7 @@ def other(project: Project) -> Project:
     return Project.objects.create(org=project.org, name="Others")
 
 
-def test_keys_are_made_in_projects_of_ones_own_alone(staff: Any, project: Project, other: Project) -> None:
+def test_keys_can_be_created_in_own_projects_only(staff: Any, project: Project, other: Project) -> None:
     """A key maker made a key in another organisation's project."""
     maker, client = staff("maker", "add_apikey")
     add = reverse("admin:chat_apikey_add")
@@ -215,7 +213,7 @@ def test_keys_are_made_in_projects_of_ones_own_alone(staff: Any, project: Projec
     assert ApiKey.objects.get().project == project
 
 
-def test_keys_are_made_with_what_their_maker_may_give(staff: Any, project: Project) -> None:
+def test_keys_get_only_rights_that_their_creator_may_give(staff: Any, project: Project) -> None:
     maker, client = staff("maker", "add_apikey")
     project.members.add(maker)
     add = reverse("admin:chat_apikey_add")
@@ -227,7 +225,7 @@ def test_keys_are_made_with_what_their_maker_may_give(staff: Any, project: Proje
     assert "lc-secret" in answer.text
 
 
-def test_a_key_that_may_do_more_is_not_changed_nor_rotated(staff: Any, project: Project, other: Project) -> None:
+def test_a_key_with_more_rights_cannot_be_changed_or_rotated(staff: Any, project: Project, other: Project) -> None:
     """The text of a rotated key is shown, so rotating one is having it."""
     keeper, client = staff("keeper", "view_apikey", "change_apikey", "delete_apikey")
     project.members.add(keeper)
@@ -285,7 +283,7 @@ def test_staff_without_permissions_see_no_usage_and_no_entries(staff: Any) -> No
         assert (f'href="{reverse(f"admin:chat_{name}_changelist")}"' in shown.text) is is_listed
 
 
-def test_a_refused_page_is_a_page_with_a_way_back(staff: Any) -> None:
+def test_a_refused_page_links_back(staff: Any) -> None:
     """A colleague who followed the menu met a bare line."""
     _, client = staff("bob")
     answer = client.get(reverse("admin:chat_requestlog_changelist"))
@@ -298,7 +296,7 @@ def test_a_refused_page_is_a_page_with_a_way_back(staff: Any) -> None:
         assert "There is no such page" in answer.text
 
 
-def test_who_is_no_staff_is_told_so_by_the_console(client: Client, db: None) -> None:
+def test_the_console_refuses_signed_in_users_that_are_no_staff(client: Client, db: None) -> None:
     """They met a form to sign in, without a word, although they were signed in."""
     client.force_login(User.objects.create_user("ann"))
     answer = client.get(reverse("admin:index"), follow=True)

@@ -53,7 +53,7 @@ def test_prices_are_set_and_costs_shown(admin_client: Client, model: ServedModel
 
 
 @pytest.mark.parametrize("price", ["-1", "NaN", "1e30", "x"])
-def test_a_price_that_is_none_is_refused(admin_client: Client, model: ServedModel, price: str) -> None:
+def test_an_invalid_price_is_refused(admin_client: Client, model: ServedModel, price: str) -> None:
     set_prices(admin_client, model, input_price=price)
     model.refresh_from_db()
     assert model.input_price is None

@@ -20,7 +20,7 @@ EDITOR = SimpleNamespace(connection=connection)
 
 
 @pytest.mark.django_db
-def test_accounts_that_are_there_may_chat(django_user_model: Any) -> None:
+def test_existing_accounts_get_the_playground_permission(django_user_model: Any) -> None:
     ann = django_user_model.objects.create_user("ann")
     ann.user_permissions.clear()
     migration.let_everybody_chat(apps, EDITOR)
@@ -28,7 +28,7 @@ def test_accounts_that_are_there_may_chat(django_user_model: Any) -> None:
 
 
 @pytest.mark.django_db
-def test_clients_who_left_are_counted_from_the_log() -> None:
+def test_disconnected_clients_are_counted_from_the_log() -> None:
     records = [record(at_s=NOON + hour * 3600, status=status) for hour in (0, 0, 1) for status in (200, 404, 499, 499)]
     usage_records_write(records)
     counted = list(

@@ -125,7 +125,7 @@ async def test_a_run_streams_its_text_and_ends_with_counters(page: WebsocketComm
     assert service.readers[0].num_left == 1
 
 
-async def test_thoughts_and_calls_travel_beside_the_text(page: WebsocketCommunicator, service: Scripted) -> None:
+async def test_reasoning_and_calls_are_sent_beside_the_text(page: WebsocketCommunicator, service: Scripted) -> None:
     call = ToolCallDelta(0, "call-1", "add", "{}")
     thought, said = Delta(0, (1,), reasoning="hm"), Delta(0, (2, 3), "See", tool_calls=(call,))
     service.script = [ADMITTED, thought, Delta(0, (4,)), said, finished(), completed()]
@@ -144,7 +144,7 @@ async def test_thoughts_and_calls_travel_beside_the_text(page: WebsocketCommunic
     assert end["choices"][0]["finish_reason"] == "stop"
 
 
-async def test_every_choice_travels_and_is_counted(page: WebsocketCommunicator, service: Scripted) -> None:
+async def test_every_choice_is_sent_and_counted(page: WebsocketCommunicator, service: Scripted) -> None:
     """All were paid for, and the first alone was passed on."""
     service.script = [
         ADMITTED,
@@ -158,7 +158,7 @@ async def test_every_choice_travels_and_is_counted(page: WebsocketCommunicator, 
 
 
 @pytest.mark.parametrize("name", ["nonsense_field", "logprobs", "store", "user"])
-async def test_a_field_that_would_do_nothing_is_refused_by_name(
+async def test_a_field_without_effect_is_refused_by_name(
     page: WebsocketCommunicator, service: Scripted, name: str
 ) -> None:
     """It vanished without a word."""
@@ -191,9 +191,7 @@ async def test_a_bad_message_is_answered_and_the_socket_goes_on(
     assert (await messages_until_end(page))[-1]["type"] == "completed"
 
 
-async def test_bad_messages_are_told_behind_the_limits_as_by_the_api(
-    page: WebsocketCommunicator, service: Scripted
-) -> None:
+async def test_message_errors_follow_the_limits_as_in_the_api(page: WebsocketCommunicator, service: Scripted) -> None:
     bad = {"type": "start", "request": {"messages": [{"role": "user", "content": 5}]}}
     await page.send_json_to(bad | {"id": "a"})
     assert (await page.receive_json_from())["error"]["param"] == "messages.0.content"
@@ -276,7 +274,7 @@ async def test_a_stop_that_cannot_be_sent_does_not_end_the_socket(
     assert (await page.receive_json_from())["type"] == "completed"
 
 
-async def test_a_stop_reaches_a_run_that_is_still_on_its_way(
+async def test_a_stop_reaches_a_run_during_its_admission(
     page: WebsocketCommunicator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody read it then, so that it would have gone on for as long as runs without a page do."""
@@ -318,7 +316,7 @@ def kept(service: Scripted, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return stopped
 
 
-async def test_a_run_outlives_its_page_and_is_read_again_from_its_first_event(
+async def test_a_run_outlives_its_page_and_can_be_reread_from_the_start(
     page: WebsocketCommunicator, service: Scripted, kept: list[str], ada: Client, settings: Any
 ) -> None:
     """A reload in the middle of an answer ended the run."""
@@ -333,7 +331,7 @@ async def test_a_run_outlives_its_page_and_is_read_again_from_its_first_event(
     await again.disconnect()
 
 
-async def test_a_run_is_picked_up_and_stopped_by_its_own_user_alone(
+async def test_only_its_own_user_can_resume_or_stop_a_run(
     page: WebsocketCommunicator, service: Scripted, kept: list[str]
 ) -> None:
     await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY})
@@ -347,7 +345,7 @@ async def test_a_run_is_picked_up_and_stopped_by_its_own_user_alone(
     await other.disconnect()
 
 
-async def test_a_stop_ends_a_run_that_this_page_does_not_read(
+async def test_a_stop_ends_a_run_not_read_by_this_page(
     page: WebsocketCommunicator, service: Scripted, kept: list[str]
 ) -> None:
     await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY})
@@ -358,7 +356,7 @@ async def test_a_stop_ends_a_run_that_this_page_does_not_read(
     assert kept == [service.detach_policies[0].public_id]
 
 
-def test_names_of_runs_are_no_ids_of_the_api() -> None:
+def test_playground_run_ids_are_no_api_request_ids() -> None:
     """A key of the project must not reach a person's chat under `/v1/chat/completions/…/events`."""
     caller = staff_caller_of(5)
     assert re.fullmatch(REQUEST_ID, run_public_id(caller, "a")) is None
@@ -378,7 +376,7 @@ async def test_a_closed_page_leaves_its_runs(service: Scripted, ada: Client, mon
     assert reader.num_left == 1
 
 
-async def test_a_page_has_few_runs_at_once_and_each_id_once(
+async def test_runs_of_a_page_are_limited_and_their_ids_unique(
     page: WebsocketCommunicator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in "abcd":
@@ -390,14 +388,14 @@ async def test_a_page_has_few_runs_at_once_and_each_id_once(
 
 
 @pytest.mark.parametrize("who", ["nobody", "guest"])
-async def test_who_has_no_access_is_closed_with_4401(service: Scripted, project: Project, who: str) -> None:
+async def test_sockets_without_access_are_closed_with_4401(service: Scripted, project: Project, who: str) -> None:
     client = await database_sync_to_async(signed_in)("guest", may_chat=False) if who == "guest" else None
     page = await socket(client)
     assert (await page.connect())[0]
     assert (await page.receive_output())["code"] == consumers.SIGNED_OUT
 
 
-async def test_signing_out_ends_what_an_open_socket_may_do(
+async def test_an_open_socket_loses_its_rights_at_sign_out(
     page: WebsocketCommunicator, service: Scripted, ada: Client
 ) -> None:
     """The socket kept the caller of its first moment for ever."""
@@ -415,7 +413,7 @@ async def test_pages_of_other_origins_are_refused(service: Scripted, ada: Client
     assert not (await (await socket(ada, origin=origin)).connect())[0]
 
 
-async def test_a_host_that_is_not_ours_is_refused_even_from_itself(service: Scripted, ada: Client) -> None:
+async def test_an_unknown_host_is_refused_even_as_its_own_origin(service: Scripted, ada: Client) -> None:
     """A name that somebody points at this address."""
     assert not (await (await socket(ada, origin=b"http://rebound.example", host=b"rebound.example")).connect())[0]
 
@@ -427,14 +425,14 @@ async def test_a_trusted_origin_is_accepted(service: Scripted, ada: Client, sett
     await page.disconnect()
 
 
-def test_the_page_is_for_all_who_may_chat(project: Project) -> None:
+def test_the_page_is_served_to_users_with_the_playground_permission(project: Project) -> None:
     """Only staff could, and whoever else was signed in got a page that its socket reloaded for ever."""
     assert signed_in("grace").get("/").status_code == 200
     assert signed_in("guest", may_chat=False).get("/").status_code == 403
     assert Client().get("/").status_code == 302
 
 
-def test_the_page_knows_whose_it_is_and_what_the_models_do_by_themselves(project: Project) -> None:
+def test_the_page_has_its_user_and_the_sampling_defaults(project: Project) -> None:
     model = model_register(name="tiny", path="/models/tiny")
     model.sampling_defaults = {"temperature": 0, "top_p": None, "top_k": 5}
     model_update(model=model)

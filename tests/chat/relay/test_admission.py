@@ -9,14 +9,14 @@ from chat.relay.state.keys import model_slug
 from tests.chat.relay.world import MODEL, World, read_all, text_of
 
 
-async def test_fifty_calls_at_once_never_pass_a_limit(world: World) -> None:
+async def test_fifty_concurrent_admissions_never_exceed_a_limit(world: World) -> None:
     web, _ = await world.web(), await world.worker()
     answers = await asyncio.gather(*(world.admit(web, requests_per_minute=20, max_live=64) for _ in range(50)))
     words = [verdict.decision for _, verdict in answers]
     assert (words.count("go"), words.count("requests")) == (20, 30)
 
 
-async def test_a_key_has_no_more_live_runs_than_it_may(world: World) -> None:
+async def test_live_runs_of_a_key_are_limited(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     answers = await asyncio.gather(*(world.admit(web, max_live=3) for _ in range(10)))
     admitted = [reader for reader, verdict in answers if verdict.decision == "go"]
@@ -29,7 +29,7 @@ async def test_a_key_has_no_more_live_runs_than_it_may(world: World) -> None:
     assert (await world.admit(web, max_live=3))[1].decision == "concurrency"
 
 
-async def test_a_crashed_run_falls_out_when_its_lease_ends(world: World) -> None:
+async def test_a_crashed_run_stops_counting_when_its_lease_ends(world: World) -> None:
     web, _ = await world.web(), await world.worker()
     assert (await world.admit(web, max_live=1))[1].decision == "go"
     assert (await world.admit(web, max_live=1))[1].decision == "concurrency"
@@ -63,7 +63,7 @@ async def test_reserved_tokens_are_settled_to_what_was_used(world: World) -> Non
     assert (verdict.decision, verdict.tokens_left) == ("go", 100 - 4 - 80)
 
 
-async def test_what_a_run_used_beyond_its_reservation_is_owed_later(world: World) -> None:
+async def test_tokens_beyond_a_reservation_are_charged_later(world: World) -> None:
     """The bucket of a small reservation was full again, and so forgotten, before the run ended: its real use was never
     charged.
     """
@@ -100,13 +100,13 @@ async def test_a_refusal_charges_nothing(world: World) -> None:
         assert (verdict.decision, verdict.requests_left) == ("concurrency", 9)
 
 
-async def test_the_queue_of_a_model_has_an_end(world: World) -> None:
+async def test_the_queue_of_a_model_is_bounded(world: World) -> None:
     web, _ = await world.web(), await world.worker()
     answers = [(await world.admit(web, max_waiting=2))[1].decision for _ in range(8)]
     assert answers == ["go"] * 6 + ["full"] * 2  # 4 seats and 2 waiting
 
 
-async def test_a_queue_that_one_tenant_has_filled_takes_others_up_to_an_equal_share(world: World) -> None:
+async def test_a_queue_filled_by_one_tenant_admits_others_up_to_an_equal_share(world: World) -> None:
     """A project with many keys filled the queue, and everybody else was told that the model has too many requests
     waiting.
     """
@@ -144,7 +144,7 @@ async def test_without_a_ready_worker_nothing_is_admitted(world: World) -> None:
     assert (await world.admit(web))[1].decision == "go"
 
 
-async def test_admission_closes_at_four_fifths_of_the_servers_memory_and_what_runs_goes_on(world: World) -> None:
+async def test_admission_closes_at_four_fifths_of_memory_and_runs_continue(world: World) -> None:
     """Requests filled the memory of Valkey without a bound; now new ones wait outside while there is room for
     answers.
     """

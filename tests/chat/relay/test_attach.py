@@ -40,7 +40,7 @@ async def test_a_second_reader_begins_at_the_first_event_and_goes_on_live(world:
     assert [text_of(events) for events in await asyncio.gather(read_all(first), read_all(second))] == ["ab", "ab"]
 
 
-async def test_a_reader_in_another_process_is_fed_after_the_next_beat_and_by_sweeps_until_then(world: World) -> None:
+async def test_a_reader_in_another_process_uses_sweeps_until_the_next_heartbeat(world: World) -> None:
     web, other, worker = await world.web(), await world.web(), await world.worker()
     first, voice = await world.run(web, worker)
     voice.admit()
@@ -61,7 +61,7 @@ async def test_a_reader_in_another_process_is_fed_after_the_next_beat_and_by_swe
 
 @given(num_said=st.integers(0, 12), num_seen=st.integers(0, 12))
 @examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-async def test_whenever_a_reader_attaches_it_has_every_event_once(world: World, num_said: int, num_seen: int) -> None:
+async def test_a_reader_attached_at_any_time_gets_every_event_once(world: World, num_said: int, num_seen: int) -> None:
     web = world.dispatchers[0] if world.dispatchers else await world.web()
     worker = world.publishers[0] if world.publishers else await world.worker()
     first, voice = await world.run(web, worker)
@@ -95,13 +95,13 @@ async def test_an_ended_run_is_read_from_its_log(world: World) -> None:
     assert text_of(await read_all(again)) == "x" * (READ_ENTRIES + 10)
 
 
-async def test_a_run_that_never_was_cannot_be_attached(world: World) -> None:
+async def test_an_unknown_run_cannot_be_attached(world: World) -> None:
     web = await world.web()
     assert await web.attach("0" * 32) is None
     assert web.num_readers == 0
 
 
-async def test_the_run_is_left_with_its_last_reader_alone(world: World) -> None:
+async def test_a_run_is_left_when_its_last_reader_leaves(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     first, _ = await world.run(web, worker)
     second = await attach(web, first.run_id)
@@ -113,7 +113,7 @@ async def test_the_run_is_left_with_its_last_reader_alone(world: World) -> None:
     assert world.stops == [("model@here~1", first.run_id, "disconnected")]
 
 
-async def test_a_run_that_lingers_is_not_ended_while_it_is_read_again(world: World) -> None:
+async def test_a_detached_run_is_not_ended_while_a_reader_is_attached(world: World) -> None:
     web, worker, reaper = await world.web(), await world.worker(), world.reaper()
     first, _ = await world.run(web, worker, detach_grace_s=60.0)
     first.leave()
@@ -130,7 +130,7 @@ async def test_a_run_that_lingers_is_not_ended_while_it_is_read_again(world: Wor
     assert world.stops == [("model@here~1", first.run_id, "disconnected")]
 
 
-async def test_a_reader_of_a_log_that_is_gone_is_told(world: World) -> None:
+async def test_a_reader_of_a_deleted_log_gets_log_lost(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     first, voice = await world.run(web, worker)
     voice.admit()
@@ -144,7 +144,7 @@ async def test_a_reader_of_a_log_that_is_gone_is_told(world: World) -> None:
     assert event.payload.code == ErrorCode.LOG_LOST
 
 
-async def test_a_public_id_stands_for_one_run_of_a_project(service: World) -> None:
+async def test_a_public_id_identifies_one_run_of_a_project(service: World) -> None:
     worker = await worker_of(service)
     detach = DetachPolicy(60.0, public_id="mine", resume_context=b'{"a":1}')
     reader = await completion_start(request=request(), caller=CALLER, trace=TRACE, detach=detach)
@@ -170,7 +170,7 @@ async def test_a_public_id_stands_for_one_run_of_a_project(service: World) -> No
         assert 0 < await service.client.pttl(name) <= 600_000
 
 
-async def test_a_log_may_have_a_longer_life_of_its_own(service: World) -> None:
+async def test_a_log_may_outlive_its_run(service: World) -> None:
     worker = await worker_of(service)
     reader = await completion_start(
         request=request(), caller=CALLER, trace=TRACE, detach=DetachPolicy(60.0, log_ttl_s=3600.0)

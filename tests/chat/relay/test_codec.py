@@ -41,7 +41,7 @@ def seen(events, choice):
 
 
 @given(st.lists(deltas, max_size=8))
-def test_joined_news_says_the_same(payloads):
+def test_joined_deltas_keep_all_content(payloads):
     """Reasoning and calls were left out of joined news."""
     events = placed(payloads)
     joined = join_deltas(events)

@@ -106,7 +106,7 @@ async def test_without_a_worker_the_answer_is_503_at_once(service: World) -> Non
         ("failed", "model_load_failed", None, "false"),
     ],
 )
-async def test_the_state_of_the_worker_decides_whether_clients_come_again(
+async def test_the_state_of_the_worker_decides_whether_clients_should_retry(
     service: World, state: str, code: str, retry_after: str | None, should_retry: str
 ) -> None:
     """A model that can never be loaded was `overloaded`, and clients were told to come again in a second."""
@@ -120,7 +120,7 @@ async def test_the_state_of_the_worker_decides_whether_clients_come_again(
     assert await health.installation_state() == state
 
 
-async def test_a_limit_names_itself_and_its_wait(service: World) -> None:
+async def test_a_limit_error_has_its_kind_and_wait(service: World) -> None:
     await worker_of(service)
     caller = Caller(
         key_id=1, public_id="key2", org_id=1, project_id=2, tenant="2", limits=KeyLimits(requests_per_minute=1)
@@ -135,7 +135,7 @@ async def test_a_limit_names_itself_and_its_wait(service: World) -> None:
     assert raised.value.headers["x-ratelimit-reset-requests"] in ("1m0s", "60s", "59s")
 
 
-async def test_what_has_more_characters_than_the_context_is_refused_before_it_travels(
+async def test_text_longer_than_the_context_is_refused_before_it_is_sent(
     service: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Messages of 30 MB went through Valkey to a worker, which refused them; twenty of them held 650 MB."""
@@ -163,7 +163,7 @@ async def test_what_has_more_characters_than_the_context_is_refused_before_it_tr
     await until(lambda: not dispatcher_of_loop().chores.leaves)
 
 
-async def test_a_server_without_room_is_503_with_the_reason(service: World) -> None:
+async def test_a_full_server_is_503_with_the_reason(service: World) -> None:
     await worker_of(service)
     used = (await service.client.info("memory"))["used_memory"]
     await service.client.config_set("maxmemory", int(used / 0.85))
@@ -175,7 +175,7 @@ async def test_a_server_without_room_is_503_with_the_reason(service: World) -> N
     assert raised.value.code is ErrorCode.OVERLOADED
 
 
-async def test_people_without_a_key_do_not_use_up_the_room_of_each_other(service: World, settings: Any) -> None:
+async def test_playground_users_have_separate_concurrency(service: World, settings: Any) -> None:
     """All who are signed in shared one bound, which runs that go on without their page would have filled."""
     settings.LIGHTCONE_MAX_LIVE_PER_KEY = 1
     await worker_of(service)
@@ -187,7 +187,7 @@ async def test_people_without_a_key_do_not_use_up_the_room_of_each_other(service
     assert raised.value.kind == LimitKind.CONCURRENCY
 
 
-async def test_further_runs_of_a_request_count_with_their_tokens_alone_and_reading_with_none(service: World) -> None:
+async def test_further_runs_of_a_request_count_only_their_tokens_and_reads_none(service: World) -> None:
     await worker_of(service)
     limits = KeyLimits(requests_per_minute=1, tokens_per_minute=1_000, max_concurrency=3)
     caller = Caller(key_id=1, public_id="key5", org_id=1, project_id=2, tenant="2", limits=limits)
@@ -208,7 +208,7 @@ async def test_further_runs_of_a_request_count_with_their_tokens_alone_and_readi
     await until(lambda: not dispatcher_of_loop().chores.leaves)
 
 
-async def test_what_is_left_can_be_looked_at_without_being_charged(service: World, settings: Any) -> None:
+async def test_remaining_limits_can_be_read_without_charge(service: World, settings: Any) -> None:
     await worker_of(service)
     limits = KeyLimits(requests_per_minute=2, tokens_per_minute=1_000)
     caller = Caller(key_id=1, public_id="key4", org_id=1, project_id=2, tenant="2", limits=limits)
@@ -284,9 +284,7 @@ async def test_a_client_that_leaves_during_its_admission_leaves_no_run_behind(
     assert taken[0].stop == "disconnected"
 
 
-async def test_a_leave_never_overtakes_the_admission_that_it_takes_back(
-    service: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_leave_is_applied_after_its_admission(service: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The two scripts take different connections; in the wrong order the run would go on without a reader."""
     worker = await worker_of(service)
     dispatcher = dispatcher_of_loop()
@@ -311,7 +309,7 @@ async def test_a_leave_never_overtakes_the_admission_that_it_takes_back(
     assert taken[0].stop == "disconnected"
 
 
-async def test_valkey_away_is_503_and_no_hang(service: World, settings: Any) -> None:
+async def test_an_unreachable_valkey_is_503_at_once(service: World, settings: Any) -> None:
     settings.LIGHTCONE_REDIS_URL = "unix:///nonexistent/valkey.sock"
     own = _dispatchers.pop(asyncio.get_running_loop())
     try:
@@ -324,7 +322,7 @@ async def test_valkey_away_is_503_and_no_hang(service: World, settings: Any) -> 
         _dispatchers[asyncio.get_running_loop()] = own
 
 
-async def test_requests_that_never_ran_are_recorded(service: World) -> None:
+async def test_refused_requests_are_recorded(service: World) -> None:
     request_rejected_record(
         run_id=run_id_create(), caller=None, trace=TRACE, status=401, code="invalid_api_key", arrived_at=1000.0
     )
@@ -334,7 +332,7 @@ async def test_requests_that_never_ran_are_recorded(service: World) -> None:
     assert (record["status"], record["outcome"], record["error_code"]) == (401, "rejected", "invalid_api_key")
 
 
-async def test_a_record_that_cannot_be_packed_does_not_hold_up_the_leaves(service: World) -> None:
+async def test_an_unpackable_record_does_not_delay_leaves(service: World) -> None:
     worker = await worker_of(service)
     reader = await completion_start(request=request(), caller=CALLER, trace=TRACE)
     dispatcher = dispatcher_of_loop()
@@ -347,7 +345,7 @@ async def test_a_record_that_cannot_be_packed_does_not_hold_up_the_leaves(servic
     assert taken[0].stop == "disconnected"
 
 
-async def test_many_readers_at_once_get_their_own_texts(service: World) -> None:
+async def test_many_concurrent_readers_get_their_own_texts(service: World) -> None:
     worker = await worker_of(service)
     readers = await asyncio.gather(
         *(completion_start(request=request(), caller=CALLER, trace=TRACE) for _ in range(40))

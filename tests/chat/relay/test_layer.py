@@ -35,7 +35,7 @@ async def test_messages_come_in_order_to_their_channel(layer: TokenLayer) -> Non
     assert await layer.receive(two) == {"n": -1}
 
 
-async def test_a_cut_subscription_comes_back(layer: TokenLayer, valkey: str) -> None:
+async def test_a_lost_subscription_is_restored(layer: TokenLayer, valkey: str) -> None:
     channel = await layer.new_channel()
     client = valkey_connect(valkey)
     await client.execute_command("CLIENT", "KILL", "TYPE", "PUBSUB")
@@ -49,7 +49,7 @@ async def test_a_cut_subscription_comes_back(layer: TokenLayer, valkey: str) -> 
     await client.aclose()
 
 
-async def test_a_stream_goes_over_steps_of_one_round_trip(world_on_valkey: World) -> None:
+async def test_a_stream_is_written_in_one_round_trip_per_step(world_on_valkey: World) -> None:
     world = world_on_valkey
     worker, web = await world.worker(), await world.web()
     reader, voice = await world.run(web, worker)
@@ -61,7 +61,7 @@ async def test_a_stream_goes_over_steps_of_one_round_trip(world_on_valkey: World
     assert text_of(await read_all(reader)) == "abcdefgh"
 
 
-async def test_one_refused_log_silences_its_run_alone(world_on_valkey: World) -> None:
+async def test_a_refused_log_write_stops_only_its_own_run(world_on_valkey: World) -> None:
     """A worker that has lost one of two runs in a step: the log refuses that one, and the other's reader misses
     nothing.
     """
@@ -84,7 +84,7 @@ async def test_one_refused_log_silences_its_run_alone(world_on_valkey: World) ->
     )
 
 
-async def test_a_log_that_valkey_has_lost_is_written_again(world_on_valkey: World) -> None:
+async def test_a_log_lost_by_valkey_is_rewritten(world_on_valkey: World) -> None:
     world = world_on_valkey
     worker, web = await world.worker(), await world.web()
     reader, voice = await world.run(web, worker)

@@ -16,7 +16,7 @@ class Clock:
         return self.now
 
 
-def test_a_flood_is_a_line_a_minute_and_every_one_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_refusals_are_logged_once_a_minute_and_all_counted(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     refusals = Refusals(clock)
     with caplog.at_level(logging.WARNING):
@@ -31,7 +31,7 @@ def test_a_flood_is_a_line_a_minute_and_every_one_is_counted(caplog: pytest.LogC
     assert refusals.take() == {401: 3000, 429: 1}
 
 
-def test_counts_that_could_not_be_told_are_told_later() -> None:
+def test_unreported_counts_are_reported_later() -> None:
     refusals = Refusals()
     refusals.note(401)
     refusals.add(refusals.take())

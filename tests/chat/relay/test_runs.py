@@ -23,7 +23,7 @@ async def test_only_one_claim_of_an_attempt_succeeds(world: World) -> None:
     assert await one.claims.take(reader.run_id, 1) is None
 
 
-async def test_a_claim_whose_answer_was_lost_is_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_claim_is_repeated_after_a_lost_reply(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     web, worker = await world.web(), await world.worker()
     reader, _ = await world.admit(web)
     claim, answers = worker.runs.claim, [True, False]
@@ -50,7 +50,7 @@ async def test_a_worker_without_a_lease_renews_it_before_it_claims(world: World)
     assert await world.client.exists(world.keys.worker(worker.worker_id)) == 1
 
 
-async def test_a_worker_that_gets_no_lease_claims_nothing_and_says_so(world: World) -> None:
+async def test_a_worker_without_a_lease_claims_nothing_and_raises(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     reader, _ = await world.admit(web)
     await world.client.delete(world.keys.worker(worker.worker_id))
@@ -77,7 +77,7 @@ async def test_the_end_leaves_one_record_and_frees_the_key(world: World) -> None
     assert 0 < await world.client.pttl(world.keys.log(reader.run_id)) <= 600_000
 
 
-async def test_the_request_of_a_run_goes_with_its_end(world: World) -> None:
+async def test_the_request_of_a_run_is_deleted_at_its_end(world: World) -> None:
     """Twenty refused messages of 30 MB stood in Valkey for ten minutes; their logs alone are still asked for."""
     web, worker = await world.web(), await world.worker()
     refused, voice = await world.run(web, worker)
@@ -91,7 +91,7 @@ async def test_the_request_of_a_run_goes_with_its_end(world: World) -> None:
         assert await world.client.exists(world.keys.log(reader.run_id)) == 1
 
 
-async def test_an_end_that_valkey_has_no_room_for_is_written_later(world: World) -> None:
+async def test_an_end_refused_by_a_full_valkey_is_written_later(world: World) -> None:
     """The refusal passed for news of another attempt: the run was dropped, and its reader waited for ever."""
     web, worker = await world.web(), await world.worker()
     reader, voice = await world.run(web, worker)
@@ -134,7 +134,7 @@ async def test_a_lost_stop_command_is_caught_by_the_flag(world: World) -> None:
     assert world.aborted == [(reader.run_id, Outcome.STOPPED)]
 
 
-async def test_a_stopped_run_still_tells_its_reader_the_end(world: World) -> None:
+async def test_a_stopped_run_still_sends_its_end(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     reader, voice = await world.run(web, worker)
     voice.admit()
@@ -155,7 +155,7 @@ async def test_a_run_stopped_in_the_queue_is_claimed_with_its_flag(world: World)
     assert voice.claim.stop == "stopped"
 
 
-async def test_a_reader_that_gives_up_at_a_deadline_leaves_no_run_that_its_client_left(world: World) -> None:
+async def test_a_run_left_at_its_deadline_is_recorded_as_timed_out(world: World) -> None:
     """Its client sees 408, so the record must not say 499."""
     web, worker = await world.web(), await world.worker()
     reader, _ = await world.admit(web)
@@ -166,7 +166,7 @@ async def test_a_reader_that_gives_up_at_a_deadline_leaves_no_run_that_its_clien
     assert voice.claim.stop == "timed_out"
 
 
-async def test_a_lingering_run_outlives_its_reader_for_its_time(world: World) -> None:
+async def test_a_detached_run_outlives_its_reader_for_the_grace_period(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     reader, _ = await world.run(web, worker, detach_grace_s=60.0)
     assert await world.runs.leave(reader.run_id, web.web_id) is None
@@ -179,7 +179,7 @@ async def test_a_lingering_run_outlives_its_reader_for_its_time(world: World) ->
     assert world.stops == [(worker.worker_id, reader.run_id, "disconnected")]
 
 
-async def test_a_takeover_goes_on_without_gap_or_repeat(world: World) -> None:
+async def test_a_takeover_continues_without_gap_or_repeat(world: World) -> None:
     web, lost = await world.web(sweep_s=0.01), await world.worker("a@x~1")
     reader, voice = await world.run(web, lost)
     result = asyncio.create_task(read_all(reader))
@@ -202,7 +202,7 @@ async def test_a_takeover_goes_on_without_gap_or_repeat(world: World) -> None:
     assert (record["attempts"], record["completion_tokens"]) == (2, 3)
 
 
-async def test_a_stale_worker_is_refused_and_silent(world: World) -> None:
+async def test_a_stale_worker_is_refused_and_publishes_nothing(world: World) -> None:
     web, stale = await world.web(), await world.worker("a@x~1")
     reader, voice = await world.run(web, stale)
     voice.admit()
@@ -279,7 +279,7 @@ async def test_after_three_attempts_a_run_ends_as_lost(world: World) -> None:
     )
 
 
-async def test_a_run_that_nobody_picks_up_is_queued_again_or_ended(world: World) -> None:
+async def test_an_unclaimed_run_is_requeued_or_ended(world: World) -> None:
     web = await world.web(sweep_s=0.01)
     reader, _ = await world.admit_with_worker(web)
     reaper = world.reaper()
@@ -335,7 +335,7 @@ async def test_a_queued_run_ends_when_no_worker_comes(world: World) -> None:
     assert await world.client.zcard(world.keys.admit_live("key1")) == 0
 
 
-async def test_a_run_that_no_worker_is_to_take_is_never_sent_to_one(world: World) -> None:
+async def test_a_run_ended_at_admission_is_never_queued(world: World) -> None:
     """Valkey went before the end of a refused request was written: a worker then claimed a run whose request nobody had
     kept.
     """
@@ -368,7 +368,7 @@ async def test_a_run_without_a_worker_ends_at_its_own_time_limit(world: World) -
     assert (record["outcome"], record["status"], record["completion_tokens"]) == ("timed_out", 408, 1)
 
 
-async def test_a_dead_web_process_leaves_its_runs(world: World) -> None:
+async def test_runs_of_a_dead_web_process_are_left(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     reader, _ = await world.run(web, worker)
     await world.client.delete(world.keys.web(web.web_id))
@@ -377,7 +377,7 @@ async def test_a_dead_web_process_leaves_its_runs(world: World) -> None:
     assert await world.client.hget(world.keys.meta(reader.run_id), "stop") == b"interrupted"
 
 
-async def test_a_run_that_ended_unheard_says_that_its_client_was_cut_off(world: World) -> None:
+async def test_a_run_ended_after_its_web_process_is_recorded_as_interrupted(world: World) -> None:
     """A killed web process cut its streams, and their rows said `finished`, or that the clients had left."""
     web, worker = await world.web(), await world.worker()
     reader, voice = await world.run(web, worker)
@@ -392,7 +392,7 @@ async def test_a_run_that_ended_unheard_says_that_its_client_was_cut_off(world: 
     assert correction == {"run_id": reader.run_id, "told": "interrupted"}
 
 
-async def test_a_run_that_can_be_picked_up_has_not_ended_for_its_client(world: World) -> None:
+async def test_a_resumable_run_of_a_dead_web_process_is_not_interrupted(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     _, voice = await world.run(web, worker, detach_grace_s=60.0)
     await world.client.delete(world.keys.web(web.web_id))
@@ -403,7 +403,7 @@ async def test_a_run_that_can_be_picked_up_has_not_ended_for_its_client(world: W
     assert [record["outcome"] for record in await world.records()] == ["finished"]
 
 
-async def test_the_record_says_what_the_web_process_has_told_the_client(world: World) -> None:
+async def test_the_record_has_the_outcome_sent_to_the_client(world: World) -> None:
     """Valkey stood still for a minute: clients got an error, and the rows said `finished`."""
     web, worker = await world.web(), await world.worker()
     reader, voice = await world.run(web, worker)
@@ -421,7 +421,7 @@ async def test_the_record_says_what_the_web_process_has_told_the_client(world: W
     assert record["completion_tokens"] == 1, "what was computed is counted all the same"
 
 
-async def test_a_request_that_waited_too_long_for_a_worker_was_not_left_by_its_client(world: World) -> None:
+async def test_a_queue_time_out_is_not_recorded_as_a_disconnect(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     reader, _ = await world.admit(web)
     with pytest.raises(EngineUnavailable):
@@ -432,7 +432,7 @@ async def test_a_request_that_waited_too_long_for_a_worker_was_not_left_by_its_c
     assert voice.claim.stop == "interrupted"
 
 
-async def test_a_request_whose_own_time_was_over_before_a_worker_took_it_is_logged_as_that(world: World) -> None:
+async def test_a_request_timed_out_in_the_queue_is_recorded_as_timed_out(world: World) -> None:
     """Its client sees 408, not the 503 of a queue that took too long."""
     web, worker = await world.web(), await world.worker()
     reader, _ = await world.admit(web)
@@ -450,7 +450,7 @@ async def test_a_request_whose_own_time_was_over_before_a_worker_took_it_is_logg
     assert (record["outcome"], record["status"]) == ("timed_out", 408)
 
 
-async def test_a_process_that_ends_has_told_of_every_answer_that_it_gave_whole(world: World) -> None:
+async def test_an_ending_process_reports_all_delivered_answers(world: World) -> None:
     """The last ones of a drain were not told of: their rows would have said that their clients had been cut off."""
     web, worker = await world.web(), await world.worker()
     readers = []
@@ -470,7 +470,7 @@ async def test_a_process_that_ends_has_told_of_every_answer_that_it_gave_whole(w
     assert [record.get("outcome") for record in await world.records()] == ["finished"] * 5
 
 
-async def test_a_process_that_hangs_up_on_its_clients_says_so(world: World) -> None:
+async def test_connections_cut_by_the_server_are_recorded_as_interrupted(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     (cut, _), (left, _) = await world.run(web, worker), await world.run(web, worker)
     left.leave()
@@ -483,7 +483,7 @@ async def test_a_process_that_hangs_up_on_its_clients_says_so(world: World) -> N
     ]
 
 
-async def test_two_reapers_do_not_work_at_once(world: World) -> None:
+async def test_two_reapers_do_not_run_at_once(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     await world.run(web, worker)
     await world.client.delete(world.keys.worker(worker.worker_id))
@@ -491,7 +491,7 @@ async def test_two_reapers_do_not_work_at_once(world: World) -> None:
     assert len(world.queued) == 1
 
 
-async def test_a_draining_worker_hands_over_to_another(world: World) -> None:
+async def test_a_draining_worker_hands_its_runs_to_another(world: World) -> None:
     web, old, new = await world.web(sweep_s=0.01), await world.worker("a@x~1"), await world.worker("b@x~2")
     reader, voice = await world.run(web, old)
     voice.admit()
@@ -504,7 +504,7 @@ async def test_a_draining_worker_hands_over_to_another(world: World) -> None:
     assert text_of(await read_all(reader)) == "ab"
 
 
-async def test_a_worker_that_hands_over_takes_no_lease_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_handing_over_never_renews_its_lease(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A beat, or a claim that found the lease gone, took it again while claims were waited for: the runs then looked
     well kept.
     """
@@ -527,7 +527,7 @@ async def test_without_another_worker_nothing_is_handed_over(world: World) -> No
     assert worker.num_live == 1
 
 
-async def test_an_entry_that_valkey_lost_with_the_worker_ends_the_stream(world: World) -> None:
+async def test_a_log_entry_lost_with_the_worker_ends_the_stream(world: World) -> None:
     """A `begin` below what was shown: going on would contradict it."""
     web, worker = await world.web(sweep_s=0.01), await world.worker("a@x~1")
     reader, voice = await world.run(web, worker)
@@ -545,7 +545,7 @@ async def test_an_entry_that_valkey_lost_with_the_worker_ends_the_stream(world: 
     assert payload.code is ErrorCode.LOG_LOST
 
 
-async def test_the_batch_mode_does_not_hold_back_first_words_and_ends(world: World) -> None:
+async def test_batch_mode_does_not_delay_first_tokens_and_ends(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     worker._flush_mode = "batch"
     reader, voice = await world.run(web, worker)

@@ -63,7 +63,7 @@ async def test_one_message_per_flush_and_web_process_carries_all_runs(world: Wor
     assert len(world.layer.sent[0]["deltas"]) == 5
 
 
-async def test_text_is_whole_when_a_third_of_the_messages_is_lost(world: World) -> None:
+async def test_text_is_complete_when_a_third_of_the_messages_is_lost(world: World) -> None:
     chance = random.Random(5)
     world.layer.drops = lambda message: chance.random() < 1 / 3
     web, worker = await world.web(sweep_s=0.01), await world.worker()
@@ -88,7 +88,7 @@ async def test_a_lost_last_message_is_found_by_the_sweep(world: World) -> None:
     assert text_of([event async for event in reader]) == "x"
 
 
-async def test_a_jump_in_the_numbers_of_a_worker_sweeps_at_once(world: World) -> None:
+async def test_a_gap_in_message_numbers_triggers_a_sweep(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     first, voice = await world.run(web, worker)
     second, other_voice = await world.run(web, worker)
@@ -121,7 +121,7 @@ async def test_a_gap_is_read_from_the_log(world: World) -> None:
         assert [(await anext(reader)).payload.text for _ in range(3)] == ["a", "b", "c"]
 
 
-async def test_a_slow_reader_goes_by_the_log(world: World) -> None:
+async def test_a_slow_reader_falls_back_to_the_log(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     reader, voice = await world.run(web, worker)
     voice.admit()
@@ -140,7 +140,7 @@ async def test_a_slow_reader_goes_by_the_log(world: World) -> None:
     assert text_of(results.result()) == text
 
 
-async def test_news_of_one_run_join_while_valkey_is_slow(world: World) -> None:
+async def test_deltas_of_a_run_are_joined_while_valkey_is_slow(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     reader, voice = await world.run(web, worker)
     voice.admit()
@@ -171,7 +171,7 @@ async def test_a_rejected_run_raises_before_anything_is_answered(
     assert (record["outcome"], record["error_code"]) == ("rejected", code.value)
 
 
-async def test_a_run_that_was_stopped_before_it_began_says_so(world: World) -> None:
+async def test_a_run_stopped_before_it_began_raises(world: World) -> None:
     """Whoever stopped a request in the queue was told of an error of the server."""
     web, worker = await world.web(), await world.worker()
     reader, voice = await world.run(web, worker)
@@ -182,7 +182,7 @@ async def test_a_run_that_was_stopped_before_it_began_says_so(world: World) -> N
     assert caught.value.code == ErrorCode.ENGINE_ERROR
 
 
-async def test_a_run_that_no_worker_takes_in_time_is_503(world: World) -> None:
+async def test_a_run_without_a_worker_in_time_is_503(world: World) -> None:
     reader, _ = await world.admit_with_worker(await world.web())
     with pytest.raises(EngineUnavailable, match="within 0.01 s") as raised:
         await reader.first(timeout_s=0.01)
@@ -203,7 +203,7 @@ async def test_silence_lets_the_reader_ping_and_loses_nothing(world: World) -> N
     assert event.payload.text == "a"
 
 
-async def test_runs_of_two_deployments_do_not_meet(world: World, valkey: str) -> None:
+async def test_runs_of_two_deployments_are_separate(world: World, valkey: str) -> None:
     other = World(valkey, "test-other")
     try:
         web, worker = await world.web(), await world.worker()
@@ -217,7 +217,7 @@ async def test_runs_of_two_deployments_do_not_meet(world: World, valkey: str) ->
         await other.close()
 
 
-async def test_while_valkey_takes_no_writes_who_has_got_nothing_is_told_at_once_and_others_go_on_later(
+async def test_while_valkey_refuses_writes_new_runs_fail_and_begun_ones_continue(
     world: World,
 ) -> None:
     """Its disk was full: reads were answered, so nobody noticed, and requests hung without a header for 40 s."""

@@ -58,13 +58,13 @@ async def test_a_cancelled_call_is_cancelled(
     await client.aclose(close_connection_pool=True)
 
 
-async def test_more_calls_than_connections_wait_their_turn(valkey: str) -> None:
+async def test_calls_beyond_the_connections_wait(valkey: str) -> None:
     client = valkey_connect(valkey, max_connections=2)
     assert await asyncio.gather(*(client.ping() for _ in range(100))) == [True] * 100
     await client.aclose(close_connection_pool=True)
 
 
-async def test_a_server_that_is_away_is_an_error_at_once() -> None:
+async def test_an_unreachable_server_is_an_error_at_once() -> None:
     client = valkey_connect("unix:///nonexistent/valkey.sock")
     with pytest.raises(Exception, match="nonexistent"):
         await client.ping()
@@ -80,7 +80,7 @@ async def test_a_server_that_is_away_is_an_error_at_once() -> None:
         ("ERR no such script", False),
     ],
 )
-async def test_a_server_that_reads_its_files_or_has_no_room_is_away(tmp_path: Path, answer: str, is_away: bool) -> None:
+async def test_a_loading_or_full_server_counts_as_unavailable(tmp_path: Path, answer: str, is_away: bool) -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
             writer.write(f"-{answer}\r\n".encode() * data.count(b"*"))
@@ -109,7 +109,7 @@ async def write_in_pipeline(client: Valkey) -> object:
 
 
 @pytest.mark.parametrize("call", [write, write_by_script, write_in_pipeline])
-async def test_writes_that_are_refused_are_a_server_that_is_away(
+async def test_refused_writes_count_as_an_unavailable_server(
     valkey: str, call: Callable[[Valkey], Awaitable[object]]
 ) -> None:
     """With a full disk requests were answered 500, or never, as the error passed for one of ours."""
@@ -132,14 +132,14 @@ async def line(valkey: str) -> AsyncIterator[ValkeyLine]:
     await line.close()
 
 
-async def test_a_line_answers_and_refuses(line: ValkeyLine) -> None:
+async def test_a_line_returns_answers_and_errors(line: ValkeyLine) -> None:
     assert await line.call("ECHO", b"x" * 300_000) == b"x" * 300_000
     with pytest.raises(ResponseError):
         await line.call("NOSUCH")
     assert await line.call("PING") == b"PONG"
 
 
-async def test_a_line_connects_again_after_a_loss(line: ValkeyLine, valkey: str) -> None:
+async def test_a_line_reconnects_after_a_loss(line: ValkeyLine, valkey: str) -> None:
     own_id, other = await line.call("CLIENT", "ID"), ValkeyLine(valkey)
     await other.call("CLIENT", "KILL", "ID", own_id)
     with pytest.raises((ValkeyAway, OSError)):
@@ -148,7 +148,7 @@ async def test_a_line_connects_again_after_a_loss(line: ValkeyLine, valkey: str)
     await other.close()
 
 
-async def test_callers_of_a_line_get_their_own_answers_although_others_give_up(line: ValkeyLine) -> None:
+async def test_callers_of_a_line_get_their_own_answers_despite_cancellations(line: ValkeyLine) -> None:
     calls = [asyncio.create_task(line.call("ECHO", number)) for number in range(50)]
     await asyncio.sleep(0)
     for call in calls[::3]:
@@ -172,7 +172,9 @@ async def test_a_late_reply_is_never_that_of_the_next_command(
 
 
 @pytest.mark.parametrize("reply", [b"", b"$4\r\nPO", b"%2\r\n"])
-async def test_silence_and_nonsense_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reply: bytes) -> None:
+async def test_silence_and_malformed_replies_are_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reply: bytes
+) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(65536):
             writer.write(reply)

@@ -20,7 +20,7 @@ async def lease_left_ms(world: World, web_id: str) -> int:
     return left
 
 
-async def test_a_loop_that_is_held_up_for_longer_than_a_lease_keeps_it(world: World) -> None:
+async def test_a_briefly_blocked_event_loop_keeps_its_lease(world: World) -> None:
     """Large bodies of one tenant held the loop for ten seconds, and every run of its process was ended for that."""
     clock = Clock()
     lease = WebLease(valkey_connect_blocking(world.url), world.keys, "w", clock=clock)
@@ -31,7 +31,7 @@ async def test_a_loop_that_is_held_up_for_longer_than_a_lease_keeps_it(world: Wo
     lease.close()
 
 
-async def test_a_loop_that_stands_still_loses_its_lease_and_one_that_goes_on_gets_it_again(world: World) -> None:
+async def test_a_dead_event_loop_loses_its_lease_until_it_continues(world: World) -> None:
     clock = Clock()
     lease = WebLease(valkey_connect_blocking(world.url), world.keys, "w", clock=clock)
     clock.now += LOOP_DEAD_S + 1
@@ -43,7 +43,7 @@ async def test_a_loop_that_stands_still_loses_its_lease_and_one_that_goes_on_get
     lease.close()
 
 
-async def test_a_process_that_ends_gives_its_lease_back(world: World) -> None:
+async def test_an_ending_process_releases_its_lease(world: World) -> None:
     web = await world.web()
     assert await lease_left_ms(world, web.web_id) > 0
     await web.close()

@@ -99,7 +99,7 @@ def served(consumer: tuple[Any, Redis, str, Callable[[], None]]) -> Iterator[Ser
     app.model_worker.may_take.set()
 
 
-def test_a_task_takes_the_run_whose_id_it_has(served: Served) -> None:
+def test_a_task_takes_the_run_of_its_id(served: Served) -> None:
     served.send("one")
     assert served.worker.begun.get(timeout=10) == ("one", 1)
     assert served.worker.taken.empty()
@@ -107,14 +107,14 @@ def test_a_task_takes_the_run_whose_id_it_has(served: Served) -> None:
     assert served.worker.taken.get(timeout=10) == "one"
 
 
-def test_a_task_of_the_version_before_takes_the_run_that_it_names(served: Served) -> None:
+def test_a_task_of_the_previous_version_takes_its_run(served: Served) -> None:
     served.worker.may_take.set()
     served.app.send_task(GENERATE_TASK, args=("one", 2), queue=queue_of(SLUG))
     assert served.worker.begun.get(timeout=10) == ("one", 2)
     assert served.worker.taken.get(timeout=10) == "one"
 
 
-def test_tasks_beyond_the_threads_are_fetched_and_wait_for_the_next_free_one(served: Served) -> None:
+def test_tasks_beyond_the_threads_wait_for_a_free_thread(served: Served) -> None:
     """Left in the queue, they would wait until Celery looks again, up to a second."""
     runs = served.send_all(NUM_THREADS + 2)
     assert served.client.llen(served.queue) == 0
@@ -122,7 +122,7 @@ def test_tasks_beyond_the_threads_are_fetched_and_wait_for_the_next_free_one(ser
     assert {served.worker.taken.get(timeout=10) for _ in runs} == runs
 
 
-def test_fetched_tasks_are_done_although_the_broker_is_lost(served: Served) -> None:
+def test_fetched_tasks_run_after_the_broker_is_lost(served: Served) -> None:
     runs = served.send_all(NUM_THREADS + 2)
     served.lose_broker()
     served.worker.may_take.set()
@@ -143,7 +143,7 @@ def test_a_stop_waits_for_fetched_tasks_before_it_closes_the_worker(served: Serv
     stopping.join()
 
 
-def test_a_task_that_fails_or_has_other_arguments_holds_up_no_other(served: Served) -> None:
+def test_a_failing_or_malformed_task_does_not_delay_others(served: Served) -> None:
     served.worker.may_take.set()
     for _ in range(2 * NUM_THREADS):
         served.send("bad")

@@ -158,7 +158,7 @@ def lease(worker_id: str, state: str, **fields: Any) -> WorkerLease:
     return WorkerLease(worker_id=worker_id, model=MODEL, state=state, **{**values, **fields})
 
 
-def test_a_model_has_the_condition_of_its_best_worker() -> None:
+def test_a_model_has_the_state_of_its_best_worker() -> None:
     failed, loading = lease("a", "failed", reason="no such file"), lease("b", "loading", phase="weights", fraction=0.25)
     for leases, expected in (
         ([failed], ("failed", "no such file")),
