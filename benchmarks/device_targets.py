@@ -21,7 +21,6 @@ import torch
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.attention.select import cache_dtype
 from engine.config import EngineConfig
-from engine.core.loop import EngineCore
 from engine.execution.batch import dummy_sequence
 from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
@@ -36,7 +35,7 @@ from engine.sampling.sampler import Sampler
 from engine.scheduling.plan import Chunk, StepPlan
 from engine.scheduling.scheduler import Scheduler
 from engine.sequence import Sequence
-from tests.engine.in_process import QueueChannel
+from tests.engine.in_process import QueueChannel, make_core
 
 LLAMA3_ROPE = {
     "rope_type": "llama3",
@@ -164,7 +163,7 @@ class Bench:
         )
         sampler = Sampler(self.loaded.config.vocab_size, self.device)
         ahead = OverlappedSteps(scheduler, self.runner, sampler) if self.device.type == "cuda" else None
-        self.core = EngineCore(scheduler, self.runner, sampler, self._channel, overlap=ahead)
+        self.core = make_core(scheduler, self.runner, sampler, self._channel, overlap=ahead)
         self._block_size = config.block_size
         self._num_added = 0
 

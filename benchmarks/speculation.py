@@ -24,7 +24,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
-from engine.core.loop import EngineCore
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import LookupDrafter
 from engine.execution.runner import ModelRunner
@@ -33,7 +32,7 @@ from engine.messages import AddSequence, StepResult
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
 from engine.tokenizers.tokenizer import Tokenizer
-from tests.engine.in_process import QueueChannel
+from tests.engine.in_process import QueueChannel, make_core
 
 TEXT = (
     "On Monday the committee met in the old library to talk about the repair of the bridge. Anna Keller, who had drawn "
@@ -84,7 +83,7 @@ class Bench:
             prefix_caching=False,
             drafter=drafter,
         )
-        core = EngineCore(scheduler, runner, Sampler(self._vocab_size, "cpu"), channel, drafter=drafter)
+        core = make_core(scheduler, runner, Sampler(self._vocab_size, "cpu"), channel, drafter=drafter)
         for number, prompt in enumerate(prompts):
             fields = {
                 "sampling": SamplingParams(temperature=0.0),

@@ -1,8 +1,7 @@
 """EngineCore: the step loop. Handle messages of the worker, plan, forward, sample, advance, emit; and again.
 
 Its only I/O is the channel, on which it waits when there is nothing to compute. A step that fails ends the sequences of
-that step and no others. A step that loses the device ends the core; another core then goes on with all sequences. Runs
-in a child process, or in a thread for tests.
+that step and no others. A step that loses the device ends the core; another core then goes on with all sequences.
 """
 
 from __future__ import annotations
@@ -56,13 +55,14 @@ class EngineCore:
         runner: ModelRunner,
         sampler: Sampler,
         channel: PipeChannel,
-        clock: Callable[[], float] = time.time,
-        drafter: LookupDrafter | None = None,
-        grammars: CoreGrammars | None = None,
+        *,
+        drafter: LookupDrafter,
+        grammars: CoreGrammars,
         overlap: OverlappedSteps | None = None,
         token_budget: AdaptiveTokenBudget | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        """`drafter`, `grammars`: the same that the scheduler uses. `overlap`: begins steps early, on a device.
+        """`drafter`, `grammars`: the same that the scheduler uses. `overlap` begins steps early, on a device.
 
         `token_budget` adapts the tokens per step, unless their number is configured.
         """
@@ -107,13 +107,17 @@ class EngineCore:
     def step(self) -> bool:
         """Compute one step and emit its results; False if there was nothing to do."""
         if self._held:
-            self._add_held()
+            held, self._held = self._held, []
+            for message in held:
+                self._add_or_hold(message)
         if self._overlap is not None and self._in_flight is not None:
             self._announce(self._in_flight.plan)
             return self._step_overlapped(self._overlap, self._in_flight.plan)
         plan = self._scheduler.plan()
         if plan is None:
-            return self._await_grammars()
+            if self._held:
+                self._grammars.wait_for([message.grammar for message in self._held])
+            return bool(self._held)
         if self._new:
             self._record_start(plan)
         self._announce(plan)
@@ -123,8 +127,7 @@ class EngineCore:
             self._token_budget.begin()
         try:
             chunks = [chunk for chunk in plan.chunks if chunk.samples]
-            if self._grammars is not None:
-                self._grammars.start_filling([chunk.sequence for chunk in chunks])
+            self._grammars.start_filling([chunk.sequence for chunk in chunks])
             logits = self._runner.forward(plan)
             drawn = draw_tokens(self._draw, logits, chunks, self._scheduler.end_reason)
             prompts = self._runner.prompt_results(plan)
@@ -160,7 +163,7 @@ class EngineCore:
 
     def _expects_drafts(self, plan: StepPlan) -> bool:
         """Return True if a sequence may have drafts in the next step, which must then be planned."""
-        if self._drafter is None or not len(self._drafter):
+        if not len(self._drafter):
             return False
         sequences = [chunk.sequence for chunk in plan.chunks if self._is_running(chunk)]
         limits = [sequence.max_tokens - len(sequence.output_ids) - 1 for sequence in sequences]
@@ -196,8 +199,7 @@ class EngineCore:
             self._channel.send(StepResult(outputs))
 
     def _draw(self, logits: torch.Tensor, sequences: list[Sequence]) -> list[SampledToken]:
-        bitmask = self._grammars.bitmask(sequences) if self._grammars is not None else None
-        return self._sampler.sample(logits, sequences, bitmask)
+        return self._sampler.sample(logits, sequences, self._grammars.bitmask(sequences))
 
     def _output(
         self, chunk: Chunk, tokens: list[SampledToken], finished: dict[int, str], prompts: PromptResults
@@ -225,10 +227,8 @@ class EngineCore:
     def _forget(self, seq_id: int) -> None:
         """Drop the state of a sequence outside the scheduler."""
         self._sampler.remove(seq_id)
-        if self._drafter is not None:
-            self._drafter.remove(seq_id)
-        if self._grammars is not None:
-            self._grammars.remove(seq_id)
+        self._drafter.remove(seq_id)
+        self._grammars.remove(seq_id)
 
     def _record_start(self, plan: StepPlan) -> None:
         now = self._clock()
@@ -240,9 +240,8 @@ class EngineCore:
         """End all sequences of a plan; the loop goes on with the others. Raises EngineFailure if the device is lost."""
         logger.error("a step of %d sequences failed", len(plan.chunks), exc_info=error)
         if has_lost_device(error):
-            raise EngineFailure(
-                ErrorCode.ENGINE_ERROR, "the device has failed and computes nothing more in this process"
-            ) from error
+            message = "the device has failed and computes nothing more in this process"
+            raise EngineFailure(ErrorCode.ENGINE_ERROR, message) from error
         outputs = [self._drop(chunk.sequence.seq_id, "failed") for chunk in plan.chunks]
         self._scheduler.advance(plan, {})
         self._channel.send(StepResult([output for output in outputs if output is not None]))
@@ -252,13 +251,10 @@ class EngineCore:
         for message in messages:
             match message:
                 case AddSequence():
-                    if self._grammars is not None and not self._grammars.is_ready(message.grammar):
-                        self._held.append(message)
-                    else:
-                        self._add(message)
-                case DefineGrammar() if self._grammars is not None:
+                    self._add_or_hold(message)
+                case DefineGrammar():
                     self._grammars.define(message)
-                case ForgetGrammars(keys) if self._grammars is not None:
+                case ForgetGrammars(keys):
                     self._grammars.forget(keys)
                 case AbortSequences(seq_ids):
                     dropped = [output for seq_id in seq_ids if (output := self._drop(seq_id, "aborted"))]
@@ -272,45 +268,31 @@ class EngineCore:
                     return False
         return True
 
+    def _add_or_hold(self, message: AddSequence) -> None:
+        """Add a sequence, or hold it while its grammar is being built."""
+        if self._grammars.is_ready(message.grammar):
+            self._add(message)
+        else:
+            self._held.append(message)
+
     def _add(self, message: AddSequence) -> None:
         sequence = Sequence(message)
         try:
             self._scheduler.add(sequence)
             if sequence.embed is None:
-                self._prepare(sequence)
+                self._sampler.add(sequence)
+                self._drafter.add(sequence)
+                self._grammars.add(sequence)
         except Exception:
             logger.exception("sequence %d cannot be taken", sequence.seq_id)
             self._drop(sequence.seq_id, "failed")
             self._channel.send(StepResult([SequenceOutput(sequence.seq_id, [], finish="failed")]))
             return
-        if sequence.output_ids and self._grammars is not None and self._grammars.is_complete(sequence):
+        if sequence.output_ids and self._grammars.is_complete(sequence):
             self._drop(sequence.seq_id, "complete")
             self._channel.send(StepResult([SequenceOutput(sequence.seq_id, [], finish="complete")]))
             return
         self._new[sequence.seq_id] = None
-
-    def _prepare(self, sequence: Sequence) -> None:
-        """Register a sequence with sampler, drafter and grammars. Raises their errors about its request."""
-        self._sampler.add(sequence)
-        if self._drafter is not None:
-            self._drafter.add(sequence)
-        if self._grammars is not None:
-            self._grammars.add(sequence)
-
-    def _add_held(self) -> None:
-        """Add the held sequences whose grammars have been built."""
-        held, self._held = self._held, []
-        for message in held:
-            if self._grammars is None or self._grammars.is_ready(message.grammar):
-                self._add(message)
-            else:
-                self._held.append(message)
-
-    def _await_grammars(self) -> bool:
-        """Wait a moment for a grammar if a sequence needs one and nothing is to be computed; False if none does."""
-        if self._held and self._grammars is not None:
-            self._grammars.wait_for([message.grammar for message in self._held])
-        return bool(self._held)
 
     def _drop(self, seq_id: int, reason: str) -> SequenceOutput | None:
         """Free a sequence and return its last output; None if it is unknown."""

@@ -14,12 +14,28 @@ from collections.abc import Callable
 from engine.config import EngineConfig
 from engine.core.build import serve
 from engine.core.link import LinkClosed
+from engine.core.loop import EngineCore
+from engine.decoding.costs import StepCosts
+from engine.decoding.drafter import LookupDrafter
 from engine.messages import FromCore, Shutdown, ToCore
+from engine.structured.core_grammars import CoreGrammars
 
 
 def connect_in_process(config: EngineConfig) -> ThreadLink:
     """Start a core in a thread of this process."""
     return ThreadLink(dataclasses.replace(config, core_in_process=True), serve)
+
+
+def make_core(scheduler, runner, sampler, channel, *, drafter=None, **options) -> EngineCore:
+    """Return a step loop that is given no grammars, and no drafts unless by `drafter`."""
+
+    def load_vocabulary():
+        raise AssertionError("no sequence has a grammar")
+
+    drafter = LookupDrafter(StepCosts.flat(), prompt_lookup=False) if drafter is None else drafter
+    return EngineCore(
+        scheduler, runner, sampler, channel, drafter=drafter, grammars=CoreGrammars(load_vocabulary), **options
+    )
 
 
 class QueueChannel:

@@ -13,7 +13,6 @@ import torch
 from engine.api import EmbedOptions
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
-from engine.core.loop import EngineCore
 from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
@@ -22,7 +21,7 @@ from engine.sampling.sampler import Sampler
 from engine.scheduling.plan import Chunk, StepPlan
 from engine.scheduling.scheduler import Scheduler
 from tests.engine.execution.test_runner import make_sequence
-from tests.engine.in_process import QueueChannel
+from tests.engine.in_process import QueueChannel, make_core
 from tests.engine.random_model import random_model
 
 pytestmark = pytest.mark.gpu
@@ -96,7 +95,7 @@ class Crowd:
         self.channel = QueueChannel()
         sampler = Sampler(VOCAB_SIZE, device)
         ahead = OverlappedSteps(self.scheduler, runner, sampler) if device == "cuda" else None
-        self.core = EngineCore(self.scheduler, runner, sampler, self.channel, overlap=ahead)
+        self.core = make_core(self.scheduler, runner, sampler, self.channel, overlap=ahead)
 
     def answers(self, requests):
         tokens = {number: [] for number in range(len(requests))}

@@ -6,13 +6,12 @@ import torch
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
-from engine.core.loop import EngineCore
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import LoadedModel
 from engine.messages import AddSequence, QueryStats, StepResult
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
-from tests.engine.in_process import QueueChannel
+from tests.engine.in_process import QueueChannel, make_core
 
 
 class CoreUnderTest:
@@ -31,7 +30,7 @@ class CoreUnderTest:
             100,
             config.prefix_caching,
         )
-        self._core = EngineCore(self._scheduler, runner, Sampler(loaded.config.vocab_size, "cpu"), self._channel)
+        self._core = make_core(self._scheduler, runner, Sampler(loaded.config.vocab_size, "cpu"), self._channel)
         self._num_added = 0
 
     def answers(self, prompts: list[list[int]], num_tokens: int, stagger: int = 0) -> list[list[int]]:

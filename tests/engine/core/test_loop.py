@@ -7,7 +7,6 @@ import torch
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.api.errors import EngineFailure
-from engine.core.loop import EngineCore
 from engine.execution.prompts import PromptResults
 from engine.messages import (
     AbortSequences,
@@ -21,7 +20,7 @@ from engine.messages import (
 )
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
-from tests.engine.in_process import QueueChannel
+from tests.engine.in_process import QueueChannel, make_core
 
 VOCAB_SIZE = 32
 END = 31
@@ -55,9 +54,7 @@ class Stage:
         self.channel = QueueChannel()
         self.runner = ScriptedRunner()
         self.scheduler = Scheduler(num_blocks, 4, max_num_batched_tokens, 8, 100, True)
-        self.core = EngineCore(
-            self.scheduler, self.runner, Sampler(VOCAB_SIZE, "cpu"), self.channel, clock=lambda: 50.0
-        )
+        self.core = make_core(self.scheduler, self.runner, Sampler(VOCAB_SIZE, "cpu"), self.channel, clock=lambda: 50.0)
 
     def add(self, seq_id, prompt_ids, max_tokens=4, output_ids=(), **changes):
         message = AddSequence(
@@ -293,7 +290,7 @@ class ScriptedBudget:
 
 
 def test_a_changed_token_budget_resizes_the_steps(stage):
-    stage.core = EngineCore(
+    stage.core = make_core(
         stage.scheduler, stage.runner, Sampler(VOCAB_SIZE, "cpu"), stage.channel, token_budget=ScriptedBudget()
     )
     stage.add(1, list(range(1, 10)) * 20, max_tokens=1)

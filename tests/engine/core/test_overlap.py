@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.api.errors import EngineFailure
-from engine.core.loop import EngineCore
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import LookupDrafter
 from engine.execution.overlap import OverlappedSteps
@@ -17,7 +16,7 @@ from engine.execution.prompts import PromptResults
 from engine.messages import AbortSequences, AddSequence, AnnounceSteps, StepResult, StepStarted
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
-from tests.engine.in_process import QueueChannel
+from tests.engine.in_process import QueueChannel, make_core
 from tests.examples import examples
 
 VOCAB_SIZE = 640
@@ -78,7 +77,7 @@ class Loop:
         self.scheduler = Scheduler(num_blocks, 4, 16, max_num_seqs, 100, True, drafter=drafter)
         sampler = Sampler(VOCAB_SIZE, "cpu", syncs=not is_ahead)
         ahead = OverlappedSteps(self.scheduler, self.runner, sampler) if is_ahead else None
-        self.core = EngineCore(self.scheduler, self.runner, sampler, self.channel, drafter=drafter, overlap=ahead)
+        self.core = make_core(self.scheduler, self.runner, sampler, self.channel, drafter=drafter, overlap=ahead)
 
     def play(self, requests, aborts=()):
         """Play `requests`, (step, AddSequence), and `aborts`, (step, seq_id).

@@ -5,12 +5,11 @@ from __future__ import annotations
 import torch
 
 from engine.api import LogprobOptions, SamplingParams, StopRules
-from engine.core.loop import EngineCore
 from engine.execution.prompts import PromptResults
 from engine.messages import AddSequence, SequenceOutput, StepResult
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
-from tests.engine.in_process import QueueChannel
+from tests.engine.in_process import QueueChannel, make_core
 
 VOCAB_SIZE = 24
 END = 23
@@ -53,7 +52,7 @@ class TableCore:
         self.channel = QueueChannel()
         self.scheduler = Scheduler(num_blocks, 4, max_num_batched_tokens, 8, 100, True, drafter=drafter)
         known = drafter if hasattr(drafter, "add") else None
-        self.core = EngineCore(self.scheduler, self.runner, Sampler(VOCAB_SIZE, "cpu"), self.channel, drafter=known)
+        self.core = make_core(self.scheduler, self.runner, Sampler(VOCAB_SIZE, "cpu"), self.channel, drafter=known)
         self.outputs: dict[int, list[SequenceOutput]] = {}
 
     def add(self, seq_id: int, prompt_ids: list[int], max_tokens: int = 20, **changes) -> None:

@@ -9,14 +9,13 @@ import torch
 
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
-from engine.core.loop import EngineCore
 from engine.execution.prompts import SLICE_ROWS
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
 from engine.messages import AddSequence, SampledLogprobs
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
-from tests.engine.in_process import QueueChannel
+from tests.engine.in_process import QueueChannel, make_core
 from tests.engine.random_model import SIZES, random_model
 
 VOCAB_SIZE = SIZES["vocab_size"]
@@ -42,7 +41,7 @@ class Stage:
         self.runner, self.oracle = model
         self.channel = QueueChannel()
         self.scheduler = Scheduler(num_blocks, 16, max_num_batched_tokens, 4, 100, prefix_caching=True)
-        self.core = EngineCore(self.scheduler, self.runner, Sampler(VOCAB_SIZE, "cpu"), self.channel, clock=lambda: 1.0)
+        self.core = make_core(self.scheduler, self.runner, Sampler(VOCAB_SIZE, "cpu"), self.channel, clock=lambda: 1.0)
         self.outputs = []
 
     def add(self, seq_id, prompt_ids, prompt=0, max_tokens=3, **changes):
