@@ -1,8 +1,7 @@
 """GGUF files: header, metadata and tensor table, read through a private memory map.
 
 Every count, length, shape and offset is checked against the size of the file, in Python's unbounded integers, before it
-is used: a hostile or truncated file raises ModelLoadError with the file's and the tensor's name. Imports no torch, and
-numpy only for tensors, because tokenizers read metadata here.
+is used: a hostile or truncated file raises ModelLoadError. Imports numpy for tensors only, as tokenizers read metadata.
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 2 and 3, little-endian).
 """
 
@@ -61,10 +60,7 @@ BLOCK_TYPES: dict[int, BlockType] = {
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """One stored tensor.
-
-    `shape` is outermost first; `data` is uint8 of shape (rows, bytes per row), a view of the file.
-    """
+    """One stored tensor. shape: outermost first; data: uint8 (rows, bytes per row), a view of the file."""
 
     name: str
     shape: tuple[int, ...]
@@ -82,10 +78,7 @@ class GgufFile:
 
     @classmethod
     def open(cls, path: Path | str) -> GgufFile:
-        """Map and check a file.
-
-        Raises ModelLoadError when it is missing, truncated, inconsistent or of an unknown type.
-        """
+        """Map and check a file. Raises ModelLoadError if it is missing, truncated, inconsistent or of unknown types."""
         path = Path(path)
         reader = _Reader(path, _mapped(path))
         tensor_count, metadata_count = reader.header()
@@ -94,10 +87,9 @@ class GgufFile:
 
     @staticmethod
     def read_metadata(path: Path) -> dict[str, MetadataValue]:
-        """Return the metadata without the tensors, mapping only the head of the file: helper processes have a memory
-        limit that counts maps.
+        """Return the metadata alone. Raises ModelLoadError.
 
-        Raises ModelLoadError as `open`, except for tensors.
+        Maps only the head of the file: helper processes have a memory limit that counts maps.
         """
         head_bytes = HEAD_BYTES
         while True:
@@ -140,10 +132,10 @@ class _Reader:
     def header(self) -> tuple[int, int]:
         """Return the number of tensors and of metadata entries."""
         if self._take(4) != b"GGUF":
-            raise ModelLoadError(f"{self._path}: not a GGUF file (its first four bytes are not GGUF)")
+            raise self._error("not a GGUF file (its first four bytes are not GGUF)")
         version = self._integer(4)
         if version not in (2, 3):
-            raise ModelLoadError(f"{self._path}: GGUF version must be 2 or 3 (little-endian), got {version}")
+            raise self._error(f"GGUF version must be 2 or 3 (little-endian), got {version}")
         tensor_count, metadata_count = self._integer(8), self._integer(8)
         self._check_count(tensor_count, 24, "the tensor count")
         self._check_count(metadata_count, 13, "the metadata count")
@@ -155,7 +147,7 @@ class _Reader:
             self._what = f"metadata entry {index}"
             key = self._string()
             if key in entries:
-                raise ModelLoadError(f"{self._path}: metadata key {key!r} appears twice")
+                raise self._error(f"metadata key {key!r} appears twice")
             self._what = f"metadata key {key!r}"
             entries[key] = self._value(self._integer(4), nesting=0)
         return entries
@@ -163,15 +155,13 @@ class _Reader:
     def tensors(self, count: int, alignment: MetadataValue) -> dict[str, GgufTensor]:
         """Read the table, then cut the data section into views."""
         if type(alignment) is not int or not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
-            raise ModelLoadError(
-                f"{self._path}: general.alignment must be a power of two up to {MAX_ALIGNMENT}, got {alignment!r}"
-            )
+            raise self._error(f"general.alignment must be a power of two up to {MAX_ALIGNMENT}, got {alignment!r}")
         table = [self._tensor_entry(index) for index in range(count)]
         data_start = -(-self._position // alignment) * alignment
         tensors: dict[str, GgufTensor] = {}
         for name, shape, block_type, offset in table:
             if name in tensors:
-                raise ModelLoadError(f"{self._path}: tensor {name!r} appears twice")
+                raise self._error(f"tensor {name!r} appears twice")
             tensors[name] = self._view(name, shape, block_type, data_start, offset)
         return tensors
 
@@ -181,31 +171,25 @@ class _Reader:
         self._what = f"tensor {name!r}"
         num_dimensions = self._integer(4)
         if not 1 <= num_dimensions <= MAX_DIMENSIONS:
-            raise ModelLoadError(
-                f"{self._path}: tensor {name!r} must have 1 to {MAX_DIMENSIONS} dimensions, got {num_dimensions}"
-            )
+            raise self._error(f"tensor {name!r} must have 1 to {MAX_DIMENSIONS} dimensions, got {num_dimensions}")
         shape = tuple(self._integer(8) for _ in range(num_dimensions))[::-1]
         type_id, offset = self._integer(4), self._integer(8)
         if type_id not in BLOCK_TYPES:
             known = ", ".join(block_type.name for block_type in BLOCK_TYPES.values())
-            raise ModelLoadError(
-                f"{self._path}: tensor {name!r} has the unknown storage type {type_id}; supported are {known}"
-            )
+            raise self._error(f"tensor {name!r} has the unknown storage type {type_id}; supported are {known}")
         return name, shape, BLOCK_TYPES[type_id], offset
 
     def _view(
         self, name: str, shape: tuple[int, ...], block_type: BlockType, data_start: int, offset: int
     ) -> GgufTensor:
         if min(shape) < 1 or shape[-1] % block_type.block_size:
-            raise ModelLoadError(
-                f"{self._path}: tensor {name!r} of type {block_type.name} cannot have the shape {shape}"
-            )
+            raise self._error(f"tensor {name!r} of type {block_type.name} cannot have the shape {shape}")
         row_bytes = shape[-1] // block_type.block_size * block_type.block_bytes
         num_rows = prod(shape[:-1])
         start, num_bytes = data_start + offset, num_rows * row_bytes
         if start + num_bytes > self._size:
-            raise ModelLoadError(
-                f"{self._path}: tensor {name!r} of shape {shape} needs bytes {start} to {start + num_bytes}, "
+            raise self._error(
+                f"tensor {name!r} of shape {shape} needs bytes {start} to {start + num_bytes}, "
                 f"but the file has {self._size}: it is truncated or damaged"
             )
         import numpy as np  # imported late: tokenizers read only metadata
@@ -219,12 +203,12 @@ class _Reader:
         if type_id == ARRAY:
             return self._array(nesting)
         if type_id not in SCALARS:
-            raise ModelLoadError(f"{self._path}: {self._what} has the unknown value type {type_id}")
+            raise self._error(f"{self._what} has the unknown value type {type_id}")
         return self._numbers(SCALARS[type_id], 1)[0]
 
     def _array(self, nesting: int) -> list:
         if nesting >= MAX_ARRAY_NESTING:
-            raise ModelLoadError(f"{self._path}: {self._what} nests arrays deeper than {MAX_ARRAY_NESTING}")
+            raise self._error(f"{self._what} nests arrays deeper than {MAX_ARRAY_NESTING}")
         type_id, count = self._integer(4), self._integer(8)
         if type_id in SCALARS:
             self._check_count(count, struct.calcsize(f"<{SCALARS[type_id]}"), self._what)
@@ -255,7 +239,7 @@ class _Reader:
         except struct.error as error:
             raise self._truncated() from error
         except UnicodeDecodeError as error:
-            raise ModelLoadError(f"{self._path}: {self._what} holds a string that is not UTF-8") from error
+            raise self._error(f"{self._what} holds a string that is not UTF-8") from error
         self._position = position
         return strings
 
@@ -272,9 +256,12 @@ class _Reader:
 
     def _check_count(self, count: int, least_bytes: int, what: str) -> None:
         if count * least_bytes > self._size - self._position:
-            raise ModelLoadError(f"{self._path}: {what} claims {count} entries, more than the file can hold")
+            raise self._error(f"{what} claims {count} entries, more than the file can hold")
 
     def _truncated(self) -> ModelLoadError:
-        return ModelLoadError(
-            f"{self._path}: {self._what} runs past the end of the file ({self._size} bytes): it is truncated or damaged"
+        return self._error(
+            f"{self._what} runs past the end of the file ({self._size} bytes): it is truncated or damaged"
         )
+
+    def _error(self, text: str) -> ModelLoadError:
+        return ModelLoadError(f"{self._path}: {text}")

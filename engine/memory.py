@@ -21,10 +21,7 @@ def trim_heap() -> None:
 
 
 class HeapTrimmer:
-    """Trims the heap some time after large work. Thread-safe.
-
-    `delay_s`: from the first `schedule` to the trim, which later calls within this time share.
-    """
+    """A timer that trims the heap `delay_s` after large work, once for all work in that time. Thread-safe."""
 
     def __init__(self, delay_s: float, trim: Callable[[], None] = trim_heap) -> None:
         self._delay_s = delay_s
@@ -33,7 +30,6 @@ class HeapTrimmer:
         self._is_due = False
 
     def schedule(self) -> None:
-        """Trim the heap in `delay_s` seconds, unless that is due already."""
         with self._lock:
             if self._is_due:
                 return

@@ -1,7 +1,4 @@
-"""The closed set of messages between the worker (Engine) and the core (EngineCore).
-
-Plain data; link.py packs it with msgpack.
-"""
+"""The closed set of messages between the worker (Engine) and the core (EngineCore): plain data, packed by link.py."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ class AddSequence:
     stop_ids: list[int]
     max_tokens: int
     cache_root: bytes
-    """The root of the hash chain in the prefix cache: sequences with different roots share no blocks."""
+    """Sequences with different roots share no blocks."""
     priority: int = 0
     grammar: str = ""
     """The key of a DefineGrammar that was sent before, or ''."""
@@ -48,11 +45,11 @@ class AddSequence:
     bad_word_ids: list[list[int]] = field(default_factory=list)
     """Token sequences that must not be completed."""
     draft_ids: list[int] = field(default_factory=list)
-    """Tokens that the output is expected to begin with."""
+    """Tokens that the request predicts the output to begin with."""
     scores_processed: bool = False
     """Take log-probabilities after all masks and penalties, as beam search needs them, not from raw logits."""
     group: str = ""
-    """Sequences of one group start one after the other. Made of tenant and the request's key."""
+    """Sequences of one group start one after the other. The tenant is part of it."""
     embed: EmbedOptions | None = None
     """The prompt becomes a vector, and the sequence ends with it."""
     tenant: str = ""
@@ -78,10 +75,7 @@ class ForgetGrammars:
 
 @dataclass(frozen=True, slots=True)
 class AbortSequences:
-    """Free sequences before the next step.
-
-    Each known one is answered with an aborted SequenceOutput, unknown ones are ignored.
-    """
+    """Free sequences before the next step. Each known one is answered with an aborted SequenceOutput."""
 
     seq_ids: list[int]
 
@@ -111,9 +105,8 @@ class SampledLogprobs:
     top_ids: list[int] = field(default_factory=list)
     top_logprobs: list[float] = field(default_factory=list)
     rank: int = 0
-    """1: the most likely. Counted for tokens of a prompt only, otherwise 0."""
+    """1: the most likely. Set for tokens of a prompt only, as is `token_id`."""
     token_id: int = 0
-    """Set for tokens of a prompt only, otherwise 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +128,6 @@ class SequenceOutput:
     num_accepted: int = 0
     """Drafts among `token_ids`."""
     num_rejected: int = 0
-    """Drafts that this step has rejected."""
     failed_param: str = ""
     """The request field that left no token to choose, if that is why the sequence has failed."""
     vector: list[float] | None = None
@@ -164,10 +156,9 @@ class ProcessorParameter:
 
     name: str
     kind: str
-    """One of "int", "float", "bool", "str", "int_list", "token_ids" and "token_id_lists". The model bounds token ids.
-    """
+    """One of "int", "float", "bool", "str", "int_list", "token_ids" and "token_id_lists". The model bounds ids."""
     minimum: float | None = None
-    """The lower bound of a number, or of those in an "int_list"; None: no bound."""
+    """Of a number, or of those in an "int_list"."""
     maximum: float | None = None
     is_required: bool = False
 
@@ -185,12 +176,10 @@ class CoreReady:
     """The model is loaded."""
 
     logits_width: int
-    """Logits per position."""
     max_model_len: int
     num_blocks: int
     processors: list[ProcessorSpec] = field(default_factory=list)
     hidden_size: int = 0
-    """Numbers in a hidden state."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """One sequence inside the core: its request, its tokens, how many of them are computed, and the cache blocks it holds.
 
-Pure Python. The scheduler writes the blocks, the status and the counts, the step loop appends sampled tokens; the
-others read.
+The scheduler writes it; the others read.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class Sequence:
         self.embed = request.embed
 
     def with_output(self, output_ids: list[int]) -> Sequence:
-        """Return a sequence of the same request that has other output and that nothing has been computed of."""
+        """Return a sequence of the same request with other output, of which nothing is computed."""
         other = Sequence(self.request)
         other.output_ids = output_ids
         return other
@@ -85,8 +84,7 @@ class Sequence:
     def end_reason(self, capacity_tokens: int) -> str | None:
         """Return why the sequence ends with its last token: "stop" (a stop id) or "length"; None if it goes on.
 
-        `capacity_tokens`: positions of the whole cache. Must be asked after every single token, also when a step yields
-        several.
+        Ask after every single token. `capacity_tokens`: positions of the whole cache.
         """
         output_ids = self.output_ids
         if output_ids[-1] in self.stop_ids and len(output_ids) > self.request.stop.min_tokens:

@@ -1,8 +1,7 @@
-"""Share the places for slow work among tenants: none takes more of them than it leaves free.
+"""Share the places for slow work among tenants: none takes more of them than it leaves free. Thread-safe.
 
 The first tenant takes half of the places, the next half of the rest, and one is left for another. The worker's threads
 are few: code that hands work to child processes (killable.py) or reads long texts (inputs/encoding.py) uses this.
-Thread-safe.
 """
 
 from __future__ import annotations
@@ -37,10 +36,7 @@ class _Waiting:
 
 
 class Places:
-    """A number of places.
-
-    Of the waiting threads, the tenant with the fewest places goes first, then the first to come.
-    """
+    """A number of places. The thread whose tenant has the fewest goes first, then the first to come."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -51,10 +47,7 @@ class Places:
         self._changed = threading.Condition()
 
     def take(self, tenant: str, timeout_s: float | None = None) -> bool:
-        """Wait for a place and take it.
-
-        Return False if none came in time, at once if a thread of the tenant has just waited in vain.
-        """
+        """Take a place; False if none came in time, at once if a thread of the tenant has just waited in vain."""
         own = _Waiting(tenant)
         with self._changed:
             self._waiting.append(own)

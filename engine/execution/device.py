@@ -1,8 +1,7 @@
 """Checks of the device: whether it can be used as configured, and whether a failed step has lost it.
 
-`python -m engine.execution.device '{"device": "cuda", …}'` prints the reason and exits with 1 if it cannot
-be used; for processes that must not load torch (`manage.py doctor`). The core checks before it loads a model, and after
-a step that failed.
+The core checks before it loads a model, and after a step that failed. For processes that must not load torch
+(`manage.py doctor`) `python -m engine.execution.device '{"device": "cuda", …}'` prints why not, and exits with 1.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ def check_device(
     if batch_invariant and device != "cpu":
         raise ModelLoadError(
             f"batch_invariant is not offered on {device!r}: there the products of torch depend on how many rows are "
-            "computed together, "
-            "so that a request may get other tokens in a crowd than alone; unset it, or use device 'cpu'"
+            "computed together, so that a request may get other tokens in a crowd than alone; unset it, or use device "
+            "'cpu'"
         )
     opened = torch.device(device)
     if opened.type == "cuda":
@@ -71,8 +70,7 @@ def _open_cuda(device: torch.device) -> None:
         problem = textwrap.shorten(str(error), MESSAGE_CHARS)
         raise ModelLoadError(
             f"device 'cuda' cannot be used: {problem}; this torch wants an NVIDIA GPU and a driver for CUDA "
-            f"{torch.version.cuda}: "
-            "see what nvidia-smi and CUDA_VISIBLE_DEVICES say, or use device 'cpu'"
+            f"{torch.version.cuda}: see what nvidia-smi and CUDA_VISIBLE_DEVICES say, or use device 'cpu'"
         ) from error
     if capability < LEAST_CAPABILITY:
         wanted, found = (".".join(map(str, version)) for version in (LEAST_CAPABILITY, capability))
@@ -113,9 +111,9 @@ def refused_if_too_large() -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         problem = textwrap.shorten(str(error), MESSAGE_CHARS)
         raise ModelLoadError(
-            f"the device's memory does not suffice for this model: {problem} Use a smaller model, weights 'int8', "
-            f"a lower max_num_batched_tokens or "
-            "max_num_seqs, a kv_cache_bytes that leaves more, or end what else uses the device"
+            f"the device's memory does not suffice for this model: {problem} Use a smaller model, weights 'int8', a "
+            "lower max_num_batched_tokens or max_num_seqs, a kv_cache_bytes that leaves more, or end what else uses "
+            "the device"
         ) from error
 
 

@@ -19,9 +19,7 @@ logger = logging.getLogger(__name__)
 
 STEP_SECONDS = 0.1
 PREFILL_ONLY_STEPS = 2
-"""A step in which no sequence waits for its next token may last as long as this many others; bounds how late an abort
-is seen.
-"""
+"""A step without decodes may last as long as this many others; bounds how late an abort is seen."""
 MIN_SAMPLES, MAX_SAMPLES = 4, 12
 """Measured steps that a change needs, and that are remembered."""
 MIN_GROWTH, MAX_SHRINKING = 1.25, 0.8
@@ -29,10 +27,7 @@ MIN_GROWTH, MAX_SHRINKING = 1.25, 0.8
 
 
 class AdaptiveTokenBudget:
-    """The present `max_num_batched_tokens`: from `least` to `most`, and a multiple of `grain` once it has changed.
-
-    `clock`: seconds.
-    """
+    """The present `max_num_batched_tokens`: from `least` to `most`, and a multiple of `grain` once it has changed."""
 
     def __init__(
         self, max_num_batched_tokens: int, least: int, most: int, grain: int, clock: Callable[[], float] = perf_counter
@@ -48,15 +43,14 @@ class AdaptiveTokenBudget:
 
     @property
     def prefill_only_token_budget(self) -> int:
-        """The budget of a step in which no sequence waits for its next token."""
+        """The budget of a step without decodes."""
         return PREFILL_ONLY_STEPS * self.max_num_batched_tokens
 
     def begin(self) -> None:
-        """Begin to measure a step."""
         self._started_at = self._clock()
 
     def end(self, plan: StepPlan) -> bool:
-        """End the measurement; True if the budget has changed."""
+        """End the measurement of a step; True if the budget has changed."""
         seconds = self._clock() - self._started_at
         num_prompt_tokens = sum(chunk.num_tokens for chunk in plan.chunks if chunk.num_tokens > 1)
         if 2 * num_prompt_tokens < self.max_num_batched_tokens or seconds <= 0:
@@ -72,18 +66,13 @@ class AdaptiveTokenBudget:
 
     def _change(self, affordable: float) -> bool:
         """Move the budget towards what is affordable; False if it stays."""
-        wanted = min(
-            max(affordable, self.max_num_batched_tokens / 2), self.max_num_batched_tokens * 2.0, float(self._most)
-        )
-        max_num_batched_tokens = max(self._least, math.floor(wanted / self._grain) * self._grain)
-        if max_num_batched_tokens == self.max_num_batched_tokens:
+        present = self.max_num_batched_tokens
+        wanted = min(max(affordable, present / 2), present * 2.0, float(self._most))
+        changed = max(self._least, math.floor(wanted / self._grain) * self._grain)
+        if changed == present:
             return False
-        logger.debug(
-            "%d tokens a step instead of %d: the machine computes %.0f a second",
-            max_num_batched_tokens,
-            self.max_num_batched_tokens,
-            affordable / STEP_SECONDS,
-        )
-        self.max_num_batched_tokens = max_num_batched_tokens
+        text = "%d tokens a step instead of %d: the machine computes %.0f a second"
+        logger.debug(text, changed, present, affordable / STEP_SECONDS)
+        self.max_num_batched_tokens = changed
         self._rates.clear()
         return True
