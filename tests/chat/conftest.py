@@ -21,7 +21,7 @@ WRITTEN_BY_MIGRATIONS = {"auth_permission", "django_content_type"}
 
 @pytest.fixture(scope="session", autouse=True)
 def _quick_flush() -> Iterator[None]:
-    """Where the database is emptied after a test, what migrations wrote into it stays, and is not made anew."""
+    """Keep rows of migrations when the database is emptied after a test, instead of recreating them."""
 
     def sql_flush(style: Any, connection: BaseDatabaseWrapper, **options: bool) -> list[str]:
         names = connection.introspection.django_table_names(only_existing=True, include_views=False)
@@ -35,7 +35,7 @@ def _quick_flush() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _empty_caches() -> Iterator[None]:
-    """What one test's database held must not answer in the next."""
+    """Empty the caches between tests, as each test has its own database."""
     keys_cache_clear()
     models_cache_clear()
     yield

@@ -1,7 +1,6 @@
-"""A child process for test_http_server: our HTTP server with small limits around a scripted ASGI application.
+"""A child process for test_server.py: our HTTP server with small limits around a scripted ASGI application.
 
-It prints its port, then one line per thing that happened to the application: `started`, `left`, `done N` (bytes of the
-body).
+It prints its port, then one line per event of the application: `started`, `left`, `done N` (bytes of the body).
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def say(word: str) -> None:
 
 
 async def admit(scope) -> Admitted:
-    """Bodies of one owner, whom the header names, of strangers, and none with a bad key."""
+    """Admit bodies by a header: of a named owner, of strangers, or none with a bad key."""
     headers = dict(scope["headers"])
     if headers.get(b"x-key") == b"bad":
         say("refused")
@@ -100,7 +99,7 @@ async def pour_into_socket(receive, send) -> None:
 
 
 async def pour(path, stop, start, receive, send) -> None:
-    """Wait for ever, after the head, or while writing; tell when the client has left.
+    """Wait for ever, after the head or while writing; report when the client has left.
 
     `/wait` ends when the server stops, as does `/begun`, whose head was sent before. `/stream` ends when the stop is
     announced.

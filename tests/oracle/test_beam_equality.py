@@ -21,7 +21,7 @@ def engine():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("length_penalty", [1.0, 0.0])
-def test_beams_of_the_default_model_are_those_of_transformers(engine, default_reference, length_penalty):
+def test_beams_of_the_default_model_equal_those_of_transformers(engine, default_reference, length_penalty):
     tokenizer = Tokenizer.from_path(SMOLLM2)
     for question in QUESTIONS[:2]:
         payloads = engine.answer(

@@ -30,7 +30,7 @@ def expected(default_reference):
 
 
 @pytest.mark.slow
-def test_vectors_of_the_default_model_are_those_of_transformers(engine, expected):
+def test_vectors_of_the_default_model_equal_those_of_transformers(engine, expected):
     runs = {f"{index} {options}": (index, options) for index in range(len(TEXTS)) for options in OPTIONS}
     answers = [f"answer {index}" for index in range(4)]
     for run_id in answers:

@@ -93,7 +93,7 @@ ARRANGEMENTS = {
 
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("arrangement", ARRANGEMENTS)
-def test_a_small_model_answers_as_transformers_does(small, small_prompts, arrangement):
+def test_a_small_model_gives_the_answers_of_transformers(small, small_prompts, arrangement):
     reference, loaded, folder = small
     changes, stagger = ARRANGEMENTS[arrangement]
     core = CoreUnderTest(loaded, EngineConfig(folder, "small", max_model_len=512, weights="float32", **changes))
@@ -106,7 +106,7 @@ def test_a_small_model_answers_as_transformers_does(small, small_prompts, arrang
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_a_small_model_answers_as_transformers_does_when_it_is_preempted(small, small_prompts):
+def test_a_small_model_gives_the_answers_of_transformers_when_preempted(small, small_prompts):
     reference, loaded, folder = small
     core = CoreUnderTest(
         loaded,
@@ -139,7 +139,7 @@ def smollm2(default_reference):
 @pytest.mark.parametrize(
     "arrangement", ["in a crowd, cut into chunks", "joining, without a prefix cache", "alone, after prefix hits"]
 )
-def test_the_default_model_answers_as_transformers_does(smollm2, arrangement):
+def test_the_default_model_gives_the_answers_of_transformers(smollm2, arrangement):
     """20 prompts of 64 tokens with a common system prompt, so that the second round finds cached blocks."""
     reference, loaded, prompts = smollm2
     changes = {"max_num_batched_tokens": 48, "max_num_seqs": 20}

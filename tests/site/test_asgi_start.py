@@ -17,7 +17,7 @@ print(heavy, seconds)
 
 
 def start() -> tuple[str, float]:
-    """What was loaded that should not be, and the processor's seconds."""
+    """Return forbidden modules that were loaded, and the processor seconds."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=True
     )

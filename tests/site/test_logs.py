@@ -1,4 +1,4 @@
-"""One record is one line, whatever a request puts into it, and no key gets there."""
+"""One record is one line for any content, and contains no key."""
 
 import io
 import logging
@@ -16,7 +16,7 @@ KEY = "lc_accept0001_" + "0" * 48
 
 @pytest.fixture
 def lines():
-    """A logger set up as in production, and what it writes."""
+    """Return a logger set up as in production, and its output."""
     output = io.StringIO()
     settings = logging_settings("INFO")
     settings["handlers"]["stderr"]["stream"] = output
@@ -51,7 +51,7 @@ def test_bound_fields_follow_the_message(lines):
     assert output.getvalue().endswith("lines: finished run_id=r1\n")
 
 
-def test_a_refused_page_is_one_line_and_a_failure_has_its_traceback(lines):
+def test_a_refused_page_is_one_line_and_a_failure_has_a_traceback(lines):
     """Each 403 of the console was a traceback in the log."""
     logger, output = lines
     try:

@@ -1,4 +1,4 @@
-"""What a first installation shows: what comes, how large it is, and no other line of pip's. Python is scripted."""
+"""The output of a first installation: packages, their sizes, and no other line of pip. Python is scripted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="needs make
 
 
 def install(folder: Path, code: int = 0) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    """Run the installing part of the Makefile into `folder`; what it said, and what pip was asked."""
+    """Run the installing part of the Makefile into `folder`; return its output and the calls of pip."""
     python = folder / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(PIP.format(calls=folder / "calls", code=code))
@@ -39,7 +39,7 @@ def install(folder: Path, code: int = 0) -> tuple[subprocess.CompletedProcess[st
     return done, (folder / "calls").read_text().splitlines()
 
 
-def test_a_first_installation_shows_what_it_installs_and_its_size(tmp_path: Path) -> None:
+def test_a_first_installation_shows_packages_and_sizes(tmp_path: Path) -> None:
     """Nothing was printed for minutes while torch came."""
     done, calls = install(tmp_path)
     assert done.returncode == 0, done.stderr
@@ -53,7 +53,7 @@ def test_a_first_installation_shows_what_it_installs_and_its_size(tmp_path: Path
     assert "a warning" in done.stderr
 
 
-def test_an_installation_that_fails_stops_there(tmp_path: Path) -> None:
+def test_a_failed_installation_stops(tmp_path: Path) -> None:
     done, calls = install(tmp_path, code=1)
     assert done.returncode != 0
     assert len(calls) == 1
@@ -61,10 +61,10 @@ def test_an_installation_that_fails_stops_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_half_installed", [False, True])
 @pytest.mark.parametrize("target", ["key", "password"])
-def test_what_prints_a_secret_installs_nothing_and_says_what_comes_first(
+def test_targets_that_print_a_secret_require_an_installation(
     tmp_path: Path, target: str, is_half_installed: bool
 ) -> None:
-    """An installation that was interrupted has a Python, and not yet what the commands need."""
+    """An interrupted installation has a Python, but not the packages that the commands need."""
     if is_half_installed:
         (tmp_path / "bin").mkdir()
         (tmp_path / "bin" / "python").symlink_to(sys.executable)

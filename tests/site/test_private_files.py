@@ -1,6 +1,4 @@
-"""What an installation keeps is open to its user alone, also where an earlier version left it open; what is not ours
-stays as it is.
-"""
+"""Files of an installation are private to its user, also after an upgrade; foreign files are left alone."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ def test_loose_modes_are_tightened(data_dir: Path) -> None:
     assert data_open(data_dir) is None
 
 
-def test_a_folder_with_others_in_it_keeps_its_mode(data_dir: Path) -> None:
+def test_a_directory_with_foreign_folders_keeps_its_mode(data_dir: Path) -> None:
     """As root with a data directory such as /var/lib, which would take the machine down."""
     (data_dir / "somebody").mkdir(mode=0o755)
     data_tighten(data_dir)
@@ -56,7 +54,7 @@ def test_a_folder_with_others_in_it_keeps_its_mode(data_dir: Path) -> None:
     assert data_open(data_dir) == data_dir
 
 
-def test_a_folder_for_everybody_keeps_its_mode(data_dir: Path) -> None:
+def test_a_world_writable_directory_keeps_its_mode(data_dir: Path) -> None:
     data_dir.chmod(0o1777)
     data_tighten(data_dir)
     assert mode(data_dir) == 0o777
@@ -72,7 +70,7 @@ def test_links_are_not_followed(data_dir: Path, tmp_path: Path) -> None:
     assert (mode(outside), mode(outside / "file")) == (0o755, 0o644)
 
 
-def test_a_secret_is_made_once_and_private(tmp_path: Path) -> None:
+def test_a_secret_is_created_once_and_private(tmp_path: Path) -> None:
     first = installation_secret(tmp_path, "pepper")
     assert len(first) == 64
     assert installation_secret(tmp_path, "pepper") == first

@@ -1,4 +1,4 @@
-"""What the environment decides: documented names, the two URLs, and loud failures."""
+"""Settings from the environment: documented names, the two URLs, and clear errors."""
 
 import errno
 import os
@@ -92,16 +92,14 @@ def test_celery_gets_the_url_of_the_same_valkey(url, expected):
 @pytest.mark.parametrize(
     ("device", "asked", "is_on"), [("cpu", "", True), ("cuda", "", False), ("cuda", "1", True), ("cpu", "0", False)]
 )
-def test_drafts_are_looked_up_where_their_cost_is_measured_or_somebody_asks(
-    device, asked, is_on, monkeypatch, tmp_path
-):
+def test_prompt_lookup_is_on_by_default_only_on_cpus(device, asked, is_on, monkeypatch, tmp_path):
     """On CUDA costs are a guess, and a step with drafts leaves the captured ones: they were on by default."""
     for name, value in {"DATA_DIR": str(tmp_path), "DEVICE": device, "PROMPT_LOOKUP": asked}.items():
         monkeypatch.setenv(f"LIGHTCONE_{name}", value)
     assert runpy.run_path(str(ROOT / "lightcone_site" / "settings.py"))["LIGHTCONE_PROMPT_LOOKUP"] is is_on
 
 
-def test_a_folder_is_made_where_it_is_missing(monkeypatch, tmp_path):
+def test_a_missing_folder_is_created(monkeypatch, tmp_path):
     monkeypatch.setenv("LIGHTCONE_DATA_DIR", str(tmp_path / "a" / "b"))
     assert env.folder("DATA_DIR", tmp_path) == tmp_path / "a" / "b"
     assert (tmp_path / "a" / "b").is_dir()
@@ -123,7 +121,7 @@ def test_a_folder_that_cannot_be_written_to_is_named_with_the_reason(monkeypatch
 @pytest.mark.parametrize(
     "program", [["manage.py", "serve"], ["-m", "lightcone_site.worker"], ["-m", "lightcone_site.web"]]
 )
-def test_a_data_folder_that_is_a_file_is_one_sentence_and_exit_code_2(program, tmp_path):
+def test_a_data_directory_that_is_a_file_gives_one_sentence_and_exit_code_2(program, tmp_path):
     """It was a traceback of twenty lines."""
     (tmp_path / "data").write_text("")
     names = {"LIGHTCONE_DATA_DIR": str(tmp_path / "data"), "LIGHTCONE_ROLE": "maintenance"}
@@ -146,7 +144,7 @@ def test_a_number_out_of_range_names_the_variable_and_its_limits(monkeypatch):
 
 
 @pytest.mark.parametrize("raw", ["maybe", "2", "-"])
-def test_a_switch_takes_yes_or_no_only(monkeypatch, raw):
+def test_a_switch_accepts_yes_or_no_only(monkeypatch, raw):
     monkeypatch.setenv("LIGHTCONE_TLS", raw)
     with pytest.raises(ImproperlyConfigured, match="LIGHTCONE_TLS must be 1 or 0"):
         env.boolean("TLS")
@@ -174,7 +172,7 @@ def test_a_proxy_that_is_no_address_is_named(monkeypatch, raw):
 @pytest.mark.parametrize(
     "raw", ["example.com", "https://a.example/", "https://A.example", "https://a.example https://b.example", "https://"]
 )
-def test_an_origin_that_no_browser_sends_is_named(monkeypatch, raw):
+def test_an_invalid_origin_is_named(monkeypatch, raw):
     monkeypatch.setenv("LIGHTCONE_CORS_ALLOWED_ORIGINS", raw)
     with pytest.raises(ImproperlyConfigured, match="LIGHTCONE_CORS_ALLOWED_ORIGINS must list origins"):
         env.origins("CORS_ALLOWED_ORIGINS")
@@ -197,8 +195,8 @@ def test_an_empty_value_means_the_default(monkeypatch):
     assert env.integer("PORT", 8000) == 8000
 
 
-def test_every_documented_setting_is_one_that_is_known():
-    """What is called unknown, and proposed instead, is decided by what the code asks for."""
+def test_every_documented_setting_is_known():
+    """Unknown settings are reported by the names that the code reads."""
     documented = re.findall(r"`(LIGHTCONE_[A-Z][A-Z_]*)`", OPERATIONS)
     assert env.settings_remarks(documented) == ""
 
@@ -211,7 +209,7 @@ def test_every_documented_setting_is_one_that_is_known():
         ("LIGHTCONE_XYZZY", "LIGHTCONE_XYZZY; docs"),
     ],
 )
-def test_a_misspelled_setting_is_named_with_the_one_that_was_meant(name, suggested):
+def test_a_misspelled_setting_gets_a_suggestion(name, suggested):
     """`LIGHTCONE_CONTEXT=2048` was ignored without a word."""
     assert suggested in env.settings_remarks([name, "LIGHTCONE_PORT", "PATH", "LIGHTCONE_TEST_EXAMPLES"])
 
@@ -233,7 +231,7 @@ def test_all_bodies_together_have_room_for_two_of_the_largest(monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "old_name"), env.RENAMED.items())
-def test_an_old_name_of_a_setting_works_and_says_its_new_name(monkeypatch, name, old_name):
+def test_an_old_setting_name_works_and_names_its_new_one(monkeypatch, name, old_name):
     monkeypatch.setenv(f"LIGHTCONE_{old_name}", "12")
     assert env.integer(name, 3) == 12
     remark = env.settings_remarks([f"LIGHTCONE_{old_name}", "LIGHTCONE_PORT"])

@@ -1,4 +1,4 @@
-"""What a worker process loads: the models, none of the pages."""
+"""A worker process loads the models and none of the pages."""
 
 from __future__ import annotations
 

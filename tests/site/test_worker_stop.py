@@ -1,4 +1,4 @@
-"""Worker processes end when they have to: told by a signal, or by a part of theirs that cannot go on."""
+"""Worker processes end at a signal, or if one of their parts fails."""
 
 from __future__ import annotations
 
@@ -55,16 +55,14 @@ def wait_for_words(worker: subprocess.Popen[str], words: str) -> None:
     raise AssertionError("".join(said))
 
 
-def test_a_worker_whose_beat_cannot_work_ends_with_a_code_that_has_it_started_again(
-    valkey: str, tmp_path: Path
-) -> None:
+def test_a_worker_whose_beat_fails_exits_to_be_restarted(valkey: str, tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file where beat wants a folder")
     with maintenance(tmp_path, valkey) as worker:
         wait_for_words(worker, "beat cannot go on")
         assert worker.wait(60) == 1
 
 
-def test_a_worker_without_its_valkey_obeys_sigterm(tmp_path: Path) -> None:
+def test_a_worker_without_valkey_ends_at_sigterm(tmp_path: Path) -> None:
     """It waited for the broker with all its threads, and for ever."""
     with maintenance(tmp_path, f"unix://{tmp_path}/nobody.sock") as worker:
         wait_for_words(worker, "rying again in")

@@ -1,4 +1,4 @@
-"""The first start makes what is missing, once; later starts leave the administrator's changes alone."""
+"""The first start creates missing accounts once; later starts keep the administrator's changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose address counts: the peer's, unless a trusted proxy says another; and which are this machine's."""
+"""The client address: the peer's, or that reported by a trusted proxy; and loopback names."""
 
 import pytest
 from django.test import RequestFactory, override_settings

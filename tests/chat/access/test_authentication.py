@@ -84,7 +84,7 @@ async def test_anonymous_access_accepts_every_loopback_host(
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8000", "10.0.0.5"])
 async def test_anonymous_access_excludes_foreign_names_of_loopback(project: Project, settings: Any, host: str) -> None:
-    """A page of evil.example whose name now has the address 127.0.0.1 is of one origin with us, for a browser."""
+    """For a browser, a page whose name was rebound to 127.0.0.1 has the same origin as this server."""
     settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK = True
     settings.ALLOWED_HOSTS = ["*"]
     assert await refusal(Host=host) == 401
@@ -115,9 +115,7 @@ PLACEHOLDERS = [
 
 @pytest.mark.parametrize("header", PLACEHOLDERS)
 async def test_anonymous_access_accepts_placeholder_keys(project: Project, settings: Any, header: str) -> None:
-    """OpenAI's SDKs refuse to send nothing, so people write `ollama`; that was a wrong key, and the mode served curl
-    alone.
-    """
+    """OpenAI's SDKs always send a key, so that people write `ollama`, which was refused as a wrong key."""
     settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK = True
     settings.LIGHTCONE_CORS_ALLOWED_ORIGINS, settings.ALLOWED_HOSTS = [], ["*"]
     assert (await identify(Authorization=header)).project_id == project.pk

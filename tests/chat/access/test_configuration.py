@@ -85,7 +85,7 @@ async def identify(raw: str) -> Caller:
 
 
 async def in_another_process(change: Any) -> None:
-    """Run a change whose signal this process does not hear: only the epoch tells of it."""
+    """Run a change without its signal in this process, so that only the epoch shows it."""
     with mock.patch.object(configuration_changed, "send"):
         await database_sync_to_async(change)()
 

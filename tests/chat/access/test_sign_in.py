@@ -1,6 +1,4 @@
-"""Sign-in is bounded before passwords are looked at, nobody is locked out for ever, and each try is one line in the
-log.
-"""
+"""Sign-in attempts are limited before passwords are checked, lockouts end, and each attempt is logged."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Connection:
 
 
 class SilentReader:
-    """A reader that sends one event if `admits`, then waits for ever."""
+    """A reader that sends one delta (after an admission, if `admits`), then waits for ever."""
 
     headers: dict[str, str] = {}
 

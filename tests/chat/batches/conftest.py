@@ -31,10 +31,7 @@ USAGE = {
 
 @dataclass
 class ScriptedRoute:
-    """Answers each line with what `answers` makes of its body.
-
-    `hold`: lines wait for this before they are answered, if it is set.
-    """
+    """A route that answers each line with `answers(body)`. If `hold` is set, lines wait for it."""
 
     answers: Callable[[dict[str, Any]], HttpResponse] = lambda body: json_response({"echo": body, "usage": USAGE})
     seen: list[dict[str, Any]] = field(default_factory=list)
@@ -98,7 +95,7 @@ class BatchWorld:
         return runner
 
     async def run(self) -> None:
-        """Until what is open now has been worked at once."""
+        """Run turns until every open batch has been worked on once."""
         runner = self.runner()
         await runner.turn(wait_s=0.0)
         await runner.settle()

@@ -1,4 +1,4 @@
-"""The doors of Celery: a call reaches the runner of its worker, and retention deletes what is over."""
+"""The Celery tasks of batches: a call reaches the runner of its worker, and retention deletes old rows."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A batch from its lines to its files: every state, every early end, and nothing lost or repeated when a runner
-dies.
-"""
+"""A batch from its lines to its files: states, early ends, and crashes without loss or repeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files: what is written is read again, and nobody sees another project's, an unfinished or an expired one."""
+"""Files are read as written; those of other projects, unfinished and expired ones are hidden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pace of a batch: as many as may be, fewer after a refusal, and nobody during a pause."""
+"""The limiter of a batch: additive increase, multiplicative decrease, and pauses."""
 
 from __future__ import annotations
 

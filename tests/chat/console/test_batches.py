@@ -1,6 +1,4 @@
-"""The pages of files and batches: progress, no contents, a cancel and a deletion that ask first, each with its
-permission.
-"""
+"""The pages of files and batches: progress without contents, confirmed cancels and deletions, permissions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Lists of big tables: a bounded number of queries, never a count, everything escaped, every page reachable by
-keyset.
-"""
+"""Lists of big tables: few queries, no count, everything escaped, keyset pages."""
 
 from __future__ import annotations
 
@@ -214,7 +212,7 @@ BAD_DEFAULTS = ("[]", '{"temperature": "hot"}', '{"temperature": 5}', '{"top_k":
 def test_a_path_without_a_model_is_refused_unless_marked_as_elsewhere(
     admin_client: Client, db: None, tmp_path: Path
 ) -> None:
-    """`/no/such/file.gguf` was saved, offered to clients, and said to be loading for ever."""
+    """`/no/such/file.gguf` was saved, offered to clients, and reported as loading for ever."""
     add = reverse("admin:chat_servedmodel_add")
     (tmp_path / "notes.txt").write_text("no model")
     for path in ("/no/such/file.gguf", "relative.gguf", str(tmp_path), str(tmp_path / "notes.txt")):

@@ -1,6 +1,4 @@
-"""Nobody gets more than he has by way of the console, one administrator stays, and the history of changes outlives its
-makers.
-"""
+"""The console gives nobody more rights, keeps one administrator, and keeps the history of changes."""
 
 from __future__ import annotations
 
@@ -267,9 +265,7 @@ def test_only_superusers_choose_the_members_of_a_project(staff: Any, project: Pr
 
 
 def test_staff_without_permissions_see_no_usage_and_no_entries(staff: Any) -> None:
-    """The overview showed the whole installation's requests, tokens and costs to all staff, and a menu of pages that
-    answered 403.
-    """
+    """The overview showed requests, tokens and costs to all staff, and a menu of pages that answered 403."""
     _, client = staff("bob")
     shown = client.get(reverse("admin:index"))
     assert shown.status_code == 200
@@ -284,7 +280,7 @@ def test_staff_without_permissions_see_no_usage_and_no_entries(staff: Any) -> No
 
 
 def test_a_refused_page_links_back(staff: Any) -> None:
-    """A colleague who followed the menu met a bare line."""
+    """Staff who followed a menu entry without permission saw a bare line of text."""
     _, client = staff("bob")
     answer = client.get(reverse("admin:chat_requestlog_changelist"))
     assert answer.status_code == 403

@@ -1,4 +1,4 @@
-"""Prices are set on the page of a model; what runs cost stands beside their tokens, and nowhere without prices."""
+"""Prices are set on the page of a model; costs are shown beside tokens if there are prices."""
 
 from __future__ import annotations
 

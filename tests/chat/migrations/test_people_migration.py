@@ -1,4 +1,4 @@
-"""The migration gives every account the permission to chat, and finds the clients who left in the log."""
+"""The migration gives every account the playground permission and counts disconnects from the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables: migrations are complete, and the database itself refuses what must never be."""
+"""Migrations are complete, and the database enforces its constraints."""
 
 from __future__ import annotations
 

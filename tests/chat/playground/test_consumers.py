@@ -1,4 +1,4 @@
-"""The playground's socket: who may open it, what it answers, and that a run ends with its page. No engine."""
+"""The playground's socket without an engine: access, answers, and the end of runs with their page."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ async def test_a_refused_run_is_logged_like_a_refused_request(page: WebsocketCom
 
 
 class WaitingReader(ScriptedReader):
-    """Says one word and waits for the stop, which may be impossible."""
+    """A reader that sends one piece of text and waits for the stop, which may fail."""
 
     def __init__(self, *, can_stop: bool = True) -> None:
         super().__init__([], {})
@@ -277,7 +277,7 @@ async def test_a_stop_that_cannot_be_sent_does_not_end_the_socket(
 async def test_a_stop_reaches_a_run_during_its_admission(
     page: WebsocketCommunicator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody read it then, so that it would have gone on for as long as runs without a page do."""
+    """Otherwise such a run continued for the grace period without a reader."""
     reader, is_starting, may_start = WaitingReader(), asyncio.Event(), asyncio.Event()
 
     async def start(**_: Any) -> WaitingReader:
@@ -414,7 +414,7 @@ async def test_pages_of_other_origins_are_refused(service: Scripted, ada: Client
 
 
 async def test_an_unknown_host_is_refused_even_as_its_own_origin(service: Scripted, ada: Client) -> None:
-    """A name that somebody points at this address."""
+    """A foreign name may be bound to this address."""
     assert not (await (await socket(ada, origin=b"http://rebound.example", host=b"rebound.example")).connect())[0]
 
 
@@ -426,7 +426,7 @@ async def test_a_trusted_origin_is_accepted(service: Scripted, ada: Client, sett
 
 
 def test_the_page_is_served_to_users_with_the_playground_permission(project: Project) -> None:
-    """Only staff could, and whoever else was signed in got a page that its socket reloaded for ever."""
+    """Only staff could open the socket; other users got a page that reloaded for ever."""
     assert signed_in("grace").get("/").status_code == 200
     assert signed_in("guest", may_chat=False).get("/").status_code == 403
     assert Client().get("/").status_code == 302

@@ -1,4 +1,4 @@
-"""Admission: every limit in one step, charged only when all say yes, settled at the end."""
+"""Admission: all limits in one step, charged only if all permit, settled at the end."""
 
 from __future__ import annotations
 
@@ -64,9 +64,7 @@ async def test_reserved_tokens_are_settled_to_what_was_used(world: World) -> Non
 
 
 async def test_tokens_beyond_a_reservation_are_charged_later(world: World) -> None:
-    """The bucket of a small reservation was full again, and so forgotten, before the run ended: its real use was never
-    charged.
-    """
+    """A small bucket was full and deleted before the run ended, so that its real use was never charged."""
     web, worker = await world.web(), await world.worker()
     limits = {"tokens_per_minute": 60, "reserved_tokens": 1}
     reader, _ = await world.admit(web, **limits)
@@ -107,9 +105,7 @@ async def test_the_queue_of_a_model_is_bounded(world: World) -> None:
 
 
 async def test_a_queue_filled_by_one_tenant_admits_others_up_to_an_equal_share(world: World) -> None:
-    """A project with many keys filled the queue, and everybody else was told that the model has too many requests
-    waiting.
-    """
+    """A project with many keys filled the queue, and all others were refused as overloaded."""
     web, worker = await world.web(), await world.worker()
 
     async def words(tenant: str, count: int) -> list[str]:
@@ -145,9 +141,7 @@ async def test_without_a_ready_worker_nothing_is_admitted(world: World) -> None:
 
 
 async def test_admission_closes_at_four_fifths_of_memory_and_runs_continue(world: World) -> None:
-    """Requests filled the memory of Valkey without a bound; now new ones wait outside while there is room for
-    answers.
-    """
+    """Requests could fill the memory of Valkey; now room is kept for the answers of running ones."""
     web, worker = await world.web(), await world.worker()
     reader, voice = await world.run(web, worker)
     used = (await world.client.info("memory"))["used_memory"]

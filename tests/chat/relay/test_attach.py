@@ -1,4 +1,4 @@
-"""Further readers of a run: from its first event, in whatever process, as long as its log is there."""
+"""Further readers of a run: from its first event, in any process, as long as its log exists."""
 
 from __future__ import annotations
 

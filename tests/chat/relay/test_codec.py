@@ -30,7 +30,7 @@ def placed(payloads):
 
 
 def seen(events, choice):
-    """What a client sees of a choice, piece by piece."""
+    """Return what a client sees of a choice, piece by piece."""
     pieces = []
     for delta in (event.payload for event in events if event.payload.choice == choice):
         pieces += [("why", character) for character in delta.reasoning] + [

@@ -1,4 +1,4 @@
-"""completion_start over a real Valkey and the real channel layer; nobody takes the tasks from their queue."""
+"""completion_start over a real Valkey and channel layer; no worker takes the queued tasks."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_without_a_worker_the_answer_is_503_at_once(service: World) -> Non
 async def test_the_state_of_the_worker_decides_whether_clients_should_retry(
     service: World, state: str, code: str, retry_after: str | None, should_retry: str
 ) -> None:
-    """A model that can never be loaded was `overloaded`, and clients were told to come again in a second."""
+    """A model that can never load was `overloaded`, with a retry after a second."""
     service.lease_state = state
     await worker_of(service)
     with pytest.raises(EngineUnavailable) as raised:
@@ -176,7 +176,7 @@ async def test_a_full_server_is_503_with_the_reason(service: World) -> None:
 
 
 async def test_playground_users_have_separate_concurrency(service: World, settings: Any) -> None:
-    """All who are signed in shared one bound, which runs that go on without their page would have filled."""
+    """All signed-in users shared one limit, which detached runs could fill."""
     settings.LIGHTCONE_MAX_LIVE_PER_KEY = 1
     await worker_of(service)
     ada, bob = (Caller(key_id=0, public_id="", org_id=1, project_id=2, tenant=f"2:user:{number}") for number in (1, 2))
@@ -259,9 +259,7 @@ async def test_a_request_with_bad_messages_passes_the_limits_and_leaves_nothing_
 async def test_a_client_that_leaves_during_its_admission_leaves_no_run_behind(
     service: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The script had run, but its answer came too late: nobody left the run, and it was generated for nobody half a
-    minute later.
-    """
+    """The script's answer came after the disconnect: the run was not left, and generated without a reader."""
     worker = await worker_of(service)
     runs = dispatcher_of_loop().runs
     admit, is_admitted = runs.admit, asyncio.Event()
@@ -285,7 +283,7 @@ async def test_a_client_that_leaves_during_its_admission_leaves_no_run_behind(
 
 
 async def test_a_leave_is_applied_after_its_admission(service: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The two scripts take different connections; in the wrong order the run would go on without a reader."""
+    """Both scripts use different connections; in the wrong order the run would continue without a reader."""
     worker = await worker_of(service)
     dispatcher = dispatcher_of_loop()
     admit, is_begun, may_go_on = dispatcher.runs.admit, asyncio.Event(), asyncio.Event()

@@ -62,9 +62,7 @@ async def test_a_stream_is_written_in_one_round_trip_per_step(world_on_valkey: W
 
 
 async def test_a_refused_log_write_stops_only_its_own_run(world_on_valkey: World) -> None:
-    """A worker that has lost one of two runs in a step: the log refuses that one, and the other's reader misses
-    nothing.
-    """
+    """In one step a worker has lost one of two runs: only that log write is refused."""
     world = world_on_valkey
     worker, web = await world.worker(), await world.web()
     lost, lost_voice = await world.run(web, worker)

@@ -1,4 +1,4 @@
-"""What is refused for its key is counted, and said in the log now and then."""
+"""Requests refused for their key are counted, and logged at intervals."""
 
 from __future__ import annotations
 

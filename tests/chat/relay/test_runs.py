@@ -156,7 +156,7 @@ async def test_a_run_stopped_in_the_queue_is_claimed_with_its_flag(world: World)
 
 
 async def test_a_run_left_at_its_deadline_is_recorded_as_timed_out(world: World) -> None:
-    """Its client sees 408, so the record must not say 499."""
+    """The client gets 408, so that the record must not have 499."""
     web, worker = await world.web(), await world.worker()
     reader, _ = await world.admit(web)
     await reader.stop(Outcome.TIMED_OUT)
@@ -336,9 +336,7 @@ async def test_a_queued_run_ends_when_no_worker_comes(world: World) -> None:
 
 
 async def test_a_run_ended_at_admission_is_never_queued(world: World) -> None:
-    """Valkey went before the end of a refused request was written: a worker then claimed a run whose request nobody had
-    kept.
-    """
+    """A lost write of a refused request's end let a worker claim a run without a request."""
     web, worker = await world.web(), await world.worker()
     reader, _ = await world.admit(web, has_task=False)
     reader.leave()
@@ -378,7 +376,7 @@ async def test_runs_of_a_dead_web_process_are_left(world: World) -> None:
 
 
 async def test_a_run_ended_after_its_web_process_is_recorded_as_interrupted(world: World) -> None:
-    """A killed web process cut its streams, and their rows said `finished`, or that the clients had left."""
+    """Streams cut by a killed web process were recorded as `finished` or as disconnected."""
     web, worker = await world.web(), await world.worker()
     reader, voice = await world.run(web, worker)
     await world.client.delete(world.keys.web(web.web_id))
@@ -404,7 +402,7 @@ async def test_a_resumable_run_of_a_dead_web_process_is_not_interrupted(world: W
 
 
 async def test_the_record_has_the_outcome_sent_to_the_client(world: World) -> None:
-    """Valkey stood still for a minute: clients got an error, and the rows said `finished`."""
+    """While Valkey was stuck, clients got an error and the rows had `finished`."""
     web, worker = await world.web(), await world.worker()
     reader, voice = await world.run(web, worker)
     voice.admit()
@@ -451,7 +449,7 @@ async def test_a_request_timed_out_in_the_queue_is_recorded_as_timed_out(world: 
 
 
 async def test_an_ending_process_reports_all_delivered_answers(world: World) -> None:
-    """The last ones of a drain were not told of: their rows would have said that their clients had been cut off."""
+    """The last answers of a drain were not reported, and would have been recorded as interrupted."""
     web, worker = await world.web(), await world.worker()
     readers = []
     for _ in range(5):
@@ -505,9 +503,7 @@ async def test_a_draining_worker_hands_its_runs_to_another(world: World) -> None
 
 
 async def test_a_worker_handing_over_never_renews_its_lease(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A beat, or a claim that found the lease gone, took it again while claims were waited for: the runs then looked
-    well kept.
-    """
+    """A heartbeat or a claim renewed it during the handover, so that the runs looked alive."""
     web, old, new = await world.web(), await world.worker("a@x~1"), await world.worker("b@x~2")
     reader, _ = await world.run(web, old)
 
@@ -528,7 +524,7 @@ async def test_without_another_worker_nothing_is_handed_over(world: World) -> No
 
 
 async def test_a_log_entry_lost_with_the_worker_ends_the_stream(world: World) -> None:
-    """A `begin` below what was shown: going on would contradict it."""
+    """The new attempt begins before the last sent position, so that continuing would contradict it."""
     web, worker = await world.web(sweep_s=0.01), await world.worker("a@x~1")
     reader, voice = await world.run(web, worker)
     voice.admit()

@@ -1,4 +1,4 @@
-"""From the publisher to the reader: every position once, in order, whatever is lost on the way."""
+"""From the publisher to the reader: every position once, in order, despite lost messages."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ async def test_a_rejected_run_raises_before_anything_is_answered(
 
 
 async def test_a_run_stopped_before_it_began_raises(world: World) -> None:
-    """Whoever stopped a request in the queue was told of an error of the server."""
+    """A request stopped in the queue was reported as a server error."""
     web, worker = await world.web(), await world.worker()
     reader, voice = await world.run(web, worker)
     voice.say(Completed(Outcome.STOPPED, Usage(), Timings(1000.0)))
@@ -220,7 +220,7 @@ async def test_runs_of_two_deployments_are_separate(world: World, valkey: str) -
 async def test_while_valkey_refuses_writes_new_runs_fail_and_begun_ones_continue(
     world: World,
 ) -> None:
-    """Its disk was full: reads were answered, so nobody noticed, and requests hung without a header for 40 s."""
+    """With a full disk reads still worked, and requests hung without a header for 40 s."""
     web, worker = await world.web(sweep_s=0.01), await world.worker()
     waiting, _ = await world.admit(web)
     begun, voice = await world.run(web, worker)

@@ -32,9 +32,7 @@ async def pipeline(client: Valkey) -> object:
 async def test_a_cancelled_call_is_cancelled(
     valkey: str, call: Callable[[Valkey], Awaitable[object]], max_connections: int
 ) -> None:
-    """redis-py swallowed about half of them on Python 3.11 (asyncio.wait_for); a client's disconnect would have been
-    lost.
-    """
+    """redis-py swallowed about half of the cancellations on Python 3.11 (asyncio.wait_for)."""
     client = valkey_connect(valkey, max_connections=max_connections)
     await client.ping()
     went_on: list[int] = []

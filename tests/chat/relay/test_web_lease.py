@@ -1,4 +1,4 @@
-"""A web process whose loop is held up keeps its runs; one whose loop is dead loses them."""
+"""A web process with a briefly blocked event loop keeps its runs; one with a dead loop loses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker side and a web side in one loop, over a real Valkey, with an engine that says what the test tells it to."""
+"""A worker side and a web side in one event loop, over a real Valkey, with a scripted engine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ABOUT = {"arrived_at": 1000.0, "dialect": "lightcone", "route": "/v1/chat/comple
 
 
 class Clock:
-    """Time that moves when a test says so."""
+    """A clock that the test moves."""
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now = now
@@ -81,7 +81,7 @@ class FakeEvents:
 
 
 class Voice:
-    """What an engine says of one run: payloads in, numbered events out."""
+    """The scripted engine's side of one run: payloads in, numbered events out."""
 
     def __init__(self, publisher: Publisher, claim: Claim, position: int = 0) -> None:
         self.publisher = publisher
@@ -112,7 +112,7 @@ class Voice:
 
 
 class World:
-    """Everything of one deployment. `aborted`: what the engine was told to end, in order."""
+    """Everything of one deployment. `aborted`: the runs that the engine was told to abort, in order."""
 
     def __init__(self, url: str, deployment: str) -> None:
         self.url = url
@@ -157,9 +157,9 @@ class World:
             await client.aclose(close_connection_pool=True)
 
     async def worker(self, worker_id: str = "model@here~1", *, beat_s: float = 3600.0) -> Publisher:
-        """A publisher with a lease; it beats when told to.
+        """Return a publisher with a lease, whose heartbeat the test triggers.
 
-        Over a layer that is Valkey's it writes steps in one round trip.
+        Over Valkey's layer it writes steps in one round trip.
         """
 
         def abort(run_id: str, outcome: Outcome) -> None:
@@ -182,7 +182,7 @@ class World:
         return publisher
 
     async def web(self, *, sweep_s: float = 3600.0, layer: Any = None) -> Dispatcher:
-        """A dispatcher; it sweeps when told to, or when a message number jumps."""
+        """Return a dispatcher that sweeps on demand or at a gap in message numbers."""
 
         async def send_stop(worker_id: str, run_id: str, outcome: str) -> None:
             self.stops.append((worker_id, run_id, outcome))
@@ -238,7 +238,7 @@ class World:
         return reader, verdict
 
     async def admit_with_worker(self, dispatcher: Dispatcher) -> tuple[RunReader, AdmissionResult]:
-        """An admitted run that nobody has claimed."""
+        """Return an admitted run that no worker has claimed."""
         await self.worker("first@x~0")
         reader, verdict = await self.admit(dispatcher)
         assert verdict.decision == "go", verdict

@@ -1,4 +1,4 @@
-"""A worker process ends in bounded time, whatever its threads wait for."""
+"""A worker process ends in bounded time, with any of its threads waiting."""
 
 import queue
 

@@ -75,9 +75,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def consumer(valkey: str) -> Iterator[tuple[Any, Redis, str, Callable[[], None]]]:
-    """A Celery app with a running worker, a client of its broker, the list of the model's tasks, and what the worker
-    does when it loses the broker.
-    """
+    """Yield a Celery app with a running worker, its broker's client, the model's tasks and the broker-loss hook."""
     keys = Keys(f"test-{secrets.token_hex(4)}")
     app: Any = Celery("test", set_as_current=False, broker=broker_url(valkey))
     app.conf.update(

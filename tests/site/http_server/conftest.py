@@ -1,7 +1,4 @@
-"""Tests of the HTTP server wait for hangs: they fail within 20 s.
-
-Fixtures, which start servers, have the time limit of all tests.
-"""
+"""Tests of the HTTP server fail after 20 s, as they test hangs; fixtures have the usual time limit."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_an_address_over_its_limit_loses_its_longest_idle_connection() -> None:
     assert [transport.connected for transport in opened] == [True, True, False]
 
 
-def test_an_address_whose_connections_are_all_busy_gets_no_more() -> None:
+def test_an_address_with_only_busy_connections_gets_no_more() -> None:
     opened = [Transport("192.0.2.1") for _ in range(3)]
     connections = table(*opened)
     assert not connections.admit(Transport("192.0.2.1", 9.0))

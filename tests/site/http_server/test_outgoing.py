@@ -29,7 +29,7 @@ class Transport:
 
 
 class Reader:
-    """The reader of one connection whose buffer is full."""
+    """The reader of one connection with a full buffer."""
 
     def __init__(self, unread: Unread) -> None:
         self.transport = Transport()
@@ -61,7 +61,7 @@ def unread() -> Unread:
     return Unread(LIMITS.max_unread_bytes)
 
 
-def test_a_reader_below_the_least_rate_is_disconnected(clock: Clock, unread: Unread) -> None:
+def test_a_reader_below_the_minimum_rate_is_disconnected(clock: Clock, unread: Unread) -> None:
     """Once, readers of one byte a second held megabytes each without a limit of time."""
     reader = Reader(unread)
     reader.write(900)
@@ -71,7 +71,7 @@ def test_a_reader_below_the_least_rate_is_disconnected(clock: Clock, unread: Unr
     assert not reader.is_served
 
 
-def test_a_slow_reader_at_the_least_rate_is_served(clock: Clock, unread: Unread) -> None:
+def test_a_slow_reader_at_the_minimum_rate_is_served(clock: Clock, unread: Unread) -> None:
     reader = Reader(unread)
     reader.write(900)
     for _ in range(4):

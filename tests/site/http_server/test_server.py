@@ -1,6 +1,4 @@
-"""Our HTTP server against raw sockets: requests that are too large, too slow or malformed, and clients that
-disconnect.
-"""
+"""The HTTP server on raw sockets: requests too large, too slow or malformed, and disconnects."""
 
 from __future__ import annotations
 
@@ -115,7 +113,7 @@ def test_an_endless_chunked_body_is_413_while_it_is_arriving(server):
     assert status(answer) == 413
 
 
-def test_a_client_that_sends_much_more_still_reads_its_413(server):
+def test_a_client_that_keeps_sending_still_reads_its_413(server):
     head = b"POST / HTTP/1.1\r\n" + SMALL + b"Content-Length: 5000000\r\n\r\n"
     answer = server.ask(head + b"x" * 5_000_000)
     assert status(answer) == 413
@@ -212,7 +210,7 @@ def test_a_stalled_client_is_disconnected(server, begin):
         assert time.monotonic() - started < 8
 
 
-def test_trickling_headers_does_not_stretch_their_time(server):
+def test_trickling_headers_does_not_extend_their_time_limit(server):
     with server.connect() as connection:
         connection.settimeout(0.2)
         started = time.monotonic()
@@ -330,7 +328,7 @@ def begin_body(connection: socket.socket, owner: bytes, num_bytes: int) -> bytes
     return connection.recv(65_536)
 
 
-def test_arriving_bodies_share_a_budget_and_one_owner_has_half_of_it(server):
+def test_arriving_bodies_share_a_budget_of_which_one_owner_gets_half(server):
     with server.connect() as one, server.connect() as two, server.connect() as three, server.connect() as four:
         assert status(begin_body(one, b"a", 20_000)) == 100
         assert status(begin_body(two, b"a", 20_000)) == 429
@@ -353,7 +351,7 @@ def test_bodies_of_unknown_clients_have_a_budget_of_their_own(server):
         assert status(begin_body(other, b"a", 20_000)) == 100
 
 
-def test_a_body_that_is_larger_than_its_share_is_413_as_waiting_would_not_help(server):
+def test_a_body_larger_than_its_share_of_the_budget_is_413(server):
     with server.connect() as stranger:
         assert status(begin_body(stranger, b"stranger", 10_000)) == 413
 
@@ -383,7 +381,7 @@ def serves(server: Server, peer: str) -> bool:
         return False
 
 
-def test_an_address_whose_connections_are_all_busy_gets_no_more_and_others_do(own_server):
+def test_an_address_with_only_busy_connections_gets_no_more(own_server):
     busy = [own_server.connect("127.0.0.2") for _ in range(6)]
     for connection in busy:
         connection.sendall(b"GET /wait HTTP/1.1\r\n" + SMALL + b"\r\n")
@@ -427,7 +425,7 @@ def test_a_stop_finishes_running_answers_and_refuses_requests_on_open_connection
 
 
 @pytest.mark.parametrize("own_server", [{"drain_s": 20}], indirect=True)
-def test_a_stop_waits_for_a_slow_reader_of_an_answer_that_began_before_it(own_server):
+def test_a_stop_waits_for_slow_readers_of_begun_answers(own_server):
     """Once, a kept-alive connection was reset although the end of its answer was still to be sent."""
     with socket.socket() as running:
         running.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -443,7 +441,7 @@ def test_a_stop_waits_for_a_slow_reader_of_an_answer_that_began_before_it(own_se
 
 
 @pytest.mark.parametrize("own_server", [{"drain_s": 0.2}], indirect=True)
-def test_an_answer_that_outlasts_the_drain_is_cut_and_the_application_settles(own_server):
+def test_an_answer_longer_than_the_drain_is_cut_and_the_application_settles(own_server):
     """So the log distinguishes clients that were cut off from clients that disconnected."""
     with own_server.connect() as running:
         running.sendall(b"GET /flood HTTP/1.1\r\n" + SMALL + b"\r\n")
@@ -474,9 +472,7 @@ def test_a_stop_is_announced_before_it_begins(own_server):
 
 @pytest.mark.parametrize("own_server", [{"drain_s": 20, "drain_delay_s": 3}], indirect=True)
 def test_a_stop_closes_a_connection_only_after_an_answer_with_connection_close(own_server):
-    """Once, streams that had begun before the stop ended well, but the next request of their clients met a closed
-    connection.
-    """
+    """Streams ended well at a stop, but the next request of their clients met a closed connection."""
     with own_server.connect() as kept:
         kept.sendall(b"GET /stream HTTP/1.1\r\n" + SMALL + b"\r\n")
         own_server.expect("started")

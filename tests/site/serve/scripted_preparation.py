@@ -1,6 +1,6 @@
-"""Stands in for the process with Django: `scripted_preparation.py FOLDER MODE FD` answers the supervisor's requests.
+"""A stand-in for the process with Django: `scripted_preparation.py FOLDER MODE FD` answers the supervisor.
 
-Its components are shell scripts, a web that answers 200 to everything, and a real Valkey.
+Its components are shell scripts, a web server that answers 200 to everything, and a real Valkey.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def test_a_long_run_resets_the_back_off(tmp_path):
     assert child.restart_at == 101.0
 
 
-def test_the_children_of_a_dead_child_are_ended(tmp_path):
+def test_the_children_of_a_dead_child_are_killed(tmp_path):
     child = Child(spec(tmp_path, "sleep 600 & echo $! > grandchild; exit 1"))
     child.start(0.0)
     reaped(child, 0.0)
@@ -113,7 +113,7 @@ def test_exit_codes_are_described(code, words):
     assert describe_exit(code) == words
 
 
-def test_a_child_dies_with_its_supervisor_however_that_died(tmp_path):
+def test_a_child_dies_with_its_supervisor(tmp_path):
     """The supervisor here is a Python process that is killed with SIGKILL and so can clean nothing up."""
     script = (
         "import sys, time\nfrom pathlib import Path\nfrom lightcone_site.serve.child import Child, ChildSpec\nchild = "

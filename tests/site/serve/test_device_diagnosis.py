@@ -10,7 +10,7 @@ from lightcone_site.serve.diagnosis import check_device
 
 @pytest.fixture
 def tried(monkeypatch):
-    """Stands in for the process that opens the device: its exit code and output are set, `command` is recorded."""
+    """Replace the process that opens the device: its exit code and output are set, `command` is recorded."""
 
     class Tried:
         returncode, stdout, stderr, command = 0, "", "", ()
@@ -42,7 +42,7 @@ def test_a_working_device_is_reported(tried, settings):
         (None, {}, "cuda did not answer within 600 s"),
     ],
 )
-def test_a_device_that_cannot_work_is_a_problem_with_a_remedy(tried, settings, code, said, text):
+def test_an_unusable_device_is_a_problem_with_a_remedy(tried, settings, code, said, text):
     """Once, the doctor passed LIGHTCONE_DEVICE=cuda on machines without CUDA, and the model never loaded."""
     settings.LIGHTCONE_DEVICE = "cuda"
     vars(tried).update(returncode=code, **said)
@@ -52,7 +52,7 @@ def test_a_device_that_cannot_work_is_a_problem_with_a_remedy(tried, settings, c
 
 
 @pytest.mark.slow
-def test_the_engine_itself_is_asked(settings):
+def test_the_device_check_runs_the_engine(settings):
     settings.LIGHTCONE_DEVICE, settings.LIGHTCONE_KV_CACHE = "cpu", "fp8"
     (finding,) = check_device()
     assert finding.text == "kv_cache 'fp8' needs a CUDA device, got 'cpu': use kv_cache 'auto'"

@@ -19,7 +19,7 @@ from lightcone_site.serve.diagnosis import check_data_directory, check_proxy
         (True, ["https://ai.example.com"], ["10.0.0.1"], False),
     ],
 )
-def test_a_proxy_that_settings_imply_must_be_listed(
+def test_settings_that_imply_a_proxy_require_it_to_be_listed(
     settings: Any, tls: bool, origins: Any, proxies: Any, is_problem: bool
 ) -> None:
     settings.LIGHTCONE_TLS, settings.CSRF_TRUSTED_ORIGINS, settings.LIGHTCONE_TRUSTED_PROXIES = tls, origins, proxies
@@ -28,7 +28,7 @@ def test_a_proxy_that_settings_imply_must_be_listed(
     assert not is_problem or "LIGHTCONE_TRUSTED_PROXIES" in finding.remedy
 
 
-def test_a_data_directory_that_others_may_enter_is_named(settings: Any, tmp_path: Path) -> None:
+def test_a_data_directory_open_to_others_is_named(settings: Any, tmp_path: Path) -> None:
     settings.DATA_DIR = tmp_path
     tmp_path.chmod(0o755)
     assert any(finding.is_problem and str(tmp_path) in finding.text for finding in check_data_directory())

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 NUM_TOKENS = 150
 
 
-def test_a_running_stream_is_finished_before_the_end(tmp_path: Path) -> None:
+def test_a_drain_finishes_running_streams(tmp_path: Path) -> None:
     served = ServedLightcone(tmp_path, {"LIGHTCONE_DRAIN": "60"})
     served.start()
     try:

@@ -91,7 +91,7 @@ def num_starts(folder: Path, component: str) -> int:
 
 
 def child_with(pid: int, word: bytes) -> int | None:
-    """The child process whose command line has this word in it."""
+    """Return the child process with this word in its command line."""
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         if word in Path(f"/proc/{child}/cmdline").read_bytes():
             return int(child)
@@ -99,7 +99,7 @@ def child_with(pid: int, word: bytes) -> int | None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_a_ready_supervisor_restarts_what_dies_and_stops_all_with_lock_and_socket(tmp_path: Path, start) -> None:
+def test_a_supervisor_restarts_dead_components_and_cleans_up_at_its_stop(tmp_path: Path, start) -> None:
     process = start()
     wait_for(lambda: num_starts(tmp_path, "web") == 1, process)
     wait_for(lambda: child_with(process.pid, b"scripted_preparation") is None, process)
@@ -137,7 +137,7 @@ def test_a_stop_during_the_preparation_starts_no_component(tmp_path: Path, start
     assert "Sign in" not in said
 
 
-def test_a_stop_while_accounts_are_made_still_shows_their_secrets(tmp_path: Path, start) -> None:
+def test_a_stop_while_accounts_are_created_still_shows_their_secrets(tmp_path: Path, start) -> None:
     """They are shown once, and in no other place."""
     process = start("stopped")
     wait_for((tmp_path / "preparing").exists, process)
@@ -151,7 +151,7 @@ def test_a_stop_while_accounts_are_made_still_shows_their_secrets(tmp_path: Path
     assert (tmp_path / "model.log").read_text().split() == ["stopped"]
 
 
-def test_a_child_that_dies_while_accounts_are_made_is_started_again(tmp_path: Path, start) -> None:
+def test_a_child_that_dies_while_accounts_are_created_is_restarted(tmp_path: Path, start) -> None:
     process = start("dead")
     wait_for(lambda: num_starts(tmp_path, "model") == 3, process)  # twice by the script that has died once
     process.terminate()
@@ -161,7 +161,7 @@ def test_a_child_that_dies_while_accounts_are_made_is_started_again(tmp_path: Pa
     assert (tmp_path / "model.log").read_text().split() == ["stopped"]
 
 
-def test_a_console_without_a_reader_keeps_nothing_from_being_stopped(tmp_path: Path, start) -> None:
+def test_components_stop_even_if_nothing_reads_the_console(tmp_path: Path, start) -> None:
     """As with `serve | tee log`, where Ctrl-C ends the reader first."""
     process = start()
     wait_for(lambda: num_starts(tmp_path, "web") == 1, process)
@@ -184,14 +184,14 @@ def test_manage_py_serve_imports_no_django() -> None:
     assert json.loads(done.stdout) == []
 
 
-def test_a_spec_arrives_as_it_was(tmp_path: Path) -> None:
+def test_a_child_spec_survives_json(tmp_path: Path) -> None:
     spec = ChildSpec(
         "web", ("/bin/false", "a b"), tmp_path, tmp_path / "web.log", {"A": "\udcff", "B": "=\n"}, stop_s=1.5
     )
     assert ChildSpec.from_json(json.loads(json.dumps(dataclasses.asdict(spec), default=str))) == spec
 
 
-def test_components_find_the_data_wherever_they_run(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_components_get_the_absolute_data_directory(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIGHTCONE_DATA_DIR", "relative")
     settings.LIGHTCONE_EMBEDDED_VALKEY = False
     places = {spec.name: spec.environment["LIGHTCONE_DATA_DIR"] for spec in component_specs()}
@@ -215,7 +215,7 @@ if sys.argv[1] != "short": time.sleep(60)
 
 
 @pytest.mark.parametrize("model", ["tiny", "short"])
-def test_the_latest_status_counts_and_a_process_that_ends_is_started_again(model: str) -> None:
+def test_the_model_status_is_updated_and_a_dead_process_restarted(model: str) -> None:
     django = DjangoProcess((sys.executable, "-c", ANSWERS, model))
     try:
         for _ in range(2):
@@ -226,7 +226,7 @@ def test_the_latest_status_counts_and_a_process_that_ends_is_started_again(model
 
 
 @pytest.mark.parametrize("error", [None, OSError(12, "Cannot allocate memory")])
-def test_without_a_process_no_status_is_known(monkeypatch: pytest.MonkeyPatch, error: OSError | None) -> None:
+def test_without_a_process_the_model_status_is_unknown(monkeypatch: pytest.MonkeyPatch, error: OSError | None) -> None:
     def refused(*_: object, **__: object) -> None:
         raise error
 

@@ -12,13 +12,13 @@ from lightcone_site.serve import diagnosis
 from lightcone_site.serve.diagnosis import check_model
 
 COMPILE_S = 400
-"""Ten times what it takes on an idle machine."""
+"""Ten times the time on an idle machine."""
 
 
 @pytest.mark.parametrize(
     ("is_fine", "said", "is_problem"), [(True, "llama, 30 layers", False), (False, "m.gguf: not a GGUF file", True)]
 )
-def test_the_doctor_reports_what_the_engine_finds(
+def test_the_doctor_reports_the_finding_of_the_engine(
     monkeypatch: pytest.MonkeyPatch, settings: Any, is_fine: bool, said: str, is_problem: bool
 ) -> None:
     asked = []
@@ -34,7 +34,7 @@ def test_the_doctor_reports_what_the_engine_finds(
     assert (finding.is_problem, said in finding.text, finding.text.startswith("mine: ")) == (is_problem, True, True)
 
 
-def test_the_first_check_has_time_to_compile_the_kernels(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+def test_the_first_check_may_take_as_long_as_compiling_kernels(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     """Once, in a clean clone on a busy machine, a good model was reported as wrong."""
 
     def run(command: list[str], *, timeout: float, **_: Any) -> subprocess.CompletedProcess[str]:
@@ -49,7 +49,7 @@ def test_the_first_check_has_time_to_compile_the_kernels(monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
-def test_the_engine_itself_is_asked(tmp_path: Path, settings: Any) -> None:
+def test_the_model_check_runs_the_engine(tmp_path: Path, settings: Any) -> None:
     settings.LIGHTCONE_MODEL = str(tmp_path / "llama3.2")
     (finding,) = check_model()
     assert finding.text.startswith("llama3.2: ")

@@ -39,7 +39,7 @@ def test_the_lock_of_a_killed_holder_is_free(tmp_path):
     InstanceLock(path).release()
 
 
-def test_lines_are_aligned_and_plain_where_there_is_no_terminal():
+def test_lines_are_aligned_and_plain_without_a_terminal():
     output = io.StringIO()
     console = Console(output)
     console.ok("web", "up\n\x1b[31mred")
@@ -80,7 +80,7 @@ def test_the_default_model_comes_from_its_package_without_importing_it():
 
 
 @pytest.mark.parametrize("name", ["llama3.2", "Qwen2.5-0.5B", "org/Qwen2.5-0.5B"])
-def test_a_path_that_is_no_gguf_file_keeps_its_dots(tmp_path, name):
+def test_the_name_of_a_path_without_gguf_suffix_keeps_its_dots(tmp_path, name):
     """`LIGHTCONE_MODEL=llama3.2` was shown as the model `llama3`."""
     assert model_choice(path=str(tmp_path / name), name="").name == Path(name).name
 
@@ -135,7 +135,7 @@ def test_an_unreadable_model_is_reported_once_per_reason():
     assert said.count("/models/tiny.gguf is truncated") == 1
 
 
-def test_a_model_that_goes_away_and_returns_is_reported():
+def test_a_model_that_becomes_unready_and_ready_is_reported():
     _, said = ScriptedModel((200, None), (503, None), (200, None)).run()
     assert said.count("ready after") == 2
     assert said.count("not ready; requests are answered 503") == 1

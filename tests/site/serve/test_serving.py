@@ -1,6 +1,4 @@
-"""`manage.py serve` as a whole, on a model file that is cut short: everything but the engine runs, and nothing takes
-long to load.
-"""
+"""`manage.py serve` as a whole, on a truncated model file: everything but the engine runs and starts fast."""
 
 import json
 import os
@@ -94,7 +92,7 @@ def test_nothing_of_a_served_installation_is_open_to_group_or_others(served):
     ] == []
 
 
-def test_the_console_shows_addresses_and_no_secret_that_was_given(served):
+def test_the_console_shows_addresses_and_no_configured_secret(served):
     served.wait_for(lambda: "Ctrl-C stops everything" in served.console(), timeout_s=10, what="the addresses")
     console = served.console()
     for path in ("/\n", "/admin/", "/v1", "/docs"):
@@ -110,7 +108,7 @@ def test_a_second_supervisor_on_the_same_directory_is_refused(served):
 
 
 @pytest.mark.parametrize("words", ["lightcone_site.web", "valkey-server", "maintenance@"])
-def test_a_killed_component_comes_back(served, words):
+def test_a_killed_component_is_restarted(served, words):
     killed = pid_of(served, words)
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
@@ -133,7 +131,7 @@ def test_the_doctor_finds_no_problem_in_a_served_installation(served):
     assert "already served by process" in answer.stdout
 
 
-def test_the_doctor_names_what_is_wrong_with_its_remedy(served, tmp_path):
+def test_the_doctor_names_problems_with_their_remedies(served, tmp_path):
     (tmp_path / "letter.gguf").write_text("Dear reader, this is not a model at all.")
     answer = manage(
         served, "doctor", LIGHTCONE_MODEL=str(tmp_path / "letter.gguf"), LIGHTCONE_REDIS_URL="redis://127.0.0.1:1/0"
@@ -144,7 +142,7 @@ def test_the_doctor_names_what_is_wrong_with_its_remedy(served, tmp_path):
     assert answer.stdout.count("remedy:") == 2
 
 
-def test_a_key_of_the_wrong_form_is_refused_before_anything_starts(tmp_path):
+def test_a_malformed_key_is_refused_before_anything_starts(tmp_path):
     fresh = ServedLightcone(tmp_path)
     answer = manage(fresh, "serve", LIGHTCONE_API_KEY="lc_mine_1234")
     assert answer.returncode == 2
@@ -160,16 +158,14 @@ def test_a_used_port_is_refused_by_number(served, tmp_path):
     assert f"127.0.0.1:{served.port} cannot be listened on" in answer.stderr
 
 
-def test_a_value_that_cannot_be_used_is_one_line_with_its_name(served):
+def test_an_invalid_value_is_reported_in_one_line_with_its_name(served):
     answer = manage(served, "serve", LIGHTCONE_MAX_N="many")
     assert answer.returncode != 0
     assert answer.stderr.strip() == "Lightcone cannot start: LIGHTCONE_MAX_N must be a whole number, got 'many'"
 
 
 def test_a_killed_supervisor_leaves_no_process_and_does_not_stop_the_next_start(tmp_path, cut_model):
-    """Told twice in one test, as both need the same slow beginning: kill -9, look, start again over its lock and
-    socket.
-    """
+    """One test for both, as they share a slow start: kill -9, check, start again over its lock and socket."""
     served = ServedLightcone(tmp_path, {"LIGHTCONE_MODEL": str(cut_model)}, model="cut")
     served.start()
     served.wait_for(lambda: served.get("/health/live")[0] == 200, timeout_s=120, what="the web to answer")

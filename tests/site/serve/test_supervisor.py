@@ -42,7 +42,7 @@ def stop_when(is_true):
     return turn
 
 
-def test_a_dead_child_is_reported_and_started_again(tmp_path, inbox, output):
+def test_a_dead_child_is_reported_and_restarted(tmp_path, inbox, output):
     supervisor = Supervisor(Console(output), inbox, count(0.5, 0.5).__next__)
     supervisor.add(spec(tmp_path, "part", "echo start >> starts; echo broken; exit 7"))
     starts = tmp_path / "starts"
@@ -54,7 +54,7 @@ def test_a_dead_child_is_reported_and_started_again(tmp_path, inbox, output):
     assert said.count("broken") == 1, "the same last log lines are shown once"
 
 
-def test_a_start_that_the_system_refuses_is_tried_again_and_the_others_run_on(tmp_path, inbox, output):
+def test_a_failed_start_is_retried_while_others_keep_running(tmp_path, inbox, output):
     supervisor = Supervisor(Console(output), inbox, count(0.5, 0.5).__next__)
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -88,7 +88,7 @@ def test_children_are_stopped_one_after_the_other_in_the_given_order(tmp_path, i
     assert (tmp_path / "stopped").read_text().split() == ["model", "web", "valkey"]
 
 
-def test_a_child_that_does_not_stop_in_its_time_is_ended(tmp_path, inbox, output):
+def test_a_child_that_does_not_stop_in_time_is_killed(tmp_path, inbox, output):
     supervisor = Supervisor(Console(output), inbox)
     child = supervisor.add(
         spec(tmp_path, "deaf", "trap '' TERM; echo up > up; while :; do sleep 0.02; done", stop_s=0.3)
@@ -120,7 +120,7 @@ def test_a_signal_interrupts_a_wait(inbox, output):
         supervisor.wait_for(lambda: False, timeout_s=10)
 
 
-def test_a_check_raises_once_a_signal_has_arrived(inbox, output):
+def test_check_raises_after_a_signal(inbox, output):
     supervisor = Supervisor(Console(output), inbox)
     supervisor.check()
     os.kill(os.getpid(), signal.SIGTERM)
@@ -128,11 +128,11 @@ def test_a_check_raises_once_a_signal_has_arrived(inbox, output):
         supervisor.check()
 
 
-def test_a_wait_ends_with_its_time(inbox, output):
+def test_a_wait_ends_at_its_time_out(inbox, output):
     assert Supervisor(Console(output), inbox).wait_for(lambda: False, timeout_s=0.05) is False
 
 
-def test_a_hang_up_that_was_ignored_stays_ignored():
+def test_an_ignored_sighup_stays_ignored():
     """As `nohup` asks."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -144,7 +144,7 @@ def test_a_hang_up_that_was_ignored_stays_ignored():
         signal.signal(signal.SIGHUP, before)
 
 
-def test_signal_handlers_are_put_back():
+def test_signal_handlers_are_restored():
     before = signal.getsignal(signal.SIGTERM)
     with SignalInbox().installed():
         assert signal.getsignal(signal.SIGTERM) is not before

@@ -1,7 +1,7 @@
-"""An installation of the version before starts under this one without a hand's turn, and has lost nothing.
+"""An installation of the previous version starts under this one without help and loses nothing.
 
 `installation_0_1.tar.xz` is the data directory of such a version after a day of use, without logs and static files: one
-organisation, one key, a stored chat completion, a stored response, a batch that is done, and the request log of all of
+organisation, one key, a stored chat completion, a stored response, a finished batch, and the request log of all of
 them.
 """
 
