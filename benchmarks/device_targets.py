@@ -32,9 +32,8 @@ from engine.models.registry import HF_FAMILIES
 from engine.quantization.scheme import WeightScheme
 from engine.quantization.stored import StoredMatrix
 from engine.sampling.sampler import Sampler
-from engine.scheduling.plan import Chunk, StepPlan
 from engine.scheduling.scheduler import Scheduler
-from engine.sequence import Sequence
+from engine.sequence import Chunk, Sequence, StepPlan
 from tests.engine.in_process import QueueChannel, make_core
 
 LLAMA3_ROPE = {

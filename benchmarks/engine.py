@@ -26,8 +26,7 @@ from engine.config import EngineConfig
 from engine.execution.batch import dummy_sequence
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
-from engine.scheduling.plan import Chunk, StepPlan
-from engine.sequence import Sequence
+from engine.sequence import Chunk, Sequence, StepPlan
 
 
 def make_sequences(count: int, length: int, block_size: int, num_blocks: int) -> list[Sequence]:

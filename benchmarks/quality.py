@@ -30,7 +30,7 @@ from engine.loading.loader import LoadedModel, load_model
 from engine.quantization import scheme
 from engine.quantization.int4 import Int4Weight
 from engine.quantization.vnni import VnniWeight
-from engine.scheduling.plan import Chunk, StepPlan
+from engine.sequence import Chunk, StepPlan
 from engine.tokenizers.tokenizer import Tokenizer
 
 TEXT = Path(__file__).parent / "data" / "alice.txt"

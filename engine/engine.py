@@ -34,10 +34,9 @@ from engine.messages import (
     StepStarted,
 )
 from engine.outputs.parsing import OutputParsing
-from engine.requests.deadlines import Deadlines
 from engine.requests.prepare import RequestPreparer, Resume
 from engine.requests.runs.run import FAILED, LOST, Run, Termination
-from engine.requests.served_runs import Publish, RunEvents, ServedRuns
+from engine.requests.served_runs import Deadlines, Publish, RunEvents, ServedRuns
 from engine.slow_work import SlowWork
 from engine.structured.registry import AnswerGrammars
 from engine.tokenizers.tokenizer import Tokenizer

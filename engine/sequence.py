@@ -1,13 +1,10 @@
-"""One sequence inside the core: its request, its tokens, how many of them are computed, and the cache blocks it holds.
-
-The scheduler writes it; the others read.
-"""
+"""One sequence inside the core, and the steps that compute sequences. The scheduler writes both; the others read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.api.request import EmbedOptions
 from engine.api.sampling import SamplingParams
@@ -101,3 +98,34 @@ class Sequence:
         if start >= num_prompt:
             return self.output_ids[start - num_prompt : stop - num_prompt]
         return self.prompt_ids[start:] + self.output_ids[: stop - num_prompt]
+
+
+class Chunk(NamedTuple):
+    """The known tokens `start..start + num_tokens` of a sequence. A named tuple, as many are made in each step."""
+
+    sequence: Sequence
+    start: int
+    num_tokens: int
+    samples: bool
+    """The chunk reaches the last known token, so a next one is drawn. False for a prompt that becomes a vector."""
+    draft_ids: tuple[int, ...] = ()
+    """Tokens that may come next; they are computed behind the known ones, so that one can be drawn after each."""
+
+    @property
+    def num_positions(self) -> int:
+        return self.num_tokens + len(self.draft_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """The work of one step, never empty. Chunks of one position at the end of the known tokens come first."""
+
+    chunks: tuple[Chunk, ...]
+
+
+class Finished(NamedTuple):
+    """A sequence that has ended."""
+
+    sequence: Sequence
+    reason: str
+    """As `SequenceOutput.finish`; "failed" if its chunk sampled nothing."""

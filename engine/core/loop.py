@@ -38,9 +38,8 @@ from engine.messages import (
     ToCore,
 )
 from engine.sampling.sampler import SampledToken, Sampler
-from engine.scheduling.plan import Chunk, StepPlan
 from engine.scheduling.scheduler import Scheduler
-from engine.sequence import Sequence, SequenceStatus
+from engine.sequence import Chunk, Sequence, SequenceStatus, StepPlan
 from engine.structured.core_grammars import CoreGrammars
 
 logger = logging.getLogger(__name__)

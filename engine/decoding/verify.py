@@ -15,8 +15,7 @@ import torch
 
 from engine.sampling.penalties import has_penalties
 from engine.sampling.sampler import SampledToken
-from engine.scheduling.plan import Chunk
-from engine.sequence import Sequence
+from engine.sequence import Chunk, Sequence
 
 Draw = Callable[[torch.Tensor, list[Sequence]], list[SampledToken]]
 """Logits (R, V) and a sequence per row -> a token per row. May overwrite the logits. Only independent sequences

@@ -14,8 +14,7 @@ from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.attention.backend import StepLayout
 from engine.kernels.cpu.transfer import upload
 from engine.messages import AddSequence
-from engine.scheduling.plan import StepPlan
-from engine.sequence import Sequence
+from engine.sequence import Sequence, StepPlan
 
 INITIAL_TOKENS = 512
 DUMMY_CONTEXT = 256

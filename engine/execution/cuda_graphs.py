@@ -19,7 +19,7 @@ from engine.attention.xformers_paged import XformersAttention
 from engine.execution.overlap import DeviceTokens
 from engine.kernels.cpu.transfer import upload
 from engine.models.decoder import Decoder
-from engine.scheduling.plan import StepPlan
+from engine.sequence import StepPlan
 
 logger = logging.getLogger(__name__)
 

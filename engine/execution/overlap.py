@@ -15,8 +15,8 @@ import torch
 
 from engine.sampling.pending import PendingTokens
 from engine.sampling.sampler import SampledToken, Sampler
-from engine.scheduling.plan import StepPlan
 from engine.scheduling.scheduler import Scheduler
+from engine.sequence import StepPlan
 
 if TYPE_CHECKING:
     from engine.execution.runner import ModelRunner

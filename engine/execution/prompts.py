@@ -16,7 +16,7 @@ import torch
 
 from engine.messages import SampledLogprobs
 from engine.sampling.logprobs import LEAST, top_values
-from engine.scheduling.plan import Chunk, StepPlan
+from engine.sequence import Chunk, StepPlan
 
 SLICE_ROWS = 32
 MEAN = "mean"

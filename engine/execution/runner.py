@@ -21,7 +21,7 @@ from engine.execution.prompts import PromptResults, has_prompt_results, pool_sta
 from engine.execution.step_programs import MANY_ROWS, StepPrograms
 from engine.execution.token_budget import PREFILL_ONLY_STEPS, STEP_SECONDS, AdaptiveTokenBudget
 from engine.kernels.cpu.threads import KERNEL_THREADS
-from engine.scheduling.plan import Chunk, StepPlan
+from engine.sequence import Chunk, StepPlan
 
 if TYPE_CHECKING:
     from engine.execution.cuda_graphs import DecodeGraphs

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 
-from engine.scheduling.plan import StepPlan
+from engine.sequence import StepPlan
 
 logger = logging.getLogger(__name__)
 

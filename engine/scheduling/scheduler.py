@@ -28,10 +28,9 @@ from engine.api.errors import ErrorCode, RequestError
 from engine.messages import CoreStats
 from engine.scheduling.blocks import BlockTables
 from engine.scheduling.fair_share import FAIR_WAIT_S, FairShare
-from engine.scheduling.plan import Chunk, Finished, StepPlan
 from engine.scheduling.step_budget import DRAFT_SHARE, PROMPT_SHARE, Drafter, PromptBudget, add_drafts
 from engine.scheduling.waiting import WaitingQueue, check_place, urgency
-from engine.sequence import Sequence, SequenceStatus
+from engine.sequence import Chunk, Finished, Sequence, SequenceStatus, StepPlan
 
 
 class Scheduler:

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from engine.scheduling.blocks import BlockTables
-from engine.scheduling.plan import Chunk
-from engine.sequence import Sequence
+from engine.sequence import Chunk, Sequence
 
 DRAFT_SHARE = 4
 """Drafts take at most one in so many tokens of a step."""

@@ -18,8 +18,8 @@ from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
 from engine.messages import AddSequence, StepResult
 from engine.sampling.sampler import Sampler
-from engine.scheduling.plan import Chunk, StepPlan
 from engine.scheduling.scheduler import Scheduler
+from engine.sequence import Chunk, StepPlan
 from tests.engine.execution.test_runner import make_sequence
 from tests.engine.in_process import QueueChannel, make_core
 from tests.engine.random_model import random_model

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.attention.select import FP8_CAPABILITY
-from engine.scheduling.plan import Chunk, StepPlan
+from engine.sequence import Chunk, StepPlan
 from tests.engine.execution.test_runner import make_sequence
 from tests.engine.random_model import random_model
 from tests.gpu.test_device import DEVICE_SIZES, VOCAB_SIZE, make_runner

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.decoding.verify import draw_tokens, num_accepted
 from engine.sampling.sampler import FAILED_TOKEN, SampledToken
-from engine.scheduling.plan import Chunk
+from engine.sequence import Chunk
 from tests.engine.decoding.table_model import END, VOCAB_SIZE, TableCore
 from tests.engine.scheduling.sequences import make_sequence
 from tests.examples import examples

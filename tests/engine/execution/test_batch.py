@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.execution.batch import BatchBuilder, dummy_sequence
-from engine.scheduling.plan import Chunk, StepPlan
+from engine.sequence import Chunk, StepPlan
 from tests.examples import examples
 
 BLOCK_SIZE = 4

@@ -17,7 +17,7 @@ from engine.quantization.byte_weight import ByteWeight
 from engine.quantization.dense import DenseWeight
 from engine.quantization.int8 import quantize_rows
 from engine.quantization.scheme import BUILDERS
-from engine.scheduling.plan import Chunk, StepPlan
+from engine.sequence import Chunk, StepPlan
 from tests.engine.cuda_on_cpu import RepeatedCompute, take_the_cuda_path
 from tests.engine.execution.test_runner import BLOCK_SIZE, make_sequence
 from tests.engine.random_model import random_model

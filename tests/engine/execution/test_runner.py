@@ -15,7 +15,7 @@ from engine.kernels.cpu.openmp import PARALLEL
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.loading.loader import load_model
 from engine.quantization.vnni import VnniWeight
-from engine.scheduling.plan import Chunk, StepPlan
+from engine.sequence import Chunk, StepPlan
 from tests.engine.random_model import SIZES, random_model
 from tests.engine.threads import threads_of
 

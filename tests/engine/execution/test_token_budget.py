@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.execution.token_budget import MIN_SAMPLES, STEP_SECONDS, AdaptiveTokenBudget
-from engine.scheduling.plan import Chunk, StepPlan
+from engine.sequence import Chunk, StepPlan
 from tests.engine.scheduling.sequences import make_scheduler, make_sequence, sample
 
 LEAST, MOST = 64, 2048

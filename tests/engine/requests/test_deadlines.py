@@ -7,7 +7,7 @@ import pytest
 
 from engine.api import Completed, Delta, Outcome, StopRules
 from engine.messages import AbortSequences
-from engine.requests.deadlines import Deadlines
+from engine.requests.served_runs import Deadlines
 from tests.engine.stage import output, payloads
 
 

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from engine.api.request import EmbedOptions
 from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
 from engine.messages import AddSequence
-from engine.scheduling.plan import Chunk, Finished, StepPlan
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.step_budget import Drafter
-from engine.sequence import Sequence
+from engine.sequence import Chunk, Finished, Sequence, StepPlan
 
 STOP_ID = 7
 
