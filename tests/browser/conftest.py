@@ -73,24 +73,21 @@ def signed_in_page(chromium, served, problems: list[str]):
 
 
 @pytest.fixture
-def people(transactional_db) -> dict[str, str]:
-    """Two people who may chat, and a model with defaults of its own: passwords by name."""
-    passwords = {"ada": "of-ada-1843", "bob": "of-bob-1976"}
-
-    for name, password in passwords.items():
-        get_user_model().objects.create_user(name, password=password)
+def people(transactional_db) -> None:
+    """Two people who may chat, and a model with defaults of its own."""
+    for name in ("ada", "bob"):
+        get_user_model().objects.create_user(name)
     model_register(name="plain", path="/models/plain")
     greedy = model_register(name="greedy", path="/models/greedy")
     greedy.sampling_defaults = {"temperature": 0, "top_k": 7}
     model_update(model=greedy)
-    return passwords
 
 
 @pytest.fixture
 def scripted(chromium, live_server, valkey, people) -> Iterator[ScriptedPage]:
     """A page of ours whose socket the test plays; nobody is signed in yet. Errors in the page fail the test."""
     context = chromium.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 800})
-    scripted = ScriptedPage(context, people)
+    scripted = ScriptedPage(context, live_server.url)
     yield scripted
     context.close()
     assert scripted.problems == []
