@@ -1,4 +1,4 @@
-"""Turn the messages of a request into messages as chat templates know them, and refuse what no template could show.
+"""Turn the messages of a request into messages as chat templates know them; refuse what no template could show.
 
 A message has `role`, `content`, tool calls with parsed arguments, and any further keys that the caller sent. `content`
 is a string or a list of parts: `{"type": "text", "text"}`, `{"type": "file", "file", "param"}`, and an empty thinking
@@ -10,21 +10,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from chat.api.request.calls import CallReader
 from chat.api.request.fields import echo
-from chat.api.request.harmony import HarmonyReader
-from chat.api.request.parts import ABSENT, Content, PartReader
+from chat.api.request.message_parts import ABSENT, CallReader, Content, PartReader, is_text
 from chat.errors import ApiError, Problems
 from engine.api import Json, Message
 
 NEVER_CALL = ("system", "developer", "user", "tool", "function")
 """Roles whose `tool_calls` are a key like any other. The rest is the assistant and the model's own roles."""
 
+HARMONY_ROLES = ("user", "assistant", "system", "developer", "tool")
+HARMONY_CHANNELS = ("analysis", "commentary", "final")
+HARMONY_KEYS = ("author", "role", "content", "channel", "recipient", "content_type")
+NO_RECIPIENT = (None, "", "all", "assistant")
+FUNCTIONS = "functions."
+
 
 class MessageWalk:
     """One pass over the messages of one request."""
 
-    def __init__(self, *, model: str, max_parts: int) -> None:
+    def __init__(self, model: str, max_parts: int) -> None:
         self._problems = Problems()
         self._parts = PartReader(self._problems, model=model, max_parts=max_parts)
         self._calls = CallReader(self._problems)
@@ -41,10 +45,8 @@ class MessageWalk:
                 walked.append(self._harmony.joined(self._message(message, path)))
             elif "author" in message:
                 self._harmony.read(message, path, walked)
-            elif message.get("role") is None:
+            elif is_text(message.get("role"), f"{path}.role", self._problems):
                 self._problems.refuse(f"{path}.role", "is required and must be a string", "missing_required_parameter")
-            else:
-                self._problems.refuse(f"{path}.role", f"must be a string, got {echo(message['role'])}", "invalid_type")
             if self._problems.is_full:
                 break
         self._problems.raise_any()
@@ -76,27 +78,20 @@ class MessageWalk:
         """Check the keys to which the role gives a type. Null counts as absent."""
         names = {"assistant": ("name", "refusal"), "tool": ("name", "tool_call_id")}.get(message["role"], ("name",))
         for name in names:
-            if not isinstance(message.get(name), str | None):
-                self._problems.refuse(f"{path}.{name}", f"must be a string, got {echo(message[name])}", "invalid_type")
+            is_text(message.get(name), f"{path}.{name}", self._problems)
         audio = message.get("audio")
         if message["role"] == "assistant" and not isinstance(audio, dict | None):
             self._problems.refuse(f"{path}.audio", f"must be an object with an id, got {echo(audio)}", "invalid_type")
 
     def _reasoning(self, message: Message, content: Content, path: str) -> None:
-        """Put reasoning, thinking parts included, under both of its names.
-
-        Mark reasoning that is left open in the content.
-        """
-        given = next(
-            ((name, message[name]) for name in ("reasoning", "reasoning_content") if message.get(name) is not None),
-            None,
-        )
-        if given is None and content.thoughts is None:
+        """Put reasoning, thinking parts included, under both of its names. Mark in the content that it is left open."""
+        name = "reasoning_content" if message.get("reasoning") is None else "reasoning"
+        reasoning = content.thoughts if message.get(name) is None else message[name]
+        if reasoning is None:
             return
-        name, reasoning = given or ("reasoning", content.thoughts)
         if not isinstance(reasoning, str):
             if message["role"] not in NEVER_CALL:
-                self._problems.refuse(f"{path}.{name}", f"must be a string, got {echo(reasoning)}", "invalid_type")
+                is_text(reasoning, f"{path}.{name}", self._problems)
             return
         if content.thoughts is not None and content.thoughts not in reasoning:
             reasoning = f"{reasoning}\n{content.thoughts}"
@@ -147,10 +142,113 @@ class MessageWalk:
             self._problems.refuse(f"{path}.audio", message_text, "unsupported_parameter")
 
 
+class HarmonyReader:
+    """Reads messages in the form of harmony (`author`, `channel`, `recipient`; https://github.com/openai/harmony).
+
+    An assistant's turn is several such messages: analysis, a preamble, calls, the final text. They become the
+    reasoning, the content and the calls of one ordinary message or more, for any model.
+    """
+
+    def __init__(self, problems: Problems, parts: PartReader, calls: CallReader) -> None:
+        self._problems = problems
+        self._parts = parts
+        self._calls = calls
+        self._analysis: list[str] = []
+        self._caller: Message | None = None
+        """The message to which the directly following one may add its call."""
+
+    def read(self, message: dict[str, Any], path: str, walked: list[Message]) -> None:
+        """Add the message, if anything becomes of it, to `walked`."""
+        head = self._head(message, path)
+        if head is None:
+            return
+        role, name, channel, function = head
+        others: Message = {key: value for key, value in message.items() if key not in HARMONY_KEYS}
+        content = message.get("content")
+        if not isinstance(content, list | None):
+            text = f"must be an array of text parts, got {echo(content)}"
+            self._problems.refuse(f"{path}.content", text, "invalid_type")
+            return
+        read = self._parts.read(content or [], f"{path}.content", "user").value
+        if any(isinstance(part, dict) and part.get("type") != "text" for part in read):
+            text = "must be an array of text parts: files belong in messages with a role"
+            self._problems.refuse(f"{path}.content", text)
+            return
+        texts = [str(part["text"]) for part in read if isinstance(part, dict)]
+        if role == "assistant" and function:
+            self._call(function, "".join(texts), walked)
+        elif role == "assistant" and channel == "analysis":
+            self._analysis.append("\n".join(texts))
+            self._caller = None
+        elif role == "tool":
+            self._caller = None
+            called = {"tool_call_id": call_id} if (call_id := self._calls.answer(name)) is not None else {}
+            walked.append({**others, "role": role, "name": name, **called, "content": "\n".join(texts)})
+        else:
+            named = {"name": name} if name else {}
+            walked.append(self.joined({**others, "role": role, **named, "content": "\n".join(texts)}))
+            self._caller = walked[-1] if role == "assistant" else None
+
+    def joined(self, message: Message) -> Message:
+        """Return the message. An assistant's message gets the analysis before it."""
+        self._caller = None
+        if message.get("role") != "assistant" or not self._analysis:
+            return message
+        own = message.get("reasoning")
+        reasoning = "\n".join([*self._analysis, *([own] if isinstance(own, str) and own else [])])
+        self._analysis = []
+        return message | {"reasoning": reasoning, "reasoning_content": reasoning}
+
+    def left(self) -> list[Message]:
+        """Return the message for analysis that no message of the assistant follows."""
+        return [self.joined({"role": "assistant", "content": ""})] if self._analysis else []
+
+    def _call(self, function: str, arguments: str, walked: list[Message]) -> None:
+        """Add a call to the assistant's message right before, or as a message of its own."""
+        call: Json = self._calls.call({"name": function, "arguments": self._calls.arguments(arguments)}, None)
+        caller = self._caller
+        if caller is None or self._analysis:
+            walked.append(self.joined({"role": "assistant", "content": ""}))
+            caller = walked[-1]
+        calls = caller.setdefault("tool_calls", [])
+        assert isinstance(calls, list)
+        calls.append(call)
+        self._caller = caller
+
+    def _head(self, message: dict[str, Any], path: str) -> tuple[str, str, str | None, str] | None:
+        """Return role, name, channel and called function; None after a problem."""
+        author = message["author"]
+        role = author.get("role") if isinstance(author, dict) else None
+        if role not in HARMONY_ROLES:
+            self._problems.refuse(f"{path}.author.role", f"must be one of {', '.join(HARMONY_ROLES)}; got {echo(role)}")
+            return None
+        name, channel, recipient = author.get("name"), message.get("channel"), message.get("recipient")
+        if not is_text(name, f"{path}.author.name", self._problems):
+            return None
+        if channel not in (None, "", *HARMONY_CHANNELS):
+            self._problems.refuse(
+                f"{path}.channel", f"must be one of {', '.join(HARMONY_CHANNELS)}; got {echo(channel)}"
+            )
+            return None
+        if role == "tool":
+            if name is None or not name.startswith(FUNCTIONS) or name == FUNCTIONS:
+                self._problems.refuse(f"{path}.author.name", f"must be functions.NAME, got {echo(name)}")
+                return None
+            return role, name.removeprefix(FUNCTIONS), channel, ""
+        if recipient in NO_RECIPIENT:
+            return role, name or "", channel, ""
+        is_function = isinstance(recipient, str) and recipient.startswith(FUNCTIONS) and recipient != FUNCTIONS
+        if role != "assistant" or not is_function or channel == "final":
+            message_text = f"must be functions.NAME, in the commentary of the assistant, got {echo(recipient)}"
+            self._problems.refuse(f"{path}.recipient", message_text)
+            return None
+        return role, name or "", channel, recipient.removeprefix(FUNCTIONS)
+
+
 def messages_walk(messages: Sequence[Any], *, model: str, max_parts: int) -> tuple[Message, ...]:
     """Return the messages for the template of `model`. Raises ApiError that names the first bad message or part."""
     try:
-        return MessageWalk(model=model, max_parts=max_parts).walk(messages)
+        return MessageWalk(model, max_parts).walk(messages)
     except RecursionError:
         raise ApiError("invalid_value", "messages are nested too deeply", "messages") from None
 
@@ -158,8 +256,8 @@ def messages_walk(messages: Sequence[Any], *, model: str, max_parts: int) -> tup
 def last_message_text(messages: Sequence[Message], sent: Sequence[Any]) -> tuple[str, str]:
     """Return role and text of the last message. The text parts of a list are joined with line breaks.
 
-    `messages` are those of `messages_walk`, `sent` those of the client: a `function` is shown as a tool but keeps its
-    role.
+    `sent` are the client's messages, where a `function` keeps its role; in `messages`, those of the template, it is a
+    tool.
     """
     message = messages[-1]
     is_function = isinstance(sent[-1], dict) and sent[-1].get("role") == "function"

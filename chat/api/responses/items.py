@@ -1,6 +1,6 @@
 """Read input items into the form in which they are kept and listed.
 
-request/parts.py checks the parts of messages; this module checks the items around them.
+request/message_parts.py checks the parts of messages; this module checks the items around them.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.api.request.calls import CallReader, UnansweredCalls
+from chat.api.request.message_parts import CallReader, UnansweredCalls
 from chat.api.request.messages import messages_walk
 from chat.errors import ApiError, Problems
 
