@@ -25,8 +25,7 @@ def main() -> None:
     from django.conf import settings
 
     from chat.access.addresses import is_trusted_proxy
-    from chat.api.body_admission import body_admit
-    from chat.api.middleware import error_described
+    from chat.api.middleware import body_admit, error_described
     from chat.generation.completions import readers_cut, readers_settle
     from chat.relay.commands import senders_warm
     from lightcone_site.logs import settings_remarks_log

@@ -23,15 +23,25 @@ from django.core.exceptions import DisallowedHost, RequestAborted, RequestDataTo
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.urls import Resolver404, ResolverMatch, URLResolver, get_resolver, resolve, set_script_prefix
+from django.urls import Resolver404, ResolverMatch, URLResolver, get_resolver, set_script_prefix
 
-from chat.api.body import body_too_large
+from chat.access.addresses import request_address
 from chat.api.dialect import ErrorFormat
 from chat.api.openai.dialect import LIGHTCONE
 from chat.api.registry import DIALECTS, load_named
-from chat.api.request.ignored import HEADER as IGNORED_HEADER
-from chat.api.server_contract import ADMITTED, Admitted
-from chat.api.view import Handler, error_response, method_name, request_id, takes_delete, unknown_view
+from chat.api.server_contract import ADMITTED, Admitted, Scope
+from chat.api.view import (
+    IGNORED_HEADER,
+    OPEN_VIEWS,
+    VIEWS_WITH_DELETE,
+    Handler,
+    body_too_large,
+    caller_require,
+    error_response,
+    method_name,
+    request_id,
+    unknown_view,
+)
 from chat.errors import ApiError, unforeseen_error
 
 logger = logging.getLogger(__name__)
@@ -79,10 +89,6 @@ ERROR_FORMATS: tuple[tuple[str, ErrorFormat], ...] = tuple(
     (prefix, load_named(entry.error_format)) for entry in DIALECTS for prefix in entry.path_prefixes
 )
 """From a prefix to the format of errors below it. All others have the shape of the Lightcone dialect."""
-
-UNKNOWN: dict[ErrorFormat, Handler] = {
-    error_format: unknown_view(error_format) for error_format in (LIGHTCONE, *(format_ for _, format_ in ERROR_FORMATS))
-}
 
 
 def is_api_path(path: str) -> bool:
@@ -140,7 +146,7 @@ class ApiMiddleware:
             )
             error = ApiError("invalid_host", message)
         except Http404:
-            return await UNKNOWN[dialect_for_path(request.path)](request)
+            return await unknown_view(dialect_for_path(request.path))(request)
         except RequestDataTooBig:
             error = body_too_large()
         except Exception as defect:
@@ -167,7 +173,7 @@ class ApiHandler(ASGIHandler):
         does so itself.
         """
         try:
-            body = await self.read_body(receive, scope["path"])
+            body = await read_bounded(receive, settings.LIGHTCONE_HTTP_LIMITS.body_bytes(scope["path"]))
         except RequestAborted:
             return
         admitted: Admitted | None = scope.get(ADMITTED)
@@ -197,10 +203,6 @@ class ApiHandler(ASGIHandler):
         finally:
             response.close()
             request.close()
-
-    async def read_body(self, receive: Receive, path: str) -> io.BytesIO:
-        """Return the body, cut off one byte above the limit; the view then answers 413. Raises RequestAborted."""
-        return await read_bounded(receive, settings.LIGHTCONE_HTTP_LIMITS.body_bytes(path))
 
     def create_request(
         self, scope: dict[str, Any], body_file: io.BytesIO
@@ -261,7 +263,7 @@ def _preflight(request: HttpRequest) -> HttpResponse:
     response = HttpResponse(status=204)
     del response["Content-Type"]
     response["Access-Control-Allow-Methods"] = (
-        "GET, POST, DELETE, OPTIONS" if _takes_delete(request.path_info) else "GET, POST, OPTIONS"
+        "GET, POST, DELETE, OPTIONS" if _leads_to(VIEWS_WITH_DELETE, request.path_info) else "GET, POST, OPTIONS"
     )
     asked = request.headers.get("Access-Control-Request-Headers", "").strip()
     if len(asked) <= MAX_PREFLIGHT_CHARS and HEADER_NAMES.fullmatch(asked):
@@ -270,9 +272,9 @@ def _preflight(request: HttpRequest) -> HttpResponse:
     return response
 
 
-def _takes_delete(path: str) -> bool:
+def _leads_to(views: set[Handler], path: str) -> bool:
     try:
-        return takes_delete(resolve(path).func)
+        return resolved(get_resolver(), path).func in views
     except Resolver404:
         return False
 
@@ -304,6 +306,32 @@ def _allow_origin(origin: str | None, response: HttpResponseBase) -> None:
     else:
         return
     response["Access-Control-Expose-Headers"] = EXPOSED_HEADERS
+
+
+async def body_admit(scope: Scope) -> Admitted:
+    """Return the bounds of a body, once the server has the headers. Raises ApiError if the body is not wanted.
+
+    A request without a valid key is refused here, so that nobody fills the memory with bodies that are thrown away.
+    Pages and routes that need no key accept bodies of the size of a form. The view finds the caller in the scope.
+    """
+    request = ASGIRequest(scope, io.BytesIO())
+    small = Admitted(
+        owner=f"address {request_address(request)}", max_body_bytes=settings.LIGHTCONE_HTTP_LIMITS.max_page_body_bytes
+    )
+    if not is_api_path(scope["path"]) or scope["method"] == "OPTIONS" or _leads_to(OPEN_VIEWS, scope["path"]):
+        return small
+    try:
+        caller = await caller_require(request, dialect_for_path(scope["path"]))
+    except DisallowedHost:
+        return small  # its view says so
+    except ApiError as error:
+        sent_id = request.headers.get("X-Request-Id", "")
+        error.request_id = sent_id if CLEAN_ID.fullmatch(sent_id) else None
+        raise
+    except Exception:
+        logger.exception("A key could not be looked at before its body")
+        return Admitted(owner=small.owner)  # its view fails as well, with an answer and a record
+    return Admitted(owner=f"project {caller.project_id}", known=caller)
 
 
 class PageMiddleware:

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from chat.api.anthropic.entry import ANTHROPIC
-from chat.api.dialect_entry import DialectEntry
+from chat.api.dialect import DialectEntry
 from chat.api.openai.entry import OPENAI
 from chat.api.responses.entry import RESPONSES
 from chat.api.scale.entry import SCALE

@@ -1,13 +1,15 @@
-"""The frame of every API view: one shape of errors, one way to know the caller, JSON answers, ids."""
+"""The frame of every API view: the caller, the body, one shape of errors, JSON answers, ids."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+from urllib.parse import quote
 
 import orjson
 from django.conf import settings
@@ -18,19 +20,33 @@ from chat.access.authentication import AuthFailures, caller_identify
 from chat.access.keys import Caller
 from chat.access.permissions import right_require
 from chat.api.dialect import ErrorFormat
+from chat.api.request.strict_json import json_object_read
 from chat.errors import ApiError, names_unchanged, unforeseen_error
 from chat.relay.web.refusals import refusals
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Handler = Callable[..., Awaitable[HttpResponseBase]]
 
+INLINE_BODY_BYTES = 64 * 1024
 MAX_METHOD_CHARS = 16
+IGNORED_HEADER = "X-Lightcone-Ignored"
+"""Names the fields that the dialect does not know, and tools that this server cannot run."""
+MAX_IGNORED_BYTES = 1_024
+MAX_IGNORED_NAME_CHARS = 64
+PLAIN = "-_.:[]"
+"""Characters that stay as they are in that header, beside letters and digits. All others are percent-encoded."""
+MORE = ", ..."
 RETRY_COUNT = re.compile(r"[0-9]{1,4}", re.ASCII)
 SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 
-_views_with_delete: set[Handler] = set()
-_open_views: set[Handler] = set()
+VIEWS_WITH_DELETE: set[Handler] = set()
+"""Views whose preflight names DELETE too."""
+OPEN_VIEWS: set[Handler] = set()
+"""Views that need no key."""
+
+_check_threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="request-check")
 _failures = AuthFailures(
     limit=settings.LIGHTCONE_LIMITS.max_auth_failures, window_s=settings.LIGHTCONE_LIMITS.auth_failure_window
 )
@@ -56,20 +72,10 @@ def api_view(dialect: ErrorFormat, *, is_open: bool = False, **handlers: Handler
 
     view = _answering(dialect, handle)
     if "delete" in handlers:
-        _views_with_delete.add(view)
+        VIEWS_WITH_DELETE.add(view)
     if is_open:
-        _open_views.add(view)
+        OPEN_VIEWS.add(view)
     return view
-
-
-def takes_delete(view: Handler) -> bool:
-    """Return True if a preflight of this view names DELETE too."""
-    return view in _views_with_delete
-
-
-def needs_no_key(view: Handler) -> bool:
-    """Return True if this view needs no key."""
-    return view in _open_views
 
 
 def _answering(dialect: ErrorFormat, handler: Handler) -> Handler:
@@ -106,33 +112,23 @@ def json_response(value: Any, *, status: int = 200, headers: Mapping[str, str] |
 
 
 def request_id(request: HttpRequest) -> str:
-    """Return the id of this HTTP request: the client's clean X-Request-Id, or a new one.
-
-    The middleware sends it back.
-    """
+    """Return the id of this HTTP request, which the middleware sends back: a clean X-Request-Id, or a new one."""
     value: str | None = getattr(request, "lightcone_request_id", None)
     if value is None:
         value = request.lightcone_request_id = secrets.token_hex(16)
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class ClientHints:
-    """The facts that a client's library sends about itself: `retry_count`, how often it has sent this request before,
-    and `patience_s`, how long it waits for bytes, None if unknown. They inform the log; no answer depends on them.
+def client_hints(request: HttpRequest) -> tuple[int, float | None]:
+    """Return how often the client has sent this request before, and the seconds that it waits for bytes, for the log.
+
+    The headers are those of Stainless's clients, in Python and TypeScript. Other values count as not sent.
     """
-
-    retry_count: int
-    patience_s: float | None
-
-
-def client_hints(request: HttpRequest) -> ClientHints:
-    """Read the headers of Stainless's clients, in Python and TypeScript. Other values count as not sent."""
     count = request.headers.get("X-Stainless-Retry-Count", "")
     patience = request.headers.get("X-Stainless-Read-Timeout") or request.headers.get("X-Stainless-Timeout") or ""
-    return ClientHints(
-        retry_count=int(count) if RETRY_COUNT.fullmatch(count) else 0,
-        patience_s=float(patience) if SECONDS.fullmatch(patience) else None,
+    return (
+        int(count) if RETRY_COUNT.fullmatch(count) else 0,
+        float(patience) if SECONDS.fullmatch(patience) else None,
     )
 
 
@@ -141,9 +137,7 @@ async def caller_require(request: HttpRequest, dialect: ErrorFormat, right: str 
 
     Raises ApiError 401, 403 or 429, and 400 for a dialect's header that is out of bounds.
     """
-    caller: Caller | None = getattr(
-        request, "lightcone_caller", None
-    )  # the key was checked before the body came, or with the batch
+    caller: Caller | None = getattr(request, "lightcone_caller", None)  # known before the body came, or with the batch
     if caller is None:
         try:
             caller = await caller_identify(request, key_header=dialect.key_header, failures=_failures)
@@ -151,20 +145,13 @@ async def caller_require(request: HttpRequest, dialect: ErrorFormat, right: str 
             refusals.note(error.status)
             raise
         request.lightcone_caller = caller
-    _check_headers(request, dialect)
+    for name, limit in dialect.header_limits.items():
+        if len(request.headers.get(name, "")) > limit:
+            message = f"The {name} header has more than {limit} characters; shorten it or leave it out."
+            raise ApiError("invalid_value", message, name)
     if right is not None:
         right_require(caller, right)
     return caller
-
-
-def _check_headers(request: HttpRequest, dialect: ErrorFormat) -> None:
-    for name, limit in dialect.header_limits.items():
-        if len(request.headers.get(name, "")) > limit:
-            raise ApiError(
-                "invalid_value",
-                f"The {name} header has more than {limit} characters; shorten it or leave it out.",
-                name,
-            )
 
 
 async def unknown(request: HttpRequest, dialect: ErrorFormat, **_: Any) -> HttpResponseBase:
@@ -181,3 +168,49 @@ def method_name(request: HttpRequest) -> str:
 def unknown_view(dialect: ErrorFormat) -> Handler:
     """Return a view that calls `unknown` for any method."""
     return _answering(dialect, unknown)
+
+
+# Bodies.
+
+
+def body_read(request: HttpRequest) -> bytes:
+    """Return the body. Raises ApiError for a size or type that is not accepted."""
+    body: bytes = request.read()
+    if len(body) > settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes:
+        raise body_too_large()
+    essence = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if essence != "application/json" and not (essence.startswith("application/") and essence.endswith("+json")):
+        raise ApiError("invalid_content_type", "The Content-Type header must be application/json.")
+    if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+        message = "The Content-Encoding header must be absent or identity: bodies are not decompressed."
+        raise ApiError("invalid_content_type", message)
+    return body
+
+
+def body_too_large() -> ApiError:
+    limit = settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes
+    return ApiError("request_too_large", f"The request body is larger than the limit of {limit} bytes.")
+
+
+async def object_read(request: HttpRequest) -> dict[str, Any]:
+    """Return the JSON object of a request that computes nothing. Raises ApiError."""
+    body = body_read(request)
+    return await run_in_thread_if_large(len(body), json_object_read, body)
+
+
+async def run_in_thread_if_large(num_bytes: int, work: Callable[..., T], *args: Any) -> T:
+    """Return `work(*args)`, in a thread if the request is large: others go on meanwhile."""
+    if num_bytes <= INLINE_BODY_BYTES:
+        return work(*args)
+    return await asyncio.get_running_loop().run_in_executor(_check_threads, work, *args)
+
+
+def ignored_line(names: Iterable[str]) -> str:
+    """Return names for `IGNORED_HEADER`: at most `MAX_IGNORED_BYTES` of plain characters; "" for none."""
+    line = ""
+    for name in names:
+        word = quote(name[:MAX_IGNORED_NAME_CHARS], safe=PLAIN, errors="replace")
+        if len(line) + len(word) + len(MORE) + 2 > MAX_IGNORED_BYTES:
+            return line + MORE
+        line = f"{line}, {word}" if line else word
+    return line

@@ -12,11 +12,10 @@ from rest_framework.exceptions import ValidationError
 
 from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.api.body import object_read
 from chat.api.dialect import ErrorFormat
 from chat.api.request.fields import Text, field_problems
 from chat.api.request.objects import Metadata
-from chat.api.view import api_view, caller_require, json_response
+from chat.api.view import api_view, caller_require, json_response, object_read
 from chat.batches.file_views import file_unknown
 from chat.batches.files import FileMissing, file_get
 from chat.batches.models import Batch, ProjectFile, Purpose

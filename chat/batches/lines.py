@@ -20,7 +20,7 @@ from django.urls import resolve
 from chat.access.configuration_copies import configuration_refresh
 from chat.access.keys import Caller
 from chat.api.registry import batch_endpoints
-from chat.api.request.rights import LATER
+from chat.api.request.build import LATER
 from chat.api.view import request_id
 from chat.batches.input_lines import InputLine
 from chat.batches.services import Tokens

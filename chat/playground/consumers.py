@@ -31,10 +31,11 @@ from chat.access.addresses import client_address
 from chat.access.configuration_copies import configuration_refresh
 from chat.access.keys import Caller, KeyInvalid
 from chat.api.answering.pipeline import Accepted, rejection_record, run_start
-from chat.api.body import object_parse, run_in_thread_if_large
 from chat.api.dialect import AnswerHead
 from chat.api.request.parsed import ParsedRequest
+from chat.api.request.strict_json import json_object_read
 from chat.api.server_contract import STOP, Stop
+from chat.api.view import run_in_thread_if_large
 from chat.errors import INTERNAL_MESSAGE, ApiError, FieldNames, names_unchanged, run_error
 from chat.generation.completions import RequestTrace, RunReader, run_attach, run_find_public, run_stop
 from chat.playground.messages import Message, run_messages
@@ -102,7 +103,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             await self.close(code=TOO_LARGE)
             return
         try:
-            message = await run_in_thread_if_large(len(text_data), object_parse, text_data.encode())
+            message = await run_in_thread_if_large(len(text_data), json_object_read, text_data.encode())
         except (ApiError, UnicodeEncodeError):
             await self.send_error("", ApiError("invalid_json", "A message must be one JSON object."))
             return

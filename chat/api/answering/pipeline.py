@@ -19,15 +19,20 @@ from chat.access.addresses import request_address
 from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.access.permissions import right_require
-from chat.api.body import body_read, object_parse, run_in_thread_if_large
 from chat.api.dialect import AnswerHead, RequestReader
-from chat.api.request.build import MessagesRefused, generation_request
-from chat.api.request.ignored import ignored_line
+from chat.api.request.build import MessagesRefused, generation_request, rights_check
 from chat.api.request.messages import last_message_text
 from chat.api.request.parsed import ParsedRequest
-from chat.api.request.rights import rights_check
+from chat.api.request.strict_json import json_object_read
 from chat.api.request.tools import is_forced
-from chat.api.view import caller_require, client_hints, request_id
+from chat.api.view import (
+    body_read,
+    caller_require,
+    client_hints,
+    ignored_line,
+    request_id,
+    run_in_thread_if_large,
+)
 from chat.catalog.named_models import model_asked
 from chat.catalog.services import ModelEntry
 from chat.errors import ApiError, engine_api_error, unforeseen_error
@@ -104,7 +109,7 @@ async def request_start(
 
 
 def _parse(body: bytes, request: HttpRequest, dialect: RequestReader[P]) -> P:
-    parsed = dialect.parse(object_parse(body))
+    parsed = dialect.parse(json_object_read(body))
     request.lightcone_field_names = parsed.field_names
     if parsed.delivery.request_id is not None and getattr(request, "lightcone_request_id", None) is None:
         request.lightcone_request_id = parsed.delivery.request_id
@@ -118,7 +123,7 @@ def _parse(body: bytes, request: HttpRequest, dialect: RequestReader[P]) -> P:
 def _trace(request: HttpRequest, dialect: str, parsed: ParsedRequest | None) -> RequestTrace:
     """Return what the log keeps of the call, cut to its limits."""
     size = settings.LIGHTCONE_LOG_FIELD_CHARS
-    hints = client_hints(request)
+    retry_count, patience_s = client_hints(request)
     parsed = parsed or ParsedRequest()
     delivery = parsed.delivery
     return RequestTrace(
@@ -131,8 +136,8 @@ def _trace(request: HttpRequest, dialect: str, parsed: ParsedRequest | None) -> 
         user_agent=request.headers.get("User-Agent", "")[:size],
         address=request_address(request)[:size],
         batch_id=getattr(request, "lightcone_batch_id", ""),
-        retry_count=hints.retry_count,
-        patience_s=hints.patience_s,
+        retry_count=retry_count,
+        patience_s=patience_s,
         metadata=delivery.metadata,
     )
 

@@ -1,6 +1,6 @@
 """Anthropic's Messages API in the registry."""
 
-from chat.api.dialect_entry import DialectEntry
+from chat.api.dialect import DialectEntry
 
 ANTHROPIC = DialectEntry(
     urls=("chat.api.anthropic.urls",),

@@ -13,15 +13,14 @@ from chat.api.anthropic.conversation import ConversationReader
 from chat.api.anthropic.names import MessageNames
 from chat.api.anthropic.schema import MESSAGES
 from chat.api.request.fields import echo
-from chat.api.request.ignored import unknown_names
-from chat.api.request.parse import fields_read, request_parse
+from chat.api.request.parse import fields_read, request_parse, unknown_names
 from chat.api.request.parsed import ParsedRequest
 from chat.errors import ApiError
 
 SAME = ("model", "max_tokens", "stream", "temperature", "top_p", "top_k")
 MODES = {"auto": "auto", "any": "required", "none": "none"}
 TIERS = {"auto": "priority", "standard_only": "default"}
-"""`auto` asks for an earlier place in the queue; rights.py gives it to keys that may have one."""
+"""`auto` asks for an earlier place in the queue; `rights_check` gives it to keys that may have one."""
 KNOWN = frozenset(MESSAGES.fields)
 NO_REASONS = {"diagnostics": {"cache_miss_reason": {"type": "unavailable"}}}
 """The answer to a request that asks why the cache was not used."""

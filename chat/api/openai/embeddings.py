@@ -21,8 +21,7 @@ from chat.api.answering.pipeline import Accepted, request_start
 from chat.api.openai.dialect import PromptFormat
 from chat.api.request.cross_field import cross_field_check
 from chat.api.request.fields import Boolean, Integer, Text
-from chat.api.request.ignored import unknown_names
-from chat.api.request.parse import fields_read, values_parse
+from chat.api.request.parse import fields_read, unknown_names, values_parse
 from chat.api.request.parsed import ParsedRequest
 from chat.api.request.prompt_field import Prompts
 from chat.api.request.schema import SharingRequest

@@ -1,6 +1,6 @@
 """The Lightcone dialect, which is also OpenAI's, in the registry."""
 
-from chat.api.dialect_entry import DialectEntry
+from chat.api.dialect import DialectEntry
 
 BOTH_FORMS = ("chat/completions", "chat/completions/render", "completions", "embeddings", "tokenize", "detokenize")
 """Routes that exist bare and under /v1."""

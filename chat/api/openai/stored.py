@@ -14,7 +14,6 @@ from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.answering.storage import answer_stored, run_rejoin
 from chat.api.answering.streaming import RunFrames, answer_collect, frames_sent
-from chat.api.body import object_read, run_in_thread_if_large
 from chat.api.chat_format.answer import ChatAnswer
 from chat.api.chat_format.numbered import NumberedStream
 from chat.api.chat_format.stored import ID_PREFIX, kept_read
@@ -33,7 +32,7 @@ from chat.api.stored.services import (
     answer_label,
     answers_page,
 )
-from chat.api.view import caller_require, json_response
+from chat.api.view import caller_require, json_response, object_read, run_in_thread_if_large
 from chat.errors import ApiError, engine_api_error
 from chat.generation.completions import run_find_public
 from engine.api import EngineError

@@ -20,8 +20,7 @@ from chat.api.answering.pipeline import P
 from chat.api.answering.streaming import ReadPrompt, prompt_read
 from chat.api.openai.dialect import PromptFormat
 from chat.api.request.fields import Array, Boolean, Text, refuse
-from chat.api.request.ignored import unknown_names
-from chat.api.request.parse import fields_read, request_parse, values_parse
+from chat.api.request.parse import fields_read, request_parse, unknown_names, values_parse
 from chat.api.request.parsed import ParsedRequest
 from chat.api.request.prompt_field import token_ids_read
 from chat.api.request.schema import ChatCompletionRequest, SharingRequest

@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from rest_framework import serializers
@@ -16,7 +17,6 @@ from rest_framework.exceptions import ValidationError
 from chat.api.request.constraints import constraint_of, constraint_options, guided_places, with_guided
 from chat.api.request.cross_field import cross_field_check, foreign_check
 from chat.api.request.fields import field_problems
-from chat.api.request.ignored import unknown_names
 from chat.api.request.parsed import DeliveryOptions, DrawFields, GenerationParams, ParsedRequest, ResponseOptions
 from chat.api.request.schema import CHAT_SCHEMA, LIMITS
 from chat.api.request.tools import is_forced
@@ -34,6 +34,8 @@ from engine.api import (
 
 DRAW_NAMES = tuple(DrawFields.__dataclass_fields__)
 MEDIA_OPTIONS = ("mm_processor_kwargs", "media_io_kwargs")
+MAX_NAMES = 512
+"""More than a header line can hold, so that a line which leaves some out always says so."""
 
 
 def request_parse(body: Mapping[str, Any]) -> ParsedRequest:
@@ -52,6 +54,12 @@ def fields_read(schema: serializers.Serializer, body: Mapping[str, Any]) -> dict
         return dict(schema.run_validation(body))
     except ValidationError as error:
         raise problems_error(field_problems(error.detail)) from None
+
+
+def unknown_names(body: Mapping[str, Any], known: Container[str], prefix: str = "") -> tuple[str, ...]:
+    """Return the unknown fields of a body, in order, at most `MAX_NAMES`. Null counts as absent."""
+    names = (prefix + name for name, value in body.items() if name not in known and value is not None)
+    return tuple(islice(names, MAX_NAMES))
 
 
 def values_parse(given: Mapping[str, Any], *, ignored: tuple[str, ...] = ()) -> ParsedRequest:

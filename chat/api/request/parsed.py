@@ -113,7 +113,7 @@ class DeliveryOptions:
     prompt_cache_key: str | None = None
     store: bool | None = None
     ignored: tuple[str, ...] = ()
-    """Fields and tools that were passed over (ignored.py)."""
+    """Fields and tools that were passed over."""
     is_further: bool = False
     """One more run of an HTTP request that the limits have counted."""
 

@@ -56,12 +56,12 @@ def json_bounds(*, more_depth: int = 0) -> JsonBounds:
     return JsonBounds(limits.max_json_depth + more_depth, limits.max_json_digits, limits.max_json_values)
 
 
-def json_object_read(body: bytes, bounds: JsonBounds) -> dict[str, Any]:
-    """Return the object in `body`. Raises ApiError `invalid_json` or `request_too_large`."""
+def json_object_read(body: bytes, bounds: JsonBounds | None = None) -> dict[str, Any]:
+    """Return the object in `body`; by default within the bounds of a request. Raises what `json_read` raises."""
     body = body.removeprefix(BOM)
     if not body or body.isspace():
         raise ApiError("invalid_json", "The request body is empty; send a JSON object.")
-    value = json_read(body, bounds)
+    value = json_read(body, bounds or json_bounds())
     if not isinstance(value, dict):
         raise ApiError("invalid_json", "The request body must be a JSON object.")
     return value

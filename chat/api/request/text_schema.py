@@ -16,8 +16,7 @@ from django.conf import settings
 from chat.api.request.constraints import GUIDED
 from chat.api.request.cross_field import cross_field_check, foreign_check
 from chat.api.request.fields import Boolean, Integer, Text
-from chat.api.request.ignored import unknown_names
-from chat.api.request.parse import conflict, fields_read, together_check, values_parse
+from chat.api.request.parse import conflict, fields_read, together_check, unknown_names, values_parse
 from chat.api.request.parsed import ParsedRequest
 from chat.api.request.prompt_field import Prompts
 from chat.api.request.schema import MAX_TOKENS, Alternatives, SharingRequest

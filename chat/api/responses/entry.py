@@ -1,6 +1,6 @@
 """The Responses API in the registry. Its errors have the shape of the Lightcone dialect."""
 
-from chat.api.dialect_entry import DialectEntry
+from chat.api.dialect import DialectEntry
 
 RESPONSES = DialectEntry(
     urls=("chat.api.responses.urls",),

@@ -16,12 +16,12 @@ from django.conf import settings
 from chat.access.keys import Caller
 from chat.api.answering.pipeline import Accepted
 from chat.api.answering.storage import answer_stored
-from chat.api.body import run_in_thread_if_large
 from chat.api.responses.ids import response_of_item
 from chat.api.responses.kept import response_refresh
 from chat.api.responses.messages import Item, messages_of
 from chat.api.responses.schema import ParsedResponse
 from chat.api.stored.services import StoredAnswer, StoredKind, StoredState
+from chat.api.view import run_in_thread_if_large
 from chat.errors import ApiError
 
 PREVIOUS = "previous_response_id"

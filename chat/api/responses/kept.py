@@ -19,12 +19,12 @@ from django.db import DatabaseError
 from chat.access.keys import Caller
 from chat.api.answering.pipeline import StartedRun
 from chat.api.answering.streaming import ending_error
-from chat.api.body import run_in_thread_if_large
 from chat.api.dialect import AnswerHead
 from chat.api.responses.answer import ended_object, failed_object, response_object
 from chat.api.responses.messages import Item
 from chat.api.responses.output import OutputItems
 from chat.api.stored.services import StoredAnswer, StoredKind, StoredState, answer_end, answer_keep_safely
+from chat.api.view import run_in_thread_if_large
 from chat.errors import ApiError, engine_api_error
 from chat.generation.completions import DetachPolicy, run_find, run_log
 from engine.api import Admitted, ChoiceFinished, Completed, Delta, EngineError, Event, Outcome, Rejected

@@ -17,8 +17,7 @@ from rest_framework import serializers
 from chat.api.request.constraints import GUIDED
 from chat.api.request.cross_field import FOREIGN_CONSTRAINTS
 from chat.api.request.fields import Array, Boolean, Integer, Object, Record, RequestField, Text, refuse
-from chat.api.request.ignored import unknown_names
-from chat.api.request.parse import fields_read, request_parse
+from chat.api.request.parse import fields_read, request_parse, unknown_names
 from chat.api.request.parsed import ParsedRequest
 from chat.api.request.schema import MAX_TOKENS
 from chat.api.responses.ids import response_id_create

@@ -1,7 +1,7 @@
 """Turn the tools of a response into functions of a chat: functions, and those that a `namespace` groups.
 
 The client runs functions. Tools that only OpenAI's servers run, or whose calls are not JSON (`custom`), cannot be
-offered to a model here: they are left out of the prompt and named (`request/ignored.py`).
+offered to a model here: they are left out of the prompt and named.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from chat.access.keys import Caller
 from chat.api.answering.pipeline import Accepted, StartedRun, request_start, run_start
 from chat.api.answering.storage import answer_stored, keeping_refusal, keeps_answer, run_rejoin
 from chat.api.answering.streaming import RunFrames, frames_sent, prompt_read, run_answer
-from chat.api.body import run_in_thread_if_large
 from chat.api.dialect import ErrorFormat
 from chat.api.queries import page_read, query_boolean, query_integer
 from chat.api.responses.dialect import INPUT_TOKENS, RESPONSES, InputTokens, Responses
@@ -30,7 +29,7 @@ from chat.api.responses.stream import ResponseStream
 from chat.api.responses.truncation import messages_fit
 from chat.api.sse import EventStreamResponse
 from chat.api.stored.services import AnswerUnknown, StoredAnswer, StoredKind, StoredState, answer_delete
-from chat.api.view import api_view, caller_require, json_response
+from chat.api.view import api_view, caller_require, json_response, run_in_thread_if_large
 from chat.errors import ApiError, engine_api_error
 from chat.generation.completions import run_attach, run_find, run_stop
 from engine.api import Admitted, EngineError, Failed, Rejected

@@ -1,6 +1,6 @@
 """The Scale dialect in the registry, in both generations."""
 
-from chat.api.dialect_entry import DialectEntry
+from chat.api.dialect import DialectEntry
 
 SCALE = DialectEntry(
     urls=("chat.api.scale.urls",),

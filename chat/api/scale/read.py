@@ -19,10 +19,9 @@ from rest_framework.exceptions import ValidationError
 
 from chat.api.request.constraints import CONSTRAINT_KEYS, GUIDED, GUIDED_CONSTRAINTS
 from chat.api.request.fields import echo, field_problems
-from chat.api.request.ignored import unknown_names
-from chat.api.request.parse import choices_check, conflict, request_parse
-from chat.api.request.parsed import ParsedRequest
 from chat.api.request.message_parts import TEXT_PARTS
+from chat.api.request.parse import choices_check, conflict, request_parse, unknown_names
+from chat.api.request.parsed import ParsedRequest
 from chat.api.request.schema import ChatCompletionRequest
 from chat.api.request.tools import is_forced, raw_choice
 from chat.api.scale.fields import OWN, SHARED, own_values

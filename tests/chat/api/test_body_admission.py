@@ -9,7 +9,7 @@ from channels.db import database_sync_to_async
 
 from chat.access import authentication as auth
 from chat.access.keys import key_create
-from chat.api import body_admission
+from chat.api.middleware import body_admit
 from chat.api.server_contract import Admitted
 from chat.errors import ApiError
 from chat.models import Project
@@ -41,7 +41,7 @@ def scope(path: str = "/v1/chat/completions", method: str = "POST", **headers: s
 
 async def refused(**described: Any) -> ApiError:
     with pytest.raises(ApiError) as caught:
-        await body_admission.body_admit(scope(**described))
+        await body_admit(scope(**described))
     return caught.value
 
 
@@ -60,7 +60,7 @@ async def test_the_refusal_returns_the_clients_request_id() -> None:
 
 async def test_a_valid_key_admits_the_body_and_passes_its_caller_on(project: Project) -> None:
     _, raw = await database_sync_to_async(key_create)(project=project, name="k")
-    admitted = await body_admission.body_admit(scope(authorization=f"Bearer {raw}"))
+    admitted = await body_admit(scope(authorization=f"Bearer {raw}"))
     assert admitted.owner == f"project {project.pk}"
     assert admitted.max_body_bytes is None
     assert admitted.known.project_id == project.pk
@@ -71,13 +71,11 @@ async def test_a_valid_key_admits_the_body_and_passes_its_caller_on(project: Pro
     [("/sign-in", "POST"), ("/admin/login/", "POST"), ("/health/live", "POST"), ("/v1/chat/completions", "OPTIONS")],
 )
 async def test_routes_without_a_key_accept_small_bodies_only(path: str, method: str) -> None:
-    assert await body_admission.body_admit(scope(path=path, method=method)) == Admitted(
-        owner="address 192.0.2.1", max_body_bytes=MIB
-    )
+    assert await body_admit(scope(path=path, method=method)) == Admitted(owner="address 192.0.2.1", max_body_bytes=MIB)
 
 
 async def test_clients_behind_a_proxy_have_separate_body_budgets(settings: Any) -> None:
     """One client could use the budget of all, so that nobody could sign in."""
     settings.LIGHTCONE_TRUSTED_PROXIES = ["192.0.2.1"]
-    admitted = await body_admission.body_admit(scope(path="/sign-in", x_forwarded_for="203.0.113.9, 198.51.100.7"))
+    admitted = await body_admit(scope(path="/sign-in", x_forwarded_for="203.0.113.9, 198.51.100.7"))
     assert admitted.owner == "address 198.51.100.7"

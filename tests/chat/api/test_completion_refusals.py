@@ -9,8 +9,8 @@ from django.db import InterfaceError, OperationalError
 
 from chat.access.keys import Caller
 from chat.api.answering import pipeline
-from chat.api.body import INLINE_BODY_BYTES
 from chat.api.request.build import generation_request
+from chat.api.view import INLINE_BODY_BYTES
 from chat.generation.completions import LimitExceeded
 from chat.generation.limits import LimitKind
 from chat.relay.web.refusals import Refusals

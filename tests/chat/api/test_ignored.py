@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chat.api.request.ignored import MAX_BYTES, MAX_NAMES, ignored_line
+from chat.api.request.parse import MAX_NAMES
+from chat.api.view import MAX_IGNORED_BYTES, ignored_line
 from tests.chat.api.anthropic.shapes import post
 from tests.chat.api.responses.conftest import respond
 
@@ -43,7 +44,7 @@ def test_the_header_of_ignored_fields_is_bounded_ascii():
     assert ignored_line(["tools.0:web_search", "a[b]"]) == "tools.0:web_search, a[b]"
     for name in ("x", "x" * 10_000, "\n" * 10_000, "🙂" * 50, "\ud800"):
         line = ignored_line([name] * MAX_NAMES)
-        assert len(line) <= MAX_BYTES
+        assert len(line) <= MAX_IGNORED_BYTES
         assert line.isascii()
         assert line.isprintable()
         assert line.endswith(", ...")

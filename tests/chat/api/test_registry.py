@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[3]
 FOLDER = {
     "__init__.py": "",
     "entry.py": """
-from chat.api.dialect_entry import DialectEntry
+from chat.api.dialect import DialectEntry
 
 SHOUT = DialectEntry(
     urls=("shout.urls",),

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from dataclasses import astuple, replace
+from dataclasses import replace
 from urllib.parse import unquote
 
 import pytest
@@ -346,7 +346,7 @@ async def test_an_unknown_host_is_400(api, host):
 
 async def test_a_preflight_allows_delete_only_on_deletable_resources(api, monkeypatch):
     view_ = view.api_view(LIGHTCONE, delete=view.unknown)
-    monkeypatch.setattr("chat.api.middleware.resolve", lambda path: ResolverMatch(view_, (), {}))
+    monkeypatch.setattr("chat.api.middleware.resolved", lambda resolver, path: ResolverMatch(view_, (), {}))
     assert (await api.options("/v1/x")).headers["access-control-allow-methods"] == "GET, POST, DELETE, OPTIONS"
 
 
@@ -395,7 +395,7 @@ async def test_the_account_header_of_scale_is_bounded_and_grants_nothing(api):
 )
 def test_client_hint_headers_are_read_or_ignored(headers, hints):
     request = RequestFactory().get("/", headers=headers)
-    assert astuple(view.client_hints(request)) == hints
+    assert view.client_hints(request) == hints
 
 
 # The path between server and view.

@@ -13,7 +13,7 @@ from django.urls import resolve
 from django.utils import timezone
 
 from chat.access.keys import key_disable, key_update
-from chat.api.request.rights import LATER
+from chat.api.request.build import LATER
 from chat.api.view import error_response
 from chat.batches import runner as runner_module
 from chat.batches import work

@@ -11,8 +11,8 @@ import pytest
 
 from chat.access.checks import Right
 from chat.access.keys import Caller
+from chat.api.request.build import rights_check
 from chat.api.request.parse import request_parse
-from chat.api.request.rights import rights_check
 from chat.api.request.schema import ChatCompletionRequest
 from chat.errors import ERROR_KINDS
 

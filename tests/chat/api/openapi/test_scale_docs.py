@@ -10,7 +10,7 @@ from django.urls import resolve
 
 from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.api.request.rights import rights_check
+from chat.api.request.build import rights_check
 from chat.api.scale.fields import ScaleChatRequest
 from chat.api.scale.read import scale_parse
 from chat.api.scale.text_read import ScaleTextRequest, scale_text_parse

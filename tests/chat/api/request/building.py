@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from chat.access.keys import Caller
-from chat.api.request.build import generation_request
+from chat.api.request.build import generation_request, rights_check
 from chat.api.request.parsed import ParsedRequest
-from chat.api.request.rights import rights_check
 from engine.api import GenerationRequest
 
 

@@ -4,8 +4,8 @@ import pytest
 from django.test import override_settings
 
 from chat.access.keys import Caller
+from chat.api.request.build import QueuePlacement, rights_check
 from chat.api.request.parse import request_parse
-from chat.api.request.rights import QueuePlacement, rights_check
 from chat.errors import ApiError
 from tests.chat.api.request.bad_values import MESSAGES, tool
 
