@@ -33,22 +33,20 @@ class StructuredLimits:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """The settings of one engine. `None` and 0 mean: measure or read from the model at load."""
+    """The settings of one engine; 0 means: measure or read from the model at load."""
 
     model_path: Path
     model_name: str
     device: str = "cpu"
     weights: str = "auto"
-    """One of "auto" (int4 from 4-bit files and bf16 by row count on CPU; bf16 on CUDA), "bf16", "int8" (on CUDA) or
-    "float32" (the reference).
-    """
+    """ "auto" (int4 from 4-bit files and bf16 by row count; on CUDA bf16), "bf16", "int8" (on CUDA) or "float32"."""
     max_model_len: int = 0
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 0
-    """Tokens computed per step; 0: by the speed of the machine."""
+    """Tokens computed per step."""
     block_size: int = 16
     kv_cache: str = "auto"
-    """One of "auto" (bf16, float32 beside float32 weights) or "fp8" (eight-bit keys and values, on CUDA)."""
+    """ "auto" (bf16, float32 beside float32 weights) or "fp8" (eight-bit keys and values, on CUDA)."""
     kv_cache_bytes: int = 0
     """0: a share of the memory."""
     prefix_caching: bool = True

@@ -20,10 +20,7 @@ class SequenceStatus(Enum):
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """A request and its progress: steps compute the known tokens (prompt, then output) from `num_computed` on.
-
-    The fields of the request that every step reads are bound to slots of their own.
-    """
+    """A request and its progress: steps compute the known tokens (prompt, then output) from `num_computed` on."""
 
     request: AddSequence
     block_ids: list[int] = field(default_factory=list)
@@ -44,6 +41,7 @@ class Sequence:
     is_owed: bool = False
     """It was preempted and has got no token since; its next run lasts until then (scheduling/fair_share.py)."""
 
+    # The fields of the request that every step reads have slots of their own.
     seq_id: int = field(init=False)
     prompt_ids: list[int] = field(init=False)
     output_ids: list[int] = field(init=False)

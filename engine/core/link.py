@@ -133,7 +133,7 @@ class ProcessLink:
     def receive(self) -> FromCore:
         """Wait for the next message; one thread only. Raises LinkClosed when the core is gone.
 
-        Ends a core that sends none, not even heartbeats, for `step_timeout_s`.
+        Ends a core that sends nothing, not even heartbeats, for `step_timeout_s`.
         """
         try:
             return unpack(self._connection.recv_bytes())
@@ -192,7 +192,6 @@ class PipeChannel:
 
 
 def pack_config(config: EngineConfig) -> bytes:
-    """Encode the first frame of a process link."""
     values = dataclasses.asdict(config) | {"model_path": str(config.model_path.resolve())}
     return json.dumps(values).encode()
 

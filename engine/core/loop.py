@@ -141,10 +141,7 @@ class EngineCore:
         return True
 
     def _step_overlapped(self, overlap: OverlappedSteps, plan: StepPlan) -> bool:
-        """Launch the next step, then emit this one, which has been announced and may have been launched already.
-
-        The next step computes no other sequences than this one.
-        """
+        """Launch the next step, of no other sequences, then emit this one, which may have been launched already."""
         step, self._in_flight = self._in_flight, None
         try:
             step = step or overlap.begin(plan)
@@ -224,7 +221,6 @@ class EngineCore:
         )
 
     def _forget(self, seq_id: int) -> None:
-        """Drop the state of a sequence outside the scheduler."""
         self._sampler.remove(seq_id)
         self._drafter.remove(seq_id)
         self._grammars.remove(seq_id)

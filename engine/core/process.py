@@ -1,7 +1,7 @@
 """The entry point of a core's process: `python -m engine.core.process FD`, started by `engine.core.link.ProcessLink`.
 
-It lives as long as the link behind the descriptor FD and leaves at once at end of file. It ignores the signals that a
-terminal or a supervisor sends to the whole process group: the worker decides when its core ends.
+It leaves at once at end of file of the link behind the descriptor FD. It ignores the signals that a terminal or a
+supervisor sends to the whole process group: the worker decides when its core ends.
 """
 
 from __future__ import annotations

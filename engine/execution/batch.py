@@ -30,17 +30,11 @@ class StepBatch:
     positions: torch.Tensor
     layout: StepLayout
     sample_rows: torch.Tensor | None
-    """(R,) int64, the rows whose logits are wanted: of the last known token of each chunk, and of each draft.
-
-    None if that is every row.
-    """
+    """(R,) int64, the rows of the last known token of each chunk and of each draft; None if these are all rows."""
 
 
 class BatchBuilder:
-    """A builder that fills one buffer per step and moves it to the device in one copy.
-
-    On a CPU a batch is valid until the next one.
-    """
+    """A builder that fills one buffer per step and copies it to the device. On a CPU the next batch overwrites it."""
 
     def __init__(self, block_size: int, device: torch.device) -> None:
         self._block_size = block_size

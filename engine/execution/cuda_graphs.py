@@ -65,7 +65,6 @@ class BlockTables:
         self._held: list[list[int]] = [[] for _ in range(capacity)]
 
     def rows(self, num_rows: int) -> torch.Tensor:
-        """Return a view of the first rows."""
         return self._columns.t()[:num_rows]
 
     def fill(self, block_ids: list[list[int]]) -> None:
@@ -128,7 +127,6 @@ class DecodeGraphs:
         )
 
     def takes(self, plan: StepPlan) -> bool:
-        """Return True if a graph can compute the step."""
         return len(plan.chunks) <= self._counts[-1] and all(
             chunk.samples and chunk.num_positions == 1 for chunk in plan.chunks
         )

@@ -52,7 +52,6 @@ class StepProgram:
             self._delta = decoder.run_layers(self._hidden, self._rotations, rows)
 
     def result(self, num_rows: int) -> torch.Tensor:
-        """Return the hidden rows of the last step."""
         return self._hidden[:num_rows] + self._delta[:num_rows]
 
     def can_be_proven(self, batch: StepBatch) -> bool:
@@ -114,8 +113,7 @@ class StepPrograms:
         """Return the seconds of a step of one sequence that computes so many tokens and the logits after each.
 
         Only ratios of such times matter, so one thread computes and its processor time counts, which other load on the
-        machine does not affect. Uses the first blocks of the cache. Programs depend on the number of threads, so those
-        that serve cannot be timed.
+        machine does not affect. Programs depend on the number of threads, so those that serve cannot be timed.
         """
         with KERNEL_THREADS.single_threaded():
             self.prepare(num_rows)
@@ -140,7 +138,13 @@ class StepPrograms:
             return None
         if num_rows not in self._unproven:
             return found.forward(batch)
-        return self._prove(num_rows, found, batch) if found.can_be_proven(batch) else None
+        if not found.can_be_proven(batch):
+            return None
+        self._unproven.discard(num_rows)
+        is_right, hidden = self._is_right(found, batch)
+        if not is_right:
+            self._programs[num_rows] = None
+        return hidden
 
     def _dummy_batch(self, number: int, num_rows: int) -> StepBatch:
         return dummy_batch(number, num_rows, self._max_tokens, self._attention.block_size)
@@ -149,16 +153,7 @@ class StepPrograms:
         return self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))
 
     def _recorded(self, batch: StepBatch) -> StepProgram:
-        """Record a program of as many rows while computing this step."""
         return StepProgram(self._decoder, self._attention.fixed_rows(len(batch.token_ids), self._table_width), batch)
-
-    def _prove(self, num_rows: int, program: StepProgram, batch: StepBatch) -> torch.Tensor:
-        """Compute a step both ways, and drop the program if the results differ."""
-        self._unproven.discard(num_rows)
-        is_right, hidden = self._is_right(program, batch)
-        if not is_right:
-            self._programs[num_rows] = None
-        return hidden
 
     def _is_right(self, program: StepProgram, batch: StepBatch) -> tuple[bool, torch.Tensor]:
         """Compute a step by a program and without; return whether the results are equal, and the latter.

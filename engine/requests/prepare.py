@@ -169,16 +169,12 @@ class RequestPreparer:
         check_place(num_known, request.tenant, count, self._config.max_waiting, self._config.max_num_seqs)
 
     def _prompt_text(self, request: GenerationRequest, prompt: Prompt) -> str | None:
-        """Return the text of the prompt if the request asks for it."""
         if not request.prompt.returns_text:
             return None
         return self._tokenizer.text_of(prompt.token_ids) if prompt.text is None else prompt.text
 
     def _prompt_tokens(self, request: GenerationRequest, prompt: Prompt) -> tuple[str, ...] | None:
-        """Return the texts of the prompt's tokens if the request asks for them.
-
-        The text of a token is the same as among generated ones: it depends on the bytes before it.
-        """
+        """Return the texts of the prompt's tokens, as among generated ones: they depend on the bytes before them."""
         if not request.prompt.returns_tokens:
             return None
         speller = Detokenizer(self._tokenizer, skip_special_tokens=False)
@@ -197,7 +193,6 @@ class RequestPreparer:
         return hmac.digest(self._cache_secret, len(tenant).to_bytes(8, "big") + tenant + salt, hashlib.sha256)
 
     def _beam_ends(self, prepared: PreparedRequest) -> EndRules:
-        """Return the rules by which a beam ends."""
         stop = prepared.request.stop
         return EndRules(
             stop_ids=frozenset(prepared.stop_ids),

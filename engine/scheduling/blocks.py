@@ -63,7 +63,6 @@ class PrefixCache:
             self._digests[block_id] = digest
 
     def forget(self, block_id: int) -> None:
-        """Remove a block, if it is in the cache."""
         digest = self._digests.pop(block_id, None)
         if digest is not None:
             del self._blocks[digest]
@@ -88,7 +87,6 @@ class BlockPool:
         return len(self._free)
 
     def num_free_of(self, block_ids: Ids[int]) -> int:
-        """Count the free blocks among `block_ids`."""
         return sum(1 for block_id in block_ids if not self.references[block_id])
 
     def allocate(self, count: int) -> list[int]:
@@ -150,17 +148,13 @@ class HypotheticalRelease:
         self.num_blocks = 0
 
     def add(self, block_ids: Ids[int]) -> None:
-        """Count the blocks of one more sequence."""
         for block_id in block_ids:
             self._released[block_id] += 1
             self.num_blocks += self._released[block_id] == self._references[block_id] and block_id not in self._excluded
 
 
 class BlockTables:
-    """The blocks of all sequences that the scheduler knows. Of a sequence only `block_ids` is written here.
-
-    `capacity_tokens`: the positions of all blocks together. `shares_prefixes`: the prefix cache is used.
-    """
+    """The blocks of all sequences that the scheduler knows. `capacity_tokens`: the positions of all blocks together."""
 
     def __init__(self, num_blocks: int, block_size: int, shares_prefixes: bool) -> None:
         self.num_blocks = num_blocks
@@ -250,7 +244,6 @@ class BlockTables:
         return num_new + num_reserved <= self._pool.num_free + num_freed - self._pool.num_free_of(matched)
 
     def hypothetical_release(self, excluded: list[int]) -> HypotheticalRelease:
-        """Return a counter of the blocks that preempting some sequences would free, without the `excluded` ones."""
         return HypotheticalRelease(self._pool.references, excluded)
 
     def take(self, sequence: Sequence, matched: list[int]) -> None:

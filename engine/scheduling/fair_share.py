@@ -84,7 +84,6 @@ class FairShare:
         return _EqualShares(head, held, self._max_num_seqs / num_tenants, self._blocks.num_blocks / num_tenants)
 
     def _running_by_tenant(self, priority: int) -> dict[str, list[Sequence]]:
-        """Return the running sequences of this priority and better ones, by tenant."""
         if priority not in self._own:
             own = defaultdict[str, list[Sequence]](list)
             for other in self._running:
@@ -145,5 +144,4 @@ class _EqualShares:
 
 
 def num_distinct_blocks(sequences: list[Sequence]) -> int:
-    """Count the blocks that sequences hold, each once."""
     return len(set().union(*(sequence.block_ids for sequence in sequences)))

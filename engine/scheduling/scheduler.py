@@ -147,8 +147,7 @@ class Scheduler:
         """Plan the step after a plan of decodes before the tokens of that plan are known; None if it depends on them.
 
         Every sequence that still runs gets one token more, except those that the plan's own token brings to their
-        limit. A sequence that turns out to have ended is skipped by the `advance` of the second step. No sequence is
-        started or preempted: only `plan` does that.
+        limit. `advance` skips a sequence that turns out to have ended. No sequence is started or preempted.
         """
         running = [chunk.sequence for chunk in plan.chunks if chunk.sequence.status is SequenceStatus.RUNNING]
         if len(running) != len(self._running) or self._may_start_waiting():
@@ -209,7 +208,6 @@ class Scheduler:
         return reason
 
     def stats(self) -> CoreStats:
-        """Return a snapshot of the counters."""
         return CoreStats(
             num_running=len(self._running),
             num_waiting=len(self._waiting),
@@ -300,8 +298,7 @@ class Scheduler:
     def _append_block(self, sequence: Sequence) -> None:
         """Give a running sequence one more block; it may itself be preempted if there is none.
 
-        NOTE: no chunk has been planned yet. A sequence that runs alone always finds a block, as it is within the
-        capacity and no other sequence holds any.
+        NOTE: no chunk has been planned yet. A sequence that runs alone always finds a block within the capacity.
         """
         while not self._blocks.num_free:
             self._preempt(self._fair.victim_for_block())

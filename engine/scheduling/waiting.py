@@ -95,12 +95,10 @@ class WaitingQueue:
         self.add(sequence)
 
     def add(self, sequence: Sequence) -> None:
-        """Add a sequence at its place."""
         insort(self._by_tenant.setdefault(sequence.tenant, []), sequence, key=urgency)
         self._count += 1
 
     def remove(self, sequence: Sequence) -> None:
-        """Remove a sequence that is in the queue."""
         own = self._by_tenant[sequence.tenant]
         index = bisect_left(own, urgency(sequence), key=urgency)
         assert own[index] is sequence
