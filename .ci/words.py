@@ -1,4 +1,4 @@
-"""Fail on identifiers that hold a word of docs/glossary.md's last table: `python .ci/words.py`, part of `make lint`."""
+"""Fail on identifiers with a word of docs/glossary.md's last table: `python .ci/words.py`, part of `make lint`."""
 
 import ast
 import re
@@ -51,7 +51,7 @@ def identifiers(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def retired_in(name: str) -> set[str]:
-    """Return the retired words that an identifier is made of, its plurals included."""
+    """Return the retired words within an identifier, plurals included."""
     words = {word.lower() for word in PART.findall(name)}
     return {word for word in RETIRED if word in words or f"{word}s" in words} if name not in ALLOWED else set()
 

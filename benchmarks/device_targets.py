@@ -1,5 +1,4 @@
-"""The target table of a device: decode and prefill of real shapes with random weights, beside what the device itself
-can do.
+"""The target table of a device: decode and prefill of real shapes with random weights, against the device's own rates.
 
     python benchmarks/engine.py --device cuda --shape llama-3.1-8b [--weights int8] [--kv-cache fp8] [--peer]
 
@@ -57,7 +56,7 @@ def shape(
     tied: bool,
     rope: dict,
 ) -> dict[str, object]:
-    """A config.json, as far as it says how large a model is."""
+    """Return the values of a config.json that give the size of a model."""
     return {
         "architectures": [architecture],
         "vocab_size": vocab,
@@ -87,7 +86,7 @@ WARM_STEPS, TIMED_STEPS = 8, 64
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is measured: rows of decode steps, with prompts of so many tokens, and prompts of a prefill."""
+    """A workload: rows and prompt tokens of decode steps, and prompts of a prefill."""
 
     decode_rows: tuple[int, ...]
     prompt_tokens: int
@@ -100,7 +99,7 @@ REAL = Workload((1, 8, 64, 256), 512, (8, 2048), 256, 64)
 TINY = Workload((1, 4), 20, (2, 48), 2, 4)
 TARGETS = {"decode 1": 0.85, "decode 64": 0.60, "prefill": 0.50, "busy": 0.95, "peer": 3.0}
 BYTE_TARGETS = TARGETS | {"decode 1": 0.70, "decode 64": 0.50}
-"""With eight-bit weights, of the bandwidth for half the bytes: they are opened on their way."""
+"""Shares of the bandwidth for eight-bit weights, which have half the bytes and are dequantised on their way."""
 
 
 class RandomCheckpoint:
@@ -171,19 +170,19 @@ class Bench:
             torch.cuda.synchronize()
 
     def bandwidth(self) -> float:
-        """Bytes a second that a copy reads and writes."""
+        """Measure the bytes per second that a copy reads and writes."""
         size = (NUM_GIGABYTES << 30) if self.device.type == "cuda" else 1 << 26
         source, target = (torch.zeros(size, dtype=torch.uint8, device=self.device) for _ in range(2))
         return 2 * size / self._best(lambda: target.copy_(source))
 
     def matrix_rate(self) -> float:
-        """Floating-point operations a second of a large bfloat16 product."""
+        """Measure the floating-point operations per second of a large bfloat16 product."""
         size = MATRIX_SIZE if self.device.type == "cuda" else 512
         left, right = (torch.randn(size, size, device=self.device).bfloat16() for _ in range(2))
         return 2 * size**3 / self._best(lambda: left @ right)
 
     def decode(self, num_rows: int) -> list[float]:
-        """Times of single steps in which `num_rows` sequences get a token each."""
+        """Time single steps in which `num_rows` sequences get a token each."""
         self._add(num_rows, WARM_STEPS + 2 * TIMED_STEPS)
         while min(self._generated.values()) < WARM_STEPS:
             self._step()
@@ -193,7 +192,7 @@ class Bench:
         return times
 
     def prefill(self) -> float:
-        """Time of some prompts that are computed together, in steps of the runner's size."""
+        """Time prompts computed together, in steps of the runner's size."""
         count, length = self.workload.prefill
         per_prompt = -(-length // self._block_size)
         sequences = [
@@ -265,7 +264,7 @@ class Bench:
             self._step()
 
     def _busy_share(self) -> float:
-        """The part of a few steps during which a kernel ran."""
+        """Return the share of a few steps during which a kernel ran."""
         self.wait()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
             started = perf_counter()
@@ -296,7 +295,7 @@ class Bench:
 
 
 def busy_seconds(spans: list[tuple[float, float]]) -> float:
-    """The length of the union of spans in microseconds."""
+    """Return the length of the union of spans in microseconds."""
     total, end = 0.0, float("-inf")
     for start, stop in sorted(spans):
         total += max(0.0, stop - max(start, end))
@@ -305,27 +304,30 @@ def busy_seconds(spans: list[tuple[float, float]]) -> float:
 
 
 def layer_weights(config: ModelConfig) -> int:
-    """Numbers in the products of all layers."""
+    """Return the number of weights in the products of all layers."""
     width = config.num_heads * config.head_size
     attention = config.hidden_size * (2 * width + 2 * config.num_kv_heads * config.head_size)
     return config.num_layers * (attention + 3 * config.hidden_size * config.intermediate_size)
 
 
 def decode_bytes(config: ModelConfig, num_rows: int, context: int, weight_bytes: int, cache_bytes: int) -> int:
-    """Return the bytes that a decode step reads: every weight once, and the keys and values of every context."""
+    """Return the bytes that a decode step reads: every weight once, and the keys and values of every context.
+
+    `weight_bytes` and `cache_bytes` are those of one number.
+    """
     weights = layer_weights(config) + config.hidden_size * config.vocab_size
     cached = 2 * config.num_layers * config.num_kv_heads * config.head_size * context * num_rows
     return weights * weight_bytes + cached * cache_bytes
 
 
 def prefill_operations(config: ModelConfig, count: int, length: int) -> float:
-    """Floating-point operations of prompts: two per weight and token, and causal attention."""
+    """Return floating-point operations of prompts: two per weight and token, and causal attention."""
     attention = 2 * config.num_layers * config.num_heads * config.head_size * length * length
     return count * (2.0 * layer_weights(config) * length + attention + 2.0 * config.hidden_size * config.vocab_size)
 
 
 def peer_rate(name: str, device: torch.device, workload: Workload) -> float:
-    """Tokens a second of transformers' continuous batching on the same shape, prompts included."""
+    """Measure tokens per second of transformers' continuous batching on the same shape, prompts included."""
     import transformers
 
     values = dict(SHAPES[name])
@@ -347,7 +349,7 @@ def peer_rate(name: str, device: torch.device, workload: Workload) -> float:
 
 
 def own_rate(bench: Bench, workload: Workload) -> float:
-    """The same through our core."""
+    """Measure the same through our core."""
     bench._add(workload.peer_rows, workload.peer_tokens)
     started = perf_counter()
     bench._drain()
@@ -355,7 +357,7 @@ def own_rate(bench: Bench, workload: Workload) -> float:
 
 
 def print_row(what: str, measured: str, share: str, found: float = 0.0, wanted: float | None = None) -> None:
-    """One line of the table; `wanted` is the target, if there is one."""
+    """Print one line of the table; `wanted` is the target, if there is one."""
     verdict = "" if wanted is None else f"{wanted:.2f} {'met' if found >= wanted else 'MISSED'}"
     print(f"| {what:34} | {measured:>22} | {share:>28} | {verdict:>11} |", flush=True)
 

@@ -1,12 +1,10 @@
-"""Times steps of the model runner: no HTTP, no scheduler, no sampler.
-
-Prints minimum and median of decode steps and of a prompt.
+"""Time steps of the model runner without HTTP, scheduler and sampler.
 
     python benchmarks/engine.py --model PATH [--streams 1,8,32] [--context 160] [--prefill 170] [--threads 0] [--parts]
     python benchmarks/engine.py --device cuda --shape llama-3.1-8b [--peer]     the target table (device_targets.py)
 
-`--parts` adds a table of what the operators of one decode step cost (torch.profiler). Compare only within one run on a
-quiet machine.
+Prints minimum and median of decode steps and of a prompt. `--parts` adds a table of what the operators of one decode
+step cost (torch.profiler). Compare only within one run on a quiet machine.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from engine.sequence import Chunk, Sequence, StepPlan
 
 
 def make_sequences(count: int, length: int, block_size: int, num_blocks: int) -> list[Sequence]:
-    """Sequences whose blocks lie scattered over the cache, as they do in service, with room for 200 more tokens."""
+    """Return sequences with blocks scattered over the cache, as in service, and room for 200 more tokens."""
     per_sequence = -(-(length + 200) // block_size)
     order = torch.randperm(num_blocks, generator=torch.Generator().manual_seed(0)).tolist()
     if count * per_sequence > num_blocks:
@@ -49,7 +47,7 @@ def make_sequences(count: int, length: int, block_size: int, num_blocks: int) ->
 
 
 def decode_step(runner: ModelRunner, sequences: list[Sequence]) -> float:
-    """Seconds for one token of every sequence."""
+    """Return the seconds for one token of every sequence."""
     for sequence in sequences:
         sequence.output_ids.append(101)
     plan = StepPlan(tuple(Chunk(sequence, sequence.num_tokens - 1, 1, True) for sequence in sequences))
@@ -59,7 +57,7 @@ def decode_step(runner: ModelRunner, sequences: list[Sequence]) -> float:
 
 
 def prefill(runner: ModelRunner, sequences: list[Sequence], chunk: int) -> list[float]:
-    """Seconds of each sequence's prompt, in chunks of at most `chunk` tokens."""
+    """Return the seconds of each sequence's prompt, in chunks of at most `chunk` tokens."""
     times = []
     for sequence in sequences:
         started = perf_counter()

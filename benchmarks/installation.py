@@ -1,5 +1,4 @@
-"""An installation of its own for measurements: `manage.py serve` on loopback in a temporary folder, its processes and
-what they use.
+"""An installation for measurements: `manage.py serve` on loopback in a temporary folder, its processes and their use.
 
 Used by relay.py and platform_targets.py. Linux only.
 """
@@ -31,12 +30,12 @@ PARTS = (
     ("valkey", ("valkey-server",)),
     ("supervisor", ("manage.py serve", "relay.py serve")),
 )
-"""Parts and what their command lines contain; the first that fits."""
+"""Parts by a text in their command lines; the first match counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """A running one. `folder` is its data directory."""
+    """A running installation. `folder` is its data directory."""
 
     port: int
     key: str
@@ -48,7 +47,7 @@ class Installation:
         return self.folder / "lightcone.sqlite3"
 
     def processes(self) -> dict[str, list[int]]:
-        """Process ids by part."""
+        """Return process ids by part."""
         found: dict[str, list[int]] = {}
         for pid in _with_descendants(self.pid):
             command = _read(f"/proc/{pid}/cmdline").replace("\0", " ")
@@ -58,12 +57,12 @@ class Installation:
         return found
 
     def memory_bytes(self) -> dict[str, list[int]]:
-        """What each process of a part holds of the memory, shared pages in proportion (PSS)."""
+        """Return the memory of each process of a part, shared pages in proportion (PSS)."""
         return {part: sorted(map(_pss_bytes, pids), reverse=True) for part, pids in self.processes().items()}
 
 
 def processor_us(pids: Sequence[int]) -> float:
-    """Processor time that processes have used (utime + stime), in steps of a tick."""
+    """Return the processor time of processes (utime + stime), in steps of a tick."""
     stats = [_read(f"/proc/{pid}/stat").rpartition(")")[2].split() for pid in pids]
     return sum(int(fields[11]) + int(fields[12]) for fields in stats if fields) * TICK_US
 
@@ -72,7 +71,7 @@ def processor_us(pids: Sequence[int]) -> float:
 def serving(
     command: Sequence[str] = ("manage.py", "serve"), settings: Mapping[str, str] | None = None
 ) -> Iterator[Installation]:
-    """Serve until the end of the block; ready when it begins. `settings`: more of the environment."""
+    """Serve until the end of the block; it begins once the server is ready. `settings`: more of the environment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -128,7 +127,7 @@ def _pss_bytes(pid: int) -> int:
 
 
 def _read(path: str | Path) -> str:
-    """The text of a file of /proc; "" where the process is gone."""
+    """Return the text of a file of /proc; "" if the process is gone."""
     try:
         return Path(path).read_text()
     except OSError:

@@ -1,14 +1,13 @@
-"""Our server and its peers under the same workloads in one sitting: starts each server anew for each line, one at a
-time, prints ratios.
+"""Our server and its peers under the same workloads: start each server anew for each line, and print ratios.
 
     python benchmarks/peers.py [--llama BINARY] [--vllm BINARY --vllm-model FOLDER] [--large GGUF] [--once]
         [W1 W8 W32 WP WS WC L1 L8]
 
-Without peers it measures ours alone, as `make bench` does. `--llama` names llama.cpp's `llama-server`, which is given
-the same GGUF file; `--vllm` names vLLM's command and the folder of the same weights in bf16. `--large` names a model of
-a few gigabytes for L1 and L8. WC, where the answer copies the prompt, is measured with and without prompt look-up.
-`--once` starts a server once for all lines of one model, which is quicker; later lines then find it warm. The machine
-should have nothing else to do; quote ratios, as absolute figures drift. Targets stand in benchmarks/README.md.
+Without peers it measures ours alone, as `make bench` does. `--llama` names llama.cpp's `llama-server`, which gets the
+same GGUF file; `--vllm` names vLLM's command and the folder of the same weights in bf16. `--large` names a model of a
+few gigabytes for L1 and L8. WC, whose answer copies the prompt, is measured with and without prompt look-up. `--once`
+starts a server once for all lines of one model, which is quicker; later lines then find it warm. Use a quiet machine
+and quote ratios, as absolute figures drift. Targets are in benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ OURS, PLAIN, LLAMA, VLLM = "Lightcone", "Lightcone without look-up", "llama.cpp"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """In `workload` our `figure` is at least, or at most, `bound` times the `peer`'s."""
+    """A target: in `workload` our `figure` is at least, or at most, `bound` times the `peer`'s."""
 
     workload: str
     figure: str
@@ -49,7 +48,7 @@ class Target:
     at_least: bool = False
 
     def verdict(self, ours: Figures, theirs: Figures) -> str:
-        """One line of the table of ratios."""
+        """Return one line of the table of ratios."""
         mine, other = getattr(ours, self.figure), getattr(theirs, self.figure)
         if not mine or not other:
             return f"| {self.workload} | {self.figure} | {self.peer} | not measured | |"
@@ -78,13 +77,13 @@ TARGETS = (
 
 
 class Starter:
-    """Knows how to start each server that was named."""
+    """A starter of the servers that the options name."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
 
     def names(self, workload: str) -> list[str]:
-        """The servers that take part in a workload, ours first."""
+        """Return the servers that take part in a workload, ours first."""
         named = [OURS]
         named += [PLAIN] if WORKLOADS[workload].copies else []
         named += [LLAMA] if self._options.llama else []
@@ -92,7 +91,7 @@ class Starter:
         return named
 
     def starts(self, workloads: Sequence[str]) -> list[tuple[str, list[str]]]:
-        """Which server to start, and the workloads to send it before it is stopped, in order."""
+        """Yield each server to start and its workloads, in order."""
         lines = [(name, workload) for workload in workloads for name in self.names(workload)]
         if not self._options.once:
             return [(name, [workload]) for name, workload in lines]
@@ -136,7 +135,7 @@ class Starter:
     def _command(
         self, name: str, workload: str, port: int, folder: str, key: str
     ) -> tuple[list[str], dict[str, str], str]:
-        """Command line, environment, and the path that answers 200 when the server is ready."""
+        """Return command line, environment, and the path that answers 200 when the server is ready."""
         options, model = self._options, str(self._options.large if workload in LARGE else self._options.model or "")
         if name == LLAMA:
             command = [
@@ -174,7 +173,7 @@ class Starter:
 
 
 def _await(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    """Wait until the address answers. Ends the benchmark with the server's last words if that never happens."""
+    """Wait until the address answers. End the benchmark with the server's last output if it never does."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and process.poll() is None:
         try:

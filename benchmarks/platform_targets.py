@@ -1,5 +1,4 @@
-"""What the platform around the core takes, against its targets: share of processor time, overhead, tokens per web
-process, memory.
+"""The cost of the platform around the core, against its targets: processor share, memory, overhead, tokens.
 
     python benchmarks/platform_targets.py [--model PATH] [--only share,memory,overhead,tokens]
         [--requests 100] [--tokens 128]
@@ -12,7 +11,7 @@ process, memory.
   tokens     at 64 streams, with a scripted core that is never in the way (relay.py): tokens per second of the web
              process's time
 
-Everything is as served. Processor time is worth something on a busy machine too; the overhead is not. Linux only.
+Everything is as served. A busy machine disturbs the overhead, and processor times less. Linux only.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ MIB = 1 << 20
 
 
 def answer(installation: Installation, tokens: int, name: str, connection: http.client.HTTPConnection) -> float:
-    """One streamed answer to the end; the time (unix) at which its request went out."""
+    """Read one streamed answer to its end; return the time (unix) of its request."""
     draw = random.Random(name)
     body = {
         "messages": [{"role": "user", "content": " ".join(draw.choice(WORDS) for _ in range(PROMPT_WORDS))}],
@@ -70,7 +69,7 @@ def answer(installation: Installation, tokens: int, name: str, connection: http.
 
 
 def share_and_memory(installation: Installation, tokens: int) -> dict[str, dict[str, object]]:
-    """All streams begin at once, each for two answers; memory is looked at after the first half of them."""
+    """Start all streams at once, two answers each; measure memory after the first half of them."""
     half = threading.Barrier(STREAMS + 1)
 
     def stream(index: int) -> None:
@@ -137,7 +136,7 @@ def overhead(installation: Installation, requests: int) -> dict[str, object]:
 
 
 def _unix(text: str) -> float:
-    """Of a time as SQLite keeps it, in UTC."""
+    """Return the unix time of a time as SQLite keeps it, in UTC."""
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 

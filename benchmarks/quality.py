@@ -1,14 +1,12 @@
-"""Compares what a model predicts under each form of its weights with float32 over the file's own dequantised weights.
+"""Compare a model under each form of its weights with float32 over the file's own dequantised weights.
 
     python benchmarks/quality.py --model PATH [--text PATH] [--forms auto,bf16,int4_vnni+int8_vnni] [--tokens 0]
 
-The text is read as one sequence, CHUNK tokens a step, as prompts are; of every position the next token is scored. A
-line a form: perplexity, what it adds to that of float32, mean KL divergence from float32, how often both find the same
-token likeliest.
-
-A form is a value of LIGHTCONE_WEIGHTS, or names of `engine/quantization/scheme.py` joined by `+`: each matrix takes the
-first that it can. The text: the first chapter of Lewis Carroll's Alice's Adventures in Wonderland (1865), public
-domain.
+The text is read as one sequence, CHUNK tokens per step as for prompts; the next token of every position is scored.
+Prints a line per form: perplexity, its excess over float32, mean KL divergence from float32, and how often both rank
+the same token first. A form is a value of LIGHTCONE_WEIGHTS, or names of `engine/quantization/scheme.py` joined by `+`:
+each matrix takes the first that it can. The text is the first chapter of Lewis Carroll's Alice's Adventures in
+Wonderland (1865), public domain.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ def load(path: Path, form: str, max_model_len: int) -> LoadedModel:
 
 
 def predictions(loaded: LoadedModel, weights: str, token_ids: list[int]) -> Iterator[torch.Tensor]:
-    """Log-probabilities (T, V) behind each token of the next chunk."""
+    """Return log-probabilities (T, V) after each token of the next chunk."""
     num_blocks = -(-len(token_ids) // BLOCK_SIZE)
     sizes = {"num_layers": loaded.config.num_layers, "num_blocks": num_blocks, "block_size": BLOCK_SIZE}
     backend = make_backend(
@@ -80,7 +78,7 @@ class Comparison:
         self._same = 0
 
     def add(self, logprobs: torch.Tensor, reference: torch.Tensor) -> None:
-        """Both (T, V), of the positions behind those added before."""
+        """Add two (T, V), of the next positions."""
         next_ids = self._next_ids[self._count : self._count + len(logprobs)]
         count = len(next_ids)
         logprobs, reference = logprobs[:count], reference[:count]
@@ -94,7 +92,7 @@ class Comparison:
         return math.exp(self._surprise / self._count)
 
     def line(self, perplexity: float) -> str:
-        """What it has found, beside the perplexity of the reference."""
+        """Return the figures beside the perplexity of the reference."""
         more = 100 * (self.perplexity / perplexity - 1)
         return (
             f"{self.perplexity:10.4f} {more:+7.2f} % {self._divergence / self._count:10.5f} "

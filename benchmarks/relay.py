@@ -1,15 +1,14 @@
-"""What a streamed token costs web, worker, Valkey and maintenance: processor time per process, with a scripted core
-instead of a model.
+"""Processor time per streamed token of web, worker, Valkey and maintenance, with a scripted core instead of a model.
 
     python benchmarks/relay.py [--streams 1,16,64] [--tokens 256] [--step-ms 10] [--requests 2] [--model PATH]
         [--real] [--hold]
 
-Starts `manage.py serve` in a data directory of its own, its worker's core replaced by a child that gives every sequence
-its next token each `--step-ms` (0: as fast as it is heard); everything else is as served. `--real` keeps the real core.
-For each number of streams it prints microseconds of processor time per token and process (utime + stime of /proc),
-tokens per second of the web process's time, and the p50 from the arrival of a request to its first step. Processor time
-is worth something on a busy machine too; wall clock is not. `--hold` prints the process ids and waits for Enter before
-the measurement, for a profiler. Linux only.
+Starts `manage.py serve` in its own data directory. A child replaces the worker's core and gives every sequence its next
+token each `--step-ms` (0: without a pause); everything else is as served. `--real` keeps the real core. For each number
+of streams it prints microseconds of processor time per token and process (utime + stime of /proc), tokens per second of
+the web process's time, and the p50 from the arrival of a request to its first step. On a busy machine processor times
+remain useful, wall clock does not. `--hold` prints the process ids and waits for Enter before the measurement, for a
+profiler. Linux only.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ SCRIPTED = (__file__, "serve")
 
 
 def serve() -> None:
-    """`manage.py serve`, whose model worker is `worker` below."""
+    """Run `manage.py serve` with `worker` below as its model worker."""
     from lightcone_site.serve import serving
     from lightcone_site.serve.console import Console
     from lightcone_site.serve.django_process import DjangoProcess
@@ -52,7 +51,7 @@ def serve() -> None:
 
 
 def prepare(descriptor: int) -> None:
-    """The supervisor's process with Django."""
+    """Run the supervisor's process with Django."""
     os.environ["DJANGO_SETTINGS_MODULE"] = "lightcone_site.settings"
     import django
 
@@ -71,7 +70,7 @@ def prepare(descriptor: int) -> None:
 
 
 def worker(arguments: list[str]) -> None:
-    """The Celery worker of a model, with a scripted core."""
+    """Run the Celery worker of a model with a scripted core."""
     import lightcone_site.worker as site
     from chat.workers import model as module
     from engine.core.link import ProcessLink
@@ -85,7 +84,7 @@ def worker(arguments: list[str]) -> None:
 
 
 def core(descriptor: int) -> None:
-    """One token per sequence and step until the link closes. LIGHTCONE_BENCH_STEP_MS says how long a step lasts."""
+    """Send one token per sequence and step until the link closes. LIGHTCONE_BENCH_STEP_MS is the length of a step."""
     from engine.core.link import PipeChannel, unpack_config
     from engine.messages import (
         AbortSequences,
@@ -156,7 +155,7 @@ def core(descriptor: int) -> None:
 
 
 def stream(installation: Installation, tokens: int, requests: int, counts: list[int], start: threading.Barrier) -> None:
-    """Some requests, one after the other; counts tokens by the server's own usage."""
+    """Send requests one after the other; count tokens by the server's own usage."""
     body = {
         "messages": [{"role": "user", "content": "Tell a long tale."}],
         "max_tokens": tokens,
@@ -179,7 +178,7 @@ def stream(installation: Installation, tokens: int, requests: int, counts: list[
 
 
 def warm_up(installation: Installation) -> None:
-    """The first requests of an installation load modules and open connections."""
+    """Send first requests, which load modules and open connections."""
     for _ in range(4):
         stream(installation, 8, 1, [], threading.Barrier(1))
 

@@ -57,12 +57,12 @@ WORKLOADS = {
     "L8": Workload(concurrency=8, requests=8, prompt_words=128, max_tokens=48),
 }
 SMALL = ("W1", "W8", "W32", "WP", "WS", "WC")
-"""Those for small models; the others are for models of a few gigabytes."""
+"""Workloads for small models; the others are for models of a few gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where to send requests: address up to `/v1`, name of the model, key or nothing."""
+    """The target of requests: address up to `/v1`, name of the model, key or nothing."""
 
     base: str
     model: str
@@ -71,7 +71,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a workload showed; seconds, and tokens a second over all its requests."""
+    """The results of a workload: seconds, and tokens per second over all its requests."""
 
     wall_s: float
     tokens_per_s: float
@@ -83,7 +83,7 @@ class Figures:
 
 @dataclass(slots=True)
 class Tally:
-    """What the requests of one workload measured; seconds."""
+    """The measurements of one workload's requests, in seconds."""
 
     first_token: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Tally:
 
 
 def messages(workload: Workload, run: int, index: int) -> list[dict[str, str]]:
-    """Words that no earlier run or request has sent, after the shared ones."""
+    """Return messages of words that no earlier run or request has sent, after the shared ones."""
     common, own = random.Random(run), random.Random(f"{run}/{index}")
     words = [common.choice(VOCABULARY) for _ in range(workload.shared_words)]
     words += [own.choice(VOCABULARY) for _ in range(workload.prompt_words - workload.shared_words)]
@@ -110,7 +110,7 @@ def messages(workload: Workload, run: int, index: int) -> list[dict[str, str]]:
 async def request(
     client: httpx.AsyncClient, server: Server, workload: Workload, turns: list[dict[str, str]], tally: Tally
 ) -> None:
-    """Send one request and count what comes."""
+    """Send one request and count its chunks."""
     body = {
         "model": server.model,
         "messages": turns,

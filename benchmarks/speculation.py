@@ -1,13 +1,13 @@
-"""Times answers with and without drafts: scheduler, runner, sampler and verifier in this process; no HTTP, no worker.
+"""Time answers with and without drafts: scheduler, runner, sampler and verifier in this process; no HTTP, no worker.
 
     python benchmarks/speculation.py --model PATH [--tokens 160] [--rounds 5] [--streams 1,8]
         [--weights auto] [--processor-time]
 
-Workloads: `copy` repeats a text of the prompt, `edit` repeats it with a name replaced, `plain` tells a story of its
-own, `predicted` tells that with itself as the prediction. Each is run without and with drafts in turn; rates are of the
-fastest round of each, prompts left out. Greedy. With `--weights auto` numbers of rows may have forms of their own, and
-answers may then part; in float32 they must not. `--processor-time` counts the time of one thread that computes alone,
-for a machine that others use too.
+Workloads: `copy` repeats a text of the prompt, `edit` repeats it with a name replaced, `plain` writes a new story,
+`predicted` writes that story with itself as the prediction. Each runs without and with drafts in turn; rates are those
+of the fastest round, prompts left out. Greedy. With `--weights auto` row counts may have different forms, and answers
+may differ; in float32 they must not. `--processor-time` counts the time of one thread that computes alone, for a
+machine that others use too.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Bench:
 
 
 class Answer:
-    """Tokens of each stream, and what it took to decode them: steps and seconds after `num_before` tokens."""
+    """The tokens of each stream, and the steps and seconds of decoding after `num_before` tokens."""
 
     def __init__(self, tokens: list[list[int]]) -> None:
         self.tokens = tokens
@@ -124,7 +124,7 @@ class Answer:
 
 
 def common_tokens(first: list[list[int]], second: list[list[int]]) -> int:
-    """How many tokens of each stream agree before any parts, at least."""
+    """Return the smallest number of tokens on which two answers agree in any stream."""
     lengths = [
         next((i for i, pair in enumerate(zip(a, b, strict=False)) if pair[0] != pair[1]), len(a))
         for a, b in zip(first, second, strict=True)

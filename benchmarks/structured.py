@@ -1,12 +1,10 @@
-"""What grammars cost: masks against steps, and plain requests beside constrained ones.
-
-No HTTP; the core is a process, as when serving.
+"""The cost of grammars: masks against steps, and plain requests beside constrained ones.
 
     python benchmarks/structured.py --model PATH [--streams 8] [--tokens 96] [--rounds 3]
 
-Prints the time of a warm mask per row and its share of a step (target: under 5 %), and how much slower plain streams
-are when half of the streams are JSON under a schema (target: under 10 %). Compare only within one run on a quiet
-machine.
+No HTTP; the core is a process, as when serving. Prints the time of a warm mask per row and its share of a step (target:
+under 5 %), and how much slower plain streams are when half of the streams are JSON under a schema (target: under 10 %).
+Compare only within one run on a quiet machine.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ TEXT = '{"name":"Ada Lovelace","age":36,"tags":["mathematics","engines","notes o
 
 
 def mask_seconds(model: Path) -> float:
-    """The median time of one mask along a sample answer, in this process, everything warm."""
+    """Return the median time of one mask along a sample answer, in this process, everything warm."""
     vocabulary = Vocabulary.from_path(model)
     fields = (CONSTRAINT.kind.value, CONSTRAINT.source, "", False, False, "benchmark")
     template = build_template(*compile_constraint(vocabulary, StructuredLimits(), *fields), vocabulary)
@@ -80,7 +78,10 @@ class Load:
         self._number = 0
 
     def token_seconds(self, plain: int, constrained: int) -> float:
-        """Median seconds between two tokens of the plain streams, or of all if none is plain, while all are running."""
+        """Return the median seconds between two tokens of the plain streams, or of all if none is plain.
+
+        Only the time while all streams run counts.
+        """
         last: dict[str, float] = {}
         gaps: list[float] = []
         for index in range(plain + constrained):

@@ -1,13 +1,13 @@
-"""A witness: what streams of one project see while another project, or nobody in particular, does its worst.
+"""Measure the streams of one project (the witness) while other clients attack the server.
 
     python benchmarks/witness.py [--model PATH] [--only json,deep,bodies,texts,seats,runs,tokenize,files,idle]
         [--seconds 20]
 
-Each attack begins beside a witness that streams greedy answers one after the other, with a key of another project and
-another address. It tells tokens per second, the longest gap between two frames, the longest wait for a first token and
-the answers that failed, of each attack and of a quiet stretch before them; and the memory of every process at its peak
-and ten seconds after the end. Where files are attacked, the witness sends a small one with each request. Attackers are
-processes of their own. Linux only.
+The witness streams greedy answers one after the other, with a key of another project and another address. For each
+attack, and for a quiet stretch before them, it reports tokens per second, the longest gap between two frames, the
+longest wait for a first token and failed answers; and the memory of every process at its peak and ten seconds after the
+end. Where files are attacked, the witness sends a small one with each request. Attackers are separate processes. Linux
+only.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Seen:
 
 
 class Witness(threading.Thread):
-    """Asks for one answer after the other until it is stopped."""
+    """A client that asks for one answer after the other until it is stopped."""
 
     def __init__(self, port: int, key: str, content: object) -> None:
         super().__init__(daemon=True)
@@ -82,7 +82,7 @@ class Witness(threading.Thread):
                 connection.close()
 
     def finish(self) -> Seen:
-        """Stop at the next frame; what was seen."""
+        """Stop at the next frame; return the record."""
         self.ends.set()
         self.join(150)
         return self.seen
@@ -120,7 +120,7 @@ class Witness(threading.Thread):
 
 
 class Memory(threading.Thread):
-    """Looks at the memory of every part each quarter of a second."""
+    """A thread that measures the memory of every part four times a second."""
 
     def __init__(self, installation: Installation) -> None:
         super().__init__(daemon=True)
@@ -134,7 +134,7 @@ class Memory(threading.Thread):
                 self.peak[part] = max(held, self.peak.get(part, 0))
 
     def now(self) -> dict[str, int]:
-        """MiB of each part."""
+        """Return MiB of each part."""
         return {part: sum(held) // MIB for part, held in self.installation.memory_bytes().items()}
 
 
@@ -163,17 +163,17 @@ def post(port: int, key: str, path: str, body: bytes, timeout_s: float) -> str:
 
 
 def chat(content: object, **more: object) -> bytes:
-    """The body of a chat with one message."""
+    """Return the body of a chat with one message."""
     return json.dumps({"messages": [{"role": "user", "content": content}], "max_tokens": 2, **more}).encode()
 
 
 def padded(value: str, num_bytes: int) -> bytes:
-    """A chat with a field that nobody reads, full of one value."""
+    """Return a chat with an unused field, full of one value."""
     return chat("x")[:-1] + b', "zz": [' + b",".join([value.encode()] * (num_bytes // (len(value) + 1))) + b"]}"
 
 
 def at_once(count: int, work: Callable[[int], str]) -> None:
-    """Do it `count` times at the same time, and tell how often each answer came."""
+    """Call it `count` times concurrently, and print how often each answer came."""
     with ThreadPoolExecutor(count) as pool:
         answers = list(pool.map(work, range(count)))
     for answer in sorted(set(answers)):
@@ -274,7 +274,7 @@ def attack_idle(port: int, key: str, seconds: float) -> None:
 
 
 def file_part(page: bytes) -> list[dict[str, object]]:
-    """The content of a message: a PDF file with one page of these operators."""
+    """Return the content of a message: a PDF file with one page of these operators."""
     stream = zlib.compress(page, 9)
     objects = [
         b"<</Type/Catalog/Pages 2 0 R>>",
@@ -303,7 +303,7 @@ ATTACKS = {
 
 
 def witness_key(installation: Installation) -> str:
-    """A key of a project of its own."""
+    """Create a key of a separate project."""
     environment = os.environ | {
         "LIGHTCONE_DATA_DIR": str(installation.folder),
         "DJANGO_SETTINGS_MODULE": "lightcone_site.settings",
@@ -315,7 +315,7 @@ def witness_key(installation: Installation) -> str:
 
 
 def observe(name: str, installation: Installation, key: str, seconds: float) -> None:
-    """One attack ('': none) beside the witness, and what it did."""
+    """Run one attack ('': none) beside the witness, and print its effect."""
     memory = Memory(installation)
     before = memory.now()
     witness = Witness(installation.port, key, file_part(SMALL_PAGE) if name == "files" else "Tell me of the sea.")

@@ -28,10 +28,10 @@ FLAGS = [
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[object]:
-    """A headless browser; skipped by name where none is installed.
+    """Yield a headless browser; skip if none is installed.
 
-    Ends with its module: while it lives, playwright keeps an event loop running in this thread, and no asynchronous
-    test can run.
+    It ends with its module: playwright keeps an event loop running in this thread, so that no asynchronous test can
+    run.
     """
     binary = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     if binary is None:
@@ -74,7 +74,7 @@ def signed_in_page(chromium, served, problems: list[str]):
 
 @pytest.fixture
 def people(transactional_db) -> None:
-    """Two people who may chat, and a model with defaults of its own."""
+    """Create two playground users and a model with its own defaults."""
     for name in ("ada", "bob"):
         get_user_model().objects.create_user(name)
     model_register(name="plain", path="/models/plain")
@@ -85,7 +85,7 @@ def people(transactional_db) -> None:
 
 @pytest.fixture
 def scripted(chromium, live_server, valkey, people) -> Iterator[ScriptedPage]:
-    """A page of ours whose socket the test plays; nobody is signed in yet. Errors in the page fail the test."""
+    """Yield a page whose socket the test scripts, not yet signed in. Errors in the page fail the test."""
     context = chromium.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 800})
     scripted = ScriptedPage(context, live_server.url)
     yield scripted

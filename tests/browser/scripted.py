@@ -1,6 +1,4 @@
-"""A page of the playground whose server is the test: it reads what the page sends over its socket, and says what comes
-back.
-"""
+"""A playground page with a scripted server: the test reads the page's socket messages and answers them."""
 
 from __future__ import annotations
 
@@ -18,8 +16,9 @@ MESSAGE = "#messages > li:nth-child({})"
 
 
 class ScriptedPage:
-    """`received`: messages of the page, of all its sockets, that no test has taken yet. `problems`: errors in the
-    page.
+    """A page with a scripted socket.
+
+    `received`: messages of all its sockets that no test has taken yet. `problems`: errors in the page.
     """
 
     def __init__(self, context: Any, base_url: str) -> None:
@@ -73,7 +72,7 @@ class ScriptedPage:
                 yield message
 
     def wait_for(self, look: Callable[[], Any]) -> Any:
-        """What `look` gives once it gives something; the page goes on meanwhile."""
+        """Poll `look` until it returns a value; the page runs meanwhile."""
         for _ in range(2000):
             found = look()
             if found:
@@ -98,7 +97,7 @@ class ScriptedPage:
         self.socket.send(json.dumps(message))
 
     def answer(self, text: str) -> dict[str, Any]:
-        """Answer what the page asks next; its request."""
+        """Answer the next request of the page and return it."""
         start = self.next("start")
         self.say(start["id"], text)
         self.end(start["id"])
@@ -110,5 +109,5 @@ class ScriptedPage:
         return self.answer(answer)
 
     def texts(self) -> list[str]:
-        """What the chat says, message by message, also where it is scrolled out of sight."""
+        """Return the texts of the chat by message, including those scrolled out of sight."""
         return [text.strip() for text in self.page.locator("#messages > li .message-body").all_text_contents()]

@@ -1,4 +1,4 @@
-"""What an answer says is what is shown: lists, formulas, tables, every choice; and what is set is what is sent."""
+"""Answers are displayed completely: lists, formulas, tables, all choices; and settings are sent as set."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def page(scripted: ScriptedPage):
 
 
 def test_defaults_of_the_model_are_shown_and_not_sent(scripted: ScriptedPage, page) -> None:
-    """The panel said 1 where the model draws at 0."""
+    """The panel showed 1 where the model samples at 0."""
     assert page.get_attribute("#temperature", "placeholder") == "1"
     page.select_option("#model", "greedy")
     assert page.get_attribute("#temperature", "placeholder") == "0"

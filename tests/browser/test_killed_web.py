@@ -1,6 +1,4 @@
-"""The web process is killed under a page in the middle of an answer: the page comes back by itself, and the same answer
-goes on.
-"""
+"""The web process is killed in the middle of an answer: the page reconnects and the same answer continues."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLightcone
 
 
 def test_the_same_answer_goes_on_after_the_web_process_was_killed(chromium, served: ServedLightcone) -> None:
-    """The page said that its text was kept, did not pick the answer up, and offered nothing but to delete it."""
+    """The page kept its text, but did not resume the answer and offered only its deletion."""
     page = signed_in_page(chromium, served, [])  # a lost connection is an error of the console
     page.fill("#max_tokens", str(NUM_TOKENS))
     page.fill("#further", '{"ignore_eos": true}')

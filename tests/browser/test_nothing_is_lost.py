@@ -1,4 +1,4 @@
-"""What people write and are answered stays, whatever they click, reload or cut off; and it stays theirs."""
+"""Texts and answers survive clicks, reloads and lost connections, and stay private to their user."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_reload_in_mid_answer_goes_on_with_the_same_run(talk: ScriptedPage) ->
 
 
 def test_a_lost_connection_is_resumed_and_shown_text_stays(talk: ScriptedPage) -> None:
-    """The page said that the text was kept, and offered nothing but its deletion."""
+    """The page kept its text and offered only its deletion."""
     talk.ask("question 4")
     run = talk.next("start")["id"]
     talk.say(run, "Half of")
@@ -144,7 +144,7 @@ def test_a_lost_connection_is_resumed_and_shown_text_stays(talk: ScriptedPage) -
 
 
 def test_a_run_whose_reader_was_lost_is_read_again_a_few_times(talk: ScriptedPage) -> None:
-    """A store that was away for a moment ended the answer on the page, and the run went on for nobody."""
+    """A brief Valkey failure ended the answer on the page, while the run continued without a reader."""
     talk.ask("question 4")
     run = talk.next("start")["id"]
     talk.say(run, "Half of")
@@ -202,14 +202,14 @@ def test_a_request_that_cuts_the_connection_is_not_sent_for_ever(talk: ScriptedP
 
 
 def test_a_chat_that_is_too_long_for_the_server_says_so(talk: ScriptedPage) -> None:
-    """The page said that the connection was lost, and lost it again with each try."""
+    """The page reported a lost connection and lost it again at each attempt."""
     talk.ask("x" * 1_100_000)
     talk.page.wait_for_selector(".message-error:has-text('too long to be sent')")
     assert talk.received == []
 
 
 def test_a_server_that_accepts_and_closes_at_once_is_left_alone_for_longer_and_longer(talk: ScriptedPage) -> None:
-    """A page came back four times a second for as long as the trouble went on."""
+    """A page reconnected four times a second for as long as the failure lasted."""
     sockets: list[Any] = []
     talk.page.route_web_socket("**/ws/playground", lambda socket: sockets.append(socket))
     talk.socket.close(code=1011)
@@ -322,7 +322,7 @@ def test_the_next_person_in_the_tab_sees_nothing_of_the_one_before(talk: Scripte
 
 
 def test_a_page_removes_data_of_another_user(talk: ScriptedPage) -> None:
-    """Whoever was signed out elsewhere, as in the console, had no page that cleared up."""
+    """After a sign-out elsewhere, as in the console, no page removed the data."""
     talk.page.fill("#system", "ada is confidential")
     talk.page.context.clear_cookies()
     talk.sign_in("bob")

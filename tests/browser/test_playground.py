@@ -82,7 +82,7 @@ def test_a_chat_survives_a_reload(page):
 
 
 def test_a_reload_in_mid_answer_goes_on_with_the_same_answer(page, lightcone):
-    """Question and answer were lost, and the log said that the client had left."""
+    """Question and answer were lost, and the run was recorded as disconnected."""
     page.fill("#max_tokens", "400")
     page.fill("#further", '{"ignore_eos": true}')
     send(page, "Write a very long story about the sea.")

@@ -1,6 +1,4 @@
-"""What a served Lightcone looks like from outside: its processes, their memory, its engine's counters, its request
-log.
-"""
+"""A served Lightcone seen from outside: its processes, their memory, engine counters and request log."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ print(json.dumps(app.control.broadcast("lightcone_stats", destination=[node], re
 
 
 def pid_of(served: ServedLightcone, process: str) -> int | None:
-    """The process of this name in `WORDS`; None while it is away.
+    """Return the process of this name in `WORDS`, None while there is none.
 
     A launcher that has not yet become its component does not count.
     """
@@ -37,13 +35,13 @@ def pid_of(served: ServedLightcone, process: str) -> int | None:
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory that the process holds, without what it maps from files."""
+    """Return the memory of the process without mapped files."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return int(fields["RssAnon"].split()[0]) * 1024
 
 
 def engine_stats(served: ServedLightcone) -> dict[str, Any]:
-    """What the worker answers to the control command `lightcone_stats`; the core has verified its blocks."""
+    """Return the worker's answer to the control command `lightcone_stats`; the core has verified its blocks."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("LIGHTCONE_", "DJANGO_", "DATABASE_"))
     }

@@ -1,4 +1,4 @@
-"""The maintenance worker is killed in the middle of a batch: its heir goes on, and the files hold each line once."""
+"""The maintenance worker is killed in the middle of a batch: its successor continues, with each line once."""
 
 from __future__ import annotations
 
@@ -62,5 +62,5 @@ def test_a_killed_worker_loses_no_line_and_repeats_none_that_was_answered(served
 
 
 def finished(served: ServedLightcone) -> int:
-    """Runs of the batch that came to their end: at most those that ran at the kill did so twice."""
+    """Return the finished runs of the batch; at most those running at the kill finished twice."""
     return sum(bool(row["batch_id"]) and row["outcome"] == "finished" for row in request_log(served))

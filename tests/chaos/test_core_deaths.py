@@ -21,7 +21,7 @@ PATIENCE_S = 180
 
 
 def stream_and_kill(served: ServedLightcone, name: str) -> list[str]:
-    """The lines of a stream whose core is killed at the first token."""
+    """Return the lines of a stream whose core is killed at the first token."""
     body = {
         "messages": [{"role": "user", "content": "Tell me of the sea."}],
         "max_tokens": NUM_TOKENS,
@@ -43,9 +43,7 @@ def stream_and_kill(served: ServedLightcone, name: str) -> list[str]:
 
 
 def test_a_worker_whose_core_keeps_dying_is_replaced_and_its_streams_go_on(tmp_path: Path) -> None:
-    """At the fourth death within ten minutes the worker stayed, as `failed`, and answered every request 503 until
-    somebody killed it.
-    """
+    """At the fourth death within ten minutes the worker stayed `failed` and answered 503 until it was killed."""
     served = ServedLightcone(tmp_path)
     with served.running():
         old, num_deaths = pid_of(served, "worker"), 0

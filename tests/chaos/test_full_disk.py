@@ -1,6 +1,4 @@
-"""The disk is full for a while: requests get an answer they may repeat, nothing crashes, and everything goes on when
-there is room.
-"""
+"""While the disk is full requests get a retryable answer and nothing crashes; then everything continues."""
 
 from __future__ import annotations
 

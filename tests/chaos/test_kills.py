@@ -1,8 +1,6 @@
-"""The engine core and the model worker are killed under four streams that stand at different tokens: nobody loses or
-repeats one.
+"""The engine core and the model worker are killed under four streams: no token is lost or repeated.
 
-In float32 a request's greedy tokens do not depend on what runs beside it, so the texts equal those of an undisturbed
-run.
+In float32 greedy tokens do not depend on other requests, so that the texts equal those of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLightcone
 
 
 class Stream:
-    """One greedy stream, read in a thread of its own.
+    """One greedy stream, read in its own thread.
 
     `has_lead` is set after LEAD pieces of text, `has_begun` after the first.
     """

@@ -1,6 +1,6 @@
-"""What one project sends, all at once, and another one beside it: the witness gets its answers.
+"""Floods of one project beside a witness of another, which gets its answers.
 
-Bounds are ten times what was measured.
+Limits are ten times the measured values.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def witness(served: ServedLightcone) -> Iterator[openai.OpenAI]:
 
 @contextmanager
 def beside(served: ServedLightcone, count: int, **body: object) -> Iterator[None]:
-    """Streams of the first project that go on until the end; entered when one of them has begun."""
+    """Run streams of the first project until the end; entered when one of them has begun."""
     is_over, has_begun = threading.Event(), threading.Event()
 
     def attack(number: int) -> None:

@@ -1,8 +1,7 @@
-"""Many clients at once for LIGHTCONE_SOAK_S seconds (20; before a release: 120): well behaved, impatient and wrong
-ones.
+"""Many clients for LIGHTCONE_SOAK_S seconds (20; before a release: 120): well behaved, impatient and wrong ones.
 
-The cache is small, so that requests wait for blocks. At the end nothing runs, every block is free, each request has its
-one row in the log with the outcome that its client saw, and no process has kept memory.
+The cache is small, so that requests wait for blocks. At the end nothing runs, every block is free, each request has one
+row in the log with the outcome that its client saw, and no process has kept memory.
 """
 
 from __future__ import annotations
@@ -33,10 +32,7 @@ NUM_CLIENTS = 32
 CACHE_BYTES = 96 * 2**20
 MIB = 2**20
 MAX_GROWTH = {"web": 24 * MIB, "worker": 24 * MIB, "core": 96 * MIB, "maintenance": 16 * MIB}
-"""Kept memory that is no leak: caches that fill, arenas that a larger crowd than before has opened.
-
-The core's buffers are the largest.
-"""
+"""Growth that is no leak: caches that fill, and arenas for a larger crowd. The core's buffers are the largest."""
 VOCABULARY = (
     "amber beacon canyon desert ember forest garden harbor island jungle kettle lantern meadow nectar orchid prairie"
 ).split()
@@ -52,9 +48,9 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
 
 @dataclass
 class Seen:
-    """What a client saw of a request.
+    """The record of a request by its client.
 
-    `outcomes`: what the log may say of it; `tokens`: what the answer said, if it came to an end.
+    `outcomes`: permitted outcomes in the log; `tokens`: the usage of a finished answer.
     """
 
     request_id: str

@@ -40,7 +40,7 @@ class OwnValkey:
         self._server = self._make()
 
     def forget(self) -> None:
-        """What a crash may lose, and more: everything."""
+        """Delete everything, which is more than a crash may lose."""
         with redis.Redis.from_url(self.url) as client:
             client.flushall()
 
@@ -76,9 +76,7 @@ async def test_runs_go_on_in_memory_and_are_appended_when_valkey_returns(own_val
 
 
 async def test_what_valkey_lost_of_a_log_is_written_again(own_valkey: OwnValkey) -> None:
-    """A crash loses the last second of the file: here, the last two entries of a live run and the whole end of
-    another.
-    """
+    """A crash loses the last second: here the last two entries of a live run and the whole end of another."""
     world = World(own_valkey.url, "chaos")
     web, worker = await world.web(sweep_s=0.02), await world.worker()
     reader, voice = await world.run(web, worker)

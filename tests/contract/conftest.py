@@ -1,6 +1,4 @@
-"""A served Lightcone whose answers can be compared, shared by the tests of parameters, of refusals and of equal
-dialects.
-"""
+"""A served Lightcone with comparable answers, shared by tests of parameters, refusals and dialects."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ INVARIANT = {
 
 
 def model_that_adds_bos(folder: Path) -> Path:
-    """A copy of the default model whose tokenizer adds a token of its own, as the original's never does."""
+    """Copy the default model with a tokenizer that adds a BOS, as the original's never does."""
     content = bytearray(model_choice(path="", name="").path.read_bytes())
     name = b"tokenizer.ggml.add_bos_token"
     flag = content.index(name) + len(name) + 4

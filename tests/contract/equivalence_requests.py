@@ -1,8 +1,7 @@
 """Sixty requests that every dialect answers alike.
 
-As the Lightcone request has them; test_equivalence.py puts them into the other shapes.
-
-All are greedy, or draw from a seed. `DEFAULTS` hold for each; None leaves a field out.
+They have the form of the Lightcone request; test_equivalence.py converts them. All are greedy or seeded. `DEFAULTS`
+apply to each; None leaves a field out.
 """
 
 from __future__ import annotations

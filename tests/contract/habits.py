@@ -1,4 +1,4 @@
-"""Plain HTTP for the tests of habits: what clients of OpenAI's shape depend on, and what goes into their requests."""
+"""Plain HTTP for the tests of habits: what clients of OpenAI's API depend on and send."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Streamed:
 
 
 class Http:
-    """Requests with one key, greedy and short unless told otherwise."""
+    """A client with one key whose requests are greedy and short by default."""
 
     def __init__(self, lightcone: ServedLightcone, *, key: str | None = None) -> None:
         headers = {"Authorization": f"Bearer {key or lightcone.api_key}"}

@@ -1,6 +1,4 @@
-"""A server whose operator lets this machine in without a key: the plainest request works, and nothing but a local
-program may send it.
-"""
+"""A server with anonymous loopback access serves the plainest request, and local programs alone."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ def status(client: httpx.Client, **headers: str) -> int:
 
 
 def test_the_plainest_request_works_without_a_key(open_client: Any) -> None:
-    """As it stands in descriptions of such servers: two headers and a body."""
+    """The usual example of such servers: two headers and a body."""
     served, client = open_client
     response = client.post(ROUTE, json=EXAMPLE | {"model": served.model}, headers={"Host": f"localhost:{served.port}"})
     body = response.json()

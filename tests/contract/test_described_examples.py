@@ -1,4 +1,4 @@
-"""What the page of the API offers to send is answered, as it stands."""
+"""The examples on the API page are answered as they are."""
 
 from __future__ import annotations
 

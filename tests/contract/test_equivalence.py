@@ -1,7 +1,6 @@
 """Sixty requests, each in three dialects: the same text, usage, finish reason and other fields of the answer.
 
-The Lightcone dialect on its bare route, Scale's with its own header, names and framing, and OpenAI's through its
-client.
+The Lightcone dialect on its bare route, Scale's with its own header, names and framing, and OpenAI's with its client.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def test_there_are_sixty_requests():
 
 @pytest.fixture(scope="module")
 def answers(invariant_lightcone: ServedLightcone) -> dict[str, list[Answer]]:
-    """Of each request, what the three dialects say."""
+    """Return the answers of the three dialects to each request."""
 
     served = invariant_lightcone
 
@@ -87,7 +86,7 @@ def lightcone_answer(served: ServedLightcone, body: dict[str, Any]) -> Answer:
 
 
 def scale_answer(served: ServedLightcone, body: dict[str, Any]) -> Answer:
-    """Constraints under Scale's names; what Scale has no name for goes with the further parameters."""
+    """Answer with constraints under Scale's names; constraints without such a name are extra parameters."""
     sent: dict[str, Any] = {"model": f"lightcone/{served.model}"}
     extra: dict[str, Any] = {}
     for name, value in body.items():
@@ -128,7 +127,7 @@ def asked(url: str, headers: dict[str, str], body: dict[str, Any], *, end: str) 
 
 
 def comparable(body: dict[str, Any]) -> Answer:
-    """What an answer says, without what differs by request: ids, times, and how much of the prompt was cached."""
+    """Return an answer without what differs between requests: ids, times and cached tokens."""
     choices = [
         {
             "content": choice["message"]["content"] or "",

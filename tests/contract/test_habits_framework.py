@@ -1,4 +1,4 @@
-"""What web frameworks do by themselves, and headers: traps that clients of an API fall into, seen from outside."""
+"""Behaviour of web frameworks and headers that surprises clients of an API, seen from outside."""
 
 from __future__ import annotations
 
@@ -111,9 +111,7 @@ def test_traps_a_slash_at_the_end_changes_nothing(http):
 
 
 def test_traps_nothing_is_compressed(http):
-    """A compressed answer would hold back the tokens of a stream, and its length would tell of secrets beside what an
-    attacker chose.
-    """
+    """Compression would delay the tokens of a stream, and lengths of compressed secrets leak them."""
     for fields in ({}, {"stream": True}):
         response = http.post(headers={"Accept-Encoding": "gzip, deflate, br"}, **fields)
         assert "content-encoding" not in response.headers

@@ -142,9 +142,7 @@ STRICT = {
 
 
 def test_item_20_schemas_are_enforced(http):
-    """By every model: what can be loaded has a vocabulary that grammars are made of, so none is told that it is not
-    supported.
-    """
+    """Every model enforces them, as every loadable model has a vocabulary for grammars."""
     for format in ({"type": "json_schema", "json_schema": STRICT}, {"type": "json_object", "schema": STRICT["schema"]}):
         for fields in ({}, {"temperature": 1.5, "seed": 3}):
             choice = http.choice(response_format=format, max_tokens=48, **fields)

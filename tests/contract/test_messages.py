@@ -1,6 +1,4 @@
-"""Anthropic's Messages API of a served Lightcone, with a plain client; the published package is driven by `make
-contract`.
-"""
+"""Anthropic's Messages API of a served Lightcone with a plain client; `make contract` drives the package."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ def client(lightcone):
 
 @pytest.fixture(scope="module", autouse=True)
 def _warm(client):
-    """Every test finds the prompt in the prefix cache; texts are compared, and a cold prompt goes through other
-    kernels.
-    """
+    """Put the prompt into the prefix cache, as texts are compared and a cold prompt uses other kernels."""
     create(client)
 
 

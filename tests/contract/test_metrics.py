@@ -1,4 +1,4 @@
-"""The metrics of a served Lightcone: what was asked is counted, with nothing in it of who asked."""
+"""The metrics of a served Lightcone count requests and contain nothing of their contents."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ def test_a_request_is_counted_and_the_server_is_measured(lightcone: Any) -> None
     lightcone.wait_for(lambda: refused() >= refused_before + 1, timeout_s=30, what="the refusal to be counted")
 
     def has_beaten() -> bool:
-        """Worker and web tell of themselves with their beats: a server that has only just started has not told all
-        yet.
-        """
+        """Return whether worker and web have reported; they do so with their heartbeats."""
         seen = httpx.get(url).text
         is_ready = value(seen, "lightcone_workers", model=http.model, status="ready") == 1
         return (

@@ -26,10 +26,10 @@ def client(lightcone):
 
 @pytest.fixture(scope="module", autouse=True)
 def _warm(client, lightcone):
-    """Every test finds the prompt in the prefix cache.
+    """Put the prompt into the prefix cache.
 
-    Texts are compared between requests, and outside the batch-invariant mode a cold prompt goes through other kernels
-    than a cached one, whose last bits may choose another token.
+    Texts are compared between requests. Outside the batch-invariant mode a cold prompt uses other kernels than a cached
+    one, whose last bits may choose another token.
     """
     create(client, lightcone)
 

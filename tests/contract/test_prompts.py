@@ -1,4 +1,4 @@
-"""Text completions, tokens and embeddings of a served Lightcone, with the published OpenAI client where it has them."""
+"""Text completions, tokens and embeddings of a served Lightcone, with the OpenAI client where it has them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ def http(lightcone):
 
 @pytest.fixture(scope="module", autouse=True)
 def _warm(client, lightcone):
-    """Every test finds the prompt in the prefix cache: a cold one goes through other kernels, whose last bits may
-    choose another token.
-    """
+    """Put the prompt into the prefix cache: a cold one uses other kernels, whose last bits may choose another token."""
     create(client, lightcone)
 
 

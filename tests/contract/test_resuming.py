@@ -1,6 +1,4 @@
-"""Streams that break off and are picked up, and chat completions that are fetched from the store, over a served
-Lightcone.
-"""
+"""Interrupted streams that are resumed, and stored chat completions, over a served Lightcone."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ def start(http: httpx.Client, name: str, **fields: Any):
 
 
 def cut(http: httpx.Client, name: str, num_frames: int, **fields: Any) -> list[str]:
-    """The first frames of a stream whose connection then breaks."""
+    """Return the first frames of a stream and break its connection."""
     frames = []
     with start(http, name, **fields) as response:
         assert response.status_code == 200

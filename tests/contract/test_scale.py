@@ -1,4 +1,4 @@
-"""Scale's routes against a served Lightcone: what their own parameters do to an answer, seen from outside."""
+"""Scale's routes against a served Lightcone: the effect of their own parameters."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Asker:
         return str(self.answer(**fields)["choices"][0]["message"]["content"])
 
     def refusal(self, status: int = 400, **fields: Any) -> tuple[str, str]:
-        """(param, code); the message stands in its three places."""
+        """Return (param, code) after checking the three places of the message."""
         response = self.post(**fields)
         assert response.status_code == status, response.text
         answered = response.json()

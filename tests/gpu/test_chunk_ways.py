@@ -1,6 +1,4 @@
-"""On a CUDA device: the ways in which chunks attend, over heads as models have them, and an error that loses the
-device.
-"""
+"""On a CUDA device: the implementations of chunk attention over usual heads, and an error that loses the device."""
 
 from __future__ import annotations
 

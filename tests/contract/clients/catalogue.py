@@ -1,4 +1,4 @@
-"""Which clients are driven, and what their folders say about them. Standard library only."""
+"""The list of driven clients with the facts of their folders. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ FEATURE = re.compile(r'\bfeature\(\s*"([^"]+)"')
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """`name` is the environment's, `package` the registry's; `pins` is a file of `folder` that names every version
-    exactly.
+    """A published client.
 
-    `needs_agent_model`: it wants a model with a long context that calls tools of its own accord (agent_model.py).
+    `name` is that of the environment, `package` that of the registry; `pins` is a file of `folder` with exact versions.
+    `needs_agent_model`: it needs a model with a long context that calls tools by itself (agent_model.py).
     """
 
     name: str

@@ -1,9 +1,8 @@
-"""An environment for each client, under .venv/clients, made again when its pins change: `python -m
-tests.contract.clients.environments`.
+"""Environments of the clients under .venv/clients, rebuilt when pins change.
 
-With names of clients as arguments only those; with `--python` those that need no Node.js. The model that some need
-comes with them (agent_model.py). A client that this machine cannot install is named with the reason. Uses the standard
-library and pip, as it runs before anything else is certain to be there.
+Run `python -m tests.contract.clients.environments`, with names for these clients only, or with `--python` for those
+without Node.js. The model that some clients need comes with them (agent_model.py). A client that this machine cannot
+install is named with the reason. Uses the standard library and pip, as it runs before anything else is installed.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Environment:
         return self.folder / "complete"
 
     def _digest(self) -> str:
-        """Changes with the pins and with what reads them."""
+        """Return a digest of the pins and of the code that reads them."""
         said = hashlib.sha256(f"{sys.version_info[:2]}".encode())
         for name in ("package.json", "package-lock.json") if self.client.is_node else (self.client.pins,):
             said.update((self.client.folder / name).read_bytes())
@@ -88,7 +87,7 @@ class Environment:
         self._stamp.write_text(self._digest())
 
     def run(self, *, base_url: str, api_key: str, model: str, scratch: Path) -> list[dict]:
-        """What the script says of each feature, in its order; `scratch` is a folder for its own files."""
+        """Run the script and return its features in order; `scratch` is a folder for its files."""
         foreign = ("LIGHTCONE_", "OPENAI_", "ANTHROPIC_", "CLAUDE_", "CODEX_")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         timeout_s = AGENT_TIMEOUT_S if self.client.needs_agent_model else RUN_TIMEOUT_S
@@ -146,7 +145,7 @@ def main(words: list[str]) -> int:
 
 
 def provide(client: Client) -> str:
-    """Makes what is missing; what to tell of it, "" if nothing was."""
+    """Install what is missing; return a message, "" if nothing was."""
     environment = Environment(client)
     if environment.is_ready():
         return ""

@@ -1,6 +1,6 @@
-"""docs/api/compatibility.md, made of results.json, which holds what the last run of each client's script said.
+"""docs/api/compatibility.md, made of results.json, which holds the last run of each client's script.
 
-A run that had some of the clients alone replaces their entries. Standard library only.
+A run of some clients replaces only their entries. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GROUPS = (
     *("chat", "stream", "async", "tools", "structured", "completions", "embeddings", "responses"),
     *("files", "batches", "tokens", "models", "errors"),
 )
-"""What a feature's name begins with, in the order of the columns."""
+"""Groups of features, by the beginning of their names, in the order of the columns."""
 
 Results = dict[str, dict[str, Any]]
 INTRODUCTION = """# Compatibility
@@ -37,7 +37,7 @@ def results_read() -> Results:
 
 
 def results_write(outcomes: Mapping[str, list[dict[str, Any]]]) -> None:
-    """`outcomes`: what the scripts of some clients printed, by name."""
+    """Store the results of some clients by name."""
     kept = results_read() if RESULTS.exists() else {}
     for client in CLIENTS:
         if client.name in outcomes:

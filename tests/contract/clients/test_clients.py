@@ -1,7 +1,4 @@
-"""Each published client drives a served Lightcone from an environment of its own.
-
-`make contract` installs those and runs these tests.
-"""
+"""Each published client drives a served Lightcone from its own environment. `make contract` installs and runs them."""
 
 from __future__ import annotations
 
@@ -22,9 +19,9 @@ pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.contract]
 
 @pytest.fixture(scope="module")
 def outcomes() -> Iterator[dict[str, list[dict[str, Any]]]]:
-    """By client, what its script printed.
+    """Yield a dict for the features of each client's script.
 
-    Becomes the table of the documents where LIGHTCONE_TEST_WRITE_TABLE=1 asks for it.
+    With LIGHTCONE_TEST_WRITE_TABLE=1 it becomes the table of the documentation.
     """
     seen: dict[str, list[dict[str, Any]]] = {}
     yield seen

@@ -57,7 +57,7 @@ def test_an_unready_client_of_node_names_the_missing_program(tmp_path, monkeypat
 
 @pytest.fixture
 def parts(monkeypatch) -> list[bytes]:
-    """What the packages of the model hold; pip unpacks it without a network."""
+    """Return the contents of the model's packages; pip unpacks them without a network."""
     held = [bytes([number]) * 3 for number in range(1, agent_model.NUM_PARTS + 1)]
 
     def install(command, check):

@@ -1,4 +1,4 @@
-"""The table of clients in the documents is what the scripts would make of it."""
+"""The table of clients in the documentation matches the results of the scripts."""
 
 from __future__ import annotations
 

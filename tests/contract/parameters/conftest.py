@@ -1,6 +1,4 @@
-"""One served model for all tests of request fields, and a client that asks it greedily and shortly unless told
-otherwise.
-"""
+"""One served model for all tests of request fields, and a client that asks greedily and briefly by default."""
 
 from __future__ import annotations
 
@@ -54,7 +52,7 @@ class Asker:
         return model
 
     def rendered(self, **fields: Any) -> dict[str, Any]:
-        """What /chat/completions/render says of a request."""
+        """Return the answer of /chat/completions/render to a request."""
         body: dict[str, Any] = self._client.post(
             "/chat/completions/render", json={"messages": QUESTION, **fields}
         ).json()
@@ -110,7 +108,7 @@ class Asker:
         return Asker(self.served, self.served.make_key(rights=("inference", *rights), **policy))
 
     def record(self, request_id: str) -> dict[str, Any]:
-        """What the request log keeps of a request, once the flusher has written it."""
+        """Return the row of a request in the log, once it is written."""
         rows: list[dict[str, Any]] = []
 
         def is_written() -> bool:

@@ -1,4 +1,4 @@
-"""Who shares cached prefixes with whom; transfer of caches."""
+"""Sharing of cached prefixes; transfer of caches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked, of which model, how much comes back and in which order requests are served."""
+"""Messages, model, number and length of answers, and the order of service."""
 
 from __future__ import annotations
 
@@ -116,9 +116,7 @@ def streaming(ask: Asker, body: dict[str, Any]) -> Iterator[Iterator[str]]:
 
 
 def order_of_service(ask: Asker, *requests: dict[str, Any]) -> list[int]:
-    """The numbers of requests in the order in which they are served that all wait in a full house, having come in the
-    order given.
-    """
+    """Return the indices of requests in the order of service; all wait in a full house, added in the given order."""
     served: list[int] = []
 
     def read(number: int, lines: Iterator[str]) -> None:

@@ -1,4 +1,4 @@
-"""Fields that name the request for its owner, and fields of OpenAI that ask for what the server does not do."""
+"""Fields that label a request, and fields of OpenAI for features that the server does not have."""
 
 from __future__ import annotations
 

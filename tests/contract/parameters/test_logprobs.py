@@ -1,4 +1,4 @@
-"""Log-probabilities of what was said and of what was asked, and token ids."""
+"""Log-probabilities of answers and prompts, and token ids."""
 
 from __future__ import annotations
 

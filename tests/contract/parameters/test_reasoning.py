@@ -12,8 +12,9 @@ from tests.contract.parameters.conftest import asker, joined
 
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory):
-    """A server that looks for thoughts: others do not, as even an answer under a grammar may begin with some where they
-    are looked for.
+    """Return a client of a server with a reasoning parser.
+
+    Other servers have none, as with a parser even a constrained answer may begin with reasoning.
     """
     served = invariant_server(tmp_path_factory.mktemp("thinking"), LIGHTCONE_REASONING_PARSER="hunyuan_a13b")
     with served.running(), asker(served) as client:

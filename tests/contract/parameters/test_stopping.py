@@ -1,4 +1,4 @@
-"""When an answer ends, and what of the end is in its text."""
+"""The end of an answer, and which part of it is in the text."""
 
 from __future__ import annotations
 

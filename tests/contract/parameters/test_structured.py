@@ -105,7 +105,9 @@ def test_older_names_of_constraints_hold(ask):
 
 @pytest.mark.parameter("structured_outputs")
 def test_unlisted_properties_are_admitted_where_that_is_said(ask):
-    """Of its own a small model goes on adding properties, and no client could parse the call."""
+    """By default unlisted properties are forbidden: a small model adds them without end, and clients cannot parse the
+    call.
+    """
     listed = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     request = {"messages": EXTRA, "max_tokens": 24}
     closed = ask.text(structured_outputs={"json": listed}, **request)

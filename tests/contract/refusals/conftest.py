@@ -1,4 +1,4 @@
-"""One served model for the tests of bad requests, whose greedy answers do not depend on who else asks."""
+"""One served model for the tests of bad requests, whose greedy answers do not depend on other requests."""
 
 from __future__ import annotations
 

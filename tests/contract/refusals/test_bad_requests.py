@@ -1,7 +1,7 @@
-"""Bad requests at a live server: each gets its plain 400, and nobody else notices.
+"""Bad requests at a live server: each gets its plain 400 without effect on others.
 
-While a batch of them is refused, a greedy stream of another client runs; it says what it says alone, and the next
-request is served.
+While a batch of them is refused, a greedy stream of another client gives the same text as alone, and the next request
+is served.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def assert_refused(client: httpx.Client, bad: Bad, **more: Any) -> None:
 
 @pytest.fixture(scope="module")
 def alone(client: httpx.Client) -> str:
-    """The text of the stream while nobody else asks."""
+    """Return the text of the stream without other requests."""
     return streamed_text(client, STREAM_TOKENS)
 
 

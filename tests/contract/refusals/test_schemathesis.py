@@ -1,6 +1,4 @@
-"""Bodies made from the OpenAPI document: whatever fits it, or nearly, never gives a 5xx, and every answer is one that
-it describes.
-"""
+"""Bodies generated from the OpenAPI document, valid or nearly, never give a 5xx, and every answer is described."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from tests.contract.refusals.conftest import QUESTION
 CHECKS = (not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance)
 ROUTE = "/v1/chat/completions"
 BOUNDED = {"max_completion_tokens": 4, "n": 2}
-"""What keeps an answer short, where a body says anything at all; the other fields are as they were made."""
+"""Fields that keep answers short, where a body is an object; other fields stay as generated."""
 examples = settings(
     max_examples=25,
     deadline=None,

@@ -12,7 +12,7 @@ ASKED = {"model": MODEL, "messages": HELLO, "temperature": 0, "max_tokens": 40, 
 
 
 class Order(pydantic.BaseModel):
-    """What to drink."""
+    """A drink to order."""
 
     drink: Literal["tea", "coffee"]
 

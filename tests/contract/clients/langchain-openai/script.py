@@ -16,7 +16,7 @@ HELLO = [SystemMessage("Be brief."), HumanMessage("Say hello in one short senten
 
 
 class Order(pydantic.BaseModel):
-    """What to drink."""
+    """A drink to order."""
 
     drink: Literal["tea", "coffee"]
 
@@ -86,7 +86,7 @@ def _():
 
 @feature("tools: bound as they are, without strict", note=FORCED)
 def _():
-    """LangChain says nothing of further properties, and reads a call with some as an invalid one."""
+    """LangChain's schemas allow additional properties, but it reads a call with some as invalid."""
     called = ROOMY.bind_tools([weather, Order], tool_choice="any").invoke(HELLO)
     same(called.invalid_tool_calls, [])
     assert called.tool_calls

@@ -16,7 +16,7 @@ HELLO = "Say hello in one short sentence."
 
 
 class Order(pydantic.BaseModel):
-    """What to drink."""
+    """A drink to order."""
 
     drink: Literal["tea", "coffee"]
 

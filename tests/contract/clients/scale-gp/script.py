@@ -1,6 +1,4 @@
-"""Scale's client of two pre-releases: the older one names every parameter of the dialect, the newer one takes them in
-`extra_body`.
-"""
+"""Two pre-releases of Scale's client: the older names every parameter, the newer takes them in `extra_body`."""
 
 import inspect
 import json

@@ -1,9 +1,7 @@
-"""What the scripts of Python clients share.
+"""Shared code of the Python clients' scripts. It imports the standard library alone, for every environment.
 
-Runs in every client's environment, so it imports the standard library alone.
-
-A feature is a function under `@feature("group: what")`, plain or asynchronous, that raises what goes wrong. `run()`
-calls each in turn and prints a line of JSON for it: {"feature", "passed", "why", "is_impossible"}.
+A feature is a function under `@feature("group: what")`, plain or asynchronous, that raises on failure. `run()` calls
+each in turn and prints a line of JSON for it: {"feature", "passed", "why", "is_impossible"}.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ FEATURES: list[tuple[str, str, Callable[[], object]]] = []
 
 
 class ImpossibleError(Exception):
-    """The client or the model cannot do this, whatever the server does; the text says why."""
+    """Raised if the client or the model cannot do this with any server; the text has the reason."""
 
 
 def feature(name: str, *, note: str = "") -> Callable[[Callable[[], object]], Callable[[], object]]:
@@ -45,7 +43,7 @@ def feature(name: str, *, note: str = "") -> Callable[[Callable[[], object]], Ca
 
 
 def same(seen: object, expected: object) -> None:
-    """An assertion that says what it saw, as no test runner rewrites these."""
+    """Assert equality with a message, as no test runner rewrites these assertions."""
     assert seen == expected, f"{seen!r} is not {expected!r}"
 
 
