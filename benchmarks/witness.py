@@ -1,7 +1,7 @@
 """Measure the streams of one project (the witness) while other clients attack the server.
 
-    python benchmarks/witness.py [--model PATH] [--only json,deep,bodies,texts,seats,runs,tokenize,files,idle]
-        [--seconds 20]
+    python benchmarks/witness.py [--model PATH] [--seconds 20]
+        [--only json,deep,bodies,texts,running_sequences,runs,tokenize,files,idle]
 
 The witness streams greedy answers one after the other, with a key of another project and another address. For each
 attack, and for a quiet stretch before them, it reports tokens per second, the longest gap between two frames, the
