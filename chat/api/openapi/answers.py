@@ -1,175 +1,108 @@
-"""The answers of chat and text completions and of lists, which several dialects share, as JSON Schemas.
+"""The answers of chat and text completions and of lists, which several dialects share, and the routes about the server.
 
-The dialects' writers make them; tests hold answers and chunks against these.
+Tests hold what the writers of the dialects make against these schemas.
 """
 
 from __future__ import annotations
 
-from chat.api.openapi.describe import (
-    ANY_OBJECT,
-    BOOLEAN,
-    INTEGER,
-    NULL,
-    NUMBER,
-    SECONDS,
-    TEXT,
-    Schema,
-    array,
-    many,
-    obj,
-    one_of,
-    or_null,
-    query,
-    ref,
-    text,
-)
+from chat.api.openapi.describe import routes
+from chat.api.openapi.notation import components, one_of
 from chat.api.request.schema import TIERS
 
-STARTING_AFTER = query("starting_after", INTEGER, "The number of the last event that was seen.")
+STARTING_AFTER = 'starting_after: integer "The number of the last event that was seen."'
 ASK = [{"role": "user", "content": "Say hello in one short sentence."}]
 CHAT_EXAMPLE = {"messages": ASK, "max_tokens": 32}
 MODEL_NAME = "MODEL_NAME"
 """The page puts the default model here, in examples that need a name."""
 TEXT_EXAMPLE = "Light travels in straight lines"
-MODEL_STATES = ("unloaded", "loading", "ready", "draining", "failed")
-FINISH_REASONS = ("stop", "length", "tool_calls", "function_call", "repetition")
-TEXT_FINISH_REASONS = ("stop", "length", "repetition")
-ITEMS = array({**ANY_OBJECT, "properties": {"type": TEXT}})
-TOKEN_IDS: Schema = {
-    "type": ["array", "null"],
-    "items": INTEGER,
-    "description": "Where return_token_ids asks for them.",
-}
-STOP_REASON: Schema = {
-    "type": ["string", "integer", "null"],
-    "description": "The stop string or stop token id, or null.",
-}
-CHUNK_STOP_REASON = {**STOP_REASON, "description": f"{STOP_REASON['description']} On the last chunk of a choice."}
-SCORE = obj(logprob=NUMBER, rank=INTEGER, decoded_token=TEXT)
-PROMPT_LOGPROBS: Schema = {
-    **or_null(array({"oneOf": [NULL, {"type": "object", "additionalProperties": SCORE}]})),
-    "description": "Per prompt token, from its id and those of the alternatives; the first is null.",
-}
-FIELD_AT_FAULT = or_null(text("The dotted path of the field at fault."))
-PAGE = {"object": one_of("list"), **many(or_null(TEXT), "first_id last_id"), "has_more": BOOLEAN}
-TIER = {**one_of(*TIERS), "description": "The tier used, for requests that sent one."}
-CALLED_FUNCTION = obj(name=TEXT, arguments=text("JSON text; partial where the token limit cut it."))
-FUNCTION_DELTA = obj({"name": TEXT, "arguments": TEXT})
-LOGPROBS = or_null(ref("LogprobsBody"))
-TOKEN = {"token": TEXT, "logprob": NUMBER, "bytes": array(INTEGER)}
-TEXT_CHOICE = {
-    "index": {**INTEGER, "description": "Choice c of prompt p is p * n + c."},
-    "text": TEXT,
-    "logprobs": or_null(ref("TextLogprobsBody")),
-}
-TEXT_CHOICE_EXTRAS = {"token_ids": TOKEN_IDS, "prompt_token_ids": TOKEN_IDS, "prompt_logprobs": PROMPT_LOGPROBS}
-TEXT_HEAD = {
-    "id": text("cmpl- and the request id."),
-    "object": one_of("text_completion"),
-    "created": SECONDS,
-    "model": TEXT,
-    "system_fingerprint": TEXT,
-}
-CHAT_HEAD = {
-    "id": text("chatcmpl- and the request id."),
-    "created": SECONDS,
-    "model": TEXT,
-    "system_fingerprint": TEXT,
-}
+MODEL_STATES = one_of("unloaded", "loading", "ready", "draining", "failed")
 
-SCHEMAS: dict[str, Schema] = {
-    "ErrorBody": obj(error=ref("ErrorDetail"), message=TEXT),
-    "ErrorDetail": obj(**many(TEXT, "message type"), param=FIELD_AT_FAULT, code=or_null(TEXT)),
-    "UsageBody": obj(
-        **many(INTEGER, "prompt_tokens completion_tokens total_tokens"),
-        prompt_tokens_details=obj(cached_tokens=INTEGER),
-        completion_tokens_details=obj(
-            **many(INTEGER, "reasoning_tokens accepted_prediction_tokens rejected_prediction_tokens")
-        ),
-    ),
-    "LogprobsBody": obj(
-        content=array(obj(**TOKEN, top_logprobs=array(obj(**TOKEN)))),
-        refusal=or_null(TEXT),
-    ),
-    "AnswerMessage": obj(
-        {"tool_calls": array(obj(id=TEXT, type=one_of("function"), function=CALLED_FUNCTION))},
-        role=TEXT,
-        **many(or_null(TEXT), "content refusal reasoning"),
-        **many(NULL, "annotations audio"),
-        function_call={**or_null(CALLED_FUNCTION), "description": "Only for requests with `functions`."},
-        reasoning_content=or_null(text("The same as reasoning.")),
-    ),
-    "AnswerChoice": obj(
-        index=INTEGER,
-        message=ref("AnswerMessage"),
-        logprobs=LOGPROBS,
-        finish_reason=one_of(*FINISH_REASONS),
-        stop_reason=STOP_REASON,
-        token_ids=TOKEN_IDS,
-    ),
-    "ChatCompletion": obj(
-        {"prompt_text": text("Where return_prompt_text asks for it."), "service_tier": TIER},
-        **CHAT_HEAD,
-        object=one_of("chat.completion"),
-        choices=array(ref("AnswerChoice")),
-        usage=ref("UsageBody"),
-        prompt_logprobs=PROMPT_LOGPROBS,
-        prompt_token_ids=TOKEN_IDS,
-        kv_transfer_params=NULL,
-    ),
-    "ToolCallChunk": obj({"id": TEXT, "type": one_of("function")}, index=INTEGER, function=FUNCTION_DELTA),
-    "ChunkDelta": obj(
-        {
-            **many(TEXT, "role content reasoning reasoning_content"),
-            "tool_calls": array(ref("ToolCallChunk")),
-            "function_call": FUNCTION_DELTA,
-        }
-    ),
-    "ChunkChoice": obj(
-        {"stop_reason": CHUNK_STOP_REASON, "token_ids": TOKEN_IDS},
-        index=INTEGER,
-        delta=ref("ChunkDelta"),
-        logprobs=LOGPROBS,
-        finish_reason=one_of(*FINISH_REASONS, None),
-    ),
-    "ChatCompletionChunk": {
-        **obj(
-            {
-                "usage": or_null(ref("UsageBody")),
-                "prompt_logprobs": PROMPT_LOGPROBS,
-                "prompt_token_ids": TOKEN_IDS,
-                "prompt_text": TEXT,
-                "service_tier": TIER,
-            },
-            **CHAT_HEAD,
-            object=one_of("chat.completion.chunk"),
-            choices=array(ref("ChunkChoice")),
-        ),
-        "description": "One data frame of a stream. The first chunk alone has the facts of the prompt.",
-    },
-    "TextLogprobsBody": obj(
-        tokens=array(TEXT),
-        token_logprobs={**array(or_null(NUMBER)), "description": "The first token of a prompt has null."},
-        top_logprobs={
-            **array({"type": ["object", "null"], "additionalProperties": NUMBER}),
-            "description": "From text to log-probability.",
-        },
-        text_offset={**array(INTEGER), "description": "Characters before each token."},
-    ),
-    "TextChoiceBody": obj(
-        TEXT_CHOICE_EXTRAS, **TEXT_CHOICE, finish_reason=one_of(*TEXT_FINISH_REASONS), stop_reason=STOP_REASON
-    ),
-    "TextChunkChoice": obj(
-        {**TEXT_CHOICE_EXTRAS, "stop_reason": CHUNK_STOP_REASON},
-        **TEXT_CHOICE,
-        finish_reason=one_of(*TEXT_FINISH_REASONS, None),
-    ),
-    "TextCompletion": obj(
-        {"service_tier": TIER}, **TEXT_HEAD, choices=array(ref("TextChoiceBody")), usage=ref("UsageBody")
-    ),
-    "TextCompletionChunk": obj(
-        {"service_tier": TIER, "usage": or_null(ref("UsageBody"))}, **TEXT_HEAD, choices=array(ref("TextChunkChoice"))
-    ),
-    "ItemList": obj(**PAGE, data=ITEMS),
-    "Deleted": obj(id=TEXT, object=TEXT, deleted=BOOLEAN),
-}
+SCHEMAS = components(
+    """
+    ErrorBody = {error: ErrorDetail; message: string}
+    ErrorDetail = {message, type: string; param: fault; code: string | null}
+    UsageBody = {
+        prompt_tokens, completion_tokens, total_tokens: integer; prompt_tokens_details: {cached_tokens: integer};
+        completion_tokens_details: {reasoning_tokens, accepted_prediction_tokens, rejected_prediction_tokens: integer}
+    }
+    ItemList = {...page; data: items}
+    Deleted = {id, object: string; deleted: boolean}
+    Status = {status: string}
+    Version = {version: string}
+
+    token_ids = [integer] | null "Where return_token_ids asks for them."
+    stop_reason = string | integer | null "The stop string or stop token id, or null."
+    last_stop_reason = stop_reason "The stop string or stop token id, or null. On the last chunk of a choice."
+    prompt_logprobs = [null | {*: {logprob: number; rank: integer; decoded_token: string}}] | null
+        "Per prompt token, from its id and those of the alternatives; the first is null."
+    served_tier = tier "The tier used, for requests that sent one."
+    head = {id: string "chatcmpl- and the request id."; created: seconds; model, system_fingerprint: string}
+    finish = 'stop' | 'length' | 'tool_calls' | 'function_call' | 'repetition'
+
+    token = {token: string; logprob: number; bytes: [integer]}
+    LogprobsBody = {content: [{...token; top_logprobs: [token]}]; refusal: string | null}
+    logprobs = LogprobsBody | null
+    function = {name: string; arguments: string "JSON text; partial where the token limit cut it."}
+    AnswerMessage = {
+        role: string; content, refusal, reasoning: string | null; annotations, audio: null;
+        reasoning_content: string | null "The same as reasoning.";
+        tool_calls?: [{id: string; type: 'function'; function: function}];
+        function_call: function | null "Only for requests with `functions`."
+    }
+    AnswerChoice = {
+        index: integer; message: AnswerMessage; logprobs: logprobs; finish_reason: finish; stop_reason: stop_reason;
+        token_ids: token_ids
+    }
+    ChatCompletion = {
+        ...head; object: 'chat.completion'; choices: [AnswerChoice]; usage: UsageBody; service_tier?: served_tier;
+        prompt_logprobs: prompt_logprobs; prompt_token_ids: token_ids;
+        prompt_text?: string "Where return_prompt_text asks for it."; kv_transfer_params: null
+    }
+    function_delta = {name?, arguments?: string}
+    ToolCallChunk = {index: integer; id?: string; type?: 'function'; function: function_delta}
+    ChunkDelta = {
+        role?, content?, reasoning?, reasoning_content?: string; tool_calls?: [ToolCallChunk];
+        function_call?: function_delta
+    }
+    ChunkChoice = {
+        index: integer; delta: ChunkDelta; logprobs: logprobs; finish_reason: finish | null;
+        stop_reason?: last_stop_reason; token_ids?: token_ids
+    }
+    ChatCompletionChunk = {
+        ...head; object: 'chat.completion.chunk'; choices: [ChunkChoice]; usage?: UsageBody | null;
+        prompt_text?: string; service_tier?: served_tier;
+        prompt_logprobs?: prompt_logprobs; prompt_token_ids?: token_ids
+    } "One data frame of a stream. The first chunk alone has the facts of the prompt."
+
+    TextLogprobsBody = {
+        tokens: [string]; token_logprobs: [number | null] "The first token of a prompt has null.";
+        top_logprobs: [{*: number} | null] "From text to log-probability.";
+        text_offset: [integer] "Characters before each token."
+    }
+    text_choice = {
+        index: integer "Choice c of prompt p is p * n + c."; text: string; logprobs: TextLogprobsBody | null;
+        token_ids?, prompt_token_ids?: token_ids; prompt_logprobs?: prompt_logprobs
+    }
+    text_finish = 'stop' | 'length' | 'repetition'
+    TextChoiceBody = {...text_choice; finish_reason: text_finish; stop_reason: stop_reason}
+    TextChunkChoice = {...text_choice; finish_reason: text_finish | null; stop_reason?: last_stop_reason}
+    text_head = {
+        id: string "cmpl- and the request id."; object: 'text_completion'; created: seconds;
+        model, system_fingerprint: string; service_tier?: served_tier
+    }
+    TextCompletion = {...text_head; choices: [TextChoiceBody]; usage: UsageBody}
+    TextCompletionChunk = {...text_head; choices: [TextChunkChoice]; usage?: UsageBody | null}
+    """,
+    tier=one_of(*TIERS),
+)
+HEALTH = """
+    GET /health/live health_live() -> Status
+        Alive. The process answers.
+    GET /health/ready health_ready() -> Status raises 503
+        Ready. A model is loaded.
+"""
+VERSION = """
+    GET /version version() -> Version raises 401 429 500
+        Version. Which Lightcone answers.
+"""
+OPERATIONS = routes("health", HEALTH, errors="", error="Status", needs_key=False) | routes("health", VERSION)

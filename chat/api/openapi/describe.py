@@ -1,132 +1,119 @@
-"""The vocabulary in which routes describe themselves for the OpenAPI document: an `Operation` for each method, and JSON
-Schemas.
+"""Describe routes for the OpenAPI document.
 
-    SCHEMAS = {"Echo": obj({"language": TEXT}, id=TEXT, text=text("As sent."))}
-    OPERATIONS = (
-        Operation("POST /v9/echo", "create_echo", "Echo a text. Answers with it.", body=body_of(EchoRequest),
-        answer="Echo"),
+    SCHEMAS = components("Echo = {id, language: string}") | requests(EchoRequest)
+    OPERATIONS = routes(
+        "echo",
+        \"""
+        POST /v9/echo create_echo(EchoRequest) -> Echo stream EchoEvent raises 400 401 500
+            Echo a text. Behind the first full stop begins the description.
+        GET /v9/echo/{echo_id} retrieve_echo(limit) -> Echo
+            One echo
+        \""",
+        query='limit: integer "1 to 100."',
+        create_echo={"text": "a small body that works as it stands; the page offers to send it"},
     )
 
-A module with these two names and `TAG`, the heading of its routes, is listed in `DialectEntry.described_in`.
+A module with these two names is listed in `DialectEntry.described_in`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rest_framework import serializers
 
+from chat.api.openapi.notation import PIECES, Schema, ref, shape
 from chat.api.request.fields import fields_schema
 
-Schema = dict[str, Any]
-
-TEXT: Schema = {"type": "string"}
-INTEGER: Schema = {"type": "integer"}
-NUMBER: Schema = {"type": "number"}
-BOOLEAN: Schema = {"type": "boolean"}
-NULL: Schema = {"type": "null"}
-ANY_OBJECT: Schema = {"type": "object", "additionalProperties": True}
-SECONDS: Schema = {"type": "integer", "description": "Unix seconds."}
-COMPUTED = (400, 401, 402, 403, 404, 408, 413, 429, 500, 503)
-"""The errors of a route that computes."""
-FETCHED = (400, 401, 403, 404, 429, 500, 503)
-"""The errors of a route that reads the store."""
-
-
-def obj(optional: Mapping[str, Schema] | None = None, **required: Schema) -> Schema:
-    """Return the schema of an object with these properties."""
-    properties = {**required, **(optional or {})}
-    return {"type": "object", "properties": properties, "required": list(required)}
-
-
-def many(schema: Schema, names: str) -> dict[str, Schema]:
-    """Return the properties of these names, which have one schema."""
-    return dict.fromkeys(names.split(), schema)
-
-
-def text(description: str) -> Schema:
-    """Return the schema of a string."""
-    return {**TEXT, "description": description}
-
-
-def one_of(*values: str | None) -> Schema:
-    """Return the schema of one of some strings."""
-    return {"type": ["string", "null"] if None in values else "string", "enum": list(values)}
-
-
-def array(items: Schema) -> Schema:
-    """Return the schema of a list."""
-    return {"type": "array", "items": items}
-
-
-def ref(name: str) -> Schema:
-    """Return a reference to a named schema."""
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def or_null(schema: Schema) -> Schema:
-    """Return the schema of such a value or null."""
-    if "type" in schema:
-        return {**schema, "type": [schema["type"], "null"]}
-    return {"oneOf": [schema, NULL]}
-
-
-def query(name: str, schema: Schema = TEXT, description: str = "") -> Schema:
-    """Return the description of a query parameter."""
-    return {"in": "query", "name": name, "schema": schema, **({"description": description} if description else {})}
-
-
-PAGING = (
-    query("limit", INTEGER, "1 to 100, 20 where absent."),
-    query("after", TEXT, "The id of the last entry of the page before."),
-    query("order", one_of("asc", "desc")),
+JSON = "application/json"
+COMPUTED = "400 401 402 403 404 408 413 429 500 503"
+"""The errors of a route that computes: of those with a body, unless they name others."""
+FETCHED = "400 401 403 404 429 500 503"
+"""The errors of a route that reads the store: of all others."""
+PAGING = """
+    limit: integer "1 to 100, 20 where absent."; after: string "The id of the last entry of the page before.";
+    order: 'asc' | 'desc'
+"""
+ROUTE = re.compile(
+    r"(?P<route>[A-Z]+ /\S+) (?P<id>\w+)\((?P<form>form )?(?P<body>[A-Z]\w+)?(?P<query>.*?)\)(?: -> (?P<answer>\w+))?"
+    r"(?: stream (?P<stream>\w+))?(?: raises (?P<errors>[\d ]+))? (?P<summary>.+?)(?:\. (?P<description>.+))?"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
-    """The JSON body of a request, described by the fields that check it."""
-
-    name: str
-    fields: Mapping[str, Any]
-    """From a name to a `RequestField`."""
-    example: Mapping[str, Any]
-    """A small body that works as it stands. The page of the API offers to send it."""
-
-    def schema(self) -> Schema:
-        return fields_schema(self.fields)
+def requests(*serializers_: type[serializers.Serializer]) -> dict[str, Schema]:
+    """Return the components of the bodies that serializers check."""
+    return {serializer.__name__: fields_schema(serializer().fields) for serializer in serializers_}
 
 
-def body_of(serializer: type[serializers.Serializer], **example: Any) -> Body:
-    """Return the body that a serializer checks."""
-    return Body(serializer.__name__, serializer().fields, example)
+def routes(
+    tag: str,
+    text: str,
+    *,
+    query: str = "",
+    errors: str | None = None,
+    error: str = "ErrorBody",
+    needs_key: bool = True,
+    **examples: Mapping[str, Any],
+) -> dict[str, dict[str, Any]]:
+    """Return the operations that a text describes, by method and path.
 
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One method of one route.
-
-    `errors` are by default those of a route that computes, if it has a body, else of one that reads.
+    `query` has the parameters that they may name, `errors` the statuses of those that name none, `examples` a body by
+    the id of an operation.
     """
+    known = _query_parameters(query)
+    failed = {"description": "", "content": _content(JSON, error)}
+    operations = {}
+    for block in re.split(r"\n(?=\s*[A-Z]+ /)", text.strip()):
+        match = ROUTE.fullmatch(" ".join(block.split()))
+        if match is None:
+            raise ValueError(f"not the description of a route: {block}")
+        statuses = match["errors"] or errors
+        if statuses is None:
+            statuses = COMPUTED if match["body"] else FETCHED
+        in_path = re.findall(r"{(\w+)}", match["route"])
+        operation: dict[str, Any] = {
+            "operationId": match["id"],
+            "summary": match["summary"].removesuffix("."),
+            "tags": [tag],
+            "parameters": [
+                *({"in": "path", "name": name, "required": True, "schema": PIECES["string"]} for name in in_path),
+                *(known[name] for name in re.findall(r"\w+", match["query"])),
+            ],
+            "responses": {"200": _answer(match), **dict.fromkeys(statuses.split(), failed)},
+        }
+        if match["description"]:
+            operation["description"] = match["description"]
+        if match["body"]:
+            content = _content("multipart/form-data" if match["form"] else JSON, match["body"])
+            operation["requestBody"] = {"required": True, "content": content}
+        if match["id"] in examples:
+            operation["requestBody"]["content"][JSON]["example"] = examples[match["id"]]
+        if needs_key:
+            operation["security"] = [{"key": []}]
+        operations[match["route"]] = operation
+    return operations
 
-    route: str
-    """Method and path: "GET /v1/models/{model_id}"."""
-    id: str
-    text: str
-    """The summary, and behind the first ". " the description."""
-    body: Body | None = None
-    form: Schema | None = None
-    """The body of a form, instead of `body`."""
-    answer: str = ""
-    """The name of the schema of a JSON answer."""
-    stream: str = ""
-    """The name of the schema of each event of a stream."""
-    answer_type: str = "application/json"
-    parameters: tuple[Schema, ...] = ()
-    errors: tuple[int, ...] | None = None
-    error: str = "ErrorBody"
-    needs_key: bool = True
-    tag: str = ""
-    """The heading of this route, where it is not `TAG` of its module."""
+
+def _query_parameters(text: str) -> dict[str, Schema]:
+    parameters = {}
+    for name, schema in shape(f"{{{text}}}")["properties"].items():
+        described = {key: schema[key] for key in schema if key == "description"}
+        rest = {key: schema[key] for key in schema if key != "description"}
+        parameters[name] = {"in": "query", "name": name, "schema": rest, **described}
+    return parameters
+
+
+def _answer(match: re.Match[str]) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    if match["answer"]:
+        content |= _content("application/octet-stream" if match["answer"] == "binary" else JSON, match["answer"])
+    if match["stream"]:
+        content |= _content("text/event-stream", match["stream"])
+    return {"description": "", "content": content}
+
+
+def _content(kind: str, name: str) -> dict[str, Any]:
+    """Return content of this type, whose schema is a piece or a component."""
+    return {kind: {"schema": PIECES.get(name) or ref(name)}}

@@ -16,7 +16,7 @@ import orjson
 from django.conf import settings
 from rest_framework.exceptions import ValidationError
 
-from chat.api.openapi.describe import ANY_OBJECT, TEXT, array, obj, one_of
+from chat.api.openapi.notation import TEXT, one_of, shape
 from chat.api.request.fields import (
     Array,
     Boolean,
@@ -76,7 +76,7 @@ def _parsed(text: str) -> Any:
 class SchemaOrText(RequestField):
     """A JSON Schema, as an object or as its JSON text."""
 
-    json_schema = {"oneOf": [ANY_OBJECT, TEXT]}
+    json_schema = {"oneOf": [{"type": "object"}, TEXT]}
 
     def to_internal_value(self, data: Any) -> str:
         return schema_text(_parsed(data) if isinstance(data, str) else data)
@@ -214,15 +214,17 @@ JSON_SCHEMA_FORMAT = JsonSchemaFormat("With json_schema.", is_required=True, nul
 class ResponseFormat(RequestField):
     """One of FORMAT_TYPES. Reads to a Constraint with compact JSON, None for text."""
 
-    json_schema = obj(
+    json_schema = shape(
+        """
         {
-            "schema": {"type": ["object", "null"], "description": "With json_object: its JSON Schema."},
-            "json_schema": JSON_SCHEMA_FORMAT.schema_object(),
-            "format": {"type": "object", "description": "With structural_tag: its root node."},
-            "structures": {**array({"type": "object"}), "description": "With structural_tag, legacy form."},
-            "triggers": {**array(TEXT), "description": "With structural_tag, legacy form."},
-        },
+            type: type; schema?: object | null "With json_object: its JSON Schema."; json_schema?: json_schema;
+            format?: object "With structural_tag: its root node.";
+            structures?: [object] "With structural_tag, legacy form.";
+            triggers?: [string] "With structural_tag, legacy form."
+        }
+        """,
         type=one_of(*FORMAT_TYPES),
+        json_schema=JSON_SCHEMA_FORMAT.schema_object(),
     )
 
     def to_internal_value(self, data: Any) -> Constraint | None:

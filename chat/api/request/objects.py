@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from django.conf import settings
 
-from chat.api.openapi.describe import TEXT, array, one_of
+from chat.api.openapi.notation import TEXT, array, one_of
 from chat.api.request.fields import (
     INT64_MAX,
     Array,

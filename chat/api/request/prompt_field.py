@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from chat.api.openapi.describe import TEXT, array
+from chat.api.openapi.notation import TEXT, array
 from chat.api.request.fields import RequestField, echo, integer_read, read_at, refuse
 from chat.api.request.objects import TOKEN_ID
 from engine.api import RawPrompt

@@ -15,7 +15,7 @@ from django.conf import settings
 from rest_framework.exceptions import ValidationError
 from rest_framework.fields import empty
 
-from chat.api.openapi.describe import obj, one_of
+from chat.api.openapi.notation import one_of, shape
 from chat.api.request.constraints import schema_text
 from chat.api.request.fields import Array, Boolean, Object, Record, RequestField, Text, echo, read_at, refuse
 from engine.api import Json, Tool, ToolChoice, ToolMode
@@ -135,7 +135,7 @@ class ToolChoiceField(RequestField):
         "oneOf": [
             one_of(*MODES),
             NAMED_TOOL.json_schema,
-            obj(type=one_of("allowed_tools"), allowed_tools=ALLOWED_TOOLS.json_schema),
+            shape("{type: 'allowed_tools'; allowed_tools: allowed_tools}", allowed_tools=ALLOWED_TOOLS.json_schema),
         ]
     }
 

@@ -2,114 +2,58 @@
 
 from __future__ import annotations
 
-from chat.api.openapi.answers import ASK, ITEMS, STARTING_AFTER
-from chat.api.openapi.describe import (
-    ANY_OBJECT,
-    BOOLEAN,
-    FETCHED,
-    INTEGER,
-    PAGING,
-    TEXT,
-    Body,
-    Operation,
-    many,
-    obj,
-    one_of,
-    or_null,
-    query,
-    text,
-)
-from chat.api.request.fields import RequestField
+from chat.api.openapi.answers import ASK, STARTING_AFTER
+from chat.api.openapi.describe import PAGING, routes
+from chat.api.openapi.notation import PIECES, components, one_of, shape
+from chat.api.request.fields import fields_schema
 from chat.api.request.schema import CHAT_SCHEMA
 from chat.api.responses.schema import ALIKE, FURTHER, ResponseRequest
 
-TAG = "responses"
-RESPONSE = "/v1/responses/{response_id}"
-
-
-class Input(RequestField):
-    """The field `input`, which items.py reads."""
-
-    json_schema = {"oneOf": [TEXT, {**ITEMS, "minItems": 1}]}
-
-
-class ToolChoice(RequestField):
-    """The field `tool_choice`, which tools.py reads."""
-
-    json_schema = {"oneOf": [one_of("none", "auto", "required"), ANY_OBJECT]}
-
-
-BODY = Body(
-    "ResponseRequest",
+READ_APART = shape(
+    """
     {
-        "input": Input(help_text="Text or items."),
-        "tool_choice": ToolChoice(help_text="Which functions may, or must, be called."),
-        **ResponseRequest().fields,
-        **{name: CHAT_SCHEMA.fields[name] for name in (*ALIKE, *FURTHER)},
-    },
-    {"input": ASK[0]["content"], "max_output_tokens": 32},
+        input: string | some | null "Text or items.";
+        tool_choice: mode | object | null "Which functions may, or must, be called."
+    }
+    """,
+    some=PIECES["items"] | {"minItems": 1},
+    mode=one_of("none", "auto", "required"),
 )
-COUNTED = Body(BODY.name, BODY.fields, {"input": ASK[0]["content"]})
+REQUEST = fields_schema({**ResponseRequest().fields, **{name: CHAT_SCHEMA.fields[name] for name in (*ALIKE, *FURTHER)}})
 
-SCHEMAS = {
-    "ResponseBody": obj(
-        **many(TEXT, "id model"),
-        object=one_of("response"),
-        created_at=INTEGER,
-        completed_at=or_null(INTEGER),
-        status=one_of("completed", "incomplete", "failed", "cancelled", "queued", "in_progress"),
-        output={**ITEMS, "description": "Reasoning, messages and function calls, in order."},
-        usage={"type": ["object", "null"], "description": "Tokens of input and output."},
-        error={"type": ["object", "null"], "description": "Of a failed response: code and message."},
-        incomplete_details={"type": ["object", "null"], "description": "Of an incomplete response: reason."},
-        metadata={"type": "object", "additionalProperties": TEXT, "description": "As sent."},
-    ),
-    "ResponseEvent": obj(type=text("As the frame is named."), sequence_number=INTEGER),
-    "InputTokenCount": obj(object=one_of("response.input_tokens"), input_tokens=INTEGER),
-}
-OPERATIONS = (
-    Operation(
-        "POST /v1/responses",
-        "create_response",
-        "Create a response. At once, as a stream of server-sent events that are named as their type, "
-        "or in the background.",
-        body=BODY,
-        answer="ResponseBody",
-        stream="ResponseEvent",
-    ),
-    Operation(
-        f"GET {RESPONSE}",
-        "retrieve_response",
-        "One response. A stored response as it is now, or its events behind a number.",
-        parameters=(query("stream", BOOLEAN), STARTING_AFTER),
-        answer="ResponseBody",
-        stream="ResponseEvent",
-    ),
-    Operation(
-        f"DELETE {RESPONSE}",
-        "delete_response",
-        "Delete a response. One in the background is stopped.",
-        answer="Deleted",
-    ),
-    Operation(
-        f"POST {RESPONSE}/cancel",
-        "cancel_response",
-        "Cancel a response. One in the background ends.",
-        answer="ResponseBody",
-        errors=FETCHED,
-    ),
-    Operation(
-        f"GET {RESPONSE}/input_items",
-        "list_response_input_items",
-        "The input of a response. With the items of the responses before.",
-        parameters=PAGING,
-        answer="ItemList",
-    ),
-    Operation(
-        "POST /v1/responses/input_tokens",
-        "count_response_input_tokens",
-        "Count the tokens of an input",
-        body=COUNTED,
-        answer="InputTokenCount",
-    ),
+SCHEMAS = components(
+    """
+    ResponseBody = {
+        id, model: string; object: 'response'; created_at: integer; completed_at: integer | null;
+        status: 'completed' | 'incomplete' | 'failed' | 'cancelled' | 'queued' | 'in_progress';
+        output: items "Reasoning, messages and function calls, in order.";
+        usage: object | null "Tokens of input and output.";
+        error: object | null "Of a failed response: code and message.";
+        incomplete_details: object | null "Of an incomplete response: reason."; metadata: {*: string} "As sent."
+    }
+    ResponseEvent = {type: string "As the frame is named."; sequence_number: integer}
+    InputTokenCount = {object: 'response.input_tokens'; input_tokens: integer}
+    """
+)
+SCHEMAS["ResponseRequest"] = {**REQUEST, "properties": READ_APART["properties"] | REQUEST["properties"]}
+OPERATIONS = routes(
+    "responses",
+    """
+    POST /v1/responses create_response(ResponseRequest) -> ResponseBody stream ResponseEvent
+        Create a response. At once, as a stream of server-sent events that are named as their type, or in the
+        background.
+    GET /v1/responses/{response_id} retrieve_response(stream, starting_after) -> ResponseBody stream ResponseEvent
+        One response. A stored response as it is now, or its events behind a number.
+    DELETE /v1/responses/{response_id} delete_response() -> Deleted
+        Delete a response. One in the background is stopped.
+    POST /v1/responses/{response_id}/cancel cancel_response() -> ResponseBody
+        Cancel a response. One in the background ends.
+    GET /v1/responses/{response_id}/input_items list_response_input_items(limit, after, order) -> ItemList
+        The input of a response. With the items of the responses before.
+    POST /v1/responses/input_tokens count_response_input_tokens(ResponseRequest) -> InputTokenCount
+        Count the tokens of an input
+    """,
+    query=f"{PAGING}; {STARTING_AFTER}; stream: boolean",
+    create_response={"input": ASK[0]["content"], "max_output_tokens": 32},
+    count_response_input_tokens={"input": ASK[0]["content"]},
 )

@@ -47,11 +47,11 @@ async def shout(request, dialect):
 urlpatterns = [re_path(r"^v9/shout/?\\Z", api_view(SHOUT_FORMAT, is_open=True, post=shout))]
 """,
     "openapi.py": """
-from chat.api.openapi.describe import TEXT, Operation, obj
+from chat.api.openapi.describe import routes
+from chat.api.openapi.notation import components
 
-TAG = "shout"
-SCHEMAS = {"Shout": obj(shout=TEXT)}
-OPERATIONS = (Operation("POST /v9/shout", "shout", "Shout", answer="Shout", needs_key=False),)
+SCHEMAS = components("Shout = {shout: string}")
+OPERATIONS = routes("shout", "POST /v9/shout shout() -> Shout Shout", needs_key=False)
 """,
 }
 VISIT = """

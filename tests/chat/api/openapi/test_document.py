@@ -11,7 +11,9 @@ from jsonschema import Draft202012Validator
 from chat.api.chat_format.answer import ChatAnswer
 from chat.api.chat_format.stream import ChatStream
 from chat.api.dialect import AnswerHead
+from chat.api.openapi.describe import routes
 from chat.api.openapi.document import operations
+from chat.api.openapi.notation import components
 from chat.api.request.schema import ChatCompletionRequest
 from chat.catalog.services import model_register, models_cache_clear
 from chat.urls import urlpatterns
@@ -138,15 +140,57 @@ async def test_every_request_field_is_in_the_document(pages):
     assert "429" in operation["responses"]
 
 
+def test_components_are_read_from_a_short_notation():
+    text = """
+        word = 'plain' | 'loud' | null
+        base = {id: string "A number."}
+        Echo = {...base; words: [word]; other, note?: Word | null; counts: {*: integer} | null; size?: integer | string}
+    """
+    assert components(text) == {
+        "Echo": {
+            "type": "object",
+            "properties": {
+                "id": {"type": "string", "description": "A number."},
+                "words": {"type": "array", "items": {"type": ["string", "null"], "enum": ["plain", "loud", None]}},
+                "other": {"oneOf": [{"$ref": "#/components/schemas/Word"}, {"type": "null"}]},
+                "note": {"oneOf": [{"$ref": "#/components/schemas/Word"}, {"type": "null"}]},
+                "counts": {"type": ["object", "null"], "additionalProperties": {"type": "integer"}},
+                "size": {"type": ["integer", "string"]},
+            },
+            "required": ["id", "words", "other", "counts"],
+        }
+    }
+    with pytest.raises(ValueError, match="expected : before"):
+        components("Echo = {id string}")
+
+
+def test_routes_are_read_from_a_short_notation():
+    text = """
+        GET /v9/echo/{echo_id} retrieve_echo(limit) -> Echo raises 404
+            One echo. As it was
+            sent.
+    """
+    [(route, operation)] = routes("echo", text, query='limit: integer "At most."').items()
+    assert route == "GET /v9/echo/{echo_id}"
+    assert [operation["summary"], operation["description"]] == ["One echo", "As it was sent."]
+    assert operation["parameters"] == [
+        {"in": "path", "name": "echo_id", "required": True, "schema": {"type": "string"}},
+        {"in": "query", "name": "limit", "schema": {"type": "integer"}, "description": "At most."},
+    ]
+    assert list(operation["responses"]) == ["200", "404"]
+    with pytest.raises(ValueError, match="not the description"):
+        routes("echo", "GET /v9/echo")
+
+
 def test_every_described_route_is_served():
-    for _, operation in operations():
-        path = re.sub(r"{[^}]+}", "a", operation.route.partition(" ")[2])
+    for route in operations():
+        path = re.sub(r"{[^}]+}", "a", route.partition(" ")[2])
         assert resolve(path).func.__module__ in VIEWS, path
 
 
 def test_every_served_route_of_the_api_is_described():
     """Routes that are served bare and under /v1 need one description."""
-    paths = {re.sub(r"{[^}]+}", "a", operation.route.partition(" ")[2]).strip("/") for _, operation in operations()}
+    paths = {re.sub(r"{[^}]+}", "a", route.partition(" ")[2]).strip("/") for route in operations()}
     api = [pattern for pattern in flattened(urlpatterns) if pattern.callback.__module__ in VIEWS and pattern.name]
     assert len(api) >= 25
     assert [pattern.name for pattern in api if not any(pattern.pattern.match(path) for path in paths)] == []
