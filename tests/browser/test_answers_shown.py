@@ -31,7 +31,7 @@ def test_defaults_of_the_model_are_shown_and_not_sent(scripted: ScriptedPage, pa
     assert set(scripted.turn("hello", "yes")) == {"model", "messages"}
 
 
-def test_what_is_typed_is_sent_also_where_it_is_the_default(scripted: ScriptedPage, page) -> None:
+def test_a_typed_value_is_sent_even_if_it_equals_the_default(scripted: ScriptedPage, page) -> None:
     """Temperature 1 could not be sent."""
     page.select_option("#model", "greedy")
     page.fill("#temperature", "1")
@@ -95,7 +95,7 @@ def test_code_and_answers_are_copied_where_the_browser_has_no_clipboard_for_the_
         assert page.input_value("#composer-text") == copied
 
 
-def test_boxes_of_task_lists_are_shown(scripted: ScriptedPage, page) -> None:
+def test_task_list_checkboxes_are_shown(scripted: ScriptedPage, page) -> None:
     scripted.turn("hello", "- [ ] todo\n- [x] done")
     boxes = page.locator(f"{ANSWER} li input[type=checkbox]")
     assert [boxes.nth(number).is_checked() for number in range(2)] == [False, True]
@@ -174,7 +174,7 @@ def test_hostile_model_text_does_nothing(scripted: ScriptedPage, page) -> None:
     assert page.locator("#messages a[href^='javascript']").count() == 0
 
 
-def test_thoughts_are_folded_and_calls_are_set_out_as_plain_text(scripted: ScriptedPage, page) -> None:
+def test_reasoning_is_collapsed_and_calls_are_shown_as_plain_text(scripted: ScriptedPage, page) -> None:
     hostile = "<img src=x onerror=window.hit=1>"
     scripted.ask("hello")
     run = scripted.next("start")["id"]

@@ -25,7 +25,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLightcone
         yield served
 
 
-def test_the_same_answer_goes_on_after_the_web_process_was_killed(chromium, served: ServedLightcone) -> None:
+def test_an_answer_continues_after_the_web_process_was_killed(chromium, served: ServedLightcone) -> None:
     """The page kept its text, but did not resume the answer and offered only its deletion."""
     page = signed_in_page(chromium, served, [])  # a lost connection is an error of the console
     page.fill("#max_tokens", str(NUM_TOKENS))

@@ -58,7 +58,7 @@ def test_an_edited_question_is_a_version_beside_the_old_one(talk: ScriptedPage) 
     assert talk.texts() == ["question 1", "answer 1", "question two", "answer two"]
 
 
-def test_regenerating_in_the_middle_can_be_undone(talk: ScriptedPage) -> None:
+def test_regenerating_an_earlier_answer_can_be_undone(talk: ScriptedPage) -> None:
     """Of ten messages two were left."""
     talk.page.click(f"{MESSAGE.format(2)} button:has-text('Regenerate')")
     assert [message["content"] for message in talk.answer("another answer")["messages"]] == ["question 1"]
@@ -68,7 +68,7 @@ def test_regenerating_in_the_middle_can_be_undone(talk: ScriptedPage) -> None:
     assert talk.texts() == WHOLE
 
 
-def test_what_regenerating_replaced_is_there_after_a_reload(talk: ScriptedPage) -> None:
+def test_replaced_answers_are_kept_after_a_reload(talk: ScriptedPage) -> None:
     talk.page.click(f"{MESSAGE.format(2)} button:has-text('Regenerate')")
     talk.answer("another answer")
     talk.page.reload()
@@ -107,7 +107,7 @@ def test_a_try_again_keeps_the_text_that_the_error_called_kept(talk: ScriptedPag
     assert talk.texts()[-1] == "half an answer"
 
 
-def test_a_reload_in_mid_answer_goes_on_with_the_same_run(talk: ScriptedPage) -> None:
+def test_a_reload_during_an_answer_resumes_its_run(talk: ScriptedPage) -> None:
     """Question and answer were lost, and the run was ended."""
     talk.ask("question 4")
     run = talk.next("start")["id"]
@@ -201,7 +201,7 @@ def test_a_request_that_cuts_the_connection_is_not_sent_for_ever(talk: ScriptedP
     assert talk.received == []
 
 
-def test_a_chat_that_is_too_long_for_the_server_says_so(talk: ScriptedPage) -> None:
+def test_a_chat_too_long_for_the_server_shows_the_reason(talk: ScriptedPage) -> None:
     """The page reported a lost connection and lost it again at each attempt."""
     talk.ask("x" * 1_100_000)
     talk.page.wait_for_selector(".message-error:has-text('too long to be sent')")
@@ -285,7 +285,7 @@ def test_a_stop_reaches_the_server_also_after_the_connection_was_lost(talk: Scri
     assert talk.next("stop")["id"] == run
 
 
-def test_a_run_goes_on_beside_a_new_chat(talk: ScriptedPage) -> None:
+def test_a_run_continues_beside_a_new_chat(talk: ScriptedPage) -> None:
     talk.ask("question 4")
     run = talk.next("start")["id"]
     talk.page.click("#new-chat")

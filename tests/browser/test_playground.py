@@ -61,7 +61,7 @@ def test_stop_keeps_the_text_and_marks_the_answer(page):
     assert "stopped" in page.inner_text("#messages > li:nth-child(2) .message-foot")
 
 
-def test_an_error_names_the_field_and_the_chat_goes_on(page):
+def test_an_error_names_the_field_and_the_chat_stays_usable(page):
     page.fill("#max_tokens", "1000000")
     send(page, "Hello")
     page.wait_for_selector(".message-error:visible")
@@ -81,7 +81,7 @@ def test_a_chat_survives_a_reload(page):
     assert page.inner_text(ANSWER.format(2)).strip() == text.strip()
 
 
-def test_a_reload_in_mid_answer_goes_on_with_the_same_answer(page, lightcone):
+def test_a_reload_during_an_answer_resumes_it(page, lightcone):
     """Question and answer were lost, and the run was recorded as disconnected."""
     page.fill("#max_tokens", "400")
     page.fill("#further", '{"ignore_eos": true}')

@@ -42,7 +42,7 @@ def stream_and_kill(served: ServedLightcone, name: str) -> list[str]:
         return said + [line for line in lines if line.startswith("data: ")]
 
 
-def test_a_worker_whose_core_keeps_dying_is_replaced_and_its_streams_go_on(tmp_path: Path) -> None:
+def test_a_worker_with_a_dying_core_is_replaced_and_its_streams_continue(tmp_path: Path) -> None:
     """At the fourth death within ten minutes the worker stayed `failed` and answered 503 until it was killed."""
     served = ServedLightcone(tmp_path)
     with served.running():

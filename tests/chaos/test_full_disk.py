@@ -47,7 +47,7 @@ def fill(disk: Path) -> Path:
     return stuff
 
 
-def test_a_full_disk_costs_503s_and_nothing_else(disk: Path) -> None:
+def test_a_full_disk_causes_only_503s(disk: Path) -> None:
     served = ServedLightcone(disk)
     with served.running():
         assert served.post(ROUTE, SAY_HELLO)[0] == 200

@@ -88,7 +88,7 @@ def undisturbed(served: ServedLightcone) -> list[tuple[str, str, int]]:
 
 
 @pytest.mark.parametrize(("process", "attempts"), [("core", 1), ("worker", 2)])
-def test_streams_go_on_where_they_stood(
+def test_streams_continue_at_their_position(
     served: ServedLightcone, undisturbed: list[tuple[str, str, int]], process: str, attempts: int
 ) -> None:
     victim = pid_of(served, process)

@@ -52,7 +52,7 @@ def own_valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnValkey]:
     server.kill()
 
 
-async def test_runs_go_on_in_memory_and_are_appended_when_valkey_returns(own_valkey: OwnValkey) -> None:
+async def test_runs_continue_in_memory_and_are_appended_when_valkey_returns(own_valkey: OwnValkey) -> None:
     world = World(own_valkey.url, "chaos")
     web, worker = await world.web(sweep_s=0.02), await world.worker()
     reader, voice = await world.run(web, worker)
@@ -75,7 +75,7 @@ async def test_runs_go_on_in_memory_and_are_appended_when_valkey_returns(own_val
     await world.close()
 
 
-async def test_what_valkey_lost_of_a_log_is_written_again(own_valkey: OwnValkey) -> None:
+async def test_log_entries_lost_by_valkey_are_rewritten(own_valkey: OwnValkey) -> None:
     """A crash loses the last second: here the last two entries of a live run and the whole end of another."""
     world = World(own_valkey.url, "chaos")
     web, worker = await world.web(sweep_s=0.02), await world.worker()

@@ -47,7 +47,7 @@ def test_the_plainest_request_works_without_a_key(open_client: Any) -> None:
     assert body["usage"]["total_tokens"] == body["usage"]["prompt_tokens"] + body["usage"]["completion_tokens"]
 
 
-def test_a_key_of_our_form_must_be_good_and_any_other_is_as_none(open_client: Any) -> None:
+def test_a_key_of_our_form_must_be_valid_and_other_keys_are_ignored(open_client: Any) -> None:
     served, client = open_client
     assert status(client, Authorization=f"Bearer {served.api_key}") == 200
     assert status(client, Authorization=f"Bearer {served.api_key[:-1]}") == 401

@@ -88,7 +88,7 @@ def test_a_prompt_beyond_the_context_is_counted_but_not_answered(client):
     assert response.json()["error"]["message"].startswith("prompt is too long: ")
 
 
-def test_a_tool_is_called_answered_and_the_conversation_goes_on(client):
+def test_a_conversation_continues_after_a_tool_call(client):
     called = create(client, tools=[TOOL], tool_choice={"type": "any", "disable_parallel_tool_use": True}, max_tokens=40)
     (use,) = called["content"]
     assert (called["stop_reason"], use["type"], use["name"]) == ("tool_use", "tool_use", "weather")
@@ -147,7 +147,7 @@ def test_documents_are_read_by_the_worker(client):
     assert (response.status_code, response.json()["error"]["param"]) == (400, "messages.0.content.0.source")
 
 
-def test_what_the_model_cannot_do_is_refused_by_the_name_that_was_sent(client):
+def test_fields_unsupported_by_the_model_are_refused_by_their_sent_name(client):
     response = client.post("/v1/messages", json={**GREEDY, "thinking": {"type": "enabled", "budget_tokens": 5}})
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "thinking.budget_tokens"

@@ -171,7 +171,7 @@ def test_the_stream_helper_parses_as_it_goes(client, lightcone):
     assert any(event.type == "content.delta" and event.parsed for event in events)
 
 
-def test_a_tool_is_called_answered_and_the_conversation_goes_on(client, lightcone):
+def test_a_conversation_continues_after_a_tool_call(client, lightcone):
     forced = {"tools": [WEATHER], "tool_choice": "required", "parallel_tool_calls": False}
     (choice,) = client.chat.completions.parse(model=lightcone.model, **forced, **STRUCTURED).choices
     (call,) = choice.message.tool_calls
@@ -291,7 +291,7 @@ def test_a_client_that_leaves_a_stream_does_not_disturb_the_next(client, lightco
     assert create(client, lightcone).choices[0].message.content
 
 
-def test_the_documents_are_open_and_the_root_message_is_there_for_plain_clients(lightcone):
+def test_the_documents_need_no_key_and_errors_have_a_root_message(lightcone):
     assert httpx.get(f"{lightcone.base_url}/api/schema").status_code == 200
     assert httpx.get(f"{lightcone.base_url}/docs").status_code == 200
     refused = httpx.post(

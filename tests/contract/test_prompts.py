@@ -53,7 +53,7 @@ def tokens_of(http, text, **fields):
 # Completions.
 
 
-def test_a_text_goes_on(client, lightcone):
+def test_a_text_is_continued(client, lightcone):
     answer = create(client, lightcone)
     assert (answer.object, answer.model) == ("text_completion", lightcone.model)
     assert answer.id.startswith("cmpl-")
@@ -178,7 +178,7 @@ def test_nothing_has_no_tokens_and_no_text(http):
     assert post(http, "/detokenize", {"tokens": []})["content"] == ""
 
 
-def test_a_text_longer_than_the_context_is_counted_all_the_same(http):
+def test_a_text_longer_than_the_context_can_be_counted(http):
     tokenized = post(http, "/tokenize", {"prompt": "word " * 30_000})
     assert tokenized["count"] > tokenized["max_model_len"]
 

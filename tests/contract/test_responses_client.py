@@ -55,7 +55,7 @@ def test_a_response_is_created_fetched_listed_and_deleted(client, create):
         client.responses.retrieve(made.id)
 
 
-def test_a_stream_adds_up_to_the_stored_response_and_is_read_again_from_any_place(client, create):
+def test_a_stream_equals_the_stored_response_and_resumes_anywhere(client, create):
     streamed = list(create(stream=True))
     assert [event.type for event in streamed[:3]] == [
         "response.created",
@@ -77,7 +77,7 @@ def test_the_stream_helper_accumulates(client, lightcone):
         assert "".join(deltas) == stream.get_final_response().output_text == "Hello."
 
 
-def test_a_conversation_goes_on_from_an_id(client, create):
+def test_a_conversation_continues_from_an_id(client, create):
     first = create(input="My name is Ann.")
     second = create(input="What is my name?", previous_response_id=first.id)
     sent = [
@@ -152,7 +152,7 @@ def test_a_background_stream_is_left_and_picked_up(client, create):
     assert [event.type for event in head[:3]] == ["response.created", "response.queued", "response.in_progress"]
 
 
-def test_what_is_not_there_is_refused_by_name(create):
+def test_unsupported_fields_and_parts_are_refused_by_name(create):
     for fields, param in (
         ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tool_choice.type"),
         ({"conversation": "conv_1"}, "conversation"),

@@ -116,7 +116,7 @@ def test_a_guided_answer_keeps_its_constraint(ask, fields, accepts):
     ],
     ids=str,
 )
-def test_what_the_engine_refuses_is_named_as_it_was_sent(ask, fields, param):
+def test_an_engine_refusal_names_the_sent_field(ask, fields, param):
     assert ask.refusal(**fields)[0] == param
 
 
@@ -210,7 +210,7 @@ def test_models_are_listed_for_both_generations(ask):
     assert ask.model in [item["name"] for item in ask.client.get("/v5/models").json()["items"]]
 
 
-def test_the_prompt_form_goes_on_with_a_text(ask):
+def test_the_prompt_form_continues_a_text(ask):
     asked = {"messages": None, "prompt": "The capital of France is", "route": "/v4/beta/completions"}
     older = ask.post(**asked, logprobs=True, top_logprobs=1).json()["choices"][0]
     newer = ask.post(**asked, logprobs=1).json()["choices"][0]

@@ -86,7 +86,7 @@ def test_stop_ends_one_run_of_two(lightcone: ServedLightcone, session: str) -> N
     assert ends["short"]["outcome"] == "finished"
 
 
-def test_a_bad_message_is_answered_and_the_socket_goes_on(lightcone: ServedLightcone, session: str) -> None:
+def test_a_bad_message_gets_an_error_and_the_socket_stays_open(lightcone: ServedLightcone, session: str) -> None:
     with page(lightcone, session) as socket:
         socket.send("{")
         assert receive(socket)["error"]["code"] == "invalid_json"
@@ -105,7 +105,7 @@ def test_a_page_of_another_origin_is_refused(lightcone: ServedLightcone, session
 
 
 @pytest.mark.parametrize("session_key", ["", "0" * 32])
-def test_who_is_not_signed_in_is_closed_with_4401(lightcone: ServedLightcone, session_key: str) -> None:
+def test_sockets_without_a_sign_in_are_closed_with_4401(lightcone: ServedLightcone, session_key: str) -> None:
     with page(lightcone, session_key) as socket:
         with pytest.raises(ConnectionClosed) as closed:
             socket.recv(ANSWER_TIMEOUT_S)

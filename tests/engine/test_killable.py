@@ -55,7 +55,7 @@ def test_a_call_is_answered_by_one_and_the_same_child(process):
     assert pid != os.getpid()
 
 
-def test_a_refusal_arrives_as_it_was_raised_and_the_child_lives_on(process):
+def test_a_refusal_is_raised_unchanged_and_the_child_survives(process):
     with pytest.raises(RequestError) as caught:
         process.call("refuse", timeout_s=30)
     assert (caught.value.code, caught.value.message, caught.value.param) == (ErrorCode.INVALID_VALUE, "no", "field")

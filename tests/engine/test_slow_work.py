@@ -129,7 +129,7 @@ def test_a_worker_has_more_threads_than_slow_work_may_hold():
     assert THREADS["model"] > MAX_THREADS
 
 
-def test_long_texts_of_one_tenant_are_read_two_at_a_time_and_short_ones_need_no_place():
+def test_long_texts_of_a_tenant_are_read_two_at_a_time_and_short_ones_freely():
     work = SlowWork(max_threads=2, patience_s=0.0)
     with work.on_text(LONG_TEXT, "greedy"):
         with work.on_text(LONG_TEXT - 1, "greedy"):

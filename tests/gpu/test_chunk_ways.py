@@ -27,7 +27,7 @@ except RuntimeError as error:
 @pytest.mark.parametrize(
     ("way", "dtype"), [(with_flash, torch.bfloat16), (with_sdpa, torch.bfloat16), (with_sdpa, torch.float32)]
 )
-def test_torchs_own_ways_are_right(way, dtype, num_kv_heads, head_size):
+def test_attention_implementations_of_torch_are_correct(way, dtype, num_kv_heads, head_size):
     shape = AttentionShape(8, num_kv_heads, head_size, head_size**-0.5)
     assert problem_of(way, shape, dtype, torch.device("cuda")) == ""
 

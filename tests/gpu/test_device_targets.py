@@ -34,7 +34,7 @@ def test_time_with_two_kernels_at_once_counts_once():
 
 
 @pytest.mark.slow
-def test_the_table_is_printed_on_a_cpu_too(capsys):
+def test_the_table_can_be_printed_on_a_cpu(capsys):
     run("tiny", "cpu")
     printed = capsys.readouterr().out
     assert all(word in printed for word in ("GB/s", "decode, 1 rows", "decode, 4 rows", "prefill, 2 x 48"))

@@ -225,7 +225,7 @@ async def test_json_content_types_are_accepted(api):
         assert response.status_code == 200, content_type
 
 
-async def test_a_body_above_the_inline_size_is_checked_all_the_same(api, scripted):
+async def test_a_body_above_the_inline_size_is_checked_alike(api, scripted):
     response = await post(api, metadata={"k": "v"}, ignored="x" * 3_000_000)
     assert response.status_code == 200
     assert (await post(api, temperature=9, ignored="x" * 100_000)).json()["error"]["param"] == "temperature"

@@ -6,7 +6,7 @@ from engine.api import ErrorCode, Failed, TokenLogprob
 from tests.chat.api.conftest import ADMITTED, HELLO, completed, delta, finished, frames, post
 
 
-async def test_a_stream_is_role_deltas_finish_and_done(api, scripted):
+async def test_a_stream_has_role_deltas_finish_and_done(api, scripted):
     response = await post(api, stream=True)
     assert response.status_code == 200
     assert response.headers["content-type"] == "text/event-stream; charset=utf-8"

@@ -196,7 +196,7 @@ async def test_a_cancel_stops_running_lines_and_keeps_results(world: BatchWorld,
     assert batch.cancelled_at is not None
 
 
-async def test_a_batch_that_is_cancelled_before_it_began_has_no_files(world: BatchWorld) -> None:
+async def test_a_batch_cancelled_before_its_start_has_no_files(world: BatchWorld) -> None:
     batch = await world.create({"n": 1})
     await database_sync_to_async(batch_cancel)(batch=batch)
     await world.run()
@@ -234,7 +234,7 @@ async def test_a_batch_whose_input_is_deleted_ends(world: BatchWorld, lives_on: 
     assert [error["code"] for error in batch.errors] == (["file_missing"] if status == "failed" else [])
 
 
-async def test_a_key_that_is_disabled_stops_its_batch(world: BatchWorld) -> None:
+async def test_disabling_a_key_stops_its_batch(world: BatchWorld) -> None:
     world.route.hold = asyncio.Event()
     batch = await world.create({"n": 0})
     runner = world.runner()

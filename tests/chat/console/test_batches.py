@@ -61,7 +61,7 @@ def test_pages_show_progress_escaped_and_no_content(admin_client: Client, batch:
     assert not any("secret content" in text or EVIL in text for text in texts)
 
 
-def test_a_cancel_asks_first(admin_client: Client, batch: Batch) -> None:
+def test_a_cancel_requires_confirmation(admin_client: Client, batch: Batch) -> None:
     url = reverse("admin:chat_batch_cancel", args=[batch.pk])
     assert "Cancel the batch" in admin_client.get(url).text
     batch.refresh_from_db()

@@ -121,7 +121,7 @@ def test_rotation_shows_the_new_text_once_and_the_old_secret_ends(admin_client: 
 
 
 @pytest.mark.parametrize(("act", "is_working"), [("disable", False), ("enable", True)])
-def test_disabling_and_enabling_ask_first_and_name_the_key(
+def test_disabling_and_enabling_require_confirmation_with_the_key_name(
     admin_client: Client, project: Project, act: str, is_working: bool
 ) -> None:
     key, raw = key_create(project=project, name="night job")

@@ -181,7 +181,7 @@ async def test_a_field_without_effect_is_refused_by_name(
         ('{"type": "start", "id": "a", "request": {}}', "missing_required_parameter", "messages"),
     ],
 )
-async def test_a_bad_message_is_answered_and_the_socket_goes_on(
+async def test_a_bad_message_gets_an_error_and_the_socket_stays_open(
     page: WebsocketCommunicator, message: str, code: str, param: str | None
 ) -> None:
     await page.send_to(text_data=message)

@@ -90,7 +90,7 @@ async def test_a_request_larger_than_a_minute_passes_when_the_bucket_is_full(wor
     assert (verdict.decision, round(verdict.wait_s)) == ("tokens", round(401 * 0.6))
 
 
-async def test_a_refusal_charges_nothing(world: World) -> None:
+async def test_a_refused_admission_charges_nothing(world: World) -> None:
     web, _ = await world.web(), await world.worker()
     await world.admit(web, max_live=1, requests_per_minute=10)
     for _ in range(5):

@@ -27,7 +27,7 @@ async def attach(dispatcher: Any, run_id: str) -> RunReader:
     return attached[0]
 
 
-async def test_a_second_reader_begins_at_the_first_event_and_goes_on_live(world: World) -> None:
+async def test_a_second_reader_starts_at_the_first_event_and_follows_live(world: World) -> None:
     web, worker = await world.web(), await world.worker()
     first, voice = await world.run(web, worker)
     voice.admit()

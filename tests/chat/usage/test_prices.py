@@ -45,7 +45,7 @@ def test_a_batch_costs_its_discounted_share(priced: ServedModel, settings: Any) 
     assert cost_of(batch_id="batch_1") == 1_350
 
 
-def test_cached_tokens_without_a_price_cost_as_much_as_others(priced: ServedModel) -> None:
+def test_cached_tokens_without_a_price_cost_the_prompt_price(priced: ServedModel) -> None:
     ServedModel.objects.update(cached_price=None)
     assert cost_of() == 5_700
 
@@ -76,5 +76,5 @@ def test_models_without_prices_and_refusals_cost_nothing(priced: ServedModel) ->
         (12_345_678_900_000, "12,345.68 USD"),
     ],
 )
-def test_costs_are_written_short(nanos: int, text: str) -> None:
+def test_costs_are_formatted_briefly(nanos: int, text: str) -> None:
     assert cost_text(nanos) == text

@@ -124,7 +124,7 @@ async def test_an_unreadable_record_does_not_hold_up_the_others(world: World) ->
     assert await world.client.xlen(world.keys.usage) == 0
 
 
-async def test_a_loop_goes_on_after_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_loop_continues_after_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "TURN_S", 0.0)
     failures: list[Callable[[], Exception]] = [
         lambda: ConnectionError("away"),

@@ -74,7 +74,7 @@ def test_a_stream_of_beams_brings_each_text_in_one_piece(ask):
 
 
 @pytest.mark.parameter("use_beam_search")
-def test_masks_bind_beams_and_grammars_do_not_go_with_them(ask):
+def test_beam_search_honours_masks_and_refuses_grammars(ask):
     banned = ask.token_ids(messages=COUNTING)[0]
     answer = ask.answer(
         use_beam_search=True, n=3, messages=COUNTING, return_token_ids=True, logit_bias={str(banned): -100}

@@ -24,7 +24,7 @@ def test_requests_of_different_salts_share_nothing(ask):
 
 
 @pytest.mark.parameter("kv_transfer_params")
-def test_a_transfer_that_asks_for_nothing_passes_and_any_other_is_refused(ask):
+def test_only_cache_transfers_without_effect_are_accepted(ask):
     for nothing in ({}, {"do_remote_decode": False, "remote_host": None}):
         assert ask.answer(kv_transfer_params=nothing)["kv_transfer_params"] is None
     assert ask.refusal(kv_transfer_params={"remote_host": "10.0.0.1", "remote_port": 1})[0] == "kv_transfer_params"

@@ -31,7 +31,7 @@ def test_alternatives_are_the_most_likely_first(ask):
 
 
 @pytest.mark.parameter("logprob_token_ids")
-def test_the_logprobs_of_chosen_ids_stand_at_every_position(ask):
+def test_logprobs_of_chosen_ids_are_at_every_position(ask):
     ids = ask.token_ids()
     entries = ask.logprobs(logprob_token_ids=[ids[0], ids[2]], return_tokens_as_token_ids=True)
     for entry in entries:

@@ -44,7 +44,7 @@ THOUGHT = "The number is three."
 
 
 @pytest.mark.parameter("include_reasoning")
-def test_reasoning_stands_apart_from_the_content_and_can_be_left_out(ask):
+def test_reasoning_is_separate_from_the_content_and_can_be_excluded(ask):
     shown, hidden = ask.answer(**THINKING), ask.answer(include_reasoning=False, **THINKING)
     message = shown["choices"][0]["message"]
     assert (message["reasoning"], message["reasoning_content"], message["content"]) == (THOUGHT, THOUGHT, "3")

@@ -45,7 +45,7 @@ def test_a_top_p_of_one_switches_the_filter_of_the_model_off(ask):
 
 
 @pytest.mark.parameter("temperature", "top_p")
-def test_what_a_request_leaves_out_is_drawn_as_the_model_is_listed_and_rendered(ask):
+def test_absent_sampling_fields_use_the_listed_model_defaults(ask):
     defaults = ask.listed()["default_parameters"]
     assert (defaults["temperature"], defaults["top_p"], defaults["max_completion_tokens"]) == (0.2, 0.9, None)
     assert ask.rendered()["sampling_params"].items() >= {"temperature": 0.2, "top_p": 0.9}.items()
@@ -164,7 +164,7 @@ BAD_PROCESSORS = [
 
 @pytest.mark.parametrize("bad", BAD_PROCESSORS, ids=str)
 @pytest.mark.parameter("logits_processors")
-def test_what_is_not_in_the_registry_or_not_declared_is_refused(processing, bad):
+def test_unregistered_processors_and_undeclared_arguments_are_refused(processing, bad):
     assert processing.refusal(logits_processors=bad)[0].startswith("logits_processors")
 
 

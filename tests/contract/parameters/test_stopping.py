@@ -54,7 +54,7 @@ def test_the_end_token_may_be_ignored(ask):
 
 
 @pytest.mark.parameter("min_tokens")
-def test_nothing_ends_an_answer_that_is_too_short(ask, text):
+def test_min_tokens_delays_every_end_of_an_answer(ask, text):
     assert ask.answer(messages=COUNTING)["usage"]["completion_tokens"] < 6
     assert ask.answer(messages=COUNTING, min_tokens=6)["usage"]["completion_tokens"] >= 6
     assert ask.text(max_tokens=24, stop=text[4], min_tokens=24) == text

@@ -40,7 +40,7 @@ EXTRA = [
     ids=lambda value: str(value)[:30] if isinstance(value, dict) else "",
 )
 @pytest.mark.parameter("structured_outputs")
-def test_the_answer_has_the_form_that_was_asked_for_and_ends_with_it(ask, constraint, is_valid):
+def test_the_answer_has_the_requested_form_and_ends_with_it(ask, constraint, is_valid):
     for fields in ({}, {"temperature": 1.5, "seed": 4}):
         choice = ask.choice(structured_outputs=constraint, **SIZE, **fields)
         assert choice["finish_reason"] == "stop"
@@ -78,7 +78,7 @@ def test_a_structural_tag_binds_its_regions_only(ask):
 
 
 @pytest.mark.parameter("structured_outputs")
-def test_white_space_is_as_the_options_say(ask):
+def test_white_space_follows_the_options(ask):
     def text(**options):
         return ask.text(structured_outputs={"json": PERSON, **options}, **SIZE)
 
@@ -104,7 +104,7 @@ def test_older_names_of_constraints_hold(ask):
 
 
 @pytest.mark.parameter("structured_outputs")
-def test_unlisted_properties_are_admitted_where_that_is_said(ask):
+def test_unlisted_properties_are_admitted_only_if_enabled(ask):
     """By default unlisted properties are forbidden: a small model adds them without end, and clients cannot parse the
     call.
     """

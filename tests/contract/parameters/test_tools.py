@@ -224,7 +224,7 @@ def test_the_two_forms_do_not_mix(ask):
 
 
 @pytest.mark.parameter("tools")
-def test_a_conversation_goes_on_with_a_result(ask):
+def test_a_conversation_continues_with_a_result(ask):
     call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Rome"}'}}
     messages = [
         {"role": "user", "content": "Weather in Rome?"},

@@ -98,22 +98,22 @@ def refuse_beside_a_stream(client: httpx.Client, batch: list[Bad], alone: str, *
 
 
 @pytest.mark.parametrize("start", range(0, len(BAD), BATCH))
-def test_what_the_schema_refuses(client, alone, start):
+def test_requests_refused_by_the_schema_do_not_disturb_a_stream(client, alone, start):
     refuse_beside_a_stream(client, BAD[start : start + BATCH], alone)
 
 
-def test_what_the_schema_refuses_of_a_stream(client, alone):
+def test_streams_refused_by_the_schema_do_not_disturb_a_stream(client, alone):
     refuse_beside_a_stream(client, [bad for bad in BAD[::5] if bad.may_stream], alone, stream=True)
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_what_the_model_refuses(client, alone, is_stream):
+def test_requests_refused_by_the_model_do_not_disturb_a_stream(client, alone, is_stream):
     short = [replace(bad, fields={"max_completion_tokens": 8} | bad.fields) for bad in NOT_OF_THE_MODEL]
     refuse_beside_a_stream(client, short, alone, stream=is_stream)
 
 
 @pytest.mark.parametrize("body", NO_BODIES, ids=lambda body: repr(body[:20]))
-def test_what_is_no_object(client, alone, body):
+def test_bodies_that_are_no_json_object_are_refused(client, alone, body):
     response = client.post("/v1/chat/completions", content=body, headers={"Content-Type": "application/json"})
     assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_json")
     assert post(client, QUESTION | {"max_tokens": 1}).status_code == 200

@@ -44,7 +44,7 @@ def assert_described(case: Any, client: Any) -> None:
     case.validate_response(response, checks=CHECKS)
 
 
-def test_bodies_made_from_the_document(operation, client):
+def test_generated_bodies_never_give_a_5xx(operation, client):
     @examples
     @given(case=operation.as_strategy())
     def run(case):
@@ -55,7 +55,7 @@ def test_bodies_made_from_the_document(operation, client):
     run()
 
 
-def test_good_conversations_with_any_other_fields(operation, client):
+def test_valid_conversations_with_any_other_fields_are_read_or_refused(operation, client):
     @examples
     @given(case=operation.as_strategy(), kept=st.sets(st.integers(0, 74), max_size=6))
     def run(case, kept):

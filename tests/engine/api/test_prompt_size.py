@@ -61,7 +61,7 @@ def test_only_text_that_every_template_shows_is_counted(made, answer):
     assert fits(made) == answer
 
 
-def test_a_prompt_that_is_too_long_names_its_bound_and_its_size():
+def test_a_prompt_too_long_is_refused_with_limit_and_size():
     with pytest.raises(RequestError) as caught:
         check_prompt_fits(request(raw=RawPrompt(token_ids=(1,) * 101)), LONGEST, CONTEXT)
     assert (caught.value.limit, caught.value.value) == (100, 101)

@@ -102,12 +102,12 @@ def through_json(plain):
 
 
 @given(requests)
-def test_a_request_comes_back_equal(request):
+def test_a_request_survives_the_wire_format(request):
     assert request_from_plain(through_json(request_to_plain(request))) == request
 
 
 @given(events)
-def test_an_event_comes_back_equal(event):
+def test_an_event_survives_the_wire_format(event):
     assert event_from_plain(through_json(event_to_plain(event))) == event
 
 

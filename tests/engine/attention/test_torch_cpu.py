@@ -46,7 +46,7 @@ block_sizes = pytest.mark.parametrize("block_size", [4, 16, 32])
 
 @shapes
 @block_sizes
-def test_a_prompt_from_zero_and_then_single_tokens(shape, block_size):
+def test_a_prompt_and_single_tokens_match_dense_attention(shape, block_size):
     world, backend = make(shape, block_size=block_size)
     world.add(0, 80)
     check(world.step(backend, [(0, 37)]))
@@ -56,7 +56,7 @@ def test_a_prompt_from_zero_and_then_single_tokens(shape, block_size):
 
 @shapes
 @block_sizes
-def test_decodes_of_very_different_lengths(shape, block_size):
+def test_decodes_of_very_different_lengths_match_dense_attention(shape, block_size):
     world, backend = make(shape, block_size=block_size, num_blocks=400)
     lengths = [1, 3, 16, 17, 33, 150, 160, 300, 2]
     for sequence, length in enumerate(lengths):
@@ -69,7 +69,7 @@ def test_decodes_of_very_different_lengths(shape, block_size):
 @shapes
 @block_sizes
 @pytest.mark.parametrize("batch_invariant", [False, True])
-def test_a_prompt_in_chunks_beside_decodes_and_another_prompt(shape, block_size, batch_invariant):
+def test_prompt_chunks_beside_other_sequences_match_dense_attention(shape, block_size, batch_invariant):
     world, backend = make(shape, block_size=block_size, num_blocks=200, batch_invariant=batch_invariant)
     for sequence in range(4):
         world.add(sequence, 120)
@@ -164,7 +164,7 @@ def test_prompt_chunks_attend_to_their_past_beside_other_sequences(shape, dtype)
     check(world.step(backend, [(1, 1), (0, FEW_ROWS + 1), (2, 120)]), tolerance)
 
 
-def test_a_row_of_two_thousand_positions():
+def test_a_row_of_two_thousand_positions_matches_dense_attention():
     world, backend = make(PLAIN, num_blocks=130, num_layers=1)
     world.add(0, 2050)
     for count in (1970, 40, 1):

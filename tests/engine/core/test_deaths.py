@@ -166,7 +166,7 @@ def test_runs_left_at_the_end_of_draining_end_as_lost(stage):
 
 
 @pytest.mark.slow
-def test_a_core_whose_step_hangs_is_replaced_and_the_run_goes_on(make_stage):
+def test_a_core_with_a_hanging_step_is_replaced_and_the_run_continues(make_stage):
     second = ScriptedCore(READY)
     stage = make_stage(ScriptedCore(READY), second, step_timeout_s=60.0)
     stage.submit()

@@ -82,7 +82,7 @@ from_core = st.one_of(
 
 
 @given(to_core | from_core)
-def test_a_message_comes_back_equal(message):
+def test_a_message_survives_packing(message):
     assert unpack(pack(message)) == message
 
 

@@ -123,7 +123,7 @@ def test_a_stop_id_ends_a_sequence_and_is_reported(stage):
     assert (tokens_of(outputs, 1), outputs[-1].finish) == ([30, END], "stop")
 
 
-def test_a_resumed_sequence_goes_on_after_its_output(stage):
+def test_a_resumed_sequence_continues_after_its_output(stage):
     stage.add(1, [1], output_ids=[5, 6], max_tokens=4)
     outputs = stage.run_until_idle()
     assert (tokens_of(outputs, 1), outputs[-1].finish) == ([7, 8], "length")
@@ -177,7 +177,7 @@ def test_a_row_of_nan_fails_its_sequence_alone(stage):
     assert tokens_of(outputs, 2) == [12, 13, 14, 15]
 
 
-def test_a_step_that_raises_fails_its_sequences_and_the_loop_goes_on(stage):
+def test_a_step_that_raises_fails_its_sequences_only(stage):
     stage.runner.fatal = {12}
     stage.add(1, [1], max_tokens=9)
     stage.add(2, [11], max_tokens=9)

@@ -214,7 +214,7 @@ def test_steps_whose_draws_depend_on_the_output_are_never_overlapped():
 
 
 @pytest.mark.parametrize("fatal_at", [1, 3, 6])
-def test_a_step_that_raises_fails_its_sequences_and_the_loop_goes_on(fatal_at):
+def test_a_step_that_raises_fails_its_sequences_only(fatal_at):
     loop = Loop(True, fatal_at=fatal_at)
     answers = loop.play(
         [(0, request(1, stop_ids=())), (0, request(2, stop_ids=())), (30, request(3, max_tokens=4, stop_ids=()))]

@@ -79,7 +79,7 @@ def logprobs_of(outputs):
     return [entry for output in outputs for entry in output.logprobs or ()]
 
 
-def test_right_drafts_save_steps_and_wrong_ones_cost_none():
+def test_right_drafts_save_steps_and_wrong_ones_add_none():
     plain = TableCore()
     plain.add(1, [1, 2], stop_ids=[])
     plain.run()

@@ -137,7 +137,7 @@ def test_a_preempted_prompt_is_neither_scored_twice_nor_out_of_order(model, num_
     stage.check(2, urgent_ids, 1)
 
 
-def test_a_crowd_of_scored_and_other_prompts(model):
+def test_scored_prompts_in_a_crowd_keep_their_scores(model):
     stage = Stage(model, max_num_batched_tokens=40)
     prompts = {seq_id: prompt_of(20 + 9 * seq_id, seed=seq_id) for seq_id in range(1, 5)}
     for seq_id, prompt_ids in prompts.items():

@@ -111,7 +111,7 @@ def test_the_pattern_finds_the_longest_control_text(texts, typed):
     assert pattern.findall(typed) == tried.findall(typed)
 
 
-def test_a_vocabulary_of_a_thousand_reserved_tokens_costs_no_more_than_one():
+def test_escaping_time_is_independent_of_the_number_of_reserved_tokens():
     """Tried one by one, their common beginnings took 18 seconds of a text that the character bound lets pass."""
     controls = ControlTexts(["<|im_end|>", *(f"<|reserved_special_token_{number}|>" for number in range(1000))])
     for typed in ("<|" * 500_000, "<|reserved_special_token_9" * 40_000):

@@ -83,7 +83,7 @@ def test_an_unknown_name_is_refused_and_the_known_ones_are_named(name):
         (ProcessorCall("plain", (1,)), "logits_processors.1.args", "no arguments"),
     ],
 )
-def test_an_argument_that_is_not_as_declared_is_refused_at_its_place(call, param, says):
+def test_an_argument_against_its_declaration_is_refused_at_its_place(call, param, says):
     error = refusal(ProcessorCall("plain"), call)
     assert error.param == param
     assert says in error.message

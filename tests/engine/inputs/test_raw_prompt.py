@@ -61,7 +61,7 @@ def test_an_empty_text_begins_with_bos_if_the_model_has_one_and_it_may_be_added(
     assert prompt_of(RawPrompt(""), tokenizer=without, add_special_tokens=True).token_ids == []
 
 
-def test_ids_are_used_as_they_are():
+def test_prompt_ids_are_used_unchanged():
     prompt = prompt_of(RawPrompt(token_ids=(1, 1, IM_END, 2)), add_special_tokens=True)
     assert (prompt.token_ids, prompt.text) == ([1, 1, IM_END, 2], None)
 

@@ -18,7 +18,7 @@ def refusal(words, limits=LIMITS):
     return caught.value.message
 
 
-def test_a_word_is_spelled_as_it_is_and_with_a_leading_space():
+def test_a_bad_word_is_tokenised_with_and_without_a_leading_space():
     tokenizer = tiny_tokenizer()
     assert bad_word_ids(("ab", "c"), tokenizer, LIMITS) == [tokenizer.encode(text) for text in ("ab", " ab", "c", " c")]
 
@@ -27,7 +27,7 @@ def test_equal_spellings_come_once():
     assert len(bad_word_ids(("a", "a", " a"), tiny_tokenizer(), LIMITS)) == 3
 
 
-def test_no_bad_words_forbid_nothing():
+def test_an_empty_list_of_bad_words_forbids_nothing():
     assert bad_word_ids((), tiny_tokenizer(), LIMITS) == []
 
 

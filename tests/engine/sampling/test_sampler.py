@@ -85,7 +85,7 @@ def test_draw_without_sync_gives_the_same_tokens(crowd):
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.001])
-def test_rows_for_which_too_few_tokens_were_ranked_are_drawn_again(scale):
+def test_rows_with_too_few_ranked_tokens_are_redrawn(scale):
     """A flat vocabulary leaves more to top_p than is ranked at once."""
     logits = torch.randn(4000, generator=torch.Generator().manual_seed(1)) * scale
     crowd = [(make_sequence(number, SamplingParams(top_p=0.9, seed=number)), logits) for number in range(5)]
@@ -245,7 +245,7 @@ def test_top_p_applies_to_the_mass_that_min_p_leaves():
     assert drawn == {0, 1}
 
 
-def test_tokens_tied_with_the_last_of_top_k_survive_however_many():
+def test_all_tokens_tied_with_the_last_of_top_k_survive():
     logits = torch.zeros(6400)
     logits[6000:] = 1.0
     drawn = set()

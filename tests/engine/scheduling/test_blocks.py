@@ -26,7 +26,7 @@ def test_blocks_without_content_are_taken_before_cached_ones():
     assert cache.match([b"first", b"second"], 2) == chain[:2]
 
 
-def test_a_free_cached_block_comes_back_to_life_and_is_most_recent_afterwards():
+def test_a_reused_cached_block_becomes_the_most_recent():
     pool, cache = make_pool(2)
     old, new = pool.allocate(2)
     cache.register(b"old", old)

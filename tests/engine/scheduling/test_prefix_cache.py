@@ -15,13 +15,13 @@ def test_a_digest_is_sha256_over_the_parent_and_the_token_ids():
     assert digests_of([1, 2, 3, 4]) == [expected]
 
 
-def test_a_digest_stands_for_the_whole_prefix():
+def test_a_digest_identifies_the_whole_prefix():
     first = digests_of([1, 2, 3, 4, 5, 6, 7, 8])
     second = digests_of([9, 2, 3, 4, 5, 6, 7, 8])
     assert not set(first) & set(second)
 
 
-def test_roots_share_nothing():
+def test_different_cache_roots_share_no_blocks():
     assert not set(digests_of(list(range(12)), b"one")) & set(digests_of(list(range(12)), b"two"))
 
 
@@ -34,7 +34,7 @@ def test_a_chain_grown_in_pieces_equals_one_made_at_once():
     assert grown == whole
 
 
-def test_look_up_walks_to_the_first_miss():
+def test_look_up_stops_at_the_first_miss():
     cache = PrefixCache()
     cache.register(b"a", 5)
     cache.register(b"c", 6)
@@ -42,7 +42,7 @@ def test_look_up_walks_to_the_first_miss():
     assert cache.match([b"a"], 0) == []
 
 
-def test_known_content_keeps_its_first_block():
+def test_repeated_content_keeps_its_first_block():
     cache = PrefixCache()
     cache.register(b"a", 1)
     cache.register(b"a", 2)

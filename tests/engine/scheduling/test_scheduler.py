@@ -21,7 +21,7 @@ def shape(plan):
     return [(chunk.sequence.seq_id, chunk.start, chunk.num_tokens, chunk.samples) for chunk in plan.chunks]
 
 
-def test_a_prompt_then_one_token_per_step():
+def test_a_prompt_is_followed_by_one_token_per_step():
     scheduler = make_scheduler()
     scheduler.add(make_sequence(1, [1, 2, 3], max_tokens=3))
     plans = [shape(step(scheduler)[0]) for _ in range(3)]
@@ -147,7 +147,7 @@ def test_followers_wait_for_blocks_that_a_leader_computes_in_the_same_step():
     assert [sequence.num_cached for sequence in followers] == [0, 16, 16]
 
 
-def test_a_follower_of_an_aborted_leader_goes_on_alone():
+def test_a_follower_of_an_aborted_leader_continues_alone():
     scheduler = make_scheduler(max_num_batched_tokens=8)
     for seq_id in (1, 2):
         scheduler.add(make_sequence(seq_id, list(range(100, 120))))
@@ -328,7 +328,7 @@ def test_drafts_are_computed_behind_the_last_token_and_only_the_accepted_ones_co
     assert (sequence.output_ids, sequence.num_computed) == (expected[:7], 9)
 
 
-def test_a_draft_may_be_the_stop_id_and_nothing_comes_after_it():
+def test_a_drafted_stop_id_ends_the_sequence():
     sequence = make_sequence(1, [1, 2, 3], max_tokens=9)
     expected = solo_output(sequence)[:3]
     sequence = make_sequence(1, [1, 2, 3], max_tokens=9, stop_ids=expected[2:])
@@ -338,7 +338,7 @@ def test_a_draft_may_be_the_stop_id_and_nothing_comes_after_it():
     assert (finished.reason, sequence.output_ids) == ("stop", expected)
 
 
-def test_blocks_that_only_rejected_drafts_used_are_given_back_and_never_shared():
+def test_blocks_of_rejected_drafts_are_freed_and_never_shared():
     scheduler = make_scheduler(num_blocks=8, drafter=OracleDrafter(9, lambda place: True), max_num_batched_tokens=64)
     sequence = make_sequence(1, [1, 2, 3], max_tokens=20, min_tokens=20)
     scheduler.add(sequence)
@@ -360,7 +360,7 @@ def test_drafts_take_no_block_that_a_running_sequence_may_need():
             assert chunk.start + chunk.num_positions <= -(-(chunk.start + chunk.num_tokens) // 4) * 4
 
 
-def test_drafts_take_a_share_of_a_step_and_prompts_go_on_beside_them():
+def test_drafts_leave_room_for_prompts_in_a_step():
     scheduler = make_scheduler(max_num_batched_tokens=16, drafter=OracleDrafter(9))
     scheduler.add(make_sequence(1, [1, 2, 3], max_tokens=40, min_tokens=40))
     step(scheduler)

@@ -131,7 +131,7 @@ def test_an_answer_ends_only_where_its_grammar_may_end(engine):
     assert re.fullmatch("(ab)+", text_of(payloads))
 
 
-def test_logprobs_are_those_of_what_the_grammar_allows(engine):
+def test_logprobs_are_normalised_over_tokens_that_the_grammar_allows(engine):
     payloads = engine.answer(
         constraint=Constraint(ConstraintKind.REGEX, "[xy]"),
         sampling=GREEDY,

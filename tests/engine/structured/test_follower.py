@@ -122,7 +122,7 @@ class Slow(Failing):
         return False
 
 
-def test_a_grammar_whose_masks_take_too_long_is_given_up(monkeypatch):
+def test_a_grammar_with_slow_masks_is_abandoned(monkeypatch):
     times = iter([0.0, 0.2, 1.0, 1.3])
     monkeypatch.setattr("engine.structured.backends.follower.time.thread_time", lambda: next(times))
     followed = Follower(sequence(), Slow())

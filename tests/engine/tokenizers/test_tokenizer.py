@@ -222,7 +222,7 @@ def test_sentencepiece_ids_spell_the_text_behind_one_space(text):
     assert spelled == (" " + text.replace("\u2581", " ") if text else "")
 
 
-def test_sentencepiece_without_a_prefix_space_and_with_bos():
+def test_sentencepiece_can_omit_the_prefix_space_and_add_bos():
     tokenizer, _ = sentencepiece(**{"tokenizer.ggml.add_space_prefix": False})
     assert b"".join(map(tokenizer.token_bytes, tokenizer.encode_ordinary("ab"))) == b"ab"
     assert tokenizer.encode("ab", add_special_tokens=True)[0] == 1

@@ -56,7 +56,7 @@ async def test_a_file_is_returned_unchanged(api: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
-async def test_routes_exist_with_and_without_a_slash(api: httpx.AsyncClient, slash: str) -> None:
+async def test_routes_work_with_and_without_a_trailing_slash(api: httpx.AsyncClient, slash: str) -> None:
     name = await file_id(api)
     for path in ("files", f"files/{name}", f"files/{name}/content"):
         assert (await api.get(f"/v1/{path}{slash}")).status_code == 200

@@ -46,7 +46,7 @@ def test_other_values_are_no_integers(value):
         integer_read(value)
 
 
-def test_fields_that_take_no_strings_say_so():
+def test_integer_fields_may_refuse_strings():
     with pytest.raises(ValidationError):
         integer_read("5", accepts_strings=False)
 

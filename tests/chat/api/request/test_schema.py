@@ -207,7 +207,7 @@ GOOD = [
 
 
 @pytest.mark.parametrize("fields", GOOD, ids=str)
-def test_a_good_value_passes(fields):
+def test_a_valid_value_is_accepted(fields):
     assert check(**fields)
 
 

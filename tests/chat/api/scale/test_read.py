@@ -267,7 +267,7 @@ def test_extra_params_are_fields_of_the_lightcone_request(extra):
     assert alike(read(inference_extra_params=extra), plain(**extra))
 
 
-def test_a_field_beside_the_extra_params_wins():
+def test_a_top_level_field_precedes_the_same_field_in_extra_params():
     parsed = read(temperature=0.5, inference_extra_params={"temperature": 9, "top_p": 0.5, "min_p": None})
     draw = parsed.generation.draw
     assert (draw.temperature, draw.top_p, draw.min_p) == (0.5, 0.5, None)

@@ -47,7 +47,7 @@ class Cache:
 
 @pytest.mark.parametrize(("num_heads", "kv_heads", "size"), [(6, 2, 16), (2, 2, 40), (2, 1, 8), (2, 1, 136)])
 @pytest.mark.parametrize("num_parts", [1, 2, 3])
-def test_rows_see_their_own_contexts(device, num_heads, kv_heads, size, num_parts):
+def test_rows_attend_to_their_own_contexts(device, num_heads, kv_heads, size, num_parts):
     cache = Cache(CONTEXTS, num_heads, kv_heads, size, torch.float32, device)
     torch.testing.assert_close(cache.attend(num_parts), cache.expected, atol=1e-5, rtol=0)
 

@@ -30,7 +30,7 @@ def test_the_operators_page_lists_every_name():
     assert [name for name in FORMATS if f"`{name}`" not in page.partition("Reasoning parsers:")[2]] == []
 
 
-def test_an_unknown_name_stops_the_start_with_those_that_are_known():
+def test_an_unknown_parser_stops_the_start_with_the_known_names():
     with pytest.raises(ModelLoadError, match="no reasoning parser 'clever'.*auto, none, deepseek_r1.*openai_gptoss"):
         reasoning_format("clever", tiny_tokenizer())
 

@@ -62,7 +62,7 @@ def test_nothing_but_tags_and_white_space_beside_them_is_lost(form, state, text)
 
 
 @pytest.mark.parametrize("name", OPTIONAL)
-def test_reasoning_goes_on_to_the_end_tag_with_or_without_a_start_tag(name):
+def test_reasoning_lasts_until_the_end_tag_with_or_without_a_start_tag(name):
     start, end = tags(name)
     assert parsed(name, f"{start}why\n{end}\n\nso") == ("why\n", "\n\nso")
     assert parsed(name, f"why{end}so") == ("why", "so")
@@ -72,7 +72,7 @@ def test_reasoning_goes_on_to_the_end_tag_with_or_without_a_start_tag(name):
 
 
 @pytest.mark.parametrize("name", NEEDED)
-def test_answer_without_a_needed_start_tag_is_content(name):
+def test_answer_without_a_required_start_tag_is_content(name):
     start, end = tags(name)
     assert parsed(name, f"{start}why{end}so") == ("why", "so")
     assert parsed(name, f"{start}never leaves") == ("never leaves", "")

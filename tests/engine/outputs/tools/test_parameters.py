@@ -60,7 +60,7 @@ def test_types_are_found_in_the_schema(schema, types):
     assert ParameterTypes(Tool("f", root)).types_of("x") == frozenset(types.split())
 
 
-def test_types_of_parameters_that_are_not_listed():
+def test_unlisted_parameters_get_their_schema_types():
     assert ParameterTypes(Tool("f", {"additionalProperties": {"type": "integer"}})).types_of("x") == {"integer"}
     assert ParameterTypes(Tool("f")).types_of("x") == {"string"}
 

@@ -42,7 +42,7 @@ def test_a_vocabulary_without_the_markers_is_refused():
     check_tool_parser("hermes", {}.get)
 
 
-def test_start_markers_are_those_of_the_specification():
+def test_start_markers_equal_those_of_the_specification():
     assert {name for name in known_tool_parsers() if FORMATS[name].start_marker is None} == WITHOUT_MARKER
 
 
