@@ -57,7 +57,6 @@ class EngineStats:
     num_runs: int
     num_restarts: int
     max_model_len: int
-    heartbeat_at: float | None
     core: CoreStats | None
     longest_token_chars: int = 0
     """No token stands for more characters; 0 until the tokenizer is loaded."""
@@ -179,7 +178,7 @@ class Engine:
         core = self._ask_core(QueryStats(check_integrity)) if self._state in ("ready", "draining") else None
         context = self._limits.max_model_len if self._state not in ("loading", "failed") else 0
         num_restarts, longest = self._restarter.num_restarts, self._longest_token_chars
-        return EngineStats(self._state, len(self._runs), num_restarts, context, self._heartbeat_at, core, longest)
+        return EngineStats(self._state, len(self._runs), num_restarts, context, core, longest)
 
     def close(self, drain_s: float = 0.0) -> None:
         """Take no more runs, let live ones end for `drain_s`, fail the rest as lost, and end the core. Idempotent."""
@@ -269,7 +268,10 @@ class Engine:
                 logger.exception("a message of the core could not be handled")
         if self._state == "failed":
             self._on_failed()
-        self._end_all(LOST if self._restarter.is_closing else FAILED)
+        with self._changed:  # a run whose admission is being published ends when it is sent
+            termination = self._last_termination = LOST if self._restarter.is_closing else FAILED
+            sent = self._runs.sent()
+        self._runs.end(sent, termination)
 
     def _handle(self, message: FromCore) -> None:
         match message:
@@ -290,13 +292,6 @@ class Engine:
             case CoreFailed(text, detail):
                 logger.error("the core cannot go on: %s\n%s", text, detail)
                 self._link.close(0.0)
-
-    def _end_all(self, termination: Termination) -> None:
-        """End every run, as there is no core any more; one whose admission is being published ends when it is sent."""
-        with self._changed:
-            self._last_termination = termination
-            sent = self._runs.sent()
-        self._runs.end(sent, termination)
 
     def _restart(self) -> bool:
         """Start a core in place of the dead one and give it all unfinished runs; False if there will be none."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.api.request import EmbedOptions
-from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
+from engine.api.request import EmbedOptions, LogprobOptions, SamplingParams, StopRules
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
-from engine.api.request import EmbedOptions
-from engine.api.sampling import SamplingParams
+from engine.api.request import EmbedOptions, SamplingParams
 from engine.messages import AddSequence
 
 

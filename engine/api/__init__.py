@@ -24,10 +24,26 @@ from engine.api.events import (
     Rejected,
     Timings,
     TokenLogprob,
+    ToolCallDelta,
     TopLogprob,
     Usage,
 )
 from engine.api.prompt_size import check_prompt_fits, is_long
-from engine.api.request import BeamOptions, EmbedOptions, GenerationRequest, Message, PromptOptions, RawPrompt, Task
-from engine.api.sampling import LogprobOptions, ProcessorCall, RepetitionRule, SamplingParams, StopRules
-from engine.api.tools import Json, Tool, ToolCallDelta, ToolChoice, ToolMode
+from engine.api.request import (
+    BeamOptions,
+    EmbedOptions,
+    GenerationRequest,
+    Json,
+    LogprobOptions,
+    Message,
+    ProcessorCall,
+    PromptOptions,
+    RawPrompt,
+    RepetitionRule,
+    SamplingParams,
+    StopRules,
+    Task,
+    Tool,
+    ToolChoice,
+    ToolMode,
+)

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from engine.api.errors import EngineError, ErrorCode
-from engine.api.tools import ToolCallDelta
 
 
 class FinishReason(StrEnum):
@@ -146,6 +145,16 @@ class Embedded:
     """The vector of a prompt, of length 1."""
 
     vector: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A piece of call number `index` of a choice: first `id` and `name`, then more of `arguments` (JSON text)."""
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,7 @@ from engine.api.events import (
     PromptScored,
     Rejected,
 )
-from engine.api.request import GenerationRequest
-from engine.api.tools import Json
+from engine.api.request import GenerationRequest, Json
 
 T = TypeVar("T")
 Convert = Callable[[typing.Any], typing.Any]

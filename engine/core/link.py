@@ -27,7 +27,7 @@ from typing import Any
 import msgpack
 
 from engine import messages
-from engine.api.sampling import ProcessorCall, RepetitionRule
+from engine.api.request import ProcessorCall, RepetitionRule
 from engine.config import EngineConfig, StructuredLimits
 from engine.messages import FromCore, Shutdown, ToCore
 

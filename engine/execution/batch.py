@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
+from engine.api.request import LogprobOptions, SamplingParams, StopRules
 from engine.attention.backend import StepLayout
 from engine.kernels.cpu.transfer import upload
 from engine.messages import AddSequence

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.api.errors import ErrorCode, RequestError
-from engine.api.tools import Json
+from engine.api.request import Json
 
 FIRST, LAST = "\ue000", "\ue001"
 EDGE, END, OPEN = "edge", "end", "open"

@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.api.errors import EngineFailure, ErrorCode, RequestError
-from engine.api.request import Message
-from engine.api.tools import Json
+from engine.api.request import Json, Message
 from engine.killable import KillableExceeded, KillablePool
 from engine.slow_work import SlowWork
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from engine.api.errors import ErrorCode, RequestError
 from engine.api.prompt_size import context_length_exceeded
-from engine.api.request import GenerationRequest, RawPrompt
-from engine.api.sampling import SamplingParams
+from engine.api.request import GenerationRequest, RawPrompt, SamplingParams
 from engine.messages import ProcessorSpec
 from engine.sampling.processors.arguments import bind_arguments
 

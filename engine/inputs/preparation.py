@@ -9,8 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from engine.api.request import Message
-from engine.api.tools import Json
+from engine.api.request import Json, Message
 from engine.inputs.harmony import harmony_messages
 from engine.inputs.template import ChatTemplate
 

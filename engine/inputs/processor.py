@@ -11,8 +11,7 @@ from typing import Any
 
 from engine.api.errors import ErrorCode, ModelLoadError, RequestError
 from engine.api.prompt_size import MAX_PROMPT_CHARS, prompt_chars, prompt_too_long
-from engine.api.request import GenerationRequest, Message
-from engine.api.tools import Json
+from engine.api.request import GenerationRequest, Json, Message
 from engine.inputs.encoding import PieceEncoder, Prompt, num_kept_tokens
 from engine.inputs.escaping import ControlTexts, ControlTokenEscaper
 from engine.inputs.files import FileReader

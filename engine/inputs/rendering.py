@@ -14,8 +14,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from engine.api.errors import EngineError, ErrorCode, ModelLoadError, RequestError
-from engine.api.request import Message
-from engine.api.tools import Json
+from engine.api.request import Json, Message
 from engine.inputs.preparation import describe_tools, prepare_messages
 from engine.inputs.template import ChatTemplate, PromptTooLong
 from engine.killable import KillableExceeded, KillablePool

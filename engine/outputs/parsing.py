@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from engine.api.errors import ErrorCode, RequestError
-from engine.api.request import GenerationRequest
-from engine.api.tools import ToolMode
+from engine.api.request import GenerationRequest, ToolMode
 from engine.messages import Thinking
 from engine.outputs.pieces import OutputParser
 from engine.outputs.reasoning.formats import HARMONY, ReasoningFormat

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 from engine.api import ChoiceFinished, Delta, FinishReason, TokenLogprob, ToolMode, TopLogprob
-from engine.api.sampling import LogprobOptions, StopRules
+from engine.api.request import LogprobOptions, StopRules
 from engine.messages import SampledLogprobs
 from engine.outputs.detokenizer import Detokenizer
 from engine.outputs.parsing import ChoiceParsers

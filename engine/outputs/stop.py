@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.api.sampling import RepetitionRule
+from engine.api.request import RepetitionRule
 
 
 @dataclass(frozen=True, slots=True)

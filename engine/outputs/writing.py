@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.api.tools import ToolCallDelta
+from engine.api.events import ToolCallDelta
 from engine.outputs.parsing import ChoiceParsers
 from engine.outputs.pieces import CallArguments, CallEnd, CallStart, ContentText, Piece, ReasoningText
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from engine.api.sampling import SamplingParams
+from engine.api.request import SamplingParams
 from engine.kernels.cpu.transfer import upload
 from engine.sequence import Sequence
 

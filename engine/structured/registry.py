@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from engine.api.errors import RequestError
-from engine.api.request import GenerationRequest
-from engine.api.tools import ToolMode
+from engine.api.request import GenerationRequest, ToolMode
 from engine.config import StructuredLimits
 from engine.messages import DefineGrammar, ForgetGrammars
 from engine.slow_work import SlowWork

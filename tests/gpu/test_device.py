@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.api import EmbedOptions
-from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
+from engine.api.request import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
 from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner

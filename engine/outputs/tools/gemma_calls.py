@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.api.tools import Tool
+from engine.api.request import Tool
 from engine.outputs.tools.object_writer import ObjectWriter
 from engine.outputs.tools.parameters import STRING, ParameterTypes, quote, text_to_json
 from engine.outputs.tools.reader import SPACE, Steps

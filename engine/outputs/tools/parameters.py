@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import NoReturn
 
-from engine.api.tools import Json, Tool
+from engine.api.request import Json, Tool
 from engine.outputs.tools.literals import MAX_CHARACTERS, MAX_DEPTH, literal_to_json
 
 STRING = frozenset({"string"})

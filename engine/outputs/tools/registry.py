@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from engine.api.errors import ModelLoadError
-from engine.api.tools import Tool
+from engine.api.request import Tool
 from engine.outputs.pieces import OutputParser
 from engine.outputs.tools import formats
 from engine.outputs.tools.call_ids import CallIdStyle

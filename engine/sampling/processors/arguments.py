@@ -11,8 +11,7 @@ import math
 from collections.abc import Callable
 
 from engine.api.errors import ErrorCode, RequestError
-from engine.api.sampling import ProcessorCall
-from engine.api.tools import Json
+from engine.api.request import Json, ProcessorCall
 from engine.messages import ProcessorParameter, ProcessorSpec
 
 MAX_ITEMS = 65_536

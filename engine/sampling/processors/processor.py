@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
-from engine.api.tools import Json
+from engine.api.request import Json
 from engine.messages import ProcessorSpec
 
 

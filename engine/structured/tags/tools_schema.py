@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 from engine.api.constraint import Constraint, ConstraintKind
 from engine.api.errors import ErrorCode, RequestError
-from engine.api.request import GenerationRequest
-from engine.api.tools import Tool, ToolMode
+from engine.api.request import GenerationRequest, Tool, ToolMode
 from engine.structured.schema.check import with_sub_schemas
 from engine.structured.schema.resources import plain_references
 from engine.structured.tags.source import root_node

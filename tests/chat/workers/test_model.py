@@ -72,7 +72,7 @@ class ScriptedEngine:
             self.end(run_id, outcome)
 
     def stats(self) -> EngineStats:
-        return EngineStats(self.state, 0, 0, 128, None, None)
+        return EngineStats(self.state, 0, 0, 128, None)
 
     def close(self, drain_s: float = 0.0) -> None:
         self.is_closed = True

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
+from engine.api.request import LogprobOptions, SamplingParams, StopRules
 from engine.config import EngineConfig
 from engine.execution.prompts import SLICE_ROWS
 from engine.execution.runner import ModelRunner

@@ -3,7 +3,7 @@
 import pytest
 
 from engine.api.errors import ErrorCode, RequestError
-from engine.api.sampling import ProcessorCall, SamplingParams
+from engine.api.request import ProcessorCall, SamplingParams
 from engine.inputs.limits import ContextLimits, check_processors
 from engine.messages import ProcessorParameter, ProcessorSpec
 

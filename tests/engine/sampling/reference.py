@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
-from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
+from engine.api.request import LogprobOptions, SamplingParams, StopRules
 from engine.messages import AddSequence, Thinking
 from engine.sampling.randomness import uniform
 from engine.sequence import Sequence

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from engine.api.sampling import LogprobOptions, SamplingParams
+from engine.api.request import LogprobOptions, SamplingParams
 from engine.sampling.sampler import Sampler
 from tests.engine.sampling.reference import make_sequence
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from engine.api.sampling import SamplingParams
+from engine.api.request import SamplingParams
 from engine.sampling.penalties import TokenCounts, apply_penalties, has_penalties
 from tests.engine.sampling.reference import make_sequence, penalised
 

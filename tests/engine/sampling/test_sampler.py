@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api.sampling import LogprobOptions, ProcessorCall, SamplingParams
+from engine.api.request import LogprobOptions, ProcessorCall, SamplingParams
 from engine.messages import Thinking
 from engine.sampling.masks import GrammarBitmask
 from engine.sampling.randomness import uniform

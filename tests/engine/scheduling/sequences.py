@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.api.request import EmbedOptions
-from engine.api.sampling import LogprobOptions, SamplingParams, StopRules
+from engine.api.request import EmbedOptions, LogprobOptions, SamplingParams, StopRules
 from engine.messages import AddSequence
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.step_budget import Drafter

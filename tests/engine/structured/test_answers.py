@@ -12,8 +12,7 @@ import pytest
 from engine.api import ChoiceFinished, Completed, Delta, FinishReason, Rejected, SamplingParams, StopRules
 from engine.api.constraint import Constraint, ConstraintKind
 from engine.api.events import Event
-from engine.api.sampling import LogprobOptions
-from engine.api.tools import Tool, ToolChoice, ToolMode
+from engine.api.request import LogprobOptions, Tool, ToolChoice, ToolMode
 from engine.engine import Resume
 from tests.engine.real_engine import RealEngine, finishes_of, text_of, tokens_of, write_model
 

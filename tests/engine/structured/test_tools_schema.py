@@ -10,7 +10,7 @@ import pytest
 
 from engine.api import GenerationRequest, RequestError
 from engine.api.constraint import Constraint, ConstraintKind
-from engine.api.tools import Tool, ToolChoice, ToolMode
+from engine.api.request import Tool, ToolChoice, ToolMode
 from engine.structured.tags.tools_schema import answer_constraint, blamed, tool_schemas
 from tests.engine.structured.walking import admits, compiled, template_of, walks
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from engine.api.tools import Tool
+from engine.api.request import Tool
 from engine.outputs.pieces import CallArguments, CallEnd, CallStart, ContentText, ReasoningText
 from engine.outputs.tools.registry import make_tool_parser
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api.tools import Tool
+from engine.api.request import Tool
 from engine.outputs.tools.registry import make_tool_parser
 from tests.engine.outputs.tools.joined import Call, ParsedText, parse, parse_with
 from tests.examples import examples

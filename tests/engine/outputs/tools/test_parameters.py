@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from engine.api.tools import Tool
+from engine.api.request import Tool
 from engine.outputs.tools.parameters import MAX_HOPS, ParameterTypes, text_to_json
 from tests.engine.outputs.tools.joined import WEATHER, parse_with
 

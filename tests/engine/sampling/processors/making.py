@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from engine.api.sampling import ProcessorCall, SamplingParams
+from engine.api.request import ProcessorCall, SamplingParams
 from engine.messages import ProcessorParameter, ProcessorSpec
 from engine.sampling.processors.registry import ProcessorRegistry
 from tests.engine.sampling.reference import make_sequence

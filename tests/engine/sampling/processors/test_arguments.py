@@ -5,7 +5,7 @@ import math
 import pytest
 
 from engine.api.errors import RequestError
-from engine.api.sampling import ProcessorCall
+from engine.api.request import ProcessorCall
 from engine.messages import ProcessorParameter, ProcessorSpec
 from engine.sampling.processors.arguments import bind_arguments
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.api.errors import ModelLoadError, RequestError
-from engine.api.sampling import ProcessorCall, SamplingParams
+from engine.api.request import ProcessorCall, SamplingParams
 from engine.config import EngineConfig
 from engine.core.build import serve
 from engine.core.link import pack, unpack

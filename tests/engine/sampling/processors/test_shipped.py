@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api.sampling import ProcessorCall, SamplingParams
+from engine.api.request import ProcessorCall, SamplingParams
 from engine.sampling.processors.registry import ProcessorRegistry
 from tests.engine.sampling.processors.making import VOCAB_SIZE, allowed, forbidden
 from tests.engine.sampling.reference import make_sequence
