@@ -1,13 +1,10 @@
-"""The path of every chat completion, shared by all dialects: a plain async view from the first header to the last
-frame.
+"""The path of every chat completion, shared by all dialects: a plain async view.
 
-1. Key (401, 403), size (413), content type and JSON (400).  2. The checks of request/, on the loop if small, else in a
-   thread.
+1. Key (401, 403), size (413), content type and JSON (400).  2. The checks of request/, in a thread if large.
 3. Model (404), rights of the key (400).  4. The run is started; limits (429, 503), then messages (400).
 5. `Admitted`, or a plain HTTP error.  6. One JSON object, or frames.
 
-A client that goes away cancels the view; `leave()` ends the run. The dialect decides what bodies look like (`Dialect`).
-answering/ has the steps, which other requests take too.
+A client that goes away cancels the view; `leave()` ends the run.
 """
 
 from __future__ import annotations
@@ -40,9 +37,10 @@ async def completion(request: HttpRequest, dialect: Dialect[ParsedRequest]) -> H
 async def _start(detach: Detach | None, accepted: Accepted[ParsedRequest]) -> StartedRun:
     """Start the run. Begin in the store an answer that is kept even if the client leaves."""
     keeps = keeps_answer(accepted.parsed)
-    keeping_check(accepted.parsed, accepted.num_bytes)
-    if keeps and (refusal := await keeping_refusal(accepted.caller.project_id)) is not None:
-        raise refusal
+    if keeps:
+        keeping_check(accepted.parsed, accepted.num_bytes)
+        if (refusal := await keeping_refusal(accepted.caller.project_id)) is not None:
+            raise refusal
     run = await run_start(accepted, detach=detach)
     try:
         if detach is not None and keeps:

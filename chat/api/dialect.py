@@ -76,14 +76,8 @@ class AnswerHead:
 class DialectEntry:
     """A dialect in the registry. Modules and objects are named, not imported, so that a process loads what it uses.
 
-    ECHO = DialectEntry(
-        urls=("echo.urls",),
-        error_format="echo.dialect:ECHO_FORMAT",
-        path_prefixes=("/v9",),
-        segments=("v9",),
-        counted_routes=("/v9/echo",),
-        described_in=("echo.openapi",),
-    )
+    ECHO = DialectEntry(urls=("echo.urls",), error_format="echo.dialect:ECHO_FORMAT", path_prefixes=("/v9",),
+                        segments=("v9",), counted_routes=("/v9/echo",), described_in=("echo.openapi",))
     """
 
     urls: tuple[str, ...]
@@ -112,10 +106,7 @@ class AnswerWriter(Protocol):
 
 
 class StreamWriter(Protocol):
-    """Turns events into frames; b"" if none is due. The first event is the admission.
-
-    `error` ends a stream that cannot go on.
-    """
+    """Turns events into frames, b"" if none is due; the first is the admission. `error` ends a broken stream."""
 
     def feed(self, event: Event) -> bytes: ...
     def error(self, error: ApiError) -> bytes: ...

@@ -1,9 +1,7 @@
-"""Add to every answer what stands beside its body: request id, CORS and error shape on API routes, a content policy on
-pages.
+"""Add what stands beside the body of an answer: request id, CORS and error shape of the API, content policy of pages.
 
 API routes have a handler of their own (`ApiHandler`) instead of settings.MIDDLEWARE: one async function around the
-view. No sync code puts a thread between the view and its client's disconnect, and sessions and CSRF stay with the
-pages.
+view. No sync code puts a thread between the view and its client's disconnect.
 """
 
 from __future__ import annotations
@@ -94,8 +92,7 @@ ERROR_FORMATS: tuple[tuple[str, ErrorFormat], ...] = tuple(
 def is_api_path(path: str) -> bool:
     """Return True if the path belongs to the API, by its first segment.
 
-    Odd spellings of a path (`//v1`, `/V1`, `/./v1`) do too, and end as unknown routes there, as does anything that is
-    no path.
+    Odd spellings (`//v1`, `/V1`, `/./v1`) and anything that is no path do too, and end as unknown routes.
     """
     if not path.startswith("/"):
         return True
@@ -156,10 +153,7 @@ class ApiMiddleware:
 
 
 class ApiHandler(ASGIHandler):
-    """Django's ASGI handler with ApiMiddleware alone.
-
-    Bodies are read into bounded memory, never into a file, and without a thread.
-    """
+    """Django's ASGI handler with ApiMiddleware alone. Bodies are read into bounded memory, without a thread."""
 
     def load_middleware(self, is_async: bool = False) -> None:
         """Set the only middleware. Django's own chain stays empty, as this handler does not call it."""
@@ -168,9 +162,8 @@ class ApiHandler(ASGIHandler):
     async def handle(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request as Django's own handler does. A client that leaves cancels the view.
 
-        NOTE: Django sends signals at each request's start and end, in a thread made for that, which takes a millisecond
-        before the view. Their receivers close database connections; code that uses one here (database_sync_to_async)
-        does so itself.
+        NOTE: Django's signals of start and end would take a thread and a millisecond. Their receivers close database
+        connections; code that uses one here (database_sync_to_async) does so itself.
         """
         try:
             body = await read_bounded(receive, settings.LIGHTCONE_HTTP_LIMITS.body_bytes(scope["path"]))
@@ -216,8 +209,8 @@ class ApiHandler(ASGIHandler):
 async def view_call(request: HttpRequest) -> HttpResponseBase:
     """Call the view of the request's path. Raises Resolver404 and whatever the view raises.
 
-    API views are async, answer without templates, and report failures themselves: this is all that Django's handler
-    would do for them, without its log of each 4xx. The request log has those.
+    API views are async, answer without templates and report failures themselves; Django's handler would add a log of
+    each 4xx.
     """
     match = resolved(get_resolver(), request.path_info)
     response: HttpResponseBase = await match.func(request, *match.args, **match.kwargs)
@@ -226,18 +219,12 @@ async def view_call(request: HttpRequest) -> HttpResponseBase:
 
 @lru_cache(MAX_KNOWN_PATHS)
 def resolved(resolver: URLResolver, path: str) -> ResolverMatch:
-    """Return the view of a path. Raises Resolver404.
-
-    Clients ask for few paths again and again, and each goes through many patterns.
-    """
+    """Return the view of a path, of which clients ask few again and again. Raises Resolver404."""
     return resolver.resolve(path)
 
 
 async def read_bounded(receive: Receive, limit: int) -> io.BytesIO:
-    """Return the body, cut off one byte above the limit.
-
-    It is joined once, so that its reader gets these very bytes and no copy.
-    """
+    """Return the body, cut off one byte above the limit. Joined once, it is read without another copy."""
     pieces, num_bytes = [], 0
     while True:
         message = await receive()
@@ -256,10 +243,7 @@ def _name_request(response: HttpResponseBase, request_id: str) -> None:
 
 
 def _preflight(request: HttpRequest) -> HttpResponse:
-    """Answer a CORS preflight, which needs no key.
-
-    The requested header names are reflected after a check that they are names.
-    """
+    """Answer a CORS preflight, which needs no key. Requested header names are checked and reflected."""
     response = HttpResponse(status=204)
     del response["Content-Type"]
     response["Access-Control-Allow-Methods"] = (
@@ -280,9 +264,7 @@ def _leads_to(views: set[Handler], path: str) -> bool:
 
 
 def error_described(path: str, origin: str | None, error: ApiError) -> tuple[dict[str, str], bytes]:
-    """Return headers and body of an error that the HTTP server itself answers, before there is a request, as the API
-    answers on that path.
-    """
+    """Return headers and body of an error of the HTTP server itself, as the API answers on that path."""
     number = error.request_id or secrets.token_hex(16)
     response = error_response(dialect_for_path(path), error, number)
     response["Content-Length"] = str(len(response.content))
@@ -294,7 +276,7 @@ def error_described(path: str, origin: str | None, error: ApiError) -> tuple[dic
 
 
 def _allow_origin(origin: str | None, response: HttpResponseBase) -> None:
-    """Name the origin whose pages may read this answer. With a list of origins the answer varies by origin."""
+    """Name the origin whose pages may read this answer, which varies by origin if there is a list of them."""
     allowed = settings.LIGHTCONE_CORS_ALLOWED_ORIGINS
     if "*" in allowed:
         response["Access-Control-Allow-Origin"] = "*"
@@ -309,10 +291,10 @@ def _allow_origin(origin: str | None, response: HttpResponseBase) -> None:
 
 
 async def body_admit(scope: Scope) -> Admitted:
-    """Return the bounds of a body, once the server has the headers. Raises ApiError if the body is not wanted.
+    """Return the bounds of a body, once the server has its headers. Raises ApiError if the body is not wanted.
 
-    A request without a valid key is refused here, so that nobody fills the memory with bodies that are thrown away.
-    Pages and routes that need no key accept bodies of the size of a form. The view finds the caller in the scope.
+    Without a valid key a body is refused before it fills memory; pages and open routes accept that of a form. The view
+    finds the caller in the scope.
     """
     request = ASGIRequest(scope, io.BytesIO())
     small = Admitted(
@@ -335,7 +317,7 @@ async def body_admit(scope: Scope) -> Admitted:
 
 
 class PageMiddleware:
-    """Add security headers to pages, async all the way. Pages have no inline script, so only the console may have any.
+    """Add security headers to pages, which have no inline script; only the console may have any.
 
     A client that is no browser and asks for a missing page took it for a route of an API; it gets an error in JSON.
     """

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest
-from rest_framework.exceptions import ValidationError
 
-from chat.api.request.fields import boolean_read, echo, field_error, integer_read, refuse
+from chat.api.request.fields import bad_value, boolean_read, echo, field_read, integer_read
 from chat.errors import ApiError
 
 MAX_LIMIT = 100
@@ -17,10 +16,7 @@ MAX_LIMIT = 100
 def query_boolean(request: HttpRequest, name: str) -> bool:
     """Return a boolean, False if it is absent. Raises ApiError."""
     value = request.GET.get(name)
-    try:
-        return value is not None and boolean_read(value)
-    except ValidationError as error:
-        raise field_error(name, error) from None
+    return value is not None and field_read(name, boolean_read, value)
 
 
 def query_integer(request: HttpRequest, name: str, default: int, *, minimum: int = -1, maximum: int = 2**53) -> int:
@@ -30,12 +26,9 @@ def query_integer(request: HttpRequest, name: str, default: int, *, minimum: int
 
 
 def integer_check(name: str, value: str, *, minimum: int, maximum: int) -> int:
-    try:
-        number = integer_read(value)
-        if not minimum <= number <= maximum:
-            raise refuse("invalid_value", f"must be from {minimum} to {maximum}, got {number}")
-    except ValidationError as error:
-        raise field_error(name, error) from None
+    number = field_read(name, integer_read, value)
+    if not minimum <= number <= maximum:
+        raise bad_value(name, f"must be from {minimum} to {maximum}, got {number}")
     return number
 
 
@@ -48,10 +41,7 @@ class Page:
     is_ascending: bool
 
     def listed(self, entries: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the page of `entries`, which are all there are, in the requested order.
-
-        Raises ApiError if `after` is none of them.
-        """
+        """Return the page of all `entries`, in the requested order. Raises ApiError if `after` is none of them."""
         begin = 0
         if self.after:
             begin = next((index + 1 for index, entry in enumerate(entries) if entry["id"] == self.after), -1)
@@ -61,14 +51,14 @@ class Page:
 
 
 def after_unknown(after: str) -> ApiError:
-    return ApiError("invalid_value", f"after must be the id of an entry of this list, got {echo(after)}", "after")
+    return bad_value("after", f"must be the id of an entry of this list, got {echo(after)}")
 
 
 def page_read(request: HttpRequest, *, default_order: str = "asc") -> Page:
     """Return `after`, `limit` and `order` of a request. Raises ApiError."""
     order = request.GET.get("order", default_order)
     if order not in ("asc", "desc"):
-        raise ApiError("invalid_value", f"order must be asc or desc, got {echo(order)}", "order")
+        raise bad_value("order", f"must be asc or desc, got {echo(order)}")
     limit = query_integer(request, "limit", 20, minimum=1, maximum=MAX_LIMIT)
     return Page(request.GET.get("after", ""), limit, order == "asc")
 

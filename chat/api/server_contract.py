@@ -17,15 +17,13 @@ STOP = "lightcone.stop"
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The permission to send a body. `owner` pays for it out of its share of all bodies.
-
-    `max_body_bytes` is None for the usual bound of the path. `known` is what the application already knows of the
-    request, None for a stranger.
-    """
+    """The permission to send a body, which takes from the `owner`'s share of all bodies."""
 
     owner: str
     max_body_bytes: int | None = None
+    """None: the usual bound of the path."""
     known: object = None
+    """What the application already knows of the request; None for a stranger."""
 
 
 class Stop:

@@ -1,7 +1,6 @@
 """Server-sent events: the bytes of a frame, and the response that streams them.
 
-A frame has one JSON value on one line, in ASCII, with `\\n` line ends, without ids and retry lines. Model output is
-inside a JSON string, so it cannot form a frame.
+A frame is one JSON value on one line, in ASCII. Model output is inside a JSON string, so it cannot form a frame.
 """
 
 from __future__ import annotations
@@ -14,10 +13,7 @@ from typing import Any
 from django.http import StreamingHttpResponse
 
 json_string = encode_basestring_ascii
-"""Return a Python string as a JSON string in ASCII, in C.
-
-U+2028, U+2029 and U+0085 split lines in several clients, so none goes out raw.
-"""
+"""Return a Python string as JSON in ASCII, in C: several clients split lines at U+2028, U+2029 and U+0085."""
 
 PING = b": ping\n"
 DONE = b"data: [DONE]\n\n"
@@ -29,10 +25,7 @@ def data_frame(json_text: str) -> bytes:
 
 
 class EventStreamResponse(StreamingHttpResponse):
-    """A response that streams `frames`.
-
-    It calls `on_close` on the loop exactly once, also if the stream broke off or never began.
-    """
+    """A response that streams `frames`. It calls `on_close` once, on the loop, also if the stream never began."""
 
     def __init__(
         self, frames: AsyncIterator[bytes], *, on_close: Callable[[], None], headers: dict[str, str] | None = None

@@ -1,7 +1,4 @@
-"""Routes about the server itself: is the process alive, can it serve now, and which version is it?
-
-The first two are open, for load balancers, and answer in one word. The last needs a key.
-"""
+"""The routes about the server itself. Two are open, for load balancers; the version needs a key."""
 
 from __future__ import annotations
 

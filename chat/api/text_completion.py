@@ -1,6 +1,6 @@
 """The path of every text completion, shared by all dialects: the model continues a text, without a chat.
 
-Each prompt is a run of its own; their choices make one answer. `TextDialect` is what differs between dialects.
+Each prompt is a run of its own; their choices make one answer.
 """
 
 from __future__ import annotations

@@ -53,10 +53,7 @@ _failures = AuthFailures(
 
 
 def api_view(dialect: ErrorFormat, *, is_open: bool = False, **handlers: Handler) -> Handler:
-    """Return a view for the named methods (`get=`, `post=`). Every failure leaves in the dialect's error shape.
-
-    `is_open` needs no key.
-    """
+    """Return a view for the named methods (`get=`, `post=`); every failure has the dialect's shape."""
     allowed = ", ".join(
         sorted({name.upper() for name in handlers} | ({"HEAD"} if "get" in handlers else set()) | {"OPTIONS"})
     )

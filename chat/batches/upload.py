@@ -11,9 +11,9 @@ from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
 from django.core.files.uploadhandler import FileUploadHandler
 from django.http import QueryDict
 from django.http.multipartparser import MultiPartParser, MultiPartParserError
-from rest_framework.exceptions import ValidationError
+from rest_framework.fields import empty
 
-from chat.api.request.fields import RequestField, Text, echo, field_error, integer_read, refuse
+from chat.api.request.fields import RequestField, Text, echo, field_read, integer_read, refuse
 from chat.batches.models import CHUNK_BYTES, Purpose
 from chat.errors import ApiError
 
@@ -166,7 +166,4 @@ def _expires_after(fields: QueryDict) -> dict[str, Any] | None:
 
 
 def _value(name: str, field: RequestField, value: Any) -> Any:
-    try:
-        return field.run_validation(value) if value is not None else field.run_validation()
-    except ValidationError as error:
-        raise field_error(name, error) from None
+    return field_read(name, field.run_validation, empty if value is None else value)

@@ -1,27 +1,22 @@
 """The runs of one HTTP request, read together: one for each prompt or input.
 
-1. `start` starts the first run, which counts as the request against the key's limits.
-2. The others follow by themselves, at most `AT_ONCE` and half of the key's limit at once. One that a limit refuses is
-   tried again after the end of another.
-3. `next` returns the updates of all runs in the order in which they come. It raises the first failure; `leave` ends
-   the rest.
+The first run counts as the request against the key's limits. The others follow by themselves, at most `AT_ONCE` and
+half of the key's limit at once; one that a limit refuses is tried again after the end of another.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
-from chat.access.keys import Caller
-from chat.api.answering.pipeline import Accepted, P, StartedRun, rejection_record, run_start
-from chat.api.answering.streaming import admission_wait, ending_error, may_leave_no_token
+from chat.api.answering.pipeline import Accepted, StartedRun, rejection_record, run_start
+from chat.api.answering.streaming import admission_wait, ending_error, failure_log, may_leave_no_token
 from chat.api.request.parsed import ParsedRequest
-from chat.errors import ApiError, run_error
-from engine.api import Admitted, EngineError, Event
-
-logger = logging.getLogger(__name__)
+from chat.errors import ApiError
+from engine.api import Admitted, Event
 
 AT_ONCE = 32
 RETRY_S = 1.0
@@ -32,16 +27,13 @@ RunUpdate = Admitted | Event
 
 
 class RunGroup:
-    """The runs 0 to `count` - 1. `request_of` returns the request of each.
+    """The runs 0 to `count` - 1, for one task. `request_of` returns the request of each."""
 
-    One task uses a group; `leave` may be called at any time.
-    """
-
-    def __init__(self, accepted: Accepted[P], request_of: Callable[[int], ParsedRequest], count: int) -> None:
+    def __init__(self, accepted: Accepted[Any], request_of: Callable[[int], ParsedRequest], count: int) -> None:
         self.headers: dict[str, str] = {}
         self.runs: list[StartedRun] = []
         self._accepted, self._request_of, self._count = accepted, request_of, count
-        self._at_once = _at_once(accepted.caller)
+        self._at_once = min(AT_ONCE, accepted.caller.limits.live_share)
         self._num_first = min(count, self._at_once)
         self._updates: asyncio.Queue[tuple[int, RunUpdate | ApiError]] = asyncio.Queue(MAX_UPDATES)
         self._early: deque[tuple[int, RunUpdate]] = deque()
@@ -63,11 +55,9 @@ class RunGroup:
             self._tasks.append(asyncio.create_task(self._begin_further()))
 
     async def admissions(self, timeout_s: float) -> None:
-        """Wait until all runs that go on at once are admitted, except those that a limit holds back.
+        """Wait until all runs that go on at once are admitted, except those that a limit holds back. Raises ApiError.
 
-        Raises ApiError of a refusal.
-
-        If the constraints could rule out every first token, wait for one more update, at most `timeout_s`. `next` still
+        If the constraints could rule out every first token, wait at most `timeout_s` for one more update. `next` still
         returns all of them.
         """
         num_admitted = 0
@@ -76,18 +66,14 @@ class RunGroup:
             assert update is not None
             self._early.append(update)
             num_admitted += isinstance(update[1], Admitted)
-        if may_leave_no_token(self.runs[0].generation) and not any(
-            isinstance(update, Event) for _, update in self._early
-        ):
+        has_event = any(isinstance(update, Event) for _, update in self._early)
+        if may_leave_no_token(self.runs[0].generation) and not has_event:
             further = await self._take(timeout_s)
             if further is not None:
                 self._early.append(further)
 
     async def next(self, timeout_s: float | None = None) -> tuple[int, RunUpdate] | None:
-        """Return the next update with the number of its run; None after `timeout_s` of silence.
-
-        Raises ApiError of the first failure.
-        """
+        """Return a run's number and its next update; None after `timeout_s` of silence. Raises a run's ApiError."""
         taken = self._early.popleft() if self._early else await self._take(timeout_s)
         if taken is not None and isinstance(taken[1], Event) and taken[1].is_terminal:
             self._num_over += 1
@@ -113,11 +99,7 @@ class RunGroup:
     # Starting and following, in tasks of their own.
 
     async def _begin(self, index: int) -> StartedRun:
-        accepted = self._accepted
-        one = Accepted(
-            accepted.caller, self._request_of(index), accepted.trace, accepted.arrived_at, 0, accepted.request_id
-        )
-        run = await run_start(one)
+        run = await run_start(replace(self._accepted, parsed=self._request_of(index), num_bytes=0))
         self.runs.append(run)
         self._num_live += 1
         self._tasks.append(asyncio.create_task(self._follow(index, run)))
@@ -131,7 +113,7 @@ class RunGroup:
         except Exception as error:
             accepted = self._accepted
             rejection_record(error, caller=accepted.caller, trace=accepted.trace, arrived_at=accepted.arrived_at)
-            await self._updates.put((index, _known(error)))
+            await self._updates.put((index, failure_log(error, "A run of several failed")))
 
     async def _begin_when_possible(self, index: int) -> None:
         """Start a run when there is room for it. Raises ApiError if it is refused while no other of the group goes on.
@@ -140,7 +122,7 @@ class RunGroup:
         """
         while True:
             while self._num_live >= self._at_once:
-                await self._wait_for_an_end()
+                await self._end_wait()
             try:
                 await self._begin(index)
                 return
@@ -153,9 +135,9 @@ class RunGroup:
                     await asyncio.sleep(RETRY_S if error.retry_after_s is None else error.retry_after_s)
                     continue
             self._num_first = min(self._num_first, len(self.runs))
-            await self._wait_for_an_end()
+            await self._end_wait()
 
-    async def _wait_for_an_end(self) -> None:
+    async def _end_wait(self) -> None:
         self._has_ended.clear()
         await self._has_ended.wait()
 
@@ -166,19 +148,8 @@ class RunGroup:
             async for event in run.reader:
                 await self._updates.put((index, ending_error(event) or event))
         except Exception as error:
-            await self._updates.put((index, _known(error)))
+            await self._updates.put((index, failure_log(error, "A run of several failed")))
         finally:
             run.reader.leave()
             self._num_live -= 1
             self._has_ended.set()
-
-
-def _at_once(caller: Caller) -> int:
-    """Return how many runs of one request may go on at once."""
-    return min(AT_ONCE, caller.limits.live_share)
-
-
-def _known(error: Exception) -> ApiError:
-    if not isinstance(error, EngineError | ApiError):
-        logger.error("A run of several failed", exc_info=error)
-    return run_error(error)

@@ -1,4 +1,4 @@
-"""From an HTTP request to a run on its way to a worker: key, size, JSON, checks of the dialect, model, rights, limits.
+"""Bring an HTTP request to a run: key, size, JSON, checks of the dialect, model, rights, limits.
 
 A request that fails here is logged as one that never became a run.
 """
@@ -162,7 +162,7 @@ def rejection_record(error: Exception, *, caller: Caller | None, trace: RequestT
 
 
 async def run_start(accepted: Accepted[P], *, detach: Callable[[AnswerHead], DetachPolicy] | None = None) -> StartedRun:
-    """Start the run of an accepted request, also of one of the playground. Raises ApiError; then nothing was started.
+    """Start the run of an accepted request. Raises ApiError; then nothing was started.
 
     `detach` returns what becomes of the run once its reader has left; by default the run ends.
     """

@@ -11,6 +11,7 @@ from django.conf import settings
 
 from chat.access.keys import Caller
 from chat.api.dialect import AnswerHead, AnswerWriter
+from chat.api.request.fields import bad_value
 from chat.api.request.parsed import ParsedRequest
 from chat.api.stored.services import AnswerUnknown, StoredAnswer, answer_find, answers_have_room
 from chat.errors import ApiError, engine_api_error
@@ -56,24 +57,16 @@ async def keeping_refusal(project_id: int) -> ApiError | None:
 
 def keeping_check(parsed: ParsedRequest, num_bytes: int) -> None:
     """Raise ApiError if a request of this size is too large to be kept, or nested too deeply."""
-    if not keeps_answer(parsed):
-        return
     limit = settings.LIGHTCONE_LIMITS.max_stored_bytes
     if num_bytes > limit:
-        message = (
-            f"store cannot be true for a request of more than {limit} bytes, got {num_bytes}; leave it out, "
-            "or send less"
-        )
-        raise ApiError("invalid_value", message, "store")
+        message = f"cannot be true for a request of more than {limit} bytes, got {num_bytes}"
+        raise bad_value("store", f"{message}; leave it out, or send less")
     try:
         orjson.dumps([[parsed.messages]])
     except orjson.JSONEncodeError:
         # NOTE: JSON is read to more levels than it is written with, and unknown keys of messages are kept as they are.
-        message = (
-            "store cannot be true for messages that are nested this deeply; leave it out, "
-            "or send them with fewer levels"
-        )
-        raise ApiError("invalid_value", message, "store") from None
+        message = "cannot be true for messages that are nested this deeply"
+        raise bad_value("store", f"{message}; leave it out, or send them with fewer levels") from None
 
 
 async def answer_stored(public_id: str, *, kind: str, caller: Caller) -> StoredAnswer | None:
@@ -87,10 +80,7 @@ async def answer_stored(public_id: str, *, kind: str, caller: Caller) -> StoredA
 
 
 async def run_rejoin(run_id: str, caller: Caller) -> tuple[RunReader, Admitted] | None:
-    """Return another reader of a run, past the admission; None if the run's log is gone. Raises ApiError.
-
-    The caller must leave the reader.
-    """
+    """Return another reader of a run, past the admission; None if the log is gone. The caller must leave it."""
     try:
         attached = await run_attach(run_id=run_id, caller=caller)
         if attached is None:

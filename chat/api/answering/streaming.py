@@ -1,4 +1,4 @@
-"""From a started run to its answer: a refusal by status until the run is admitted, then one JSON object or frames.
+"""Answer a started run: with a status until the run is admitted, then with one JSON object or frames.
 
 An error before the first frame has a status of its own; a later one travels in the stream. A ping follows each silence.
 """
@@ -63,7 +63,9 @@ async def run_answer(
         admitted = await admission_wait(run)
         ahead = None
         if is_stream and may_leave_no_token(run.generation):
-            ahead = await _first_update(reader, silence_s())
+            ahead = await reader.next(silence_s())
+            if ahead is not None:
+                ending_check(ahead)
         head = run.head.admitted(admitted)
         if is_stream:
             writer = dialect.stream(head)
@@ -127,15 +129,11 @@ async def prompt_read(
 
 
 async def admission_wait(run: StartedRun) -> Admitted:
-    """Wait for the admission, as long as the queue and the request's own deadline allow.
-
-    Raises EngineError, ApiError 408.
-    """
+    """Wait for the admission within the queue's and the request's own time. Raises EngineError, ApiError 408."""
     deadline_at = run.generation.deadline_at or math.inf
+    left_s = max(0.0, deadline_at - time.time())
     try:
-        return await run.reader.first(
-            timeout_s=min(settings.LIGHTCONE_QUEUE_TIMEOUT_S, max(0.0, deadline_at - time.time()))
-        )
+        return await run.reader.first(timeout_s=min(settings.LIGHTCONE_QUEUE_TIMEOUT_S, left_s))
     except EngineUnavailable:
         if deadline_at > time.time():
             raise
@@ -145,22 +143,11 @@ async def admission_wait(run: StartedRun) -> Admitted:
 
 
 def may_leave_no_token(generation: GenerationRequest) -> bool:
-    """Return True if the constraints could rule out every first token.
-
-    The 200 is then delayed until the first token, so that the error can still be a 4xx.
-    """
+    """Return True if the constraints could rule out every first token; an error may be a 4xx until then."""
     sampling = generation.sampling
     has_forced_call = generation.tool_choice.mode in (ToolMode.REQUIRED, ToolMode.NAMED)
     is_limited = sampling.allowed_token_ids is not None or sampling.bad_words or sampling.processors
     return bool(generation.constraint or has_forced_call or is_limited)
-
-
-async def _first_update(reader: RunReader, timeout_s: float) -> Event | None:
-    """Return the event after the admission, None after `timeout_s`. Raises ApiError if the run has failed."""
-    event = await reader.next(timeout_s)
-    if event is not None:
-        ending_check(event)
-    return event
 
 
 def ending_error(event: Event) -> ApiError | None:
@@ -208,20 +195,14 @@ class FrameSource(Protocol):
         """Return the first frame; b"" for none."""
 
     async def next(self, timeout_s: float) -> bytes | None:
-        """Return the next frame, b"" for an event without a frame, None after `timeout_s` of silence.
-
-        May raise anything.
-        """
+        """Return the next frame, b"" for an event without one, None after `timeout_s` of silence. May raise."""
 
     def error(self, error: ApiError) -> bytes:
         """Return the frame that ends a stream which cannot go on."""
 
 
 async def frames_sent(source: FrameSource, names: FieldNames = names_unchanged) -> AsyncIterator[bytes]:
-    """Yield all frames of a source, with pings between them.
-
-    An error becomes the last frame, with the client's field names.
-    """
+    """Yield the frames of a source, pings between them; last an error, with the client's field names."""
     keep_alive_s = silence_s()
     clock = asyncio.get_running_loop().time
     spoke_at = clock()
@@ -238,11 +219,16 @@ async def frames_sent(source: FrameSource, names: FieldNames = names_unchanged) 
                 spoke_at = clock()
                 yield PING
     except Exception as error:
-        if not isinstance(error, EngineError | ApiError):
-            logger.exception("A stream broke off")
-        failure = run_error(error)
+        failure = failure_log(error, "A stream broke off")
         failure.rename_fields(names)
         yield source.error(failure)
+
+
+def failure_log(error: Exception, message: str) -> ApiError:
+    """Return the API's error for any exception of a run. Log a defect."""
+    if not isinstance(error, EngineError | ApiError):
+        logger.error(message, exc_info=error)
+    return run_error(error)
 
 
 def silence_s() -> float:
@@ -252,10 +238,7 @@ def silence_s() -> float:
 
 
 class RunFrames:
-    """The frames of one run, from its admission on. An `archive` gets each event first.
-
-    `ahead` is an event already taken.
-    """
+    """The frames of one run. An `archive` gets each event first; `ahead` is an event already taken."""
 
     def __init__(
         self,

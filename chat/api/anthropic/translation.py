@@ -12,7 +12,7 @@ from rest_framework import serializers
 from chat.api.anthropic.conversation import ConversationReader
 from chat.api.anthropic.names import MessageNames
 from chat.api.anthropic.schema import MESSAGES
-from chat.api.request.fields import echo
+from chat.api.request.fields import bad_value, echo
 from chat.api.request.parse import fields_read, request_parse, unknown_names
 from chat.api.request.parsed import ParsedRequest
 from chat.errors import ApiError
@@ -64,21 +64,17 @@ def _check_together(fields: Mapping[str, Any]) -> None:
     thinking, limit = fields["thinking"] or {}, fields.get("max_tokens")
     budget = thinking.get("budget_tokens")
     if budget is not None and limit is not None and budget >= limit:
-        raise _invalid("thinking.budget_tokens", f"must be less than max_tokens, which is {limit}, got {budget}")
+        raise bad_value("thinking.budget_tokens", f"must be less than max_tokens, which is {limit}, got {budget}")
     if fields["output_format"] and (fields["output_config"] or {}).get("format"):
-        raise _invalid("output_format", "cannot be combined with output_config.format; use that alone")
+        raise bad_value("output_format", "cannot be combined with output_config.format; use that alone")
     choice = fields["tool_choice"] or {}
     offered = [tool["name"] for _, tool in _offered(fields)]
     if choice.get("type") in ("any", "tool") and not offered:
-        raise _invalid("tool_choice", "needs tools to choose from, of type custom")
+        raise bad_value("tool_choice", "needs tools to choose from, of type custom")
     if choice.get("type") == "tool" and choice["name"] not in offered:
-        raise _invalid(
+        raise bad_value(
             "tool_choice.name", f"must be the name of one of tools, of type custom; got {echo(choice['name'])}"
         )
-
-
-def _invalid(param: str, message: str) -> ApiError:
-    return ApiError("invalid_value", f"{param} {message}", param)
 
 
 def _offered(fields: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:

@@ -8,7 +8,6 @@ from typing import Any
 import orjson
 from channels.db import database_sync_to_async
 from django.http import HttpRequest, HttpResponseBase
-from rest_framework.exceptions import ValidationError
 
 from chat.access.checks import Right
 from chat.access.keys import Caller
@@ -20,7 +19,7 @@ from chat.api.chat_format.stored import ID_PREFIX, kept_read
 from chat.api.chat_format.stream import ChatStream
 from chat.api.dialect import ErrorFormat
 from chat.api.queries import after_unknown, integer_check, list_object, page_read, query_integer
-from chat.api.request.fields import field_error
+from chat.api.request.fields import field_read
 from chat.api.request.objects import Metadata
 from chat.api.sse import EventStreamResponse
 from chat.api.stored.services import (
@@ -135,10 +134,7 @@ async def completion_update(request: HttpRequest, dialect: ErrorFormat, completi
             "metadata is required: an object of labels, which replace those there are",
             "metadata",
         )
-    try:
-        labels = METADATA.run_validation(body["metadata"])
-    except ValidationError as error:
-        raise field_error("metadata", error) from None
+    labels = field_read("metadata", METADATA.run_validation, body["metadata"])
     known = await answer_stored(completion_id, kind=str(StoredKind.CHAT), caller=caller)
     if known is None or known.state != StoredState.FINISHED:
         raise _unknown(completion_id)

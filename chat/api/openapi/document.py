@@ -1,7 +1,4 @@
-"""Make the OpenAPI document from the descriptions of all routes, and serve it and its page.
-
-It is made when it is first asked for: serving does without its memory.
-"""
+"""Make the OpenAPI document from the descriptions of all routes, when it is first asked for, and serve it."""
 
 from __future__ import annotations
 
@@ -64,9 +61,6 @@ def schema_view(request: HttpRequest) -> HttpResponse:
 
 
 def docs_view(request: HttpRequest) -> HttpResponse:
-    """Show the page of the API, with the name of the default model for users who are signed in.
-
-    Its scripts are static files, so that the content policy holds.
-    """
+    """Show the page of the API, with the name of the default model for users who are signed in."""
     model = model_resolve(name=None) if request.user.is_authenticated else None
     return render(request, "docs/api.html", {"model": model.name if model else ""})

@@ -1,8 +1,4 @@
-"""The steps once the model is known, for every dialect and for the playground, whose users have no rights of keys.
-
-`rights_check` looks at the powers that the operator gives to single keys, and finds the place in the queue.
-`generation_request` makes the engine's request.
-"""
+"""The steps once the model is known: the rights of the key, the place in the queue, and the engine's request."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from django.conf import settings
 
 from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.api.request.fields import echo
+from chat.api.request.fields import bad_value, echo
 from chat.api.request.messages import messages_walk
 from chat.api.request.parse import choices_check
 from chat.api.request.parsed import DeliveryOptions, GenerationParams, ParsedRequest
@@ -43,23 +39,21 @@ def rights_check(parsed: ParsedRequest, *, model: str, caller: Caller) -> QueueP
     if generation.sampling.processors:
         _require(caller, str(Right.LOGITS_PROCESSORS), "logits_processors")
     if generation.kv_transfer_params is not None:
-        message = "kv_transfer_params cannot be used: this server has no KV connector; leave it out"
-        raise ApiError("unsupported_parameter", message, "kv_transfer_params")
+        message = "cannot be used: this server has no KV connector; leave it out"
+        raise bad_value("kv_transfer_params", message, "unsupported_parameter")
     _check_media_options(generation, model, caller)
     placement = _placement(parsed.delivery, caller)
     if generation.tool_choice.mode == ToolMode.AUTO and settings.LIGHTCONE_TOOL_PARSER == "none":
-        message = "tool_choice cannot be auto: no tool parser is set for this model; name a function, or send none"
-        raise ApiError("unsupported_parameter", message, "tool_choice")
+        message = "cannot be auto: no tool parser is set for this model; name a function, or send none"
+        raise bad_value("tool_choice", message, "unsupported_parameter")
     return placement
 
 
 def _require(caller: Caller, right: str, param: str, *, code: str = "unsupported_parameter") -> None:
     if not caller.has_right(right):
-        message = (
-            f"{param} needs the right {Right(right).label!r} on this API key; leave it out, "
-            "or have the right given in the console"
-        )
-        raise ApiError(code, message, param)
+        label = Right(right).label
+        message = f"needs the right {label!r} on this API key; leave it out, or have the right given in the console"
+        raise bad_value(param, message, code)
 
 
 def _check_media_options(generation: GenerationParams, model: str, caller: Caller) -> None:
@@ -81,13 +75,11 @@ def _placement(delivery: DeliveryOptions, caller: Caller) -> QueuePlacement:
     used = "default" if tier is not None else None
     if settings.LIGHTCONE_SCHEDULING_POLICY == "fcfs":
         if asked:
-            message = "priority must be 0: this server handles requests in the order of their arrival"
-            raise ApiError("invalid_value", message, "priority")
+            raise bad_value("priority", "must be 0: this server handles requests in the order of their arrival")
         return QueuePlacement(0, used)
     if asked:
         if asked < floor:
-            message = f"priority must be at least {floor} for this API key, got {asked}"
-            raise ApiError("invalid_value", message, "priority")
+            raise bad_value("priority", f"must be at least {floor} for this API key, got {asked}")
         return QueuePlacement(asked, used)
     if tier == "flex":
         return QueuePlacement(max(LATER, floor), tier)
@@ -97,7 +89,7 @@ def _placement(delivery: DeliveryOptions, caller: Caller) -> QueuePlacement:
 
 
 class MessagesRefused(ApiError):
-    """The messages are at fault. `request` is the rest: the key's limits and the model's state answer before them."""
+    """The messages are at fault. `request` is the rest: limits and the model's state answer first."""
 
     def __init__(self, error: ApiError, request: GenerationRequest) -> None:
         super().__init__(error.code, error.message, error.param, problems=error.problems)
@@ -113,10 +105,10 @@ def generation_request(
     priority: int,
     arrived_at: float,
 ) -> GenerationRequest:
-    """Build the request to `model` (its served name).
+    """Build the engine's request. `arrived_at` is in unix seconds.
 
-    `sampling_defaults` are the model's values for fields that the request leaves out. `arrived_at` is in unix seconds.
-    Raises MessagesRefused for faults of messages, and ApiError if the defaults do not go with the request.
+    `sampling_defaults` are the model's values for fields that the request leaves out. Raises MessagesRefused for faults
+    of messages, and ApiError if the defaults do not go with the request.
     """
     limits = settings.LIGHTCONE_LIMITS
     wanted = parsed.generation
@@ -179,9 +171,7 @@ def _sampling(wanted: GenerationParams, defaults: Mapping[str, Any]) -> Sampling
 
 
 def _stop(wanted: GenerationParams, defaults: Mapping[str, Any]) -> StopRules:
-    """Add the limit of an answer without a token limit: the model's, at most that of a choice, and at most
-    `max_choice_tokens` in all.
-    """
+    """Add the limit of an answer without one: the model's, and at most `max_choice_tokens` for all choices."""
     limits = settings.LIGHTCONE_LIMITS
     most = max(1, limits.max_choice_tokens // wanted.max_choices)
     most = min(most, defaults.get("max_completion_tokens") or most)

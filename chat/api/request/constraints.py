@@ -1,8 +1,6 @@
-"""`structured_outputs` and `response_format`: constraints on the text of an answer, read into the engine's
-`Constraint`.
+"""Read `structured_outputs` and `response_format` into the engine's `Constraint`.
 
-Checks shapes and sizes. The worker compiles a schema, expression, grammar or structural tag, and refuses those without
-meaning.
+Checks shapes and sizes; the worker compiles, and refuses what has no meaning.
 """
 
 from __future__ import annotations
@@ -142,10 +140,7 @@ class Whitespace(Text):
 
 
 def whitespace_check(pattern: str) -> None:
-    """Raise ValidationError unless `pattern` is a regular expression that matches white space alone.
-
-    A parser of our own decides, as the pattern must hold in every dialect of regular expressions.
-    """
+    """Raise ValidationError unless `pattern` matches white space alone, in every dialect of regular expressions."""
     depth, position = 0, 0
     can_repeat = False
     while position < len(pattern):
@@ -169,7 +164,7 @@ def _check_repeat(text: str) -> None:
 
 
 class StructuredOutputs(Record):
-    """One constraint and the options of its JSON. Reads to a dict of its parts, with texts ready for a `Constraint`."""
+    """One constraint and the options of its JSON. Reads to a dict of its parts."""
 
     parts = {
         "json": SchemaOrText("A JSON Schema, or its JSON text."),
@@ -334,10 +329,7 @@ def guided_places(values: Mapping[str, Any]) -> dict[str, str]:
 def constraint_of(
     structured: Mapping[str, Any] | None, formatted: Constraint | None, places: Mapping[str, str] | None = None
 ) -> Constraint | None:
-    """Return the one constraint of a request, from the values of `structured_outputs` and `response_format`.
-
-    `places` has the fields of constraints that came elsewhere than in `structured_outputs`.
-    """
+    """Return the one constraint of a request. `places` has the fields of constraints that came in older fields."""
     key = next((key for key in CONSTRAINT_KEYS if structured and structured[key] is not None), None)
     options = constraint_options(structured)
     if key is None or structured is None:

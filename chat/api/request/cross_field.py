@@ -1,23 +1,19 @@
-"""The rules between fields, checked on the raw object before any field's own type.
+"""The rules between fields, checked on the raw object before any field's own type. The first that fails is the answer.
 
-The first rule that fails is the answer.
-
-The order is fixed, so that a request with several faults always gets the same answer. Values of a wrong type are
-skipped; the schema refuses them next.
+The order is fixed. Values of a wrong type are skipped; the schema refuses them next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
 from rest_framework.exceptions import ValidationError
 
 from chat.api.request.constraints import CONSTRAINT_KEYS, GUIDED_CONSTRAINTS, ResponseFormat
-from chat.api.request.fields import boolean_read, echo, field_error, integer_read
+from chat.api.request.fields import bad_value, boolean_read, echo, field_read, integer_read
 from chat.api.request.tools import function_call_read, is_forced, raw_choice, raw_names, tool_choice_read
-from chat.errors import ApiError
 from engine.api import ToolChoice, ToolMode
 
 STRUCTURED_FORMATS = ("json_object", "json_schema", "structural_tag")
@@ -42,18 +38,14 @@ def cross_field_check(body: Mapping[str, Any]) -> None:
     _check_structured_outputs(body)
     _check_logprobs(body)
     _check_stream_options(body)
-    _check_response_format(body)
+    field_read("response_format", RESPONSE_FORMAT.run_validation, body.get("response_format"))
 
 
 def foreign_check(body: Mapping[str, Any]) -> None:
     """Refuse a constraint in a field of another server, as it would have no effect. Raises ApiError."""
     for name, instead in FOREIGN_CONSTRAINTS.items():
         if body.get(name) is not None:
-            raise _invalid(name, f"is not a field of this server; use {instead}", "unsupported_parameter")
-
-
-def _invalid(param: str, message: str, code: str = "invalid_value") -> ApiError:
-    return ApiError(code, f"{param} {message}", param)
+            raise bad_value(name, f"is not a field of this server; use {instead}", "unsupported_parameter")
 
 
 def _is(value: Any, wanted: bool) -> bool:
@@ -73,35 +65,32 @@ def _count(value: Any) -> int:
 
 
 def _check_cache_salt(body: Mapping[str, Any]) -> None:
-    max_id_chars = settings.LIGHTCONE_LIMITS.max_id_chars
-    salt = body.get("cache_salt")
+    salt, max_id_chars = body.get("cache_salt"), settings.LIGHTCONE_LIMITS.max_id_chars
     if salt is None:
         return
     if not isinstance(salt, str):
-        raise _invalid("cache_salt", f"must be a string, got {echo(salt)}", "invalid_type")
+        raise bad_value("cache_salt", f"must be a string, got {echo(salt)}", "invalid_type")
     if not 1 <= len(salt) <= max_id_chars:
-        raise _invalid("cache_salt", f"must have 1 to {max_id_chars} characters, got {len(salt)}")
+        raise bad_value("cache_salt", f"must have 1 to {max_id_chars} characters, got {len(salt)}")
     if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in salt):
-        raise _invalid("cache_salt", "must not contain control characters")
+        raise bad_value("cache_salt", "must not contain control characters")
 
 
 def _check_continuation(body: Mapping[str, Any]) -> None:
     if _is(body.get("continue_final_message"), True) and _is(body.get("add_generation_prompt"), True):
-        raise _invalid(
-            "continue_final_message", "cannot be combined with add_generation_prompt: true; leave one of them out"
-        )
+        message = "cannot be combined with add_generation_prompt: true; leave one of them out"
+        raise bad_value("continue_final_message", message)
 
 
 def _check_functions(body: Mapping[str, Any]) -> None:
     functions, call, tools, choice = (body.get(name) for name in ("functions", "function_call", "tools", "tool_choice"))
     if (functions or call is not None) and (tools or choice is not None):
-        raise _invalid(
-            "functions" if functions else "function_call", "cannot be combined with tools or tool_choice; use tools"
-        )
+        name = "functions" if functions else "function_call"
+        raise bad_value(name, "cannot be combined with tools or tool_choice; use tools")
     if isinstance(call, str | dict):
-        chosen = _read("function_call", function_call_read, call)
+        chosen = field_read("function_call", function_call_read, call)
         if chosen.mode != ToolMode.NONE and not functions:
-            raise _invalid("function_call", "needs functions to choose from")
+            raise bad_value("function_call", "needs functions to choose from")
         _check_known(chosen, raw_names(functions, ("name",)), "function_call.name", "functions")
 
 
@@ -109,29 +98,19 @@ def _check_tool_choice(body: Mapping[str, Any]) -> None:
     tools, choice = body.get("tools"), body.get("tool_choice")
     if not isinstance(choice, str | dict):
         return
-    chosen = _read("tool_choice", tool_choice_read, choice)
+    chosen = field_read("tool_choice", tool_choice_read, choice)
     if not tools and (is_forced(chosen) or chosen.names):
-        raise _invalid("tool_choice", "needs tools to choose from")
+        raise bad_value("tool_choice", "needs tools to choose from")
     is_named = chosen.mode == ToolMode.NAMED
     param = "tool_choice.function.name" if is_named else "tool_choice.allowed_tools.tools.{}.function.name"
     _check_known(chosen, raw_names(tools, ("function", "name")), param, "tools")
 
 
-def _read(name: str, read: Callable[[Any], ToolChoice], value: Any) -> ToolChoice:
-    try:
-        return read(value)
-    except ValidationError as error:
-        raise field_error(name, error) from None
-
-
 def _check_known(choice: ToolChoice, names: set[str] | None, param: str, source: str) -> None:
-    """Check that every chosen name is one of `names`.
-
-    None means that the list is malformed, which its own field refuses.
-    """
+    """Check that every chosen name is one of `names`; None is a malformed list, which its own field refuses."""
     for index, name in enumerate(choice.names):
         if names is not None and name not in names:
-            raise _invalid(param.format(index), f"must be the name of one of {source}, got {name[:200]!r}")
+            raise bad_value(param.format(index), f"must be the name of one of {source}, got {name[:200]!r}")
 
 
 def _check_structured_outputs(body: Mapping[str, Any]) -> None:
@@ -145,35 +124,28 @@ def _check_structured_outputs(body: Mapping[str, Any]) -> None:
     is_formatted = isinstance(response_format, dict) and response_format.get("type") in STRUCTURED_FORMATS
     has_forced_call = is_forced(raw_choice(body))
     if len(given) > 1 and place == "structured_outputs":
-        raise _invalid(place, f"takes one constraint, got {' and '.join(given)}")
+        raise bad_value(place, f"takes one constraint, got {' and '.join(given)}")
     if len(given) > 1:
-        raise _invalid(place, f"cannot be combined with {' and '.join(given[1:])}; send one of them")
+        raise bad_value(place, f"cannot be combined with {' and '.join(given[1:])}; send one of them")
     if given and is_formatted:
-        raise _invalid(place, "cannot be combined with response_format; use one of them")
+        raise bad_value(place, "cannot be combined with response_format; use one of them")
     if not (given or is_formatted or has_forced_call):
-        raise _invalid(place, f"needs one of {', '.join(CONSTRAINT_KEYS)}")
+        raise bad_value(place, f"needs one of {', '.join(CONSTRAINT_KEYS)}")
     if given and has_forced_call:
-        raise _invalid(place, "cannot be combined with a tool_choice that forces a call")
+        raise bad_value(place, "cannot be combined with a tool_choice that forces a call")
 
 
 def _check_logprobs(body: Mapping[str, Any]) -> None:
     has_none = _is(body.get("logprobs"), False)
     if has_none and _count(body.get("top_logprobs")) != 0:
-        raise _invalid("top_logprobs", "needs logprobs: true")
+        raise bad_value("top_logprobs", "needs logprobs: true")
     if has_none and isinstance(body.get("logprob_token_ids"), list) and body["logprob_token_ids"]:
-        raise _invalid("logprob_token_ids", "needs logprobs: true")
+        raise bad_value("logprob_token_ids", "needs logprobs: true")
     if _is(body.get("stream"), True) and _count(body.get("prompt_logprobs")) != 0:
-        raise _invalid("prompt_logprobs", "must be 0 or absent when stream is true")
+        raise bad_value("prompt_logprobs", "must be 0 or absent when stream is true")
 
 
 def _check_stream_options(body: Mapping[str, Any]) -> None:
     options = body.get("stream_options")
     if isinstance(options, dict) and options and _is(body.get("stream"), False):
-        raise _invalid("stream_options", "is allowed only when stream is true")
-
-
-def _check_response_format(body: Mapping[str, Any]) -> None:
-    try:
-        RESPONSE_FORMAT.run_validation(body.get("response_format"))
-    except ValidationError as error:
-        raise field_error("response_format", error) from None
+        raise bad_value("stream_options", "is allowed only when stream is true")

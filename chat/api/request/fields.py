@@ -1,7 +1,7 @@
-"""DRF fields with the exact coercions of the request schema, which are wider than JSON's and narrower than DRF's.
+"""DRF fields with the coercions of the request schema: wider than JSON's and narrower than DRF's.
 
 An absent field has its default; so has null, unless `nullable` is off. A ValidationError's text continues the sentence
-that the field's name begins ("must be at least 1, got 0"); `field_problems` puts the path before it.
+that the field's name begins ("must be at least 1, got 0").
 """
 
 from __future__ import annotations
@@ -51,9 +51,17 @@ def field_problems(detail: Any, path: str = "") -> list[Problem]:
     return [problem for inner, item in named for problem in field_problems(item, inner)]
 
 
-def field_error(name: str, error: ValidationError) -> ApiError:
-    """Return the API error for the field `name`."""
-    return problems_error(field_problems(error.detail, name))
+def field_read(name: str, read: Callable[[Any], T], value: Any) -> T:
+    """Return `read(value)`. Its ValidationError becomes an ApiError for the field `name`."""
+    try:
+        return read(value)
+    except ValidationError as error:
+        raise problems_error(field_problems(error.detail, name)) from None
+
+
+def bad_value(param: str, message: str, code: str = "invalid_value") -> ApiError:
+    """Return the error for the field `param`; `message` continues the sentence that it begins."""
+    return ApiError(code, f"{param} {message}", param)
 
 
 class RequestField(serializers.Field):

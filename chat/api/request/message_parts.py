@@ -1,7 +1,6 @@
-"""Read the two parts of a message that have forms of their own: its content and its function calls.
+"""Read the content of messages and their function calls.
 
-Media that the model cannot take is refused before it is decoded or fetched. File parts stay as they were sent, for the
-worker to read.
+Media that the model cannot take is refused before it is decoded or fetched. File parts stay as sent, for the worker.
 """
 
 from __future__ import annotations
@@ -200,10 +199,9 @@ class CallReader:
         return {"id": call_id, "type": "function", "function": function}
 
     def arguments(self, arguments: Any) -> Any:
-        """Return arguments as the object that templates want; {} for "" and null.
+        """Return arguments as the object that templates want; {} for "" and null. Text that is no JSON stays text.
 
-        JSON text is parsed as strictly as bodies; other text stays text. Raises ApiError if the texts of all calls have
-        more values than a body may have.
+        Raises ApiError if the texts of all calls have more values than a body may have.
         """
         if arguments is None or arguments == "":
             return {}

@@ -145,8 +145,8 @@ class MessageWalk:
 class HarmonyReader:
     """Reads messages in the form of harmony (`author`, `channel`, `recipient`; https://github.com/openai/harmony).
 
-    An assistant's turn is several such messages: analysis, a preamble, calls, the final text. They become the
-    reasoning, the content and the calls of one ordinary message or more, for any model.
+    An assistant's turn is several of them: analysis, a preamble, calls, the final text. They become the reasoning, the
+    content and the calls of one ordinary message or more, for any model.
     """
 
     def __init__(self, problems: Problems, parts: PartReader, calls: CallReader) -> None:
@@ -254,11 +254,7 @@ def messages_walk(messages: Sequence[Any], *, model: str, max_parts: int) -> tup
 
 
 def last_message_text(messages: Sequence[Message], sent: Sequence[Any]) -> tuple[str, str]:
-    """Return role and text of the last message. The text parts of a list are joined with line breaks.
-
-    `sent` are the client's messages, where a `function` keeps its role; in `messages`, those of the template, it is a
-    tool.
-    """
+    """Return role and text (text parts on lines of their own) of the last message, a `function` as `sent`."""
     message = messages[-1]
     is_function = isinstance(sent[-1], dict) and sent[-1].get("role") == "function"
     role, content = "function" if is_function else message.get("role"), message.get("content")

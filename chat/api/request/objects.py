@@ -1,6 +1,4 @@
-"""Fields of the request that are objects or lists with rules of their own, each read into the form that the engine
-needs.
-"""
+"""The fields of the request that are objects or lists with rules of their own, read into what the engine needs."""
 
 from __future__ import annotations
 

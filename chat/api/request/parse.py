@@ -1,7 +1,7 @@
-"""From the body of a chat completion to a `ParsedRequest`; what other routes share of that.
+"""Make a `ParsedRequest` of the body of a chat completion; what other routes share of that.
 
-1. Rules between fields (cross_field.py).  2. Each field for itself (schema.py).  3. The typed request.
-4. Rules that need several coerced values.  The model, the key's rights and the messages come later (build.py).
+1. Rules between fields (cross_field.py).  2. Each field for itself (schema.py).  3. The typed request.  4. Rules that
+need several coerced values.  The model, the key's rights and the messages come later (build.py).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from rest_framework.exceptions import ValidationError
 
 from chat.api.request.constraints import constraint_of, constraint_options, guided_places, with_guided
 from chat.api.request.cross_field import cross_field_check, foreign_check
-from chat.api.request.fields import field_problems
+from chat.api.request.fields import bad_value, field_problems
 from chat.api.request.parsed import DeliveryOptions, DrawFields, GenerationParams, ParsedRequest, ResponseOptions
 from chat.api.request.schema import CHAT_SCHEMA, LIMITS
 from chat.api.request.tools import is_forced
-from chat.errors import ApiError, problems_error
+from chat.errors import problems_error
 from engine.api import (
     BeamOptions,
     Json,
@@ -197,13 +197,13 @@ def together_check(parsed: ParsedRequest) -> None:
     limit, num_choices = generation.stop.max_tokens, generation.num_choices
     if limit is not None and limit * num_choices > LIMITS.max_choice_tokens:
         message = f"times the token limit must be at most {LIMITS.max_choice_tokens}, got {num_choices} x {limit}"
-        raise conflict("n", message)
+        raise bad_value("n", message)
     if generation.draw.temperature is not None:
         choices_check(generation, SamplingParams(temperature=generation.draw.temperature))
     if generation.beam is not None:
         _check_beam_search(generation)
     if limit is not None and generation.stop.min_tokens > limit:
-        raise conflict("min_tokens", f"must be at most the token limit {limit}, got {generation.stop.min_tokens}")
+        raise bad_value("min_tokens", f"must be at most the token limit {limit}, got {generation.stop.min_tokens}")
 
 
 def _check_beam_search(generation: GenerationParams) -> None:
@@ -216,7 +216,7 @@ def _check_beam_search(generation: GenerationParams) -> None:
     }
     for other, is_used in others.items():
         if is_used:
-            raise conflict("use_beam_search", f"cannot be combined with {other}; leave one of them out")
+            raise bad_value("use_beam_search", f"cannot be combined with {other}; leave one of them out")
 
 
 def choices_check(generation: GenerationParams, sampling: SamplingParams) -> None:
@@ -224,9 +224,4 @@ def choices_check(generation: GenerationParams, sampling: SamplingParams) -> Non
     num_choices, name = max((generation.num_choices, "n"), (generation.best_of or 0, "best_of"))
     if num_choices > 1 and sampling.is_greedy and generation.beam is None:
         message = "must be 1 when temperature is 0, as all answers would be equal; use_beam_search gives different ones"
-        raise conflict(name, message)
-
-
-def conflict(param: str, message: str) -> ApiError:
-    """Return the error for values that do not go together; `message` continues the sentence that `param` begins."""
-    return ApiError("invalid_value", f"{param} {message}", param)
+        raise bad_value(name, message)

@@ -1,8 +1,7 @@
 """A request between its dialect and its model: checked, typed and the same for all dialects.
 
-    body (JSON)  →  ParsedRequest          `Dialect.parse`: no database, no model
-                 →  GenerationRequest      `build.generation_request`: the model's defaults and the key's rights are
-                 known
+body (JSON)  →  ParsedRequest          `Dialect.parse`: no database, no model
+             →  GenerationRequest      `generation_request`: the model's defaults and the key's rights are known
 
 Parts that no default of a model changes have the engine's own types. A dialect with more to remember has a subclass.
 """

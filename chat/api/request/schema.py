@@ -10,7 +10,6 @@ from typing import Any
 
 from django.conf import settings
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
 
 from chat.api.request.constraints import (
     Choices,
@@ -28,7 +27,8 @@ from chat.api.request.fields import (
     Object,
     RequestBody,
     Text,
-    field_error,
+    bad_value,
+    field_read,
     refuse,
 )
 from chat.api.request.objects import (
@@ -53,7 +53,6 @@ from chat.api.request.objects import (
 )
 from chat.api.request.parsed import DrawFields
 from chat.api.request.tools import Function, FunctionCallField, ToolChoiceField, ToolObject, Tools
-from chat.errors import ApiError
 
 LIMITS = settings.LIGHTCONE_LIMITS
 PROCESSOR = Processor(nullable=False)
@@ -245,9 +244,6 @@ def sampling_defaults_read(defaults: dict[str, Any]) -> dict[str, Any]:
     values = {}
     for name, value in defaults.items():
         if name not in SAMPLING_DEFAULTS:
-            raise ApiError("invalid_value", f"{name} cannot have a default; {', '.join(SAMPLING_DEFAULTS)} can", name)
-        try:
-            values[name] = CHAT_SCHEMA.fields[name].run_validation(value)
-        except ValidationError as error:
-            raise field_error(name, error) from None
+            raise bad_value(name, f"cannot have a default; {', '.join(SAMPLING_DEFAULTS)} can")
+        values[name] = field_read(name, CHAT_SCHEMA.fields[name].run_validation, value)
     return values

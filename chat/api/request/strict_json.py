@@ -36,13 +36,11 @@ _large = threading.Lock()
 
 @dataclass(slots=True)
 class JsonBounds:
-    """Bounds on levels of nesting, digits of a number, and values.
+    """Bounds on levels of nesting, digits of a number, and values. All texts that are read under one object share its
+    values.
 
-    All texts that are read under one object share its values.
-
-    A list or an object counts as four values, the name of a member as two, by their cost. The default admits the
-    longest list of ids that a field takes, 262,144, with a conversation beside it, or 40,000 messages. Parsing that
-    holds the interpreter for some 20 ms, and for 60 if all of it is names.
+    A list or an object counts as four values, the name of a member as two, by their cost. The default admits a list of
+    262,144 ids with a conversation beside it, or 40,000 messages: 20 ms of the interpreter, 60 if all of it is names.
     """
 
     depth: int
@@ -79,8 +77,7 @@ def json_read(text: bytes, bounds: JsonBounds) -> Any:
 
 @contextmanager
 def _parsing_large() -> Iterator[None]:
-    """Parse one large body at a time, without the garbage collector, which would look at all new values again and
-    again.
+    """Parse one large body at a time, without the garbage collector, which would look at all new values repeatedly.
 
     Afterwards leave the interpreter to others for as long as it took.
     """
@@ -95,10 +92,7 @@ def _parsing_large() -> Iterator[None]:
 
 
 def _check_bounds(body: bytes, bounds: JsonBounds) -> None:
-    """Count nesting, digits and values.
-
-    In a text that is not JSON the counts are right up to its first fault, where parsing stops.
-    """
+    """Count nesting, digits and values, right up to the first fault of a text that is not JSON."""
     # NOTE: the pattern is tried where a number begins, not at each digit: a body of long numbers would hold a thread
     # for long.
     long_number = re.compile(rb"(?<![-+.0-9eE])[-+.eE]*+(?:[0-9][-+.eE]*+){%d}" % (bounds.digits + 1))

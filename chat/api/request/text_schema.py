@@ -1,5 +1,4 @@
-"""The body of a text completion: its own fields, those it shares with chat completions, and what they forbid each
-other.
+"""The body of a text completion: its own fields, those shared with chats, and what they forbid each other.
 
 Fields of a chat alone (`messages`, `tools`, …) are unknown here. Meaning of every field: docs/api/completions.md.
 """
@@ -15,8 +14,8 @@ from django.conf import settings
 
 from chat.api.request.constraints import GUIDED
 from chat.api.request.cross_field import cross_field_check, foreign_check
-from chat.api.request.fields import Boolean, Integer, Text
-from chat.api.request.parse import conflict, fields_read, together_check, unknown_names, values_parse
+from chat.api.request.fields import Boolean, Integer, Text, bad_value
+from chat.api.request.parse import fields_read, together_check, unknown_names, values_parse
 from chat.api.request.parsed import ParsedRequest
 from chat.api.request.prompt_field import Prompts
 from chat.api.request.schema import MAX_TOKENS, Alternatives, SharingRequest
@@ -78,9 +77,7 @@ class TextRequest(ParsedRequest):
     """Log-probabilities have the shape of chats."""
 
     def of(self, index: int) -> ParsedRequest:
-        """Return the request of the run of prompt number `index`, with the prompt and what `echo` needs to know of
-        it.
-        """
+        """Return the request of the run of prompt number `index`, with what `echo` needs of the prompt."""
         raw = replace(self.prompts[index], suffix=self.suffix)
         generation, scores = self.generation, self.scores_echo
         is_cut = generation.prompt.truncate_to is not None
@@ -106,9 +103,7 @@ class TextRequest(ParsedRequest):
 
     @property
     def prompt_alternatives(self) -> int | None:
-        """The alternatives per token of the prompt. The engine scores it once, for `prompt_logprobs` and for the
-        echo.
-        """
+        """The alternatives per token of the prompt, which is scored once for `prompt_logprobs` and the echo."""
         logprobs = self.generation.logprobs
         asked = [logprobs.prompt] if logprobs.prompt is not None else []
         asked += [logprobs.top] if self.scores_echo else []
@@ -137,13 +132,13 @@ def text_parse(body: Mapping[str, Any]) -> TextRequest:
     _check_max_tokens(parsed)
     together_check(parsed)
     if suffix is not None and parsed.response.echo:
-        raise conflict("suffix", "cannot be combined with echo; leave one of them out")
+        raise bad_value("suffix", "cannot be combined with echo; leave one of them out")
     _check_prompt_logprobs(parsed)
     return parsed
 
 
 def _field_name(has_no_prompt_logprobs: bool, path: str) -> str:
-    """Return the name that this schema has for a field of chats."""
+    """Return this schema's name for a field of chats."""
     is_logprobs = path == "top_logprobs" or (path == "prompt_logprobs" and has_no_prompt_logprobs)
     return "logprobs" if is_logprobs else path
 
@@ -159,32 +154,30 @@ def _check_choices(parsed: TextRequest) -> None:
     n, best_of, num_prompts = generation.num_choices, generation.best_of, len(parsed.prompts)
     if best_of is not None:
         if best_of < n:
-            raise conflict("best_of", f"must be at least n, {n}; got {best_of}")
+            raise bad_value("best_of", f"must be at least n, {n}; got {best_of}")
         if best_of > n and parsed.response.stream:
             message = f"cannot be more than n, {n}, where stream is true: the best are known at the end only"
-            raise conflict("best_of", message)
+            raise bad_value("best_of", message)
         if best_of > 1 and generation.beam is not None:
             message = "cannot be combined with use_beam_search, which finds the n best by itself; leave one of them out"
-            raise conflict("best_of", message)
+            raise bad_value("best_of", message)
     most = generation.max_choices
     if num_prompts > 1 and num_prompts * most > LIMITS.max_prompts:
         message = f"times the number of prompts must be at most {LIMITS.max_prompts}, got {most} x {num_prompts}"
-        raise conflict("best_of" if most > n else "n", message)
+        raise bad_value("best_of" if most > n else "n", message)
 
 
 def _check_max_tokens(parsed: TextRequest) -> None:
     limit, best_of = parsed.generation.stop.max_tokens or 0, parsed.generation.best_of or 0
     if limit == 0 and not parsed.response.echo:
-        raise conflict("max_tokens", "must be at least 1, or 0 with echo: true for the prompt alone; got 0")
+        raise bad_value("max_tokens", "must be at least 1, or 0 with echo: true for the prompt alone; got 0")
     if limit * best_of > LIMITS.max_choice_tokens:
         message = f"times max_tokens must be at most {LIMITS.max_choice_tokens}, got {best_of} x {limit}"
-        raise conflict("best_of", message)
+        raise bad_value("best_of", message)
 
 
 def _check_prompt_logprobs(parsed: TextRequest) -> None:
-    """Bound what every choice repeats of its prompt: a short request could ask for a hundred times what is computed for
-    it.
-    """
+    """Bound what every choice repeats of its prompt: a hundred times what is computed for it."""
     alternatives, num_choices = parsed.prompt_alternatives, parsed.generation.num_choices
     if alternatives is None or num_choices == 1:
         return
@@ -194,4 +187,4 @@ def _check_prompt_logprobs(parsed: TextRequest) -> None:
             "times the log-probabilities per token of the prompt, which every choice repeats, "
             f"must be at most {MAX_REPEATED}"
         )
-        raise conflict("n", f"{message}, got {num_choices} x {number}")
+        raise bad_value("n", f"{message}, got {num_choices} x {number}")

@@ -1,5 +1,4 @@
-"""`tools` and `tool_choice`, and the deprecated `functions` and `function_call`, read into the engine's `Tool` and
-`ToolChoice`.
+"""Read `tools`, `tool_choice`, and the deprecated `functions` and `function_call` into `Tool` and `ToolChoice`.
 
 Checks shapes, names and sizes. The worker compiles `parameters`, and refuses a schema that cannot be enforced.
 """
@@ -220,10 +219,9 @@ def raw_choice(body: Mapping[str, Any]) -> ToolChoice:
 
 
 def object_check(root: dict[str, Any]) -> None:
-    """Check that a JSON Schema admits an object, as that of a function's arguments must.
+    """Check that a JSON Schema admits an object, as that of a function's arguments must; its members do not count.
 
-    Looks at the value itself, not at its members. Raises ValidationError at the keyword at fault, also for a reference
-    that leads nowhere.
+    Raises ValidationError at the keyword at fault, also for a reference that leads nowhere.
     """
     reference = root.get("$ref")
     if isinstance(reference, str) and reference.startswith(("#/", "#%2F")) and _target(root, reference) is NOWHERE:

@@ -18,9 +18,9 @@ from django.conf import settings
 from rest_framework.exceptions import ValidationError
 
 from chat.api.request.constraints import CONSTRAINT_KEYS, GUIDED, GUIDED_CONSTRAINTS
-from chat.api.request.fields import echo, field_problems
+from chat.api.request.fields import bad_value, echo, field_problems
 from chat.api.request.message_parts import TEXT_PARTS
-from chat.api.request.parse import choices_check, conflict, request_parse, unknown_names
+from chat.api.request.parse import choices_check, request_parse, unknown_names
 from chat.api.request.parsed import ParsedRequest
 from chat.api.request.schema import ChatCompletionRequest
 from chat.api.request.tools import is_forced, raw_choice
@@ -201,7 +201,7 @@ def best_of_read(best_of: int | None, parsed: ParsedRequest) -> int | None:
     elif limit is not None and limit * best_of > LIMITS.max_choice_tokens:
         problem = f"times the token limit must be at most {LIMITS.max_choice_tokens}, got {best_of} x {limit}"
     if problem:
-        raise conflict("best_of", problem)
+        raise bad_value("best_of", problem)
     if generation.draw.temperature is not None:
         sampling = SamplingParams(temperature=generation.draw.temperature)
         choices_check(replace(generation, best_of=best_of), sampling)
