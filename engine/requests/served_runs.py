@@ -137,7 +137,7 @@ class ServedRuns:
             self.end([run for run in due if run.is_sent], termination)
 
     def end_overdue(self) -> None:
-        """End all runs that are past their deadlines, also those that a change of the clock has made overdue."""
+        """End all runs that are past their deadlines, also by a change of the clock."""
         self.end_due([run.run_id for run in self])
 
     def end_without_core(self) -> None:

@@ -49,10 +49,7 @@ class Scheduler:
         is_complete: Callable[[Sequence], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`prefill_only_token_budget`: the budget of a step without decodes, which may last longer.
-
-        `is_complete`: whether the answer of a sequence with a grammar can only end. `clock`: seconds.
-        """
+        """`prefill_only_token_budget`: that of a step without decodes. `is_complete`: an answer can only end now."""
         self._max_num_batched_tokens = max_num_batched_tokens
         self._prefill_only_token_budget = prefill_only_token_budget or max_num_batched_tokens
         self._clock = clock
@@ -101,7 +98,6 @@ class Scheduler:
         self._num_arrived += 1
         sequence.arrival = self._num_arrived
         sequence.waits_since = self._clock()
-        sequence.status = SequenceStatus.WAITING
         self._sequences[sequence.seq_id] = sequence
         self._blocks.open(sequence)
         self._waiting.arrive(sequence)
@@ -286,10 +282,8 @@ class Scheduler:
 
     def _may_start_waiting(self) -> bool:
         """Return True if a waiting sequence could start, also in place of a running one."""
-        if not self._waiting or not self._running:
+        if not self._waiting or len(self._running) < self._max_running:
             return bool(self._waiting)
-        if len(self._running) < self._max_running:
-            return True
         sequence = self._head()
         if sequence is None:
             return False
