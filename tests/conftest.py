@@ -21,7 +21,7 @@ import pytest
 from tests.served import ServedLightcone
 
 UNTIMED = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow], "print_blob": True}
-"""A busy machine fails no test."""
+"""Settings that let no test fail on a busy machine."""
 hypothesis.settings.register_profile("same", derandomize=True, **UNTIMED)
 hypothesis.settings.register_profile("explore", **UNTIMED)
 hypothesis.settings.register_profile("few", derandomize=True, max_examples=25, **UNTIMED)
@@ -42,7 +42,7 @@ if not IS_EVERYTHING_REQUIRED and not (find_spec("triton") and find_spec("xforme
 
 
 def _missing_for(marker: str) -> str | None:
-    """Why tests with this marker cannot run here; None if they can. Looks without importing torch."""
+    """Return why tests with this marker cannot run here, None if they can. Does not import torch."""
     if marker == "gpu" and not (Path("/dev/nvidiactl").exists() and shutil.which("nvidia-smi")):
         return "needs a CUDA device"
     if marker == "browser" and not (shutil.which("chromium") or shutil.which("google-chrome")):
@@ -76,7 +76,7 @@ SHARED = ("lightcone", "invariant_lightcone", "default_reference")
 
 
 def _group(item: pytest.Item) -> str:
-    """The tests that one process of pytest-xdist runs together, as they share a long fixture or those of a file."""
+    """Return the group of tests that one process of pytest-xdist runs, as they share a long fixture or a file's."""
     names = getattr(item, "fixturenames", ())
     return next((fixture for fixture in SHARED if fixture in names), str(item.path))
 

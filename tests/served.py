@@ -134,7 +134,7 @@ class ServedLightcone:
         return (self.folder / "console.log").read_text(errors="replace")
 
     def logs(self) -> str:
-        """The ends of the components' logs."""
+        """Return the ends of the components' logs."""
         return "\n".join(
             f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}"
             for path in sorted(self.data_dir.glob("logs/*.log"))
@@ -188,7 +188,7 @@ class ServedLightcone:
             time.sleep(0.1)
 
     def stop(self, number: int = signal.SIGTERM, timeout_s: float = 60.0) -> int:
-        """Signal the supervisor and wait; its exit code. Ends everything by force when it takes too long."""
+        """Signal the supervisor, wait and return its exit code. Kill everything after a time-out."""
         if self.process is None:
             return 0
         if self.process.poll() is None:

@@ -60,7 +60,7 @@ def page(chromium, lightcone) -> Iterator[object]:
 
 
 def signed_in_page(chromium, served, problems: list[str]):
-    """The administrator's page, connected. `problems` gets the errors of its console."""
+    """Yield the administrator's page, connected. `problems` gets the errors of its console."""
     page = chromium.new_context(base_url=served.base_url, viewport={"width": 1280, "height": 800}).new_page()
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)

@@ -62,7 +62,7 @@ class ScriptedPage:
         self.page.press("#composer-text", "Enter")
 
     def next(self, kind: str) -> dict[str, Any]:
-        """The next message of the page of this type; others before it are dropped."""
+        """Return the next message of the page of this type; others before it are dropped."""
         return self.wait_for(lambda: next(self._taken(kind), None))
 
     def _taken(self, kind: str) -> Iterator[dict[str, Any]]:

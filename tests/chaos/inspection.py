@@ -56,7 +56,7 @@ def engine_stats(served: ServedLightcone) -> dict[str, Any]:
 
 
 def request_log(served: ServedLightcone) -> list[dict[str, Any]]:
-    """All rows, oldest first."""
+    """Return all rows, oldest first."""
     with closing(sqlite3.connect(f"file:{served.data_dir / 'lightcone.sqlite3'}?mode=ro", uri=True)) as database:
         database.row_factory = sqlite3.Row
         return [dict(row) for row in database.execute("SELECT * FROM chat_requestlog ORDER BY run_id")]

@@ -52,7 +52,7 @@ class Stream:
         self.num_pieces = 0
 
     def read(self) -> tuple[str, str, int]:
-        """Text, finish reason and completion tokens."""
+        """Return text, finish reason and completion tokens."""
         text, reasons, usage = [], [], []
         with openai.OpenAI(
             api_key=self._served.api_key, base_url=self._served.api_url, max_retries=0, timeout=60

@@ -68,7 +68,7 @@ class Crowd:
     seen: list[Seen] = field(default_factory=list)
 
     async def visit(self, name: str, until: float) -> None:
-        """All clients at once, each with its own fixed sequence of random requests until `until` (monotonic)."""
+        """Run all clients at once, each with its own fixed sequence of random requests until `until` (monotonic)."""
         async with asyncio.TaskGroup() as group:
             for index in range(NUM_CLIENTS):
                 group.create_task(self._client(f"{name}-{index}", until))
@@ -209,7 +209,7 @@ def _is_idle(stats: dict[str, Any]) -> bool:
 
 
 def _check_log(served: ServedLightcone, seen: list[Seen]) -> None:
-    """One row for each request, with the end that its client saw."""
+    """Check that each request has one row with the outcome that its client saw."""
     expected = {item.request_id: item for item in seen}
     assert len(expected) == len(seen)
     required = {item.request_id for item in seen if item.must_be_logged}

@@ -50,7 +50,7 @@ def project(db: None) -> Project:
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    """The OpenAPI document."""
+    """Return the OpenAPI document."""
     return json.loads(schema_view(RequestFactory().get("/api/schema")).content)
 
 

@@ -47,7 +47,7 @@ class Streamed:
         return [choice for chunk in self.chunks for choice in chunk["choices"] if choice["index"] == index]
 
     def calls(self, index: int = 0) -> list[dict[str, Any]]:
-        """The pieces of calls of one choice."""
+        """Return the pieces of calls of one choice."""
         return [call for choice in self.choices(index) for call in choice["delta"].get("tool_calls") or ()]
 
 
@@ -78,7 +78,7 @@ class Http:
         return choice
 
     def prompt(self, **fields: Any) -> str:
-        """The text that the model was given."""
+        """Return the text that the model was given."""
         return str(self.answer(return_prompt_text=True, **{"max_tokens": 1, **fields})["prompt_text"])
 
     def stream(self, **fields: Any) -> Streamed:
@@ -90,7 +90,7 @@ class Http:
         return Streamed(response, response.text, [json.loads(frame) for frame in data])
 
     def error(self, status: int, **fields: Any) -> dict[str, Any]:
-        """The error of a request that must fail with this status."""
+        """Return the error of a request that must fail with this status."""
         response = self.post(**fields)
         assert response.status_code == status, response.text
         error = response.json()["error"]

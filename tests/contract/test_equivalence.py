@@ -149,7 +149,7 @@ def comparable(body: dict[str, Any]) -> Answer:
 
 
 def joined(chunks: list[dict[str, Any]]) -> Answer:
-    """The same of a stream."""
+    """Return the same for a stream."""
     choices: dict[int, Answer] = {}
     usage = None
     for chunk in chunks:

@@ -41,7 +41,7 @@ def create(client, **fields):
 
 
 def stream(client, **fields):
-    """The data of all events."""
+    """Return the data of all events."""
     response = client.post("/v1/messages", json={**GREEDY, **fields, "stream": True})
     assert response.status_code == 200, response.text
     return [json.loads(line[6:]) for line in response.text.splitlines() if line.startswith("data: ")]

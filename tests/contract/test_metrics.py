@@ -13,7 +13,7 @@ pytestmark = pytest.mark.live
 
 
 def value(text: str, name: str, **labels: str) -> float:
-    """The sum of a metric over the series that have these labels."""
+    """Return the sum of a metric over the series that have these labels."""
     wanted = [f'{label}="{label_value}"' for label, label_value in labels.items()]
     lines = [line for line in text.splitlines() if line.startswith((name + "{", name + " "))]
     return sum(float(line.rpartition(" ")[2]) for line in lines if all(label in line for label in wanted))

@@ -20,7 +20,7 @@ LONG = [
 
 
 class Asker:
-    """Short greedy requests with Scale's header."""
+    """A client of short greedy requests with Scale's header."""
 
     def __init__(self, lightcone) -> None:
         self.model = lightcone.model

@@ -23,7 +23,7 @@ LONG = {"messages": [{"role": "user", "content": "Tell a very long story."}], "m
 
 @pytest.fixture(scope="module")
 def session(lightcone: ServedLightcone) -> str:
-    """The cookie of a signed-in administrator."""
+    """Return the cookie of a signed-in administrator."""
     with httpx.Client(base_url=lightcone.base_url) as browser:
         browser.get("/sign-in").raise_for_status()
         form = {
@@ -53,7 +53,7 @@ def start(socket: ClientConnection, name: str, request: dict[str, Any]) -> None:
 
 
 def rest(socket: ClientConnection) -> list[dict[str, Any]]:
-    """Messages up to the end of a run."""
+    """Return messages up to the end of a run."""
     messages = [receive(socket)]
     while messages[-1]["type"] == "delta":
         messages.append(receive(socket))

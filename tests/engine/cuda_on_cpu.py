@@ -22,5 +22,8 @@ class RepeatedCompute:
 
 
 def take_the_cuda_path(monkeypatch) -> None:
-    """For the rest of a test. Call it once the model is loaded: the CPU forms of weights look at the same property."""
+    """Use the CUDA path for the rest of a test.
+
+    Call it once the model is loaded, as the CPU forms of weights depend on the same property.
+    """
     monkeypatch.setattr(torch.Tensor, "is_cpu", property(lambda tensor: False), raising=False)

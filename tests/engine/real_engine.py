@@ -50,7 +50,7 @@ class RealEngine:
         self.engine.start()
 
     def answer(self, text="hi", resume=None, **changes):
-        """The payloads of one request."""
+        """Return the payloads of one request."""
         return [event.payload for event in self.events(text, resume, **changes)]
 
     def events(self, text="hi", resume=None, **changes):
@@ -62,11 +62,11 @@ class RealEngine:
         self.engine.submit(dataclasses.replace(request, **changes), resume)
 
     def publication(self):
-        """The next publication."""
+        """Return the next publication."""
         return self._published.get(timeout=60)
 
     def events_to_end(self, *run_ids):
-        """All events of these runs."""
+        """Return all events of these runs."""
         events = {run_id: [] for run_id in run_ids}
         while not all(found and found[-1].is_terminal for found in events.values()):
             for run in self.publication():

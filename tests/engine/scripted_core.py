@@ -31,7 +31,7 @@ class ScriptedCore:
         self._said.put(None)
 
     def hear(self, kind=object, timeout=20):
-        """The next message from the engine, which must be of this kind."""
+        """Return the next message from the engine, which must be of this kind."""
         message = self._heard.get(timeout=timeout)
         assert isinstance(message, kind), message
         return message

@@ -34,7 +34,7 @@ class Stage:
         self.engine.submit(dataclasses.replace(request, **changes), resume)
 
     def publication(self):
-        """The next publication: run ids with their events."""
+        """Return the next publication: run ids with their events."""
         return {run.run_id: list(run.events) for run in self._published.get(timeout=20)}
 
     def events_to_end(self, run_id="run"):

@@ -154,7 +154,7 @@ NUMBERS = itertools.count()
 
 
 def submit(engine, name, priority=0):
-    """Hand in a request of a kind; returns its run id."""
+    """Submit a request of a kind; return its run id."""
     kind = KINDS[name]
     place = list(KINDS).index(name)
     sampling = dataclasses.replace(kind.get("sampling", SamplingParams()), seed=place)

@@ -81,7 +81,7 @@ class Crowd:
         self.engine.submit(run_id, **asked)
 
     def serve(self, **wanted):
-        """Submit in this order, all before the first step; returns the order in which they began to speak."""
+        """Submit in this order before the first step; return the order of their first tokens."""
         self.submit("first", priority=-9)
         for run_id, changes in wanted.items():
             self.submit(run_id, **changes)

@@ -100,7 +100,7 @@ def test_paging_out_a_file_makes_its_resident_pages_fewer(tmp_path: Path):
 
 
 def resident_of(name: str) -> int:
-    """Bytes of the mapping of a file that are in memory, from /proc/self/smaps."""
+    """Return bytes of the mapping of a file that are in memory, from /proc/self/smaps."""
     entry = Path("/proc/self/smaps").read_text().split(name, 1)[1]
     return int(entry.split("Rss:", 1)[1].split()[0]) * 1024
 

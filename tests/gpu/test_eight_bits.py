@@ -22,14 +22,14 @@ from float32, and two unrelated models are beyond 2 from each other.
 
 @pytest.fixture(scope="module", params=["Llama", "Qwen2"])
 def folder(request, tmp_path_factory):
-    """Random weights that are large enough for attention to choose; Qwen2 has biases."""
+    """Write random weights that are large enough for attention to choose; Qwen2 has biases."""
     folder = tmp_path_factory.mktemp("model")
     random_model(request.param, seed=5, spread=0.15, **DEVICE_SIZES).save_pretrained(folder)
     return folder
 
 
 def log_probabilities(runner):
-    """Of a long and a short prompt, of one in two chunks, and of four rounds of decodes."""
+    """Return those of a long and a short prompt, of one in two chunks, and of four rounds of decodes."""
     sequences = [
         make_sequence(number, length, list(range(40 * number, 40 * number + 40)))
         for number, length in enumerate((150, 7, 60))

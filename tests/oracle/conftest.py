@@ -9,7 +9,7 @@ from tests.oracle.default_model import SMOLLM2
 
 @pytest.fixture(scope="session")
 def default_reference():
-    """The default model as transformers reads it, in float32. Reading takes ten seconds of a core."""
+    """Return the default model as read by transformers, in float32. Reading takes ten seconds of a core."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return transformers.AutoModelForCausalLM.from_pretrained(

@@ -34,7 +34,9 @@ class CoreUnderTest:
         self._num_added = 0
 
     def answers(self, prompts: list[list[int]], num_tokens: int, stagger: int = 0) -> list[list[int]]:
-        """Output ids of prompts that run together; with `stagger` each joins that many steps after the one before."""
+        """Return output ids of prompts that run together; with `stagger` each joins that many steps after the one
+        before.
+        """
         outputs: dict[int, list[int]] = {}
         waiting = list(prompts)
         steps = 0
@@ -51,7 +53,7 @@ class CoreUnderTest:
         return bool(stats.num_running or stats.num_waiting)
 
     def stats(self):
-        """The core's counters, with the integrity of its blocks checked."""
+        """Return the core's counters, with the integrity of its blocks checked."""
         self._core.handle_messages([QueryStats(check_integrity=True)])
         return self._channel.outbox.get()
 

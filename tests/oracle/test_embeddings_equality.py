@@ -23,7 +23,7 @@ def engine():
 
 @pytest.fixture(scope="module")
 def expected(default_reference):
-    """The states of transformers behind the final norm, (T, E) for each text."""
+    """Return the states of transformers behind the final norm, (T, E) for each text."""
     tokenizer = Tokenizer.from_path(SMOLLM2)
     with torch.inference_mode():
         return [default_reference.model(torch.tensor([tokenizer.encode(text)])).last_hidden_state[0] for text in TEXTS]

@@ -54,7 +54,7 @@ def check(reference, prompts, answers, num_tokens):
 
 @pytest.fixture
 def one_thread():
-    """Threads cost more than they give on matrices this small, most of all on a busy machine."""
+    """Use one thread, as more cost time on such small matrices, most of all on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

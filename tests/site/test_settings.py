@@ -22,7 +22,9 @@ LITERAL = re.compile(r"[\"'](LIGHTCONE_[A-Z][A-Z_]*)[\"']")
 
 
 def names_in_code() -> set[str]:
-    """Names asked for through env.py (the settings are loaded here) and names in quotes anywhere else in the code."""
+    """Return names asked for through env.py (the settings are loaded here) and names in quotes anywhere else in the
+    code.
+    """
     sources = [
         path.read_text() for package in ("chat", "engine", "lightcone_site") for path in (ROOT / package).rglob("*.py")
     ]

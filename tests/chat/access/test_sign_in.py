@@ -23,7 +23,7 @@ def _fresh_counters(valkey: str, settings: Any) -> None:
 
 
 def tries(account: str, address: str, number: int) -> int:
-    """How many of so many failures get as far as the password."""
+    """Return how many of so many failing attempts reach the password."""
     return sum(sign_in_begin(tried=SignIn(account, address)).wait_s == 0 for _ in range(number))
 
 

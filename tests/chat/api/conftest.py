@@ -206,7 +206,7 @@ async def post(api: httpx.AsyncClient, **fields: Any) -> httpx.Response:
 
 
 def frames(text: str) -> list[Any]:
-    """The values of the data frames; every line must be a frame, a ping or blank."""
+    """Return the values of the data frames; every line must be a frame, a ping or blank."""
     values = []
     for line in text.split("\n"):
         assert line == "" or line == ": ping" or line.startswith("data: "), line

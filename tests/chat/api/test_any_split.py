@@ -71,7 +71,7 @@ def numbered(payloads: list[Payload]) -> list[Event]:
 
 
 def entries(events: list[Event], cuts: set[int]) -> list[LogEntry]:
-    """The events as the publisher packs them, cut behind these indices."""
+    """Return the events as the publisher packs them, cut behind these indices."""
     groups: list[list[Event]] = [[]]
     for index, event in enumerate(events):
         groups[-1].append(event)

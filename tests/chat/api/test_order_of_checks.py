@@ -56,7 +56,7 @@ NAMES = [name for name, *_ in FAULTS]
 
 
 def bodies() -> Iterator[tuple[str, dict[str, Any], str, str]]:
-    """Each fault with all that come after it in one body."""
+    """Yield each fault with all that come after it in one body."""
     for index, (name, _, param, code) in enumerate(FAULTS):
         faults = [fields for _, fields, _, _ in FAULTS[index:]]
         yield name, {field: value for fields in reversed(faults) for field, value in fields.items()}, param, code

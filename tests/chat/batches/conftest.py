@@ -64,7 +64,7 @@ class ScriptedRoute:
 
 @dataclass
 class BatchWorld:
-    """One project with a key, the route, and runners that are made when a test wants them."""
+    """A project with a key, the route, and runners made on demand."""
 
     project: Project
     key: Any
@@ -106,7 +106,7 @@ class BatchWorld:
         return batch
 
     async def files(self, batch: Batch) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The lines of the output file and of the error file."""
+        """Return the lines of the output file and of the error file."""
         return await database_sync_to_async(self._files)(batch)
 
     def _files(self, batch: Batch) -> Any:

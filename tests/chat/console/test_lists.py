@@ -206,7 +206,7 @@ def test_a_new_default_model_replaces_the_previous_one(admin_client: Client, db:
 
 
 BAD_DEFAULTS = ("[]", '{"temperature": "hot"}', '{"temperature": 5}', '{"top_k": -2}', '{"max_tokens": 5}')
-"""The second was a 500 for every request of the model, the third drew at temperature 5."""
+"""The second gave a 500 for every request of the model, the third sampled at temperature 5."""
 
 
 def test_a_path_without_a_model_is_refused_unless_marked_as_elsewhere(

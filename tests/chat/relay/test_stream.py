@@ -28,7 +28,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 async def speak(voice, publisher, text: str = LETTERS) -> None:
-    """One step per letter, each flushed."""
+    """Send one step per letter, each flushed."""
     voice.admit()
     await publisher.flush()
     for letter in text:

@@ -257,7 +257,7 @@ class World:
         return Voice(publisher, claim, log[-1].position + 1 if log else 0)
 
     async def records(self) -> list[dict[str, Any]]:
-        """Terminal records written since the last call."""
+        """Return terminal records written since the last call."""
         stream = UsageStream(self.client, self.keys)
         assert await stream.lock()
         batch = await stream.read(block_ms=None)
@@ -267,7 +267,7 @@ class World:
 
 
 async def read_all(reader: RunReader, timeout_s: float = 10.0) -> list[Event]:
-    """First to last event, Admitted left out."""
+    """Read events from the first to the last, without Admitted."""
     async with asyncio.timeout(timeout_s):
         await reader.first()
         return [event async for event in reader]

@@ -31,7 +31,7 @@ PAGE = (DOCS / "operations.md").read_text()
 
 
 def samples(text: bytes) -> dict[tuple[str, ...], float]:
-    """(name, label values in the order of their names) -> value."""
+    """Return the samples: (name, label values in the order of their names) -> value."""
     families = text_string_to_metric_families(text.decode())
     return {
         (one.name, *(value for _, value in sorted(one.labels.items()))): one.value

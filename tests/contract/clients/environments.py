@@ -54,7 +54,7 @@ class Environment:
         return self._stamp.is_file() and self._stamp.read_text() == self._digest()
 
     def missing(self) -> str | None:
-        """Why this machine cannot make it; None if it can."""
+        """Return why this machine cannot install it, None if it can."""
         if not self.client.is_node:
             return None
         node = shutil.which("node")

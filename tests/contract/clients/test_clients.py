@@ -43,7 +43,7 @@ def agents_lightcone(tmp_path_factory) -> Iterator[ServedLightcone]:
 
 
 def _marks(client: Client) -> list[pytest.MarkDecorator]:
-    """Nothing of a client for Node.js is in `.ci/run`; an agent takes minutes."""
+    """Return the marks of a client: those for Node.js are not in `.ci/run`, and agents take minutes."""
     node = [pytest.mark.node] if client.is_node else []
     return [*node, pytest.mark.timeout(AGENT_TIMEOUT_S + 300)] if client.needs_agent_model else node
 

@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Asker:
-    """Requests with one key. Fields given as None are left out."""
+    """A client with one key. Fields given as None are left out."""
 
     def __init__(self, served: ServedLightcone, key: str) -> None:
         self.served = served
@@ -46,7 +46,7 @@ class Asker:
         )
 
     def listed(self) -> dict[str, Any]:
-        """The served model as the list of models has it."""
+        """Return the served model as the list of models has it."""
         (model,) = self._client.get("/models").json()["data"]
         assert isinstance(model, dict)
         return model
@@ -81,7 +81,7 @@ class Asker:
         return ids
 
     def prompt(self, **fields: Any) -> str:
-        """The rendered prompt of a request."""
+        """Return the rendered prompt of a request."""
         return str(self.answer(return_prompt_text=True, **{"max_tokens": 1, **fields})["prompt_text"])
 
     def logprobs(self, **fields: Any) -> list[dict[str, Any]]:
@@ -89,7 +89,7 @@ class Asker:
         return entries
 
     def chunks(self, **fields: Any) -> list[dict[str, Any]]:
-        """The chunks of a stream, which must end well."""
+        """Return the chunks of a stream, which must end well."""
         response = self.post(stream=True, **fields)
         assert response.status_code == 200, response.text
         *data, done = [line.removeprefix("data: ") for line in response.text.split("\n") if line.startswith("data: ")]
@@ -97,14 +97,14 @@ class Asker:
         return [json.loads(frame) for frame in data]
 
     def refusal(self, **fields: Any) -> tuple[str, str]:
-        """(param, code) of the 400."""
+        """Return (param, code) of the 400."""
         response = self.post(**fields)
         assert response.status_code == 400, response.text
         error = response.json()["error"]
         return error["param"], error["code"]
 
     def with_rights(self, *rights: str, **policy: Any) -> Asker:
-        """The same with a new key."""
+        """Return a copy with a new key."""
         return Asker(self.served, self.served.make_key(rights=("inference", *rights), **policy))
 
     def record(self, request_id: str) -> dict[str, Any]:

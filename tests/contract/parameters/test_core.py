@@ -97,7 +97,7 @@ def test_a_request_keeps_the_id_that_it_was_given(ask):
 
 @contextmanager
 def full_house(ask: Asker) -> Iterator[None]:
-    """While it lasts, all four seats are taken."""
+    """Occupy all four running places until the end of the block."""
     body = {"messages": QUESTION, "n": 4, "temperature": 1, "max_tokens": 1900, "ignore_eos": True, "stream": True}
     with streaming(ask, body) as lines:
         next(line for line in lines if '"content":"' in line and '"content":""' not in line)
@@ -106,7 +106,7 @@ def full_house(ask: Asker) -> Iterator[None]:
 
 @contextmanager
 def streaming(ask: Asker, body: dict[str, Any]) -> Iterator[Iterator[str]]:
-    """The lines of a stream; begins when the request is admitted."""
+    """Yield the lines of a stream; start once the request is admitted."""
     headers = {"Authorization": f"Bearer {ask.served.api_key}"}
     with httpx.stream(
         "POST", f"{ask.served.api_url}/chat/completions", json=body, headers=headers, timeout=120

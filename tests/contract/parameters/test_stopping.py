@@ -63,7 +63,7 @@ def test_min_tokens_delays_every_end_of_an_answer(ask, text):
 
 @pytest.fixture(scope="module")
 def end_id(ask) -> int:
-    """The id of the end token, which is special."""
+    """Return the id of the end token, which is special."""
     return ask.token_ids(messages=COUNTING)[-1]
 
 

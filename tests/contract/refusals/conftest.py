@@ -33,7 +33,7 @@ def post(client: httpx.Client, body: dict[str, Any]) -> httpx.Response:
 
 
 def streamed_text(client: httpx.Client, max_tokens: int) -> str:
-    """The text of a greedy stream, which must end well."""
+    """Return the text of a greedy stream, which must end well."""
     response = post(client, QUESTION | {"max_tokens": max_tokens, "stream": True})
     assert response.status_code == 200, response.text
     *frames, done = [line.removeprefix("data: ") for line in response.text.split("\n") if line.startswith("data: ")]

@@ -15,7 +15,7 @@ from engine.attention.backend import AttentionShape, StepLayout
 
 
 def dense_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
-    """The last `len(q)` of `len(k)` positions look back causally. q: (T, H, D)  k, v: (C, K, D)  ->  (T, H, D)"""
+    """Attend causally from the last `len(q)` of `len(k)` positions. q: (T, H, D) k, v: (C, K, D) -> (T, H, D)"""
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
     scores = torch.einsum("thd,chd->htc", q, k) * scale

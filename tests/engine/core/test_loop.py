@@ -71,7 +71,7 @@ class Stage:
         self.channel.inbox.put(message)
 
     def step(self, *messages):
-        """One turn of the loop: messages, then a step; what was emitted."""
+        """Take one turn of the loop with these messages; return its outputs."""
         for message in messages:
             self.channel.inbox.put(message)
         assert self.core.handle_messages(self.channel.receive(block=False))
@@ -274,7 +274,7 @@ def test_a_turn_of_the_loop_is_measured_and_nothing_between_turns(stage, monkeyp
 
 
 class ScriptedBudget:
-    """Says after the second step that steps have another number of tokens."""
+    """A budget that changes the tokens of a step after the second one."""
 
     max_num_batched_tokens = prefill_only_token_budget = 48
 

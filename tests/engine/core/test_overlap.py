@@ -24,7 +24,7 @@ END = 3
 
 
 class FedRunner:
-    """Logits that depend on the last token and its position alone. Counts the steps that were fed."""
+    """A runner whose logits depend on the last token and its position alone. It counts the fed steps."""
 
     def __init__(self, scale=3.0, fatal_at=None, period=1000, error=None):
         """`period`: logits repeat after so many positions, and with them the text. `error`: that of step `fatal_at`."""

@@ -43,7 +43,7 @@ class TableRunner:
 
 
 class TableCore:
-    """Feeds sequences to a core and collects its output."""
+    """A core that is fed with sequences and whose output is collected."""
 
     def __init__(
         self, drafter=None, num_blocks: int = 200, max_num_batched_tokens: int = 64, seed: int = 0, spread: float = 3.0
@@ -69,7 +69,7 @@ class TableCore:
         assert self.core.handle_messages([message])
 
     def run(self) -> dict[int, list[SequenceOutput]]:
-        """Step until nothing is left; every account must be right at the end."""
+        """Step until nothing is left; check every count at the end."""
         while self.core.step():
             while not self.channel.outbox.empty():
                 message = self.channel.outbox.get()

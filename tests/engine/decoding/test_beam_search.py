@@ -33,7 +33,7 @@ def search(width, length_penalty, ends, logprobs_after):
 
 
 def all_answers(length_penalty, max_tokens, logprobs_after):
-    """Every answer with its score, best first."""
+    """Return every answer with its score, best first."""
     answers = []
     for length in range(1, max_tokens + 1):
         for token_ids in itertools.product(range(4), repeat=length):

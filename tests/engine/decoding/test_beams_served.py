@@ -45,7 +45,7 @@ def answers_of(payloads, width):
 
 
 def reference(model, width, max_tokens, length_penalty, eos_id):
-    """Token ids of transformers' beams, best first, and their scores."""
+    """Return token ids of transformers' beams, best first, and their scores."""
     with torch.inference_mode():
         found = model.generate(
             torch.tensor([PROMPT]),

@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def free_rows():
-    """How many drafts are tried must not depend on how fast this machine is just now."""
+    """Make the number of drafts independent of this machine's speed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(StepCosts, "measure", lambda time_rows, max_rows: StepCosts.flat())
         yield
@@ -38,12 +38,12 @@ def engine(folder):
 
 
 def ascii_only(**changes):
-    """Answers of characters that any text can predict."""
+    """Return answers of characters that any text can predict."""
     return SamplingParams(allowed_token_ids=tuple(range(32, 127)), **changes)
 
 
 def essence(payloads):
-    """All that a prediction may not change."""
+    """Return what a prediction may not change: tokens and texts per choice, and usage."""
     usage = dataclasses.replace(
         payloads[-1].usage, accepted_prediction_tokens=0, rejected_prediction_tokens=0, cached_tokens=0
     )

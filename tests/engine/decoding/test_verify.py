@@ -14,7 +14,7 @@ from tests.examples import examples
 
 
 class ScriptDrafter:
-    """Proposes the output of an earlier run with some tokens replaced: `script` by seq_id, `errors` as positions."""
+    """A drafter that proposes the output of an earlier run with errors: `script` by seq_id, `errors` as positions."""
 
     def __init__(self, script, errors, length):
         self.script, self.errors, self.length = script, errors, length

@@ -61,7 +61,7 @@ class Twins:
             )
 
     def prefill(self, sequence):
-        """Both caches get the keys of a prompt; the CUDA path takes it in two chunks."""
+        """Fill both caches with the keys of a prompt; the CUDA path takes it in two chunks."""
         length = sequence.num_tokens
         expected = self.cpu.forward(StepPlan((Chunk(sequence, 0, length, True),)))
         for start, stop in ((0, length // 2), (length // 2, length)):

@@ -71,7 +71,7 @@ class Stage:
         return [entry for output in self.outputs if output.seq_id == seq_id for entry in output.prompt_logprobs or []]
 
     def check(self, seq_id, prompt_ids, count):
-        """Every entry is that of transformers, in the order of the prompt."""
+        """Check every entry against transformers, in the order of the prompt."""
         with torch.inference_mode():
             values = self.oracle(torch.tensor([prompt_ids])).logits[0].float().log_softmax(1)[:-1]
         entries = self.entries(seq_id)

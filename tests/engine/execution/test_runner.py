@@ -70,7 +70,7 @@ def expected_logits(model, sequence, position):
 
 
 def run(runner, model, *chunks):
-    """One step of (sequence, start, count); every chunk that reaches the end is compared."""
+    """Run one step of (sequence, start, count); compare every chunk that reaches its end."""
     plan = StepPlan(tuple(Chunk(seq, start, count, start + count == seq.num_tokens) for seq, start, count in chunks))
     logits = runner.forward(plan)
     wanted = [

@@ -10,7 +10,7 @@ LEAST, MOST = 64, 2048
 
 
 class Machine:
-    """Computes `rate` tokens a second; a step takes `delay` longer."""
+    """A machine that computes `rate` tokens a second, with `delay` added to each step."""
 
     def __init__(self, rate):
         self.rate = rate

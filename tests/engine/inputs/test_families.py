@@ -46,7 +46,7 @@ def reference(family, messages, **options):
 
 
 def in_parts(messages):
-    """As templates that loop over content want them."""
+    """Return the content as parts, for templates that loop over it."""
     return [message | {"content": [{"type": "text", "text": message["content"]}]} for message in messages]
 
 

@@ -13,7 +13,7 @@ BLOCKS = {"Q8_0": (32, 34), "Q6_K": (256, 210), "Q4_K": (256, 144), "Q4_1": (32,
 
 
 def stored(type_name: str) -> StoredMatrix:
-    """Random bytes below 60, so that the halves among them are finite numbers."""
+    """Return random bytes below 60, so that the halves among them are finite numbers."""
     block_size, block_bytes = BLOCKS[type_name]
     data = torch.randint(0, 60, (NUM_TOKENS, SIZE // block_size * block_bytes), dtype=torch.uint8)
     return StoredMatrix.from_blocks(type_name, data, (NUM_TOKENS, SIZE))

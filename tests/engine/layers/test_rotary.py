@@ -7,7 +7,7 @@ THETA = 10000.0
 
 
 def half_split_rotation(heads: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """The formula of the paper's common form: halves of a head rotate against each other. heads: (T, H, D)."""
+    """Rotate by the formula of the paper's common form: halves of a head against each other. heads: (T, H, D)."""
     half = heads.shape[-1] // 2
     angles = positions[:, None].double() * THETA ** -(torch.arange(half).double() / half)
     cos, sin = angles.cos()[:, None], angles.sin()[:, None]

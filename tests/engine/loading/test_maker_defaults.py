@@ -23,7 +23,7 @@ def written(folder: Path, text: str) -> dict[str, float]:
 
 
 def gguf(folder: Path, **sampling: Any) -> dict[str, float]:
-    """The values of a GGUF file with these entries of `general.sampling.*`."""
+    """Return the values of a GGUF file with these entries of `general.sampling.*`."""
     kinds = {int: (INT32, "<i"), float: (FLOAT32, "<f")}
     metadata = [("general.architecture", STRING, string("llama"))]
     for name, value in sampling.items():

@@ -15,5 +15,5 @@ def marked_tokenizer(control=(), markers=(), **changes) -> Tokenizer:
 
 
 def template_of(text):
-    """The change that gives a tokenizer this chat template."""
+    """Return the change that gives a tokenizer this chat template."""
     return {"tokenizer.chat_template": text}

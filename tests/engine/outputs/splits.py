@@ -6,7 +6,7 @@ from engine.outputs.pieces import CallArguments, ContentText, ReasoningText
 
 
 def cut(text, points):
-    """The text in pieces, cut at these places (any numbers)."""
+    """Return the text in pieces, cut at these places (any numbers)."""
     places = sorted({point % (len(text) + 1) for point in points} | {0, len(text)})
     return [text[start:end] for start, end in zip(places, places[1:], strict=False)]
 
@@ -16,7 +16,7 @@ def every_cut_in_two(text):
 
 
 def joined(pieces):
-    """Pieces with neighbours of one kind made one."""
+    """Return pieces with neighbours of one kind made one."""
     result = []
     for piece in pieces:
         last = result[-1] if result else None
@@ -34,7 +34,7 @@ def say(parser, pieces):
 
 
 def texts_of(*words):
-    """Texts of these fragments, with frequent parts of markers."""
+    """Return texts of these fragments, with frequent parts of markers."""
     parts = [word[:end] for word in words for end in (1, len(word) // 2, len(word) - 1)]
     return st.lists(st.sampled_from([*words, *parts, "a", "\n", " "]), max_size=9).map("".join)
 

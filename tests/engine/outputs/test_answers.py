@@ -70,7 +70,7 @@ class Answer:
 
 
 def answer(stage, ids, sizes=(), finish=None, said=None):
-    """Feed ids in groups of these sizes, the rest one by one, the core's word with the last."""
+    """Feed ids in groups of these sizes, the rest one by one, with the core's finish at the last."""
     said, rest, sizes = said or Answer(), list(ids), list(sizes)
     while rest and not stage.finished:
         size = sizes.pop(0) if sizes else 1

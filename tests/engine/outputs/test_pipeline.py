@@ -21,7 +21,7 @@ def text_of(events):
 
 
 def feed_split(ids, sizes, finish, **rules):
-    """Feed ids in groups of these sizes (the rest in one), the core's word with the last."""
+    """Feed ids in groups of these sizes (the rest in one), with the core's finish at the last."""
     stage, events, rest = pipeline(**rules), [], list(ids)
     for size in sizes:
         if len(rest) > size and not stage.finished:

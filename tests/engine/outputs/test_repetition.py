@@ -11,7 +11,7 @@ from engine.outputs.stop import RepetitionFinder
 
 
 def repeats(ids, rule):
-    """The definition, on all of the ids."""
+    """Apply the definition to all of the ids."""
     for size in range(max(1, rule.min_pattern_size), rule.max_pattern_size + 1):
         length = size * rule.min_count
         if len(ids) >= length and ids[-length:] == ids[-size:] * rule.min_count:

@@ -22,7 +22,10 @@ def run(pieces, stops, include=False):
 
 
 def slow_search(pieces, stops):
-    """The definition: after each piece look for all stop strings; the first start wins, ties by list order."""
+    """Find the stop by the definition: search for all stop strings after each piece.
+
+    The first start wins, ties by list order.
+    """
     text = ""
     for piece in pieces:
         text += piece

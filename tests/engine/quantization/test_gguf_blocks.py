@@ -13,7 +13,7 @@ TYPES = {block_type.name: block_type for block_type in BLOCK_TYPES.values()}
 
 
 def random_rows(type_name: str, num_rows: int, num_elements: int, seed: int) -> np.ndarray:
-    """Random bytes; halves that are not finite are made zero, as no file has them."""
+    """Return random bytes; halves that are not finite are made zero, as no file has them."""
     block_type = TYPES[type_name]
     rng = np.random.default_rng(seed)
     if type_name in ("F32", "F16", "BF16"):

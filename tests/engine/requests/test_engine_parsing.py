@@ -51,7 +51,7 @@ def reported(events):
 
 
 def play(core, sequence, ids, finish=None):
-    """One step per token, the last with the core's word."""
+    """Send one step per token, the last with the core's finish."""
     for index, token in enumerate(ids):
         core.say(output(sequence, [token], finish if index + 1 == len(ids) else None))
 

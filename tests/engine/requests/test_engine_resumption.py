@@ -17,7 +17,7 @@ from tests.engine.tiny_tokenizer import IM_END
 
 
 def interrupted(events, keep):
-    """The first events of a run, as a log that broke off."""
+    """Return the first events of a run, as a log that broke off."""
     return Resume(tuple(events[:keep]))
 
 

@@ -47,7 +47,7 @@ def with_request(sequence: Sequence, **changes: Any) -> Sequence:
 
 
 def penalised(logits: list[float], sequence: Sequence) -> list[float]:
-    """Masks, bias and penalties: steps 2 to 6 of the order; a grammar's mask is in the logits already."""
+    """Apply masks, bias and penalties, steps 2 to 6 of the order; a grammar's mask is in the logits already."""
     sampling = sequence.sampling
     output_ids = sequence.output_ids
     forbidden = (
@@ -70,14 +70,14 @@ def penalised(logits: list[float], sequence: Sequence) -> list[float]:
 
 
 def constrained(logits: list[float], sequence: Sequence) -> list[float]:
-    """Steps 2 to 8, without logits processors."""
+    """Apply steps 2 to 8, without logits processors."""
     logits = penalised(logits, sequence)
     forced = forced_id(sequence)
     return logits if forced is None else [0.0 if token_id == forced else -math.inf for token_id in range(len(logits))]
 
 
 def forced_id(sequence: Sequence) -> int | None:
-    """The token of the end marker that must come, for markers of one token."""
+    """Return the token of the end marker that must come, for markers of one token."""
     thinking, output_ids = sequence.request.thinking, sequence.output_ids
     if thinking is None or thinking.budget is None:
         return None
@@ -88,7 +88,7 @@ def forced_id(sequence: Sequence) -> int | None:
 
 
 def distribution(logits: list[float], sequence: Sequence) -> dict[int, float]:
-    """Token id to probability after every filter, most likely first, ties by id."""
+    """Return token id to probability after every filter, most likely first, ties by id."""
     sampling = sequence.sampling
     logits = constrained(logits, sequence)
     ranked = sorted(range(len(logits)), key=lambda token_id: (-logits[token_id], token_id))

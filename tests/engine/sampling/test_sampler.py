@@ -133,13 +133,13 @@ def test_a_row_is_drawn_as_the_reference_draws_it():
 
 
 def draws_within_rounding(logits, sequence):
-    """The tokens that the reference draws with the random number and top_p moved by as much as rounding may."""
+    """Return the tokens that the reference draws with the random number and top_p moved by as much as rounding may."""
     moves = (-ROUNDING, 0.0, ROUNDING)
     return {draw(logits, with_top_p(sequence, change), shift) for change in moves for shift in moves}
 
 
 def with_top_p(sequence, change):
-    """The sequence with top_p changed, where it is on."""
+    """Return the sequence with top_p changed, where it is on."""
     sampling = sequence.sampling
     changed = dataclasses.replace(sampling, top_p=sampling.top_p + change)
     return with_request(sequence, sampling=changed) if sampling.top_p < 1.0 else sequence

@@ -16,7 +16,7 @@ THINKING = st.builds(Thinking, MARKERS, MARKERS, st.booleans(), st.none() | st.i
 
 
 def find(output_ids: list[int], markers: list[list[int]], start: int) -> tuple[int, int] | None:
-    """Where the first of `markers` from `start` on ends, and how long it is; the longest of several."""
+    """Return the end and the length of the first of `markers` from `start` on; the longest of several."""
     for end in range(start + 1, len(output_ids) + 1):
         sizes = [
             len(marker)

@@ -120,7 +120,7 @@ class OracleDrafter:
 
 
 def step(scheduler: Scheduler) -> tuple[StepPlan | None, list[Finished]]:
-    """Plan and advance once; every account must be right in between."""
+    """Plan and advance once; check every count in between."""
     plan = scheduler.plan()
     assert scheduler.check_integrity() == ""
     finished = scheduler.advance(plan, sample(plan)) if plan else []

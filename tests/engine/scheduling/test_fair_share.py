@@ -259,7 +259,7 @@ def test_no_step_is_planned_ahead_when_a_preemption_is_due():
 
 
 def computed(scheduler, tenants):
-    """How many prompt tokens each tenant gets in the next step."""
+    """Return how many prompt tokens each tenant gets in the next step."""
     plan, _ = step(scheduler)
     return [sum(chunk.num_tokens for chunk in plan.chunks if chunk.sequence.tenant == tenant) for tenant in tenants]
 

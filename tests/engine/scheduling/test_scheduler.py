@@ -376,7 +376,7 @@ def test_drafts_leave_room_for_prompts_in_a_step():
 
 
 def served_order(scheduler, *wanted):
-    """The order in which sequences (number, fields) that arrive in this order are served, one at a time."""
+    """Return the order of service of sequences (number, fields) that arrive in this order, one running at a time."""
     for seq_id, fields in wanted:
         scheduler.add(make_sequence(seq_id, [seq_id], max_tokens=1, **fields))
     return [finished.sequence.seq_id for finished in run(scheduler)]

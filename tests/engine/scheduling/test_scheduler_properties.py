@@ -15,7 +15,10 @@ TENANTS = {b"one": "one", b"two": "two", b"two, salted": "two"}
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """`written` models the cache: which (root, tokens up to here) each slot was last written for."""
+    """Random operations on a scheduler and a model of the cache.
+
+    `written`: the (root, tokens up to here) that each slot was last written for.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -214,7 +217,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         return (sequence.request.cache_root, tuple(sequence.token_slice(0, position + 1)))
 
     def check_cache(self, sequence, num_computed):
-        """Every position that counts as computed holds the keys of exactly this prefix of this tenant."""
+        """Check that every computed position holds the keys of exactly this prefix of this tenant."""
         for position in range(num_computed):
             assert self.written[self.slot(sequence, position)] == self.content(sequence, position)
 

@@ -77,7 +77,7 @@ def engine(model):
 
 
 def ends_well(payloads, choice=0):
-    """The grammar has ended the answer, and no stop of any other kind."""
+    """Return whether the grammar has ended the answer, and no other stop."""
     finish = next(payload for payload in finishes_of(payloads) if payload.choice == choice)
     return finish.reason is FinishReason.STOP and finish.stop_reason is None
 

@@ -70,7 +70,7 @@ def test_a_schema_that_mentions_additional_properties_stays_open(value):
 
 
 def in_some_order(template, text):
-    """Grammars have an order of properties; which it is makes no difference here."""
+    """Return whether a text is admitted in any order of its properties."""
     return any(admits(template, spelling) for spelling in spellings(json.loads(text)))
 
 
@@ -78,7 +78,7 @@ NAMES = st.sampled_from("abcd")
 
 
 def objects(parts):
-    """Schemas of objects, put together of others."""
+    """Return schemas of objects, put together of others."""
     lists = st.fixed_dictionaries(
         {"properties": st.dictionaries(NAMES, st.sampled_from([{"type": "integer"}, {"type": "boolean"}]), max_size=2)},
         optional={"required": st.lists(NAMES, max_size=2, unique=True)},

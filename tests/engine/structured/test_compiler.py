@@ -174,7 +174,7 @@ def test_an_unenforced_source_must_still_be_a_valid_schema_or_tag(kind, source):
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
-    """Over real processes, with the tiny vocabulary and half a second for each constraint."""
+    """Return a compiler over real processes, with the tiny vocabulary and half a second per constraint."""
     from tests.engine.tiny_tokenizer import tiny_tokenizer
 
     folder = tmp_path_factory.mktemp("tiny")

@@ -29,7 +29,7 @@ def sequence(thinking=None, output=b"", seq_id=1, grammar="key"):
 
 
 def mask_of(follower):
-    """The allowed ids, None while anything goes."""
+    """Return the allowed ids, None if all are allowed."""
     words = np.zeros(NUM_WORDS, dtype=np.int32)
     if not follower.fill(words):
         return None

@@ -56,12 +56,12 @@ OTHER_REASONS = (
 
 
 def groups_of(name):
-    """Schemas of a file, each with instances that are valid or not."""
+    """Return schemas of a file, each with instances that are valid or not."""
     return json.loads((SUITE / name).read_text("utf-8"))
 
 
 def tried(value):
-    """The grammar of a schema, None if it is refused; and the refusal."""
+    """Return the grammar of a schema, None if it is refused; and the refusal."""
     try:
         return template_of(schema(value, param="structured_outputs.json", closes_objects=False)), None
     except RequestError as error:
@@ -69,7 +69,7 @@ def tried(value):
 
 
 def is_text(instance):
-    """Not so where it holds half a character, which no answer can."""
+    """Return whether a text has no half character, which no answer can have."""
     return not any("\ud800" <= character <= "\udfff" for character in text_of(instance))
 
 

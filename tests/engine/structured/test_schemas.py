@@ -40,7 +40,7 @@ def _without_leap_second(text):
 
 
 def check_valid(value, text):
-    """The text is valid under the schema and holds no white space outside strings."""
+    """Check that the text is valid under the schema and has no white space outside strings."""
     instance = json.loads(text)
     jsonschema.Draft202012Validator(value, format_checker=CHECKER).validate(instance)
     assert not re.search(r"\s", re.sub(r'"(\\.|[^"\\])*"', "", text)), text

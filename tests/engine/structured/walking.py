@@ -24,7 +24,7 @@ IS_TEXT = [bool(token) and token.isascii() for token in VOCABULARY.tokens]
 
 
 def compiled(constraint, limits=LIMITS):
-    """Backend and payload, in this process; of a grammar for xgrammar its EBNF."""
+    """Return backend and payload, in this process; of a grammar for xgrammar its EBNF."""
     fields = (
         constraint.kind.value,
         constraint.source,
@@ -53,7 +53,7 @@ def allowed(matcher):
 
 
 def walk(template, seed, length=60):
-    """One answer; after `length` tokens it hurries to an end. None if it finds none."""
+    """Return one answer, None if none is found; after `length` tokens it takes the shortest way to an end."""
     rng, matcher, text = random.Random(seed), template.start(), b""
     for step in range(12 * length):
         is_late = step > length
@@ -80,7 +80,7 @@ def walks(template, number=6, length=60):
 
 
 def admits(template, text):
-    """Whether a grammar admits exactly this text."""
+    """Return whether a grammar admits exactly this text."""
     matcher = template.start()
     return all(matcher.accept(byte) for byte in text.encode()) and matcher.can_end()
 
@@ -90,7 +90,7 @@ def text_of(instance):
 
 
 def spellings(instance):
-    """The texts of an instance, its properties in any order; an integer as such, as grammars write it."""
+    """Return the texts of an instance, its properties in any order; an integer as such, as grammars write it."""
     if isinstance(instance, dict):
         return [text_of(dict(entries)) for entries in permutations(instance.items())]
     if isinstance(instance, list):

@@ -322,7 +322,7 @@ def test_a_pipelined_request_is_checked_too(server):
 
 
 def begin_body(connection: socket.socket, owner: bytes, num_bytes: int) -> bytes:
-    """Announce an upload that does not come, and return the server's answer."""
+    """Announce an upload without sending it; return the server's answer."""
     head = b"POST /v1/files HTTP/1.1\r\n" + SMALL + b"X-Key: %s\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n"
     connection.sendall(head % (owner, num_bytes))
     return connection.recv(65_536)

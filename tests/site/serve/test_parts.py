@@ -96,7 +96,7 @@ def test_a_model_has_the_name_of_its_file_or_folder_by_default(tmp_path, is_fold
 
 
 class ScriptedModel:
-    """The statuses of web and model, one pair a turn, and a clock that advances four seconds a turn."""
+    """The statuses of web and model, one pair per turn, and a clock that advances four seconds per turn."""
 
     def __init__(self, *turns: tuple[int, ModelStatus | None]) -> None:
         self._turns = list(turns)

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def cut_model(tmp_path_factory) -> Path:
-    """The default model without its last half."""
+    """Return the default model without its last half."""
     whole = model_choice(path="", name="").path
     path = tmp_path_factory.mktemp("models") / "cut.gguf"
     with whole.open("rb") as file:
@@ -27,7 +27,7 @@ def cut_model(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory, cut_model):
-    """One installation for the tests that only look at it or disturb it and wait for its recovery."""
+    """Serve one installation for tests that only read it, or disturb it and wait for its recovery."""
     served = ServedLightcone(tmp_path_factory.mktemp("serving"), {"LIGHTCONE_MODEL": str(cut_model)}, model="cut")
     open_to_all(served.data_dir)
     served.start()

@@ -61,7 +61,7 @@ def frames(text: str) -> list[dict[str, Any]]:
 
 
 def joined(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The content blocks that a client puts together from the events of a stream; checks their order on the way."""
+    """Return the content blocks that a client puts together from the events of a stream; check their order."""
     blocks: list[dict[str, Any]] = []
     is_open = False
     for value in values:

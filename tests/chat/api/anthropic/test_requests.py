@@ -12,7 +12,7 @@ FORM = {"type": "json_schema", "schema": SCHEMA}
 
 
 async def asked(api, scripted, **fields):
-    """The engine's request."""
+    """Return the engine's request."""
     response = await post(api, **fields)
     assert response.status_code == 200, response.text
     return scripted.requests[-1]

@@ -16,7 +16,7 @@ VERSION = {"anthropic-version": "2023-06-01"}
 
 @pytest.fixture
 def listed(scripted, monkeypatch):
-    """Five names of three models."""
+    """List five names of three models."""
     entries = [
         MODEL,
         ModelEntry("b", "lightcone", 0, aliases=("b1", "b2")),

@@ -166,7 +166,7 @@ SEGMENTS = st.lists(
 
 
 def as_deltas(segments, cut) -> list[Delta]:
-    """Each segment as deltas, one for each piece that `cut` makes of its text."""
+    """Return each segment as deltas, one per piece that `cut` makes of its text."""
     deltas, num_calls = [], 0
     for kind, text in segments:
         if kind == "call":

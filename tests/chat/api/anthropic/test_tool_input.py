@@ -26,7 +26,7 @@ def test_complete_arguments_are_read_unchanged(value, is_ascii):
 
 
 def is_beginning(part, whole) -> bool:
-    """Whether `part` is `whole` with later members and items left out, at every level."""
+    """Return whether `part` is `whole` with later members and items left out, at every level."""
     if isinstance(part, dict) and isinstance(whole, dict):
         names = list(part)
         return names == list(whole)[: len(names)] and all(is_beginning(part[name], whole[name]) for name in names)

@@ -27,7 +27,7 @@ async def keys(transactional_db: None) -> tuple[str, str]:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """How often the runner was called."""
+    """Record the calls of the runner."""
     calls: list[str] = []
 
     async def wake() -> None:
@@ -55,7 +55,7 @@ async def api(keys: tuple[str, str], calls: list[str]) -> AsyncIterator[httpx.As
 
 @pytest.fixture
 def stranger(keys: tuple[str, str]) -> dict[str, str]:
-    """The header of the second key."""
+    """Return the header of the second key."""
     return {"Authorization": f"Bearer {keys[1]}"}
 
 

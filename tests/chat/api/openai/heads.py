@@ -53,7 +53,7 @@ def answer(payloads: list[Payload], **fields: Any) -> dict[str, Any]:
 
 
 def stream(payloads: list[Payload], **fields: Any) -> list[dict[str, Any]]:
-    """The chunks of a stream, without its end."""
+    """Return the chunks of a stream, without its end."""
     writer = ChatStream(head(**fields))
     text = b"".join(writer.feed(event) for event in events([*payloads, completed()])).decode("ascii")
     *frames, done, rest = text.split("\n\n")

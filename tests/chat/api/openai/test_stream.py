@@ -158,7 +158,7 @@ TEXTS = st.text(alphabet='ab"\\\n\u2028é😀', max_size=4)
 
 @st.composite
 def runs(draw: st.DrawFn) -> list[Payload]:
-    """Deltas of two choices in any order, each with thoughts, then text and calls, cut anywhere."""
+    """Return deltas of two choices in any order, each with reasoning, then text and calls, cut anywhere."""
     queues: list[list[Payload]] = []
     for choice in (0, 1):
         queue: list[Payload] = []

@@ -109,7 +109,7 @@ async def begun(count: int, caller: Caller = CALLER, batch_id: str = "", **field
 
 @pytest.fixture(autouse=True)
 def _no_deadline(monkeypatch):
-    """Requests of these tests arrived long ago."""
+    """Wait for admissions without a deadline."""
 
     async def wait(run):
         return await run.reader.first()

@@ -30,7 +30,7 @@ ANY = st.recursive(
 
 
 def mostly(strategy):
-    """Values of the right shape, and now and then any value."""
+    """Return values of the right shape, and now and then any value."""
     return st.integers(0, 9).flatmap(lambda number: strategy if number else ANY)
 
 

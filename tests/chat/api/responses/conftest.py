@@ -23,7 +23,7 @@ EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 @pytest.fixture(autouse=True)
 def _store(transactional_db: None) -> None:
-    """Rows are written by threads."""
+    """Allow rows written by threads."""
 
 
 async def respond(api: httpx.AsyncClient, **fields: Any) -> httpx.Response:
@@ -31,7 +31,7 @@ async def respond(api: httpx.AsyncClient, **fields: Any) -> httpx.Response:
 
 
 async def answer(api: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:
-    """The response object, which the published types take."""
+    """Return the response object, which the published types take."""
     response = await respond(api, **fields)
     assert response.status_code == 200, response.text
     return checked(response.json())

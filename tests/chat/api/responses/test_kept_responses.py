@@ -23,7 +23,7 @@ UNKNOWN = "resp_" + "0" * 32
 
 @pytest.fixture(autouse=True)
 def _found(runs, monkeypatch) -> None:
-    """Every run can be found, and room for answers is looked for each time."""
+    """Let every run be found, and check the room for answers each time."""
     monkeypatch.setattr("chat.api.stored.services._room", TTLCache(max_entries=1, ttl_s=0.0))
 
 

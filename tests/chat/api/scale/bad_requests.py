@@ -32,7 +32,7 @@ class Bad:
 
     @property
     def may_stream(self) -> bool:
-        """Whether the answer is the same with `stream: true`; not where the fault is about streams."""
+        """Return whether the answer is the same with `stream: true`; not so if the fault is about streams."""
         return not {"stream", "stream_options", "best_of"} & set(self.fields)
 
     def body(self, model: str) -> dict[str, Any]:

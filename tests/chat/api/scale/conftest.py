@@ -34,7 +34,7 @@ async def post(scale: httpx.AsyncClient, route: str = ROUTE, **fields: Any) -> h
 
 
 def events(text: str) -> list[tuple[str, str]]:
-    """(event name, data) of every frame; every line must belong to one."""
+    """Return (event name, data) of every frame; every line must belong to one."""
     found, name = [], ""
     for line in text.split("\n"):
         if line.startswith("event: "):

@@ -17,7 +17,7 @@ RESULTS = ("tool", "function")
 
 
 def conversation(roles: str | list[str]) -> list[dict[str, Any]]:
-    """Messages with these roles; a string has one letter each."""
+    """Return messages with these roles; a string has one letter each."""
     names = (
         [next(role for role in ROLES if role.startswith(letter)) for letter in roles]
         if isinstance(roles, str)

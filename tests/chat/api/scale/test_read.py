@@ -26,12 +26,12 @@ def read(**fields: Any) -> ParsedRequest:
 
 
 def plain(**fields: Any) -> ParsedRequest:
-    """The Lightcone request."""
+    """Return the Lightcone request."""
     return request_parse({"model": "m", "messages": HELLO, **fields})
 
 
 def without_own(parsed: ParsedRequest) -> ParsedRequest:
-    """The request without the parts that this dialect always sets."""
+    """Return the request without the parts that this dialect always sets."""
     generation = replace(parsed.generation, stop=replace(parsed.generation.stop, must_fit=False))
     delivery = replace(parsed.delivery, ignored=())
     return replace(parsed, model=None, model_names=None, generation=generation, delivery=delivery)

@@ -61,7 +61,7 @@ def test_an_answer_is_stored_until_its_expiry(settings):
 
 
 def has_room() -> bool:
-    """As a process sees it that has not looked before."""
+    """Ask for room as a process without a cached answer."""
     stored._room.clear()
     return async_to_sync(answers_have_room)(project_id=1)
 

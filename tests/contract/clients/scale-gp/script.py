@@ -14,13 +14,13 @@ CHAT = {"model": f"lightcone/{MODEL}", "messages": HELLO, "max_tokens": 8, "temp
 
 
 def create(**fields):
-    """Fields that this version has no name for go into `extra_body`."""
+    """Create with fields unknown to this version in `extra_body`."""
     extra = {name: fields.pop(name) for name in list(fields) if name not in NAMED}
     return CLIENT.beta.chat.completions.create(**{**CHAT, **fields}, extra_body=extra or None)
 
 
 def plain(value):
-    """Some versions hand out dictionaries where others make objects."""
+    """Convert objects to dictionaries, which some versions return already."""
     return value if isinstance(value, dict) else value.model_dump()
 
 

@@ -33,7 +33,7 @@ class ImpossibleError(Exception):
 
 
 def feature(name: str, *, note: str = "") -> Callable[[Callable[[], object]], Callable[[], object]]:
-    """`note` goes into the table beside a feature that passed."""
+    """Register a feature; `note` is shown in the table if it passed."""
 
     def take(function: Callable[[], object]) -> Callable[[], object]:
         FEATURES.append((name, note, function))
@@ -48,7 +48,7 @@ def same(seen: object, expected: object) -> None:
 
 
 def raised(kind: type[E], call: Callable[..., object], **fields: object) -> E:
-    """The error of this class that the call ends with."""
+    """Return the error of this class that the call ends with."""
     try:
         call(**fields)
     except kind as error:

@@ -43,7 +43,7 @@ def test_a_broken_logit_is_still_seen_under_a_mask(forbid):
 
 
 def rows_to_draw(seed, num_blocks, share):
-    """Logits with a `share` of tokens forbidden, but never all."""
+    """Return logits with a `share` of tokens forbidden, but never all."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(4, num_blocks * operators.BLOCK, generator=generator) * 4
     forbidden = torch.rand(logits.shape, generator=generator) < share

@@ -21,7 +21,7 @@ STRIDES = dict.fromkeys(("kv_heads", "query_stride", "table_row_stride", "table_
 
 
 def product(rows: int, outputs: int):
-    """The largest and the smallest programs of a product with bytes."""
+    """Return the largest and the smallest programs of a product with bytes."""
     types = {"x": "*bf16", "values": "*i8", "scales": "*fp32", "bias": "*bf16", "out": "*bf16"}
     types |= dict.fromkeys(("num_rows", "num_outputs", "num_inputs"), "i32")
     constants = {"HAS_BIAS": True, "ROWS": rows, "OUTPUTS": outputs, "INPUTS": byte_product.INPUTS, "IS_EXACT": False}
@@ -29,7 +29,7 @@ def product(rows: int, outputs: int):
 
 
 def attention(cache: str):
-    """The kernels that write and read the cache, in bf16 or fp8e4nv."""
+    """Return the kernels that write and read the cache, in bf16 or fp8e4nv."""
     types = (
         {"queries": "*bf16", "keys": f"*{cache}", "values": f"*{cache}", "table": "*i32", "scale": "fp32"}
         | SUMS

@@ -17,7 +17,7 @@ UNKNOWN, OPEN, CLOSED = ReasoningState.UNKNOWN, ReasoningState.OPEN, ReasoningSt
 
 
 def state(name, prompt, typed="", tokenizer=TOKENIZER, **options):
-    """`typed`: ordinary text of the user, in front."""
+    """Return the reasoning state; `typed` is ordinary text of the user in front."""
     request = GenerationRequest("run", "tiny", (), 0.0, prompt=PromptOptions(**options))
     prompt_ids = (
         tokenizer.encode("<|im_start|>user\n")

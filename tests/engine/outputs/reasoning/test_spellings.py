@@ -33,7 +33,7 @@ def test_a_marker_that_is_a_token_has_one_spelling():
 
 
 def merging_tokenizer():
-    """Merges the edges of a tag with the characters beside it, as large vocabularies do."""
+    """Return a tokenizer that merges the edges of a tag with neighbouring characters, as large vocabularies do."""
     plain = marked_tokenizer()
     known = [token for token, _ in sorted(plain.backend.get_vocab().items(), key=lambda item: item[1])]
     order = ["< /", "t h", "i n", "th in", "thin k", "Ċ Ċ", "> Ċ", "> ĊĊ", "Ċ </", ". </"]

@@ -33,7 +33,7 @@ def parser(name, state=ReasoningState.UNKNOWN):
 
 
 def parsed(name, text, state=ReasoningState.UNKNOWN):
-    """(reasoning, content), the same in every cut in two."""
+    """Return (reasoning, content), the same in every cut in two."""
     results = {tuple(say(parser(name, state), pieces)) for pieces in [*every_cut_in_two(text), list(text)]}
     assert len(results) == 1
     (said,) = results

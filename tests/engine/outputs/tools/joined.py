@@ -43,7 +43,7 @@ class ParsedText:
 
 
 def join(pieces):
-    """Also checks the order of pieces: arguments and ends belong to the open call."""
+    """Join the pieces; check their order: arguments and ends belong to the open call."""
     result, open_call = ParsedText(), None
     for piece in pieces:
         match piece:

@@ -17,7 +17,7 @@ LONGEST_WAIT = 64
 
 
 def work_of(make, pieces):
-    """How many calls and resumptions of Python code, and of C functions, it takes to read the pieces."""
+    """Count calls and resumptions of Python code, and calls of C functions, while the pieces are read."""
     num_calls = 0
 
     def count(frame, event, argument):

@@ -21,7 +21,7 @@ literals = st.recursive(
 
 
 def as_json(value):
-    """The value with its tuples as lists."""
+    """Return the value with its tuples as lists."""
     return json.loads(json.dumps(value))
 
 

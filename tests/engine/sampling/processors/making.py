@@ -13,7 +13,7 @@ VOCAB_SIZE = 64
 
 
 class Halver:
-    """Divides the logits of even ids by the request's free value `by`, or by two."""
+    """A processor that divides logits of even ids by the request's free value `by`, or by two."""
 
     spec = ProcessorSpec("halver", [ProcessorParameter("offset", "float")])
 
@@ -26,7 +26,7 @@ class Halver:
 
 
 class Reviver:
-    """Tries to allow forbidden tokens again."""
+    """A processor that tries to allow forbidden tokens again."""
 
     spec = ProcessorSpec("reviver")
 
@@ -53,7 +53,7 @@ class Bomb:
 
 
 class Shadow:
-    """Has the name of a shipped processor."""
+    """A processor with the name of a shipped one."""
 
     spec = ProcessorSpec("token_trie")
 
@@ -71,7 +71,7 @@ class OddKind(Reviver):
 
 
 def apply(name, output_ids, *args, prompt_ids=(1,), stop_ids=(), free=None, logits=None, registry=None, **kwargs):
-    """The logits (V,), zeros unless given, after one processor has seen this output."""
+    """Return the logits (V,), zeros unless given, after one processor has seen this output."""
     sampling = SamplingParams(processors=(ProcessorCall(name, args, kwargs),), processor_args=free or {})
     chain = (registry or ProcessorRegistry()).chain(
         make_sequence(1, sampling, list(prompt_ids), stop_ids=stop_ids), VOCAB_SIZE
