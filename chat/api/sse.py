@@ -6,6 +6,7 @@ A frame is one JSON value on one line, in ASCII. Model output is inside a JSON s
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from json.encoder import encode_basestring_ascii
 from typing import Any
@@ -14,6 +15,12 @@ from django.http import StreamingHttpResponse
 
 json_string = encode_basestring_ascii
 """Return a Python string as JSON in ASCII, in C: several clients split lines at U+2028, U+2029 and U+0085."""
+
+
+def compact_json(value: Any) -> str:
+    """Return JSON without spaces, in ASCII."""
+    return json.dumps(value, separators=(",", ":"))
+
 
 PING = b": ping\n"
 DONE = b"data: [DONE]\n\n"

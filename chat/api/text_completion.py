@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponseBase
 from chat.api.answering.multi_run import RunGroup
 from chat.api.answering.pipeline import Accepted, request_start
 from chat.api.answering.streaming import frames_sent, silence_s
-from chat.api.chat_format.framing import Framing
+from chat.api.chat_format.stream import Framing
 from chat.api.dialect import RequestReader
 from chat.api.request.text_schema import TextRequest
 from chat.api.sse import EventStreamResponse

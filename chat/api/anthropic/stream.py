@@ -7,13 +7,10 @@ token, so they are assembled as text around the one part that needs escaping.
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 from chat.api.anthropic.blocks import Kind, Piece, Signature, message_object, pieces, stop_fields, usage_object
 from chat.api.anthropic.errors import error_body
 from chat.api.dialect import AnswerHead
-from chat.api.sse import json_string
+from chat.api.sse import compact_json, json_string
 from chat.errors import ApiError
 from engine.api import ChoiceFinished, Completed, Delta, Event, Usage
 
@@ -30,10 +27,6 @@ def event_frame(name: str, fields: str = "") -> bytes:
     `fields` are its JSON members but the type, each with a comma before it, in ASCII.
     """
     return f'event: {name}\ndata: {{"type":"{name}"{fields}}}\n\n'.encode("ascii")
-
-
-def compact_json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
 
 
 class MessageStream:

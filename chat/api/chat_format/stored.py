@@ -17,7 +17,7 @@ from django.http import HttpRequest
 
 from chat.access.keys import Caller
 from chat.api.chat_format.answer import ChatAnswer
-from chat.api.chat_format.framing import NAMED, PLAIN, Framing
+from chat.api.chat_format.stream import NAMED, PLAIN, Framing
 from chat.api.dialect import AnswerHead, ErrorFormat
 from chat.api.request.parsed import ParsedRequest
 from chat.api.stored.services import StoredKind, StoredState, answer_end, answer_keep_safely

@@ -8,21 +8,103 @@ assembled as text around the one part that needs escaping.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from chat.api.chat_format.answer import finish_word
-from chat.api.chat_format.framing import PLAIN, Framing
-from chat.api.chat_format.grouping import DeltaGroup
-from chat.api.chat_format.logprobs import logprobs_object, prompt_logprobs_list
-from chat.api.chat_format.usage import usage_object
+from chat.api.chat_format.answer import finish_word, logprobs_object, prompt_logprobs_list, usage_object
 from chat.api.dialect import AnswerHead
-from chat.api.sse import data_frame, json_string
+from chat.api.sse import DONE, compact_json, data_frame, json_string
 from chat.errors import ApiError
 from engine.api import ChoiceFinished, Completed, Delta, Event, PromptScored, ToolCallDelta, Usage
 
 
-def compact_json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """The frames of a dialect: `end` is the last one, also after an error; `error` returns that of an error."""
+
+    end: bytes
+    error: Callable[[ApiError], bytes]
+
+
+def _error_frame(error: ApiError) -> bytes:
+    body: dict[str, Any] = {"error": error.described()}
+    return data_frame(json.dumps(body))
+
+
+def _named_error_frame(error: ApiError) -> bytes:
+    body = {"error": error.described(), "message": error.message, "detail": error.message}
+    return b"event: error\n" + data_frame(json.dumps(body))
+
+
+PLAIN = Framing(DONE, _error_frame)
+"""Frames without event names, as OpenAI's clients want them."""
+
+NAMED = Framing(b"event: done\n" + DONE, _named_error_frame)
+"""Named events for the end and for errors. Scale's clients read each frame without a name as the JSON of a chunk."""
+
+
+class DeltaGroup:
+    """The deltas of one choice that wait to be sent as one chunk, as stream_interval asks."""
+
+    def __init__(self) -> None:
+        self._deltas: list[Delta] = []
+        self._num_tokens = 0
+
+    def add(self, delta: Delta, interval: int) -> list[Delta]:
+        """Add a delta. Return the deltas to send now: all that wait, once they have `interval` tokens."""
+        self._deltas.append(delta)
+        self._num_tokens += len(delta.token_ids)
+        return self.take() if self._num_tokens >= interval else []
+
+    def take(self) -> list[Delta]:
+        """Return all deltas that wait."""
+        joined = join_deltas(self._deltas)
+        self._deltas, self._num_tokens = [], 0
+        return joined
+
+
+def join_deltas(deltas: Iterable[Delta]) -> list[Delta]:
+    """Return the fewest deltas with the same content in the same order.
+
+    In one delta reasoning goes before text, and text before calls.
+    """
+    joined: list[Delta] = []
+    for delta in deltas:
+        if joined and _can_join(joined[-1], delta):
+            joined[-1] = _join(joined[-1], delta)
+        else:
+            joined.append(delta)
+    return joined
+
+
+def _can_join(first: Delta, second: Delta) -> bool:
+    if first.tool_calls and (second.text or second.reasoning):
+        return False
+    return not (first.text and second.reasoning)
+
+
+def _join(first: Delta, second: Delta) -> Delta:
+    logprobs = (first.logprobs or ()) + (second.logprobs or ())
+    return Delta(
+        choice=first.choice,
+        token_ids=first.token_ids + second.token_ids,
+        text=first.text + second.text,
+        logprobs=logprobs or None,
+        reasoning=first.reasoning + second.reasoning,
+        tool_calls=_join_calls(first.tool_calls + second.tool_calls),
+    )
+
+
+def _join_calls(calls: tuple[ToolCallDelta, ...]) -> tuple[ToolCallDelta, ...]:
+    joined: list[ToolCallDelta] = []
+    for call in calls:
+        if joined and joined[-1].index == call.index:
+            last = joined[-1]
+            joined[-1] = ToolCallDelta(last.index, last.id, last.name, last.arguments + call.arguments)
+        else:
+            joined.append(call)
+    return tuple(joined)
 
 
 class ChatStream:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chat.api.chat_format.answer import ChatAnswer
-from chat.api.chat_format.framing import PLAIN
-from chat.api.chat_format.stream import ChatStream
+from chat.api.chat_format.stream import PLAIN, ChatStream
 from chat.api.dialect import AnswerHead, OpenAIErrorFormat
 from chat.api.request.parse import request_parse
 from chat.api.request.parsed import ParsedRequest

@@ -47,18 +47,11 @@ class EmbeddingRequest(SharingRequest):
         default=True, nullable=False, help_text="Let the tokenizer add its own tokens to a text."
     )
 
-    shared = (
-        *(
-            "model",
-            "user",
-            "truncate_prompt_tokens",
-            "truncation_side",
-            "priority",
-            "request_id",
-            "cache_salt",
-            "service_tier",
-        ),
-        *("metadata", "safety_identifier", "prompt_cache_key"),
+    shared = tuple(
+        """
+        model user truncate_prompt_tokens truncation_side priority request_id cache_salt service_tier metadata
+        safety_identifier prompt_cache_key
+        """.split()
     )
 
 

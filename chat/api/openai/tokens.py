@@ -91,7 +91,9 @@ class Tokenize(PromptFormat):
         given = fields_read(TOKENIZE, body)
         adds_special = given["add_special"] if form == "content" else given["add_special_tokens"]
         if form == "messages":
-            parsed, raw = request_parse(_as_chat(body)), None
+            # Without fields that matter to an answer alone, and `add_special_tokens`, which may be null here.
+            chat = {name: value for name, value in body.items() if name in PROMPT_FIELDS}
+            parsed, raw = request_parse(chat), None
         else:
             parsed = values_parse({name: given[name] for name in TokenizeRequest.shared})
             is_ordinary = form == "content" and not given["parse_special"]
@@ -146,11 +148,6 @@ def _form(body: dict[str, Any]) -> str:
     if len(sent) > 1:
         raise ApiError("invalid_value", f"{sent[1]} cannot be combined with {sent[0]}; send one of them", sent[1])
     return sent[0]
-
-
-def _as_chat(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the body without fields that matter to an answer alone; `add_special_tokens` may be null here."""
-    return {name: value for name, value in body.items() if name in PROMPT_FIELDS}
 
 
 PROMPT_FIELDS = frozenset(
@@ -222,18 +219,9 @@ def sampling_params(
     sampling, stop = generation.sampling, generation.stop
     room = max(0, (context_length or 0) - num_prompt_tokens)
     wanted = stop.absent_max_tokens if stop.max_tokens is None else stop.max_tokens
-    names = (
-        "temperature",
-        "top_p",
-        "top_k",
-        "min_p",
-        "presence_penalty",
-        "frequency_penalty",
-        "repetition_penalty",
-        "seed",
-    )
+    drawn = "temperature top_p top_k min_p presence_penalty frequency_penalty repetition_penalty seed"
     return {
-        **{name: getattr(sampling, name) for name in names},
+        **{name: getattr(sampling, name) for name in drawn.split()},
         "max_tokens": min(room, room if wanted is None else wanted) or None,
         "min_tokens": stop.min_tokens,
         "n": generation.num_choices,

@@ -5,39 +5,34 @@ Nothing redirects, as clients turn POST into GET.
 
 from django.urls import re_path
 
-from chat.api.openai import views
-from chat.api.openai.dialect import TEXT_COMPLETIONS
-from chat.api.openai.embeddings import EMBEDDINGS, embeddings
-from chat.api.openai.tokens import (
-    DETOKENIZE_DIALECT,
-    RENDER_DIALECT,
-    TOKENIZE_DIALECT,
-    detokenize,
-    render,
-    tokenize,
-)
+from chat.api.chat_completion import completion
+from chat.api.openai import embeddings, models, stored, tokens
+from chat.api.openai.dialect import LIGHTCONE, TEXT_COMPLETIONS
 from chat.api.text_completion import text_completion
-from chat.api.view import api_view
+from chat.api.view import api_view, unknown_view
+
+COMPLETION = r"^(?:v1/)?chat/completions/(?P<completion_id>[^/]+)"
+completions = api_view(LIGHTCONE, get=stored.completions_list, post=completion)
+one_completion = api_view(
+    LIGHTCONE, get=stored.completion_retrieve, post=stored.completion_update, delete=stored.completion_delete
+)
+render = api_view(tokens.RENDER_DIALECT, post=tokens.render)
+tokenize = api_view(tokens.TOKENIZE_DIALECT, post=tokens.tokenize)
+detokenize = api_view(tokens.DETOKENIZE_DIALECT, post=tokens.detokenize)
+events = api_view(LIGHTCONE, get=stored.completion_events)
+messages = api_view(LIGHTCONE, get=stored.completion_messages)
 
 urlpatterns = [
     re_path(r"^(?:v1/)?completions/?\Z", api_view(TEXT_COMPLETIONS, post=text_completion), name="completions"),
-    re_path(r"^(?:v1/)?chat/completions/render/?\Z", api_view(RENDER_DIALECT, post=render), name="render"),
-    re_path(r"^(?:v1/)?embeddings/?\Z", api_view(EMBEDDINGS, post=embeddings), name="embeddings"),
-    re_path(r"^(?:v1/)?tokenize/?\Z", api_view(TOKENIZE_DIALECT, post=tokenize), name="tokenize"),
-    re_path(r"^(?:v1/)?detokenize/?\Z", api_view(DETOKENIZE_DIALECT, post=detokenize), name="detokenize"),
-    re_path(r"^(?:v1/)?chat/completions/?\Z", views.chat_completions, name="chat_completions"),
-    re_path(r"^(?:v1/)?chat/completions/(?P<completion_id>[^/]+)/?\Z", views.chat_completion, name="chat_completion"),
-    re_path(
-        r"^(?:v1/)?chat/completions/(?P<completion_id>[^/]+)/events/?\Z",
-        views.chat_completion_events,
-        name="chat_completion_events",
-    ),
-    re_path(
-        r"^(?:v1/)?chat/completions/(?P<completion_id>[^/]+)/messages/?\Z",
-        views.chat_completion_messages,
-        name="chat_completion_messages",
-    ),
-    re_path(r"^(?:v1/)?models/?\Z", views.models, name="models"),
-    re_path(r"^(?:v1/)?models/(?P<model_id>.+?)/?\Z", views.model, name="model"),
-    re_path(r"^(?:v1|chat|models)(?:/.*)?\Z", views.unknown_route),
+    re_path(r"^(?:v1/)?chat/completions/render/?\Z", render, name="render"),
+    re_path(r"^(?:v1/)?embeddings/?\Z", api_view(embeddings.EMBEDDINGS, post=embeddings.embeddings), name="embeddings"),
+    re_path(r"^(?:v1/)?tokenize/?\Z", tokenize, name="tokenize"),
+    re_path(r"^(?:v1/)?detokenize/?\Z", detokenize, name="detokenize"),
+    re_path(r"^(?:v1/)?chat/completions/?\Z", completions, name="chat_completions"),
+    re_path(rf"{COMPLETION}/?\Z", one_completion, name="chat_completion"),
+    re_path(rf"{COMPLETION}/events/?\Z", events, name="chat_completion_events"),
+    re_path(rf"{COMPLETION}/messages/?\Z", messages, name="chat_completion_messages"),
+    re_path(r"^(?:v1/)?models/?\Z", api_view(LIGHTCONE, get=models.models_list), name="models"),
+    re_path(r"^(?:v1/)?models/(?P<model_id>.+?)/?\Z", api_view(LIGHTCONE, get=models.model_retrieve), name="model"),
+    re_path(r"^(?:v1|chat|models)(?:/.*)?\Z", unknown_view(LIGHTCONE)),
 ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from chat.api.chat_format.logprobs import logprob_object
+from chat.api.chat_format.answer import logprob_object
 from chat.api.dialect import AnswerHead
 from chat.api.responses.ids import item_id
 from chat.api.responses.tools import NAMESPACE, split_names

@@ -29,18 +29,11 @@ from chat.errors import ApiError
 LIMITS = settings.LIGHTCONE_LIMITS
 LOGPROBS = "message.output_text.logprobs"
 INCLUDABLE = (
-    *(
-        LOGPROBS,
-        "reasoning.encrypted_content",
-        "message.input_image.image_url",
-        "computer_call_output.output.image_url",
-    ),
-    *(
-        "file_search_call.results",
-        "web_search_call.results",
-        "web_search_call.action.sources",
-        "code_interpreter_call.outputs",
-    ),
+    LOGPROBS,
+    *"""
+    reasoning.encrypted_content message.input_image.image_url computer_call_output.output.image_url
+    file_search_call.results web_search_call.results web_search_call.action.sources code_interpreter_call.outputs
+    """.split(),
 )
 ALIKE = tuple(
     """

@@ -8,12 +8,12 @@ stream can be resumed behind any of them.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from chat.api.dialect import AnswerHead
 from chat.api.responses.answer import ended_object, failed_object, response_object
 from chat.api.responses.output import Grown, Growth, Item, OutputItems
+from chat.api.sse import compact_json
 from chat.errors import ApiError
 from engine.api import Admitted, ChoiceFinished, Completed, Delta, Event
 
@@ -110,7 +110,7 @@ class ResponseStream:
         self._num_events += 1
         if number <= self._after:
             return b""
-        data = json.dumps({"type": kind, "sequence_number": number, **fields}, separators=(",", ":"))
+        data = compact_json({"type": kind, "sequence_number": number, **fields})
         return f"event: {kind}\ndata: {data}\n\n".encode("ascii")
 
 

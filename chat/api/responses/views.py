@@ -19,9 +19,8 @@ from chat.access.keys import Caller
 from chat.api.answering.pipeline import Accepted, StartedRun, request_start, run_start
 from chat.api.answering.storage import answer_stored, keeping_refusal, keeps_answer, run_rejoin
 from chat.api.answering.streaming import RunFrames, frames_sent, prompt_read, run_answer
-from chat.api.dialect import ErrorFormat
 from chat.api.queries import page_read, query_boolean, query_integer
-from chat.api.responses.dialect import INPUT_TOKENS, RESPONSES, InputTokens, Responses
+from chat.api.responses.dialect import InputTokens, Responses
 from chat.api.responses.history import history_add
 from chat.api.responses.kept import ResponseKeep, background_policy, kept_head, response_refresh, unfinished_object
 from chat.api.responses.schema import ParsedResponse
@@ -29,7 +28,7 @@ from chat.api.responses.stream import ResponseStream
 from chat.api.responses.truncation import messages_fit
 from chat.api.sse import EventStreamResponse
 from chat.api.stored.services import AnswerUnknown, StoredAnswer, StoredKind, StoredState, answer_delete
-from chat.api.view import api_view, caller_require, json_response, run_in_thread_if_large
+from chat.api.view import caller_require, json_response, run_in_thread_if_large
 from chat.errors import ApiError, engine_api_error
 from chat.generation.completions import run_attach, run_find, run_stop
 from engine.api import Admitted, EngineError, Failed, Rejected
@@ -257,14 +256,3 @@ async def _find(response_id: str, caller: Caller) -> StoredAnswer:
     if row is None:
         raise ApiError("not_found", f"Response with id '{response_id[:200]}' not found.")
     return row
-
-
-def _view(handlers: dict[str, Any], dialect: ErrorFormat = RESPONSES) -> Any:
-    return api_view(dialect, **handlers)
-
-
-responses = _view({"post": create})
-response = _view({"get": retrieve, "delete": delete})
-response_cancel = _view({"post": cancel})
-response_input_items = _view({"get": input_items})
-response_input_tokens = _view({"post": input_tokens}, INPUT_TOKENS)

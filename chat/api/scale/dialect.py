@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chat.api.chat_format.answer import ChatAnswer
-from chat.api.chat_format.framing import NAMED
-from chat.api.chat_format.stream import ChatStream
+from chat.api.chat_format.stream import NAMED, ChatStream
 from chat.api.dialect import AnswerHead, OpenAIErrorFormat
 from chat.api.request.parsed import ParsedRequest
 from chat.api.request.text_schema import TextRequest

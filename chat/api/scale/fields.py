@@ -97,38 +97,13 @@ OWN: Mapping[str, RequestField] = {
     "inference_extra_params": Object(help_text="Further fields of the Lightcone request; those sent beside it win."),
     "inference_extra_headers": Object(help_text="Without effect: there is no server behind this one."),
 }
-SHARED = (
-    *(
-        "chat_template",
-        "chat_template_kwargs",
-        "response_format",
-        "include_stop_str_in_output",
-        "stream",
-        "stream_options",
-    ),
-    *(
-        "frequency_penalty",
-        "presence_penalty",
-        "logit_bias",
-        "logprobs",
-        "top_logprobs",
-        "max_tokens",
-        "max_completion_tokens",
-        "n",
-    ),
-    *(
-        "seed",
-        "temperature",
-        "top_p",
-        "top_k",
-        "user",
-        "modalities",
-        "prediction",
-        "tools",
-        "tool_choice",
-        "parallel_tool_calls",
-    ),
-    *("reasoning_effort", "metadata", "store", "functions", "function_call"),
+SHARED = tuple(
+    """
+    chat_template chat_template_kwargs response_format include_stop_str_in_output stream stream_options
+    frequency_penalty presence_penalty logit_bias logprobs top_logprobs max_tokens max_completion_tokens n seed
+    temperature top_p top_k user modalities prediction tools tool_choice parallel_tool_calls reasoning_effort
+    metadata store functions function_call
+    """.split()
 )
 """Fields that the Lightcone request checks."""
 

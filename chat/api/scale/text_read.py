@@ -86,16 +86,11 @@ OWN_TEXT: Mapping[str, RequestField] = {
     "parallel_tool_calls": Boolean(help_text="Without effect."),
     "modalities": ChatCompletionRequest().get_fields()["modalities"],
 }
-SHARED_TEXT = (
-    *(
-        "response_format",
-        "include_stop_str_in_output",
-        "stream",
-        "stream_options",
-        "frequency_penalty",
-        "presence_penalty",
-    ),
-    *("logit_bias", "n", "seed", "temperature", "top_p", "top_k", "user", "prediction", "echo", "suffix"),
+SHARED_TEXT = tuple(
+    """
+    response_format include_stop_str_in_output stream stream_options frequency_penalty presence_penalty logit_bias n
+    seed temperature top_p top_k user prediction echo suffix
+    """.split()
 )
 _TEXT_FIELDS = CompletionRequest().get_fields()
 EXTRA_FIELDS = frozenset(_TEXT_FIELDS) - {*NOT_EXTRA, "prompt", "best_of"}

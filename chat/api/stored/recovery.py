@@ -8,13 +8,12 @@ trace was lost.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
-from typing import Any
+from collections.abc import Mapping
 
 import orjson
 from channels.db import database_sync_to_async
 from django.db import DatabaseError
+from django.utils.module_loading import import_string
 from redis.exceptions import RedisError
 
 from chat.api.stored.services import (
@@ -76,15 +75,10 @@ class UnfinishedAnswers:
         return True
 
     async def _end(self, row: StoredAnswer, events: list[Event]) -> None:
-        ending = self._ending_of(row.kind)(orjson.loads(row.request), events)
+        ending: Ending = import_string(self._endings[row.kind].replace(":", "."))(orjson.loads(row.request), events)
         if ending is None:
             await answer_forget(run_id=row.run_id)
             return
         state, body = ending
         if await answer_write(run_id=row.run_id, state=state, answer=body):
             logger.info("answer %s ended as %s", row.public_id, state)
-
-    def _ending_of(self, kind: str) -> Callable[[Mapping[str, Any], Iterable[Event]], Ending]:
-        module, _, name = self._endings[kind].partition(":")
-        ending: Callable[[Mapping[str, Any], Iterable[Event]], Ending] = getattr(import_module(module), name)
-        return ending

@@ -21,29 +21,11 @@ from django.db.models import Count, F, QuerySet, Sum
 from django.utils import timezone
 
 from chat.access.ttl_cache import TTLCache
-from chat.api.stored.models import StoredAnswer, StoredKind, StoredState
-
-__all__ = [
-    "AnswerUnknown",
-    "StoredAnswer",
-    "StoredKind",
-    "StoredState",
-    "answer_delete",
-    "answer_drop",
-    "answer_end",
-    "answer_find",
-    "answer_keep",
-    "answer_keep_safely",
-    "answer_label",
-    "answer_of_run",
-    "answers_have_room",
-    "answers_page",
-    "answers_prune",
-    "answers_unfinished",
-]
+from chat.api.stored.models import StoredAnswer as StoredAnswer
+from chat.api.stored.models import StoredKind as StoredKind
+from chat.api.stored.models import StoredState as StoredState
 
 logger = logging.getLogger(__name__)
-
 
 ROOM_TTL_S = 5.0
 """The time for which a project counts as having room. Answers of that time may exceed its quota."""

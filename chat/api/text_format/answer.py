@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from chat.api.answering.multi_run import RunUpdate
-from chat.api.chat_format.usage import usage_object
+from chat.api.chat_format.answer import usage_object
 from chat.api.text_format.head import PromptEcho, TextHead, shown_text, usage_sum
 from engine.api import Admitted, ChoiceFinished, Completed, Delta, FinishReason, PromptScored, TokenLogprob, Usage
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from chat.api.answering.pipeline import Accepted, StartedRun
-from chat.api.chat_format.logprobs import prompt_logprobs_list
+from chat.api.chat_format.answer import prompt_logprobs_list
 from chat.api.request.text_schema import TextRequest
 from chat.api.text_format.logprobs import ChoiceLogprobs, ContentLogprobs, TextLogprobs
 from engine.api import Admitted, ChoiceFinished, Delta, PromptScored, RawPrompt, Usage

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from chat.api.chat_format.logprobs import finite_logprob, logprob_object
+from chat.api.chat_format.answer import finite_logprob, logprob_object
 from engine.api import PromptScored, RankedLogprob, TokenLogprob, TopLogprob
 
 

@@ -6,14 +6,12 @@ the finish reason. Once all have ended come the usage chunk, if requested, and t
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from chat.api.answering.multi_run import RunUpdate
-from chat.api.chat_format.framing import PLAIN, Framing
-from chat.api.chat_format.grouping import DeltaGroup
-from chat.api.chat_format.usage import usage_object
-from chat.api.sse import data_frame
+from chat.api.chat_format.answer import usage_object
+from chat.api.chat_format.stream import PLAIN, DeltaGroup, Framing
+from chat.api.sse import compact_json, data_frame
 from chat.api.text_format.head import PromptEcho, TextHead, shown_text, usage_sum
 from chat.errors import ApiError
 from engine.api import Admitted, ChoiceFinished, Completed, Delta, PromptScored, Usage
@@ -122,4 +120,4 @@ class TextStream:
         return self._frame(body)
 
     def _frame(self, body: dict[str, Any]) -> bytes:
-        return data_frame(json.dumps({**self.head.common(), **body}, separators=(",", ":")))
+        return data_frame(compact_json({**self.head.common(), **body}))

@@ -17,7 +17,7 @@ from chat.api import view
 from chat.api.anthropic.dialect import MESSAGES
 from chat.api.middleware import ApiHandler, ApiMiddleware, error_described, is_api_path, view_call
 from chat.api.openai.dialect import LIGHTCONE
-from chat.api.openai.views import model_object
+from chat.api.openai.models import model_object
 from chat.api.scale.urls import SCALE
 from chat.catalog import named_models
 from chat.catalog.generation_defaults import NEUTRAL

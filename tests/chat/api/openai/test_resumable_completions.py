@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chat.api.answering import storage
-from chat.api.chat_format.framing import NAMED, PLAIN
 from chat.api.chat_format.numbered import NumberedStream
-from chat.api.chat_format.stream import ChatStream
+from chat.api.chat_format.stream import NAMED, PLAIN, ChatStream
 from chat.api.openai import stored
 from chat.api.stored.services import StoredState
 from chat.errors import ApiError

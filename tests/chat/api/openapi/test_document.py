@@ -35,7 +35,7 @@ from engine.api import (
 )
 from tests.chat.api.openapi.test_pages import EXAMPLE, PAGE
 
-VIEWS = ("chat.api.view", "chat.api.anthropic.views", "chat.api.model_lists")
+VIEWS = ("chat.api.view", "chat.api.model_lists")
 ENTRY = TokenLogprob(5, -0.5, "a", b"a", (TopLogprob(5, -0.5, "a", b"a"),))
 EVENTS = [
     Admitted(3, 9, 1, (1, 2, 3), "<prompt>"),

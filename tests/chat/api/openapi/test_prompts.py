@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from chat.api.chat_format.framing import PLAIN
+from chat.api.chat_format.stream import PLAIN
 from chat.api.text_format.answer import TextAnswer
 from chat.api.text_format.head import TextHead
 from chat.api.text_format.stream import TextStream

@@ -1,4 +1,4 @@
-"""Views of the Lightcone dialect, and its list of models."""
+"""The list of models as OpenAI's clients read it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from django.http import HttpRequest, HttpResponseBase
 
 from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.api.chat_completion import completion
 from chat.api.dialect import ErrorFormat
-from chat.api.openai import stored
-from chat.api.openai.dialect import LIGHTCONE
-from chat.api.view import api_view, caller_require, json_response, unknown_view
+from chat.api.view import caller_require, json_response
 from chat.catalog.generation_defaults import sampling_defaults_effective
 from chat.catalog.named_models import NamedModel, model_named, models_named
 
@@ -43,14 +40,3 @@ async def models_list(request: HttpRequest, dialect: ErrorFormat) -> HttpRespons
 async def model_retrieve(request: HttpRequest, dialect: ErrorFormat, model_id: str) -> HttpResponseBase:
     caller = await caller_require(request, dialect)
     return json_response(model_object(await model_named(model_id, caller), caller))
-
-
-chat_completions = api_view(LIGHTCONE, get=stored.completions_list, post=completion)
-chat_completion = api_view(
-    LIGHTCONE, get=stored.completion_retrieve, post=stored.completion_update, delete=stored.completion_delete
-)
-chat_completion_events = api_view(LIGHTCONE, get=stored.completion_events)
-chat_completion_messages = api_view(LIGHTCONE, get=stored.completion_messages)
-models = api_view(LIGHTCONE, get=models_list)
-model = api_view(LIGHTCONE, get=model_retrieve)
-unknown_route = unknown_view(LIGHTCONE)
