@@ -52,7 +52,7 @@ class CudaCapture:
         return graph.replay, result
 
 
-class BlockTables:
+class DeviceBlockTables:
     """The block tables of the rows on the device, (capacity, N) int32. Only changes since the last step are uploaded.
 
     Stored with a column per row, so that the part in use is contiguous, however long the longest possible context is.
@@ -86,7 +86,7 @@ class DecodeGraph:
     """The graph of one row count R. Its inputs: (4, R) int64, token ids, positions, slots and contexts."""
 
     def __init__(
-        self, decoder: Decoder, attention: XformersAttention, tables: BlockTables, num_rows: int, capture: Capture
+        self, decoder: Decoder, attention: XformersAttention, tables: DeviceBlockTables, num_rows: int, capture: Capture
     ) -> None:
         self.num_rows = num_rows
         self._device = attention.device
@@ -119,7 +119,7 @@ class DecodeGraphs:
         started = perf_counter()
         self._block_size = attention.block_size
         self._counts = row_counts(max_rows)
-        self._tables = BlockTables(max_rows, table_width, attention.padding_block, attention.device)
+        self._tables = DeviceBlockTables(max_rows, table_width, attention.padding_block, attention.device)
         graphs = [DecodeGraph(decoder, attention, self._tables, count, capture) for count in reversed(self._counts)]
         self._graphs = graphs[::-1]
         logger.info(

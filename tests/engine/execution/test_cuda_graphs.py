@@ -7,7 +7,7 @@ import torch
 from engine.api import EmbedOptions
 from engine.attention.xformers_paged import XformersAttention
 from engine.config import EngineConfig
-from engine.execution.cuda_graphs import BlockTables, DecodeGraphs, row_counts
+from engine.execution.cuda_graphs import DecodeGraphs, DeviceBlockTables, row_counts
 from engine.execution.overlap import DeviceTokens
 from engine.execution.prompts import pool_states
 from engine.execution.runner import ModelRunner
@@ -189,7 +189,7 @@ def test_graphs_are_used_only_for_decode_steps_that_sample_every_row(folder, mon
 
 
 def test_block_tables_follow_growing_and_changing_blocks():
-    tables = BlockTables(capacity=3, width=6, padding_block=99, device=CPU)
+    tables = DeviceBlockTables(capacity=3, width=6, padding_block=99, device=CPU)
     generator = np.random.default_rng(3)
     held = [[], [], []]
     for _ in range(200):
