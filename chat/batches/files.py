@@ -1,24 +1,27 @@
 """Files of projects: write, find, read, delete, expire.
 
-A file of another project counts as missing (FileMissing). Content is written in chunks, each in its own transaction, so
-that other writers wait for milliseconds only. Readers see complete files only.
+A file of another project counts as missing. Content is written in chunks, each in its own transaction, so that other
+writers wait for milliseconds only. Readers see complete files only.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeVar
 
+from channels.db import database_sync_to_async
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Count, Q, QuerySet, Sum
+from django.db.models import Count, Model, Q, QuerySet, Sum
 from django.utils import timezone
 
 from chat.access.models import Project
 from chat.batches.models import CHUNK_BYTES, OPEN_STATUSES, Batch, FileChunk, ProjectFile, Purpose
+from chat.errors import ApiError
 from chat.usage.services import storable_text
 
 FORSAKEN_AFTER = timedelta(days=1)
@@ -28,16 +31,35 @@ EXPIRING = (Purpose.BATCH, Purpose.BATCH_OUTPUT)
 """Purposes whose files expire by default."""
 
 
-class FileMissing(Exception):
+Row = TypeVar("Row", bound=Model)
+
+
+class FileMissing(ApiError):
     """Raised if the project has no such file."""
 
+    def __init__(self, public_id: str, param: str = "file_id") -> None:
+        super().__init__("not_found", f"No such File object: {public_id[:64]}", param)
 
-class FileInUse(Exception):
-    """Raised if an open batch reads the file. The argument is the batch's id."""
+
+class FileInUse(ApiError):
+    """Raised if an open batch reads the file."""
+
+    def __init__(self, batch_id: str) -> None:
+        message = f"The file is the input of {batch_id}, which is not finished; cancel that batch first."
+        super().__init__("invalid_value", message, "file_id")
+        self.batch_id = batch_id
 
 
-class QuotaExceeded(Exception):
+class QuotaExceeded(ApiError):
     """Raised beyond LIGHTCONE_MAX_PROJECT_FILE_BYTES or LIGHTCONE_MAX_PROJECT_FILES."""
+
+    def __init__(self) -> None:
+        message = (
+            f"A project may have {settings.LIGHTCONE_MAX_PROJECT_FILES} files, "
+            f"of {settings.LIGHTCONE_MAX_PROJECT_FILE_BYTES} bytes together, and this one does not fit; "
+            "delete files that are not needed."
+        )
+        super().__init__("insufficient_quota", message, "file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,87 +120,68 @@ def file_begin(*, about: FileAbout, num_bytes: int) -> FileWriter:
     with transaction.atomic():
         # NOTE: the row of the project is locked, so that two uploads do not both fit into the same room.
         Project.objects.select_for_update().get(pk=about.project_id)
-        count, taken = _files_size(about.project_id)
-        if (
-            count >= settings.LIGHTCONE_MAX_PROJECT_FILES
-            or taken + num_bytes > settings.LIGHTCONE_MAX_PROJECT_FILE_BYTES
-        ):
+        files = ProjectFile.objects.filter(project_id=about.project_id)
+        size = files.aggregate(count=Count("*"), num_bytes=Sum("num_bytes", default=0))
+        num_free_bytes = settings.LIGHTCONE_MAX_PROJECT_FILE_BYTES - size["num_bytes"]
+        if size["count"] >= settings.LIGHTCONE_MAX_PROJECT_FILES or num_bytes > num_free_bytes:
             raise QuotaExceeded
         return FileWriter(about, num_bytes=num_bytes)
 
 
-def file_create(*, about: FileAbout, pieces: Iterable[bytes], num_bytes: int) -> ProjectFile:
-    """Store a whole upload. Raises QuotaExceeded before anything is written."""
-    writer = file_begin(about=about, num_bytes=num_bytes)
-    try:
-        for piece in pieces:
-            writer.write(piece)
-        return writer.finish()
-    except BaseException:
-        writer.drop()
-        raise
+def named_row(rows: QuerySet[Row], public_id: str) -> Row | None:
+    """Return the row with this public id, which a client may have sent: PostgreSQL refuses to look for a NUL."""
+    return None if "\0" in public_id else rows.filter(public_id=public_id).first()
 
 
-def project_file_bytes(*, project_id: int) -> int:
-    """Return the bytes that the project's files take, incomplete ones included."""
-    return _files_size(project_id)[1]
+def rows_page(
+    rows: QuerySet[Row], *, limit: int, after: str, is_ascending: bool = False, **equal: str
+) -> tuple[list[Row], bool]:
+    """Return up to `limit` rows by creation with these values, and whether there are more.
+
+    `after`: the last id of the previous page. Raises ApiError if it is none of `rows`.
+    """
+    found = rows.filter(**equal).order_by("pk" if is_ascending else "-pk")
+    if after:
+        last = named_row(rows, after)
+        if last is None:
+            kind = rows.model._meta.verbose_name
+            raise ApiError("invalid_value", f"after must be the id of a {kind} of this project", "after")
+        found = found.filter(pk__gt=last.pk) if is_ascending else found.filter(pk__lt=last.pk)
+    page = list(found[: limit + 1])
+    return page[:limit], len(page) > limit
 
 
-def _files_size(project_id: int) -> tuple[int, int]:
-    """Return the number of the project's files and their bytes."""
-    size = ProjectFile.objects.filter(project_id=project_id).aggregate(
-        count=Count("*"), num_bytes=Sum("num_bytes", default=0)
-    )
-    return size["count"], int(size["num_bytes"])
-
-
-def file_get(*, project_id: int, public_id: str) -> ProjectFile:
-    """Return a complete file of the project. Raises FileMissing."""
-    file: ProjectFile | None = (
-        _visible(project_id).filter(public_id=public_id).first() if "\0" not in public_id else None
-    )
+def file_get(*, project_id: int, public_id: str, param: str = "file_id") -> ProjectFile:
+    """Return a complete file of the project. Raises FileMissing, which names `param`."""
+    file = named_row(_visible(project_id), public_id)
     if file is None:
-        raise FileMissing
+        raise FileMissing(public_id, param)
     return file
 
 
 def files_page(
     *, project_id: int, purpose: str = "", limit: int, after: str = "", is_ascending: bool = False
 ) -> tuple[list[ProjectFile], bool]:
-    """Return up to `limit` files by creation, and whether there are more. `after`: the last id of the previous page.
-
-    Raises FileMissing if `after` is no file of the project.
-    """
-    found = _visible(project_id).order_by("id" if is_ascending else "-id")
-    if purpose:
-        found = found.filter(purpose=purpose)
-    if after:
-        last = file_get(project_id=project_id, public_id=after)
-        found = found.filter(pk__gt=last.pk) if is_ascending else found.filter(pk__lt=last.pk)
-    rows = list(found[: limit + 1])
-    return rows[:limit], len(rows) > limit
+    """Return a page of the project's files, as `rows_page` does."""
+    equal = {"purpose": purpose} if purpose else {}
+    return rows_page(_visible(project_id), limit=limit, after=after, is_ascending=is_ascending, **equal)
 
 
-def file_chunk(*, file_pk: int, number: int) -> bytes | None:
-    """Return the bytes of one chunk, or None after the last."""
-    content = FileChunk.objects.filter(file_id=file_pk, number=number).values_list("content", flat=True).first()
-    return None if content is None else bytes(content)
-
-
-def file_chunks(*, file_pk: int) -> Iterator[bytes]:
-    """Yield the content by chunks."""
+async def file_content(*, file_pk: int) -> AsyncIterator[bytes]:
+    """Yield the content by chunks, each by a query of its own, as other work waits for the same thread."""
+    content = FileChunk.objects.filter(file_id=file_pk).values_list("content", flat=True)
     number = 0
-    while (chunk := file_chunk(file_pk=file_pk, number=number)) is not None:
-        yield chunk
+    while (chunk := await database_sync_to_async(content.filter(number=number).first)()) is not None:
+        yield bytes(chunk)
         number += 1
 
 
-def file_of_batch(*, project_id: int, public_id: str, purpose: str) -> ProjectFile:
+def file_of_batch(*, batch: Batch) -> ProjectFile:
     """Return the input file of a batch, expired or not: a file that an open batch reads stays. Raises FileMissing."""
-    complete = ProjectFile.objects.filter(is_complete=True)
-    file: ProjectFile | None = complete.filter(project_id=project_id, public_id=public_id, purpose=purpose).first()
+    complete = ProjectFile.objects.filter(is_complete=True, purpose=Purpose.BATCH)
+    file: ProjectFile | None = complete.filter(project_id=batch.project_id, public_id=batch.input_file_id).first()
     if file is None:
-        raise FileMissing
+        raise FileMissing(batch.input_file_id)
     return file
 
 
@@ -214,10 +217,8 @@ def _hide_unread(file: ProjectFile) -> None:
     """Hide the file. Raises FileInUse. Locks the project like batch_create, so that no batch begins meanwhile."""
     with transaction.atomic():
         Project.objects.select_for_update().filter(pk=file.project_id).first()
-        readers = Batch.objects.filter(
-            input_file_id=file.public_id, project_id=file.project_id, status__in=OPEN_STATUSES
-        )
-        reader = readers.first()
+        batches = Batch.objects.filter(project_id=file.project_id, status__in=OPEN_STATUSES)
+        reader = batches.filter(input_file_id=file.public_id).first()
         if reader is not None:
             raise FileInUse(reader.public_id)
         ProjectFile.objects.filter(pk=file.pk).update(is_complete=False)
@@ -235,7 +236,7 @@ def _expiry(about: FileAbout, now: datetime) -> datetime | None:
 
 
 def _remove(file: ProjectFile) -> None:
-    """Chunk by chunk, as a file at once would hold the database up; invisible from the first moment."""
+    """Hide the file, then delete it by chunks, as a whole file at once would hold the database up."""
     ProjectFile.objects.filter(pk=file.pk).update(is_complete=False)
     while pks := list(FileChunk.objects.filter(file_id=file.pk).values_list("pk", flat=True)[:16]):
         FileChunk.objects.filter(pk__in=pks).delete()

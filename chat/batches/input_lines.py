@@ -10,20 +10,57 @@ from django.conf import settings
 
 from chat.api.request.fields import echo
 from chat.api.request.strict_json import json_bounds, json_object_read
-from chat.batches.line_splitter import LineSplitter
 from chat.batches.services import MAX_ERRORS
 from chat.errors import ApiError
 
 MAX_CUSTOM_ID_CHARS = 512
 NOT_IN_BATCHES = ("stream", "background")
+BOM = b"\xef\xbb\xbf"
+
+
+class LineSplitter:
+    """Splits content that comes in pieces into (number from 1, bytes without line end), however it is cut.
+
+    `feed` returns complete lines, `flush` the last one. Blank lines are counted but not returned. A longer line is cut
+    to `max_bytes` + 1, which bounds memory and lets the reader see that it is too long.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._number = 0
+        self._rest = bytearray()
+
+    def feed(self, piece: bytes) -> list[tuple[int, bytes]]:
+        *whole, rest = piece.split(b"\n")
+        lines = []
+        for part in whole:
+            self._keep(part)
+            lines += self.flush()
+        self._keep(rest)
+        return lines
+
+    def flush(self) -> list[tuple[int, bytes]]:
+        self._number += 1
+        line = bytes(self._rest)
+        self._rest.clear()
+        if self._number == 1:
+            line = line.removeprefix(BOM)
+        line = line.removesuffix(b"\r")
+        return [(self._number, line)] if line.strip() else []
+
+    def _keep(self, part: bytes) -> None:
+        self._rest += part[: self._max_bytes + 1 - len(self._rest)]
 
 
 class LineRefused(Exception):
-    """Raised for an invalid line: a code, a sentence, and the field at fault."""
+    """Raised for an invalid line, with what the API shows of it: a code, a sentence, and the field at fault."""
 
     def __init__(self, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
         self.code, self.message, self.param = code, message, param
+
+    def described(self, number: int | None = None) -> dict[str, Any]:
+        return {"code": self.code, "line": number, "message": self.message, "param": self.param}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +81,10 @@ def line_read(number: int, text: bytes, endpoint: str) -> InputLine:
     value = _object(text)
     custom_id = value.get("custom_id")
     if not isinstance(custom_id, str) or not 0 < len(custom_id) <= MAX_CUSTOM_ID_CHARS or not custom_id.isprintable():
-        message = (
-            f"custom_id must be a string of 1 to {MAX_CUSTOM_ID_CHARS} printable characters, got {echo(custom_id)}"
+        bounds = f"1 to {MAX_CUSTOM_ID_CHARS} printable characters"
+        raise LineRefused(
+            "invalid_custom_id", f"custom_id must be a string of {bounds}, got {echo(custom_id)}", "custom_id"
         )
-        raise LineRefused("invalid_custom_id", message, "custom_id")
     if value.get("method") != "POST":
         raise LineRefused("invalid_method", f"method must be POST, got {echo(value.get('method'))}", "method")
     if value.get("url") != endpoint:
@@ -58,11 +95,8 @@ def line_read(number: int, text: bytes, endpoint: str) -> InputLine:
         raise LineRefused("invalid_body", f"body must be an object, got {echo(body)}", "body")
     for name in NOT_IN_BATCHES:
         if body.get(name) not in (None, False):
-            raise LineRefused(
-                "invalid_body",
-                f"body.{name} must be false: the answers of a batch come in its output file",
-                f"body.{name}",
-            )
+            message = f"body.{name} must be false: the answers of a batch come in its output file"
+            raise LineRefused("invalid_body", message, f"body.{name}")
     model = body.get("model")
     return InputLine(number, custom_id, orjson.dumps(body), model if isinstance(model, str) else "")
 
@@ -106,11 +140,11 @@ class InputCheck:
         for number, text in self._splitter.flush():
             self._look(number, text)
         if not self.num_lines:
-            self.errors.append(_error("empty_file", "The input file has no lines."))
+            self.errors.append(LineRefused("empty_file", "The input file has no lines.").described())
         if self.num_lines > settings.LIGHTCONE_MAX_BATCH_LINES:
             most = settings.LIGHTCONE_MAX_BATCH_LINES
             message = f"The input file has more than {most} lines; split it into several batches."
-            self.errors.insert(0, _error("too_many_tasks", message))
+            self.errors.insert(0, LineRefused("too_many_tasks", message).described())
 
     def _look(self, number: int, text: bytes) -> None:
         if self.is_hopeless:
@@ -124,8 +158,4 @@ class InputCheck:
                 raise LineRefused("duplicate_custom_id", message, "custom_id")
             self._models.add(line.model)
         except LineRefused as error:
-            self.errors.append(_error(error.code, error.message, number, error.param))
-
-
-def _error(code: str, message: str, line: int | None = None, param: str | None = None) -> dict[str, Any]:
-    return {"code": code, "line": line, "message": message, "param": param}
+            self.errors.append(error.described(number))

@@ -1,8 +1,7 @@
-"""The JSON objects of files and batches, and pages of them."""
+"""The JSON objects of files and batches."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -55,16 +54,6 @@ INSTANTS = (
     *("created_at", "in_progress_at", "expires_at", "finalizing_at", "completed_at", "failed_at", "expired_at"),
     *("cancelling_at", "cancelled_at"),
 )
-
-
-def page_object(items: Sequence[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
-    return {
-        "object": "list",
-        "data": list(items),
-        "first_id": items[0]["id"] if items else None,
-        "last_id": items[-1]["id"] if items else None,
-        "has_more": has_more,
-    }
 
 
 def _usage(batch: Batch) -> dict[str, Any] | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from chat.api.openapi.describe import requests, routes
 from chat.api.openapi.notation import components, one_of
-from chat.batches.batch_views import BatchRequest
 from chat.batches.models import BatchStatus, Purpose
 from chat.batches.services import ENDPOINTS
 from chat.batches.upload import EXPIRES_AFTER, UPLOAD_PURPOSES
+from chat.batches.views import BatchRequest
 
 SCHEMAS = requests(BatchRequest) | components(
     """

@@ -19,8 +19,9 @@ from django.utils import timezone
 
 from chat.access.models import Project
 from chat.api.registry import batch_endpoints
-from chat.batches.files import FileAbout, FileWriter, file_drop, file_get
+from chat.batches.files import FileAbout, FileWriter, file_drop, file_get, named_row, rows_page
 from chat.batches.models import OPEN_STATUSES, Batch, BatchResult, BatchStatus, Purpose
+from chat.errors import ApiError
 from chat.usage.services import storable_text
 
 ENDPOINTS = tuple(sorted(batch_endpoints()))
@@ -37,19 +38,17 @@ ENDINGS = {
     BatchStatus.EXPIRED: "expired_at",
     BatchStatus.CANCELLED: "cancelled_at",
 }
+STOPPABLE_STATUSES = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS)
 ENDING_STATUSES = (BatchStatus.FINALIZING, BatchStatus.CANCELLING)
 
 
-class BatchMissing(Exception):
-    """Raised if the project has no such batch."""
+class BatchOver(ApiError):
+    """Raised if the batch has ended or is about to."""
 
-
-class BatchOver(Exception):
-    """Raised if the batch has ended or is about to. The argument is its status."""
-
-
-class TooManyBatches(Exception):
-    """Raised if the project has as many open batches as it may have."""
+    def __init__(self, status: str) -> None:
+        super().__init__(
+            "invalid_value", f"The batch cannot be cancelled any more: its status is {status}.", "batch_id"
+        )
 
 
 class ClaimLost(Exception):
@@ -83,16 +82,21 @@ class Tokens:
 
 
 def batch_create(*, order: BatchOrder) -> Batch:
-    """Create a batch. Its lines are validated later. Raises FileMissing, TooManyBatches."""
+    """Create a batch. Its lines are validated later. Raises FileMissing, and ApiError for the purpose or the quota."""
     now = timezone.now()
+    limit = settings.LIGHTCONE_MAX_OPEN_BATCHES
     with transaction.atomic():
         Project.objects.select_for_update().get(pk=order.project_id)
-        file = file_get(project_id=order.project_id, public_id=order.input_file_id)
-        if (
-            Batch.objects.filter(project_id=order.project_id, status__in=OPEN_STATUSES).count()
-            >= settings.LIGHTCONE_MAX_OPEN_BATCHES
-        ):
-            raise TooManyBatches
+        file = file_get(project_id=order.project_id, public_id=order.input_file_id, param="input_file_id")
+        if file.purpose != Purpose.BATCH:
+            message = f"input_file_id must be a file of purpose batch; {file.public_id} has purpose {file.purpose}"
+            raise ApiError("invalid_value", message, "input_file_id")
+        if Batch.objects.filter(project_id=order.project_id, status__in=OPEN_STATUSES).count() >= limit:
+            message = (
+                f"This project has {limit} batches that are not finished, as many as it may; "
+                "wait for one to end, or cancel one."
+            )
+            raise ApiError("insufficient_quota", message)
         batch: Batch = Batch.objects.create(
             public_id=f"batch_{secrets.token_hex(16)}",
             project_id=order.project_id,
@@ -109,28 +113,21 @@ def batch_create(*, order: BatchOrder) -> Batch:
 
 
 def batch_get(*, project_id: int, public_id: str) -> Batch:
-    """Return a batch of the project. Raises BatchMissing."""
-    batch: Batch | None = (
-        Batch.objects.filter(project_id=project_id, public_id=public_id).first() if "\0" not in public_id else None
-    )
+    """Return a batch of the project. Raises ApiError if there is none."""
+    batch = named_row(Batch.objects.filter(project_id=project_id), public_id)
     if batch is None:
-        raise BatchMissing
+        raise ApiError("not_found", f"No batch found with id '{public_id[:64]}'.", "batch_id")
     return batch
 
 
 def batches_page(*, project_id: int, limit: int, after: str = "") -> tuple[list[Batch], bool]:
-    """Return up to `limit` batches, newest first, and whether there are more. Raises BatchMissing for a bad `after`."""
-    found = Batch.objects.filter(project_id=project_id).order_by("-id")
-    if after:
-        found = found.filter(pk__lt=batch_get(project_id=project_id, public_id=after).pk)
-    rows = list(found[: limit + 1])
-    return rows[:limit], len(rows) > limit
+    """Return a page of the project's batches, newest first, as `rows_page` does."""
+    return rows_page(Batch.objects.filter(project_id=project_id), limit=limit, after=after)
 
 
 def batch_cancel(*, batch: Batch) -> Batch:
     """Ask the runner to end the batch. Running lines stop within two seconds. It is idempotent. Raises BatchOver."""
-    stoppable = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS)
-    Batch.objects.filter(pk=batch.pk, status__in=stoppable).update(
+    Batch.objects.filter(pk=batch.pk, status__in=STOPPABLE_STATUSES).update(
         status=BatchStatus.CANCELLING, cancelling_at=timezone.now()
     )
     batch.refresh_from_db()
@@ -172,13 +169,8 @@ def batch_release(*, pk: int, owner: str) -> None:
 
 def batch_begin(*, pk: int, owner: str, num_lines: int, model: str) -> None:
     """Start to answer the lines of a valid input. Raises ClaimLost."""
-    asked = storable_text(model)[:MAX_MODEL_CHARS]
-    fields = {
-        "status": BatchStatus.IN_PROGRESS,
-        "num_lines": num_lines,
-        "model": asked,
-        "in_progress_at": timezone.now(),
-    }
+    asked = {"num_lines": num_lines, "model": storable_text(model)[:MAX_MODEL_CHARS]}
+    fields = {"status": BatchStatus.IN_PROGRESS, "in_progress_at": timezone.now(), **asked}
     _step(pk, owner, (BatchStatus.VALIDATING,), fields)
 
 
@@ -193,9 +185,8 @@ def lines_answered(*, pk: int) -> set[int]:
     return set(BatchResult.objects.filter(batch_id=pk).values_list("line", flat=True))
 
 
-def result_add(*, pk: int, owner: str, line: int, text: str, is_error: bool, tokens: Tokens | None = None) -> bool:
-    """Store and count the result of a line. Returns False if it has one already. Raises ClaimLost."""
-    tokens = tokens or Tokens()
+def result_add(*, pk: int, owner: str, line: int, text: str, is_error: bool, tokens: Tokens) -> None:
+    """Store and count the result of a line, unless it has one already. Raises ClaimLost."""
     counted = "num_failed" if is_error else "num_completed"
     with transaction.atomic():
         _hold(pk, owner)
@@ -210,7 +201,6 @@ def result_add(*, pk: int, owner: str, line: int, text: str, is_error: bool, tok
                 completion_tokens=F("completion_tokens") + tokens.completion,
                 reasoning_tokens=F("reasoning_tokens") + tokens.reasoning,
             )
-    return bool(is_new)
 
 
 def errors_add(*, pk: int, owner: str, texts: Mapping[int, str]) -> None:

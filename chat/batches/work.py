@@ -24,10 +24,9 @@ from django.utils import timezone
 from chat.access.accounts import caller_of_key
 from chat.access.keys import Caller, KeyInvalid
 from chat.batches import services as batches
-from chat.batches.files import FileMissing, file_chunk, file_of_batch
-from chat.batches.input_lines import InputCheck, InputLine, LineRefused, line_read
+from chat.batches.files import FileMissing, file_content, file_of_batch
+from chat.batches.input_lines import InputCheck, InputLine, LineRefused, LineSplitter, line_read
 from chat.batches.limiter import AimdLimiter
-from chat.batches.line_splitter import LineSplitter
 from chat.batches.lines import (
     TRIES,
     LineAnswer,
@@ -38,7 +37,7 @@ from chat.batches.lines import (
     tokens_of,
     unanswered_text,
 )
-from chat.batches.models import Batch, BatchStatus, Purpose
+from chat.batches.models import Batch, BatchStatus
 from chat.batches.services import ClaimLost
 from chat.errors import INTERNAL_MESSAGE, ApiError
 
@@ -57,7 +56,8 @@ KEY_MESSAGE = (
     "The API key that created the batch is disabled, deleted or expired; "
     "the requests that were left have not been sent."
 )
-FILE_ERROR = {"code": "file_missing", "line": None, "message": "The input file is no longer there.", "param": None}
+FILE_ERROR = LineRefused("file_missing", "The input file is no longer there.").described()
+KEY_ERROR = LineRefused("invalid_api_key", KEY_MESSAGE).described()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +132,9 @@ class BatchWork:
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         """Yield the content of the input file. Raises FileMissing."""
-        file_pk, number = await database_sync_to_async(self._file_pk)(), 0
-        while (chunk := await database_sync_to_async(file_chunk)(file_pk=file_pk, number=number)) is not None:
+        file = await database_sync_to_async(file_of_batch)(batch=self.batch)
+        async for chunk in file_content(file_pk=file.pk):
             yield chunk
-            number += 1
-
-    def _file_pk(self) -> int:
-        pk: int = file_of_batch(
-            project_id=self.batch.project_id, public_id=self.batch.input_file_id, purpose=str(Purpose.BATCH)
-        ).pk
-        return pk
 
     async def _lines(self) -> AsyncIterator[InputLine]:
         """Yield the requests of the validated input. Log and skip an invalid line, which cannot occur any more."""
@@ -167,7 +160,7 @@ class BatchWork:
         try:
             await self._look_at_key()
         except KeyInvalid:
-            return _key_gone()
+            return BatchOutcome(BatchStatus.FAILED, [KEY_ERROR])
         view = endpoint_view(self.batch.endpoint)
         answered = await database_sync_to_async(batches.lines_answered)(pk=self.batch.pk)
         window = asyncio.Semaphore(settings.LIGHTCONE_BATCH_CONCURRENCY)
@@ -223,7 +216,7 @@ class BatchWork:
                 try:
                     await self._look_at_key()
                 except KeyInvalid:
-                    return _key_gone()
+                    return BatchOutcome(BatchStatus.FAILED, [KEY_ERROR])
 
     async def _look_at_key(self) -> None:
         """Read the present caller of the key and adapt the concurrency. Raises KeyInvalid."""
@@ -262,12 +255,6 @@ class BatchWork:
         except FileMissing:
             logger.warning("the input of %s is gone: its lines cannot be told", self.batch.public_id)
         await self._step(batches.errors_add, texts=texts)
-
-
-def _key_gone() -> BatchOutcome:
-    return BatchOutcome(
-        BatchStatus.FAILED, [{"code": "invalid_api_key", "line": None, "message": KEY_MESSAGE, "param": None}]
-    )
 
 
 async def first_of(*works: Coroutine[Any, Any, Any]) -> Any:

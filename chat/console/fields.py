@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django import forms
 from django.utils import timezone
+from unfold.decorators import display
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 
@@ -26,6 +28,20 @@ class LinesField(forms.CharField):
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         return list(initial or []) != self.to_python(data)
+
+
+def column(description: str, field: str, text: Callable[[Any], str]) -> Callable[[Any, Any], str]:
+    """Return the method of a page that shows one field of a row as `text` formats it."""
+
+    @display(description=description)
+    def show(page: Any, row: Any) -> str:
+        return text(getattr(row, field))
+
+    return show
+
+
+def number(value: int) -> str:
+    return f"{value:,}"
 
 
 def milliseconds(value: float | None) -> str:

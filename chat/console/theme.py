@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.http import HttpRequest
@@ -9,16 +10,9 @@ from django.templatetags.static import static
 from django.urls import reverse_lazy
 
 
-def _mark(_request: HttpRequest | None = None) -> str:
-    return static("chat/mark.svg")
-
-
-def _console_style(_request: HttpRequest | None = None) -> str:
-    return static("chat/admin/console.css")
-
-
-def _console_script(_request: HttpRequest | None = None) -> str:
-    return static("chat/admin/console.js")
+def _static(path: str) -> Callable[..., str]:
+    """Return a function that returns the URL of a static file: `static` needs the settings, which import this."""
+    return lambda _request=None: static(path)
 
 
 def _item(title: str, icon: str, url_name: str) -> dict[str, Any]:
@@ -39,12 +33,12 @@ UNFOLD: dict[str, Any] = {
     "SITE_TITLE": "Lightcone",
     "SITE_HEADER": "Lightcone",
     "SITE_URL": "/",
-    "SITE_ICON": _mark,
-    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": _mark}],
+    "SITE_ICON": _static("chat/mark.svg"),
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": _static("chat/mark.svg")}],
     "SHOW_VIEW_ON_SITE": False,
     "SHOW_BACK_BUTTON": True,
-    "STYLES": [_console_style],
-    "SCRIPTS": [_console_script],
+    "STYLES": [_static("chat/admin/console.css")],
+    "SCRIPTS": [_static("chat/admin/console.js")],
     "DASHBOARD_CALLBACK": "chat.usage.dashboard.dashboard_context",
     "LOGIN": {"form": "chat.access.sign_in_form.ConsoleSignInForm"},
     "COLORS": {

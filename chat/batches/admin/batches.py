@@ -7,7 +7,6 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
@@ -15,12 +14,12 @@ from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 
 from chat.batches.models import Batch, BatchStatus
-from chat.batches.services import BatchOver, batch_cancel
-from chat.console.fields import instant
+from chat.batches.services import STOPPABLE_STATUSES, BatchOver, batch_cancel
+from chat.console.fields import column, instant
 from chat.console.newest_first import ReadOnlyNewestFirst
 from chat.usage.admin.request_log import ColumnFilter, KeyFilter, ProjectFilter
 
-STOPPABLE = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS)
+COLUMNS = ("public_id", "show_status", "show_progress", "endpoint", "model", "project", "key_public_id")
 
 
 class BatchStatusFilter(ColumnFilter):
@@ -33,53 +32,26 @@ class BatchStatusFilter(ColumnFilter):
 
 @admin.register(Batch)
 class BatchAdmin(ReadOnlyNewestFirst):
-    list_display = (
-        "public_id",
-        "show_status",
-        "show_progress",
-        "endpoint",
-        "model",
-        "project",
-        "key_public_id",
-        "show_created",
-    )
+    list_display = (*COLUMNS, "show_created")
     list_filter = (BatchStatusFilter, KeyFilter, ProjectFilter)
     list_select_related = ("project__org",)
     search_fields = ("public_id",)
     search_help_text = "Batch id: exact"
     actions_detail = ("cancel",)
     fieldsets = (
-        (
-            None,
-            {
-                "fields": (
-                    "public_id",
-                    "show_status",
-                    "show_progress",
-                    "endpoint",
-                    "model",
-                    "project",
-                    "key_public_id",
-                    "metadata",
-                )
-            },
-        ),
+        (None, {"fields": (*COLUMNS, "metadata")}),
         ("Files", {"fields": ("input_file_id", "output_file_id", "error_file_id")}),
         ("Tokens", {"fields": ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")}),
         ("Time", {"fields": ("show_created", "show_begun", "show_ended", "show_expiry")}),
         ("What went wrong", {"fields": ("show_errors",)}),
     )
 
-    def get_search_results(self, request: HttpRequest, queryset: QuerySet, search_term: str) -> tuple[QuerySet, bool]:
-        term = search_term.strip()
-        return (queryset.filter(public_id=term) if term and "\0" not in term else queryset), False
-
     def has_cancel_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
         return bool(request.user.has_perm("chat.change_batch"))
 
     def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
         """Return the cancel action while the batch can be cancelled."""
-        is_stoppable = Batch.objects.filter(pk=unquote(str(object_id)), status__in=STOPPABLE).exists()
+        is_stoppable = Batch.objects.filter(pk=unquote(str(object_id)), status__in=STOPPABLE_STATUSES).exists()
         return super().get_actions_detail(request, object_id) if is_stoppable else []
 
     @action(
@@ -104,9 +76,7 @@ class BatchAdmin(ReadOnlyNewestFirst):
             self.log_change(request, batch, "Cancelled.")
             self.message_user(request, f"The batch {batch.public_id} is being cancelled.")
         except BatchOver as error:
-            self.message_user(
-                request, f"The batch cannot be cancelled any more: its status is {error}.", messages.WARNING
-            )
+            self.message_user(request, error.message, messages.WARNING)
         return redirect("admin:chat_batch_change", batch.pk)
 
     @display(
@@ -130,21 +100,13 @@ class BatchAdmin(ReadOnlyNewestFirst):
         failed = f", {batch.num_failed:,} failed" if batch.num_failed else ""
         return f"{batch.num_completed:,} of {batch.num_lines:,}{failed}"
 
-    @display(description="Created")
-    def show_created(self, batch: Batch) -> str:
-        return instant(batch.created_at)
-
-    @display(description="Begun")
-    def show_begun(self, batch: Batch) -> str:
-        return instant(batch.in_progress_at)
+    show_created = column("Created", "created_at", instant)
+    show_begun = column("Begun", "in_progress_at", instant)
+    show_expiry = column("Time runs out", "expires_at", instant)
 
     @display(description="Ended")
     def show_ended(self, batch: Batch) -> str:
         return instant(batch.completed_at or batch.failed_at or batch.expired_at or batch.cancelled_at)
-
-    @display(description="Time runs out")
-    def show_expiry(self, batch: Batch) -> str:
-        return instant(batch.expires_at)
 
     @display(description="Errors")
     def show_errors(self, batch: Batch) -> str:

@@ -10,25 +10,24 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.defaultfilters import filesizeformat
-from unfold.contrib.filters.admin import DropdownFilter
-from unfold.decorators import display
 
 from chat.batches.files import FileInUse, FileMissing, file_delete
 from chat.batches.models import ProjectFile, Purpose
-from chat.console.fields import instant
+from chat.console.fields import column, instant
 from chat.console.newest_first import ReadOnlyNewestFirst
-from chat.usage.admin.request_log import KeyFilter, ProjectFilter
+from chat.usage.admin.request_log import ColumnFilter, KeyFilter, ProjectFilter
 
 
-class PurposeFilter(DropdownFilter):
+class PurposeFilter(ColumnFilter):
     title = "purpose"
-    parameter_name = "purpose"
+    parameter_name = column = "purpose"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return list(Purpose.choices)
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[ProjectFile]) -> QuerySet[ProjectFile]:
-        return queryset.filter(purpose=self.value()) if self.value() in Purpose.values else queryset
+    def value(self) -> str | None:
+        value = super().value()
+        return value if value in Purpose.values else None
 
 
 @admin.register(ProjectFile)
@@ -38,23 +37,10 @@ class ProjectFileAdmin(ReadOnlyNewestFirst):
     list_select_related = ("project__org",)
     search_fields = ("public_id",)
     search_help_text = "File id: exact"
-    fields = (
-        "public_id",
-        "filename",
-        "purpose",
-        "show_size",
-        "project",
-        "key_public_id",
-        "show_created",
-        "show_expiry",
-    )
+    fields = (*list_display, "key_public_id")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ProjectFile]:
         return super().get_queryset(request).filter(is_complete=True)
-
-    def get_search_results(self, request: HttpRequest, queryset: QuerySet, search_term: str) -> tuple[QuerySet, bool]:
-        term = search_term.strip()
-        return (queryset.filter(public_id=term) if term and "\0" not in term else queryset), False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm("chat.delete_projectfile")
@@ -74,7 +60,8 @@ class ProjectFileAdmin(ReadOnlyNewestFirst):
                 self.log_deletions(request, [file])
                 self.message_user(request, f"The file “{file.filename}” is deleted.")
         except FileInUse as error:
-            self.message_user(request, f"The file is the input of {error}; cancel that batch first.", messages.ERROR)
+            message = f"The file is the input of {error.batch_id}; cancel that batch first."
+            self.message_user(request, message, messages.ERROR)
         except FileMissing:
             self.message_user(request, "The file has expired.", messages.WARNING)
         return redirect("admin:chat_projectfile_changelist")
@@ -85,14 +72,6 @@ class ProjectFileAdmin(ReadOnlyNewestFirst):
         """Leave out the chunks, which need no permission of their own."""
         return [str(file) for file in objs], {"files": len(objs)}, set(), []
 
-    @display(description="Size")
-    def show_size(self, file: ProjectFile) -> str:
-        return filesizeformat(file.num_bytes)
-
-    @display(description="Created")
-    def show_created(self, file: ProjectFile) -> str:
-        return instant(file.created_at)
-
-    @display(description="Expires")
-    def show_expiry(self, file: ProjectFile) -> str:
-        return instant(file.expires_at) if file.expires_at else "never"
+    show_size = column("Size", "num_bytes", filesizeformat)
+    show_created = column("Created", "created_at", instant)
+    show_expiry = column("Expires", "expires_at", lambda at: instant(at) if at else "never")

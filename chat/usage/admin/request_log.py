@@ -15,10 +15,10 @@ from unfold.decorators import display
 
 from chat.access import selectors
 from chat.catalog.services import model_names
-from chat.console.fields import instant, milliseconds
+from chat.console.fields import column, instant, milliseconds, number
 from chat.console.newest_first import ReadOnlyNewestFirst
 from chat.relay.state.run_id import run_id_floor
-from chat.usage.models import RequestLog
+from chat.usage.models import RequestLog, UsageHour
 from chat.usage.prices import cost_text
 from engine.api import Outcome
 
@@ -108,11 +108,19 @@ class ProjectFilter(ColumnFilter):
         return value if value and value.isascii() and value.isdigit() and len(value) < 19 else None
 
 
-OF_THE_CLIENT = ("client_request_id", "batch_id", "user_label", "metadata")
+class TokenColumns:
+    """The columns that a request and an hour share."""
+
+    show_completion = column("completion", "completion_tokens", number)
+    show_cost = column("Cost", "cost_nanos", lambda nanos: cost_text(nanos) if nanos else "–")
+
+    @display(description="Tokens: prompt (cached)")
+    def show_prompt(self, row: RequestLog | UsageHour) -> str:
+        return f"{row.prompt_tokens:,} ({row.cached_tokens:,})"
 
 
 @admin.register(RequestLog)
-class RequestLogAdmin(ReadOnlyNewestFirst):
+class RequestLogAdmin(TokenColumns, ReadOnlyNewestFirst):
     list_display = (
         "show_time",
         "show_outcome",
@@ -167,21 +175,10 @@ class RequestLogAdmin(ReadOnlyNewestFirst):
     def show_time(self, log: RequestLog) -> str:
         return f"{log.arrived_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
-    @display(description="Tokens: prompt (cached)")
-    def show_prompt(self, log: RequestLog) -> str:
-        return f"{log.prompt_tokens:,} ({log.cached_tokens:,})"
-
-    @display(description="completion")
-    def show_completion(self, log: RequestLog) -> str:
-        return f"{log.completion_tokens:,}"
-
-    @display(description="Cost")
-    def show_cost(self, log: RequestLog) -> str:
-        return cost_text(log.cost_nanos) if log.cost_nanos else "–"
-
-    @display(description="Arrived")
-    def show_arrived(self, log: RequestLog) -> str:
-        return instant(log.arrived_at)
+    show_arrived = column("Arrived", "arrived_at", instant)
+    show_queue = column("Time in queue", "queue_ms", milliseconds)
+    show_ttft = column("First token", "ttft_ms", milliseconds)
+    show_duration = column("Duration", "duration_ms", milliseconds)
 
     @display(
         description="Outcome",
@@ -198,18 +195,6 @@ class RequestLogAdmin(ReadOnlyNewestFirst):
     )
     def show_outcome(self, log: RequestLog) -> str:
         return log.outcome.replace("_", " ")
-
-    @display(description="Time in queue")
-    def show_queue(self, log: RequestLog) -> str:
-        return milliseconds(log.queue_ms)
-
-    @display(description="First token")
-    def show_ttft(self, log: RequestLog) -> str:
-        return milliseconds(log.ttft_ms)
-
-    @display(description="Duration")
-    def show_duration(self, log: RequestLog) -> str:
-        return milliseconds(log.duration_ms)
 
     @display(description="Project")
     def show_project(self, log: RequestLog) -> str:

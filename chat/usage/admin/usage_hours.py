@@ -8,15 +8,14 @@ from django.contrib import admin
 from django.http import HttpRequest
 from unfold.decorators import display
 
-from chat.console.fields import instant, milliseconds
+from chat.console.fields import column, instant, milliseconds, number
 from chat.console.newest_first import ReadOnlyNewestFirst
-from chat.usage.admin.request_log import KeyFilter, ModelFilter, ProjectFilter
+from chat.usage.admin.request_log import KeyFilter, ModelFilter, ProjectFilter, TokenColumns
 from chat.usage.models import UsageHour
-from chat.usage.prices import cost_text
 
 
 @admin.register(UsageHour)
-class UsageHourAdmin(ReadOnlyNewestFirst):
+class UsageHourAdmin(TokenColumns, ReadOnlyNewestFirst):
     list_display = (
         "show_period",
         "model",
@@ -35,33 +34,10 @@ class UsageHourAdmin(ReadOnlyNewestFirst):
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return obj is None and super().has_view_permission(request)
 
-    @display(description="Hour from")
-    def show_period(self, hour: UsageHour) -> str:
-        return instant(hour.period_start)
-
-    @display(description="Status")
-    def show_class(self, hour: UsageHour) -> str:
-        return f"{hour.status_class}xx"
-
-    @display(description="Requests")
-    def show_requests(self, hour: UsageHour) -> str:
-        return f"{hour.num_requests:,}"
-
-    @display(description="Clients who left")
-    def show_left(self, hour: UsageHour) -> str:
-        return f"{hour.num_left:,}"
-
-    @display(description="Tokens: prompt (cached)")
-    def show_prompt(self, hour: UsageHour) -> str:
-        return f"{hour.prompt_tokens:,} ({hour.cached_tokens:,})"
-
-    @display(description="completion")
-    def show_completion(self, hour: UsageHour) -> str:
-        return f"{hour.completion_tokens:,}"
-
-    @display(description="Cost")
-    def show_cost(self, hour: UsageHour) -> str:
-        return cost_text(hour.cost_nanos) if hour.cost_nanos else "–"
+    show_period = column("Hour from", "period_start", instant)
+    show_class = column("Status", "status_class", lambda first_digit: f"{first_digit}xx")
+    show_requests = column("Requests", "num_requests", number)
+    show_left = column("Clients who left", "num_left", number)
 
     @display(description="Mean duration")
     def show_mean_duration(self, hour: UsageHour) -> str:

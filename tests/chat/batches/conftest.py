@@ -15,10 +15,11 @@ from django.http import HttpRequest, HttpResponse
 from chat.access.keys import Caller, key_create
 from chat.api.view import json_response
 from chat.batches import lines, work
-from chat.batches.files import FileAbout, FileMissing, file_chunks, file_create, file_get
+from chat.batches.files import FileAbout, FileMissing, file_get
 from chat.batches.runner import BatchRunner
 from chat.batches.services import BatchOrder, batch_create
 from chat.models import Batch, Org, Project
+from tests.chat.batches.stored_files import file_chunks, file_create
 
 ENDPOINT = "/v1/chat/completions"
 USAGE = {
@@ -81,7 +82,7 @@ class BatchWorld:
                 for number, body in enumerate(bodies)
             )
         about = FileAbout(self.project.pk, self.key.public_id, "in.jsonl", "batch")
-        file = file_create(about=about, pieces=[content], num_bytes=len(content))
+        file = file_create(about=about, content=content)
         order = BatchOrder(self.project.pk, self.key.public_id, ENDPOINT, file.public_id)
         batch = batch_create(order=order)
         if fields:
@@ -120,7 +121,7 @@ class BatchWorld:
             assert public_id == ""
             return []
         assert file.purpose == "batch_output"
-        return [json.loads(line) for line in b"".join(file_chunks(file_pk=file.pk)).splitlines()]
+        return [json.loads(line) for line in b"".join(file_chunks(file)).splitlines()]
 
 
 def project_with_key() -> tuple[Project, Any]:

@@ -9,11 +9,12 @@ import pytest
 from celery import current_app
 from django.utils import timezone
 
-from chat.batches.files import FileAbout, file_create
+from chat.batches.files import FileAbout
 from chat.batches.services import BatchOrder, batch_create
 from chat.models import Batch, Project, ProjectFile
 from chat.relay import commands
 from chat.tasks import batches_wake, files_retention
+from tests.chat.batches.stored_files import file_create
 
 
 class Runner:
@@ -43,7 +44,7 @@ async def test_an_unreachable_broker_only_delays_the_runner(monkeypatch: pytest.
 
 
 def test_retention_deletes_old_files_and_batches(project: Project, settings: Any) -> None:
-    file = file_create(about=FileAbout(project.pk, "k", "in.jsonl", "batch"), pieces=[b"{}"], num_bytes=2)
+    file = file_create(about=FileAbout(project.pk, "k", "in.jsonl", "batch"), content=b"{}")
     batch = batch_create(order=BatchOrder(project.pk, "k", "/v1/chat/completions", file.public_id))
     files_retention()
     assert (ProjectFile.objects.count(), Batch.objects.count()) == (1, 1)

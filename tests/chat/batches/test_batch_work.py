@@ -22,6 +22,7 @@ from chat.batches.objects import BATCHES
 from chat.batches.services import (
     ENDPOINTS,
     ClaimLost,
+    Tokens,
     batch_cancel,
     batch_claim,
     batch_output_begin,
@@ -313,7 +314,10 @@ async def test_a_runner_without_its_claim_cannot_change_the_batch(world: BatchWo
     await database_sync_to_async(batch_claim)(pk=batch.pk, owner="sleeper")
     await database_sync_to_async(Batch.objects.update)(claimed_until=None)
     await world.run()
-    for late in (partial(batch_output_begin, is_error=False), partial(result_add, line=2, text="{}", is_error=False)):
+    for late in (
+        partial(batch_output_begin, is_error=False),
+        partial(result_add, line=2, text="{}", is_error=False, tokens=Tokens()),
+    ):
         with pytest.raises(ClaimLost):
             await database_sync_to_async(late)(pk=batch.pk, owner="sleeper")
     output, _ = await world.files(batch)

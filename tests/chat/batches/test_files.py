@@ -14,17 +14,17 @@ from chat.batches.files import (
     FileMissing,
     FileWriter,
     QuotaExceeded,
-    file_chunks,
-    file_create,
+    file_begin,
     file_delete,
     file_get,
     files_page,
     files_prune,
-    project_file_bytes,
 )
 from chat.batches.models import CHUNK_BYTES
 from chat.batches.services import BatchOrder, batch_create
+from chat.errors import ApiError
 from chat.models import Batch, FileChunk, Org, Project, ProjectFile
+from tests.chat.batches.stored_files import file_chunks, file_create
 
 pytestmark = pytest.mark.django_db
 
@@ -36,7 +36,7 @@ def about(project: Project, **fields: Any) -> FileAbout:
 
 
 def stored(project: Project, content: bytes = b"x", **fields: Any) -> ProjectFile:
-    return file_create(about=about(project, **fields), pieces=[content], num_bytes=len(content))
+    return file_create(about=about(project, **fields), content=content)
 
 
 def other(project: Project) -> Project:
@@ -46,8 +46,11 @@ def other(project: Project) -> Project:
 @pytest.mark.parametrize("num_bytes", [0, 1, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES])
 def test_content_comes_back_in_full_chunks(project: Project, num_bytes: int) -> None:
     content = (bytes(range(256)) * (num_bytes // 256 + 1))[:num_bytes]
-    file = file_create(about=about(project), pieces=[content[:100], content[100:]], num_bytes=num_bytes)
-    chunks = list(file_chunks(file_pk=file.pk))
+    writer = file_begin(about=about(project), num_bytes=num_bytes)
+    writer.write(content[:100])
+    writer.write(content[100:])
+    file = writer.finish()
+    chunks = file_chunks(file)
     assert b"".join(chunks) == content
     assert all(len(chunk) == CHUNK_BYTES for chunk in chunks[:-1])
     assert file_get(project_id=project.pk, public_id=file.public_id).num_bytes == num_bytes
@@ -60,7 +63,7 @@ def test_other_projects_see_no_file(project: Project) -> None:
         with pytest.raises(FileMissing):
             act(project_id=stranger, public_id=file.public_id)
     assert files_page(project_id=stranger, limit=10) == ([], False)
-    with pytest.raises(FileMissing):
+    with pytest.raises(ApiError, match="after must be the id of a file of this project"):
         files_page(project_id=stranger, limit=10, after=file.public_id)
 
 
@@ -93,7 +96,7 @@ def test_a_project_has_a_quota_and_a_refusal_writes_nothing(project: Project, se
     with pytest.raises(QuotaExceeded):
         stored(project, b"x" * 5)
     stored(project, b"x" * 4)
-    assert project_file_bytes(project_id=project.pk) == 10
+    assert sum(file.num_bytes for file in ProjectFile.objects.all()) == 10
     assert ProjectFile.objects.count() == 2
     assert stored(other(project), b"x" * 10).num_bytes == 10
 
@@ -108,13 +111,10 @@ def test_the_number_of_files_per_project_is_limited(project: Project, settings: 
     stored(project)
 
 
-def test_a_failed_upload_leaves_nothing(project: Project) -> None:
-    def pieces() -> Any:
-        yield b"x" * CHUNK_BYTES
-        raise OSError("gone")
-
-    with pytest.raises(OSError, match="gone"):
-        file_create(about=about(project), pieces=pieces(), num_bytes=2 * CHUNK_BYTES)
+def test_a_dropped_upload_leaves_nothing(project: Project) -> None:
+    writer = file_begin(about=about(project), num_bytes=2 * CHUNK_BYTES)
+    writer.write(b"x" * CHUNK_BYTES)
+    writer.drop()
     assert ProjectFile.objects.count() == FileChunk.objects.count() == 0
 
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.batches.input_lines import InputCheck, LineRefused, line_read
-from chat.batches.line_splitter import LineSplitter
+from chat.batches.input_lines import InputCheck, LineRefused, LineSplitter, line_read
 
 ENDPOINT = "/v1/chat/completions"
 

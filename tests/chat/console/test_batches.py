@@ -9,9 +9,10 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 
-from chat.batches.files import FileAbout, file_create
+from chat.batches.files import FileAbout
 from chat.batches.services import BatchOrder, batch_create
 from chat.models import Batch, Project, ProjectFile
+from tests.chat.batches.stored_files import file_create
 
 EVIL = "<img src=x onerror=alert(1)>"
 
@@ -19,7 +20,7 @@ EVIL = "<img src=x onerror=alert(1)>"
 @pytest.fixture
 def file(project: Project) -> ProjectFile:
     about = FileAbout(project.pk, "accept0001", EVIL, "batch")
-    return file_create(about=about, pieces=[b"the secret content"], num_bytes=18)
+    return file_create(about=about, content=b"the secret content")
 
 
 @pytest.fixture

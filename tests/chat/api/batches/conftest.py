@@ -10,7 +10,7 @@ import pytest
 from channels.db import database_sync_to_async
 
 from chat.access.keys import key_create
-from chat.batches import batch_views
+from chat.batches import views
 from chat.models import Org, Project
 
 
@@ -36,7 +36,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     async def refresh() -> None:
         """Nothing is cached here."""
 
-    monkeypatch.setattr(batch_views, "batches_wake_async", wake)
+    monkeypatch.setattr(views, "batches_wake_async", wake)
     monkeypatch.setattr("chat.access.authentication.configuration_refresh", refresh)
     return calls
 

@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 
 from chat.api.openapi.document import schema_view
 from chat.batches import input_lines
-from chat.batches.batch_views import BatchRequest
 from chat.batches.services import ENDPOINTS
+from chat.batches.views import BatchRequest
 from tests.chat.api.batches.conftest import file_id
 from tests.chat.api.batches.test_batches_api import create
 
