@@ -32,7 +32,7 @@ def test_defaults_of_the_model_are_shown_and_not_sent(scripted: ScriptedPage, pa
 
 
 def test_a_typed_value_is_sent_even_if_it_equals_the_default(scripted: ScriptedPage, page) -> None:
-    """Temperature 1 could not be sent."""
+    """Temperature 1 could not be sent to a model with another default."""
     page.select_option("#model", "greedy")
     page.fill("#temperature", "1")
     page.fill("#top_p", "1")
@@ -104,7 +104,7 @@ def test_task_list_checkboxes_are_shown(scripted: ScriptedPage, page) -> None:
 
 
 def test_a_growing_answer_with_carriage_returns_repeats_nothing(scripted: ScriptedPage, page) -> None:
-    """Blocks were counted without them, so that each block began within the one before."""
+    """Carriage returns were not counted, so that each block began within the one before."""
     scripted.ask("hello")
     run = scripted.next("start")["id"]
     for number in range(9):
@@ -146,7 +146,7 @@ def test_money_is_no_formula(scripted: ScriptedPage, page) -> None:
 
 
 def test_tables_scroll_on_a_phone_and_break_no_word(scripted: ScriptedPage, page) -> None:
-    """They came with a character a line."""
+    """Columns were squeezed to one character per line."""
     page.set_viewport_size({"width": 390, "height": 844})
     scripted.turn("hello", TABLE)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -193,7 +193,7 @@ def test_reasoning_is_collapsed_and_calls_are_shown_as_plain_text(scripted: Scri
 
 
 def test_every_choice_is_shown_kept_and_counted(scripted: ScriptedPage, page) -> None:
-    """Three answers were paid for, and one was shown."""
+    """Only the first of three generated answers was shown."""
     page.fill("#further", '{"n": 3}')
     scripted.ask("hello")
     run = scripted.next("start")["id"]
@@ -254,7 +254,7 @@ NAMELESS = """() => [...document.querySelectorAll('button, a[href], input, selec
 
 @pytest.mark.parametrize("width", [1440, 390])
 def test_everything_that_can_be_used_has_a_name(scripted: ScriptedPage, page, width: int) -> None:
-    """On a phone the link of the brand had none."""
+    """On a phone the brand's link had no accessible name."""
     page.set_viewport_size({"width": width, "height": 844})
     scripted.turn("hello", f"- [x] done\n\n{TABLE}\n```\ncode\n```")
     page.click(f"{ANSWER} button:has-text('Regenerate')")

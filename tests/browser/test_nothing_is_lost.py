@@ -26,7 +26,7 @@ WHOLE = ["question 1", "answer 1", "question 2", "answer 2", "question 3", "answ
 
 
 def test_edit_then_escape_then_reload_leaves_the_chat_as_it_was(talk: ScriptedPage) -> None:
-    """A click on Edit removed the message and all behind it, for good."""
+    """A click on Edit removed the message and all later ones for good."""
     talk.page.click(f"{MESSAGE.format(1)} button:has-text('Edit')")
     talk.page.fill(".edit-form textarea", "something else")
     talk.page.keyboard.press("Escape")
@@ -59,7 +59,7 @@ def test_an_edited_question_is_a_version_beside_the_old_one(talk: ScriptedPage) 
 
 
 def test_regenerating_an_earlier_answer_can_be_undone(talk: ScriptedPage) -> None:
-    """Of ten messages two were left."""
+    """Regenerating the first of several answers deleted all later messages."""
     talk.page.click(f"{MESSAGE.format(2)} button:has-text('Regenerate')")
     assert [message["content"] for message in talk.answer("another answer")["messages"]] == ["question 1"]
     assert talk.texts() == ["question 1", "another answer"]
@@ -79,7 +79,7 @@ def test_replaced_answers_are_kept_after_a_reload(talk: ScriptedPage) -> None:
 
 
 def test_a_new_chat_keeps_the_one_before_through_a_reload(talk: ScriptedPage) -> None:
-    """It erased the only copy."""
+    """Starting a chat erased the only copy of the one before."""
     talk.page.click("#new-chat")
     assert talk.texts() == []
     talk.page.click("#notice button:has-text('Go back to it')")
@@ -222,7 +222,7 @@ def test_a_server_that_accepts_and_closes_at_once_is_left_alone_for_longer_and_l
 
 
 def test_a_chat_without_room_is_marked_until_it_is_saved(talk: ScriptedPage) -> None:
-    """The warning went as soon as another chat had been kept, and the first was lost all the same."""
+    """The warning ended once another chat was saved, and the first was still lost."""
     page = talk.page
     page.evaluate(
         """() => {
@@ -310,7 +310,7 @@ def stored(page) -> str:
 
 
 def test_the_next_person_in_the_tab_sees_nothing_of_the_one_before(talk: ScriptedPage) -> None:
-    """bob was shown ada's chat and system prompt."""
+    """A second user in the same tab saw the first one's chat and system prompt."""
     talk.page.fill("#system", "ada is confidential")
     talk.page.fill("#composer-text", "a draft of ada")
     talk.sign_out()

@@ -34,7 +34,7 @@ def test_an_answer_streams_and_ends_with_its_counters(page):
 
 
 def test_the_panel_shows_the_entry_of_the_list_of_models(page, lightcone):
-    """It showed 1 for each of them."""
+    """The panel showed 1 for every value."""
     [model] = json.loads(lightcone.get("/v1/models")[2])["data"]
     defaults = model["default_parameters"]
     assert float(page.get_attribute("#temperature", "placeholder")) == defaults["temperature"]

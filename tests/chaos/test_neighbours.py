@@ -78,7 +78,7 @@ def first_token_s(witness: openai.OpenAI, model: str) -> float:
 def test_another_project_gets_its_first_token_beside_one_that_fills_batch_and_cache(
     served: ServedLightcone, witness: openai.OpenAI, count: int, body: dict[str, int]
 ) -> None:
-    """It came after 45 s beside 128 choices of one request, and after 92 s beside fifty long runs."""
+    """The first token took 45 s beside 128 choices of one request, and 92 s beside fifty long runs."""
     with beside(served, count, **body):
         for _ in range(5):
             assert first_token_s(witness, served.model) < FIRST_TOKEN_S

@@ -90,7 +90,7 @@ def test_other_endpoints_have_batches_too(client, lightcone, endpoint):
 
 
 def test_a_cancelled_batch_keeps_its_answers(client, lightcone):
-    """The lines are long enough that some are left when the cancel comes."""
+    """The lines are long enough that some are unfinished at the cancel."""
     batch = create(client, [request(number, lightcone.model, max_tokens=200, ignore_eos=True) for number in range(100)])
     batch = wait(client, batch, ("in_progress", *ENDS))
     client.batches.cancel(batch.id)

@@ -15,7 +15,7 @@ NEEDS_AN_ID = {"create_batch", "update_chat_completion"}
 
 
 def test_every_example_of_the_page_is_answered(lightcone):
-    """Execute on POST /v1/chat/completions, untouched, answered 400: functions cannot be combined with tools."""
+    """The unchanged example of POST /v1/chat/completions gave a 400: functions cannot be combined with tools."""
     with httpx.Client(
         base_url=lightcone.base_url, headers={"Authorization": f"Bearer {lightcone.api_key}"}, timeout=120
     ) as client:

@@ -58,7 +58,7 @@ def test_three_dialects_give_the_same_answer(answers, name):
 
 
 def test_the_answers_are_worth_comparing(answers):
-    """Calls, constraints, draws and the rest have all had their effect."""
+    """Calls, constraints, seeds and other fields have all had an effect."""
     bare = {name: comparable[0] for name, comparable in answers.items()}
     plain = bare["a question"]["choices"]
     assert len({json.dumps(comparable["choices"], sort_keys=True) for comparable in bare.values()}) > 38

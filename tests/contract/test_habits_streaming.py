@@ -133,7 +133,7 @@ def test_item_07_no_list_without_an_index_and_no_number_inside_delta(http, field
 
 
 def test_item_08_frames_are_one_line_of_ascii_each_and_nothing_else(http):
-    """Also where the text has characters that split lines in some clients: the echo brings them."""
+    """Also for characters that split lines in some clients, which the echo contains."""
     odd = "\u2028 \u2029 \u0085 \n\ndata: [DONE]\n\nevent: x é"
     last = [{"role": "assistant", "content": odd}]
     stream = http.stream(messages=[*last], add_generation_prompt=False, continue_final_message=True, echo=True)

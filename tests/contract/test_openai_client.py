@@ -227,7 +227,7 @@ def test_several_forced_calls_stream_with_their_indexes(client, lightcone):
 
 
 def test_the_first_request_of_the_readme_is_answered_within_its_limit(client, lightcone):
-    """It named no limit, and half of its answers ran to the end of the context."""
+    """Without a limit half of its answers ran to the end of the context."""
     readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
     body = json.loads(re.search(r"-d '(\{.*\})'", readme)[1])
     answer = client.chat.completions.create(**{**body, "model": lightcone.model, "stream": False})

@@ -117,7 +117,7 @@ def test_an_echo_has_the_log_probabilities_of_prompt_and_answer(client, lightcon
 
 
 def test_a_text_is_scored_without_an_answer_as_harnesses_do(client, lightcone, http):
-    """The likelihood of a continuation: its ids behind those of the context, echoed, and nothing generated."""
+    """The likelihood of a continuation: its ids after those of the context, echoed, with nothing generated."""
     context, rest = tokens_of(http, "The capital of France is"), tokens_of(http, " Paris", add_special_tokens=False)
     answer = create(client, lightcone, prompt=[context + rest], echo=True, logprobs=1, max_tokens=0, seed=1)
     (scored,) = answer.choices

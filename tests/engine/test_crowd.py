@@ -200,7 +200,7 @@ def alone(serving):
 
 
 def test_each_kind_of_request_behaves_as_expected_alone(alone):
-    """So that the comparison below compares something."""
+    """Otherwise the comparison below would compare nothing."""
     for name, (choices, scores, end) in alone.items():
         assert end[0] == (Outcome.FAILED if name in FAILING else Outcome.FINISHED), name
         assert (scores is not None) == (KINDS[name].get("logprobs", LogprobOptions()).prompt is not None), name

@@ -40,7 +40,7 @@ def test_a_file_reads_the_same_after_its_pages_are_paged_out(tmp_path: Path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing happens")
 def test_bytes_written_before_a_page_became_read_only_survive_paging_out(tmp_path: Path):
-    """As the loader does with the tables of a library."""
+    """The dynamic loader does this with tables of a library."""
     path = tmp_path / "left-over"
     path.write_bytes(bytes(2 * mmap.PAGESIZE))
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as mapped:
@@ -85,7 +85,7 @@ def test_trimming_the_heap_returns_freed_memory_to_the_system():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing happens")
 def test_paging_out_a_file_makes_its_resident_pages_fewer(tmp_path: Path):
-    """On a file system without a disk behind it (tmpfs) pages stay, and there is nothing to see."""
+    """On a file system in memory (tmpfs) pages stay resident."""
     path = tmp_path / "left-over"
     path.write_bytes(bytes(range(256)) * 2**16)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:

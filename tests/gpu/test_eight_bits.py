@@ -67,7 +67,7 @@ def test_eight_bits_stay_near_bfloat16(folder, weights, kv_cache):
 
 @pytest.mark.parametrize("num_rows", [1, 16, 40, 64, 200, 300])
 def test_eight_bit_products_are_those_of_the_matrix_that_they_stand_for(num_rows):
-    """Shapes of real models: through the kernel, and from some number of rows on through the opened matrix."""
+    """Shapes of real models, through the kernel for few rows and the dequantised matrix for many."""
     from engine.quantization.byte_weight import ByteWeight
     from engine.quantization.int8 import quantize_weight
 

@@ -52,7 +52,7 @@ def test_bound_fields_follow_the_message(lines):
 
 
 def test_a_refused_page_is_one_line_and_a_failure_has_a_traceback(lines):
-    """Each 403 of the console was a traceback in the log."""
+    """Each 403 of the console logged a traceback."""
     logger, output = lines
     try:
         raise PermissionError("no")

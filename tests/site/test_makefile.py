@@ -40,7 +40,7 @@ def install(folder: Path, code: int = 0) -> tuple[subprocess.CompletedProcess[st
 
 
 def test_a_first_installation_shows_packages_and_sizes(tmp_path: Path) -> None:
-    """Nothing was printed for minutes while torch came."""
+    """The download of torch printed nothing for minutes."""
     done, calls = install(tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

@@ -45,7 +45,7 @@ def test_loose_modes_are_tightened(data_dir: Path) -> None:
 
 
 def test_a_directory_with_foreign_folders_keeps_its_mode(data_dir: Path) -> None:
-    """As root with a data directory such as /var/lib, which would take the machine down."""
+    """Tightening /var/lib as root would break the machine."""
     (data_dir / "somebody").mkdir(mode=0o755)
     data_tighten(data_dir)
     assert mode(data_dir) == mode(data_dir / "somebody") == 0o755

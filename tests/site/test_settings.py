@@ -95,7 +95,7 @@ def test_celery_gets_the_url_of_the_same_valkey(url, expected):
     ("device", "asked", "is_on"), [("cpu", "", True), ("cuda", "", False), ("cuda", "1", True), ("cpu", "0", False)]
 )
 def test_prompt_lookup_is_on_by_default_only_on_cpus(device, asked, is_on, monkeypatch, tmp_path):
-    """On CUDA costs are a guess, and a step with drafts leaves the captured ones: they were on by default."""
+    """On CUDA costs are a guess, and steps with drafts cannot use captured graphs."""
     for name, value in {"DATA_DIR": str(tmp_path), "DEVICE": device, "PROMPT_LOOKUP": asked}.items():
         monkeypatch.setenv(f"LIGHTCONE_{name}", value)
     assert runpy.run_path(str(ROOT / "lightcone_site" / "settings.py"))["LIGHTCONE_PROMPT_LOOKUP"] is is_on
@@ -124,7 +124,7 @@ def test_a_folder_that_cannot_be_written_to_is_named_with_the_reason(monkeypatch
     "program", [["manage.py", "serve"], ["-m", "lightcone_site.worker"], ["-m", "lightcone_site.web"]]
 )
 def test_a_data_directory_that_is_a_file_gives_one_sentence_and_exit_code_2(program, tmp_path):
-    """It was a traceback of twenty lines."""
+    """It gave a traceback of twenty lines."""
     (tmp_path / "data").write_text("")
     names = {"LIGHTCONE_DATA_DIR": str(tmp_path / "data"), "LIGHTCONE_ROLE": "maintenance"}
     names["DJANGO_SETTINGS_MODULE"] = "lightcone_site.settings"
@@ -212,7 +212,7 @@ def test_every_documented_setting_is_known():
     ],
 )
 def test_a_misspelled_setting_gets_a_suggestion(name, suggested):
-    """`LIGHTCONE_CONTEXT=2048` was ignored without a word."""
+    """`LIGHTCONE_CONTEXT=2048` was silently ignored."""
     assert suggested in env.settings_remarks([name, "LIGHTCONE_PORT", "PATH", "LIGHTCONE_TEST_EXAMPLES"])
 
 
@@ -224,7 +224,7 @@ def test_many_unknown_settings_are_one_bounded_line():
 
 
 def test_all_bodies_together_have_room_for_two_of_the_largest(monkeypatch):
-    """One project may have half of the room, which has to hold any body that is allowed."""
+    """One project may use half of the budget, which must fit the largest allowed body."""
     monkeypatch.setenv("LIGHTCONE_MAX_UPLOAD_BYTES", str(2**30))
     assert http_limits_read().max_bodies_bytes > 2**31
     monkeypatch.setenv("LIGHTCONE_MAX_BODIES_BYTES", str(2**30))

@@ -63,7 +63,7 @@ def test_a_worker_whose_beat_fails_exits_to_be_restarted(valkey: str, tmp_path: 
 
 
 def test_a_worker_without_valkey_ends_at_sigterm(tmp_path: Path) -> None:
-    """It waited for the broker with all its threads, and for ever."""
+    """The worker waited for the broker with all its threads, for ever."""
     with maintenance(tmp_path, f"unix://{tmp_path}/nobody.sock") as worker:
         wait_for_words(worker, "rying again in")
         worker.send_signal(signal.SIGTERM)

@@ -65,7 +65,7 @@ def test_others_cannot_lock_a_user_out_of_a_known_address(settings: Any) -> None
 
 
 def test_a_successful_sign_in_refunds_only_its_own_attempt(settings: Any) -> None:
-    """With an account of one's own the bound of an address must not go up."""
+    """Signing in to an own account must not raise the limit of an address."""
     settings.LIGHTCONE_MAX_LOGIN_FAILURES_PER_ADDRESS = 3
     assert all(sign_in_well("mallory", HOME) for _ in range(10))
     assert tries("admin", HOME, 2) == 2

@@ -139,7 +139,7 @@ async def test_without_a_generation_prompt_the_role_is_that_of_the_last_message(
 
 
 async def test_a_last_function_message_is_answered_in_its_own_role(api, scripted):
-    """The template sees it as a tool; the answer was given that role too, and its echo lost."""
+    """For the template it is a tool; the answer had that role too, and its echo was lost."""
     messages = [{"role": "user", "content": "hi"}, {"role": "function", "name": "f", "content": "so "}]
     message = (await post(api, messages=messages, add_generation_prompt=False, echo=True)).json()["choices"][0][
         "message"

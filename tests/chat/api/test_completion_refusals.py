@@ -203,7 +203,7 @@ async def test_a_bad_request_is_answered_in_the_one_error_shape(api, scripted, b
 
 
 async def test_requests_without_a_valid_key_are_counted_and_not_logged(api, scripted, monkeypatch):
-    """Three thousand requests with a wrong key were three thousand rows."""
+    """Three thousand requests with a wrong key gave three thousand log rows."""
     seen = Refusals()
     monkeypatch.setattr("chat.api.view.refusals", seen)
     for authorization in ("", "Bearer x", "Bearer x", "Bearer elsewhere"):

@@ -38,7 +38,7 @@ async def test_completions_answer_on_every_spelling_without_a_redirect(api, path
 
 @pytest.mark.parametrize("path", ["/v1/models", "/models", "/v1/models/", "/models/"])
 async def test_the_list_of_models(api, path):
-    """All names that `model` takes: aliases are entries of their own."""
+    """The list has all names that `model` accepts: aliases are separate entries."""
     facts = {
         "object": "model",
         "created": MODEL.created_at,
@@ -52,7 +52,7 @@ async def test_the_list_of_models(api, path):
 
 
 async def test_a_model_without_a_worker_is_listed_as_unloaded_with_the_context_it_had(api, monkeypatch):
-    """It was listed like any other, so that clients offered it."""
+    """Clients offered such models, as they were listed like any other."""
 
     async def nobody():
         return {}
@@ -141,7 +141,7 @@ async def test_allowed_methods_are_not_revealed_without_a_key(api):
     ],
 )
 async def test_unknown_paths_are_404_in_json_for_programs(api, accept, method, path, whose):
-    """Clients of other servers showed their users a page of HTML as the error."""
+    """Clients of other APIs showed their users an HTML page as the error."""
     api.headers.pop("Accept")
     response = await api.request(method, path, headers={**NO_KEY, **({"Accept": accept} if accept else {})})
     assert (response.status_code, response.headers["content-type"]) == (404, "application/json")
@@ -192,7 +192,7 @@ async def test_a_method_of_any_length_gets_a_short_answer(api):
 @pytest.mark.parametrize("dialect", [LIGHTCONE, SCALE, MESSAGES])
 @pytest.mark.parametrize("echoed", ['"', "\\", "é", "\u2028"])
 def test_an_error_of_many_problems_stays_within_16_kib(dialect, echoed):
-    """Each may echo 200 characters that JSON escapes, and Scale's bodies hold the message three times."""
+    """Each may echo 200 characters that JSON escapes, and Scale's bodies have the message three times."""
     for unknown in ("", "told " * 20, "told " * 30, "told " * 300):
         problems = [Problem("invalid_value", f"messages.{n}.content got {echoed * 200} {unknown}") for n in range(100)]
         assert len(view.error_response(dialect, problems_error(problems)).content) <= 16_384
@@ -235,7 +235,7 @@ async def test_every_api_route_except_health_requires_a_key(api):
     ],
 )
 async def test_ready_depends_on_a_loaded_model(api, monkeypatch, state, status, is_passing):
-    """A model that could never be loaded was `loading` for ever."""
+    """A model that could never load was reported as `loading` for ever."""
 
     async def installation_state():
         return state

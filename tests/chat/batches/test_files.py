@@ -102,7 +102,7 @@ def test_a_project_has_a_quota_and_a_refusal_writes_nothing(project: Project, se
 
 
 def test_the_number_of_files_per_project_is_limited(project: Project, settings: Any) -> None:
-    """The quota was in bytes alone, and files of one byte came by the hundred."""
+    """The quota limited bytes only, and allowed any number of small files."""
     settings.LIGHTCONE_MAX_PROJECT_FILES = 2
     first, _ = stored(project), stored(project)
     with pytest.raises(QuotaExceeded):

@@ -34,7 +34,7 @@ def statements(client: Client, page: str) -> tuple[str, list[str]]:
 
 @pytest.mark.slow
 def test_five_thousand_logs_take_few_queries_without_count_or_sort(admin_client: Client, db: None) -> None:
-    """Each filter alone: one bounded query on the log, served by an index in the order of the list."""
+    """Each filter alone takes one bounded query on the log, served by an index in the order of the list."""
     for start in range(0, 5000, 500):
         usage_records_write(
             [record(at_s=NOON + index, status=503 if index % 10 == 0 else 200) for index in range(start, start + 500)]

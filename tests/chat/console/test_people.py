@@ -52,7 +52,7 @@ def page(user: User, name: str = "change") -> str:
 
 
 def test_users_cannot_raise_their_own_permissions(staff: Any, root: User) -> None:
-    """Staff with the permissions on users alone ticked `is_superuser` on their own page."""
+    """Staff with user permissions only could set `is_superuser` on their own account."""
     manager, client = staff("manager", "view_user", "add_user", "change_user", "delete_user")
     everything = list(Permission.objects.values_list("pk", flat=True))
     group = Group.objects.create(name="all")
@@ -122,7 +122,7 @@ def test_the_last_administrator_cannot_be_demoted(root: User, roots_client: Clie
 
 
 def test_own_and_last_administrator_accounts_cannot_be_deleted(root: User, roots_client: Client) -> None:
-    """The page of the only superuser had a Delete button, which worked."""
+    """The page of the only superuser had a working Delete button."""
     User.objects.create_superuser("retired", is_active=False)
     bulk = {"action": "delete_selected", "_selected_action": [root.pk], "post": "yes"}
 
@@ -200,7 +200,7 @@ def other(project: Project) -> Project:
 
 
 def test_keys_can_be_created_in_own_projects_only(staff: Any, project: Project, other: Project) -> None:
-    """A key maker made a key in another organisation's project."""
+    """Staff could create a key in another organisation's project."""
     maker, client = staff("maker", "add_apikey")
     add = reverse("admin:chat_apikey_add")
     assert "lc-secret" not in client.post(add, key_form(other)).text
@@ -224,7 +224,7 @@ def test_keys_get_only_rights_that_their_creator_may_give(staff: Any, project: P
 
 
 def test_a_key_with_more_rights_cannot_be_changed_or_rotated(staff: Any, project: Project, other: Project) -> None:
-    """The text of a rotated key is shown, so rotating one is having it."""
+    """Rotating a key shows its text and thereby grants its rights."""
     keeper, client = staff("keeper", "view_apikey", "change_apikey", "delete_apikey")
     project.members.add(keeper)
     plain, strong, hasty = (
@@ -280,7 +280,7 @@ def test_staff_without_permissions_see_no_usage_and_no_entries(staff: Any) -> No
 
 
 def test_a_refused_page_links_back(staff: Any) -> None:
-    """Staff who followed a menu entry without permission saw a bare line of text."""
+    """Staff who followed a menu entry without permission saw one line of text."""
     _, client = staff("bob")
     answer = client.get(reverse("admin:chat_requestlog_changelist"))
     assert answer.status_code == 403
@@ -293,7 +293,7 @@ def test_a_refused_page_links_back(staff: Any) -> None:
 
 
 def test_the_console_refuses_signed_in_users_that_are_no_staff(client: Client, db: None) -> None:
-    """They met a form to sign in, without a word, although they were signed in."""
+    """They got the sign-in form without an explanation although they were signed in."""
     client.force_login(User.objects.create_user("ann"))
     answer = client.get(reverse("admin:index"), follow=True)
     assert answer.status_code == 403

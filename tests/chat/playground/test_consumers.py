@@ -145,7 +145,7 @@ async def test_reasoning_and_calls_are_sent_beside_the_text(page: WebsocketCommu
 
 
 async def test_every_choice_is_sent_and_counted(page: WebsocketCommunicator, service: Scripted) -> None:
-    """All were paid for, and the first alone was passed on."""
+    """Only the first choice was sent, though all were generated."""
     service.script = [
         ADMITTED,
         *(delta("b", choice=1), delta("a"), delta("bb", choice=1)),
@@ -161,7 +161,7 @@ async def test_every_choice_is_sent_and_counted(page: WebsocketCommunicator, ser
 async def test_a_field_without_effect_is_refused_by_name(
     page: WebsocketCommunicator, service: Scripted, name: str
 ) -> None:
-    """It vanished without a word."""
+    """Such a field was ignored silently."""
     await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY | {name: True}})
     error = (await page.receive_json_from())["error"]
     assert (error["code"], error["param"]) == ("unsupported_parameter", name)
@@ -266,7 +266,7 @@ async def test_stop_ends_the_run_and_its_end_still_arrives(
 async def test_a_stop_that_cannot_be_sent_does_not_end_the_socket(
     page: WebsocketCommunicator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ended every run of the page."""
+    """The error ended every run of the page."""
     reader = WaitingReader(can_stop=False)
     await start_waiting(page, monkeypatch, reader)
     await page.send_json_to({"type": "stop", "id": "a"})
@@ -398,7 +398,7 @@ async def test_sockets_without_access_are_closed_with_4401(service: Scripted, pr
 async def test_an_open_socket_loses_its_rights_at_sign_out(
     page: WebsocketCommunicator, service: Scripted, ada: Client
 ) -> None:
-    """The socket kept the caller of its first moment for ever."""
+    """The socket kept its first caller for ever."""
     await database_sync_to_async(ada.logout)()
     await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY})
     assert (await page.receive_output())["code"] == consumers.SIGNED_OUT
@@ -409,7 +409,7 @@ async def test_an_open_socket_loses_its_rights_at_sign_out(
     "origin", [b"http://evil.example", b"http://localhost:3000", b"null", b"", b"http://[", b"ftp://localhost:8000"]
 )
 async def test_pages_of_other_origins_are_refused(service: Scripted, ada: Client, origin: bytes) -> None:
-    """Another program's page on this host comes with our cookie, as cookies know no ports."""
+    """Cookies ignore ports, so that a page of another program on this host sends ours."""
     assert not (await (await socket(ada, origin=origin)).connect())[0]
 
 
@@ -446,7 +446,7 @@ def test_the_page_has_its_user_and_the_sampling_defaults(project: Project) -> No
 
 
 async def test_a_server_that_stops_lets_the_run_end_and_then_closes_the_socket(service: Scripted, ada: Client) -> None:
-    """A stop cut the answers of open pages, and new ones were begun meanwhile."""
+    """A stop cut the answers of open pages, and new runs were still started."""
     page = await socket(ada)
     stop = page.scope[STOP] = Stop()
     assert (await page.connect())[0]

@@ -42,7 +42,7 @@ def seen(events, choice):
 
 @given(st.lists(deltas, max_size=8))
 def test_joined_deltas_keep_all_content(payloads):
-    """Reasoning and calls were left out of joined news."""
+    """Reasoning and calls were missing in joined deltas."""
     events = placed(payloads)
     joined = join_deltas(events)
     assert unpack_events(pack_events(joined)) == joined

@@ -42,7 +42,7 @@ async def test_a_claim_is_repeated_after_a_lost_reply(world: World, monkeypatch:
 
 
 async def test_a_worker_without_a_lease_renews_it_before_it_claims(world: World) -> None:
-    """It had stood still; the task of its own run was thrown away, and the next one came after half a minute."""
+    """After a suspension the task of its own run was dropped, and the next one came after half a minute."""
     web, worker = await world.web(), await world.worker()
     reader, _ = await world.admit(web)
     await world.client.delete(world.keys.worker(worker.worker_id))
@@ -78,7 +78,7 @@ async def test_the_end_leaves_one_record_and_frees_the_key(world: World) -> None
 
 
 async def test_the_request_of_a_run_is_deleted_at_its_end(world: World) -> None:
-    """Twenty refused messages of 30 MB stood in Valkey for ten minutes; their logs alone are still asked for."""
+    """Twenty refused messages of 30 MB stayed in Valkey for ten minutes, though only their logs are needed."""
     web, worker = await world.web(), await world.worker()
     refused, voice = await world.run(web, worker)
     voice.say(Rejected(ErrorCode.CONTEXT_LENGTH_EXCEEDED, "too long", "messages"))
@@ -92,7 +92,7 @@ async def test_the_request_of_a_run_is_deleted_at_its_end(world: World) -> None:
 
 
 async def test_an_end_refused_by_a_full_valkey_is_written_later(world: World) -> None:
-    """The refusal passed for news of another attempt: the run was dropped, and its reader waited for ever."""
+    """The refusal was taken for a newer attempt: the run was dropped, and its reader waited for ever."""
     web, worker = await world.web(), await world.worker()
     reader, voice = await world.run(web, worker)
     voice.admit()
@@ -298,7 +298,7 @@ async def test_an_unclaimed_run_is_requeued_or_ended(world: World) -> None:
 
 
 async def test_a_queued_run_waits_for_a_worker_that_may_still_be_started(world: World) -> None:
-    """Streams ended after 6 s, although the supervisor had planned a start after 16 s, or after 30."""
+    """Streams ended after 6 s although the supervisor had planned a start within 30 s."""
     web = await world.web(sweep_s=0.01)
     reader, _ = await world.admit_with_worker(web)
     [worker] = world.publishers
@@ -431,7 +431,7 @@ async def test_a_queue_time_out_is_not_recorded_as_a_disconnect(world: World) ->
 
 
 async def test_a_request_timed_out_in_the_queue_is_recorded_as_timed_out(world: World) -> None:
-    """Its client sees 408, not the 503 of a queue that took too long."""
+    """Its client gets 408, not the 503 of a full queue."""
     web, worker = await world.web(), await world.worker()
     reader, _ = await world.admit(web)
     with pytest.raises(EngineUnavailable):

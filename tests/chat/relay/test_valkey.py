@@ -110,7 +110,7 @@ async def write_in_pipeline(client: Valkey) -> object:
 async def test_refused_writes_count_as_an_unavailable_server(
     valkey: str, call: Callable[[Valkey], Awaitable[object]]
 ) -> None:
-    """With a full disk requests were answered 500, or never, as the error passed for one of ours."""
+    """With a full disk requests got a 500 or no answer, as the error counted as a defect."""
     client = valkey_connect(valkey)
     await client.execute_command("REPLICAOF", "127.0.0.1", "1")  # which takes no writes either
     try:

@@ -21,7 +21,7 @@ async def lease_left_ms(world: World, web_id: str) -> int:
 
 
 async def test_a_briefly_blocked_event_loop_keeps_its_lease(world: World) -> None:
-    """Large bodies of one tenant held the loop for ten seconds, and every run of its process was ended for that."""
+    """Large bodies of one tenant blocked the loop for ten seconds, and all runs of the process were ended."""
     clock = Clock()
     lease = WebLease(valkey_connect_blocking(world.url), world.keys, "w", clock=clock)
     clock.now += 2 * LEASE_MS / 1000

@@ -133,7 +133,7 @@ def test_a_route_is_one_of_ours_or_other(path: str, label: str) -> None:
 
 
 def test_labels_are_bounded_for_any_record() -> None:
-    """A mistyped model must not become a series, and nothing of a client does."""
+    """A mistyped model or other client text must not become a series."""
     sent = [
         record(model=f"m{number}", route=f"/v1/x{number}", status=number, user_label="ann") for number in range(1, 700)
     ]

@@ -121,7 +121,7 @@ async def test_a_used_port_disables_metrics_with_a_warning(
 
 
 async def test_open_connections_end_silently_with_the_worker(caplog: pytest.LogCaptureFixture) -> None:
-    """Its task is cancelled with all others of the loop, which streams of Python 3.11 log with a traceback."""
+    """Their tasks are cancelled with the loop, which streams of Python 3.11 log with a traceback."""
     is_asked = asyncio.Event()
 
     async def render() -> bytes:

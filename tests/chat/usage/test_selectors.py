@@ -54,7 +54,7 @@ def test_a_day_has_24_points_and_a_month_30() -> None:
 
 @pytest.mark.django_db
 def test_disconnected_clients_do_not_count_as_errors() -> None:
-    """Four people closed a tab, and the overview showed four errors more."""
+    """Four closed tabs showed as four errors in the overview."""
     left = [record(status=499, outcome="disconnected") for _ in range(4)]
     usage_records_write([record(), record(status=404, outcome="rejected"), record(status=503, outcome="failed"), *left])
     for usage in (usage_summary(now=NOW, hours=24), usage_summary(now=NOW, days=30)):

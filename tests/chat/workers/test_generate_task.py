@@ -113,7 +113,7 @@ def test_a_task_of_the_previous_version_takes_its_run(served: Served) -> None:
 
 
 def test_tasks_beyond_the_threads_wait_for_a_free_thread(served: Served) -> None:
-    """Left in the queue, they would wait until Celery looks again, up to a second."""
+    """In the queue they would wait up to a second for Celery's next poll."""
     runs = served.send_all(NUM_THREADS + 2)
     assert served.client.llen(served.queue) == 0
     served.worker.may_take.set()

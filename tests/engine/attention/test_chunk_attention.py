@@ -112,7 +112,7 @@ def test_xformers_gets_heads_that_share_a_key_without_a_copy(monkeypatch):
 
 
 def test_torch_still_exports_the_flash_attention_that_xformers_calls(monkeypatch):
-    """On CUDA xformers looks at these signatures while it is imported, and raises if they do not fit."""
+    """On CUDA xformers checks these signatures at its import and raises if they differ."""
     from xformers.ops.fmha.torch_attention_compat import ensure_pt_flash_ok
 
     monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
@@ -137,7 +137,7 @@ def test_sdpa_is_chosen_for_dtypes_that_flash_attention_does_not_support(flash_k
 
 
 def test_an_implementation_with_wrong_results_is_not_chosen():
-    """A mask that is aligned at the start of a context raises nothing."""
+    """A mask aligned at the start of a context raises no error."""
 
     def forgetful(query_lens, context_lens, shape, device):
         inner = with_sdpa(query_lens, query_lens, shape, device)

@@ -123,7 +123,7 @@ MANY = AttentionShape(num_heads=14, num_kv_heads=2, head_size=64, scale=0.125)
 @pytest.mark.parametrize("shape", [GROUPED, FULL, WIDE, MANY], ids=["grouped", "full", "wide", "many"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_few_new_tokens_together_are_bit_equal_to_one_by_one(shape, dtype):
-    """However many rows share a tile, over borders of blocks, and beside other sequences."""
+    """Any number of rows may share a tile, across block borders and beside other sequences."""
 
     def run(lengths):
         world, backend = make(shape, dtype=dtype, num_blocks=200, num_layers=1, seed=4)
@@ -154,7 +154,7 @@ dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @prompt_shapes
 @dtypes
 def test_prompt_chunks_attend_to_their_past_beside_other_sequences(shape, dtype):
-    """Of more rows than drafts have: the first over nothing, later ones over context that ends within a block."""
+    """With more rows than drafts have; later chunks have a context that ends within a block."""
     world, backend = make(shape, num_blocks=60, num_layers=1, dtype=dtype)
     tolerance = TOLERANCE if dtype is torch.float32 else 0.05
     for sequence in range(3):

@@ -64,7 +64,7 @@ def test_both_backends_agree_on_the_same_steps(shape, batch_invariant):
 
 @pytest.mark.parametrize("batch_invariant", [False, True])
 def test_an_eight_bit_cache_returns_representable_values_exactly(batch_invariant):
-    """Keys and values that eight bits hold come back as they were, by rows and by chunks."""
+    """By rows and by chunks."""
     world, cuda, _, _ = backends(GROUPED, dtype=torch.float8_e4m3fn, batch_invariant=batch_invariant)
     for sequence in range(4):
         world.add(sequence, 120)

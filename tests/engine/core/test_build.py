@@ -28,7 +28,7 @@ def _said(channel):
 
 
 def test_a_missing_device_is_reported_before_the_model_is_read(tmp_path, monkeypatch):
-    """It was "the engine's core failed; its log has the details", on the terminal and in the console."""
+    """Terminal and console only had "the engine's core failed; its log has the details"."""
     monkeypatch.setattr(torch.version, "cuda", None)
     assert failure(tmp_path, device="cuda").startswith("device 'cuda' cannot be used: this torch")
 
@@ -49,7 +49,7 @@ def test_a_model_too_large_for_the_device_is_reported(part, tmp_path, monkeypatc
 
 @pytest.mark.slow
 def test_an_answer_continues_in_a_new_core_after_a_lost_device(tmp_path, monkeypatch):
-    """The same answer as undisturbed, from a core that has loaded the model anew."""
+    """The new core loads the model again and gives the same answer as without a failure."""
     write_model(tmp_path)
     engine = RealEngine(tmp_path)
     sampling, stop = SamplingParams(temperature=1.0, seed=4), StopRules(max_tokens=9, ignore_eos=True)

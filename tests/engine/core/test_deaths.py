@@ -80,7 +80,7 @@ def test_a_core_that_dies_too_often_fails_its_runs_and_the_engine(make_stage):
 
 
 def test_on_restarted_is_called_once_a_new_core_is_ready(make_stage):
-    """So its worker is known to be ready at once."""
+    """Its worker thereby counts as ready at once."""
     first, second = ScriptedCore(READY), ScriptedCore(READY)
     stage = make_stage(first, second)
     seen = queue.Queue()
@@ -90,7 +90,7 @@ def test_on_restarted_is_called_once_a_new_core_is_ready(make_stage):
 
 
 def test_on_failed_is_called_before_the_remaining_runs_fail(make_stage):
-    """So its worker can hand its runs to another one."""
+    """Its worker can thereby hand its runs to another one."""
     cores = [ScriptedCore(READY) for _ in range(MAX_RESTARTS + 1)]
     stage = make_stage(*cores)
     stage.engine._restarter._closing.wait = lambda delay_s: False  # no back-off
@@ -105,7 +105,7 @@ def test_on_failed_is_called_before_the_remaining_runs_fail(make_stage):
 
 
 def test_close_ends_a_loading_core_and_its_waiting_runs(make_stage):
-    """Such a core was left alone: it loaded on behind a closed engine, and its runs never ended."""
+    """Such a core continued to load behind a closed engine, and its runs never ended."""
     loading, is_awaited = ScriptedCore(), threading.Event()
     receive = loading.receive
     loading.receive = lambda: is_awaited.set() or receive()
@@ -123,7 +123,7 @@ def test_close_ends_a_loading_core_and_its_waiting_runs(make_stage):
 
 
 def test_a_run_admitted_while_the_last_core_dies_ends_after_its_admission(make_stage, monkeypatch):
-    """Its end was published first: the receiver did not wait for the thread that publishes the admission."""
+    """Its end was published first, as the receiver did not wait for the admitting thread."""
     monkeypatch.setattr("engine.core.supervisor.MAX_RESTARTS", 0)
     stage = make_stage()
     publish = stage.engine._runs.publish
@@ -190,7 +190,7 @@ def test_steps_have_no_time_limit_if_none_is_set(make_stage):
 
 
 def test_a_run_in_the_last_step_of_two_dead_cores_fails_and_others_continue(make_stage):
-    """It took every run with it: the engine gave up after the third restart."""
+    """The engine gave up after the third restart, and all runs failed."""
     cores = [ScriptedCore(READY) for _ in range(3)]
     stage = make_stage(*cores)
     stage.engine._restarter._closing.wait = lambda delay_s: False  # no back-off
@@ -228,7 +228,7 @@ def test_a_run_in_the_last_step_of_one_dead_core_continues(make_stage):
 
 
 def test_deadlines_and_aborts_take_effect_while_a_core_loads(make_stage):
-    """They waited for the new core, which may take minutes to load."""
+    """Both waited for the new core, which may take minutes to load."""
     loading = ScriptedCore()
     stage = make_stage(ScriptedCore(READY), loading)
     stage.submit("late", deadline_at=105.0)

@@ -148,7 +148,7 @@ def test_a_pipe_keeps_order_and_reports_its_end():
 
 
 def test_a_child_silent_beyond_the_step_limit_is_ended(monkeypatch):
-    """A step that hangs and holds the interpreter's lock sends no heartbeats either: the worker waited for ever."""
+    """A hanging step that holds the interpreter's lock sends no heartbeats: the worker waited for ever."""
     popen = subprocess.Popen
     silent = [sys.executable, "-c", "import signal; signal.pause()"]
     monkeypatch.setattr("engine.core.link.subprocess.Popen", lambda command, **more: popen(silent, **more))

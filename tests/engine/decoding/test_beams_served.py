@@ -117,7 +117,7 @@ def test_masks_biases_and_penalties_hold_in_a_search(engine):
 
 
 def test_logits_processors_apply_in_a_beam_search(engine):
-    """They were applied after the values that a search goes by had been taken: accepted, and without effect."""
+    """They were accepted without effect, as the search took its values before them."""
     trie = ProcessorCall("token_trie", ([[97, 98, 99], [97, 100, 101]],))
     payloads = beams(engine, 2, sampling=SamplingParams(processors=(trie,)), stop=StopRules(max_tokens=3))
     assert sorted(answers_of(payloads, 2)) == [[97, 98, 99], [97, 100, 101]]

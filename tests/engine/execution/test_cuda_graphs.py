@@ -110,7 +110,7 @@ def test_decode_steps_give_the_logits_of_the_cpu_while_sequences_come_and_go(fol
 
 @pytest.mark.slow
 def test_eight_bit_weights_give_the_logits_of_their_dequantised_matrices(folder, monkeypatch):
-    """Biases and a long prompt too: that one is multiplied by opened matrices."""
+    """With biases, and with a long prompt, which uses dequantised matrices."""
     monkeypatch.setattr(byte_weight, "FEW_ROWS", 16)
     forms = (
         lambda values, scale: DenseWeight(values * scale[:, None]),
@@ -126,7 +126,7 @@ def test_eight_bit_weights_give_the_logits_of_their_dequantised_matrices(folder,
 
 @pytest.mark.slow
 def test_an_eight_bit_cache_stays_near_the_exact_one(folder, monkeypatch):
-    """A second decode looks at keys and values that chunks and the first decode have written."""
+    """A second decode reads keys and values written by chunks and by the first decode."""
     twins = Twins(folder, monkeypatch, cache=torch.float8_e4m3fn)
     divergences = []
 

@@ -221,7 +221,7 @@ def test_large_steps_with_torch_operators_are_not_recorded(is_ours, takes_rows):
 @VNNI
 @torch.inference_mode()
 def test_a_drafted_token_gets_bit_equal_results_to_a_single_one():
-    """Where products do not depend on the number of rows, nothing does: drafts change no bit of an answer."""
+    """If products do not depend on the number of rows, drafts change no bit of an answer."""
     decoder, attention, twin = make_decoder(), make_attention(), make_attention()
     together, alone = StepPrograms(decoder, attention, MAX_TOKENS), StepPrograms(decoder, twin, MAX_TOKENS)
     for step in range(0, 30, 6):

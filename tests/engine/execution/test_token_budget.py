@@ -38,7 +38,7 @@ def make_budget(machine, max_num_batched_tokens=LEAST):
 
 
 def test_the_token_budget_recovers_from_a_busy_start():
-    """64 tokens a step, measured on a busy machine, took 124 s for a prompt of 12,051, for good."""
+    """A budget of 64 tokens, measured on a busy machine, made a prompt of 12,051 take 124 s for good."""
     machine = Machine(rate=4000.0)
     budget = make_budget(machine)
     scheduler = make_scheduler(num_blocks=4000, max_num_batched_tokens=LEAST)

@@ -98,7 +98,7 @@ def test_runs_of_spaces_are_not_control_texts():
 
 
 def test_marks_of_two_requests_differ():
-    """Or a client could type the marks of another's request."""
+    """Otherwise a client could type the marks of another request."""
     controls = ControlTexts(["<x>"])
     assert ControlTokenEscaper(controls).escape("<x>") != ControlTokenEscaper(controls).escape("<x>")
 
@@ -112,7 +112,7 @@ def test_the_pattern_finds_the_longest_control_text(texts, typed):
 
 
 def test_escaping_time_is_independent_of_the_number_of_reserved_tokens():
-    """Tried one by one, their common beginnings took 18 seconds of a text that the character bound lets pass."""
+    """Trying tokens one by one took 18 s for a text within the character limit."""
     controls = ControlTexts(["<|im_end|>", *(f"<|reserved_special_token_{number}|>" for number in range(1000))])
     for typed in ("<|" * 500_000, "<|reserved_special_token_9" * 40_000):
         escaper = ControlTokenEscaper(controls)

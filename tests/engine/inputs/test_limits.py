@@ -131,7 +131,7 @@ def test_an_empty_list_of_allowed_ids_is_refused():
 
 
 def test_a_token_of_the_tokenizer_that_the_model_lacks_is_refused():
-    """It reached the embedding, and its index error ended every sequence of the step."""
+    """Its index error in the embedding ended every sequence of the step."""
     check_prompt_ids([0, 999], LIMITS)
     with pytest.raises(RequestError, match="1000") as caught:
         check_prompt_ids([5, 1000, 7], LIMITS)

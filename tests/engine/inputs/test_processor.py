@@ -103,7 +103,7 @@ def test_text_that_cannot_fit_is_refused_before_it_is_tokenised():
 
 
 def test_text_of_far_more_tokens_than_the_context_is_not_tokenised_whole(monkeypatch):
-    """A text that could fit if its tokens were long: eight million letters took the tokenizer 15 seconds."""
+    """Eight million letters, which long tokens could fit, took the tokenizer 15 seconds."""
     seen = []
     encode = tokenizer.Tokenizer.encode
     monkeypatch.setattr(tokenizer.Tokenizer, "longest_token_chars", 1000)
@@ -172,7 +172,7 @@ def test_call_arguments_reach_the_template_as_objects():
 @pytest.mark.parametrize("arguments", [r'{"a": "\ud800"}', "[" * 5000 + "]" * 5000])
 @pytest.mark.parametrize("template", [CHATML, "{% for m in messages %}{{ m.tool_calls | tojson }}{% endfor %}"])
 def test_arguments_that_json_cannot_carry_stay_text(arguments, template):
-    """Half a character is JSON, but no text: the answer of the process that rendered could not be packed."""
+    """A lone surrogate is valid JSON but no text, and could not be packed by the rendering process."""
     message = {
         "role": "assistant",
         "content": None,

@@ -50,7 +50,7 @@ def test_the_form_of_content_follows_the_template_of_the_request(child):
 
 
 def test_a_child_that_is_killed_is_replaced_and_others_are_not_delayed(child, monkeypatch):
-    """The templates of requests have processes of their own: the model's template renders while they loop."""
+    """Templates of requests have separate processes, so that the model's template renders while they loop."""
     errors = []
     with monkeypatch.context() as patch:
         patch.setattr(rendering, "REQUEST_TEMPLATE_S", 0.3)
@@ -65,7 +65,7 @@ def test_a_child_that_is_killed_is_replaced_and_others_are_not_delayed(child, mo
 
 
 def test_memory_is_bounded_from_the_compiling_on(child):
-    """Jinja folds constants: this one asks for three gigabytes before anything is rendered."""
+    """Jinja folds constants: this template asks for three gigabytes before it is rendered."""
     error = refused(child, HUGE_WHEN_COMPILED)
     assert (error.param, "512 MiB" in error.message) == ("chat_template", True)
     assert child.prompt(request(chat_template="x"), 1000).text == "x"

@@ -102,6 +102,6 @@ def test_a_path_that_does_not_exist_is_refused_by_name(tmp_path):
 
 
 def test_a_model_name_that_is_no_path_is_refused_as_nothing_is_fetched(tmp_path):
-    """Read as a GGUF file that cannot be read."""
+    """The error was that of an unreadable GGUF file."""
     with pytest.raises(ModelLoadError, match=r"llama3\.2: .*nothing is fetched by its name"):
         load_model(tmp_path / "llama3.2")

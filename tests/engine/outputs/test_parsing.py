@@ -90,7 +90,7 @@ def test_calls_are_parsed_only_if_the_request_allows_them(mode, tools, has_parse
 
 @pytest.mark.parametrize(("constraint", "kind"), [(None, CallStart), (A_CONSTRAINT, ContentText)])
 def test_an_answer_of_constrained_json_is_no_call_outside_the_tags(constraint, kind):
-    """Its schema may ask for a name and arguments; where calls are meant, the grammar has them in their tags."""
+    """Its schema may require a name and arguments; forced calls have them in their tags."""
     free = request(tools=TOOLS, tool_choice=ToolChoice(ToolMode.AUTO), constraint=constraint)
     object_ = '{"name": "f", "arguments": {}}'
     for text, expected in [(object_, kind), (f"<tool_call>{object_}</tool_call>", CallStart)]:

@@ -114,7 +114,7 @@ def test_logprobs_carry_the_tokens_bytes_and_the_text_they_complete():
 
 
 def test_logprobs_continue_within_a_character_after_a_replay():
-    """The bytes before the replay's end were unknown to the speller, so the character came out as U+FFFD."""
+    """The bytes before the replay's end were missing, so that the character became U+FFFD."""
     stage = pipeline(LogprobOptions(enabled=True))
     first, second = "\u00e9".encode()
     (replayed,) = stage.feed([first])

@@ -47,7 +47,7 @@ RUNS = [token for length in range(500, 488, -1) for token in [0] * length + [1]]
 
 @pytest.mark.parametrize("ids", [TEXT, RUNS], ids=["text", "runs"])
 def test_work_per_token_is_bounded_by_the_number_of_pattern_lengths(ids):
-    """Comparing the last tokens for every pattern length anew is hundreds of thousands of comparisons a token."""
+    """A new comparison per pattern length would take hundreds of thousands of steps per token."""
     finder, num_compared = RepetitionFinder(RepetitionRule(1024, 512, 2)), 0
     counted = finder._num_repeating
 

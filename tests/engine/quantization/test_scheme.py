@@ -118,7 +118,7 @@ def without_operator(matrix, device):
 
 
 def test_a_form_that_this_torch_cannot_build_is_not_chosen(monkeypatch, caplog):
-    """Torch for Macs has no oneDNN: `auto` tried its product while a model was loaded, and no model could be."""
+    """Torch for Macs has no oneDNN, but `auto` tried its product, so that no model could load."""
     monkeypatch.setattr(VnniWeight, "fits", lambda shape: False)
     monkeypatch.setitem(scheme_module.BUILDERS, "int8_packed", without_onednn)
     monkeypatch.setitem(scheme_module.BUILDERS, "int4", without_operator)
@@ -179,7 +179,7 @@ def test_eight_bit_weights_are_refused_on_a_cpu_with_the_remedy():
 
 @pytest.mark.parametrize(("batch_invariant", "name"), [(False, "byte"), (True, "byte_invariant")])
 def test_eight_bit_weights_are_one_form_for_all_rows_beside_bfloat16(batch_invariant, name, monkeypatch):
-    """The output has a matrix of its own, also where the model ties it to the table."""
+    """The output has its own matrix even if the model ties it to the embedding."""
     monkeypatch.setitem(scheme_module.BUILDERS, name, lambda matrix, device: (name, matrix))
     scheme = WeightScheme("int8", torch.device("cuda"), batch_invariant)
     matrix = float_matrix()

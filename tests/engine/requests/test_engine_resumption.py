@@ -73,7 +73,7 @@ def test_a_resumed_run_may_start_at_a_later_position(stage):
 
 
 def test_a_resumed_run_is_limited_to_the_context_of_its_new_worker(stage):
-    """A limit that another worker had admitted led past the end of this one's context."""
+    """A limit admitted by another worker exceeded this one's context."""
     stage.submit(resume=Resume((Event(0, 1, Admitted(21, 4000, 7)), Event(1, 1, Delta(0, (97,), "a")))))
     (sequence,) = stage.core.hear_sequences()
     assert len(sequence.prompt_ids) + sequence.max_tokens == READY.max_model_len

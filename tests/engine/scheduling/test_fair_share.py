@@ -48,7 +48,7 @@ def num_running(*sequences):
 
 
 def test_a_waiting_tenant_with_nothing_running_preempts_a_tenant_that_runs_all_sequences():
-    """128 choices of one request kept another project from its first token for 45 s."""
+    """128 choices of one request delayed another project's first token by 45 s."""
     clock = Clock()
     scheduler = make_scheduler(max_num_seqs=4, clock=clock)
     greedy = crowd(scheduler, "greedy", 20)
@@ -67,7 +67,7 @@ def test_a_waiting_tenant_with_nothing_running_preempts_a_tenant_that_runs_all_s
 
 
 def test_all_tenants_with_nothing_running_start_in_the_same_step():
-    """Room was made for one in each step, so that the tenth project waited ten steps longer than the first."""
+    """Each step made room for one, so that the tenth project waited ten steps longer."""
     clock = Clock()
     scheduler = make_scheduler(max_num_seqs=8, clock=clock)
     greedy = crowd(scheduler, "greedy", 20)
@@ -298,7 +298,7 @@ def test_prompts_of_a_better_priority_do_not_share_with_worse_ones():
 
 
 def test_prompts_progress_beside_decodes_that_fill_a_step():
-    """63 next tokens in a step of 64 left a prompt of 300 tokens one at a time."""
+    """63 decodes in a step of 64 left one token per step for a prompt of 300."""
     scheduler = make_scheduler(num_blocks=999, max_num_batched_tokens=16, max_num_seqs=16)
     crowd(scheduler, "crowd", 15)
     for _ in range(4):

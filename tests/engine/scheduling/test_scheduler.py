@@ -415,7 +415,7 @@ def test_new_sequences_cannot_join_a_group_that_has_started():
 
 
 def test_a_resumed_sequence_is_served_before_new_ones():
-    """Each round of beams stood at the end of the queue again, and a search in a crowd took for ever."""
+    """Each round of beams joined the end of the queue, so that a search in a crowd never ended."""
     wanted = [
         (1, {}),
         (2, {"group": "a"}),

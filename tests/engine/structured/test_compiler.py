@@ -76,7 +76,7 @@ def test_a_constraint_that_timed_out_is_not_compiled_again(compiler):
 
 
 def test_a_constraint_that_timed_out_is_retried_with_back_off(compiler):
-    """The machine may only have been busy: a time-out was remembered for good."""
+    """A time-out on a busy machine was remembered for good."""
     times = [0.0]
     compiler._clock = lambda: times[0]
     compiler._pool.answers = [KillableExceeded("time")] * 3 + [KillableExceeded("memory")]
@@ -121,7 +121,7 @@ def test_a_grammar_is_sent_once_to_each_core():
 
 @pytest.mark.parametrize("mode", ToolMode)
 def test_tool_schemas_are_checked_for_every_tool_choice(mode):
-    """With tool_choice none they were shown to the model unread."""
+    """With tool_choice none they were shown to the model unchecked."""
     forms = AnswerGrammars(Path("model.gguf"), None)
     forms._compiler._pool = pool = ScriptedPool()
     tools = (Tool("now"), Tool("add", {"type": "object"}))
@@ -133,7 +133,7 @@ def test_tool_schemas_are_checked_for_every_tool_choice(mode):
 
 @pytest.mark.parametrize("mode", [ToolMode.REQUIRED, ToolMode.NAMED])
 def test_a_response_format_beside_a_forced_call_is_checked(mode):
-    """It was not looked at."""
+    """It was not checked."""
     forms = AnswerGrammars(Path("model.gguf"), None)
     forms._compiler._pool = pool = ScriptedPool()
     pool.answers = [RequestError(ErrorCode.INVALID_VALUE, "no schema", "response_format")]

@@ -94,7 +94,7 @@ def test_depth_is_counted_in_levels_of_schemas():
 
 
 def test_tools_of_the_full_depth_can_be_forced_together():
-    """The array of calls around them is no fault of the client's."""
+    """The enclosing array of calls must not count towards the client's depth."""
     tools = tuple(Tool(name, json.loads(nested(64))) for name in ("f", "g"))
     request = GenerationRequest("r", "m", (), 0.0, tools=tools, tool_choice=ToolChoice(ToolMode.REQUIRED))
     assert compiled(answer_constraint(request, None))

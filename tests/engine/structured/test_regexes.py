@@ -121,7 +121,7 @@ def test_an_unenforced_expression_must_be_valid_and_within_the_limits(pattern):
     "pattern", [r"\d", r"\s", r"\w", r"\D", r"\S", r"\W", r"[^\d]", r"[^\s]", r"[^\w]", r"[^\D]", r"[^\S]", r"[^\W]"]
 )
 def test_character_classes_match_as_in_python(pattern):
-    """Only the planes that have letters are looked at when the classes are made."""
+    """Classes are built only from Unicode planes that have letters."""
     ranges = read_regex(pattern, DEFAULT_LIMITS, "regex").ranges
     assert all(re.fullmatch(f"{pattern}+", "".join(map(chr, range(first, last + 1)))) for first, last in ranges)
 

@@ -171,7 +171,7 @@ TAGGED = Parser("<tool>", Format("<f=", "<f=", ">", "</f>", style="qwen_xml"))
     ],
 )
 def test_a_string_in_a_tag_is_written_as_it_is(schema, right, wrong):
-    """The parser of such calls takes the text of a string parameter for the string, quotes and all."""
+    """The parser takes the text of a string parameter unchanged, including quotes."""
     parameters = {"type": "object", "properties": {"p": schema}, "required": ["p"], "$defs": {"level": LEVEL}}
     template = template_of(answer_constraint(request(ToolMode.AUTO, strict(Tool("t", parameters))), TAGGED))
     assert [text for text in right if not admits(template, f"<f=t><parameter=p>{text}</parameter></f>")] == []

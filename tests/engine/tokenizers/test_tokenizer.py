@@ -197,7 +197,7 @@ def slow_sentencepiece(text, scores):
 
 
 def test_a_sentencepiece_token_of_hostile_length_stops_the_load():
-    """Cutting it everywhere took memory by the square of its length."""
+    """Cutting it at every position took memory quadratic in its length."""
     with pytest.raises(ModelLoadError, match="characters"):
         sentencepiece(
             **{

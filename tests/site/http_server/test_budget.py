@@ -6,7 +6,7 @@ from lightcone_site.http_server.budget import LARGE_BYTES, BodiesBudget, BodyRoo
 
 
 def test_memory_of_large_bodies_is_released_at_their_end() -> None:
-    """Once, a process that had read a few bodies of 30 MB kept hundreds of megabytes."""
+    """A process kept hundreds of megabytes after a few bodies of 30 MB."""
     ends: list[int] = []
     budget = BodiesBudget(8 * LARGE_BYTES, lambda: ends.append(budget.num_taken))
     large, small = BodyRoom(budget, "one"), BodyRoom(budget, "one")

@@ -19,7 +19,7 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def test_a_connection_lost_during_admission_takes_no_room_for_its_body() -> None:
-    """Once, its room was taken after the release, and stayed taken."""
+    """Its room was taken after the release and stayed taken."""
     server = BoundedServer(application, endpoints=["tcp:0"], limits=HttpLimits(), options=ServerOptions())
     channel = BoundedFactory(server).buildProtocol(None)
     channel.makeConnection(StringTransport())

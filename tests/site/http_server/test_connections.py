@@ -40,7 +40,7 @@ def table(*opened: Transport) -> Connections:
 
 
 def test_an_address_over_its_limit_loses_its_longest_idle_connection() -> None:
-    """Once, thousands of idle connections of one address shut all other clients out."""
+    """Thousands of idle connections of one address blocked all other clients."""
     opened = [Transport("192.0.2.1", idle_since) for idle_since in (None, 7.0, 3.0)]
     connections = table(*opened)
     assert connections.admit(Transport("192.0.2.1", 9.0))

@@ -62,7 +62,7 @@ def unread() -> Unread:
 
 
 def test_a_reader_below_the_minimum_rate_is_disconnected(clock: Clock, unread: Unread) -> None:
-    """Once, readers of one byte a second held megabytes each without a limit of time."""
+    """Readers of one byte a second held megabytes each for any time."""
     reader = Reader(unread)
     reader.write(900)
     for _ in range(60):
@@ -81,7 +81,7 @@ def test_a_slow_reader_at_the_minimum_rate_is_served(clock: Clock, unread: Unrea
 
 
 def test_over_the_limit_of_all_unread_bytes_the_slowest_reader_is_disconnected(clock: Clock, unread: Unread) -> None:
-    """Once, their answers had ended, so no limit of running requests counted them."""
+    """Finished answers were not counted by the limit of running requests."""
     behind, further, little = (Reader(unread) for _ in range(3))
     behind.write(700)
     further.write(750)

@@ -281,7 +281,7 @@ def test_an_answer_of_known_length_waits_for_a_slow_reader(server):
 
 
 def test_a_body_is_not_read_before_its_key_is_checked(server):
-    """Sixteen clients without a key had the server hold a gigabyte."""
+    """Sixteen clients without a key made the server hold a gigabyte."""
     head = b"POST / HTTP/1.1\r\n" + SMALL + b"X-Key: bad\r\nContent-Length: 10000\r\nExpect: 100-continue\r\n\r\n"
     answer = server.ask(head)
     server.expect("refused")
@@ -404,7 +404,7 @@ def test_a_stop_ends_running_answers_and_the_process(own_server):
 
 @pytest.mark.parametrize("own_server", [{"drain_s": 20}], indirect=True)
 def test_a_stop_finishes_running_answers_and_refuses_requests_on_open_connections(own_server):
-    """Once, requests on kept-alive connections were accepted after the listener was closed, and then cut."""
+    """Requests on kept-alive connections were accepted after the listener closed, and then cut."""
     with own_server.connect() as running, own_server.connect() as idle, own_server.connect() as half:
         assert is_served(idle)
         half.sendall(b"GET / HTTP/1.1\r\nX-Begun: 1\r\n")
@@ -426,7 +426,7 @@ def test_a_stop_finishes_running_answers_and_refuses_requests_on_open_connection
 
 @pytest.mark.parametrize("own_server", [{"drain_s": 20}], indirect=True)
 def test_a_stop_waits_for_slow_readers_of_begun_answers(own_server):
-    """Once, a kept-alive connection was reset although the end of its answer was still to be sent."""
+    """A kept-alive connection was reset although the end of its answer was unsent."""
     with socket.socket() as running:
         running.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         running.settimeout(10)
@@ -442,7 +442,7 @@ def test_a_stop_waits_for_slow_readers_of_begun_answers(own_server):
 
 @pytest.mark.parametrize("own_server", [{"drain_s": 0.2}], indirect=True)
 def test_an_answer_longer_than_the_drain_is_cut_and_the_application_settles(own_server):
-    """So the log distinguishes clients that were cut off from clients that disconnected."""
+    """The log thereby separates clients that were cut from clients that disconnected."""
     with own_server.connect() as running:
         running.sendall(b"GET /flood HTTP/1.1\r\n" + SMALL + b"\r\n")
         own_server.expect("started")
@@ -454,7 +454,7 @@ def test_an_answer_longer_than_the_drain_is_cut_and_the_application_settles(own_
 
 @pytest.mark.parametrize("own_server", [{"drain_s": 20, "drain_delay_s": 3}], indirect=True)
 def test_a_stop_is_announced_before_it_begins(own_server):
-    """Load balancers need time to notice it; until then requests are answered, and their connections closed."""
+    """Load balancers need time to notice it. Until then requests are answered, and their connections closed."""
     with own_server.connect() as kept:
         assert is_served(kept)
         own_server.process.terminate()

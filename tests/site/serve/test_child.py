@@ -114,7 +114,7 @@ def test_exit_codes_are_described(code, words):
 
 
 def test_a_child_dies_with_its_supervisor(tmp_path):
-    """The supervisor here is a Python process that is killed with SIGKILL and so can clean nothing up."""
+    """The supervisor is a Python process killed with SIGKILL, which cannot clean up."""
     script = (
         "import sys, time\nfrom pathlib import Path\nfrom lightcone_site.serve.child import Child, ChildSpec\nchild = "
         f"Child(ChildSpec('part', ('/bin/sleep', '600'), Path({str(tmp_path)!r}), Path({str(tmp_path)!r}) / 'log'))\n"

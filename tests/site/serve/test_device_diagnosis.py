@@ -43,7 +43,7 @@ def test_a_working_device_is_reported(tried, settings):
     ],
 )
 def test_an_unusable_device_is_a_problem_with_a_remedy(tried, settings, code, said, text):
-    """Once, the doctor passed LIGHTCONE_DEVICE=cuda on machines without CUDA, and the model never loaded."""
+    """The doctor passed LIGHTCONE_DEVICE=cuda without CUDA, and the model never loaded."""
     settings.LIGHTCONE_DEVICE = "cuda"
     vars(tried).update(returncode=code, **said)
     (finding,) = check_device()

@@ -138,7 +138,7 @@ def test_a_stop_during_the_preparation_starts_no_component(tmp_path: Path, start
 
 
 def test_a_stop_while_accounts_are_created_still_shows_their_secrets(tmp_path: Path, start) -> None:
-    """They are shown once, and in no other place."""
+    """The secrets are shown once and stored nowhere."""
     process = start("stopped")
     wait_for((tmp_path / "preparing").exists, process)
     wait_for(lambda: num_starts(tmp_path, "model") == 1, process)

@@ -35,7 +35,7 @@ def test_the_doctor_reports_the_finding_of_the_engine(
 
 
 def test_the_first_check_may_take_as_long_as_compiling_kernels(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
-    """Once, in a clean clone on a busy machine, a good model was reported as wrong."""
+    """In a clean clone on a busy machine a good model was reported as bad."""
 
     def run(command: list[str], *, timeout: float, **_: Any) -> subprocess.CompletedProcess[str]:
         if timeout < COMPILE_S:

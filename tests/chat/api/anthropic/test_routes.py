@@ -127,6 +127,6 @@ async def test_errors_before_any_view_have_this_shape(api):
 
 
 def test_errors_of_the_http_server_have_this_shape():
-    """The id in such a body was null, and the header that Anthropic's clients read it from was missing."""
+    """Such a body had a null id, and lacked the header from which Anthropic's clients read it."""
     headers, content = error_described(ROUTE, None, ApiError("headers_too_large", "The headers are too large."))
     assert json.loads(content)["request_id"] == headers["request-id"] == headers["X-Request-Id"]

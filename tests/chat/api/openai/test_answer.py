@@ -166,7 +166,7 @@ def test_an_answer_has_every_key():
 
 
 def test_a_forced_call_without_output_has_null_content():
-    """It was cut before the name of its first call."""
+    """The token limit cut it before the name of its first call."""
     cut = [finished(reason=FinishReason.LENGTH)]
     choice = answer(cut, is_call_forced=True)["choices"][0]
     assert (choice["message"]["content"], choice["finish_reason"]) == (None, "length")

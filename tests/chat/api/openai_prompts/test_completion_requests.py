@@ -81,7 +81,7 @@ def test_a_shared_field_has_the_same_effect_as_in_a_chat(name):
 
 
 def test_every_chat_field_is_shared_or_specific_to_messages():
-    """A new field of chats has to be thought of here."""
+    """Fails for a new chat field until it is assigned here."""
     chat_only = {
         *(
             "messages",
@@ -195,7 +195,7 @@ def test_best_of_equal_to_n_may_stream():
 
 
 def test_chosen_ids_go_with_log_probabilities_of_no_alternatives():
-    """Here 0 is a number, which asks for log-probabilities, not a word for false."""
+    """Here 0 is a number of alternatives and asks for log-probabilities."""
     options = built(logprobs=0, logprob_token_ids=[5, 6]).logprobs
     assert (options.enabled, options.top, options.token_ids) == (True, 0, (5, 6))
 

@@ -110,7 +110,7 @@ def test_the_examples_of_the_page_fit_the_described_request(components):
 
 
 def test_every_route_that_takes_json_has_an_example_that_fits_and_is_small(document):
-    """The page offered a body of every field at once, which was refused."""
+    """The page offered a body with every field at once, which the server refused."""
     posts = [methods["post"] for methods in document["paths"].values() if "post" in methods]
     bodies = {post["operationId"]: post["requestBody"]["content"] for post in posts if "requestBody" in post}
     described = {name: content["application/json"] for name, content in bodies.items() if "application/json" in content}
@@ -189,7 +189,7 @@ def test_every_described_route_is_served():
 
 
 def test_every_served_route_of_the_api_is_described():
-    """Routes that are served bare and under /v1 need one description."""
+    """One description covers a route with and without /v1."""
     paths = {re.sub(r"{[^}]+}", "a", route.partition(" ")[2]).strip("/") for route in operations()}
     api = [pattern for pattern in flattened(urlpatterns) if pattern.callback.__module__ in VIEWS and pattern.name]
     assert len(api) >= 25

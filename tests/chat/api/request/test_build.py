@@ -233,7 +233,7 @@ def test_structured_outputs_become_constraints(keys, kind, source):
     ],
 )
 def test_older_names_of_constraints_are_accepted(name, value, kind, source):
-    """They were dropped with a 200, and the answer was anything."""
+    """They were ignored, and the answers were unconstrained."""
     assert build(**{name: value}).constraint == Constraint(kind, source, name)
     gaps = build(
         **{name: value}, guided_whitespace_pattern=" ", structured_outputs={"disable_additional_properties": False}
@@ -356,7 +356,7 @@ def test_the_installation_token_limit_applies_without_max_tokens():
 
 
 def test_the_models_token_limit_applies_without_max_tokens():
-    """`max_new_tokens` of generation_config.json was not read at all."""
+    """`max_new_tokens` of generation_config.json was ignored."""
     defaults = {"max_completion_tokens": 512}
     assert build(defaults=defaults).stop.absent_max_tokens == 512
     for name in ("max_tokens", "max_completion_tokens"):

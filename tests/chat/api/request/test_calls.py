@@ -41,7 +41,7 @@ def test_ten_thousand_results_to_as_many_calls_are_read_once_each():
 
 
 def test_arguments_of_all_calls_have_no_more_values_than_a_body_may():
-    """They are JSON in strings, which the count of the body passes over."""
+    """Arguments are JSON in strings, which the value count of the body does not see."""
     reader = CallReader(Problems())
     reader.arguments("[" + "[]," * 60_000 + "1]")
     with pytest.raises(ApiError, match="JSON values"):

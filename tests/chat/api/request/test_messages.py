@@ -177,7 +177,7 @@ def test_arguments_of_calls_are_objects_where_they_can_be(arguments, read):
     "arguments", [r'{"a": "\ud800"}', '{"a": 1e999}', '{"a": ' + "9" * 400 + "}", "[" * 300 + "]" * 300]
 )
 def test_arguments_beyond_the_body_limits_stay_text(arguments):
-    """A lone surrogate or an integer beyond 64 bits in here could not be packed for the worker: 500."""
+    """A lone surrogate or an integer beyond 64 bits could not be packed for the worker, which gave a 500."""
     (message,) = walk(
         {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": arguments}}]}
     )
@@ -249,7 +249,7 @@ def test_tool_calls_of_a_user_message_are_kept_unread():
 
 
 def test_missing_call_ids_get_nine_letters_and_digits():
-    """The templates of Mistral refuse others."""
+    """Mistral's templates refuse other ids."""
     (message,) = walk({"role": "assistant", "tool_calls": [{"function": {"name": "f"}}, {"function": {"name": "g"}}]})
     first, second = (call["id"] for call in message["tool_calls"])
     assert first != second

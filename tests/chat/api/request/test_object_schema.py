@@ -54,6 +54,6 @@ def test_schemas_that_admit_no_object_are_refused_at_their_keyword(schema, place
 
 
 def test_many_branches_and_long_chains_are_checked_fast():
-    """Each schema is looked at once, and no deeper than Python goes."""
+    """Each schema is checked once, and no deeper than Python's recursion limit."""
     chain = {f"s{index}": {"anyOf": [{"$ref": f"#/$defs/s{index + 1}"}] * 2} for index in range(5_000)}
     object_check({"$ref": "#/$defs/s0", "$defs": {**chain, "s5000": {"type": "string"}}})

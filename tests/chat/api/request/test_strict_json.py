@@ -96,7 +96,7 @@ def test_values_are_counted_before_any_is_built(body, num_values):
 
 @pytest.mark.parametrize("shift", range(8))
 def test_a_string_across_two_scan_chunks_stays_one_string(shift):
-    """The scan goes through a body piece by piece; brackets of a string counted where a piece began within it."""
+    """Brackets in a string were counted if a scan chunk began within it."""
     text = '\\"[{' * 40_000
     body = json.dumps({"a" * shift: text, "b": [1]}).encode()
     assert read(body, values=13)["a" * shift] == text
@@ -109,7 +109,7 @@ def test_a_number_across_two_scan_chunks_stays_one_number():
 
 
 def test_several_texts_share_the_value_limit_of_one_request():
-    """Arguments of calls are JSON in strings, and a conversation has thousands of them."""
+    """Call arguments are JSON in strings, and a conversation may have thousands of them."""
     bounds = JsonBounds(depth=256, digits=64, values=10)
     json_read(b"[1, 2, 3]", bounds)
     with pytest.raises(ApiError, match="JSON values"):
@@ -175,7 +175,7 @@ def test_the_chunked_scan_counts_like_a_bytewise_scan(value, piece_bytes, indent
 
 
 def test_the_longest_allowed_numbers_are_scanned_once():
-    """Each of their digits was tried as the begin of a longer one: 3 MB of them took 41 s at 1,000 digits."""
+    """Each digit was tried as the start of a longer number: 3 MB with 1,000 digits each took 41 s."""
     text = b"[" + b",".join([b"1" * 1_000] * 3_000) + b"]"
     started = time.process_time()
     strict_json._check_bounds(text, JsonBounds(depth=1, digits=1_000, values=10_000))

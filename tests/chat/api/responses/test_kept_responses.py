@@ -131,7 +131,7 @@ async def test_a_response_referenced_repeatedly_is_read_once(api, scripted, monk
 
 
 async def test_referenced_items_are_limited_to_the_size_of_a_body(api, scripted, settings):
-    """A thousand references to one item of megabytes would have been gigabytes of messages."""
+    """A thousand references to one item of megabytes would give gigabytes of messages."""
     made = await make(api, scripted, input="x" * 1000)
     [asked] = (await fetch(api, made["id"], "/input_items"))["data"]
     settings.LIGHTCONE_HTTP_LIMITS = replace(settings.LIGHTCONE_HTTP_LIMITS, max_body_bytes=5000)
@@ -283,7 +283,7 @@ async def test_a_background_response_that_cannot_be_stopped_is_not_deleted(api, 
 
 
 async def test_a_refused_background_stream_is_not_stored(api, scripted, runs):
-    """Its client knows no id, and will send it again."""
+    """Its client has no id for it and will send the request again."""
     scripted.script = [EngineUnavailable(ErrorCode.OVERLOADED, "No worker took the request")]
     assert (await respond(api, background=True, stream=True)).status_code == 503
     assert runs.stopped == [scripted.requests[-1].run_id]

@@ -149,7 +149,7 @@ GROUPED = [
 
 
 async def test_hosted_tools_are_ignored_and_named(api, scripted):
-    """Codex offers such tools with each request, which was refused for them."""
+    """Codex offers such tools in each request, all of which were refused."""
     response = await respond(api, tools=GROUPED)
     assert response.headers["x-lightcone-ignored"] == "tools.0.tools.1:custom, tools.1:web_search"
     assert [tool.name for tool in scripted.requests[0].tools] == ["agents__f", "f"]
@@ -343,7 +343,7 @@ def nested(num_levels: int) -> Any:
     ],
 )
 async def test_unknown_keys_at_any_depth_are_ignored(api, scripted, fields):
-    """JSON is read to more levels than it is written with."""
+    """JSON may be read to a greater depth than it can be written."""
     assert (await answer(api, **fields))["status"] == "completed"
 
 

@@ -125,7 +125,7 @@ async def test_an_answer_without_a_run_is_marked_as_failed(world):
 
 
 async def test_an_unreadable_answer_does_not_block_later_ones(world):
-    """The oldest comes first each time, so that one bad row would have kept all later answers unfinished for ever."""
+    """The oldest answer comes first, so that one bad row left all later answers unfinished."""
     await begin(f"{0:032x}", StoredKind.CHAT)
     await StoredAnswer.objects.aupdate(request=b"no JSON", kind=StoredKind.RESPONSE)
     await begin(f"{1:032x}", StoredKind.RESPONSE)

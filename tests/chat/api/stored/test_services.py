@@ -67,7 +67,7 @@ def has_room() -> bool:
 
 
 def test_the_number_of_answers_per_project_is_limited(settings):
-    """One key filled the disk with stored answers in hours."""
+    """One key could fill the disk with stored answers in hours."""
     settings.LIGHTCONE_MAX_PROJECT_ANSWERS = 2
     keep("a")
     keep("b", project_id=2)
@@ -176,7 +176,7 @@ def test_a_page_does_not_load_requests(django_assert_num_queries):
 
 
 def test_ids_with_nul_are_not_looked_up(django_assert_num_queries):
-    """PostgreSQL has no NUL in texts, and a URL may: that would have been a 500."""
+    """PostgreSQL accepts no NUL in texts, but a URL may contain one: such a request gave a 500."""
     with django_assert_num_queries(0):
         for ask in (lambda: answer_find(public_id="a\0", **PLACE), lambda: answers_page(after="a\0", **PLACE)):
             with pytest.raises(AnswerUnknown):

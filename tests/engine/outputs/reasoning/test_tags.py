@@ -101,7 +101,7 @@ def test_ernie_removes_the_response_tags():
 
 
 def test_minimax_can_leave_its_reasoning_in_the_content():
-    """The parser calls it reasoning and sets `is_shown`, so that calls are looked for only after it."""
+    """The parser reports it as reasoning with `is_shown`, so that calls are parsed only after it."""
     assert parsed("minimax_m2_append_think", "why</think>so") == ("<think>why</think>", "so")
     assert parsed("minimax_m2_append_think", "<think>why") == ("<think>why", "")
     assert parser("minimax_m2_append_think").is_shown

@@ -62,7 +62,7 @@ CONTENT = [
 
 @pytest.mark.parametrize("case", READ)
 def test_calls_are_read_as_small_models_write_them(case):
-    """None of ten calls of the README's second model was read."""
+    """None of ten calls of the README's second model was recognised."""
     text, expected = READ[case]
     assert parse_with("hermes", text) == expected
     assert parse_with("hermes", *text) == expected
@@ -74,7 +74,7 @@ def test_text_that_is_no_call_is_unchanged(text):
 
 
 def test_strict_functions_are_called_within_the_tags_alone():
-    """Only there a grammar holds their arguments to the schema."""
+    """Only there a grammar enforces the schema of their arguments."""
     tools = (Tool("get_weather", {"type": "object"}, is_strict=True), Tool("get_time", {"type": "object"}))
     loose = CALL.replace("get_weather", "get_time")
     result = parse(make_tool_parser("hermes", tools), [f"{loose}\n<tool_call>{CALL}</tool_call>"])

@@ -24,7 +24,7 @@ def test_value_that_is_no_finite_number_in_range_is_refused(value):
     [(True, "true"), ([None, {"a": False}], '[null, {"a": false}]'), ("2", "'2'"), ([1] * 200, "[1, 1")],
 )
 def test_a_refused_value_is_quoted_as_sent(value, shown):
-    """The error once used Python's words: `got True`, for JSON's `true`."""
+    """The error used Python's `True` for JSON's `true`."""
     with pytest.raises(RequestError) as caught:
         bind_arguments(SPEC, ProcessorCall("scaled", kwargs={"factor": value}), {}, 32)
     shown_value = caught.value.message.partition(", got ")[2]
