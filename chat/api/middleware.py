@@ -117,21 +117,16 @@ class ApiMiddleware:
 
     async def __call__(self, request: HttpRequest) -> HttpResponseBase:
         response = await self._respond(request)
-        _name_request(response, request_id(request))
-        response["X-Content-Type-Options"] = "nosniff"
+        _complete(response, request_id(request))
         if ignored := getattr(request, "lightcone_ignored", ""):
             response[IGNORED_HEADER] = ignored
-        if isinstance(response, HttpResponse) and response.status_code != 204:
-            response["Content-Length"] = str(len(response.content))
         _allow_origin(request.headers.get("Origin"), response)
         return response
 
     async def _respond(self, request: HttpRequest) -> HttpResponseBase:
         sent_id = request.headers.get("X-Request-Id")
-        if sent_id is not None and CLEAN_ID.fullmatch(sent_id):
-            request.lightcone_request_id = sent_id
-        elif sent_id is not None:
-            request_id(request)
+        if sent_id is not None:
+            request.lightcone_request_id = sent_id if CLEAN_ID.fullmatch(sent_id) else secrets.token_hex(16)
         try:
             request.get_host()
             if request.method == "OPTIONS":
@@ -169,14 +164,13 @@ class ApiHandler(ASGIHandler):
             body = await read_bounded(receive, settings.LIGHTCONE_HTTP_LIMITS.body_bytes(scope["path"]))
         except RequestAborted:
             return
-        admitted: Admitted | None = scope.get(ADMITTED)
-        caller = admitted.known if admitted is not None else None
         set_script_prefix(get_script_prefix(scope))
         request, refusal = self.create_request(scope, body)
         if request is None:
             await self.send_response(refusal, send)
             return
-        request.lightcone_caller = caller
+        admitted: Admitted | None = scope.get(ADMITTED)
+        request.lightcone_caller = admitted.known if admitted is not None else None
         leaving = asyncio.ensure_future(receive())  # after the body nothing comes but the news that the client has left
         answering = asyncio.create_task(self._answer(request, body, send))
         try:
@@ -237,9 +231,12 @@ async def read_bounded(receive: Receive, limit: int) -> io.BytesIO:
             return io.BytesIO(b"".join(pieces))
 
 
-def _name_request(response: HttpResponseBase, request_id: str) -> None:
-    """Put the id into the headers that OpenAI's and Anthropic's clients read."""
+def _complete(response: HttpResponseBase, request_id: str) -> None:
+    """Add the length, and the id in the headers that OpenAI's and Anthropic's clients read."""
     response["X-Request-Id"] = response["request-id"] = request_id
+    response["X-Content-Type-Options"] = "nosniff"
+    if isinstance(response, HttpResponse) and response.status_code != 204:
+        response["Content-Length"] = str(len(response.content))
 
 
 def _preflight(request: HttpRequest) -> HttpResponse:
@@ -267,9 +264,7 @@ def error_described(path: str, origin: str | None, error: ApiError) -> tuple[dic
     """Return headers and body of an error of the HTTP server itself, as the API answers on that path."""
     number = error.request_id or secrets.token_hex(16)
     response = error_response(dialect_for_path(path), error, number)
-    response["Content-Length"] = str(len(response.content))
-    _name_request(response, number)
-    response["X-Content-Type-Options"] = "nosniff"
+    _complete(response, number)
     if is_api_path(path):
         _allow_origin(origin, response)
     return dict(response.headers), response.content
@@ -353,6 +348,6 @@ def _unknown_route(request: HttpRequest) -> HttpResponse:
     )
     number = request_id(request)
     response = error_response(dialect_for_path(request.path), ApiError("not_found", message), number)
-    _name_request(response, number)
+    _complete(response, number)
     _allow_origin(request.headers.get("Origin"), response)
     return response

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from django.http import HttpRequest, HttpResponseBase
 
-from chat.api.answering.multi_run import RunGroup
-from chat.api.answering.pipeline import Accepted, request_start
+from chat.api.answering.multi_run import RunGroup, group_start
+from chat.api.answering.pipeline import request_start
 from chat.api.answering.streaming import frames_sent, silence_s
 from chat.api.chat_format.stream import Framing
 from chat.api.dialect import RequestReader
@@ -30,7 +30,7 @@ class TextDialect(RequestReader[TextRequest], Protocol):
 
 
 async def text_completion(request: HttpRequest, dialect: TextDialect) -> HttpResponseBase:
-    accepted, group = await request_start(request, dialect, completion_begin)
+    accepted, group = await request_start(request, dialect, group_start)
     hands_over = False
     try:
         head = text_head(accepted, group.runs[0])
@@ -48,13 +48,6 @@ async def text_completion(request: HttpRequest, dialect: TextDialect) -> HttpRes
     finally:
         if not hands_over:
             group.leave()
-
-
-async def completion_begin(accepted: Accepted[TextRequest]) -> RunGroup:
-    """Start the runs of a checked request. The caller must leave them. Raises ApiError."""
-    group = RunGroup(accepted, accepted.parsed.of, len(accepted.parsed.prompts))
-    await group.start()
-    return group
 
 
 async def completion_body(group: RunGroup, answer: TextAnswer) -> bytes:

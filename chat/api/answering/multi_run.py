@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from chat.api.answering.pipeline import Accepted, StartedRun, rejection_record, run_start
 from chat.api.answering.streaming import admission_wait, ending_error, failure_log, may_leave_no_token
-from chat.api.request.parsed import ParsedRequest
+from chat.api.request.parsed import ParsedRequest, PromptsRequest
 from chat.errors import ApiError
 from engine.api import Admitted, Event
 
@@ -27,14 +25,14 @@ RunUpdate = Admitted | Event
 
 
 class RunGroup:
-    """The runs 0 to `count` - 1, for one task. `request_of` returns the request of each."""
+    """The runs of a request's prompts, for one task."""
 
-    def __init__(self, accepted: Accepted[Any], request_of: Callable[[int], ParsedRequest], count: int) -> None:
+    def __init__(self, accepted: Accepted[PromptsRequest]) -> None:
         self.headers: dict[str, str] = {}
         self.runs: list[StartedRun] = []
-        self._accepted, self._request_of, self._count = accepted, request_of, count
+        self._accepted, self._count = accepted, len(accepted.parsed.prompts)
         self._at_once = min(AT_ONCE, accepted.caller.limits.live_share)
-        self._num_first = min(count, self._at_once)
+        self._num_first = min(self._count, self._at_once)
         self._updates: asyncio.Queue[tuple[int, RunUpdate | ApiError]] = asyncio.Queue(MAX_UPDATES)
         self._early: deque[tuple[int, RunUpdate]] = deque()
         self._has_ended = asyncio.Event()
@@ -99,7 +97,8 @@ class RunGroup:
     # Starting and following, in tasks of their own.
 
     async def _begin(self, index: int) -> StartedRun:
-        run = await run_start(replace(self._accepted, parsed=self._request_of(index), num_bytes=0))
+        accepted: Accepted[ParsedRequest] = self._accepted
+        run = await run_start(replace(accepted, parsed=self._accepted.parsed.of(index), num_bytes=0))
         self.runs.append(run)
         self._num_live += 1
         self._tasks.append(asyncio.create_task(self._follow(index, run)))
@@ -153,3 +152,10 @@ class RunGroup:
             run.reader.leave()
             self._num_live -= 1
             self._has_ended.set()
+
+
+async def group_start(accepted: Accepted[PromptsRequest]) -> RunGroup:
+    """Start the runs of a checked request. The caller must leave them. Raises ApiError."""
+    group = RunGroup(accepted)
+    await group.start()
+    return group

@@ -19,7 +19,7 @@ from chat.access.addresses import request_address
 from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.access.permissions import right_require
-from chat.api.dialect import AnswerHead, RequestReader
+from chat.api.dialect import AnswerHead, P_co, RequestReader
 from chat.api.request.build import MessagesRefused, generation_request, rights_check
 from chat.api.request.messages import last_message_text
 from chat.api.request.parsed import ParsedRequest
@@ -57,11 +57,11 @@ P = TypeVar("P", bound=ParsedRequest)
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted(Generic[P]):
+class Accepted(Generic[P_co]):
     """A request that has passed all checks that need neither a model nor the limits of its key."""
 
     caller: Caller
-    parsed: P
+    parsed: P_co
     trace: RequestTrace
     arrived_at: float
     """Unix seconds."""

@@ -16,19 +16,19 @@ import orjson
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
-from chat.api.answering.multi_run import RunGroup
-from chat.api.answering.pipeline import Accepted, request_start
+from chat.api.answering.multi_run import RunGroup, group_start
+from chat.api.answering.pipeline import request_start
 from chat.api.openai.dialect import PromptFormat
 from chat.api.request.cross_field import cross_field_check
 from chat.api.request.fields import Boolean, Integer, Text
 from chat.api.request.parse import fields_read, unknown_names, values_parse
-from chat.api.request.parsed import ParsedRequest
+from chat.api.request.parsed import PromptsRequest
 from chat.api.request.prompt_field import Prompts
 from chat.api.request.schema import SharingRequest
 from chat.api.text_format.head import usage_sum
 from chat.api.view import json_response
 from chat.errors import ApiError
-from engine.api import Completed, Embedded, EmbedOptions, Event, RawPrompt, Task, Usage
+from engine.api import Completed, Embedded, EmbedOptions, Event, Task, Usage
 
 LIMITS = settings.LIGHTCONE_LIMITS
 
@@ -59,19 +59,10 @@ SCHEMA = EmbeddingRequest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedEmbedding(ParsedRequest):
+class ParsedEmbedding(PromptsRequest):
     """A checked request for embeddings."""
 
-    inputs: Sequence[RawPrompt]
     is_base64: bool
-
-    def of(self, index: int) -> ParsedRequest:
-        """Return the request of the run of input number `index`."""
-        return ParsedRequest(
-            model=self.model,
-            generation=replace(self.generation, raw=self.inputs[index]),
-            delivery=replace(self.delivery, is_further=index > 0),
-        )
 
 
 class Embeddings(PromptFormat):
@@ -86,7 +77,7 @@ class Embeddings(PromptFormat):
         return ParsedEmbedding.extending(
             parsed,
             generation=replace(parsed.generation, task=Task.EMBED, embed=embed),
-            inputs=given["input"],
+            prompts=given["input"],
             is_base64=given["encoding_format"] == "base64",
         )
 
@@ -95,7 +86,7 @@ EMBEDDINGS = Embeddings()
 
 
 async def embeddings(request: HttpRequest, dialect: Embeddings) -> HttpResponseBase:
-    accepted, group = await request_start(request, dialect, embeddings_begin)
+    accepted, group = await request_start(request, dialect, group_start)
     try:
         return json_response(await embeddings_body(group, accepted.parsed), headers=group.headers)
     except ApiError as error:
@@ -103,13 +94,6 @@ async def embeddings(request: HttpRequest, dialect: Embeddings) -> HttpResponseB
         raise
     finally:
         group.leave()
-
-
-async def embeddings_begin(accepted: Accepted[ParsedEmbedding]) -> RunGroup:
-    """Start the runs of a checked request. The caller must leave them. Raises ApiError."""
-    group = RunGroup(accepted, accepted.parsed.of, len(accepted.parsed.inputs))
-    await group.start()
-    return group
 
 
 async def embeddings_body(group: RunGroup, parsed: ParsedEmbedding) -> dict[str, Any]:

@@ -9,7 +9,7 @@ Parts that no default of a model changes have the engine's own types. A dialect 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from chat.errors import FieldNames, names_unchanged
@@ -136,3 +136,20 @@ class ParsedRequest:
     def extending(cls, parsed: ParsedRequest, **own: Any) -> Self:
         """Return a request of this subclass with the parts of `parsed` and its `own` fields."""
         return cls(**{name: getattr(parsed, name) for name in ParsedRequest.__dataclass_fields__} | own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptsRequest(ParsedRequest):
+    """A checked request with a run for each of its prompts."""
+
+    prompts: Sequence[RawPrompt]
+
+    def of(self, index: int) -> ParsedRequest:
+        """Return the request of the run of prompt number `index`."""
+        return ParsedRequest(
+            model=self.model,
+            model_names=self.model_names,
+            generation=replace(self.generation, raw=self.prompts[index]),
+            response=self.response,
+            delivery=replace(self.delivery, is_further=index > 0),
+        )

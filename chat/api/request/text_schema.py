@@ -5,7 +5,7 @@ Fields of a chat alone (`messages`, `tools`, …) are unknown here. Meaning of e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,10 +16,9 @@ from chat.api.request.constraints import GUIDED
 from chat.api.request.cross_field import cross_field_check, foreign_check
 from chat.api.request.fields import Boolean, Integer, Text, bad_value
 from chat.api.request.parse import fields_read, together_check, unknown_names, values_parse
-from chat.api.request.parsed import ParsedRequest
+from chat.api.request.parsed import ParsedRequest, PromptsRequest
 from chat.api.request.prompt_field import Prompts
 from chat.api.request.schema import MAX_TOKENS, Alternatives, SharingRequest
-from engine.api import RawPrompt
 
 LIMITS = settings.LIGHTCONE_LIMITS
 USUAL_MAX_TOKENS = 16
@@ -68,18 +67,18 @@ SCHEMA = CompletionRequest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextRequest(ParsedRequest):
-    """A checked text completion. `of` returns the request of one of its runs."""
+class TextRequest(PromptsRequest):
+    """A checked text completion."""
 
-    prompts: Sequence[RawPrompt]
     suffix: str | None = None
     has_chat_logprobs: bool = False
     """Log-probabilities have the shape of chats."""
 
     def of(self, index: int) -> ParsedRequest:
         """Return the request of the run of prompt number `index`, with what `echo` needs of the prompt."""
+        parsed = PromptsRequest.of(self, index)
+        generation, scores = parsed.generation, self.scores_echo
         raw = replace(self.prompts[index], suffix=self.suffix)
-        generation, scores = self.generation, self.scores_echo
         is_cut = generation.prompt.truncate_to is not None
         prompt = replace(
             generation.prompt,
@@ -88,13 +87,7 @@ class TextRequest(ParsedRequest):
             returns_tokens=scores,
         )
         logprobs = replace(generation.logprobs, prompt=self.prompt_alternatives)
-        return ParsedRequest(
-            model=self.model,
-            model_names=self.model_names,
-            generation=replace(generation, raw=raw, prompt=prompt, logprobs=logprobs),
-            response=self.response,
-            delivery=replace(self.delivery, is_further=index > 0),
-        )
+        return replace(parsed, generation=replace(generation, raw=raw, prompt=prompt, logprobs=logprobs))
 
     @property
     def scores_echo(self) -> bool:
@@ -177,7 +170,7 @@ def _check_max_tokens(parsed: TextRequest) -> None:
 
 
 def _check_prompt_logprobs(parsed: TextRequest) -> None:
-    """Bound what every choice repeats of its prompt: a hundred times what is computed for it."""
+    """Bound what every choice repeats of its prompt: it could be a hundred times what is computed."""
     alternatives, num_choices = parsed.prompt_alternatives, parsed.generation.num_choices
     if alternatives is None or num_choices == 1:
         return

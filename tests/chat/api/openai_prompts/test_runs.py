@@ -8,9 +8,9 @@ import pytest
 
 from chat.access.keys import Caller, KeyLimits
 from chat.api.answering import multi_run, pipeline
+from chat.api.answering.multi_run import group_start
 from chat.api.answering.pipeline import Accepted
 from chat.api.openai.dialect import TEXT_COMPLETIONS
-from chat.api.text_completion import completion_begin
 from chat.errors import ApiError
 from chat.generation.completions import LimitExceeded, RequestTrace
 from chat.generation.limits import LimitKind
@@ -100,7 +100,7 @@ def service(scripted, monkeypatch):
 async def begun(count: int, caller: Caller = CALLER, batch_id: str = "", **fields):
     parsed = TEXT_COMPLETIONS.parse({"prompt": [str(number) for number in range(count)], **fields})
     trace = RequestTrace("prompts", ROUTE, False, batch_id=batch_id)
-    group = await completion_begin(Accepted(caller, parsed, trace, 0.0, 10, "r"))
+    group = await group_start(Accepted(caller, parsed, trace, 0.0, 10, "r"))
     try:
         yield group
     finally:
