@@ -116,31 +116,15 @@ class Enabled(Boolean):
         return True
 
 
-class Expression(Text):
-    """A regular expression, which may be a blank but not empty."""
-
-    def to_internal_value(self, data: Any) -> str:
-        return filled_read(super().to_internal_value(data))
+def _structural_tag_read(text: str) -> str:
+    return structural_tag_text(_parsed(text))
 
 
-class StructuralTagText(Text):
-    """A structural tag as JSON text."""
+def whitespace_read(pattern: str) -> str:
+    """Return a pattern that matches white space alone, in every dialect of regular expressions.
 
-    def to_internal_value(self, data: Any) -> str:
-        return structural_tag_text(_parsed(text_read(data)))
-
-
-class Whitespace(Text):
-    """A regular expression for the gaps of JSON. It matches white space alone."""
-
-    def to_internal_value(self, data: Any) -> str:
-        pattern: str = super().to_internal_value(data)
-        whitespace_check(pattern)
-        return pattern
-
-
-def whitespace_check(pattern: str) -> None:
-    """Raise ValidationError unless `pattern` matches white space alone, in every dialect of regular expressions."""
+    Raises ValidationError for any other.
+    """
     depth, position = 0, 0
     can_repeat = False
     while position < len(pattern):
@@ -155,6 +139,7 @@ def whitespace_check(pattern: str) -> None:
         position = match.end()
     if depth:
         raise refuse("invalid_value", "has a parenthesis that is not closed")
+    return pattern
 
 
 def _check_repeat(text: str) -> None:
@@ -168,16 +153,20 @@ class StructuredOutputs(Record):
 
     parts = {
         "json": SchemaOrText("A JSON Schema, or its JSON text."),
-        "regex": Expression("The whole answer matches it.", max_bytes=LIMITS.max_regex_bytes, is_label=True),
+        "regex": Text(
+            "The whole answer matches it.", max_bytes=LIMITS.max_regex_bytes, is_label=True, read=filled_read
+        ),
         "choice": Choices("The answer is one of these."),
         "grammar": Text("EBNF with the rule root, or Lark.", max_bytes=LIMITS.max_grammar_bytes, is_filled=True),
         "json_object": Enabled("Any JSON object."),
-        "structural_tag": StructuralTagText("JSON text of a structural tag."),
+        "structural_tag": Text("JSON text of a structural tag.", read=_structural_tag_read),
         "disable_any_whitespace": Boolean("False: up to 64 blanks in each gap of JSON. Otherwise: none."),
         "disable_additional_properties": Boolean(
             "Admit no unlisted properties where a schema lists some and says nothing of others.", default=True
         ),
-        "whitespace_pattern": Whitespace("Regular expression for each gap of JSON.", max_bytes=LIMITS.max_regex_bytes),
+        "whitespace_pattern": Text(
+            "Regular expression for each gap of JSON.", max_bytes=LIMITS.max_regex_bytes, read=whitespace_read
+        ),
         "disable_fallback": Boolean("No effect: a constraint is never weakened.", default=False),
     }
 

@@ -279,6 +279,7 @@ class Text(RequestField):
     """A string of at most `max_chars` characters and `max_bytes` bytes of UTF-8.
 
     `is_filled` asks for more than blanks. `is_label` refuses NUL characters. The whole string must match `pattern`.
+    `read` checks the rest.
     """
 
     def __init__(
@@ -291,11 +292,12 @@ class Text(RequestField):
         is_label: bool = False,
         pattern: str = "",
         choices: tuple[str, ...] = (),
+        read: Callable[[str], str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(help_text, **kwargs)
         self.max_chars, self.max_bytes, self.is_filled = max_chars, max_bytes, is_filled
-        self.is_label, self.choices = is_label, choices
+        self.is_label, self.choices, self.read = is_label, choices, read
         self.pattern = re.compile(pattern, re.ASCII) if pattern else None
         self.json_schema = {"type": "string"}
         if max_chars is not None:
@@ -319,7 +321,7 @@ class Text(RequestField):
             raise refuse("invalid_value", f"must match {self.pattern.pattern}, got {echo(data)}")
         if self.choices and data not in self.choices:
             raise refuse("invalid_value", f"must be one of {', '.join(self.choices)}; got {echo(data)}")
-        return data
+        return data if self.read is None else self.read(data)
 
 
 def check_bytes(text: str, limit: int) -> None:

@@ -13,11 +13,11 @@ from rest_framework import serializers
 
 from chat.api.request.constraints import (
     Choices,
-    Expression,
     ResponseFormat,
     SchemaOrText,
     StructuredOutputs,
-    Whitespace,
+    filled_read,
+    whitespace_read,
 )
 from chat.api.request.fields import (
     Array,
@@ -193,15 +193,15 @@ class ChatCompletionRequest(RequestBody):
     repetition_detection = RepetitionDetection("End an answer that repeats itself.")
     media_io_kwargs = MediaOptions("Options of media decoding by modality; the key needs a right.")
     guided_json = SchemaOrText("Older name of structured_outputs.json.")
-    guided_regex = Expression(
-        "Older name of structured_outputs.regex.", max_bytes=LIMITS.max_regex_bytes, is_label=True
+    guided_regex = Text(
+        "Older name of structured_outputs.regex.", max_bytes=LIMITS.max_regex_bytes, is_label=True, read=filled_read
     )
     guided_choice = Choices("Older name of structured_outputs.choice.")
     guided_grammar = Text(
         "Older name of structured_outputs.grammar.", max_bytes=LIMITS.max_grammar_bytes, is_filled=True
     )
-    guided_whitespace_pattern = Whitespace(
-        "Older name of structured_outputs.whitespace_pattern.", max_bytes=LIMITS.max_regex_bytes
+    guided_whitespace_pattern = Text(
+        "Older name of structured_outputs.whitespace_pattern.", max_bytes=LIMITS.max_regex_bytes, read=whitespace_read
     )
 
     store = Boolean("Keep the answer, to be fetched under GET /v1/chat/completions.")
