@@ -1,4 +1,4 @@
-"""A Lightcone as a person starts it: `manage.py serve` in its own process, data directory and port."""
+"""A Lightcone as a person starts it: `manage.py serve` with its own process, data directory and port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site's settings for tests: nothing of the developer's environment, everything in a folder that goes away."""
+"""Settings for tests, independent of the developer's environment, with everything in a temporary folder."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""The core of a worker dies again and again: the worker leaves and is replaced, and no stream is lost with it."""
+"""The core of a worker dies again and again: the worker is replaced, and no stream is lost."""
 
 from __future__ import annotations
 

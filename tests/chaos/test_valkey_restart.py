@@ -1,4 +1,4 @@
-"""Valkey dies under live runs and comes back with its append-only file."""
+"""Valkey dies under live runs and returns with its append-only file."""
 
 from __future__ import annotations
 

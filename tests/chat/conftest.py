@@ -1,4 +1,4 @@
-"""Shared by the tests of the Django application."""
+"""Fixtures of all tests of the Django application."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The published OpenAI client against a served Lightcone: everything it does with a chat works unchanged."""
+"""The published OpenAI client against a served Lightcone: all its chat features work unchanged."""
 
 from __future__ import annotations
 

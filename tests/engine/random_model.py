@@ -1,4 +1,4 @@
-"""Small random models of transformers: references in memory, and checkpoints for us once they are saved."""
+"""Small random models of transformers, as references in memory and as saved checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of a device, on a tiny shape on the CPU: it runs to its end and its arithmetic is right."""
+"""The device benchmark on a tiny shape on the CPU: it finishes and its arithmetic is right."""
 
 import pytest
 

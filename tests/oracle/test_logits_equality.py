@@ -1,4 +1,4 @@
-"""The default model's logits are those of transformers on the same file."""
+"""The default model's logits equal those of transformers on the same file."""
 
 import pytest
 import torch

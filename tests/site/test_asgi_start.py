@@ -1,4 +1,4 @@
-"""The web process starts light: no torch, and quickly."""
+"""The web process starts quickly and without torch."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Requests without a key: refused, unless the operator lets this machine's own in."""
+"""Authentication of requests, and anonymous access from loopback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A change made by one process holds from the next request of every other (console A5)."""
+"""A change made by one process applies to the next request of every other (console A5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a key, and the door it opens."""
+"""Creation, authentication, rotation and end of keys."""
 
 from __future__ import annotations
 

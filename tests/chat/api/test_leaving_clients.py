@@ -1,4 +1,4 @@
-"""A client that goes away ends its run, streamed or not, admitted or not."""
+"""A disconnect ends the run of its client, streamed or not, admitted or not."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Write and read whole files, which production does by pieces."""
+"""Write and read whole files; production does so in pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of input files: any split gives the same lines, and each that is no request is reported with its number."""
+"""Lines of input files: any split gives the same lines, and invalid ones are reported by number."""
 
 from __future__ import annotations
 

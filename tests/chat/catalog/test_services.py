@@ -1,4 +1,4 @@
-"""Names lead to models: by name, by alias, by default; changes hold from the next request."""
+"""Models are found by name, alias or default; changes apply to the next request."""
 
 from __future__ import annotations
 

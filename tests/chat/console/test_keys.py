@@ -1,4 +1,4 @@
-"""The key pages: the text is shown once, acts name the key, deletion wants its name."""
+"""The key pages: the text is shown once, actions name the key, deletion requires its name."""
 
 from __future__ import annotations
 

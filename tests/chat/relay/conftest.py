@@ -1,4 +1,4 @@
-"""Each test has a deployment of its own on the run's Valkey."""
+"""Fixtures of a separate deployment per test on the run's Valkey."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joining news loses nothing that a client sees, nor its order."""
+"""Joined deltas keep content and order."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The tokens' Channels layer over a real Valkey, and steps that are written and announced in one script."""
+"""The Channels layer of tokens over a real Valkey, and steps written and announced in one script."""
 
 from __future__ import annotations
 

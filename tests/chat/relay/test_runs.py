@@ -1,4 +1,4 @@
-"""Claim, stop, leave, end, takeover: each happens once, and exactly one terminal record is left of every run."""
+"""Claim, stop, leave, end and takeover each happen once, with exactly one terminal record per run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Valkey client: cancellation is never swallowed, and many calls at once wait their turn."""
+"""The Valkey client: cancellations are kept, and calls beyond the connections wait."""
 
 from __future__ import annotations
 

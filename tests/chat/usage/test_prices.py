@@ -1,4 +1,4 @@
-"""Costs are exact, fixed when a run ends, and less for batches."""
+"""Costs are exact, fixed at the end of a run, and lower for batches."""
 
 from __future__ import annotations
 

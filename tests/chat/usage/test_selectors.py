@@ -1,4 +1,4 @@
-"""Sums over time have no holes, and percentiles from buckets stay within the bucket of the exact one."""
+"""Sums over time have no gaps, and percentiles lie in the bucket of the exact value."""
 
 from __future__ import annotations
 

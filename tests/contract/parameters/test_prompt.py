@@ -1,4 +1,4 @@
-"""How messages become a prompt."""
+"""The rendering of messages as a prompt."""
 
 from __future__ import annotations
 

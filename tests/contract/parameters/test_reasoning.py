@@ -1,4 +1,4 @@
-"""Thoughts: the model is shown by example how to think, in a format that needs no tokens of its own."""
+"""Reasoning: examples in the prompt show the model a format that needs no special tokens."""
 
 from __future__ import annotations
 

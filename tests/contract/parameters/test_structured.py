@@ -1,4 +1,4 @@
-"""Answers of a given form."""
+"""Constrained answers."""
 
 from __future__ import annotations
 

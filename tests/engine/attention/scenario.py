@@ -1,4 +1,4 @@
-"""Steps over a paged cache and the dense float32 attention that they must agree with.
+"""Steps over a paged cache, and dense float32 attention to compare with.
 
 A `PagedWorld` holds every sequence's whole keys and values densely, hands blocks out in a random order, and turns a
 list of (sequence, new tokens) into the layout of a step. The oracle is a matmul-softmax-matmul over each sequence

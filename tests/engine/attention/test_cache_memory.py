@@ -1,4 +1,4 @@
-"""A cache takes memory as it is written, not when it is made."""
+"""A cache takes memory when it is written, not when it is allocated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cores in place of dead ones: how many, how soon, and that closing ends the wait for them."""
+"""Replacement of dead cores: how many, how soon, and a close that ends the wait."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Beam search against all answers that there are, where these can be counted, and its rules one by one."""
+"""Beam search against all possible answers, where these can be counted, and its rules one by one."""
 
 import itertools
 import math

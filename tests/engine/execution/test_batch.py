@@ -1,4 +1,4 @@
-"""Plans become tensors: ids, positions and slots against a slow loop over tokens."""
+"""Plans become tensors: ids, positions and slots equal those of a slow loop."""
 
 from __future__ import annotations
 

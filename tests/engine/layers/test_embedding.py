@@ -1,4 +1,4 @@
-"""The table of tokens as its file stores it: the same rows, and less memory."""
+"""The token table as stored in its file: the same rows with less memory."""
 
 import pytest
 import torch

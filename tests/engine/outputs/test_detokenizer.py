@@ -1,4 +1,4 @@
-"""Any split of the ids gives the same text, and nothing but complete UTF-8 leaves."""
+"""Any split of the ids gives the same text, in complete UTF-8 only."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Text is cut at its markers wherever it is split, and no more is held back than may become one."""
+"""Text is cut at its markers in any split, and only text that may become one is held back."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Stop strings are found at every cut of the text, and no more is held back than may become one."""
+"""Stop strings are found in any split, and only text that may become one is held back."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Every form of a weight against the same product in float32, and each row alone against the row in a batch."""
+"""Every form of a weight against the product in float32, and each row alone against the row in a batch."""
 
 import pytest
 import torch

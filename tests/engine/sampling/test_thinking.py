@@ -1,4 +1,4 @@
-"""ThinkingTrack: where reasoning begins and ends by tokens alone, its budget, and stepping back."""
+"""ThinkingTrack: begin and end of reasoning by tokens alone, its budget, and rollback."""
 
 from __future__ import annotations
 

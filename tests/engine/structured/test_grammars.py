@@ -1,4 +1,4 @@
-"""EBNF and Lark: an answer is derived from the root, whichever library follows it."""
+"""EBNF and Lark: an answer is derived from the root, in either library."""
 
 from __future__ import annotations
 

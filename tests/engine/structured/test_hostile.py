@@ -1,4 +1,4 @@
-"""Constraints that attack: each is refused at once, with the limit, before anything is compiled."""
+"""Hostile constraints are refused at once, with the limit, before anything is compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that a grammar admits, without a model: random walks over its masks, on a vocabulary of bytes."""
+"""Texts that a grammar admits, without a model: random walks over its masks on a byte vocabulary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory that request bodies share."""
+"""The shared memory budget of request bodies."""
 
 from __future__ import annotations
 

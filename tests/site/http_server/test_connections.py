@@ -1,4 +1,4 @@
-"""Which connection is closed if there are too many: an idle one, of the address that has too many."""
+"""The connection that is closed if there are too many: an idle one of the address over its limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisor as a process of its own, without Django, and the process with Django that it asks."""
+"""The supervisor as a process without Django, and the Django process that it asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lock, console, choice of the model, readiness: the parts that need no process."""
+"""Parts of serve that need no process: lock, console, choice of the model, readiness."""
 
 import io
 import os

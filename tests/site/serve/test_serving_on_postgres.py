@@ -1,4 +1,4 @@
-"""The same installation on PostgreSQL: migrated, served, authenticated against, and left clean."""
+"""An installation on PostgreSQL: migrated, served, authenticated against, and left clean."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Messages that are answered at once: blocks, reasons and usage."""
+"""Plain answers: blocks, stop reasons and usage."""
 
 import json
 

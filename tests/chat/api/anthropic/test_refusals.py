@@ -1,4 +1,4 @@
-"""Requests that are refused: Anthropic's shape, and the names of the fields as they were sent."""
+"""Refused requests: Anthropic's error shape with the sent field names."""
 
 import json
 

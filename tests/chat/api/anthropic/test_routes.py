@@ -1,4 +1,4 @@
-"""Which paths answer in this shape, and the list of models for its clients."""
+"""The routes of this dialect, and the model list for its clients."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Messages that stream: the order of events, and that a stream joins to the answer however its text was split."""
+"""Streamed answers: the order of events, and equality with the plain answer for any split."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Arguments of calls as objects, whole and cut anywhere."""
+"""Arguments of calls as objects, complete or truncated."""
 
 import json
 

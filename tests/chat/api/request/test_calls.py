@@ -1,4 +1,4 @@
-"""Results find the calls that they answer, at a cost that does not grow with the square of the conversation."""
+"""Results find their calls at linear cost."""
 
 from __future__ import annotations
 

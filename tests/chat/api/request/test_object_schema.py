@@ -1,4 +1,4 @@
-"""Which schemas of a function's arguments no object could satisfy."""
+"""Schemas of function arguments that no object can satisfy are refused."""
 
 import pytest
 from rest_framework.exceptions import ValidationError

@@ -1,4 +1,4 @@
-"""Powers are off until a key has them, and the place in the queue is the key's."""
+"""Fields that need a right of the key, and the queue placement that a key permits."""
 
 import pytest
 from django.test import override_settings

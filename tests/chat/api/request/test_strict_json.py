@@ -1,4 +1,4 @@
-"""Bodies that are strict JSON objects are read; anything else is 400 `invalid_json`, however it is malformed."""
+"""Strict JSON objects are read; any other body is 400 `invalid_json`."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""A pattern that passes can match nothing but white space, in Python's words too."""
+"""An accepted pattern matches white space only, also in Python."""
 
 import re
 

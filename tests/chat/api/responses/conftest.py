@@ -1,4 +1,4 @@
-"""The Responses API over the scripted service, with a store, and runs that can be found and read again."""
+"""The Responses API over the scripted service, with a store and rereadable runs."""
 
 from __future__ import annotations
 

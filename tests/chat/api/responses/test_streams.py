@@ -1,4 +1,4 @@
-"""Streamed responses: the events that there are, their order, and that they add up to the plain response."""
+"""Streamed responses: events, their order, and equality with the plain response."""
 
 from __future__ import annotations
 

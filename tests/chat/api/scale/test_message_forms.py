@@ -1,4 +1,4 @@
-"""Messages as Scale's clients write them."""
+"""Messages in the forms of Scale's clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which served names a Scale model name leads to."""
+"""The served names for a Scale model name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stored answers: kept once per id, ended once, seen by their project alone, gone when they expire."""
+"""Stored answers: one per id, finished once, limited to their project, deleted at their expiry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that share programs compute the results of one thread, however many call and however few are awake."""
+"""Threads that share programs give the results of one thread, with any number of callers and awake threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products with eight-bit weights against the product with the opened matrix, in float64."""
+"""Products with eight-bit weights against products with the dequantised matrix, in float64."""
 
 import pytest
 import torch

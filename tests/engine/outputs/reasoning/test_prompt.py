@@ -1,4 +1,4 @@
-"""Where a prompt leaves the reasoning, read behind its last header."""
+"""The reasoning state at the end of a prompt, read after its last header."""
 
 import pytest
 

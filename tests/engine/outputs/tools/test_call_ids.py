@@ -1,4 +1,4 @@
-"""Ids have the form that clients and templates expect, and a resumed run gives the same ones."""
+"""Ids have the form that clients and templates expect, and are the same after a takeover."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Answers that a grammar has forced to be calls become calls, whole or cut."""
+"""Answers that a grammar forces to be calls become calls, complete or truncated."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Plain text becomes JSON of the type that the tool declares, and a string where it does not fit."""
+"""Plain text becomes JSON of the declared type, or a string if it does not fit."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Parsers are found by name and by template, and a model that cannot work with one is refused."""
+"""Parsers are found by name and by template, and refused for models without their tokens."""
 
 from pathlib import Path
 

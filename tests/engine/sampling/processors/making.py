@@ -1,4 +1,4 @@
-"""Processors as the core makes them, and processors as an operator may write them."""
+"""Processors as the core builds them and as an operator may write them."""
 
 from __future__ import annotations
 

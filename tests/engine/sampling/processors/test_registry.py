@@ -1,4 +1,4 @@
-"""Where processors are registered, how they change a row, and how a broken one fails."""
+"""Registration of processors, their effect on a row, and failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shipped processors against their plain definitions, also when drafts are tried and withdrawn."""
+"""The shipped processors against their plain definitions, also with rejected drafts."""
 
 from __future__ import annotations
 
