@@ -15,12 +15,13 @@ from functools import partial
 from django.http import HttpRequest, HttpResponseBase
 
 from chat.api.answering.pipeline import Accepted, StartedRun, request_start, run_start
-from chat.api.answering.storage import keeping_check, keeping_refusal, keeps_answer
+from chat.api.answering.storage import AnswerKeep, keeping_check, keeping_refusal, keeps_answer
 from chat.api.answering.streaming import run_answer
 from chat.api.chat_format.numbered import NumberedStream
-from chat.api.chat_format.stored import ChatKeep, resumable_asked, resumable_policy
+from chat.api.chat_format.stored import ID_PREFIX, resumable_asked, resumable_policy
 from chat.api.dialect import AnswerHead, Dialect
 from chat.api.request.parsed import ParsedRequest
+from chat.api.stored.services import StoredKind
 from chat.generation.completions import DetachPolicy
 
 Detach = Callable[[AnswerHead], DetachPolicy]
@@ -44,12 +45,20 @@ async def _start(detach: Detach | None, accepted: Accepted[ParsedRequest]) -> St
     run = await run_start(accepted, detach=detach)
     try:
         if detach is not None and keeps:
-            await _keep(accepted, run).begin(run.head)
+            await _keep(accepted, run, is_begun=False).begin(run.head)
     except BaseException:
         run.reader.leave()
         raise
     return run
 
 
-def _keep(accepted: Accepted[ParsedRequest], run: StartedRun, *, is_begun: bool = False) -> ChatKeep:
-    return ChatKeep(accepted.parsed, accepted.caller, run.generation, is_begun=is_begun)
+def _keep(accepted: Accepted[ParsedRequest], run: StartedRun, *, is_begun: bool) -> AnswerKeep:
+    return AnswerKeep(
+        run.generation.run_id,
+        accepted.caller,
+        str(StoredKind.CHAT),
+        ID_PREFIX + run.head.request_id,
+        metadata=accepted.parsed.delivery.metadata,
+        request={"messages": accepted.parsed.messages},
+        is_begun=is_begun,
+    )

@@ -21,8 +21,9 @@ from chat.access.keys import Caller
 from chat.access.permissions import right_require
 from chat.api.dialect import ErrorFormat
 from chat.api.request.strict_json import json_object_read
-from chat.errors import ApiError, names_unchanged, unforeseen_error
+from chat.errors import ApiError, names_unchanged, run_error, unforeseen_error
 from chat.relay.web.refusals import refusals
+from engine.api import EngineError
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +82,8 @@ def _answering(dialect: ErrorFormat, handler: Handler) -> Handler:
     async def view(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         try:
             return await handler(request, dialect, **kwargs)
-        except ApiError as error:
+        except (ApiError, EngineError) as failure:
+            error = run_error(failure)
             # NOTE: here alone, and where streams end, errors get the field names that the client sent.
             error.rename_fields(getattr(request, "lightcone_field_names", names_unchanged))
             return error_response(dialect, error, request_id(request))

@@ -2,27 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
 
 import orjson
 from channels.db import database_sync_to_async
 from django.conf import settings
+from django.db import DatabaseError
 
 from chat.access.keys import Caller
 from chat.api.dialect import AnswerHead, AnswerWriter
 from chat.api.request.fields import bad_value
 from chat.api.request.parsed import ParsedRequest
-from chat.api.stored.services import AnswerUnknown, StoredAnswer, answer_find, answers_have_room
-from chat.errors import ApiError, engine_api_error
+from chat.api.stored.services import (
+    AnswerUnknown,
+    StoredAnswer,
+    StoredState,
+    answer_end,
+    answer_find,
+    answer_keep_safely,
+    answers_have_room,
+)
+from chat.errors import ApiError
 from chat.generation.completions import RunReader, run_attach
-from engine.api import Admitted, EngineError, Event
+from engine.api import Admitted, Event
 
 
-class Keep(Protocol):
-    """Keeps whole answers. `end` never raises; it is not called for an answer that breaks off."""
+class AnswerKeep:
+    """Keeps the answer of one run. `request` is what the store has of it beside the head.
 
-    async def end(self, head: AnswerHead, body: bytes) -> None: ...
+    `is_begun`: the answer is in the store already, without its end. One that breaks off is not ended here.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        caller: Caller,
+        kind: str,
+        public_id: str,
+        *,
+        metadata: Mapping[str, str],
+        request: Mapping[str, Any],
+        is_begun: bool,
+    ) -> None:
+        self._run_id, self._project_id = run_id, caller.project_id
+        self._kind, self._public_id = kind, public_id
+        self._metadata, self._request = metadata, request
+        self._is_begun = is_begun
+
+    async def begin(self, head: AnswerHead) -> bool:
+        """Keep an answer without its end, as the run may end without a reader. Return False if the store refuses."""
+        return await self._keep(head, b"")
+
+    async def end(self, head: AnswerHead, body: bytes) -> None:
+        """Keep the whole answer. A database that refuses leaves one that is begun to the maintenance worker."""
+        if not self._is_begun:
+            await self._keep(head, body)
+            return
+        with suppress(DatabaseError):
+            await database_sync_to_async(answer_end)(run_id=self._run_id, state=StoredState.FINISHED, answer=body)
+
+    async def _keep(self, head: AnswerHead, body: bytes) -> bool:
+        return await answer_keep_safely(
+            run_id=self._run_id,
+            public_id=self._public_id,
+            project_id=self._project_id,
+            kind=self._kind,
+            model=head.model,
+            metadata=self._metadata,
+            request={"head": head.dump(), **self._request},
+            created_at=datetime.fromtimestamp(head.created, UTC),
+            answer=body,
+        )
 
 
 class Archive:
@@ -80,16 +133,16 @@ async def answer_stored(public_id: str, *, kind: str, caller: Caller) -> StoredA
 
 
 async def run_rejoin(run_id: str, caller: Caller) -> tuple[RunReader, Admitted] | None:
-    """Return another reader of a run, past the admission; None if the log is gone. The caller must leave it."""
+    """Return another reader of a run, past the admission; None if the run's log is gone. Raises EngineError.
+
+    The caller must leave the reader.
+    """
+    attached = await run_attach(run_id=run_id, caller=caller)
+    if attached is None:
+        return None
+    reader, _ = attached
     try:
-        attached = await run_attach(run_id=run_id, caller=caller)
-        if attached is None:
-            return None
-        reader, _ = attached
-        try:
-            return reader, await reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
-        except BaseException:
-            reader.leave()
-            raise
-    except EngineError as error:
-        raise engine_api_error(error) from None
+        return reader, await reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
+    except BaseException:
+        reader.leave()
+        raise

@@ -19,7 +19,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
 from chat.api.answering.pipeline import Accepted, P, StartedRun, error_headers_set, request_start, run_start
-from chat.api.answering.storage import Archive, Keep
+from chat.api.answering.storage import AnswerKeep, Archive
 from chat.api.dialect import AnswerFormat, AnswerWriter, RequestReader, StreamWriter
 from chat.api.sse import PING, EventStreamResponse
 from chat.api.view import json_response
@@ -50,7 +50,7 @@ async def run_answer(
     accepted: Accepted[P],
     run: StartedRun,
     *,
-    keep: Keep | None = None,
+    keep: AnswerKeep | None = None,
     wrap: Callable[[StreamWriter], StreamWriter] | None = None,
 ) -> HttpResponseBase:
     """Wait for the admission, then answer. Leave the reader on every way out, also if the view is cancelled.

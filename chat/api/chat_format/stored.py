@@ -6,23 +6,17 @@ The kept answer is the same object for every dialect, so that one route fetches 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
-from channels.db import database_sync_to_async
-from django.db import DatabaseError
 from django.http import HttpRequest
 
-from chat.access.keys import Caller
 from chat.api.chat_format.answer import ChatAnswer
 from chat.api.chat_format.stream import NAMED, PLAIN, Framing
 from chat.api.dialect import AnswerHead, ErrorFormat
-from chat.api.request.parsed import ParsedRequest
-from chat.api.stored.services import StoredKind, StoredState, answer_end, answer_keep_safely
+from chat.api.stored.services import StoredState
 from chat.generation.completions import DetachPolicy
-from engine.api import Admitted, Completed, Event, GenerationRequest, Outcome
+from engine.api import Admitted, Completed, Event, Outcome
 
 RESUMABLE_HEADER = "X-Lightcone-Resumable"
 DETACH_GRACE_S = 60.0
@@ -49,44 +43,6 @@ def kept_read(resume_context: bytes) -> tuple[AnswerHead, Framing]:
     """Return what `resumable_policy` kept: the head before its admission, and the framing of the stream."""
     plain = orjson.loads(resume_context)
     return AnswerHead.load(plain["head"]), FRAMINGS[plain["dialect"]]
-
-
-class ChatKeep:
-    """Keeps the answer of one run. `is_begun`: it is in the store already, without its end."""
-
-    def __init__(
-        self, parsed: ParsedRequest, caller: Caller, generation: GenerationRequest, *, is_begun: bool = False
-    ) -> None:
-        self._parsed = parsed
-        self._caller = caller
-        self._generation = generation
-        self._is_begun = is_begun
-
-    async def begin(self, head: AnswerHead) -> None:
-        """Keep an answer without its end, as the run may end without a reader."""
-        await self._keep(head, b"")
-
-    async def end(self, head: AnswerHead, body: bytes) -> None:
-        if not self._is_begun:
-            await self._keep(head, body)
-            return
-        with suppress(DatabaseError):  # then the maintenance worker ends it
-            await database_sync_to_async(answer_end)(
-                run_id=self._generation.run_id, state=StoredState.FINISHED, answer=body
-            )
-
-    async def _keep(self, head: AnswerHead, body: bytes) -> None:
-        await answer_keep_safely(
-            run_id=self._generation.run_id,
-            public_id=ID_PREFIX + head.request_id,
-            project_id=self._caller.project_id,
-            kind=StoredKind.CHAT,
-            model=head.model,
-            metadata=self._parsed.delivery.metadata,
-            request={"head": head.dump(), "messages": self._parsed.messages},
-            created_at=datetime.fromtimestamp(head.created, UTC),
-            answer=body,
-        )
 
 
 def chat_ended(request: Mapping[str, Any], events: Iterable[Event]) -> tuple[StoredState, bytes] | None:

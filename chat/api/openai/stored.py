@@ -32,7 +32,7 @@ from chat.api.stored.services import (
     answers_page,
 )
 from chat.api.view import caller_require, json_response, object_read, run_in_thread_if_large
-from chat.errors import ApiError, engine_api_error
+from chat.errors import ApiError
 from chat.generation.completions import run_find_public
 from engine.api import EngineError
 
@@ -73,9 +73,9 @@ async def completion_retrieve(request: HttpRequest, dialect: ErrorFormat, comple
     is_whole = row is not None and row.state == StoredState.FINISHED
     try:
         found = await run_find_public(public_id=_public_id(completion_id), caller=caller)
-    except EngineError as error:
+    except EngineError:
         if not is_whole:
-            raise engine_api_error(error) from None
+            raise
         found = None
     if row is not None and is_whole and (found is None or row.run_id.hex >= found[0]):
         return json_response(_stored_object(row))
@@ -92,8 +92,6 @@ async def _collected(run_id: str, kept: bytes, completion_id: str, caller: Calle
     reader, admitted = rejoined
     try:
         return await answer_collect(reader, ChatAnswer(head.admitted(admitted)))
-    except EngineError as error:
-        raise engine_api_error(error) from None
     finally:
         reader.leave()
 
@@ -107,10 +105,7 @@ async def completion_events(request: HttpRequest, dialect: ErrorFormat, completi
     last_id = request.headers.get("Last-Event-ID", "").strip()
     if last_id:
         after = integer_check("Last-Event-ID", last_id, minimum=-1, maximum=2**53)
-    try:
-        found = await run_find_public(public_id=_public_id(completion_id), caller=caller)
-    except EngineError as error:
-        raise engine_api_error(error) from None
+    found = await run_find_public(public_id=_public_id(completion_id), caller=caller)
     rejoined = await run_rejoin(found[0], caller) if found is not None else None
     if found is None or rejoined is None:
         message = (
@@ -129,11 +124,8 @@ async def completion_update(request: HttpRequest, dialect: ErrorFormat, completi
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     body = await object_read(request)
     if body.get("metadata") is None:
-        raise ApiError(
-            "missing_required_parameter",
-            "metadata is required: an object of labels, which replace those there are",
-            "metadata",
-        )
+        message = "metadata is required: an object of labels, which replace those there are"
+        raise ApiError("missing_required_parameter", message, "metadata")
     labels = field_read("metadata", METADATA.run_validation, body["metadata"])
     known = await answer_stored(completion_id, kind=str(StoredKind.CHAT), caller=caller)
     if known is None or known.state != StoredState.FINISHED:

@@ -19,7 +19,7 @@ from rest_framework import serializers
 from chat.api.answering.pipeline import P
 from chat.api.answering.streaming import ReadPrompt, prompt_read
 from chat.api.openai.dialect import PromptFormat
-from chat.api.request.fields import Array, Boolean, Text, refuse
+from chat.api.request.fields import Array, Boolean, Text, bad_value, refuse
 from chat.api.request.parse import fields_read, request_parse, unknown_names, values_parse
 from chat.api.request.parsed import ParsedRequest
 from chat.api.request.prompt_field import token_ids_read
@@ -140,13 +140,10 @@ def _form(body: dict[str, Any]) -> str:
     """Return the form that the body has."""
     sent = [name for name in FORMS if body.get(name) is not None]
     if not sent:
-        raise ApiError(
-            "missing_required_parameter",
-            "prompt is required: send prompt, messages, or content in llama.cpp's form",
-            "prompt",
-        )
+        message = "prompt is required: send prompt, messages, or content in llama.cpp's form"
+        raise ApiError("missing_required_parameter", message, "prompt")
     if len(sent) > 1:
-        raise ApiError("invalid_value", f"{sent[1]} cannot be combined with {sent[0]}; send one of them", sent[1])
+        raise bad_value(sent[1], f"cannot be combined with {sent[0]}; send one of them")
     return sent[0]
 
 

@@ -16,6 +16,7 @@ from django.conf import settings
 from chat.access.keys import Caller
 from chat.api.answering.pipeline import Accepted
 from chat.api.answering.storage import answer_stored
+from chat.api.request.fields import bad_value
 from chat.api.responses.ids import response_of_item
 from chat.api.responses.kept import response_refresh
 from chat.api.responses.messages import Item, messages_of
@@ -44,11 +45,7 @@ async def history_add(accepted: Accepted[ParsedResponse]) -> Accepted[ParsedResp
     if not parsed.messages:
         raise ApiError("missing_required_parameter", "input is required: a string, or a list of items", "input")
     if len(parsed.messages) > limit:
-        raise ApiError(
-            "invalid_value",
-            f"input must have at most {limit} messages with those before it; begin a new conversation",
-            "input",
-        )
+        raise bad_value("input", f"must have at most {limit} messages with those before it; begin a new conversation")
     return replace(accepted, parsed=parsed, num_bytes=num_bytes)
 
 
@@ -68,15 +65,10 @@ async def _previous(response_id: str | None, caller: Caller) -> tuple[list[Item]
     if row is not None and row.state == StoredState.UNFINISHED:
         row = await response_refresh(row)
         if row.state == StoredState.UNFINISHED:
-            raise ApiError(
-                "invalid_value", f"{PREVIOUS} names a response that is not finished yet; wait for its end", PREVIOUS
-            )
+            raise bad_value(PREVIOUS, "names a response that is not finished yet; wait for its end")
     if row is None:
-        message = (
-            f"{PREVIOUS} must be the id of a stored response of this project, which '{response_id[:200]}' is not, "
-            "or not any more"
-        )
-        raise ApiError("invalid_value", message, PREVIOUS)
+        problem = f"which '{response_id[:200]}' is not, or not any more"
+        raise bad_value(PREVIOUS, f"must be the id of a stored response of this project, {problem}")
     num_bytes = len(row.request) + len(row.answer)
     return await run_in_thread_if_large(num_bytes, _items_of, row), num_bytes
 
@@ -90,26 +82,20 @@ async def _referred(given: Iterable[Item], previous: list[Item], caller: Caller)
     found = {item["id"]: item for item in reversed(previous) if item["id"] in references}
     response_ids = dict.fromkeys(response_of_item(wanted) for wanted in references if wanted not in found)
     if len(response_ids) > MAX_REFERRED:
-        message = (
-            f"input must refer to items of at most {MAX_REFERRED} responses, got {len(response_ids)}; "
-            "send the items themselves"
-        )
-        raise ApiError("invalid_value", message, "input")
+        problem = f"must refer to items of at most {MAX_REFERRED} responses, got {len(response_ids)}"
+        raise bad_value("input", f"{problem}; send the items themselves")
     for response_id in response_ids:
-        row = (
-            await answer_stored(response_id, kind=str(StoredKind.RESPONSE), caller=caller)
-            if response_id is not None
-            else None
-        )
+        row = None
+        if response_id is not None:
+            row = await answer_stored(response_id, kind=str(StoredKind.RESPONSE), caller=caller)
         items = [] if row is None else await run_in_thread_if_large(len(row.request) + len(row.answer), _items_of, row)
         for item in items:
             if item["id"] in references:
                 found.setdefault(item["id"], item)
     for wanted, at in references.items():
         if wanted not in found:
-            path = f"{at}.id"
-            message = f"{path} must be the id of an item of a stored response of this project, got '{wanted[:200]}'"
-            raise ApiError("invalid_value", message, path)
+            problem = f"must be the id of an item of a stored response of this project, got '{wanted[:200]}'"
+            raise bad_value(f"{at}.id", problem)
     return found
 
 
@@ -119,10 +105,8 @@ def _num_bytes(given: Iterable[Item], found: Mapping[str, Item]) -> int:
     num_bytes = sum(sizes[item["id"]] for item in given if item["type"] == "item_reference")
     limit = settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes
     if num_bytes > limit:
-        message = (
-            f"input must refer to at most {limit} bytes of items, got {num_bytes}; refer to fewer, or to each once"
-        )
-        raise ApiError("invalid_value", message, "input")
+        problem = f"must refer to at most {limit} bytes of items, got {num_bytes}"
+        raise bad_value("input", f"{problem}; refer to fewer, or to each once")
     return num_bytes
 
 

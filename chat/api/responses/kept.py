@@ -6,9 +6,8 @@ its end writes it; chat.api.stored.recovery ends those that no client asks for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -16,14 +15,14 @@ from channels.db import database_sync_to_async
 from django.conf import settings
 from django.db import DatabaseError
 
-from chat.access.keys import Caller
-from chat.api.answering.pipeline import StartedRun
+from chat.api.answering.pipeline import Accepted, StartedRun
+from chat.api.answering.storage import AnswerKeep
 from chat.api.answering.streaming import ending_error
 from chat.api.dialect import AnswerHead
 from chat.api.responses.answer import ended_object, failed_object, response_object
-from chat.api.responses.messages import Item
 from chat.api.responses.output import OutputItems
-from chat.api.stored.services import StoredAnswer, StoredKind, StoredState, answer_end, answer_keep_safely
+from chat.api.responses.schema import ParsedResponse
+from chat.api.stored.services import StoredAnswer, StoredKind, StoredState, answer_end
 from chat.api.view import run_in_thread_if_large
 from chat.errors import ApiError, engine_api_error
 from chat.generation.completions import DetachPolicy, run_find, run_log
@@ -48,37 +47,17 @@ def background_policy(head: AnswerHead) -> DetachPolicy:
     )
 
 
-class ResponseKeep:
-    """Keeps the response of one run. `is_begun`: it is in the store already, without its end."""
-
-    def __init__(self, items: Sequence[Item], caller: Caller, run: StartedRun, *, is_begun: bool = False) -> None:
-        self._items = items
-        self._caller = caller
-        self._run_id = run.generation.run_id
-        self._is_begun = is_begun
-
-    async def begin(self, head: AnswerHead) -> bool:
-        """Keep a response without its end. Return False if the store refuses."""
-        return await self._keep(head, b"")
-
-    async def end(self, head: AnswerHead, body: bytes) -> None:
-        if self._is_begun:
-            await _end(self._run_id, body)
-        else:
-            await self._keep(head, body)
-
-    async def _keep(self, head: AnswerHead, body: bytes) -> bool:
-        return await answer_keep_safely(
-            run_id=self._run_id,
-            public_id=head.echo_fields["id"],
-            project_id=self._caller.project_id,
-            kind=StoredKind.RESPONSE,
-            model=head.model,
-            metadata=head.echo_fields["metadata"],
-            request={"head": head.dump(), "items": self._items},
-            created_at=datetime.fromtimestamp(head.created, UTC),
-            answer=body,
-        )
+def response_keep(accepted: Accepted[ParsedResponse], run: StartedRun) -> AnswerKeep:
+    """Return what keeps the response of a run. One in the background is begun before its end."""
+    return AnswerKeep(
+        run.generation.run_id,
+        accepted.caller,
+        str(StoredKind.RESPONSE),
+        run.head.echo_fields["id"],
+        metadata=run.head.echo_fields["metadata"],
+        request={"items": accepted.parsed.items},
+        is_begun=accepted.parsed.is_background,
+    )
 
 
 async def response_refresh(row: StoredAnswer) -> StoredAnswer:
@@ -93,7 +72,8 @@ async def response_refresh(row: StoredAnswer) -> StoredAnswer:
     row.state, row.answer = await run_in_thread_if_large(
         num_bytes, lambda: response_ended(orjson.loads(row.request), events)
     )
-    await _end(row.run_id.hex, row.answer)
+    with suppress(DatabaseError):  # then the maintenance worker ends it
+        await database_sync_to_async(answer_end)(run_id=row.run_id.hex, state=row.state, answer=row.answer)
     return row
 
 
@@ -127,12 +107,6 @@ def _ended(head: AnswerHead, output: OutputItems, event: Event) -> dict[str, Any
     assert isinstance(payload, Completed)
     output.end()
     return ended_object(head, output.items, payload.usage, payload.timings, is_cut=output.is_cut)
-
-
-async def _end(run_id: str, body: bytes) -> None:
-    """Write the end. A database that refuses leaves it to the maintenance worker."""
-    with suppress(DatabaseError):
-        await database_sync_to_async(answer_end)(run_id=run_id, state=STATES[orjson.loads(body)["status"]], answer=body)
 
 
 def kept_head(row: StoredAnswer) -> AnswerHead:

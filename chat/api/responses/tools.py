@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from chat.api.request.fields import echo
+from chat.api.request.fields import bad_value, echo
 from chat.errors import ApiError
 
 Tool = dict[str, Any]
@@ -65,26 +65,28 @@ def tools_read(tools: Sequence[Any]) -> OfferedTools:
 
 def _kind(tool: Any, path: str) -> str:
     if not isinstance(tool, dict):
-        raise ApiError("invalid_type", f"{path} must be an object, got {echo(tool)}", path)
+        raise _mistyped(path, "an object", tool)
     kind = tool.get("type")
     if kind is None:
         raise ApiError("missing_required_parameter", f"{path}.type is required", f"{path}.type")
     if not isinstance(kind, str):
-        raise ApiError("invalid_type", f"{path}.type must be a string, got {echo(kind)}", f"{path}.type")
+        raise _mistyped(f"{path}.type", "a string", kind)
     return kind
+
+
+def _mistyped(path: str, wanted: str, value: Any) -> ApiError:
+    return bad_value(path, f"must be {wanted}, got {echo(value)}", "invalid_type")
 
 
 def _namespace(group: Tool, path: str, offered: OfferedTools) -> Tool:
     name, tools = group.get("name"), group.get("tools")
     if not isinstance(name, str) or not name:
-        raise ApiError("invalid_type", f"{path}.name must be a name, got {echo(name)}", f"{path}.name")
+        raise _mistyped(f"{path}.name", "a name", name)
     description = group.get("description")
     if not isinstance(description, str | None):
-        raise ApiError(
-            "invalid_type", f"{path}.description must be a string, got {echo(description)}", f"{path}.description"
-        )
+        raise _mistyped(f"{path}.description", "a string", description)
     if not isinstance(tools, list):
-        raise ApiError("invalid_type", f"{path}.tools must be an array, got {echo(tools)}", f"{path}.tools")
+        raise _mistyped(f"{path}.tools", "an array", tools)
     echoed = []
     for index, tool in enumerate(tools):
         place = f"{path}.tools.{index}"
@@ -112,12 +114,9 @@ def choice_read(choice: Any) -> Any:
         return choice
     if choice.get("type") == "function":
         name, namespace = choice.get("name"), choice.get(NAMESPACE)
-        return {
-            "type": "function",
-            "function": {
-                "name": joined_name(namespace, name) if isinstance(name, str) and isinstance(namespace, str) else name
-            },
-        }
+        if isinstance(name, str) and isinstance(namespace, str):
+            name = joined_name(namespace, name)
+        return {"type": "function", "function": {"name": name}}
     if choice.get("type") == "allowed_tools":
         tools = choice.get("tools")
         named = [choice_read(tool) for tool in tools] if isinstance(tools, list) else tools
@@ -134,10 +133,7 @@ def choice_echo(choice: Any) -> Any:
     if not isinstance(choice, Mapping):
         return choice or "auto"
     if choice["type"] == "allowed_tools":
-        return {
-            "type": "allowed_tools",
-            "mode": choice["mode"],
-            "tools": [choice_echo(tool) for tool in choice["tools"]],
-        }
+        tools = [choice_echo(tool) for tool in choice["tools"]]
+        return {"type": "allowed_tools", "mode": choice["mode"], "tools": tools}
     namespace = {NAMESPACE: choice[NAMESPACE]} if isinstance(choice.get(NAMESPACE), str) else {}
     return {"type": "function", "name": choice["name"], **namespace}

@@ -20,9 +20,10 @@ from chat.api.answering.pipeline import Accepted, StartedRun, request_start, run
 from chat.api.answering.storage import answer_stored, keeping_refusal, keeps_answer, run_rejoin
 from chat.api.answering.streaming import RunFrames, frames_sent, prompt_read, run_answer
 from chat.api.queries import page_read, query_boolean, query_integer
+from chat.api.request.fields import bad_value
 from chat.api.responses.dialect import InputTokens, Responses
 from chat.api.responses.history import history_add
-from chat.api.responses.kept import ResponseKeep, background_policy, kept_head, response_refresh, unfinished_object
+from chat.api.responses.kept import background_policy, kept_head, response_keep, response_refresh, unfinished_object
 from chat.api.responses.schema import ParsedResponse
 from chat.api.responses.stream import ResponseStream
 from chat.api.responses.truncation import messages_fit
@@ -43,9 +44,7 @@ async def create(request: HttpRequest, dialect: Responses) -> HttpResponseBase:
     parsed = accepted.parsed
     if parsed.is_background and not parsed.response.stream:
         return await _background(accepted, run)
-    keep = None
-    if parsed.delivery.store:
-        keep = ResponseKeep(parsed.items, accepted.caller, run, is_begun=parsed.is_background)
+    keep = response_keep(accepted, run) if parsed.delivery.store else None
     try:
         return await run_answer(request, dialect, accepted, run, keep=keep)
     except ApiError:
@@ -77,7 +76,7 @@ async def _start(accepted: Accepted[ParsedResponse]) -> tuple[Accepted[ParsedRes
         return accepted, await run_start(accepted)
     run = await run_start(accepted, detach=background_policy)
     try:
-        if not await ResponseKeep(parsed.items, accepted.caller, run).begin(run.head):
+        if not await response_keep(accepted, run).begin(run.head):
             await run.reader.stop()
             raise ApiError("overloaded", "The response cannot be kept at the moment; please try again.")
     except BaseException:
@@ -94,14 +93,10 @@ def _with_store(parsed: ParsedResponse, refusal: ApiError | None) -> ParsedRespo
     limit = settings.LIGHTCONE_LIMITS.max_stored_bytes
     store, insists = bool(parsed.delivery.store), bool(parsed.insists_on_store or parsed.is_background)
     if parsed.is_background and parsed.insists_on_store is False:
-        raise ApiError(
-            "invalid_value", "background needs store: true, as the response is fetched from the store", "background"
-        )
+        raise bad_value("background", "needs store: true, as the response is fetched from the store")
     if not settings.LIGHTCONE_STORE:
         if parsed.is_background:
-            raise ApiError(
-                "unsupported_parameter", "background cannot be true: this server keeps no answers", "background"
-            )
+            raise bad_value("background", "cannot be true: this server keeps no answers", "unsupported_parameter")
         store = False
     elif refusal is not None:
         if insists:
@@ -109,8 +104,7 @@ def _with_store(parsed: ParsedResponse, refusal: ApiError | None) -> ParsedRespo
         store = False
     elif store and len(orjson.dumps(parsed.items)) > limit:
         if insists:
-            message = f"store cannot be true for more than {limit} bytes of items; send less, or store: false"
-            raise ApiError("invalid_value", message, "store")
+            raise bad_value("store", f"cannot be true for more than {limit} bytes of items; send less, or store: false")
         store = False
     echo_fields = {**parsed.response.echo_fields, "store": store}
     return replace(
@@ -132,8 +126,6 @@ async def _background(accepted: Accepted[ParsedResponse], run: StartedRun) -> Ht
         return json_response(
             unfinished_object(run.head, is_queued=not isinstance(payload, Admitted)), headers=reader.headers
         )
-    except EngineError as error:
-        raise engine_api_error(error) from None
     except ApiError as error:
         error.extra_headers = reader.headers | error.extra_headers
         raise
@@ -157,13 +149,10 @@ async def retrieve(request: HttpRequest, dialect: Responses, response_id: str) -
 
 async def _shown(row: StoredAnswer) -> bytes | dict[str, Any]:
     """Return the response as it is now."""
-    try:
-        row = await response_refresh(row)
-        if row.state != StoredState.UNFINISHED:
-            return bytes(row.answer)
-        found = await run_find(run_id=row.run_id.hex)
-    except EngineError as error:
-        raise engine_api_error(error) from None
+    row = await response_refresh(row)
+    if row.state != StoredState.UNFINISHED:
+        return bytes(row.answer)
+    found = await run_find(run_id=row.run_id.hex)
     is_queued = found is not None and found.state == "queued"
     return unfinished_object(await run_in_thread_if_large(len(row.request), kept_head, row), is_queued=is_queued)
 
@@ -175,9 +164,8 @@ async def _stream_again(request: HttpRequest, caller: Caller, response_id: str) 
     head = await run_in_thread_if_large(len(row.request), kept_head, row)
     rejoined = await run_rejoin(row.run_id.hex, caller)
     if rejoined is None:
-        raise ApiError(
-            "not_resumable", "The events of this response are not kept any more; fetch it without stream.", "stream"
-        )
+        message = "The events of this response are not kept any more; fetch it without stream."
+        raise ApiError("not_resumable", message, "stream")
     reader, admitted = rejoined
     writer = ResponseStream(head.admitted(admitted), after=after)
     return EventStreamResponse(frames_sent(RunFrames(reader, writer, admitted)), on_close=reader.leave)
@@ -188,11 +176,8 @@ async def cancel(request: HttpRequest, dialect: Responses, response_id: str) -> 
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     row = await _find(response_id, caller)
     if not (await run_in_thread_if_large(len(row.request), kept_head, row)).echo_fields["background"]:
-        raise ApiError(
-            "invalid_value",
-            "Only a response of background: true can be cancelled; others end when their client leaves.",
-            "id",
-        )
+        message = "Only a response of background: true can be cancelled; others end when their client leaves."
+        raise ApiError("invalid_value", message, "id")
     if row.state == StoredState.UNFINISHED:
         await _stop(row, caller)
     return json_response(await _shown(await _find(response_id, caller)))
@@ -200,22 +185,19 @@ async def cancel(request: HttpRequest, dialect: Responses, response_id: str) -> 
 
 async def _stop(row: StoredAnswer, caller: Caller) -> None:
     """Stop the run and wait a little for its end. A late worker still ends it."""
+    attached = await run_attach(run_id=row.run_id.hex, caller=caller)
+    await run_stop(run_id=row.run_id.hex)
+    if attached is None:
+        return
+    reader, _ = attached
     try:
-        attached = await run_attach(run_id=row.run_id.hex, caller=caller)
-        await run_stop(run_id=row.run_id.hex)
-        if attached is None:
-            return
-        reader, _ = attached
-        try:
-            deadline = time.monotonic() + STOP_S
-            while (left_s := deadline - time.monotonic()) > 0:
-                event = await reader.next(left_s)
-                if event is None or event.is_terminal:
-                    return
-        finally:
-            reader.leave()
-    except EngineError as error:
-        raise engine_api_error(error) from None
+        deadline = time.monotonic() + STOP_S
+        while (left_s := deadline - time.monotonic()) > 0:
+            event = await reader.next(left_s)
+            if event is None or event.is_terminal:
+                return
+    finally:
+        reader.leave()
 
 
 async def delete(request: HttpRequest, dialect: Responses, response_id: str) -> HttpResponseBase:
@@ -223,10 +205,7 @@ async def delete(request: HttpRequest, dialect: Responses, response_id: str) -> 
     row = await _find(response_id, caller)
     if row.state == StoredState.UNFINISHED:
         # NOTE: first, as one that is forgotten could not be stopped any more where this fails.
-        try:
-            await run_stop(run_id=row.run_id.hex)
-        except EngineError as error:
-            raise engine_api_error(error) from None
+        await run_stop(run_id=row.run_id.hex)
     await _forget(response_id, caller)
     return json_response({"id": response_id, "object": "response.deleted", "deleted": True})
 

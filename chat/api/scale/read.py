@@ -109,9 +109,8 @@ def fields_translated(
     if guided:
         sent = fields.get("structured_outputs")
         if not isinstance(sent, dict | None):
-            raise ApiError(
-                "invalid_type", f"{EXTRA}.structured_outputs must be an object", f"{EXTRA}.structured_outputs"
-            )
+            path = f"{EXTRA}.structured_outputs"
+            raise ApiError("invalid_type", f"{path} must be an object", path)
         fields["structured_outputs"] = {**(sent or {}), **{part: given[name] for part, name in guided.items()}}
     return fields, ScaleNames(extra=frozenset(extra), guided=guided)
 
@@ -224,19 +223,14 @@ def raw_prompt(parsed: ParsedRequest, suffix: str, fields: Mapping[str, Any]) ->
     }
     for name, is_used in for_templates.items():
         if is_used:
-            sent = parsed.field_names(name)
-            message = f"suffix cannot be combined with {sent}, as no chat template is used then; leave one of them out"
-            raise ApiError("invalid_value", message, "suffix")
+            problem = f"cannot be combined with {parsed.field_names(name)}, as no chat template is used then"
+            raise bad_value("suffix", f"{problem}; leave one of them out")
     messages = parsed.messages
     users = [
         place for place, message in enumerate(messages) if isinstance(message, dict) and message.get("role") == "user"
     ]
     if not users:
-        raise ApiError(
-            "invalid_value",
-            "messages must hold a message of the user with suffix: the answer goes between the two",
-            "messages",
-        )
+        raise bad_value("messages", "must hold a message of the user with suffix: the answer goes between the two")
     path = parsed.field_names(f"messages.{users[-1]}.content")
     return RawPrompt(text=_text(messages[users[-1]].get("content"), path), suffix=suffix, param="messages")
 
@@ -249,6 +243,6 @@ def _text(content: Any, path: str) -> str:
         is_text = isinstance(part, dict) and part.get("type") in TEXT_PARTS
         text = part.get("text") if is_text else part
         if not isinstance(text, str):
-            raise ApiError("invalid_value", f"{path} must be text alone with suffix, got {echo(part)}", path)
+            raise bad_value(path, f"must be text alone with suffix, got {echo(part)}")
         texts.append(text)
     return "".join(texts)

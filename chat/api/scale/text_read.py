@@ -12,13 +12,12 @@ from typing import Any
 
 from rest_framework import serializers
 
-from chat.api.request.fields import Array, Boolean, Integer, RequestField, integer_read, refuse
+from chat.api.request.fields import Array, Boolean, Integer, RequestField, bad_value, integer_read, refuse
 from chat.api.request.prompt_field import Prompts
 from chat.api.request.schema import MAX_TOKENS, ChatCompletionRequest
 from chat.api.request.text_schema import LIMITS, CompletionRequest, TextRequest, text_parse
 from chat.api.scale.fields import MAX_STOP_STRINGS, OWN, nullable, own_values
 from chat.api.scale.read import NOT_EXTRA, checked, fields_translated, ignored_names, with_own
-from chat.errors import ApiError
 
 TOKEN_LIMITS = ("max_completion_tokens", "max_tokens", "max_new_tokens")
 """Names of one limit. The first that is sent counts."""
@@ -132,7 +131,7 @@ def _add_stop(fields: dict[str, Any], own: Mapping[str, Any], renamed: dict[str,
     if own["stop_sequences"] is None:
         return
     if own["stop"] is not None:
-        raise ApiError("invalid_value", "stop_sequences is another name of stop; send one of them", "stop_sequences")
+        raise bad_value("stop_sequences", "is another name of stop; send one of them")
     fields["stop"] = own["stop_sequences"]
     renamed["stop"] = "stop_sequences"
 
@@ -148,7 +147,7 @@ def _add_logprobs(fields: dict[str, Any], own: Mapping[str, Any], renamed: dict[
         renamed["logprobs"] = "top_logprobs"
         return True
     if own["top_logprobs"]:
-        raise ApiError("invalid_value", "top_logprobs needs logprobs: true", "top_logprobs")
+        raise bad_value("top_logprobs", "needs logprobs: true")
     if sent is not None and sent is not False:
         fields["logprobs"] = sent
     return False
