@@ -338,7 +338,7 @@ def peer_rate(name: str, device: torch.device, workload: Workload) -> float:
     settings = transformers.GenerationConfig(
         max_new_tokens=workload.peer_tokens, do_sample=False, eos_token_id=-1, pad_token_id=0
     )
-    # On a device it sizes its cache itself; of a CPU it would take nearly all the memory there is.
+    # On a device the cache sizes itself; on a CPU it would take nearly all memory.
     sizes = {} if device.type == "cuda" else {"num_blocks": 16, "max_batch_tokens": 64}
     batching = transformers.generation.configuration_utils.ContinuousBatchingConfig(**sizes)
     prompts = [[(11 * row + i) % 500 for i in range(workload.prompt_tokens)] for row in range(workload.peer_rows)]

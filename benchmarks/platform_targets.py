@@ -79,7 +79,7 @@ def share_and_memory(installation: Installation, tokens: int) -> dict[str, dict[
             half.wait()
             answer(installation, tokens, f"share-{index}-1", connection)
         except (SystemExit, OSError):
-            half.abort()  # nobody waits for an answer that does not come
+            half.abort()  # no wait for an answer that does not come
             raise
         finally:
             connection.close()

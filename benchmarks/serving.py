@@ -155,7 +155,7 @@ async def measure(server: Server, workload: Workload) -> Figures:
                 await request(client, server, workload, turns, tally)
             except (
                 httpx.RemoteProtocolError
-            ):  # a kept connection that the server has just closed, as llama.cpp's does: try once more
+            ):  # the server, such as llama.cpp's, has just closed this kept-alive connection: retry once
                 await request(client, server, workload, turns, tally)
 
     async with httpx.AsyncClient(timeout=600, headers=headers) as client:

@@ -374,7 +374,7 @@ def main() -> None:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
         ATTACKS[options.attack](options.port, os.environ["WITNESS_ATTACKER_KEY"], options.seconds)
         return
-    # The attacker's key is that of an ordinary application, with the bound on live requests that applications have.
+    # The attacker has an ordinary key with the default limit of live requests.
     settings = {"LIGHTCONE_MAX_LIVE_PER_KEY": "64"} | ({"LIGHTCONE_MODEL": options.model} if options.model else {})
     with serving(settings=settings) as installation:
         key = witness_key(installation)

@@ -79,7 +79,7 @@ class ServedLightcone:
             if not name.startswith(("LIGHTCONE_", "DJANGO_", "DATABASE_", "OMP_"))
         }
         settings = {
-            # Beside another process of the tests, threads of a core that wait actively only take its time.
+            # Threads of a core that wait actively only take time from another process of the tests.
             **({"LIGHTCONE_NUM_THREADS": "1"} if "PYTEST_XDIST_WORKER" in os.environ else {}),
             "LIGHTCONE_DATA_DIR": str(self.data_dir),
             "LIGHTCONE_PORT": str(self.port),

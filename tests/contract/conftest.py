@@ -18,7 +18,7 @@ INVARIANT = {
     "LIGHTCONE_MAX_MODEL_LEN": "2048",
     # A stream's status line comes with its first byte, which is a ping for requests that wait.
     "LIGHTCONE_SSE_KEEP_ALIVE": "1",
-    # Several threads lose more by waiting for a busy machine than this model gains by them.
+    # On a busy machine several threads cost more than this small model gains.
     "LIGHTCONE_NUM_THREADS": "1",
     "LIGHTCONE_MAX_AUTH_FAILURES": "1000000",
 }

@@ -59,7 +59,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "names": {"messages": [{"role": "user", "name": "ann", "content": "Who am I?"}]},
     "results of a call": {"messages": CALLED, "tools": [WEATHER], "tool_choice": "none"},
     "an old call in the history": {"messages": CALLED_BEFORE_TOOLS},
-    # Where answers end.
+    # Ends of answers.
     "the limit under its newer name": {"max_tokens": None, "max_completion_tokens": 5},
     "both names of the limit": {"max_tokens": 3, "max_completion_tokens": 5},
     "one token": {"max_tokens": 1},
@@ -74,7 +74,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
         "ignore_eos": True,
         "repetition_detection": {"max_pattern_size": 3, "min_count": 2},
     },
-    # Which tokens are chosen.
+    # Sampling.
     "a ban": {"logit_bias": {"504": -100, "378": -100}},
     "a wish": {"logit_bias": {"28": 8.5}},
     "only these tokens": {"allowed_token_ids": [28, 30, 198, 253, 260, 504, 378]},
@@ -87,7 +87,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "a draw of the likely": {**DRAWN, "min_p": 0.2, "seed": 11},
     "several draws": {**DRAWN, "n": 3},
     "beams": {"use_beam_search": True, "n": 2},
-    # What is told.
+    # Reports.
     "log-probabilities": {"logprobs": True},
     "alternatives": {"logprobs": True, "top_logprobs": 3},
     "log-probabilities of named tokens": {"logprobs": True, "logprob_token_ids": [28, 504]},

@@ -41,7 +41,7 @@ def answers(invariant_lightcone: ServedLightcone) -> dict[str, list[Answer]]:
         body = {**DEFAULTS, **fields}
         return [lightcone_answer(served, body), scale_answer(served, body), openai_answer(served, body)]
 
-    # How much of a prediction is tried depends on what else is in the step, so that one is asked beside nobody.
+    # The number of drafts depends on the other sequences of a step, so that this request runs alone.
     alone = {name: ask(REQUESTS[name]) for name in ALONE}
     crowd = {name: fields for name, fields in REQUESTS.items() if name not in ALONE}
     with ThreadPoolExecutor(AT_ONCE) as pool:

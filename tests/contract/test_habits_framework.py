@@ -166,7 +166,7 @@ def test_traps_unknown_methods_are_answered_in_json(http, bare):
         assert bare.request(method, "/v1/nothing").status_code == 401
 
 
-# Limits of a key, and what tells a client to try again.
+# Limits of a key, and retry headers.
 
 
 def test_headers_every_answer_of_a_limited_key_names_its_limits(lightcone):

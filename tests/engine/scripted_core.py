@@ -48,7 +48,7 @@ class ScriptedCore:
     def has_heard_all(self):
         return self._heard.empty()
 
-    # What the engine sees
+    # The engine's side
 
     def send(self, message):
         if self._is_dead:

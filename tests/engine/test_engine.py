@@ -95,7 +95,7 @@ def test_an_abort_ends_the_run_once_the_core_has_confirmed(stage, outcome):
     first, second = stage.core.hear_sequences(2)
     stage.core.say(output(first, b"a"), output(second, b"b"))
     stage.engine.abort("run", outcome)
-    stage.engine.abort("run", Outcome.TIMED_OUT)  # the first word counts
+    stage.engine.abort("run", Outcome.TIMED_OUT)  # the first outcome counts
     assert stage.core.answer_abort() == [first.seq_id, second.seq_id]
     events = payloads(stage.events_to_end())
     assert (events[-1].outcome, events[-1].usage.completion_tokens) == (outcome, 2)

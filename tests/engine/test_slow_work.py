@@ -100,7 +100,7 @@ def test_a_burst_of_short_work_keeps_waiting_while_places_return(monkeypatch):
 
     def wait_for(is_free, timeout_s):
         waits.append(timeout_s)
-        if len(waits) == 2:  # while one waits, a place comes back, and another of the tenant's has it at once
+        if len(waits) == 2:  # during the wait a place returns and other work of the tenant takes it at once
             places._changed.release()
             places.give_back("a")
             places._changed.acquire()

@@ -160,9 +160,7 @@ async def test_any_split_of_a_run_gives_the_same_answer(
     arrivals = [index for index in range(len(cut)) for _ in range(choose.choice([0, 1, 1, 2]))]
     last = len(cut) - 1
     if last not in arrivals:
-        arrivals.append(
-            last
-        )  # of a run whose last entry is lost the reader hears by the sweep, which is not played here
+        arrivals.append(last)  # a reader finds a lost last entry by a sweep, which does not run here
 
     answers = []
     for log, order in ((whole, list(range(len(whole)))), (cut, arrivals)):

@@ -398,7 +398,7 @@ def test_client_hint_headers_are_read_or_ignored(headers, hints):
     assert view.client_hints(request) == hints
 
 
-# The path between server and view.
+# Between server and view.
 
 
 def test_api_routes_pass_through_one_async_function_and_no_sync_middleware():

@@ -48,7 +48,7 @@ def page(user: User, name: str = "change") -> str:
     return reverse(f"admin:auth_user_{name}", args=[user.pk])
 
 
-# Powers.
+# Rights.
 
 
 def test_users_cannot_raise_their_own_permissions(staff: Any, root: User) -> None:
@@ -261,7 +261,7 @@ def test_only_superusers_choose_the_members_of_a_project(staff: Any, project: Pr
     assert list(project.members.all()) == [maker]
 
 
-# What the console shows to whom.
+# Permissions of pages.
 
 
 def test_staff_without_permissions_see_no_usage_and_no_entries(staff: Any) -> None:

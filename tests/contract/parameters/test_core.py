@@ -92,7 +92,7 @@ def test_a_request_keeps_the_id_that_it_was_given(ask):
     assert ask.refusal(request_id="a/b")[0] == "request_id"
 
 
-# Who is served first.
+# Order of service.
 
 
 @contextmanager

@@ -144,7 +144,7 @@ def test_a_pipe_keeps_order_and_reports_its_end():
     ours.close()
     assert channel.receive(block=True) == [Shutdown()]
     assert closed
-    channel.send(Heartbeat(3.0))  # nobody hears it; nothing is raised
+    channel.send(Heartbeat(3.0))  # nothing receives it; nothing is raised
 
 
 def test_a_child_silent_beyond_the_step_limit_is_ended(monkeypatch):

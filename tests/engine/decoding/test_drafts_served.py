@@ -109,7 +109,7 @@ def test_a_right_prediction_saves_most_steps(engine):
     assert engine.core_stats().num_steps - before < 40
     assert payloads[-1].usage.accepted_prediction_tokens > 30
     wrong = engine.answer(prediction=text[:20] + "@" * 40, **asked)
-    assert 0 < wrong[-1].usage.rejected_prediction_tokens <= 80  # two proposals at most, then it is given up
+    assert 0 < wrong[-1].usage.rejected_prediction_tokens <= 80  # at most two proposals before it is dropped
 
 
 def test_log_probabilities_equal_those_without_a_prediction(engine):

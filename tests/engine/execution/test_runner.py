@@ -138,14 +138,14 @@ def test_the_step_budget_is_measured_within_its_bounds(checkpoint):
 
 @pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
 def test_recorded_programs_serve_the_first_request(tmp_path, monkeypatch):
-    monkeypatch.setattr("engine.execution.step_programs.LOADING_S", float("inf"))  # however busy the machine is
+    monkeypatch.setattr("engine.execution.step_programs.LOADING_S", float("inf"))  # on a machine of any load
     monkeypatch.setattr("engine.quantization.scheme.possible_forms", lambda shape, four_bit: {"int8_vnni"})
     random_model(hidden_size=128, num_attention_heads=2, vocab_size=224).save_pretrained(tmp_path)
     runner = make_runner(tmp_path, weights="auto", max_num_batched_tokens=64)
     forward = runner._programs.forward
     computed = []
     monkeypatch.setattr(runner._programs, "forward", lambda batch: computed.append(forward(batch)) or computed[-1])
-    monkeypatch.setattr(runner._decoder, "run_layers", None)  # what the ordinary way, recording and proving go through
+    monkeypatch.setattr(runner._decoder, "run_layers", None)  # for normal steps, recording and verification
     sequence = make_sequence(1, 150, list(range(10)))
     for start, num_tokens in ((0, 110), (110, 36), (146, 1), (147, 3)):
         runner.forward(StepPlan((Chunk(sequence, start, num_tokens, False),)))

@@ -246,7 +246,7 @@ def test_a_step_with_nan_keeps_its_recording():
 @pytest.mark.parametrize("max_tokens", [MAX_TOKENS, 5])
 @torch.inference_mode()
 def test_prepared_programs_serve_the_first_step(monkeypatch, max_tokens):
-    monkeypatch.setattr("engine.execution.step_programs.LOADING_S", float("inf"))  # however busy the machine is
+    monkeypatch.setattr("engine.execution.step_programs.LOADING_S", float("inf"))  # on a machine of any load
     decoder, attention, twin = make_decoder(), make_attention(), make_attention()
     programs = StepPrograms(decoder, attention, max_tokens)
     programs.prepare_few(12)

@@ -135,7 +135,7 @@ def test_a_resumed_run_continues_without_gap_or_repeat(text, chosen, sizes, num_
     assert second.num_tokens == len(expected.token_ids)
 
 
-# What an answer holds
+# Contents of an answer
 
 
 def test_calls_follow_the_reasoning_and_the_content():

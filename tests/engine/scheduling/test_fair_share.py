@@ -332,7 +332,7 @@ def test_a_resumed_sequence_is_queued_even_if_the_queue_is_full():
     assert scheduler.stats().num_waiting == 12
 
 
-# Whom it takes
+# Victims
 
 
 @given(st.data())

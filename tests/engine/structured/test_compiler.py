@@ -86,7 +86,7 @@ def test_a_constraint_that_timed_out_is_retried_with_back_off(compiler):
             compiler.compile(constant("slow"))
         children.append(len(compiler._pool.calls))
     assert [children.index(number) for number in (1, 2, 3, 4)] == [0, 10, 30, 70]
-    times[0] = 1e9  # what takes too much memory always will
+    times[0] = 1e9  # memory use does not change with load
     with pytest.raises(RequestError, match="512 MiB"):
         compiler.compile(constant("slow"))
     compiler._pool.answers = [KillableExceeded("time")]

@@ -153,7 +153,7 @@ def test_a_stop_while_accounts_are_created_still_shows_their_secrets(tmp_path: P
 
 def test_a_child_that_dies_while_accounts_are_created_is_restarted(tmp_path: Path, start) -> None:
     process = start("dead")
-    wait_for(lambda: num_starts(tmp_path, "model") == 3, process)  # twice by the script that has died once
+    wait_for(lambda: num_starts(tmp_path, "model") == 3, process)  # twice, as the script has died once
     process.terminate()
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 0

@@ -67,7 +67,7 @@ def test_lightcone_is_served_on_postgresql(database_url, tmp_path):
 def test_a_closed_database_connection_fails_no_request(database_url, tmp_path, django_db_blocker):
     """After a restart of PostgreSQL each pooled connection failed one request with a 500."""
     pooled = ConnectionHandler({"default": database_settings(database_url, tmp_path)})["default"]
-    with django_db_blocker.unblock():  # it is none of the tests' own database
+    with django_db_blocker.unblock():  # not the database of the tests
         try:
             for _ in range(2):
                 with pooled.cursor() as cursor:

@@ -30,7 +30,7 @@ def test_an_installation_of_the_previous_version_starts_and_loses_nothing(tmp_pa
         archive.extractall(tmp_path, filter="data")
     environment = {
         "LIGHTCONE_STEP_TOKENS": "256",  # an old name
-        "LIGHTCONE_MODEL": str(tmp_path / "missing.gguf"),  # what is kept is read without a model
+        "LIGHTCONE_MODEL": str(tmp_path / "missing.gguf"),  # stored data is read without a model
         "LIGHTCONE_LOG_DAYS": "3650",
         "LIGHTCONE_STORE_DAYS": "3650",
     }

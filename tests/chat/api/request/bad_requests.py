@@ -496,7 +496,7 @@ BAD = [
     Bad({"web_search_options": {}}, "web_search_options", UNSUPPORTED, "cannot search"),
     Bad({"web_search_options": {"search_context_size": "low"}}, "web_search_options", UNSUPPORTED, "cannot search"),
     Bad({"web_search_options": 5}, "web_search_options", TYPE),
-    # Several faults: the first step, and in it the first rule or field, answers.
+    # Several faults: the first step and in it the first rule or field is reported.
     Bad({"cache_salt": "", "temperature": 5, "structured_outputs": {}}, "cache_salt"),
     Bad(
         {"continue_final_message": True, "add_generation_prompt": True, "function_call": "auto"},

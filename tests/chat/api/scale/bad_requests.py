@@ -103,7 +103,7 @@ BAD = [
         "guided_choice",
         says="guided_choice cannot be combined",
     ),
-    # What several answers need.
+    # Several answers.
     Bad({"best_of": 0}, "best_of"),
     Bad({"best_of": 129}, "best_of", says="128"),
     Bad({"best_of": 10**9}, "best_of"),
@@ -123,7 +123,7 @@ BAD = [
     Bad({"suffix": "x", "messages": [{"role": "system", "content": "hi"}]}, "messages"),
     Bad({"suffix": "x", "messages": [{"content": [{"type": "image_url", "image_url": {}}]}]}, "messages.0.content"),
     Bad({"suffix": "x", "messages": [{"role": "user"}]}, "messages.0.content"),
-    # Sound.
+    # Audio.
     Bad({"modalities": ["audio"]}, "modalities", UNSUPPORTED),
     Bad({"modalities": ["text", "audio"]}, "modalities", UNSUPPORTED),
     Bad({"modalities": []}, "modalities"),
@@ -153,7 +153,7 @@ BAD = [
     Bad(extra(web_search_options={}), "inference_extra_params.web_search_options", UNSUPPORTED),
     Bad({"inference_extra_headers": "x"}, "inference_extra_headers", TYPE),
     Bad({"inference_extra_headers": ["x"]}, "inference_extra_headers", TYPE),
-    # What is checked as in the Lightcone request.
+    # Checked as in the Lightcone request.
     Bad({"stop": ["a", "b", "c", "d", "e"]}, "stop", says="at most 4"),
     Bad({"stop": [""]}, "stop.0"),
     Bad({"stop": 5}, "stop", TYPE),

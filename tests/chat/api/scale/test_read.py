@@ -250,7 +250,7 @@ def test_an_empty_suffix_is_none():
     assert read(suffix="").generation.raw is None
 
 
-# Time, and what the Lightcone request has beyond this dialect.
+# Time-outs, and fields beyond this dialect.
 
 
 @pytest.mark.parametrize(("sent", "seconds"), [(30, 30.0), (0.5, 0.5), ("30", 30.0), ("30.5", 30.5), (1e30, 1e30)])

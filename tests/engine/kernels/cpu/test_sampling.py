@@ -69,7 +69,7 @@ def test_the_least_and_the_largest_number_draw_tokens_that_are_allowed(uniform, 
     assert logits.gather(1, drawn[:, None]).isfinite().all()
 
 
-@settings(deadline=None)  # the first comparison imports what torch compares with
+@settings(deadline=None)  # the first comparison imports modules of torch
 @given(st.integers(0, 1000), st.sampled_from([0.0, 0.9]))
 def test_the_mass_of_blocks_is_the_sum_of_their_weights(seed, share):
     logits, best, temperature = rows_to_draw(seed, 5, share)

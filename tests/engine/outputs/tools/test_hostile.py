@@ -25,7 +25,7 @@ def work_of(make, pieces):
         num_calls += 1
 
     parser = make()
-    gc.disable()  # finalizers of what others have left behind are no work of this parser
+    gc.disable()  # finalizers of garbage of other tests do not count
     sys.setprofile(count)
     try:
         for piece in pieces:
@@ -44,7 +44,7 @@ def assert_is_linear(make, start, unit):
     """
     small, large = unit * (44 // len(unit)), unit * 4 * (44 // len(unit))
     parser = make()
-    for piece in (start, *large):  # also builds the searches, which is done once
+    for piece in (start, *large):  # also builds the searches once
         parser.feed(piece)
         assert len(parser._reader.text) - parser._reader.at <= LONGEST_WAIT, unit
     parser.flush()
