@@ -42,10 +42,10 @@ import sys
 import django
 django.setup()
 from chat.models import Org, Project
-from chat.access.keys import KeyPolicy, key_create
+from chat.access.keys import key_create
 org = Org.objects.create(name="Witness")
 project = Project.objects.create(org=org, name="Witness")
-sys.stdout.write(key_create(project=project, name="of the witness", policy=KeyPolicy())[1])
+sys.stdout.write(key_create(project=project, name="of the witness")[1])
 """
 
 

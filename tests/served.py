@@ -23,11 +23,11 @@ import django
 django.setup()
 from chat.access.models import Project
 from chat.access.accounts import default_project
-from chat.access.keys import KeyPolicy, key_create
+from chat.access.keys import key_create
 project = default_project()
 if sys.argv[2]:
     project, _ = Project.objects.get_or_create(org=project.org, name=sys.argv[2])
-sys.stdout.write(key_create(project=project, name="of a test", policy=KeyPolicy(**json.loads(sys.argv[1])))[1])
+sys.stdout.write(key_create(project=project, name="of a test", **json.loads(sys.argv[1]))[1])
 """
 
 
@@ -116,7 +116,7 @@ class ServedLightcone:
         """Create a key and return its text, in the first project or the named one; for keys that the command line
         cannot make.
 
-        `policy` is as `chat.access.keys.KeyPolicy` takes it.
+        `policy` is as `chat.access.keys.key_create` takes it.
         """
         done = subprocess.run(
             [sys.executable, "-c", MAKE_KEY, json.dumps(policy), project],

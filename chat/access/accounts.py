@@ -20,7 +20,7 @@ from django.http import HttpRequest
 from chat.access.checks import Right
 from chat.access.keys import Caller, KeyInvalid, KeyRefused, key_caller, key_create, key_has_secret, key_public_id
 from chat.access.models import ApiKey, Org, Project
-from chat.access.permissions import playground_is_open_to
+from chat.access.people import playground_is_open_to
 
 ADMIN_NAME = "admin"
 DEFAULT_NAME = "Default"
@@ -28,7 +28,7 @@ MAX_NAMES = 10
 
 
 class UserUnknown(Exception):
-    """Raised for a user name that does not exist; the message lists some that do."""
+    """The error for a user name that does not exist; the message lists some that do."""
 
     def __init__(self, name: str, known: list[str]) -> None:
         others = f"there are {', '.join(known)}" if known else "there is none yet: run make serve first"
@@ -48,9 +48,9 @@ class Bootstrap:
 def bootstrap_create(*, admin_password: str | None = None, api_key: str | None = None) -> Bootstrap:
     """Create the organisation, project, administrator and key that are missing. Repeat calls change nothing.
 
-    It creates an administrator if there is no superuser, and a key if there never was one or `api_key` is unknown.
-    It leaves alone what an administrator has changed since: a password, a disabled or deleted key.
-    Raises KeyRefused if `api_key` is malformed, or if its key id exists with another secret.
+    It creates an administrator if there is no superuser, and a key if there never was one or `api_key` is unknown. It
+    leaves alone what an administrator has changed since. Raises KeyRefused if `api_key` is malformed, or if its key id
+    exists with another secret.
     """
     with transaction.atomic():
         project = default_project()

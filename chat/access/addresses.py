@@ -29,7 +29,6 @@ def client_address(*, peer: str, forwarded: str) -> str:
 
 
 def request_address(request: HttpRequest) -> str:
-    """Return the client's address of an HTTP request."""
     return client_address(
         peer=request.META.get("REMOTE_ADDR") or "", forwarded=request.headers.get("X-Forwarded-For", "")
     )
@@ -38,22 +37,21 @@ def request_address(request: HttpRequest) -> str:
 def is_loopback(place: str) -> bool:
     """Return True if an address, in brackets or not, or the name `localhost` means this machine."""
     try:
-        return _address(place.strip("[]")).is_loopback
+        return ip_address(place.strip("[]")).is_loopback
     except ValueError:
         return place.lower() == "localhost"
 
 
 def is_trusted_proxy(address: str) -> bool:
-    """Return True if the address is one of LIGHTCONE_TRUSTED_PROXIES."""
     try:
-        peer = _address(address)
+        peer = ip_address(address)
         return any(peer in ipaddress.ip_network(proxy, strict=False) for proxy in settings.LIGHTCONE_TRUSTED_PROXIES)
     except ValueError:
         return False
 
 
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """An address, that of IPv4 where a socket of both versions wraps one. Raises ValueError."""
+def ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Return an address; that of IPv4 if a socket of both versions wraps one. Raises ValueError."""
     address = ipaddress.ip_address(text)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address

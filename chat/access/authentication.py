@@ -1,32 +1,32 @@
 """Authentication of API requests: find the key in the headers, check it, and slow down clients that guess.
 
-Keys are never read from the query string. `api/view.py` calls this; `keys.py` checks the key.
+Keys are never read from the query string.
 """
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from channels.db import database_sync_to_async
 from django.conf import settings
 from django.http import HttpRequest
 from django.http.request import split_domain_port
+from redis.exceptions import RedisError
 
 from chat.access.accounts import anonymous_caller
 from chat.access.addresses import is_loopback, request_address
-from chat.access.configuration_copies import configuration_refresh
+from chat.access.configuration import configuration_changed
 from chat.access.keys import KEY_PREFIX, Caller, KeyForbidden, KeyInvalid, key_authenticate_async
 from chat.errors import ApiError
+from chat.relay.web.dispatcher import dispatcher_of_loop
 
 MAX_ADDRESSES = 10_000
 FORWARDING_HEADERS = frozenset(
-    (
-        *("forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "x-original-forwarded-for"),
-        *("true-client-ip", "cf-connecting-ip", "fastly-client-ip"),
-    )
+    "forwarded via x-real-ip x-client-ip x-cluster-client-ip x-original-forwarded-for true-client-ip cf-connecting-ip "
+    "fastly-client-ip".split()
 )
 """Headers by which a proxy names its client, beside those that begin with `X-Forwarded`."""
 MISSING_KEY = "You didn't provide an API key. Send it as 'Authorization: Bearer YOUR_KEY' or as 'x-api-key: YOUR_KEY'."
@@ -41,10 +41,7 @@ class _Failures:
 
 
 class AuthFailures:
-    """Counts wrong keys by address within a window, in this process.
-
-    At most `MAX_ADDRESSES` are kept; the address that failed longest ago goes first.
-    """
+    """The wrong keys by address within a window, in this process. The address that failed longest ago goes first."""
 
     def __init__(self, *, limit: int, window_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
@@ -73,12 +70,41 @@ class AuthFailures:
             self._failures.popitem(last=False)
 
 
+class ConfigurationCopies:
+    """The cached keys and models of a process, and the configuration epoch that they belong to. `forget()` drops them.
+
+    Each request compares the epoch, so changes hold from the next request and no notice can be lost.
+    """
+
+    def __init__(self, forget: Callable[[], object]) -> None:
+        self._forget = forget
+        self._epoch: bytes | None = None
+
+    async def refresh(self, read_epoch: Callable[[], Awaitable[bytes | None]]) -> None:
+        """Drop the copies if the epoch has changed, or cannot be read: then the database decides."""
+        try:
+            epoch = await read_epoch()
+        except (RedisError, OSError):
+            self._forget()
+            return
+        if epoch != self._epoch:
+            self._forget()
+            self._epoch = epoch
+
+
+_copies = ConfigurationCopies(lambda: configuration_changed.send(sender=None))
+
+
+async def configuration_refresh() -> None:
+    """Drop stale copies; call it before a decision that rests on them."""
+    await _copies.refresh(dispatcher_of_loop().configuration_epoch)
+
+
 async def caller_identify(request: HttpRequest, *, key_header: str, failures: AuthFailures) -> Caller:
     """Return the caller of this request. `key_header`: the dialect's own header, which wins if both are present.
 
-    A valid key passes even if its address has sent many wrong ones, as clients may share a proxy.
-    Raises ApiError: 401 without a valid key, 403 for a key that is valid elsewhere, 429 after too many wrong keys of
-    its address.
+    A valid key passes even if its address has sent many wrong ones, as clients may share a proxy. Raises ApiError: 401
+    without a valid key, 403 for one that is valid elsewhere, 429 after too many wrong keys of the address.
     """
     address = request_address(request)
     scheme, raw = _sent_key(request, key_header)
@@ -123,8 +149,7 @@ def _sent_key(request: HttpRequest, key_header: str) -> tuple[str, str]:
 def _may_be_anonymous(request: HttpRequest) -> bool:
     """Return True if the operator admits requests without a key and this one comes from a program on this machine.
 
-    Such a program has a loopback address, no proxy and asks for a loopback name. The name excludes pages whose host
-    name was rebound to this address. It is no page of another origin either.
+    The asked name must be a loopback one, which excludes pages whose host name was rebound to this address.
     """
     return (
         settings.LIGHTCONE_ALLOW_ANONYMOUS_LOOPBACK

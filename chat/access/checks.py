@@ -1,13 +1,9 @@
-"""The rights of keys, and validators of JSON columns.
-
-Each validator raises a ValidationError that says what was wrong and what is allowed.
-"""
+"""The rights of keys, and validators of JSON columns, which raise ValidationError."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator
 
 from django.core.exceptions import ValidationError
 from django.db import models
@@ -31,20 +27,24 @@ class Right(models.TextChoices):
     MM_KWARGS = "mm_kwargs", "Set media options"
 
 
-def check_texts(value: object) -> None:
-    """Require a list of at most 100 non-empty texts of at most 200 characters."""
-    for _ in _texts(value):
-        pass
+def check_texts(value: object) -> list[str]:
+    """Return `value`, a list of at most 100 non-empty texts of at most 200 characters."""
+    if not isinstance(value, list) or len(value) > MAX_ENTRIES:
+        raise ValidationError(f"Give a list of at most {MAX_ENTRIES} entries.")
+    for text in value:
+        if not isinstance(text, str) or not 0 < len(text) <= MAX_ENTRY_CHARS:
+            raise ValidationError(f"Each entry must be a text of 1 to {MAX_ENTRY_CHARS} characters.")
+    return value
 
 
 def check_rights(value: object) -> None:
-    for text in _texts(value):
+    for text in check_texts(value):
         if text not in Right.values:
             raise ValidationError(f"{text!r} is no right; the rights are {', '.join(Right.values)}.")
 
 
 def check_networks(value: object) -> None:
-    for text in _texts(value):
+    for text in check_texts(value):
         try:
             ipaddress.ip_network(text)
         except ValueError:
@@ -54,7 +54,7 @@ def check_networks(value: object) -> None:
 
 
 def check_origins(value: object) -> None:
-    for text in _texts(value):
+    for text in check_texts(value):
         if ORIGIN.fullmatch(text) is None:
             raise ValidationError(
                 f"{text!r} is no browser origin; write it as https://app.example.org, without a path."
@@ -64,12 +64,3 @@ def check_origins(value: object) -> None:
 def check_object(value: object) -> None:
     if not isinstance(value, dict):
         raise ValidationError('Write a JSON object, for example {"temperature": 0.7}.')
-
-
-def _texts(value: object) -> Iterator[str]:
-    if not isinstance(value, list) or len(value) > MAX_ENTRIES:
-        raise ValidationError(f"Give a list of at most {MAX_ENTRIES} entries.")
-    for text in value:
-        if not isinstance(text, str) or not 0 < len(text) <= MAX_ENTRY_CHARS:
-            raise ValidationError(f"Each entry must be a text of 1 to {MAX_ENTRY_CHARS} characters.")
-        yield text

@@ -1,8 +1,7 @@
 """Announce changes of keys, projects and models to everything that caches them.
 
 Services call `configuration_touch()` beside each write. After the commit `configuration_changed` empties the caches of
-this process, and the epoch in Valkey rises. Every other process compares the epoch with its next request
-(`configuration_copies.py`).
+this process, and the epoch in Valkey rises, which other processes read with each request (`authentication.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The keys that a user may edit in the console: those of the user's projects, with rights that the user may give.
-
-Superusers may do everything. The pages check Django's permissions on keys first.
-"""
+"""The keys that a user may edit in the console: those of the user's projects, with rights that the user may give."""
 
 from __future__ import annotations
 
@@ -20,17 +17,15 @@ class KeyScope:
     """The projects, rights and priorities that a user may give to keys."""
 
     project_ids: frozenset[int] | None
-    """None: every project."""
+    """None: all."""
     rights: frozenset[str]
     min_priority: int | None
-    """The smallest priority that may be given. None: every priority."""
-
-    def has_project(self, project_id: int) -> bool:
-        return self.project_ids is None or project_id in self.project_ids
+    """The smallest one that may be given. None: any."""
 
     def covers(self, key: ApiKey) -> bool:
-        """Return True if the scope covers all rights of the key, so that its text gives the user nothing new."""
-        return self.has_project(key.project_id) and self.may_give(key.rights) and self.may_hurry(key.min_priority)
+        """Return True if the text of this key gives the user nothing new."""
+        is_own = self.project_ids is None or key.project_id in self.project_ids
+        return is_own and self.may_give(key.rights) and self.may_hurry(key.min_priority)
 
     def may_give(self, rights: Collection[str]) -> bool:
         return self.rights.issuperset(rights)
@@ -39,13 +34,12 @@ class KeyScope:
         return self.min_priority is None or priority >= self.min_priority
 
     def projects(self) -> QuerySet[Project]:
-        """Return the projects in which the user may create keys."""
         every = Project.objects.select_related("org")
         return every if self.project_ids is None else every.filter(pk__in=self.project_ids)
 
 
 def key_scope(*, user: Any) -> KeyScope:
-    """Return the scope of a signed-in user."""
+    """Return the scope of a signed-in user. Superusers may do everything."""
     if user.is_active and user.is_superuser:
         return KeyScope(None, frozenset(Right.values), None)
     given = {

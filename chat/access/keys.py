@@ -1,11 +1,8 @@
 """API keys: create, change, rotate, disable, delete, authenticate.
 
 A key reads `lc_<keyid>_<secret>`. The key id is its public name; the secret has 192 random bits. The database holds the
-HMAC-SHA-256 of the whole text under a pepper from the settings. A fast digest suffices because the secret is random.
-Only `key_create` and `key_rotate` return the text. `key_authenticate` turns it into a `Caller`.
-
-LIGHTCONE_KEY_PEPPER may hold several peppers, separated by commas, the newest first. New secrets use the first; all are
-accepted.
+HMAC-SHA-256 of the whole text under a pepper; a fast digest suffices because the secret is random. LIGHTCONE_KEY_PEPPER
+may hold several peppers, separated by commas. New secrets use the first; all are accepted.
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ import re
 import secrets
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from channels.db import database_sync_to_async
 from django.conf import settings
@@ -24,10 +22,12 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
+from chat.access.addresses import ip_address
 from chat.access.checks import Right
 from chat.access.configuration import configuration_changed, configuration_touch
-from chat.access.models import ApiKey, ApiKeySecret, Project, default_rights
+from chat.access.models import ApiKey, ApiKeySecret, Project
 from chat.access.ttl_cache import TTLCache
+from chat.errors import ApiError
 
 KEY_PREFIX = "lc_"
 KEY_FORMAT = re.compile(r"lc_(?P<public_id>[a-z0-9]{8,16})_(?P<secret>[0-9a-f]{48})", re.ASCII)
@@ -42,18 +42,18 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class KeyInvalid(Exception):
-    """Raised for a key that cannot be used: 401. Unknown, disabled, deleted and expired keys get the same text."""
+    """A 401. Unknown, disabled, deleted and expired keys get the same text."""
 
     def __init__(self) -> None:
         super().__init__("Incorrect API key provided. Create or look up keys in the Lightcone console under API keys.")
 
 
 class KeyForbidden(Exception):
-    """Raised for a valid key that may not be used from this address or origin: 403."""
+    """A 403 for a valid key that may not be used from this address or origin."""
 
 
 class KeyRefused(ValueError):
-    """Raised for a key text of the operator that cannot be used. The message does not repeat the text."""
+    """The refusal of a key text that the operator chose. The message does not repeat the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,6 @@ class KeyLimits:
 
     @property
     def live_runs(self) -> int:
-        """Return the most runs that the key may have at once."""
         most: int = settings.LIGHTCONE_MAX_LIVE_PER_KEY
         return min(self.max_concurrency or most, most)
 
@@ -98,48 +97,26 @@ class Caller:
     def has_right(self, right: str) -> bool:
         return right in self.rights
 
+    def require_right(self, right: str) -> None:
+        """Raise ApiError 403 unless the key has the right."""
+        if right not in self.rights:
+            raise ApiError(
+                "permission_denied",
+                f"This API key does not have the right {Right(right).label!r}; give it in the console under API keys.",
+            )
+
     def can_use_model(self, name: str) -> bool:
         return self.models is None or name in self.models
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPolicy:
-    """The scopes and limits chosen for a new key. Empty: unrestricted."""
-
-    rights: tuple[str, ...] = tuple(default_rights())
-    model_names: tuple[str, ...] | None = None
-    networks: tuple[str, ...] = ()
-    origins: tuple[str, ...] = ()
-    requests_per_minute: int | None = None
-    tokens_per_minute: int | None = None
-    max_concurrency: int | None = None
-    min_priority: int = 0
-    expires_at: datetime | None = None
-
-
-def key_create(
-    *, project: Project, name: str, policy: KeyPolicy | None = None, raw: str | None = None
-) -> tuple[ApiKey, str]:
+def key_create(*, project: Project, name: str, raw: str | None = None, **policy: Any) -> tuple[ApiKey, str]:
     """Create a key and return it with its text, which is not stored. `raw` sets the text, for automation.
 
-    Raises KeyRefused for an unusable `raw`, ValidationError for a bad policy.
+    `policy`: scopes and limits, as fields of ApiKey. Raises KeyRefused for an unusable `raw`, ValidationError for a
+    bad policy.
     """
-    policy = policy or KeyPolicy()
     raw = raw if raw is not None else _random_text(_random_public_id())
-    key = ApiKey(
-        public_id=key_public_id(raw=raw),
-        project=project,
-        name=name,
-        rights=list(policy.rights),
-        model_names=None if policy.model_names is None else list(policy.model_names),
-        networks=list(policy.networks),
-        origins=list(policy.origins),
-        requests_per_minute=policy.requests_per_minute,
-        tokens_per_minute=policy.tokens_per_minute,
-        max_concurrency=policy.max_concurrency,
-        min_priority=policy.min_priority,
-        expires_at=policy.expires_at,
-    )
+    key = ApiKey(public_id=key_public_id(raw=raw), project=project, name=name, **policy)
     key.full_clean(exclude=["public_id"])
     with transaction.atomic():
         if ApiKey.objects.filter(public_id=key.public_id).exists():
@@ -151,17 +128,14 @@ def key_create(
 
 
 def key_update(*, key: ApiKey) -> None:
-    """Store changed scopes, limits, name or expiry. Raises ValidationError."""
+    """Store changed fields. Raises ValidationError."""
     key.full_clean()
     key.save()
     configuration_touch()
 
 
 def key_rotate(*, key: ApiKey, overlap: timedelta = DEFAULT_OVERLAP) -> str:
-    """Give the key a new secret and return the new text.
-
-    Older secrets stay valid for `overlap`, and not longer than before.
-    """
+    """Give the key a new secret and return the new text. Older secrets stay valid for `overlap` at most."""
     if key.deleted_at is not None:
         raise ValidationError("A deleted key cannot be rotated.")
     raw = _random_text(key.public_id)
@@ -175,7 +149,6 @@ def key_rotate(*, key: ApiKey, overlap: timedelta = DEFAULT_OVERLAP) -> str:
 
 
 def key_disable(*, key: ApiKey) -> None:
-    """Refuse the key until it is enabled again."""
     _mark(key, disabled_at=key.disabled_at or timezone.now())
 
 
@@ -220,31 +193,22 @@ async def key_authenticate_async(*, raw: str, address: str = "", origin: str = "
 
 
 def key_caller(*, public_id: str) -> Caller:
-    """Return the present caller of a key, for work that goes on without the key's text. Raises KeyInvalid."""
+    """Return the caller of a key, for work without the key's text. Raises KeyInvalid."""
     key = ApiKey.objects.select_related("project").filter(public_id=public_id).first()
-    if (
-        key is None
-        or key.disabled_at
-        or key.deleted_at
-        or (key.expires_at is not None and key.expires_at <= timezone.now())
-    ):
+    if key is None or key.disabled_at or key.deleted_at or (key.expires_at and key.expires_at <= timezone.now()):
         raise KeyInvalid
     return _caller(key)
-
-
-def keys_cache_clear() -> None:
-    """Empty the cache of keys. The next request of each key reads the database."""
-    _cache.clear()
 
 
 _cache: TTLCache[Caller] = TTLCache(max_entries=CACHE_KEYS, ttl_s=CACHE_TTL_S)
 
 
-def _forget_keys(**_: object) -> None:
-    keys_cache_clear()
+def keys_cache_clear(**_: object) -> None:
+    """Empty the cache of keys, as a receiver of `configuration_changed`."""
+    _cache.clear()
 
 
-configuration_changed.connect(_forget_keys, dispatch_uid="chat.access.keys")
+configuration_changed.connect(keys_cache_clear, dispatch_uid="chat.access.keys")
 
 
 def _cached(raw: str) -> Caller | None:
@@ -297,11 +261,9 @@ def _check_place(caller: Caller, address: str, origin: str) -> Caller:
 
 def _is_within(address: str, networks: tuple[Network, ...]) -> bool:
     try:
-        place = ipaddress.ip_address(address)
+        place = ip_address(address)
     except ValueError:
         return False
-    if isinstance(place, ipaddress.IPv6Address) and place.ipv4_mapped is not None:
-        place = place.ipv4_mapped
     return any(place in network for network in networks)
 
 
@@ -315,12 +277,12 @@ def _mark(key: ApiKey, **fields: datetime | None) -> None:
 def _secret_add(*, key: ApiKey, raw: str) -> None:
     pepper = _peppers()[0]
     ApiKeySecret.objects.create(
-        key=key, digest=_digest(raw, pepper), pepper_version=pepper_version(pepper), last4=raw[-4:]
+        key=key, digest=_digest(raw, pepper), pepper_version=_pepper_version(pepper), last4=raw[-4:]
     )
 
 
-def pepper_version(pepper: bytes) -> str:
-    """Return a short name of a pepper. Rows carry it, to show which secrets still need which pepper."""
+def _pepper_version(pepper: bytes) -> str:
+    """Return a short name of a pepper, by which rows show the pepper that they need."""
     return hmac.new(pepper, b"lightcone pepper version", hashlib.sha256).hexdigest()[:8]
 
 

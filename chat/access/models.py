@@ -20,8 +20,6 @@ def default_rights() -> list[str]:
 
 
 class Org(models.Model):
-    """The owner of projects."""
-
     name = models.CharField(max_length=120, unique=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
@@ -78,11 +76,7 @@ class ApiKey(models.Model):
         ordering = ("-id",)
         verbose_name = "API key"
         permissions = (
-            *(
-                (give_permission(right), f"Can give keys the right “{label}”")
-                for right, label in Right.choices
-                if right != "inference"
-            ),
+            *((give_permission(right), f"Can give keys the right “{label}”") for right, label in Right.choices[1:]),
             ("give_urgency", "Can give keys a priority below 0"),
         )
 

@@ -1,4 +1,4 @@
-"""What users may do to other users' accounts in the console, and what remains of a deleted account.
+"""Accounts in the console: what users may do to each other's, and what remains of a deleted one.
 
 A user who is no superuser may change and delete only accounts with no more powers than his own, so that no account is a
 way to more rights. One administrator always remains.
@@ -15,18 +15,20 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Q
 
-from chat.access.permissions import USE_PLAYGROUND
-
+USE_PLAYGROUND = "chat.use_playground"
 DELETED = "(deleted "
 """The beginning of the names that stand for deleted accounts in the history of changes. Forms refuse such names."""
 LAST_ADMINISTRATOR = "This is the only administrator: make another active superuser with staff status first."
 OWN_ACCOUNT = "You cannot delete the account that you are signed in with; ask another administrator."
 
 
+def playground_is_open_to(user: Any) -> bool:
+    return bool(user.is_active and user.has_perm(USE_PLAYGROUND))
+
+
 def playground_grant(*, user: User) -> None:
     """Give a new account the permission to chat. Do nothing before migrations have created the permissions."""
-    app_label, codename = USE_PLAYGROUND.split(".")
-    permission = Permission.objects.filter(content_type__app_label=app_label, codename=codename).first()
+    permission = Permission.objects.filter(_playground_permission()).first()
     if permission is not None:
         user.user_permissions.add(permission)
 
@@ -57,7 +59,7 @@ def account_change_check(*, account: User, is_active: bool, is_staff: bool, is_s
 
 
 def accounts_delete(*, actor: Any, accounts: Collection[User]) -> None:
-    """Delete accounts. Their history of changes stays. Raises ValidationError."""
+    """Delete accounts; their history of changes stays. Raises ValidationError."""
     with transaction.atomic():
         _lock_administrators()
         for account in accounts:
@@ -76,8 +78,7 @@ def account_heir(*, account: User) -> User:
 
 
 def _is_last_administrator(account: User) -> bool:
-    administrators = set(_administrators().values_list("pk", flat=True))
-    return administrators == {account.pk}
+    return set(_administrators().values_list("pk", flat=True)) == {account.pk}
 
 
 def _lock_administrators() -> None:
@@ -91,10 +92,12 @@ def _administrators() -> Any:
 
 def _powers(account: Any) -> set[tuple[str, int]]:
     """Return the permissions of an account, those of its groups included, and its projects."""
-    app_label, codename = USE_PLAYGROUND.split(".")
-    permissions = Permission.objects.filter(Q(user=account) | Q(group__user=account)).exclude(
-        content_type__app_label=app_label, codename=codename
-    )
+    permissions = Permission.objects.filter(Q(user=account) | Q(group__user=account)).exclude(_playground_permission())
     return {("permission", pk) for pk in permissions.values_list("pk", flat=True)} | {
         ("project", pk) for pk in account.projects.values_list("pk", flat=True)
     }
+
+
+def _playground_permission() -> Q:
+    app_label, codename = USE_PLAYGROUND.split(".")
+    return Q(content_type__app_label=app_label, codename=codename)

@@ -1,9 +1,8 @@
 """Sign-in of users, with limits on failures that are counted in Valkey for all web processes.
 
-A try is counted before its password is checked, so that concurrent tries cannot pass a limit together. A successful try
-is taken back. Three limits hold in a window: for an account from an address, for an address, and for an account from
-everywhere. At an address from which an account has signed in before, only the first applies, so that failures elsewhere
-cannot lock the user out.
+A try is counted before its password is checked, so that concurrent tries cannot pass a limit together; success takes it
+back. Three limits hold in a window: for an account from an address, for an address, and for an account from everywhere.
+At an address from which an account has signed in before only the first holds, so failures elsewhere lock nobody out.
 
 While Valkey is away sign-in works without limits, as locking every administrator out would do more harm.
 """
@@ -24,7 +23,7 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.http import HttpRequest
 
 from chat.access.addresses import request_address
-from chat.access.permissions import playground_is_open_to
+from chat.access.people import playground_is_open_to
 
 logger = logging.getLogger(__name__)
 WINDOW_S = 15 * 60
@@ -43,11 +42,11 @@ class SignIn:
 
     @property
     def known_mark(self) -> str:
-        """Return the key in Valkey that marks an account as known at an address."""
+        """The key in Valkey that marks the account as known at the address."""
         return _name("known", self.account, self.address)
 
     def bounds(self, *, is_known: bool) -> dict[str, int]:
-        """Return the limit of each counter of this try, by counter; the counter of account and address comes first."""
+        """Return the limit of each counter; that of account and address comes first."""
         own = {_name("pair", self.account, self.address): int(settings.LIGHTCONE_MAX_LOGIN_FAILURES)}
         if is_known:
             return own
@@ -80,13 +79,8 @@ def sign_in_begin(*, tried: SignIn) -> SignInAttempt:
     return SignInAttempt(counters=tuple(bounds))
 
 
-def sign_in_fail(*, tried: SignIn) -> None:
-    """Log that a try failed. It has been counted already."""
-    _log(logging.WARNING, tried, "failed")
-
-
 def sign_in_succeed(*, tried: SignIn, begun: SignInAttempt) -> None:
-    """Take back what a successful try counted, and remember that its account has signed in from this address."""
+    """Take back what a successful try counted, and mark its account as known at the address."""
     _log(logging.INFO, tried, "succeeded")
     if not begun.counters:
         return
@@ -116,7 +110,7 @@ class ThrottledAuthenticationForm(AuthenticationForm):
         try:
             cleaned: dict[str, object] = super().clean()
         except forms.ValidationError:
-            sign_in_fail(tried=tried)
+            _log(logging.WARNING, tried, "failed")
             raise
         sign_in_succeed(tried=tried, begun=begun)
         return cleaned

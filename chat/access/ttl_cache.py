@@ -1,4 +1,4 @@
-"""A small in-process cache whose entries live for seconds. Keys and models use it, so that a request costs no query."""
+"""A small in-process cache whose entries live for seconds, so that a request costs no query."""
 
 from __future__ import annotations
 

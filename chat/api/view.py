@@ -18,7 +18,6 @@ from django.views.decorators.csrf import csrf_exempt
 
 from chat.access.authentication import AuthFailures, caller_identify
 from chat.access.keys import Caller
-from chat.access.permissions import right_require
 from chat.api.dialect import ErrorFormat
 from chat.api.request.strict_json import json_object_read
 from chat.errors import ApiError, names_unchanged, run_error, unforeseen_error
@@ -149,7 +148,7 @@ async def caller_require(request: HttpRequest, dialect: ErrorFormat, right: str 
             message = f"The {name} header has more than {limit} characters; shorten it or leave it out."
             raise ApiError("invalid_value", message, name)
     if right is not None:
-        right_require(caller, right)
+        caller.require_right(right)
     return caller
 
 

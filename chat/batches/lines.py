@@ -17,7 +17,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import resolve
 
-from chat.access.configuration_copies import configuration_refresh
+from chat.access.authentication import configuration_refresh
 from chat.access.keys import Caller
 from chat.api.registry import batch_endpoints
 from chat.api.request.build import LATER

@@ -28,7 +28,7 @@ from django.conf import settings
 
 from chat.access.accounts import session_caller
 from chat.access.addresses import client_address
-from chat.access.configuration_copies import configuration_refresh
+from chat.access.authentication import configuration_refresh
 from chat.access.keys import Caller, KeyInvalid
 from chat.api.answering.pipeline import Accepted, rejection_record, run_start
 from chat.api.dialect import AnswerHead

@@ -10,7 +10,7 @@ from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from chat.access.permissions import playground_is_open_to
+from chat.access.people import playground_is_open_to
 from chat.access.sign_in import PlaygroundSignInForm
 from chat.catalog.services import models_for_caller
 from chat.playground.page_data import page_data

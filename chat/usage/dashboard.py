@@ -13,7 +13,6 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils import timezone
 
-from chat.access.permissions import SEE_USAGE
 from chat.console.fields import milliseconds
 from chat.usage import selectors
 from chat.usage.prices import cost_text
@@ -59,7 +58,7 @@ def dashboard_context(request: HttpRequest, context: dict[str, Any]) -> dict[str
     Users without the permission to see usage get no figures; the page then shows what they may do.
     """
     context["title"] = "Overview"
-    context["sees_usage"] = request.user.has_perm(SEE_USAGE)
+    context["sees_usage"] = request.user.has_perm("chat.view_usagehour")
     if context["sees_usage"]:
         context.update(_figures(request))
     return context

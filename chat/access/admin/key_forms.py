@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +16,6 @@ from unfold.widgets import (
 
 from chat.access.checks import Right
 from chat.access.key_scope import KeyScope
-from chat.access.keys import KeyPolicy
 from chat.access.models import ApiKey, default_rights
 from chat.console.fields import LinesField
 
@@ -74,8 +72,10 @@ class ApiKeyForm(forms.ModelForm):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._keep_to_scope()
-        names = dict.fromkeys([*_model_names(), *(self.instance.model_names or [])])
         if "model_names" in self.fields:
+            # The catalog is built on keys, so its table is found by name.
+            known = apps.get_model("chat", "ServedModel").objects.order_by("name").values_list("name", flat=True)
+            names = dict.fromkeys([*known, *(self.instance.model_names or [])])
             self.fields["model_names"].choices = [(name, name) for name in names]
 
     def _keep_to_scope(self) -> None:
@@ -108,21 +108,6 @@ class ApiKeyForm(forms.ModelForm):
             raise forms.ValidationError("The expiry must be in the future; disable the key to stop it now.")
         return expires_at
 
-    def policy(self) -> KeyPolicy:
-        """Return the choices of a valid form, for `key_create`."""
-        chosen = self.cleaned_data
-        return KeyPolicy(
-            rights=tuple(chosen["rights"]),
-            model_names=None if chosen["model_names"] is None else tuple(chosen["model_names"]),
-            networks=tuple(chosen["networks"]),
-            origins=tuple(chosen["origins"]),
-            requests_per_minute=chosen["requests_per_minute"],
-            tokens_per_minute=chosen["tokens_per_minute"],
-            max_concurrency=chosen["max_concurrency"],
-            min_priority=chosen["min_priority"],
-            expires_at=chosen["expires_at"],
-        )
-
 
 class RotateForm(forms.Form):
     overlap_hours = forms.IntegerField(
@@ -151,8 +136,3 @@ class DeleteForm(forms.Form):
         if self.cleaned_data["name"] != self.expected.strip():
             raise forms.ValidationError("This is not the name of the key.")
         return self.cleaned_data["name"]
-
-
-def _model_names() -> Iterable[str]:
-    """List the names of all models, enabled or not. The catalog is built on keys, so its table is found by name."""
-    return apps.get_model("chat", "ServedModel").objects.order_by("name").values_list("name", flat=True)

@@ -5,6 +5,7 @@ The text of a key is shown once, in the response to the form. It enters no sessi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django import forms
@@ -27,6 +28,8 @@ from chat.access.key_scope import key_scope
 from chat.access.keys import DEFAULT_OVERLAP, key_create, key_delete, key_disable, key_enable, key_rotate, key_update
 from chat.access.models import ApiKey
 from chat.console.fields import instant
+
+LIMITS = ("Limits", {"fields": ("requests_per_minute", "tokens_per_minute", "max_concurrency", "min_priority")})
 
 
 class StateFilter(admin.SimpleListFilter):
@@ -59,37 +62,21 @@ class ApiKeyAdmin(ModelAdmin):
     actions_detail = ("rotate", "disable", "enable")
     readonly_fields = ("show_text", "show_state", "show_created", "show_last_used", "show_secrets")
     change_fieldsets = (
-        (
-            None,
-            {
-                "fields": (
-                    "name",
-                    "project",
-                    "show_text",
-                    "show_state",
-                    "show_created",
-                    "show_last_used",
-                    "show_secrets",
-                )
-            },
-        ),
+        (None, {"fields": ("name", "project", *readonly_fields)}),
         ("What it may do", {"fields": ("rights", "model_names", "networks", "origins", "expires_at")}),
-        ("Limits", {"fields": ("requests_per_minute", "tokens_per_minute", "max_concurrency", "min_priority")}),
+        LIMITS,
     )
     add_fieldsets = (
         (None, {"fields": ("name", "project", "expires_at")}),
         ("What it may do", {"fields": ("rights", "model_names", "networks", "origins")}),
-        ("Limits", {"fields": ("requests_per_minute", "tokens_per_minute", "max_concurrency", "min_priority")}),
+        LIMITS,
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiKey]:
         return selectors.keys_listed().filter(project__in=key_scope(user=request.user).projects())
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return True if the user has the permission and a scope that covers the key.
-
-        Unfold asks with an id; the actions ask again with the key.
-        """
+        """Require a scope that covers the key, too. Unfold asks with an id; the actions ask again with the key."""
         return super().has_change_permission(request, obj) and (
             not isinstance(obj, ApiKey) or key_scope(user=request.user).covers(obj)
         )
@@ -155,7 +142,7 @@ class ApiKeyAdmin(ModelAdmin):
         if change:
             key_update(key=obj)
             return
-        key, text = key_create(project=obj.project, name=obj.name, policy=form.policy())
+        key, text = key_create(**form.cleaned_data)
         obj.pk, obj.public_id = key.pk, key.public_id
         request.new_key_text = text
 
@@ -177,22 +164,14 @@ class ApiKeyAdmin(ModelAdmin):
         description="Disable", url_path="disable", permissions=["change"], icon="block", variant=ActionVariant.WARNING
     )
     def disable(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        key = self._changeable_key(request, object_id)
-        if request.method == "POST":
-            key_disable(key=key)
-            return self._done(request, key, "Disabled.", f"The key “{key.name}” is disabled.")
         effect = (
             "Requests with it are answered 401 from now on, until it is enabled again. Running requests end normally."
         )
-        return self._confirm(request, key, "Disable", effect)
+        return self._switch(request, object_id, key_disable, "Disable", effect)
 
     @action(description="Enable", url_path="enable", permissions=["change"], icon="check_circle")
     def enable(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        key = self._changeable_key(request, object_id)
-        if request.method == "POST":
-            key_enable(key=key)
-            return self._done(request, key, "Enabled.", f"The key “{key.name}” is enabled.")
-        return self._confirm(request, key, "Enable", "Requests with it are served again.")
+        return self._switch(request, object_id, key_enable, "Enable", "Requests with it are served again.")
 
     def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
         """Return the allowed actions, and of disable and enable the one that applies."""
@@ -236,9 +215,16 @@ class ApiKeyAdmin(ModelAdmin):
             raise PermissionDenied
         return key
 
-    def _done(self, request: HttpRequest, key: ApiKey, entry: str, message: str) -> HttpResponse:
-        self.log_change(request, key, entry)
-        self.message_user(request, message)
+    def _switch(
+        self, request: HttpRequest, object_id: str, switch: Callable[..., None], act: str, effect: str
+    ) -> HttpResponse:
+        """Disable or enable a key, after a confirmation."""
+        key = self._changeable_key(request, object_id)
+        if request.method != "POST":
+            return self._confirm(request, key, act, effect)
+        switch(key=key)
+        self.log_change(request, key, f"{act}d.")
+        self.message_user(request, f"The key “{key.name}” is {act.lower()}d.")
         return redirect("admin:chat_apikey_change", key.pk)
 
     def _confirm(

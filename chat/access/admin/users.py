@@ -53,14 +53,14 @@ class AccountForm(UserChangeForm):
 
 @admin.register(User)
 class UserAdmin(DjangoUserAdmin, ModelAdmin):
-    """Django's own, in unfold's forms, where nobody gives more than he has and one administrator stays."""
+    """Django's page in unfold's forms. Nobody gives more than they have, and one administrator stays."""
 
     form = AccountForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
-        """Without those that stand for deleted accounts."""
+        """Leave out the stand-ins for deleted accounts."""
         return super().get_queryset(request).exclude(username__startswith=DELETED)
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> tuple[str, ...]:
@@ -83,18 +83,15 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
     def get_deleted_objects(
         self, objs: Sequence[User], request: HttpRequest
     ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
-        """What goes and what is in its way: the accounts alone go, as the history of changes stays."""
+        """Return what is deleted, the accounts alone, and what prevents it."""
         accounts, actor = list(objs), request.user
-        reasons = {
-            account: account_deletion_problem(actor=actor, account=account)
-            or (
-                ""
-                if account_is_manageable(actor=actor, account=account)
-                else "It may do more than you; ask a superuser."
-            )
-            for account in accounts
-        }
-        problems = [f"{account}: {reason}" for account, reason in reasons.items() if reason]
+        problems = []
+        for account in accounts:
+            problem = account_deletion_problem(actor=actor, account=account)
+            if not problem and not account_is_manageable(actor=actor, account=account):
+                problem = "It may do more than you; ask a superuser."
+            if problem:
+                problems.append(f"{account}: {problem}")
         return [str(account) for account in accounts], {"users": len(accounts)}, set(), problems
 
     def delete_model(self, request: HttpRequest, obj: User) -> None:
@@ -112,13 +109,9 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
 
 @admin.register(Group)
 class GroupAdmin(DjangoGroupAdmin, ModelAdmin):
-    """Django's own; a group gives permissions, so only superusers make and change them."""
+    """Django's page. A group gives permissions, so only superusers make and change them."""
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
+    def has_add_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
         return bool(request.user.is_superuser)
 
-    def has_change_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
-        return bool(request.user.is_superuser)
-
-    def has_delete_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
-        return bool(request.user.is_superuser)
+    has_change_permission = has_delete_permission = has_add_permission

@@ -18,7 +18,6 @@ from django.http import HttpRequest
 from chat.access.addresses import request_address
 from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.access.permissions import right_require
 from chat.api.dialect import AnswerHead, P_co, RequestReader
 from chat.api.request.build import MessagesRefused, generation_request, rights_check
 from chat.api.request.messages import last_message_text
@@ -92,7 +91,7 @@ async def request_start(
     known_request: ParsedRequest | None = None
     try:
         caller = await caller_require(request, dialect)
-        right_require(caller, str(Right.INFERENCE))
+        caller.require_right(str(Right.INFERENCE))
         body = body_read(request)
         known_request = parsed = await run_in_thread_if_large(len(body), _parse, body, request, dialect)
         trace = _trace(request, dialect.name, parsed)

@@ -13,7 +13,7 @@ from django.utils import timezone
 from chat.access import selectors
 from chat.access.accounts import default_project
 from chat.access.checks import Right
-from chat.access.keys import KeyPolicy, KeyRefused, key_create, key_delete, key_rotate
+from chat.access.keys import KeyRefused, key_create, key_delete, key_rotate
 from chat.access.models import ApiKey, Project, default_rights
 
 
@@ -54,12 +54,13 @@ class Command(BaseCommand):
             ) from error
 
     def _create(self, options: dict[str, Any]) -> None:
-        policy = KeyPolicy(
-            rights=tuple(options["rights"] or default_rights()),
-            model_names=tuple(options["models"]) if options["models"] else None,
+        _, raw = key_create(
+            project=_project(options["project"]),
+            name=options["name"],
+            rights=options["rights"] or default_rights(),
+            model_names=options["models"],
             expires_at=timezone.now() + timedelta(days=options["days"]) if options["days"] is not None else None,
         )
-        _, raw = key_create(project=_project(options["project"]), name=options["name"], policy=policy)
         self.stdout.write(raw)
         self.stderr.write("This is the only time that the key is shown.")
 

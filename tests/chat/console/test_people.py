@@ -11,8 +11,8 @@ from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 from django.urls import reverse
 
-from chat.access.keys import KeyPolicy, key_create
-from chat.access.permissions import USE_PLAYGROUND
+from chat.access.keys import key_create
+from chat.access.people import USE_PLAYGROUND
 from chat.models import ApiKey, Project
 
 ROOT_FORM = {"username": "root", "is_active": "on", "is_staff": "on", "is_superuser": "on"}
@@ -228,11 +228,11 @@ def test_a_key_with_more_rights_cannot_be_changed_or_rotated(staff: Any, project
     keeper, client = staff("keeper", "view_apikey", "change_apikey", "delete_apikey")
     project.members.add(keeper)
     plain, strong, hasty = (
-        key_create(project=project, name=name, policy=policy)[0]
+        key_create(project=project, name=name, **policy)[0]
         for name, policy in (
-            ("plain", KeyPolicy()),
-            ("strong", KeyPolicy(rights=("inference", "chat_template"))),
-            ("hasty", KeyPolicy(min_priority=-3)),
+            ("plain", {}),
+            ("strong", {"rights": ["inference", "chat_template"]}),
+            ("hasty", {"min_priority": -3}),
         )
     )
     foreign = key_create(project=other, name="foreign")[0]

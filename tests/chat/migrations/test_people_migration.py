@@ -10,7 +10,7 @@ import pytest
 from django.apps import apps
 from django.db import connection
 
-from chat.access.permissions import USE_PLAYGROUND
+from chat.access.people import USE_PLAYGROUND
 from chat.models import UsageHour
 from chat.usage.services import usage_records_write
 from tests.chat.records import NOON, record
