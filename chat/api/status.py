@@ -9,7 +9,7 @@ from chat.api.dialect import ErrorFormat
 from chat.api.openai.dialect import LIGHTCONE
 from chat.api.server_contract import STOP
 from chat.api.view import api_view, caller_require, json_response
-from chat.catalog.health import installation_state
+from chat.catalog.named_models import installation_state
 
 
 async def _live(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:

@@ -1,8 +1,7 @@
 """The `system_fingerprint` of answers: equal while the same build serves the same files in the same form.
 
-It depends on the engine's code, the model's files and the forms of weights and cache. It does not depend on times or
-machines, so that all web processes agree. A large file counts with its size, beginning and end; a file on another
-machine with its path.
+It depends on the engine's code, the model's files and the forms of weights and cache, not on times or machines, so that
+all web processes agree. A large file counts with its size, beginning and end; a file of another machine with its path.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ EDGE_BYTES = 2**16
 MAX_FILES = 1_000
 
 FileState = tuple[str, int, int]
-"""Path, bytes and modification time (ns) of a file. A change of these means that the file has to be read again."""
+"""Path, bytes and modification time (ns). A file is read again if they change."""
 
 
 def system_fingerprint(*, path: str) -> str:
@@ -31,7 +30,6 @@ def system_fingerprint(*, path: str) -> str:
 
 @cache
 def _build() -> str:
-    """Return a digest of the engine's code."""
     root = settings.BASE_DIR / "engine"
     digest = hashlib.sha256()
     for file in sorted(root.rglob("*.py")):

@@ -10,8 +10,6 @@ from chat.access.checks import check_object, check_texts
 
 
 class ModelState(models.TextChoices):
-    """The state of a model that its workers last reported."""
-
     UNLOADED = "unloaded", "Unloaded"
     LOADING = "loading", "Loading"
     READY = "ready", "Ready"
@@ -20,15 +18,13 @@ class ModelState(models.TextChoices):
 
 
 def price_field() -> models.DecimalField:
-    """Return a field for the price of a million tokens. Empty: free."""
+    """Return a field for the price of a million tokens; empty: free."""
     return models.DecimalField(
         max_digits=14, decimal_places=6, null=True, blank=True, validators=[MinValueValidator(0)]
     )
 
 
 class ServedModel(models.Model):
-    """A model under its public name."""
-
     name = models.CharField(max_length=200, unique=True)
     """Its queue is named after it (`chat.relay.state.keys.model_slug`)."""
     aliases = models.JSONField(default=list, blank=True, validators=[check_texts])

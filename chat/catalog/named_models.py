@@ -1,19 +1,25 @@
-"""Look up models by the names that clients send, and refuse unknown ones with a hint."""
+"""Look up models by the names that clients send, with their condition, and refuse unknown ones with a hint."""
 
 from __future__ import annotations
 
+import asyncio
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from redis.exceptions import RedisError
+
 from chat.access.keys import Caller
-from chat.catalog.health import models_live
 from chat.catalog.services import ModelEntry, model_resolve_async, models_for_caller_async
 from chat.errors import ApiError
-from chat.relay.state.workers import UNLOADED, ModelCondition
+from chat.relay.state.workers import STATE_ORDER, UNLOADED, ModelCondition, model_conditions
+from chat.relay.web.dispatcher import dispatcher_of_loop
 
+ANSWER_TIMEOUT_S = 2.0
 MAX_NAMES = 10
 MAX_NAME_CHARS = 200
+
+Conditions = Mapping[str, ModelCondition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +36,23 @@ class NamedModel:
         return self.condition.max_model_len or self.entry.max_model_len
 
 
+async def models_live() -> Conditions:
+    """Return the condition of each model that has a worker, by name; of none while Valkey is away."""
+    try:
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            return model_conditions(await dispatcher_of_loop().workers())
+    except (RedisError, OSError):
+        return {}
+
+
+async def installation_state() -> str:
+    """Return the best state among the models: `ready` if one serves, `unloaded` if there is no worker."""
+    states = {condition.state for condition in (await models_live()).values()}
+    return next((state for state in STATE_ORDER if state in states), UNLOADED.state)
+
+
 async def models_named(caller: Caller) -> list[NamedModel]:
-    """Return the models that the caller may use, once under each of their names."""
+    """Return the models of the caller, once under each of their names."""
     models, live = await models_for_caller_async(caller=caller), await models_live()
     return [
         NamedModel(model, name, live.get(model.name, UNLOADED))
@@ -64,7 +85,7 @@ async def model_asked(sent: str | None, names: Iterable[str] | None, caller: Cal
 
 
 async def model_unknown(name: str, caller: Caller) -> ApiError:
-    """Return the error for a model that does not exist or that the caller may not use. It lists usable names."""
+    """Return the error for a model that the caller has not. It lists usable names."""
     known = [model.name for model in await models_for_caller_async(caller=caller)]
     sentences = [f"The model '{name[:MAX_NAME_CHARS]}' does not exist or you do not have access to it."]
     if (similar := _similar(name, known)) is not None:

@@ -1,13 +1,21 @@
-"""The catalog of models: add, change, delete, and the cached look-up by name that each request makes."""
+"""The catalog of models: add, change, delete, the cached look-up by name that each request makes, and defaults.
+
+A sampling field that a request leaves out gets its value from the first of these sources that has one:
+1. the operator's defaults of the model, in the console;
+2. the operator's defaults of the installation (`LIGHTCONE_DEFAULT_MAX_TOKENS`);
+3. the model's files, or the card of a known model (engine/loading/maker_defaults.py), which the worker reports;
+4. neutral values, which change nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from channels.db import database_sync_to_async
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
@@ -16,12 +24,22 @@ from chat.access.configuration import configuration_changed, configuration_touch
 from chat.access.keys import Caller
 from chat.access.ttl_cache import TTLCache
 from chat.catalog.fingerprint import system_fingerprint
-from chat.catalog.generation_defaults import sampling_defaults_merge
 from chat.catalog.models import ModelState, ServedModel
 
 CACHE_TTL_S = 5.0
 ALL = "all"
 GGUF_MAGIC = b"GGUF"
+NEUTRAL: Mapping[str, Any] = {
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+    "max_completion_tokens": None,
+}
+"""Without a token limit an answer may take the rest of the context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +56,6 @@ class ModelEntry:
     is_default: bool = False
     max_model_len: int | None = None
     sampling_defaults: dict[str, Any] = field(default_factory=dict)
-    """Values for fields that a request leaves out (`generation_defaults.py`)."""
 
 
 def model_register(
@@ -69,7 +86,7 @@ def model_update(*, model: ServedModel) -> None:
 
 
 def model_names_check(*, names: Iterable[str], own_pk: int | None) -> None:
-    """Raise ValidationError if a name or alias leads to another model already."""
+    """Raise ValidationError if a name leads to another model already."""
     taken: dict[str, str] = {}
     for other in ServedModel.objects.exclude(pk=own_pk):
         taken.update(dict.fromkeys((other.name, *other.aliases), other.name))
@@ -81,29 +98,25 @@ def model_names_check(*, names: Iterable[str], own_pk: int | None) -> None:
 def model_path_check(*, path: str) -> None:
     """Raise ValidationError if this machine has no model at `path`.
 
-    It looks at the kind of file or folder; loading checks the rest. Do not use it for models of other machines, whose
-    files only their workers see.
+    It looks at the kind of file or folder; loading checks the rest.
     """
     place = Path(path)
+    if not place.is_absolute():
+        raise ValidationError(f"{path!r} must begin with /: write the whole path.")
     try:
-        if not place.is_absolute():
-            problem = f"{path!r} must begin with /: write the whole path."
-        elif place.is_dir():
-            is_model = (place / "config.json").is_file() and any(place.glob("*.safetensors"))
-            problem = (
-                ""
-                if is_model
-                else f"The folder {path} is no Hugging Face model: it wants a config.json and *.safetensors files."
-            )
+        if place.is_dir():
+            if not ((place / "config.json").is_file() and any(place.glob("*.safetensors"))):
+                raise ValidationError(
+                    f"The folder {path} is no Hugging Face model: it wants a config.json and *.safetensors files."
+                )
         elif place.is_file():
             with place.open("rb") as file:
-                problem = "" if file.read(len(GGUF_MAGIC)) == GGUF_MAGIC else f"{path} is not a GGUF file."
+                if file.read(len(GGUF_MAGIC)) != GGUF_MAGIC:
+                    raise ValidationError(f"{path} is not a GGUF file.")
         else:
-            problem = f"There is no file or folder {path} on this machine."
+            raise ValidationError(f"There is no file or folder {path} on this machine.")
     except OSError as error:
-        problem = f"{path} cannot be read: {error.strerror}."
-    if problem:
-        raise ValidationError(problem)
+        raise ValidationError(f"{path} cannot be read: {error.strerror}.") from error
 
 
 def model_delete(*, model: ServedModel) -> None:
@@ -121,7 +134,7 @@ def model_state_report(
 ) -> None:
     """Store the state that a worker reports of its model. Ignore unknown names.
 
-    `max_model_len` is stored if none is set. `maker_defaults` None leaves those of the previous worker.
+    `max_model_len` counts if none is set. `maker_defaults` None leaves those of the previous worker.
     """
     model = ServedModel.objects.filter(name=name).first()
     if model is None:
@@ -145,8 +158,7 @@ def model_resolve(*, name: str | None, caller: Caller | None = None) -> ModelEnt
 
 
 async def model_resolve_async(*, name: str | None, caller: Caller | None = None) -> ModelEntry | None:
-    """Do as `model_resolve`, using a thread only if the catalog is not in the cache."""
-    return _find(_cache.get(ALL) or await database_sync_to_async(_entries)(), name, caller)
+    return _find(await _entries_async(), name, caller)
 
 
 def models_for_caller(*, caller: Caller | None = None) -> list[ModelEntry]:
@@ -154,23 +166,24 @@ def models_for_caller(*, caller: Caller | None = None) -> list[ModelEntry]:
     return [entry for entry in _entries() if caller is None or caller.can_use_model(entry.name)]
 
 
-async def models_for_caller_async(*, caller: Caller | None = None) -> list[ModelEntry]:
-    entries = _cache.get(ALL) or await database_sync_to_async(_entries)()
-    return [entry for entry in entries if caller is None or caller.can_use_model(entry.name)]
-
-
-def models_cache_clear() -> None:
-    _cache.clear()
+async def models_for_caller_async(*, caller: Caller) -> list[ModelEntry]:
+    return [entry for entry in await _entries_async() if caller.can_use_model(entry.name)]
 
 
 _cache: TTLCache[tuple[ModelEntry, ...]] = TTLCache(max_entries=1, ttl_s=CACHE_TTL_S)
 
 
-def _forget_models(**_: object) -> None:
-    models_cache_clear()
+def models_cache_clear(**_: object) -> None:
+    """Empty the cache of models, as a receiver of `configuration_changed`."""
+    _cache.clear()
 
 
-configuration_changed.connect(_forget_models, dispatch_uid="chat.catalog.services")
+configuration_changed.connect(models_cache_clear, dispatch_uid="chat.catalog.services")
+
+
+async def _entries_async() -> tuple[ModelEntry, ...]:
+    """Return the entries, using a thread only if they are not in the cache."""
+    return _cache.get(ALL) or await database_sync_to_async(_entries)()
 
 
 def _entries() -> tuple[ModelEntry, ...]:
@@ -202,6 +215,18 @@ def _find(entries: tuple[ModelEntry, ...], name: str | None, caller: Caller | No
         if (name == entry.name or name in entry.aliases) if name else entry.is_default:
             return entry if caller is None or caller.can_use_model(entry.name) else None
     return None
+
+
+def sampling_defaults_merge(*, of_operator: Mapping[str, Any], of_files: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that apply to fields left out. None from the operator stands for the neutral value."""
+    limit = settings.LIGHTCONE_DEFAULT_MAX_TOKENS
+    of_installation = {"max_completion_tokens": limit} if limit else {}
+    return {**of_files, **of_installation, **of_operator}
+
+
+def sampling_defaults_effective(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a value for each field that has a default. `defaults`: those of a catalog entry."""
+    return {name: neutral if defaults.get(name) is None else defaults[name] for name, neutral in NEUTRAL.items()}
 
 
 def model_names() -> list[str]:

@@ -7,8 +7,7 @@ from typing import Any
 
 from django.conf import settings
 
-from chat.catalog.generation_defaults import NEUTRAL, sampling_defaults_effective
-from chat.catalog.services import ModelEntry
+from chat.catalog.services import NEUTRAL, ModelEntry, sampling_defaults_effective
 from chat.playground.requests import FIELDS_TAKEN
 
 WITH_A_SLIDER = ("temperature", "top_p")

@@ -9,7 +9,7 @@ started = time.process_time()
 import lightcone_site.asgi
 import lightcone_site.http_server
 seconds = time.process_time() - started
-import chat.tasks, chat.catalog.health, lightcone_site.celery, lightcone_site.urls
+import chat.tasks, chat.catalog.named_models, lightcone_site.celery, lightcone_site.urls
 ours = {"engine.engine", "engine.core.loop", "engine.config", "chat.workers.model", "chat.api.openapi.answers"}
 heavy = sorted(({"torch", "transformers", "numpy"} | ours) & set(sys.modules))
 print(heavy, seconds)

@@ -10,8 +10,8 @@ from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.dialect import ErrorFormat
 from chat.api.view import caller_require, json_response
-from chat.catalog.generation_defaults import sampling_defaults_effective
 from chat.catalog.named_models import NamedModel, model_named, models_named
+from chat.catalog.services import sampling_defaults_effective
 
 
 def model_object(model: NamedModel, caller: Caller) -> dict[str, Any]:

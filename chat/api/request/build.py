@@ -14,7 +14,7 @@ from chat.api.request.fields import bad_value, echo
 from chat.api.request.messages import messages_walk
 from chat.api.request.parse import choices_check
 from chat.api.request.parsed import DeliveryOptions, GenerationParams, ParsedRequest
-from chat.catalog.generation_defaults import sampling_defaults_effective
+from chat.catalog.services import sampling_defaults_effective
 from chat.errors import ApiError
 from chat.relay.state.run_id import run_id_create
 from engine.api import GenerationRequest, SamplingParams, StopRules, ToolMode

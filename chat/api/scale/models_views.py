@@ -13,8 +13,7 @@ from chat.api.queries import query_integer
 from chat.api.request.fields import echo
 from chat.api.scale.names import model_candidates, model_vendor_name
 from chat.api.view import caller_require, json_response
-from chat.catalog.health import Conditions, models_live
-from chat.catalog.named_models import model_asked
+from chat.catalog.named_models import Conditions, model_asked, models_live
 from chat.catalog.services import ModelEntry, models_for_caller_async
 from chat.errors import ApiError
 from chat.relay.state.workers import UNLOADED

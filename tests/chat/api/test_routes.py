@@ -20,8 +20,8 @@ from chat.api.openai.dialect import LIGHTCONE
 from chat.api.openai.models import model_object
 from chat.api.scale.urls import SCALE
 from chat.catalog import named_models
-from chat.catalog.generation_defaults import NEUTRAL
 from chat.catalog.named_models import NamedModel
+from chat.catalog.services import NEUTRAL
 from chat.errors import ApiError, Problem, problems_error
 from chat.relay.state.workers import ModelCondition
 from tests.chat.api.conftest import KEY, MODEL, chat

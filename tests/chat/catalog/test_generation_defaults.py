@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chat.catalog.generation_defaults import NEUTRAL, sampling_defaults_effective, sampling_defaults_merge
+from chat.catalog.services import NEUTRAL, sampling_defaults_effective, sampling_defaults_merge
 
 FILES = {"temperature": 0.6, "top_k": 20, "max_completion_tokens": 4096}
 
