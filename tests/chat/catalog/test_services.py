@@ -79,7 +79,7 @@ async def test_async_functions_return_the_same_models(django_assert_num_queries:
     await sync_to_async(model_register)(name="small", path="/models/small.gguf")
     entry = await model_resolve_async(name="small")
     assert entry is not None
-    assert [entry] == await models_for_caller_async()
+    assert [entry] == await models_for_caller_async(caller=caller("small"))
 
 
 def test_registering_again_updates_the_path_and_keeps_other_fields(small: ServedModel) -> None:
