@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from chat.access.keys import Caller, KeyLimits
-from chat.catalog import health
+from chat.catalog import named_models
 from chat.errors import engine_api_error
 from chat.generation.completions import (
     LimitExceeded,
@@ -93,9 +93,9 @@ async def test_without_a_worker_the_answer_is_503_at_once(service: World) -> Non
     with pytest.raises(EngineUnavailable) as raised:
         await completion_start(request=request(), caller=CALLER, trace=TRACE)
     assert raised.value.code is ErrorCode.MODEL_UNLOADED
-    assert await health.installation_state() == "unloaded"
+    assert await named_models.installation_state() == "unloaded"
     await worker_of(service)
-    assert await health.installation_state() == "ready"
+    assert await named_models.installation_state() == "ready"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ async def test_the_state_of_the_worker_decides_whether_clients_should_retry(
     answer = engine_api_error(raised.value)
     assert (answer.status, answer.code) == (503, code)
     assert (answer.headers().get("Retry-After"), answer.headers()["x-should-retry"]) == (retry_after, should_retry)
-    assert await health.installation_state() == state
+    assert await named_models.installation_state() == state
 
 
 async def test_a_limit_error_has_its_kind_and_wait(service: World) -> None:
