@@ -53,7 +53,6 @@ class AnswerHead:
     """The further fields of the request that the dialect's answers repeat (JSON)."""
 
     def admitted(self, admitted: Admitted) -> AnswerHead:
-        """Return the head with the facts of the admission."""
         return replace(
             self,
             num_prompt_tokens=admitted.num_prompt_tokens,
@@ -89,7 +88,6 @@ class DialectEntry:
     segments: tuple[str, ...]
     """The first segments of its paths. Requests below them never reach pages."""
     counted_routes: tuple[str, ...] = ()
-    """Routes that metrics count by name."""
     described_in: tuple[str, ...] = ()
     """Modules that describe its routes for the OpenAPI document (chat/api/openapi/describe.py)."""
     batch_endpoints: Mapping[str, str] = field(default_factory=dict)

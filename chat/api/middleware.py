@@ -101,7 +101,6 @@ def is_api_path(path: str) -> bool:
 
 
 def dialect_for_path(path: str) -> ErrorFormat:
-    """Return the format of errors on this path."""
     return next((format_ for prefix, format_ in ERROR_FORMATS if path.startswith(prefix)), LIGHTCONE)
 
 

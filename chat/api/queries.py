@@ -14,13 +14,11 @@ MAX_LIMIT = 100
 
 
 def query_boolean(request: HttpRequest, name: str) -> bool:
-    """Return a boolean, False if it is absent. Raises ApiError."""
     value = request.GET.get(name)
     return value is not None and field_read(name, boolean_read, value)
 
 
 def query_integer(request: HttpRequest, name: str, default: int, *, minimum: int = -1, maximum: int = 2**53) -> int:
-    """Return an integer from `minimum` to `maximum`. Raises ApiError."""
     value = request.GET.get(name)
     return default if value is None else integer_check(name, value, minimum=minimum, maximum=maximum)
 
@@ -55,7 +53,6 @@ def after_unknown(after: str) -> ApiError:
 
 
 def page_read(request: HttpRequest, *, default_order: str = "asc") -> Page:
-    """Return `after`, `limit` and `order` of a request. Raises ApiError."""
     order = request.GET.get("order", default_order)
     if order not in ("asc", "desc"):
         raise bad_value("order", f"must be asc or desc, got {echo(order)}")

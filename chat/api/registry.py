@@ -30,7 +30,6 @@ def batch_endpoints() -> dict[str, str]:
 
 
 def counted_routes() -> frozenset[str]:
-    """Return the routes that metrics count by name."""
     return frozenset(route for entry in DIALECTS for route in entry.counted_routes)
 
 

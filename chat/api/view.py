@@ -76,8 +76,6 @@ def api_view(dialect: ErrorFormat, *, is_open: bool = False, **handlers: Handler
 
 
 def _answering(dialect: ErrorFormat, handler: Handler) -> Handler:
-    """Return the handler as a view whose failures are answers."""
-
     async def view(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         try:
             return await handler(request, dialect, **kwargs)
@@ -164,7 +162,6 @@ def method_name(request: HttpRequest) -> str:
 
 
 def unknown_view(dialect: ErrorFormat) -> Handler:
-    """Return a view that calls `unknown` for any method."""
     return _answering(dialect, unknown)
 
 
@@ -191,7 +188,6 @@ def body_too_large() -> ApiError:
 
 
 async def object_read(request: HttpRequest) -> dict[str, Any]:
-    """Return the JSON object of a request that computes nothing. Raises ApiError."""
     body = body_read(request)
     return await run_in_thread_if_large(len(body), json_object_read, body)
 

@@ -141,7 +141,6 @@ class RunGroup:
         await self._has_ended.wait()
 
     async def _follow(self, index: int, run: StartedRun) -> None:
-        """Put the updates of a run into the queue, a failure as the last."""
         try:
             await self._updates.put((index, await admission_wait(run)))
             async for event in run.reader:

@@ -65,7 +65,6 @@ class Accepted(Generic[P_co]):
     arrived_at: float
     """Unix seconds."""
     num_bytes: int
-    """The size of the body."""
     request_id: str
 
 
@@ -196,7 +195,6 @@ async def run_start(accepted: Accepted[P], *, detach: Callable[[AnswerHead], Det
 def _head(
     request_id: str, parsed: ParsedRequest, model: ModelEntry, generation: GenerationRequest, tier: str | None
 ) -> AnswerHead:
-    """Return what is known of the answer before its admission."""
     response = parsed.response
     last_role, last_text = "assistant", ""
     if generation.raw is None:

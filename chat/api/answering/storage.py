@@ -123,7 +123,6 @@ def keeping_check(parsed: ParsedRequest, num_bytes: int) -> None:
 
 
 async def answer_stored(public_id: str, *, kind: str, caller: Caller) -> StoredAnswer | None:
-    """Return a stored answer of the caller's project; None if there is none."""
     find = database_sync_to_async(answer_find)
     try:
         found: StoredAnswer = await find(project_id=caller.project_id, kind=kind, public_id=public_id)

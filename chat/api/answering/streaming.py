@@ -167,7 +167,6 @@ def ending_error(event: Event) -> ApiError | None:
 
 
 def ending_check(event: Event) -> None:
-    """Raise the error of `ending_error`, if there is one."""
     error = ending_error(event)
     if error is not None:
         raise error

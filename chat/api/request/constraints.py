@@ -182,8 +182,6 @@ NO_OUTPUTS: Mapping[str, Any] = StructuredOutputs().run_validation({})
 
 
 class JsonSchemaFormat(Record):
-    """The named schema of a `response_format`."""
-
     parts = {
         "name": Text(is_required=True, is_label=True, max_chars=LIMITS.max_label_chars),
         "description": Text(),
@@ -226,7 +224,6 @@ class ResponseFormat(RequestField):
 
 
 def response_format_type(data: Any) -> str:
-    """Return the type of a response format. Raises ValidationError."""
     if not isinstance(data, dict):
         raise refuse("invalid_type", f"must be an object, got {echo(data)}")
     kind = data.get("type")

@@ -108,7 +108,6 @@ class RequestField(serializers.Field):
         return self.to_internal_value(data)
 
     def schema_object(self) -> dict[str, Any]:
-        """Return the field as an OpenAPI schema."""
         schema = dict(self.json_schema)
         if self.nullable and isinstance(schema.get("type"), str):
             schema["type"] = [schema["type"], "null"]
@@ -140,7 +139,6 @@ class RequestBody(serializers.Serializer):
 
     @cached_property
     def absent(self) -> dict[str, Any]:
-        """The default of each field."""
         return {name: field.default_value for name, field in self.fields.items()}
 
     @cached_property
@@ -189,7 +187,6 @@ def boolean_read(value: Any) -> bool:
 
 
 def text_read(value: Any) -> str:
-    """Return a string. Raises ValidationError for anything else."""
     if not isinstance(value, str):
         raise refuse("invalid_type", f"must be a string, got {echo(value)}")
     return value
@@ -375,7 +372,6 @@ def read_at(place: str | int, read: Callable[[Any], T], value: Any) -> T:
 
 
 def fields_schema(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON Schema of an object with these RequestFields."""
     return {
         "type": "object",
         "properties": {name: field.schema_object() for name, field in fields.items()},
@@ -384,8 +380,6 @@ def fields_schema(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Object(RequestField):
-    """A JSON object, unchanged."""
-
     json_schema = {"type": "object", "additionalProperties": True}
 
     def to_internal_value(self, data: Any) -> Any:

@@ -142,7 +142,6 @@ class UnansweredCalls:
         """From an id to the number of calls that were made before its result, as an id may be used again."""
 
     def add(self, name: str, call_id: str) -> None:
-        """Note a call of the function `name`."""
         self._num_made += 1
         self._made.setdefault(name, []).append((self._num_made, call_id))
 
@@ -171,7 +170,6 @@ class CallReader:
         self._bounds = json_bounds()
 
     def read(self, calls: list[Any], path: str) -> list[Json]:
-        """Return calls as templates know them."""
         read: list[Json] = []
         for number, call in enumerate(calls):
             function = self._function(call, f"{path}.{number}")
@@ -183,7 +181,6 @@ class CallReader:
         return read
 
     def read_old(self, call: Any, path: str) -> list[Json]:
-        """Return the one call of the deprecated `function_call`."""
         if not isinstance(call, dict) or not isinstance(call.get("name"), str):
             self._problems.refuse(path, "must be an object with a name")
             return []
@@ -215,7 +212,6 @@ class CallReader:
             return arguments
 
     def latest(self, name: Any) -> str | None:
-        """Return the id of the latest call of the function `name`, answered or not."""
         return self._latest.get(name) if isinstance(name, str) else None
 
     def answer(self, name: str) -> str | None:

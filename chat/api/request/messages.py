@@ -26,8 +26,6 @@ FUNCTIONS = "functions."
 
 
 class MessageWalk:
-    """One pass over the messages of one request."""
-
     def __init__(self, model: str, max_parts: int) -> None:
         self._problems = Problems()
         self._parts = PartReader(self._problems, model=model, max_parts=max_parts)

@@ -215,8 +215,6 @@ class TemplateVariables(Object):
 
 
 class MediaOptions(Object):
-    """Modality → options."""
-
     json_schema = {"type": "object", "additionalProperties": {"type": "object"}}
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
@@ -256,8 +254,6 @@ class RepetitionDetection(Record):
 
 
 class PredictedText(RequestField):
-    """A string, or an array of text parts."""
-
     json_schema = {"oneOf": [TEXT, {"type": "array"}]}
     missing = "is required: a string or an array of text parts"
 

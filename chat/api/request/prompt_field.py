@@ -44,7 +44,6 @@ class Prompts(RequestField):
 
 
 def _prompt(param: str, data: Any) -> RawPrompt:
-    """Return one prompt of a list."""
     if isinstance(data, str):
         return RawPrompt(text=data, param=param)
     if not isinstance(data, list):

@@ -68,8 +68,6 @@ SCHEMA = CompletionRequest()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextRequest(PromptsRequest):
-    """A checked text completion."""
-
     suffix: str | None = None
     has_chat_logprobs: bool = False
     """Log-probabilities have the shape of chats."""
@@ -142,7 +140,6 @@ def _asks_for_logprobs(body: Mapping[str, Any]) -> bool:
 
 
 def _check_choices(parsed: TextRequest) -> None:
-    """Check how many answers there are to be. Each prompt has its own."""
     generation = parsed.generation
     n, best_of, num_prompts = generation.num_choices, generation.best_of, len(parsed.prompts)
     if best_of is not None:

@@ -258,7 +258,6 @@ class _Search:
 
 
 def _says_object(schema: dict[str, Any]) -> bool:
-    """Return True if type and values leave room for an object."""
     types = schema.get("type", "object")
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     has_object = not isinstance(values, list) or any(isinstance(value, dict) for value in values)
