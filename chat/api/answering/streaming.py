@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, Protocol
+from json.encoder import encode_basestring_ascii
+from typing import Any, Generic, Protocol
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 
 from chat.api.answering.pipeline import Accepted, P, StartedRun, error_headers_set, request_start, run_start
 from chat.api.answering.storage import AnswerKeep, Archive
 from chat.api.dialect import AnswerFormat, AnswerWriter, RequestReader, StreamWriter
-from chat.api.sse import PING, EventStreamResponse
 from chat.api.view import json_response
 from chat.errors import ApiError, FieldNames, engine_api_error, names_unchanged, run_error
 from chat.generation.completions import RunReader
@@ -40,6 +41,10 @@ from engine.api import (
 
 logger = logging.getLogger(__name__)
 
+PING = b": ping\n"
+DONE = b"data: [DONE]\n\n"
+json_string = encode_basestring_ascii
+"""Return a Python string as JSON in ASCII, in C: several clients split lines at U+2028, U+2029 and U+0085."""
 INTERRUPTED_MESSAGE = "The server broke the answer off before it was whole; please send the request again."
 TIMED_OUT_MESSAGE = "The request did not finish within its time limit; ask for fewer tokens, or allow it more time."
 
@@ -178,6 +183,61 @@ async def answer_collect(reader: RunReader, answer: AnswerWriter) -> bytes:
         ending_check(event)
         answer.feed(event)
     return answer.body()
+
+
+# Server-sent events. A frame is one JSON value on one line, in ASCII. Model output is inside a JSON string, so it
+# cannot form a frame.
+
+
+def compact_json(value: Any) -> str:
+    """Return JSON without spaces, in ASCII."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def data_frame(json_text: str) -> bytes:
+    """Return a frame. `json_text` is one JSON value in ASCII without line breaks."""
+    return f"data: {json_text}\n\n".encode("ascii")
+
+
+class EventStreamResponse(StreamingHttpResponse):
+    """A response that streams `frames`. It calls `on_close` once, on the loop, also if the stream never began."""
+
+    def __init__(
+        self, frames: AsyncIterator[bytes], *, on_close: Callable[[], None], headers: dict[str, str] | None = None
+    ) -> None:
+        self._frames = _Frames(frames, on_close)
+        super().__init__(self._frames, content_type="text/event-stream; charset=utf-8", headers=headers)
+        self["Cache-Control"] = "no-cache, no-transform"
+        self["X-Accel-Buffering"] = "no"
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        # NOTE: Django's own __aiter__ puts two more generators between each frame and the socket.
+        return aiter(self._frames)
+
+
+class _Frames:
+    """Frames with a `close` that any thread may call when the response is done with."""
+
+    def __init__(self, frames: AsyncIterator[bytes], on_close: Callable[[], None]) -> None:
+        self._frames = frames
+        self._on_close: Callable[[], None] | None = on_close
+        self._loop = asyncio.get_running_loop()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for frame in self._frames:
+                yield frame
+        finally:
+            self._finish()
+
+    def close(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._finish)
+
+    def _finish(self, *_: Any) -> None:
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()
 
 
 # Streams.

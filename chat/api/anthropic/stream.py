@@ -7,10 +7,10 @@ token, so they are assembled as text around the one part that needs escaping.
 
 from __future__ import annotations
 
+from chat.api.answering.streaming import compact_json, json_string
 from chat.api.anthropic.blocks import Kind, Piece, Signature, message_object, pieces, stop_fields, usage_object
 from chat.api.anthropic.errors import error_body
 from chat.api.dialect import AnswerHead
-from chat.api.sse import compact_json, json_string
 from chat.errors import ApiError
 from engine.api import ChoiceFinished, Completed, Delta, Event, Usage
 

@@ -3,11 +3,13 @@
 from django.urls import re_path
 
 from chat.api.anthropic.dialect import COUNT_TOKENS, MESSAGES
-from chat.api.chat_completion import completion
+from chat.api.completions import chat_completion
 from chat.api.view import api_view, unknown_view
 
 urlpatterns = [
-    re_path(r"^v1/messages/?\Z", api_view(MESSAGES, post=completion), name="messages"),
-    re_path(r"^v1/messages/count_tokens/?\Z", api_view(COUNT_TOKENS, post=completion), name="messages_count_tokens"),
+    re_path(r"^v1/messages/?\Z", api_view(MESSAGES, post=chat_completion), name="messages"),
+    re_path(
+        r"^v1/messages/count_tokens/?\Z", api_view(COUNT_TOKENS, post=chat_completion), name="messages_count_tokens"
+    ),
     re_path(r"^v1/messages/.*\Z", unknown_view(MESSAGES)),
 ]

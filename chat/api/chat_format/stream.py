@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from chat.api.answering.streaming import DONE, compact_json, data_frame, json_string
 from chat.api.chat_format.answer import finish_word, logprobs_object, prompt_logprobs_list, usage_object
 from chat.api.dialect import AnswerHead
-from chat.api.sse import DONE, compact_json, data_frame, json_string
 from chat.errors import ApiError
 from engine.api import ChoiceFinished, Completed, Delta, Event, PromptScored, ToolCallDelta, Usage
 

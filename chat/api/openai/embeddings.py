@@ -23,8 +23,8 @@ from chat.api.request.cross_field import cross_field_check
 from chat.api.request.fields import Boolean, Integer, Text
 from chat.api.request.parse import fields_read, unknown_names, values_parse
 from chat.api.request.parsed import PromptsRequest
-from chat.api.request.prompt_field import Prompts
 from chat.api.request.schema import SharingRequest
+from chat.api.request.text_schema import Prompts
 from chat.api.text_format.head import usage_sum
 from chat.api.view import json_response
 from chat.errors import ApiError

@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponseBase
 from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.answering.storage import answer_stored, run_rejoin
-from chat.api.answering.streaming import RunFrames, answer_collect, frames_sent
+from chat.api.answering.streaming import EventStreamResponse, RunFrames, answer_collect, frames_sent
 from chat.api.chat_format.answer import ChatAnswer
 from chat.api.chat_format.numbered import NumberedStream
 from chat.api.chat_format.stored import ID_PREFIX, kept_read
@@ -21,7 +21,6 @@ from chat.api.dialect import ErrorFormat
 from chat.api.queries import after_unknown, integer_check, list_object, page_read, query_integer
 from chat.api.request.fields import field_read
 from chat.api.request.objects import Metadata
-from chat.api.sse import EventStreamResponse
 from chat.api.stored.services import (
     AnswerUnknown,
     StoredAnswer,

@@ -22,8 +22,8 @@ from chat.api.openai.dialect import PromptFormat
 from chat.api.request.fields import Array, Boolean, Text, bad_value, refuse
 from chat.api.request.parse import fields_read, request_parse, unknown_names, values_parse
 from chat.api.request.parsed import ParsedRequest
-from chat.api.request.prompt_field import token_ids_read
 from chat.api.request.schema import ChatCompletionRequest, SharingRequest
+from chat.api.request.text_schema import token_ids_read
 from chat.api.view import json_response
 from chat.errors import ApiError
 from engine.api import GenerationRequest, PromptOptions, RawPrompt, Task

@@ -5,14 +5,13 @@ Nothing redirects, as clients turn POST into GET.
 
 from django.urls import re_path
 
-from chat.api.chat_completion import completion
+from chat.api.completions import chat_completion, text_completion
 from chat.api.openai import embeddings, models, stored, tokens
 from chat.api.openai.dialect import LIGHTCONE, TEXT_COMPLETIONS
-from chat.api.text_completion import text_completion
 from chat.api.view import api_view, unknown_view
 
 COMPLETION = r"^(?:v1/)?chat/completions/(?P<completion_id>[^/]+)"
-completions = api_view(LIGHTCONE, get=stored.completions_list, post=completion)
+completions = api_view(LIGHTCONE, get=stored.completions_list, post=chat_completion)
 one_completion = api_view(
     LIGHTCONE, get=stored.completion_retrieve, post=stored.completion_update, delete=stored.completion_delete
 )

@@ -10,7 +10,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import Any, TypeVar
 
 from rest_framework import serializers
@@ -120,30 +119,6 @@ class RequestField(serializers.Field):
         if self.help_text:
             schema["description"] = self.help_text
         return schema
-
-
-class RequestBody(serializers.Serializer):
-    """A body of RequestFields. Absent ones get their defaults at once, which is faster than DRF's way."""
-
-    def run_validation(self, data: Any = serializers.empty) -> dict[str, Any]:
-        values, errors = dict(self.absent), {}
-        for name, field in self._by_name.items():
-            if name in data or field.required:
-                try:
-                    values[name] = field.run_validation(field.get_value(data))
-                except ValidationError as error:
-                    errors[name] = error.detail
-        if errors:
-            raise ValidationError(errors)
-        return values
-
-    @cached_property
-    def absent(self) -> dict[str, Any]:
-        return {name: field.default_value for name, field in self.fields.items()}
-
-    @cached_property
-    def _by_name(self) -> dict[str, RequestField]:
-        return dict(self.fields)
 
 
 def integer_read(value: Any, *, accepts_strings: bool = True, accepts_integers_only: bool = False) -> int:

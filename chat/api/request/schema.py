@@ -6,10 +6,13 @@ vocabulary. Meaning of every field: docs/api/lightcone.md.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from django.conf import settings
 from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.fields import empty
 
 from chat.api.request.constraints import (
     Choices,
@@ -25,7 +28,7 @@ from chat.api.request.fields import (
     Integer,
     Number,
     Object,
-    RequestBody,
+    RequestField,
     Text,
     bad_value,
     field_read,
@@ -76,6 +79,30 @@ class Alternatives(Integer):
             message = f"must be at most {LIMITS.max_logprobs}; -1 asks for the whole vocabulary, which is more"
             raise refuse("invalid_value", message)
         return number
+
+
+class RequestBody(serializers.Serializer):
+    """A body of RequestFields. Absent ones get their defaults at once, which is faster than DRF's way."""
+
+    def run_validation(self, data: Any = empty) -> dict[str, Any]:
+        values, errors = dict(self.absent), {}
+        for name, field in self._by_name.items():
+            if name in data or field.required:
+                try:
+                    values[name] = field.run_validation(field.get_value(data))
+                except ValidationError as error:
+                    errors[name] = error.detail
+        if errors:
+            raise ValidationError(errors)
+        return values
+
+    @cached_property
+    def absent(self) -> dict[str, Any]:
+        return {name: field.default_value for name, field in self.fields.items()}
+
+    @cached_property
+    def _by_name(self) -> dict[str, RequestField]:
+        return dict(self.fields)
 
 
 class ChatCompletionRequest(RequestBody):
@@ -221,7 +248,7 @@ class ChatCompletionRequest(RequestBody):
     safety_identifier = Text("Treated like user.", max_chars=256, is_label=True)
 
 
-class SharingRequest(serializers.Serializer):
+class SharingRequest(RequestBody):
     """A body with fields of its own, and the fields of a chat completion that `shared` names."""
 
     shared: tuple[str, ...] = ()

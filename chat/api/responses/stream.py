@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from chat.api.answering.streaming import compact_json
 from chat.api.dialect import AnswerHead
 from chat.api.responses.answer import ended_object, failed_object, response_object
 from chat.api.responses.output import Grown, Growth, Item, OutputItems
-from chat.api.sse import compact_json
 from chat.errors import ApiError
 from engine.api import Admitted, ChoiceFinished, Completed, Delta, Event
 

@@ -18,7 +18,7 @@ from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.answering.pipeline import Accepted, StartedRun, request_start, run_start
 from chat.api.answering.storage import answer_stored, keeping_refusal, keeps_answer, run_rejoin
-from chat.api.answering.streaming import RunFrames, frames_sent, prompt_read, run_answer
+from chat.api.answering.streaming import EventStreamResponse, RunFrames, frames_sent, prompt_read, run_answer
 from chat.api.queries import page_read, query_boolean, query_integer
 from chat.api.request.fields import bad_value
 from chat.api.responses.dialect import InputTokens, Responses
@@ -27,7 +27,6 @@ from chat.api.responses.kept import background_policy, kept_head, response_keep,
 from chat.api.responses.schema import ParsedResponse
 from chat.api.responses.stream import ResponseStream
 from chat.api.responses.truncation import messages_fit
-from chat.api.sse import EventStreamResponse
 from chat.api.stored.services import AnswerUnknown, StoredAnswer, StoredKind, StoredState, answer_delete
 from chat.api.view import caller_require, json_response, run_in_thread_if_large
 from chat.errors import ApiError, engine_api_error

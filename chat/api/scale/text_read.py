@@ -13,9 +13,8 @@ from typing import Any
 from rest_framework import serializers
 
 from chat.api.request.fields import Array, Boolean, Integer, RequestField, bad_value, integer_read, refuse
-from chat.api.request.prompt_field import Prompts
 from chat.api.request.schema import MAX_TOKENS, ChatCompletionRequest
-from chat.api.request.text_schema import LIMITS, CompletionRequest, TextRequest, text_parse
+from chat.api.request.text_schema import LIMITS, CompletionRequest, Prompts, TextRequest, text_parse
 from chat.api.scale.fields import MAX_STOP_STRINGS, OWN, nullable, own_values
 from chat.api.scale.read import NOT_EXTRA, checked, fields_translated, ignored_names, with_own
 

@@ -5,13 +5,12 @@ Unknown paths below answer in its shape too.
 
 from django.urls import re_path
 
-from chat.api.chat_completion import completion
+from chat.api.completions import chat_completion, text_completion
 from chat.api.scale.dialect import SCALE, SCALE_TEXTS
 from chat.api.scale.models_views import chat_models_list, model_retrieve, models_list, models_page_list
-from chat.api.text_completion import text_completion
 from chat.api.view import api_view, unknown_view
 
-chat_completions = api_view(SCALE, post=completion)
+chat_completions = api_view(SCALE, post=chat_completion)
 completions = api_view(SCALE_TEXTS, post=text_completion)
 models = api_view(SCALE, get=models_list)
 model = api_view(SCALE, get=model_retrieve)
