@@ -21,8 +21,8 @@ from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from django.urls import re_path  # noqa: E402
 
 from chat.api.middleware import ApiHandler, is_api_path  # noqa: E402
-from chat.playground.origin import SameOriginOnly, refuse_socket  # noqa: E402
-from chat.playground.routing import websocket_urlpatterns  # noqa: E402
+from chat.playground.origin import refuse_socket, same_origin_only  # noqa: E402
+from chat.playground.urls import websocket_urlpatterns  # noqa: E402
 
 api = ApiHandler()
 
@@ -37,4 +37,4 @@ async def http(
 
 sockets = URLRouter([*websocket_urlpatterns, re_path("", refuse_socket)])
 
-application = ProtocolTypeRouter({"http": http, "websocket": SameOriginOnly(AuthMiddlewareStack(sockets))})
+application = ProtocolTypeRouter({"http": http, "websocket": same_origin_only(AuthMiddlewareStack(sockets))})

@@ -89,62 +89,45 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             await asyncio.wait(self.runs.values())
         await self.close()
 
-    @property
-    def is_ending(self) -> bool:
-        stop: Stop | None = self.scope.get(STOP)
-        return stop is not None and stop.closing.is_set()
-
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        if (
-            bytes_data is not None
-            or text_data is None
-            or len(text_data) > settings.LIGHTCONE_HTTP_LIMITS.max_ws_message_bytes
-        ):
+        limit = settings.LIGHTCONE_HTTP_LIMITS.max_ws_message_bytes
+        if bytes_data is not None or text_data is None or len(text_data) > limit:
             await self.close(code=TOO_LARGE)
             return
+        run_name = ""
         try:
-            message = await run_in_thread_if_large(len(text_data), json_object_read, text_data.encode())
-        except (ApiError, UnicodeEncodeError):
-            await self.send_error("", ApiError("invalid_json", "A message must be one JSON object."))
-            return
-        run_name = message.get("id")
-        if not isinstance(run_name, str) or not RUN_NAME.fullmatch(run_name):
-            await self.send_error(
-                "", ApiError("invalid_value", "id must be a string of 1 to 64 letters, digits and hyphens", "id")
-            )
-        elif message.get("type") == "start":
-            await self.start(run_name, message.get("request"))
-        elif message.get("type") == "attach":
-            await self.follow(run_name, partial(self.rejoin, run_name))
-        elif message.get("type") == "stop":
-            await self.stop(run_name)
-        else:
-            await self.send_error(run_name, ApiError("invalid_value", "type must be start, attach or stop", "type"))
+            message = await message_read(text_data)
+            run_name = message["id"]
+            await self.act(run_name, message)
+        except ApiError as error:
+            await self.send_error(run_name, error)
 
-    async def start(self, run_name: str, body: object) -> None:
-        if not isinstance(body, dict):
-            await self.send_error(run_name, ApiError("invalid_type", "request must be an object", "request"))
-        else:
-            await self.follow(run_name, partial(self.open, run_name, body))
+    async def act(self, run_name: str, message: Message) -> None:
+        """Do what a message asks for. Raises ApiError."""
+        match message.get("type"), message.get("request"):
+            case "start", dict(body):
+                self.follow(run_name, partial(self.open, run_name, body))
+            case "start", _:
+                raise ApiError("invalid_type", "request must be an object", "request")
+            case "attach", _:
+                self.follow(run_name, partial(self.rejoin, run_name))
+            case "stop", _:
+                await self.stop(run_name)
+            case _:
+                raise ApiError("invalid_value", "type must be start, attach or stop", "type")
 
-    async def follow(self, run_name: str, opening: Callable[[], Awaitable[OpenRun]]) -> None:
-        """Start a task that reads a run."""
+    def follow(self, run_name: str, opening: Callable[[], Awaitable[OpenRun]]) -> None:
+        """Start a task that reads a run. Raises ApiError."""
+        stop: Stop | None = self.scope.get(STOP)
         if run_name in self.runs:
-            await self.send_error(
-                run_name, ApiError("invalid_value", "a run of this id is going on; choose another id", "id")
-            )
-        elif self.is_ending:
-            await self.send_error(
-                run_name, ApiError("overloaded", "The server is being stopped; please send the message again.")
-            )
-        elif len(self.runs) >= MAX_RUNS:
-            await self.send_error(
-                run_name, ApiError("rate_limit_exceeded", f"A page may have {MAX_RUNS} runs at once; stop one first.")
-            )
-        else:
-            task = asyncio.create_task(self.run(run_name, opening))
-            self.runs[run_name] = task
-            task.add_done_callback(lambda _: self.runs.pop(run_name, None))
+            raise ApiError("invalid_value", "a run of this id is going on; choose another id", "id")
+        if stop is not None and stop.closing.is_set():
+            raise ApiError("overloaded", "The server is being stopped; please send the message again.")
+        if len(self.runs) >= MAX_RUNS:
+            raise ApiError("rate_limit_exceeded", f"A page may have {MAX_RUNS} runs at once; stop one first.")
+        task = asyncio.create_task(self.run(run_name, opening))
+        self.runs[run_name] = task
+        task.add_done_callback(lambda _: self.runs.pop(run_name, None))
 
     async def stop(self, run_name: str) -> None:
         """Stop the run in the engine; its reader still gets the end. Stop a run in its start afterwards."""
@@ -246,3 +229,15 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
     async def send_error(self, run_name: str, error: ApiError) -> None:
         fields = {"message": error.message, "code": error.code, "param": error.param}
         await self.send_message({"type": "error", "id": run_name, "error": fields})
+
+
+async def message_read(text: str) -> Message:
+    """Return a message whose `id` names a run. Raises ApiError."""
+    try:
+        message: Message = await run_in_thread_if_large(len(text), json_object_read, text.encode())
+    except (ApiError, UnicodeEncodeError):
+        raise ApiError("invalid_json", "A message must be one JSON object.") from None
+    run_name = message.get("id")
+    if not isinstance(run_name, str) or not RUN_NAME.fullmatch(run_name):
+        raise ApiError("invalid_value", "id must be a string of 1 to 64 letters, digits and hyphens", "id")
+    return message

@@ -14,6 +14,7 @@ from django.http.request import split_domain_port, validate_host
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 async def refuse_socket(scope: Scope, receive: Receive, send: Send) -> None:
@@ -22,18 +23,17 @@ async def refuse_socket(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "websocket.close"})
 
 
-class SameOriginOnly:
-    """The ASGI middleware that checks the origin of sockets. Origins of LIGHTCONE_TRUSTED_ORIGINS pass too."""
+def same_origin_only(application: Application) -> Application:
+    """Return the ASGI application behind a check of the origin of sockets."""
 
-    def __init__(self, application: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
-        self.application = application
+    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
+        await (application if is_same_origin(scope) else refuse_socket)(scope, receive, send)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (self.application if is_same_origin(scope) else refuse_socket)(scope, receive, send)
+    return checked
 
 
 def is_same_origin(scope: Scope) -> bool:
-    """Return True if Host names this server, and Origin the same host and port or a trusted origin."""
+    """Return True if Host names this server, and Origin the same host and port or one of LIGHTCONE_TRUSTED_ORIGINS."""
     headers = {name: value.decode("latin-1").lower() for name, value in scope["headers"]}
     host, origin = headers.get(b"host", ""), headers.get(b"origin", "")
     if not validate_host(split_domain_port(host)[0], settings.ALLOWED_HOSTS):

@@ -1,7 +1,8 @@
-"""Routes of the playground pages."""
+"""Routes of the playground: pages, and the socket."""
 
 from django.urls import path
 
+from chat.playground.consumers import PlaygroundConsumer
 from chat.playground.views import SignIn, SignOut, index
 
 urlpatterns = [
@@ -9,3 +10,4 @@ urlpatterns = [
     path("sign-in", SignIn.as_view(), name="sign_in"),
     path("sign-out", SignOut.as_view(), name="sign_out"),
 ]
+websocket_urlpatterns = [path("ws/playground", PlaygroundConsumer.as_asgi())]

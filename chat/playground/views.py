@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
+from django.conf import settings
 from django.contrib.auth import views as auth_views
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
@@ -12,8 +16,10 @@ from django.views.decorators.http import require_safe
 
 from chat.access.people import playground_is_open_to
 from chat.access.sign_in import PlaygroundSignInForm
-from chat.catalog.services import models_for_caller
-from chat.playground.page_data import page_data
+from chat.catalog.services import NEUTRAL, ModelEntry, models_for_caller, sampling_defaults_effective
+from chat.playground.requests import FIELDS_TAKEN
+
+WITH_A_SLIDER = ("temperature", "top_p")
 
 
 @never_cache
@@ -28,6 +34,22 @@ def index(request: HttpRequest) -> HttpResponse:
     return render(
         request, "playground/index.html", {"models": models, "page": page_data(models, user_id=request.user.pk)}
     )
+
+
+def page_data(models: Iterable[ModelEntry], *, user_id: int) -> dict[str, Any]:
+    """Return the page's data. `user`: whose storage the page may read; `max_bytes`: of one message to the socket."""
+    return {
+        "user": user_id,
+        "models": {model.name: model_defaults(model) for model in models},
+        "fields": sorted(FIELDS_TAKEN),
+        "max_bytes": settings.LIGHTCONE_HTTP_LIMITS.max_ws_message_bytes,
+    }
+
+
+def model_defaults(model: ModelEntry) -> dict[str, Any]:
+    """Return the model's defaults that are not neutral, and those that the panel always shows."""
+    effective = sampling_defaults_effective(model.sampling_defaults)
+    return {name: value for name, value in effective.items() if name in WITH_A_SLIDER or value != NEUTRAL[name]}
 
 
 class SignIn(auth_views.LoginView):

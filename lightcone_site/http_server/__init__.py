@@ -11,15 +11,14 @@ This package alone may touch private attributes, those of Twisted and Daphne.
 server       the server, and the stop that lets running answers end
 channel      one connection: its clock, and what it refuses to read
 request      one request
-state        what all connections share
+state        what a server is given (limits, and functions of the application), and what its connections share
 connections  the open connections, and which of them is closed if there are too many
 budget       the bytes of all bodies
 outgoing     the bytes that wait to be sent on a connection, and for how long
-options      what a server is given: limits, and functions of the application
 reactor      Twisted's, on asyncio's loop
 """
 
-from lightcone_site.http_server.options import ServerOptions
 from lightcone_site.http_server.server import serve
+from lightcone_site.http_server.state import ServerOptions
 
 __all__ = ["ServerOptions", "serve"]

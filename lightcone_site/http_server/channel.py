@@ -137,7 +137,7 @@ class BoundedChannel(http.HTTPChannel):
         self.state.changed.set()
 
     def path(self) -> str:
-        """Return the path of the arriving request."""
+        """Return the path of the arriving request, "" as long as it has not arrived."""
         target: bytes = getattr(self, "_path", b"")
         return text_of(target.split(b"?", 1)[0])
 
@@ -195,12 +195,9 @@ class BoundedChannel(http.HTTPChannel):
         self.refuse("request_too_large", f"The request body is larger than the limit of {self.max_body_bytes} bytes.")
 
     def _refuse_headers(self) -> None:
-        limits = self.limits
-        bounds = (
-            f"{limits.max_headers} headers, {limits.max_header_bytes} bytes each, {limits.max_headers_bytes} in all"
-        )
-        message = f"The headers are too large; the limits are {bounds}."
-        self.refuse("headers_too_large", message)
+        most, each, in_all = self.limits.max_headers, self.limits.max_header_bytes, self.limits.max_headers_bytes
+        bounds = f"{most} headers, {each} bytes each, {in_all} in all"
+        self.refuse("headers_too_large", f"The headers are too large; the limits are {bounds}.")
 
     def _respondToBadRequestAndDisconnect(self) -> None:
         self.refuse("invalid_value", "The HTTP request is malformed.")
@@ -213,7 +210,8 @@ class BoundedChannel(http.HTTPChannel):
         if self.is_refused:
             return
         self.is_refused = True
-        headers, body = self.state.options.render_error(*self._path_and_origin(), error)
+        origin = self.requests[-1].origin() if self.requests and self._has_request_line() else None
+        headers, body = self.state.options.render_error(self.path(), origin, error)
         reason = http.RESPONSES.get(error.status, b"Refused").decode("ascii")
         lines = [
             f"HTTP/1.1 {error.status} {reason}",
@@ -226,10 +224,6 @@ class BoundedChannel(http.HTTPChannel):
         self._stop_clock()
         self.transport.loseWriteConnection()
         self._start_clock(CLOSE_GRACE_S)
-
-    def _path_and_origin(self) -> tuple[str, str | None]:
-        """Return path and Origin of the arriving request, "" and None as long as they have not arrived."""
-        return self.path(), self.requests[-1].origin() if self.requests and self._has_request_line() else None
 
     # Write.
 

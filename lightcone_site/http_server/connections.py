@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any
 from weakref import WeakSet
 
-from lightcone_site.http_server.options import Limits
+from lightcone_site.limits import HttpLimits
 
 IPV6_PREFIX = 64
 """Bits of an IPv6 address that a network gives to one customer, who chooses the rest."""
@@ -24,7 +24,7 @@ CLOSED_PART = 16
 class Connections:
     """The open transports by the address of their peer; under "" those that have no bound of their own."""
 
-    def __init__(self, limits: Limits, is_proxy: Callable[[str], bool]) -> None:
+    def __init__(self, limits: HttpLimits, is_proxy: Callable[[str], bool]) -> None:
         self._limits = limits
         self._is_proxy = is_proxy
         self._by_address: dict[str, WeakSet[Any]] = {}
@@ -72,12 +72,10 @@ class Connections:
         longest = nsmallest(max(1, len(of_address) // CLOSED_PART), idle, key=itemgetter(0))
         for _, transport in longest:
             transport.abortConnection()
-        closed = [transport for transport in of_address if not transport.connected] + [
-            transport for _, transport in longest
-        ]
-        for transport in closed:
+        lost = [transport for transport in of_address if not transport.connected]
+        for transport in (*lost, *(transport for _, transport in longest)):
             of_address.discard(transport)
-        return bool(closed)
+        return bool(lost or longest)
 
 
 def idle_since(transport: Any) -> float | None:

@@ -15,8 +15,8 @@ import termios
 from collections.abc import Iterator
 from typing import Any
 
-from lightcone_site.http_server.options import Limits
 from lightcone_site.http_server.reactor import reactor
+from lightcone_site.limits import HttpLimits
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Unread:
 class Outgoing:
     """The bytes that one reader has not taken yet. `num_written`: all that were ever written to the transport."""
 
-    def __init__(self, transport: Any, limits: Limits, unread: Unread) -> None:
+    def __init__(self, transport: Any, limits: HttpLimits, unread: Unread) -> None:
         self.transport, self.limits, self.unread = transport, limits, unread
         self.num_written = 0
         self._write_clock: Any = None

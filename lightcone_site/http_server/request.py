@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from daphne.http_protocol import WebRequest
@@ -11,23 +11,9 @@ from daphne.http_protocol import WebRequest
 from chat.api.server_contract import Admitted, Scope
 from chat.errors import ApiError
 from lightcone_site.http_server.budget import BodyRoom
-from lightcone_site.http_server.outgoing import Outgoing
-from lightcone_site.http_server.state import ServerState
 
-
-class RequestChannel(Protocol):
-    """What a request uses of its connection (channel.py)."""
-
-    state: ServerState
-    outgoing: Outgoing
-    is_refused: bool
-    max_body_bytes: int
-
-    def refuse_body(self) -> None: ...
-
-    def refuse_with(self, error: ApiError) -> None: ...
-
-    def check_unsent(self) -> None: ...
+if TYPE_CHECKING:
+    from lightcone_site.http_server.channel import BoundedChannel
 
 
 class BoundedRequest(WebRequest):
@@ -65,7 +51,7 @@ class BoundedRequest(WebRequest):
         self.content = io.BytesIO()
 
     def handleContentChunk(self, data: bytes) -> None:
-        channel: RequestChannel = self.channel
+        channel: BoundedChannel = self.channel
         if channel.is_refused:
             return
         num_bytes = self.content.tell() + len(data)
@@ -92,7 +78,7 @@ class BoundedRequest(WebRequest):
             self.content = io.BytesIO()  # the application has it by now
 
     def handle_reply(self, message: dict[str, Any]) -> None:
-        channel: RequestChannel | None = getattr(self, "channel", None)
+        channel: BoundedChannel | None = getattr(self, "channel", None)
         if channel is None:
             super().handle_reply(message)
             return
@@ -123,7 +109,7 @@ class BoundedRequest(WebRequest):
 
     async def room(self) -> None:
         """Wait until the reader has taken enough, if the answer can wait. A stream cannot: its maker goes on."""
-        channel: RequestChannel | None = getattr(self, "channel", None)
+        channel: BoundedChannel | None = getattr(self, "channel", None)
         if self.has_length and channel is not None:
             await channel.outgoing.room()
 

@@ -17,10 +17,10 @@ from twisted.logger import globalLogBeginner
 from chat.api.server_contract import ADMITTED, STOP, Scope
 from lightcone_site.http_server.channel import CLOSE_GRACE_S, BoundedChannel
 from lightcone_site.http_server.connections import idle_since
-from lightcone_site.http_server.options import Limits, ServerOptions
 from lightcone_site.http_server.reactor import reactor, twisted_loop
 from lightcone_site.http_server.request import BoundedRequest
-from lightcone_site.http_server.state import ServerState
+from lightcone_site.http_server.state import ServerOptions, ServerState
+from lightcone_site.limits import HttpLimits
 
 
 class BoundedFactory(HTTPFactory):
@@ -42,7 +42,7 @@ class BoundedServer(Server):
     """Daphne's server with our factory, and a stop that lets running answers end."""
 
     def __init__(
-        self, application: Any, *, endpoints: list[str], limits: Limits, options: ServerOptions, **of_daphne: Any
+        self, application: Any, *, endpoints: list[str], limits: HttpLimits, options: ServerOptions, **of_daphne: Any
     ) -> None:
         super().__init__(
             application, endpoints=endpoints, request_buffer_size=2**20, server_name="", verbosity=1, **of_daphne
@@ -171,7 +171,7 @@ def _drop(_: Any) -> None:
 def serve(
     application: Any,
     *,
-    limits: Limits,
+    limits: HttpLimits,
     options: ServerOptions,
     host: str = "127.0.0.1",
     port: int = 0,

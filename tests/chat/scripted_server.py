@@ -14,6 +14,7 @@ from chat.api.server_contract import ADMITTED, STOP, Admitted
 from chat.errors import ApiError
 from lightcone_site import http_server
 from lightcone_site.limits import HttpLimits
+from tests.chat.server_options import server_options
 
 LIMITS = replace(
     HttpLimits(),
@@ -140,7 +141,7 @@ def main() -> None:
     async def settle() -> None:
         say("settled")
 
-    options = http_server.ServerOptions(
+    options = server_options(
         admit=admit,
         is_proxy=PROXY.__eq__,
         drain_s=drain_s,

@@ -9,9 +9,9 @@ from twisted.internet.error import ConnectionLost
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from lightcone_site.http_server.options import ServerOptions
 from lightcone_site.http_server.server import BoundedFactory, BoundedServer
 from lightcone_site.limits import HttpLimits
+from tests.chat.server_options import server_options
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -20,7 +20,7 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 
 async def test_a_connection_lost_during_admission_takes_no_room_for_its_body() -> None:
     """Its room was taken after the release and stayed taken."""
-    server = BoundedServer(application, endpoints=["tcp:0"], limits=HttpLimits(), options=ServerOptions())
+    server = BoundedServer(application, endpoints=["tcp:0"], limits=HttpLimits(), options=server_options())
     channel = BoundedFactory(server).buildProtocol(None)
     channel.makeConnection(StringTransport())
     channel.dataReceived(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
