@@ -18,7 +18,7 @@ from time import perf_counter
 import torch
 
 from engine.api.request import LogprobOptions, SamplingParams, StopRules
-from engine.attention.select import cache_dtype
+from engine.attention.backend import cache_dtype
 from engine.config import EngineConfig
 from engine.execution.batch import dummy_sequence
 from engine.execution.overlap import OverlappedSteps

@@ -22,11 +22,11 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from engine.attention.select import cache_dtype, make_backend
+from engine.attention.backend import cache_dtype, make_backend
 from engine.execution.batch import BatchBuilder, dummy_sequence
 from engine.loading.loader import LoadedModel, load_model
 from engine.quantization import scheme
-from engine.quantization.int4 import Int4Weight
+from engine.quantization.torch_forms import Int4Weight
 from engine.quantization.vnni import VnniWeight
 from engine.sequence import Chunk, StepPlan
 from engine.tokenizers.tokenizer import Tokenizer

@@ -21,6 +21,7 @@ from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape, StepLayout
 from engine.attention.chunk_attention import Attend, choose_chunk_way
 from engine.kernels.cpu.transfer import upload
+from engine.kernels.cuda import processor_count
 from engine.kernels.cuda.paged_attention import attend_rows, parts_for
 from engine.kernels.cuda.rotary import rotate_and_store
 
@@ -29,7 +30,6 @@ HEAD_MULTIPLE, HEAD_LIMIT = 8, 256
 MOST_GATHERED = 1 << 16
 """Context positions that are gathered at a time, unless one chunk has more: 256 MiB for 8 kv heads of 128 in
 bfloat16."""
-PROCESSORS_OF_TESTS = 2
 FP8 = torch.float8_e4m3fn
 
 
@@ -67,11 +67,7 @@ class XformersAttention:
         self.layers = list(zip(self.keys.unbind(0), self.values.unbind(0), strict=True))
         self.chunk_way = choose_chunk_way(shape, torch.bfloat16 if dtype is FP8 else dtype, device)
         self._num_slots = num_slots
-        self._num_processors = (
-            torch.cuda.get_device_properties(device).multi_processor_count
-            if device.type == "cuda"
-            else PROCESSORS_OF_TESTS
-        )
+        self._num_processors = processor_count(device)
 
     def begin_step(self, layout: StepLayout) -> XformersStep:
         """Index the single rows of a step, and build the mask of its chunks."""

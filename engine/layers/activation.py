@@ -11,6 +11,6 @@ def silu_and_multiply(gate_up: torch.Tensor, dtype: torch.dtype) -> torch.Tensor
     """gate_up: (T, 2I), gates first  ->  silu(gate) * up: (T, I) in `dtype`."""
     if gate_up.is_cpu:
         return operators.gate(gate_up, dtype)
-    from engine.kernels.cuda.gate import gate
+    from engine.kernels.cuda.rows import gate
 
     return gate(gate_up, dtype)

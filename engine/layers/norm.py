@@ -19,6 +19,6 @@ class RmsNorm:
         """Add delta to hidden in place, and normalise. hidden, delta: (T, E)  ->  (T, E) in `dtype`."""
         if hidden.is_cpu:
             return operators.add_normalize(hidden, delta, self._weight, self._eps_at, dtype)
-        from engine.kernels.cuda.norm import add_normalize
+        from engine.kernels.cuda.rows import add_normalize
 
         return add_normalize(hidden, delta, self._weight, self._eps, dtype)

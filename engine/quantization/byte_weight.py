@@ -11,12 +11,12 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+from engine.kernels.cuda import processor_count
 from engine.kernels.cuda.byte_product import MOST_ROWS, multiply, outputs_for, rows_for
 
 FEW_ROWS = 256
 OPEN_WEIGHTS = 1 << 26
 """Weights that are widened at a time."""
-PROCESSORS_OF_TESTS = 2
 
 
 class ByteWeight:
@@ -31,35 +31,18 @@ class ByteWeight:
     ) -> None:
         self._values = values
         self._scale = scale
-        self._dtype = dtype
         self._is_invariant = is_invariant
-        device = values.device
-        num_processors = (
-            torch.cuda.get_device_properties(device).multi_processor_count
-            if device.type == "cuda"
-            else PROCESSORS_OF_TESTS
-        )
-        self._outputs_per_program = outputs_for(len(values), num_processors)
-
-    @property
-    def num_bytes(self) -> int:
-        return self._values.nbytes + self._scale.nbytes
-
-    @property
-    def input_dtype(self) -> torch.dtype:
-        return self._dtype
+        self._outputs_per_program = outputs_for(len(values), processor_count(values.device))
+        self.input_dtype = dtype
+        self.num_bytes = values.nbytes + scale.nbytes
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply. x: (R, K)  ->  (R, N) in the dtype of the activations."""
-        return self._multiply(x.to(self._dtype), None)
+        return self._multiply(x.to(self.input_dtype), None)
 
     def multiply_add(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         """Multiply, and add a bias (N,) in the same kernel."""
-        return self._multiply(x.to(self._dtype), bias)
-
-    def clone(self) -> ByteWeight:
-        """Return a copy at other addresses, for measuring with cold caches."""
-        return ByteWeight(self._values.clone(), self._scale, self._dtype, self._is_invariant)
+        return self._multiply(x.to(self.input_dtype), bias)
 
     def _multiply(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         if len(x) > FEW_ROWS and not self._is_invariant:
@@ -75,6 +58,6 @@ class ByteWeight:
         parts = []
         for first in range(0, len(self._values), height):
             part = slice(first, first + height)
-            parts.append(functional.linear(x, self._values[part].to(self._dtype)).mul_(self._scale[part]))
+            parts.append(functional.linear(x, self._values[part].to(self.input_dtype)).mul_(self._scale[part]))
         product = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
         return product if bias is None else product.add_(bias)

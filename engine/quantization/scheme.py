@@ -11,6 +11,7 @@ and multiplies.
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,11 +25,9 @@ import torch
 
 from engine.api.errors import ModelLoadError
 from engine.kernels.cpu.threads import KERNEL_THREADS
-from engine.quantization.dense import DenseWeight
 from engine.quantization.gguf_blocks import GROUP_SIZE
-from engine.quantization.int4 import Int4Weight
-from engine.quantization.int8 import Int8PackedWeight, Int8Weight, quantize_rows
 from engine.quantization.stored import StoredMatrix
+from engine.quantization.torch_forms import DenseWeight, Int4Weight, Int8PackedWeight, Int8Weight, quantize_rows
 from engine.quantization.vnni import VnniWeight
 
 logger = logging.getLogger(__name__)
@@ -56,15 +55,10 @@ class WeightForm(Protocol):
     A new form is a class like DenseWeight, a line in BUILDERS and a name in `possible_forms`.
     """
 
-    @property
-    def num_bytes(self) -> int: ...
-
-    @property
-    def input_dtype(self) -> torch.dtype: ...
+    num_bytes: int
+    input_dtype: torch.dtype
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
-
-    def clone(self) -> WeightForm: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +261,7 @@ def _copies(matrix: StoredMatrix, names: list[str]) -> dict[str, list[WeightForm
     """Build each form of a matrix and several copies of it."""
     forms = {name: BUILDERS[name](matrix, torch.device("cpu")) for name in names}
     return {
-        name: [form] + [form.clone() for _ in range(min(MAX_COPIES, COLD_BYTES // form.num_bytes))]
+        name: [form] + [copy.deepcopy(form) for _ in range(min(MAX_COPIES, COLD_BYTES // form.num_bytes))]
         for name, form in forms.items()
     }
 

@@ -2,22 +2,23 @@
 
 Inputs are quantised per row and group of 32, an error of about half a percent of the output's spread. Four-bit weights
 keep the file's numbers (scales and minima in half precision, as Q4_0 and Q4_1 store them). Layouts:
-engine.kernels.cpu.four_bit and eight_bit.
+engine.kernels.cpu.panels.
 """
 
 from __future__ import annotations
 
 import torch
 
-from engine.kernels.cpu import eight_bit, operators
+from engine.kernels.cpu import operators
 from engine.kernels.cpu.integer_vectors import GROUP, LANE_INPUTS, LANES, PANEL, VECTORS, is_available
+from engine.kernels.cpu.panels import ZERO
 from engine.quantization.gguf_blocks import FourBitGroups
 
 ALIGNMENT = 64
 
 
 class VnniWeight:
-    """A weight of N outputs and K inputs. panels: (N / 32, bytes) uint8, at an address that is a multiple of 64."""
+    """A weight of N outputs and K inputs. panels: (N / 32, bytes) uint8."""
 
     input_dtype = torch.float32
 
@@ -25,6 +26,7 @@ class VnniWeight:
         self._panels = _aligned_copy(panels)
         self._num_outputs = num_outputs
         self._bits = bits
+        self.num_bytes = panels.nbytes
 
     @staticmethod
     def fits(shape: tuple[int, int]) -> bool:
@@ -46,20 +48,15 @@ class VnniWeight:
     def eight_bit(cls, values: torch.Tensor, scale: torch.Tensor) -> VnniWeight:
         """Pack an eight-bit matrix. values: (N, K) int8   scale: (N,) float32."""
         num_outputs, num_inputs = values.shape
-        unsigned = values.view(torch.uint8) ^ eight_bit.ZERO
+        unsigned = values.view(torch.uint8) ^ ZERO
         lanes = unsigned.view(-1, PANEL, num_inputs // LANE_INPUTS, LANE_INPUTS).transpose(1, 2).flatten(1)
         return cls(torch.cat([lanes, scale.view(-1, PANEL).view(torch.uint8)], dim=1), num_outputs, 8)
-
-    @property
-    def num_bytes(self) -> int:
-        return self._panels.nbytes
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply. x: (R, K)  ->  (R, N) float32."""
         return operators.multiply(x.float(), self._panels, self._num_outputs, self._bits)
 
-    def clone(self) -> VnniWeight:
-        """Return a copy at other addresses, for measuring with cold caches."""
+    def __deepcopy__(self, memo: dict) -> VnniWeight:
         return VnniWeight(self._panels, self._num_outputs, self._bits)
 
 

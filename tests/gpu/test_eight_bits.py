@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.attention.select import FP8_CAPABILITY
+from engine.attention.backend import FP8_CAPABILITY
 from engine.sequence import Chunk, StepPlan
 from tests.engine.execution.test_runner import make_sequence
 from tests.engine.random_model import random_model
@@ -69,7 +69,7 @@ def test_eight_bits_stay_near_bfloat16(folder, weights, kv_cache):
 def test_eight_bit_products_are_those_of_the_matrix_that_they_stand_for(num_rows):
     """Shapes of real models, through the kernel for few rows and the dequantised matrix for many."""
     from engine.quantization.byte_weight import ByteWeight
-    from engine.quantization.int8 import quantize_weight
+    from engine.quantization.torch_forms import quantize_weight
 
     torch.manual_seed(num_rows)
     values, scale = (part.cuda() for part in quantize_weight(torch.randn(6144, 4096) * 4096**-0.5))
@@ -81,7 +81,7 @@ def test_eight_bit_products_are_those_of_the_matrix_that_they_stand_for(num_rows
 
 def test_an_invariant_form_gives_a_row_the_same_in_any_crowd_on_the_device():
     from engine.quantization.byte_weight import ByteWeight
-    from engine.quantization.int8 import quantize_weight
+    from engine.quantization.torch_forms import quantize_weight
 
     torch.manual_seed(1)
     values, scale = (part.cuda() for part in quantize_weight(torch.randn(512, 1024)))

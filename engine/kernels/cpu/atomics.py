@@ -15,29 +15,26 @@ _PAUSE = {"x86_64": ("llvm.x86.sse2.pause", ()), "aarch64": ("llvm.aarch64.hint"
 yield_core = types.ExternalFunction("sched_yield", types.int32())
 
 
-@intrinsic
-def add_atomic(typingctx, address, value):
-    """Add to the integer at an address and return its old value.
+def _read_modify_write(operation):
+    """Return a function of an address and a value that changes the integer there and returns the old one.
 
-    A thread that reads the sum sees all that this thread wrote before.
+    All that this thread wrote before is visible to a thread that reads the new integer; later reads of this thread are
+    not moved before it.
     """
 
-    def generate(context, builder, signature, arguments):
-        place = builder.inttoptr(arguments[0], _WORD.as_pointer())
-        return builder.atomic_rmw("add", place, arguments[1], "seq_cst")
+    @intrinsic
+    def change(typingctx, address, value):
+        def generate(context, builder, signature, arguments):
+            place = builder.inttoptr(arguments[0], _WORD.as_pointer())
+            return builder.atomic_rmw(operation, place, arguments[1], "seq_cst")
 
-    return types.int64(types.int64, types.int64), generate
+        return types.int64(types.int64, types.int64), generate
+
+    return change
 
 
-@intrinsic
-def exchange_atomic(typingctx, address, value):
-    """Write an integer and return the old value. Later reads of this thread are not moved before it."""
-
-    def generate(context, builder, signature, arguments):
-        place = builder.inttoptr(arguments[0], _WORD.as_pointer())
-        return builder.atomic_rmw("xchg", place, arguments[1], "seq_cst")
-
-    return types.int64(types.int64, types.int64), generate
+add_atomic = _read_modify_write("add")
+exchange_atomic = _read_modify_write("xchg")
 
 
 @intrinsic

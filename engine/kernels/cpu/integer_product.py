@@ -1,7 +1,7 @@
 """Products of rows with integer weights: activations quantised to eight bits per row and group of 32 inputs, integer
 sums (VNNI).
 
-Weights are cut into panels of 32 outputs (four_bit.py, eight_bit.py), rows into blocks of 8, 4, 2 and 1. Three or seven
+Weights are cut into panels of 32 outputs (panels.py), rows into blocks of 8, 4, 2 and 1. Three or seven
 remaining rows make a block with a copy of the last row, whose results are not stored: another block would read the
 panel again. A panel stays in the caches while all blocks are multiplied by it, and each block prefetches a share of the
 next panel. A block's 16 integer sums stay in registers for a group and are then scaled into as many float sums.
@@ -16,7 +16,6 @@ AVX512-VNNI.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -26,8 +25,6 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from engine.kernels.cpu.eight_bit import ZERO, EightBitPanel
-from engine.kernels.cpu.four_bit import FourBitPanel, OpenedPanel, OpeningPanel
 from engine.kernels.cpu.integer_vectors import (
     BYTES64,
     CHUNKS,
@@ -40,6 +37,7 @@ from engine.kernels.cpu.integer_vectors import (
     VectorBuilder,
     quantize_group,
 )
+from engine.kernels.cpu.panels import ZERO, EightBitPanel, FourBitPanel, OpenedPanel, OpeningPanel
 from engine.kernels.cpu.primitives import OPTIONS, floats
 
 MAX_BLOCK_ROWS = 8
@@ -55,52 +53,49 @@ AHEAD_BYTES = 4096
 """How far ahead a single block prefetches, one page: the hardware prefetcher stops at page ends."""
 
 
-def _make_multiply_block(num_rows: int, panel: FourBitPanel | EightBitPanel) -> Callable[..., None]:
-    @intrinsic
-    def multiply_block(typingctx, weights, opened, records, num_groups, out, out_stride, ahead, num_lines, num_kept):
-        """Multiply `num_rows` rows by one panel and store the first `num_kept`: all, or all but the last.
-
-        Rows of out are `out_stride` bytes apart. Each group prefetches `num_lines` cache lines from `ahead` on.
-        """
-
-        def generate(context, builder, signature, arguments):
-            weights, opened, records, num_groups, out, out_stride, ahead, num_lines, num_kept = arguments
-            b = VectorBuilder(builder)
-            places = [(row, vector) for row in range(num_rows) for vector in range(VECTORS)]
-            targets = {
-                (row, vector): b.at(builder.add(out, b.times(out_stride, row)), 4 * LANES * vector)
-                for row, vector in places
-            }
-            for target in targets.values():
-                b.prefetch(target, is_written=True)
-            shifts = builder.add(records, b.times(num_groups, num_rows * ROW_BYTES))
-            begins = [panel.begin(b, b.splat_float(b.at(shifts, 4 * row))) for row in range(num_rows)]
-            sums = {(row, vector): cgutils.alloca_once_value(builder, begins[row]) for row, vector in places}
-            zero, one = ir.Constant(b.integer, 0), ir.Constant(b.integer, 1)
-            with cgutils.for_range_slice(builder, zero, num_groups, one, b.integer) as (group, _):
-                place = panel.place(b, weights, opened, group)
-                record = builder.add(records, b.times(group, num_rows * ROW_BYTES))
-                products = _multiply_group(b, panel, num_rows, place, record)
-                with cgutils.for_range_slice(builder, zero, num_lines, one, b.integer) as (line, _):
-                    b.prefetch(builder.add(ahead, b.times(builder.add(builder.mul(group, num_lines), line), LINE)))
-                scales = [panel.scales(b, place, vector) for vector in range(VECTORS)]
-                for row, vector in places:
-                    of_row = [b.splat_float(b.at(record, num_rows * (GROUP + 4 * part) + 4 * row)) for part in range(3)]
-                    value = panel.add_group(
-                        b, builder.load(sums[row, vector]), products[row, vector], scales[vector], of_row
-                    )
-                    builder.store(value, sums[row, vector])
-            is_last_kept = builder.icmp_signed("==", num_kept, ir.Constant(b.integer, num_rows))
-            for row in range(num_rows):
-                with builder.if_then(is_last_kept, likely=True) if row == num_rows - 1 else nullcontext():
-                    for vector in range(VECTORS):
-                        value = panel.finish(b, builder.load(sums[row, vector]), weights, num_groups, vector)
-                        b.store(value, targets[row, vector], 4)
-            return context.get_dummy_value()
-
-        return types.none(*[types.int64] * 9), generate
-
-    return multiply_block
+def _build_block(
+    b: VectorBuilder,
+    panel: FourBitPanel | EightBitPanel,
+    num_rows: int,
+    weights: Any,
+    opened: Any,
+    records: Any,
+    num_groups: Any,
+    out: Any,
+    out_stride: Any,
+    ahead: Any,
+    num_lines: Any,
+    num_kept: Any,
+) -> None:
+    builder = b.ir
+    places = [(row, vector) for row in range(num_rows) for vector in range(VECTORS)]
+    targets = {
+        (row, vector): b.at(builder.add(out, b.times(out_stride, row)), 4 * LANES * vector) for row, vector in places
+    }
+    for target in targets.values():
+        b.prefetch(target, is_written=True)
+    shifts = builder.add(records, b.times(num_groups, num_rows * ROW_BYTES))
+    begins = [panel.begin(b, b.splat_float(b.at(shifts, 4 * row))) for row in range(num_rows)]
+    sums = {(row, vector): cgutils.alloca_once_value(builder, begins[row]) for row, vector in places}
+    zero, one = ir.Constant(b.integer, 0), ir.Constant(b.integer, 1)
+    with cgutils.for_range_slice(builder, zero, num_groups, one, b.integer) as (group, _):
+        place = panel.place(b, weights, opened, group)
+        record = builder.add(records, b.times(group, num_rows * ROW_BYTES))
+        products = _multiply_group(b, panel, num_rows, place, record)
+        with cgutils.for_range_slice(builder, zero, num_lines, one, b.integer) as (line, _):
+            b.prefetch(builder.add(ahead, b.times(builder.add(builder.mul(group, num_lines), line), LINE)))
+        scales = [panel.scales(b, place, vector) for vector in range(VECTORS)]
+        for row, vector in places:
+            of_row = [b.splat_float(b.at(record, num_rows * (GROUP + 4 * part) + 4 * row)) for part in range(3)]
+            total = sums[row, vector]
+            value = panel.add_group(b, builder.load(total), products[row, vector], scales[vector], of_row)
+            builder.store(value, total)
+    is_last_kept = builder.icmp_signed("==", num_kept, ir.Constant(b.integer, num_rows))
+    for row in range(num_rows):
+        with builder.if_then(is_last_kept, likely=True) if row == num_rows - 1 else nullcontext():
+            for vector in range(VECTORS):
+                value = panel.finish(b, builder.load(sums[row, vector]), weights, num_groups, vector)
+                b.store(value, targets[row, vector], 4)
 
 
 def _multiply_group(
@@ -128,12 +123,32 @@ def _multiply_group(
     )
 
 
-_four_8, _four_4, _four_2, _four_1 = (_make_multiply_block(rows, FourBitPanel()) for rows in (8, 4, 2, 1))
-_eight_8, _eight_4, _eight_2, _eight_1 = (_make_multiply_block(rows, EightBitPanel()) for rows in (8, 4, 2, 1))
-_opening_8, _opened_8 = (
-    _make_multiply_block(MAX_BLOCK_ROWS, OpeningPanel()),
-    _make_multiply_block(MAX_BLOCK_ROWS, OpenedPanel()),
-)
+FOUR, OPENING, OPENED, EIGHT = range(4)
+_PANELS = {FOUR: FourBitPanel(), OPENING: OpeningPanel(), OPENED: OpenedPanel(), EIGHT: EightBitPanel()}
+_BLOCKS = [(kind, rows) for kind in (FOUR, EIGHT) for rows in (8, 4, 2, 1)] + [(OPENING, 8), (OPENED, 8)]
+
+
+@intrinsic
+def _multiply_block(
+    typingctx, kind, num_rows, weights, opened, records, num_groups, out, out_stride, ahead, num_lines, num_kept
+):
+    """Multiply `num_rows` rows by one panel of a kind and store the first `num_kept`: all, or all but the last.
+
+    Rows of out are `out_stride` bytes apart. Each group prefetches `num_lines` cache lines from `ahead` on.
+    """
+
+    def generate(context, builder, signature, arguments):
+        b = VectorBuilder(builder)
+        kind, num_rows, *of_block = arguments
+        for block_kind, block_rows in _BLOCKS:
+            is_kind = builder.icmp_signed("==", kind, ir.Constant(b.integer, block_kind))
+            has_rows = builder.icmp_signed("==", num_rows, ir.Constant(b.integer, block_rows))
+            with builder.if_then(builder.and_(is_kind, has_rows)):
+                _build_block(b, _PANELS[block_kind], block_rows, *of_block)
+        return context.get_dummy_value()
+
+    return types.none(*[types.int64] * 11), generate
+
 
 _FOUR_BLOCK, _OPENED_BLOCK = FourBitPanel.block_bytes, FourBitPanel.opened_bytes
 _EIGHT_BLOCK, _EIGHT_END = EightBitPanel.block_bytes, EightBitPanel.end_bytes
@@ -200,32 +215,6 @@ def quantize_rows(source, rows, groups, records, part, parts):
         row += size
 
 
-@njit(inline="always")
-def multiply_four(size, weights, opened, record, groups, out, stride, ahead, lines, kept):
-    """Multiply a block of `size` rows by a packed four-bit panel."""
-    if size == 8:
-        _four_8(weights, opened, record, groups, out, stride, ahead, lines, kept)
-    elif size == 4:
-        _four_4(weights, opened, record, groups, out, stride, ahead, lines, kept)
-    elif size == 2:
-        _four_2(weights, opened, record, groups, out, stride, ahead, lines, kept)
-    else:
-        _four_1(weights, opened, record, groups, out, stride, ahead, lines, kept)
-
-
-@njit(inline="always")
-def multiply_eight(size, weights, opened, record, groups, out, stride, ahead, lines, kept):
-    """Multiply a block of `size` rows by an eight-bit panel."""
-    if size == 8:
-        _eight_8(weights, opened, record, groups, out, stride, ahead, lines, kept)
-    elif size == 4:
-        _eight_4(weights, opened, record, groups, out, stride, ahead, lines, kept)
-    elif size == 2:
-        _eight_2(weights, opened, record, groups, out, stride, ahead, lines, kept)
-    else:
-        _eight_1(weights, opened, record, groups, out, stride, ahead, lines, kept)
-
-
 @njit(**OPTIONS)
 def quantize_groups(a, thread, part, parts):
     """Write the records of x for all threads.
@@ -271,12 +260,11 @@ def multiply(a, thread, part, parts, is_first):
                 record = records + row * row_bytes
                 out = a[5] + (row * outputs + panel * PANEL) * 4
                 if bits == 8:
-                    multiply_eight(size, weights, opened, record, groups, out, outputs * 4, ahead, lines, kept)
+                    kind = EIGHT
                 elif size < 8 or count < OPENED_FROM:
-                    multiply_four(size, weights, opened, record, groups, out, outputs * 4, ahead, lines, kept)
-                elif row == first:
-                    _opening_8(weights, opened, record, groups, out, outputs * 4, ahead, lines, kept)
+                    kind = FOUR
                 else:
-                    _opened_8(weights, opened, record, groups, out, outputs * 4, ahead, lines, kept)
+                    kind = OPENING if row == first else OPENED
+                _multiply_block(kind, size, weights, opened, record, groups, out, outputs * 4, ahead, lines, kept)
                 ahead += groups * lines * LINE
                 row += size

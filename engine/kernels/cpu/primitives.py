@@ -61,24 +61,21 @@ def address_of(typingctx, array):
     return types.int64(array), generate
 
 
-@intrinsic
-def float_of_bits(typingctx, bits):
-    """Reinterpret 32 bits as a float32."""
+def _reinterpret(source, target, kind):
+    """Return a function that reads the 32 bits of a number as another type."""
 
-    def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.FloatType())
+    @intrinsic
+    def reinterpret(typingctx, value):
+        def generate(context, builder, signature, arguments):
+            return builder.bitcast(arguments[0], kind)
 
-    return types.float32(types.uint32), generate
+        return target(source), generate
+
+    return reinterpret
 
 
-@intrinsic
-def bits_of_float(typingctx, value):
-    """Reinterpret a float32 as 32 bits."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.IntType(32))
-
-    return types.uint32(types.float32), generate
+float_of_bits = _reinterpret(types.uint32, types.float32, ir.FloatType())
+bits_of_float = _reinterpret(types.float32, types.uint32, ir.IntType(32))
 
 
 @intrinsic

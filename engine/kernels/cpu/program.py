@@ -45,15 +45,6 @@ def _unavailable_multiply(a, thread, part, parts, is_first):
     """Stand in for `multiply`, which has one more parameter."""
 
 
-_add_normalize, _gate, _quantize, _rotate, _add_bias = (
-    rows.add_normalize,
-    rows.gate,
-    rows.quantize,
-    rows.rotate,
-    rows.add_bias,
-)
-_store, _attend = attention.store, attention.attend
-_forbid, _weigh_blocks, _draw = sampling.forbid, sampling.weigh_blocks, sampling.draw
 _quantize_groups = integer_product.quantize_groups if is_available() else _unavailable
 _multiply = integer_product.multiply if is_available() else _unavailable_multiply
 
@@ -78,29 +69,29 @@ def run_part(program, index, thread, part, parts, is_first):
     kernel = program[FIRST + index * STRIDE]
     a = offset_pointer(program, np.int64(FIRST + index * STRIDE + 2))
     if kernel == 0:
-        _add_normalize(a, thread, part, parts)
+        rows.add_normalize(a, thread, part, parts)
     elif kernel == 1:
-        _gate(a, thread, part, parts)
+        rows.gate(a, thread, part, parts)
     elif kernel == 2:
-        _quantize(a, thread, part, parts)
+        rows.quantize(a, thread, part, parts)
     elif kernel == 3:
-        _rotate(a, thread, part, parts)
+        rows.rotate(a, thread, part, parts)
     elif kernel == 4:
-        _add_bias(a, thread, part, parts)
+        rows.add_bias(a, thread, part, parts)
     elif kernel == 5:
-        _store(a, thread, part, parts)
+        attention.store(a, thread, part, parts)
     elif kernel == 6:
-        _attend(a, thread, part, parts)
+        attention.attend(a, thread, part, parts)
     elif kernel == 7:
         _quantize_groups(a, thread, part, parts)
     elif kernel == 8:
         _multiply(a, thread, part, parts, is_first)
     elif kernel == 9:
-        _forbid(a, thread, part, parts)
+        sampling.forbid(a, thread, part, parts)
     elif kernel == 10:
-        _weigh_blocks(a, thread, part, parts)
+        sampling.weigh_blocks(a, thread, part, parts)
     else:
-        _draw(a, thread, part, parts)
+        sampling.draw(a, thread, part, parts)
 
 
 @cfunc(SIGNATURE, **OPTIONS)

@@ -14,9 +14,8 @@ from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
 from engine.quantization import byte_weight
 from engine.quantization.byte_weight import ByteWeight
-from engine.quantization.dense import DenseWeight
-from engine.quantization.int8 import quantize_rows
 from engine.quantization.scheme import BUILDERS
+from engine.quantization.torch_forms import DenseWeight, quantize_rows
 from engine.sequence import Chunk, StepPlan
 from tests.engine.cuda_on_cpu import RepeatedCompute, take_the_cuda_path
 from tests.engine.execution.test_runner import BLOCK_SIZE, make_sequence

@@ -9,8 +9,7 @@ import torch
 
 from benchmarks.device_targets import SHAPES
 from engine.api.errors import ModelLoadError
-from engine.attention.backend import AttentionShape
-from engine.attention.select import cache_dtype
+from engine.attention.backend import AttentionShape, cache_dtype
 from engine.attention.torch_cpu import TorchCpuAttention
 from engine.config import EngineConfig
 from engine.core.build import build_core

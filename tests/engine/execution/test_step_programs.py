@@ -15,9 +15,8 @@ from engine.layers.linear import Linear
 from engine.layers.norm import RmsNorm
 from engine.layers.rotary import RopeScaling, RotaryTable
 from engine.models.decoder import Decoder, DecoderLayer
-from engine.quantization.dense import DenseWeight
-from engine.quantization.int8 import quantize_weight
 from engine.quantization.scheme import RowForms
+from engine.quantization.torch_forms import DenseWeight, quantize_weight
 from engine.quantization.vnni import VnniWeight
 from tests.engine.threads import WAYS, threads_of
 

@@ -5,10 +5,9 @@ import torch
 
 from engine.api.errors import ModelLoadError
 from engine.quantization import scheme as scheme_module
-from engine.quantization.dense import DenseWeight
-from engine.quantization.int4 import Int4Weight
 from engine.quantization.scheme import ROW_BUCKETS, WeightScheme, measure, pick, possible_forms
 from engine.quantization.stored import StoredMatrix
+from engine.quantization.torch_forms import DenseWeight, Int4Weight
 from engine.quantization.vnni import VnniWeight
 
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ from engine.kernels.cpu import operators, work_sharing
 from engine.kernels.cpu.openmp import PARALLEL
 from engine.kernels.cpu.threads import KERNEL_THREADS, WorkSharing
 from engine.quantization.gguf_blocks import GROUP_SIZE, FourBitGroups
-from engine.quantization.int8 import quantize_weight
+from engine.quantization.torch_forms import quantize_weight
 from engine.quantization.vnni import VnniWeight
 
 pytestmark = pytest.mark.skipif(PARALLEL is None, reason="needs GNU's OpenMP")

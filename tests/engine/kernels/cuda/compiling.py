@@ -12,7 +12,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from engine.kernels.cuda import byte_product, gate, norm, paged_attention, rotary
+from engine.kernels.cuda import byte_product, paged_attention, rotary, rows
 
 SIZE = 128
 CUT = {"GROUP": 4, "SIZE": SIZE, "SIZE_BLOCK": SIZE, "TILE": 64, "PARTS": 4, "LEAST": paged_attention.LEAST_PART}
@@ -49,9 +49,9 @@ def attention(cache: str):
 
 
 def kernels(capability: int):
-    rows = {"hidden": "*bf16", "delta": "*bf16", "weight": "*bf16", "out": "*bf16", "size": "i32", "eps": "fp32"}
-    yield norm._add_normalize, rows, {"HAS_DELTA": True, "BLOCK": 4096}, {"num_warps": 8}
-    yield gate._gate, {"gate_up": "*bf16", "out": "*bf16", "size": "i32"}, {"BLOCK": gate.BLOCK}, {"num_warps": 4}
+    types = {"hidden": "*bf16", "delta": "*bf16", "weight": "*bf16", "out": "*bf16", "size": "i32", "eps": "fp32"}
+    yield rows._add_normalize, types, {"HAS_DELTA": True, "BLOCK": 4096}, {"num_warps": 8}
+    yield rows._gate, {"gate_up": "*bf16", "out": "*bf16", "size": "i32"}, {"BLOCK": rows.BLOCK}, {"num_warps": 4}
     yield paged_attention._join_parts, SUMS, CUT | {"PARTS_BLOCK": 4}, {"num_warps": 1}
     yield from attention("bf16")
     if capability >= 89:

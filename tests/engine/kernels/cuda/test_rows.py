@@ -23,7 +23,7 @@ def assert_close(found, expected):
 @pytest.mark.parametrize(("rows", "size"), [(1, 64), (3, 96), (2, 1000)])
 @pytest.mark.parametrize("has_delta", [False, True])
 def test_the_norm_adds_and_normalises_as_torch_does(device, dtype, rows, size, has_delta):
-    from engine.kernels.cuda.norm import add_normalize
+    from engine.kernels.cuda.rows import add_normalize
 
     hidden = random(rows, size, dtype=dtype, device=device)
     delta = random(rows, size, dtype=dtype, device=device).flip(1) if has_delta else None
@@ -37,7 +37,7 @@ def test_the_norm_adds_and_normalises_as_torch_does(device, dtype, rows, size, h
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
 @pytest.mark.parametrize(("rows", "size"), [(1, 48), (3, 1500)])
 def test_the_gate_is_that_of_torch(device, dtype, rows, size):
-    from engine.kernels.cuda.gate import gate
+    from engine.kernels.cuda.rows import gate
 
     gate_up = random(rows, 2 * size, dtype=dtype, device=device)
     expected = (functional.silu(gate_up[:, :size].float()) * gate_up[:, size:].float()).to(dtype)
