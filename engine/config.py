@@ -52,7 +52,7 @@ class EngineConfig:
     prefix_caching: bool = True
     batch_invariant: bool = False
     prompt_lookup: bool = False
-    """Verify tokens that followed the same words before (engine.decoding.ngram) where measured costs let that pay."""
+    """Verify tokens that followed the same words before (engine.decoding.sources) where measured costs let that pay."""
     num_threads: int = 0
     max_waiting: int = 4096
     step_timeout_s: float = 120.0

@@ -1,12 +1,10 @@
 """The interface between attention layers and the paged cache: write new keys and values, attend over the context.
 
-Shapes: T tokens in the step, S sequences, H heads, K kv heads, D head size, B blocks, P tokens per block.
-Implemented by torch_cpu.py and xformers_paged.py; used by execution/runner.py, which builds one `StepAttention` per
-step:
-
-    backend = make_backend(device, shape, num_layers=..., num_blocks=..., ...)   # once (select.py)
+    backend = make_backend(device, shape, num_layers=..., num_blocks=..., ...)   # once, by the runner
     attention = backend.begin_step(layout)                                      # each step
     out = attention.attend(layer, q, k, v)                                      # each layer of the step
+
+Shapes: T tokens in the step, S sequences, H heads, K kv heads, D head size, B blocks, P tokens per block.
 
 A new backend implements `AttentionBackend` and `StepAttention` and gets a branch in `make_backend`.
 """
@@ -17,6 +15,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+
+from engine.api.errors import ModelLoadError
+
+KV_CACHES = ("auto", "fp8")
+FP8_CAPABILITY = (8, 9)
+"""The least that converts eight-bit floats: Ada, Hopper and later."""
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +61,12 @@ class StepAttention(Protocol):
 
         q: (T, H, D)  k, v: (T, K, D)  ->  (T, H, D), dtype of q. q and k are already rotated.
         """
-        ...
 
     def attend_heads(self, layer: int, heads: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
         """Rotate queries and keys, then do as `attend`. Only on CUDA, where rotating and storing are one kernel.
 
         heads: (T, H + 2K, D), queries, keys, values; changed in place   rotations: (T, 1, D/2) complex64  ->  (T, H, D)
         """
-        ...
 
 
 class AttentionBackend(Protocol):
@@ -71,4 +74,46 @@ class AttentionBackend(Protocol):
 
     def begin_step(self, layout: StepLayout) -> StepAttention:
         """Prepare index tensors once for all layers of a step."""
-        ...
+
+
+def cache_dtype(weights: str, kv_cache: str = "auto", device: torch.device = CPU) -> torch.dtype:
+    """Return float32 for float32 weights, the reference; else bfloat16, which halves the memory and, on a CPU, the time
+    of long contexts.
+
+    "fp8" halves the memory again. Raises ModelLoadError on a device that does not support it.
+    """
+    if kv_cache not in KV_CACHES:
+        raise ModelLoadError(f"kv_cache must be one of {', '.join(KV_CACHES)}, got {kv_cache!r}")
+    if kv_cache == "auto":
+        return torch.float32 if weights == "float32" else torch.bfloat16
+    if device.type != "cuda":
+        raise ModelLoadError(f"kv_cache 'fp8' needs a CUDA device, got {device.type!r}: use kv_cache 'auto'")
+    capability = torch.cuda.get_device_capability(device)
+    if capability < FP8_CAPABILITY:
+        wanted, found = (".".join(map(str, version)) for version in (FP8_CAPABILITY, capability))
+        raise ModelLoadError(
+            f"kv_cache 'fp8' needs a device of compute capability {wanted}, this one has {found}: use kv_cache 'auto'"
+        )
+    return torch.float8_e4m3fn
+
+
+def make_backend(
+    device: torch.device,
+    shape: AttentionShape,
+    *,
+    num_layers: int,
+    num_blocks: int,
+    block_size: int,
+    dtype: torch.dtype,
+    batch_invariant: bool,
+) -> AttentionBackend:
+    """Build the backend and its cache. Backends of other devices are not imported."""
+    sizes = {"num_layers": num_layers, "num_blocks": num_blocks, "block_size": block_size}
+
+    if device.type == "cpu":
+        from engine.attention.torch_cpu import TorchCpuAttention
+
+        return TorchCpuAttention(shape, dtype=dtype, batch_invariant=batch_invariant, **sizes)
+    from engine.attention.xformers_paged import XformersAttention
+
+    return XformersAttention(shape, device=device, dtype=dtype, batch_invariant=batch_invariant, **sizes)

@@ -9,6 +9,10 @@ Every row is computed on its own, in one order of additions, so its result does 
 
 from __future__ import annotations
 
+import contextlib
+import math
+import mmap
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +20,6 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from engine.attention.backend import AttentionShape, StepLayout
-from engine.attention.cache_memory import untouched_zeros
 from engine.kernels.cpu import operators
 from engine.kernels.cpu.operators import RowAttention, tile_rows
 
@@ -225,3 +228,18 @@ class ChunkPart:
         values = value_blocks.index_select(0, blocks).transpose(1, 2)
         keys, values = keys.reshape(-1, kv_heads, size), values.reshape(-1, kv_heads, size)
         return keys[: self._context_len], values[: self._context_len]
+
+
+def untouched_zeros(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return zeros whose pages the system provides at their first write, so that a cache costs only what it holds.
+
+    Uses huge pages where the system has them, as a step reads all over the cache.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if sys.platform == "win32" or not size:
+        return torch.zeros(*shape, dtype=dtype)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # this Linux kernel was built without huge pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Protocol
 
 from engine.decoding.costs import MOST_DRAFTS, StepCosts
-from engine.decoding.ngram import PromptLookup
-from engine.decoding.prediction import PredictedText
+from engine.decoding.sources import PredictedText, PromptLookup
 from engine.sequence import Sequence
 
 AGREED_STEPS = (4, 6, 9, 16)
@@ -29,29 +27,9 @@ client has asked for it."""
 LEARNING_RATE = 0.15
 
 
-class DraftSource(Protocol):
-    """A text that the output may follow.
-
-    source = PromptLookup(prompt_ids)
-    source.next_ids(4)       # drafts for the next four tokens
-    source.follow(token_id)  # the token that was drawn
-    """
-
-    num_followed: int
-    """Output tokens that it has taken."""
-    num_agreed: int
-    """The latest output tokens that precede `next_ids` in the text."""
-
-    def follow(self, token_id: int) -> bool | None:
-        """Take the next output token; return whether it was expected, None if no token was."""
-
-    def next_ids(self, limit: int) -> tuple[int, ...]:
-        """Return the expected next tokens, at most `limit`."""
-
-
 @dataclass(slots=True)
 class _TrackedSource:
-    source: DraftSource
+    source: PromptLookup | PredictedText
     confidences: list[float]
     is_prediction: bool
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import torch
 
 from engine.api.errors import ModelLoadError
-from engine.attention.select import cache_dtype
+from engine.attention.backend import cache_dtype
 from engine.quantization.scheme import WeightScheme
 
 LEAST_CAPABILITY = (8, 0)

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from engine.sampling.pending import PendingTokens
-from engine.sampling.sampler import SampledToken, Sampler
+from engine.sampling.sampler import PendingTokens, SampledToken, Sampler
 from engine.scheduling.scheduler import Scheduler
 from engine.sequence import StepPlan
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 
 from engine.kernels.cpu.transfer import upload
-from engine.sampling.filters import Filters
+from engine.sampling.draw import Filters
 from engine.sampling.logprobs import LogprobRow
 from engine.sampling.masks import BadWords, LogitEntries
 from engine.sampling.penalties import TokenCounts, has_penalties

@@ -17,9 +17,8 @@ import torch
 from engine.api.errors import ModelLoadError
 from engine.messages import ProcessorParameter, ProcessorSpec
 from engine.sampling.processors.arguments import PARAMETER_KINDS, bind_arguments
-from engine.sampling.processors.no_repeat_ngram import NoRepeatNgram
 from engine.sampling.processors.processor import LogitsProcessor, ProcessorSetup
-from engine.sampling.processors.token_trie import TokenTrie
+from engine.sampling.processors.shipped import NoRepeatNgram, TokenTrie
 from engine.sequence import Sequence
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.attention.cache_memory import untouched_zeros
+from engine.attention.torch_cpu import untouched_zeros
 
 
 def resident_bytes() -> int:

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from engine.decoding.costs import EVEN_ROWS, MOST_DRAFTS, StepCosts
 from engine.decoding.drafter import LookupDrafter
-from engine.decoding.ngram import RUN_TOKENS, PromptLookup
-from engine.decoding.prediction import PredictedText
+from engine.decoding.sources import RUN_TOKENS, PredictedText, PromptLookup
 from tests.engine.decoding.table_model import TableCore
 from tests.engine.scheduling.sequences import make_sequence
 

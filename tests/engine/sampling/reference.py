@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.api.request import LogprobOptions, SamplingParams, StopRules
 from engine.messages import AddSequence, Thinking
-from engine.sampling.randomness import uniform
+from engine.sampling.draw import uniform
 from engine.sequence import Sequence
 
 

@@ -1,6 +1,6 @@
 from hashlib import blake2b
 
-from engine.sampling.randomness import uniform
+from engine.sampling.draw import uniform
 
 
 def test_random_numbers_equal_the_documented_hash():

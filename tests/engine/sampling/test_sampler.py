@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from engine.api.request import LogprobOptions, ProcessorCall, SamplingParams
 from engine.messages import Thinking
+from engine.sampling.draw import uniform
 from engine.sampling.masks import GrammarBitmask
-from engine.sampling.randomness import uniform
 from engine.sampling.sampler import FAILED_TOKEN, Sampler
 from tests.engine.sampling.reference import constrained, distribution, draw, make_sequence, with_request
 from tests.examples import examples
