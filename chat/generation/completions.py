@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from django.conf import settings
@@ -27,7 +27,7 @@ from chat.generation.limits import LimitExceeded, LimitKind, admission_error, ra
 from chat.relay.state.codec import pack_events
 from chat.relay.state.keys import model_slug
 from chat.relay.state.records import terminal_record
-from chat.relay.state.runs import AdmissionRequest, Decision, LogEntry, RunCompletion, RunInfo
+from chat.relay.state.runs import AdmissionRequest, Decision, DetachPolicy, LogEntry, RunCompletion, RunInfo
 from chat.relay.web.dispatcher import Dispatcher, dispatcher_of_loop, dispatchers
 from chat.relay.web.reader import RunReader
 from engine.api import (
@@ -43,26 +43,7 @@ from engine.api import (
     is_long,
 )
 
-__all__ = [
-    "DetachPolicy",
-    "RunInfo",
-    "LimitExceeded",
-    "LimitKind",
-    "PublicIdInUse",
-    "RequestTrace",
-    "RunReader",
-    "completion_refuse",
-    "completion_start",
-    "limits_look",
-    "readers_cut",
-    "readers_settle",
-    "request_rejected_record",
-    "run_attach",
-    "run_find",
-    "run_find_public",
-    "run_log",
-    "run_stop",
-]
+__all__ = ["DetachPolicy", "LimitExceeded", "LimitKind", "RunInfo", "RunReader"]  # for callers, who know no relay
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +55,7 @@ SESSION_CALLER = "session"
 
 @dataclass(frozen=True, slots=True)
 class RequestTrace:
-    """The fields of the request log that describe the call. Texts are already cut to the limits of the log."""
+    """The fields of the run's record that describe the call. Texts are already cut to the limits of the log."""
 
     dialect: str
     route: str
@@ -90,20 +71,6 @@ class RequestTrace:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class DetachPolicy:
-    """The policy for a run that has lost its readers."""
-
-    detach_grace_s: float
-    """How long the run goes on without a reader."""
-    log_ttl_s: float = 0.0
-    """How long its log stays after its end, if longer than usual."""
-    public_id: str = ""
-    """The id by which its project may attach to it again."""
-    resume_context: bytes = b""
-    """JSON of the code that started the run, for the code that attaches to it."""
-
-
 class PublicIdInUse(Exception):
     """The public id of the request belongs to another run of its project."""
 
@@ -113,29 +80,20 @@ async def completion_start(
     request: GenerationRequest,
     caller: Caller,
     trace: RequestTrace,
-    detach_grace_s: float = 0.0,
     is_further: bool = False,
     detach: DetachPolicy | None = None,
 ) -> RunReader:
     """Admit the request and queue it for a worker of its model. Return before the worker sees it.
 
-    `detach_grace_s`: how long the run continues without a reader, unless `detach` is given. `is_further`: another run
-    of one HTTP request, which counts once as a request of the key.
-
-    1. Register the reader, so that it misses nothing.
-    2. Check all limits in one script, which also creates the run and queues its task.
+    `is_further`: another run of one HTTP request, which counts once as a request of the key.
 
     Raises LimitExceeded (a limit of the key), EngineUnavailable (no worker, loading, full, Valkey away) or
     PublicIdInUse. Then nothing was started, and the caller writes the request's record. Every step has a time-out.
     """
-    after = detach or DetachPolicy(detach_grace_s)
     admission = replace(
         _admission(request, caller, trace, request.messages),
-        detach_grace_s=after.detach_grace_s,
-        log_ttl_s=after.log_ttl_s,
         project_id=caller.project_id,
-        public_id=after.public_id,
-        resume_context=after.resume_context,
+        detach=detach or DetachPolicy(),
     )
     return await _admitted(replace(admission, requests_per_minute=0) if is_further else admission)
 
@@ -154,7 +112,7 @@ async def completion_refuse(
 
 
 async def _admitted(admission: AdmissionRequest) -> RunReader:
-    """Admit a request and return the reader of its run; a run without a task has ended already."""
+    """Register the reader, so that it misses nothing, then admit. A run without a task has ended on return."""
     dispatcher = dispatcher_of_loop()
     try:
         await dispatcher.start()
@@ -189,8 +147,7 @@ async def _admitted(admission: AdmissionRequest) -> RunReader:
 
 
 async def run_attach(*, run_id: str, caller: Caller) -> tuple[RunReader, RunInfo] | None:
-    """Attach another reader to a run, from its first event. Return it with the run's state, or None if the caller's
-    project has no such run any more.
+    """Attach another reader to a run, from its first event; None if the caller's project has no such run any more.
 
     Raises EngineUnavailable. The caller must `leave` the reader; a detached run goes on as long as it is read.
     """
@@ -221,19 +178,13 @@ async def run_log(*, run_id: str) -> list[Event]:
 
 
 async def run_find_public(*, public_id: str, caller: Caller) -> tuple[str, bytes] | None:
-    """Return run id and resume context of the run that the caller's project started with this public id, or None.
-
-    Raises EngineUnavailable.
-    """
+    """Return run id and resume context of the project's run with this public id, or None. Raises EngineUnavailable."""
     with _valkey_or_unavailable():
         return await dispatcher_of_loop().runs.find_public(caller.project_id, public_id)
 
 
 async def run_stop(*, run_id: str) -> None:
-    """End a run with the outcome `stopped`, even while it is read.
-
-    A run that has ended stays as it is. Raises EngineUnavailable.
-    """
+    """End a run with the outcome `stopped`, unless it has ended. Raises EngineUnavailable."""
     await dispatcher_of_loop().stop(run_id)
 
 
@@ -271,33 +222,22 @@ def request_rejected_record(
 
 
 def readers_cut() -> None:
-    """Note that this process is about to close its clients' connections: readers that leave from now on were cut off by
-    the server.
-    """
+    """Note that this process is about to close its clients' connections: readers that leave now were cut off."""
     for dispatcher in dispatchers():
         dispatcher.is_cutting = True
 
 
 async def readers_settle() -> None:
-    """Wait until Valkey knows of every reader that has left.
-
-    Otherwise the reaper would report those clients as cut off.
-    """
+    """Wait until Valkey knows of every reader that has left, or the reaper would report them as cut off."""
     await dispatcher_of_loop().chores.settle()
 
 
 async def _refusal_by_size(dispatcher: Dispatcher, request: GenerationRequest) -> Rejected | None:
-    """Return the rejection of a prompt with more characters than the model's context can hold, or None.
-
-    Raises as Valkey.
-    """
+    """Return the rejection of a prompt with more characters than the model's context can hold, or None."""
     if not is_long(request):
         return None
-    known = [
-        lease
-        for lease in await dispatcher.workers()
-        if lease.model == request.model and lease.max_model_len * lease.longest_token_chars
-    ]
+    leases = [lease for lease in await dispatcher.workers() if lease.model == request.model]
+    known = [lease for lease in leases if lease.max_model_len and lease.longest_token_chars]
     if not known:
         return None
     widest = max(known, key=lambda lease: lease.max_model_len)
@@ -309,9 +249,9 @@ async def _refusal_by_size(dispatcher: Dispatcher, request: GenerationRequest) -
 
 
 async def _end(dispatcher: Dispatcher, admission: AdmissionRequest, refusal: Rejected | None) -> bytes:
-    """End a run that no worker has, without usage. With a refusal, write its record too and return its packed event.
+    """End a run that no worker has. Write the record of a refusal and return its packed event.
 
-    Without one, the caller writes the record.
+    Without a refusal the caller writes the record.
     """
     run_id = admission.request.run_id
     payload, record = b"", None
@@ -324,13 +264,10 @@ async def _end(dispatcher: Dispatcher, admission: AdmissionRequest, refusal: Rej
         RunCompletion(
             run_id=run_id,
             attempt=1,
-            position=0,
             payload=payload,
             record=record,
-            used_tokens=0,
             caller=admission.caller,
             slug=model_slug(admission.request.model),
-            worker_id="",
             tokens_per_minute=admission.tokens_per_minute,
         )
     )
@@ -348,9 +285,7 @@ def _admission(
         requests_per_minute=limits.requests_per_minute or 0,
         tokens_per_minute=limits.tokens_per_minute or 0,
         reserved_tokens=_reserved_tokens(request, messages),
-        max_live=min(
-            limits.max_concurrency or settings.LIGHTCONE_MAX_LIVE_PER_KEY, settings.LIGHTCONE_MAX_LIVE_PER_KEY
-        ),
+        max_live=limits.live_runs,
         max_waiting=settings.LIGHTCONE_MAX_WAITING,
     )
 
@@ -360,17 +295,12 @@ def _reserved_tokens(request: GenerationRequest, messages: Sequence[Any]) -> int
     if request.task is Task.READ:
         return 0
     chars = sum(len(str(message.get("content") or "")) for message in messages if isinstance(message, dict))
-    if request.raw is not None:
-        chars = (
-            len(request.raw.text) + len(request.raw.suffix or "") + CHARS_PER_TOKEN * len(request.raw.token_ids or ())
-        )
+    raw, stop = request.raw, request.stop
+    if raw is not None:
+        chars = len(raw.text) + len(raw.suffix or "") + CHARS_PER_TOKEN * len(raw.token_ids or ())
     if request.task is Task.EMBED:
         return chars // CHARS_PER_TOKEN
-    output = (
-        request.stop.absent_max_tokens or USUAL_OUTPUT_TOKENS
-        if request.stop.max_tokens is None
-        else request.stop.max_tokens
-    )
+    output = stop.absent_max_tokens or USUAL_OUTPUT_TOKENS if stop.max_tokens is None else stop.max_tokens
     return chars // CHARS_PER_TOKEN + min(output, USUAL_OUTPUT_TOKENS) * request.num_sequences
 
 
@@ -381,22 +311,11 @@ def _about(trace: RequestTrace, caller: Caller | None, *, model: str, arrived_at
         "org_id": caller.org_id if caller else 0,
         "project_id": caller.project_id if caller else 0,
         "key_public_id": caller.public_id if caller else "",
-        "dialect": trace.dialect,
-        "route": trace.route,
-        "is_stream": trace.is_stream,
-        "model_asked": trace.model_asked,
         "model": model,
-        "client_request_id": trace.client_request_id,
-        "user_label": trace.user_label,
-        "user_agent": trace.user_agent,
-        "address": trace.address,
-        "batch_id": trace.batch_id,
-        "retry_count": trace.retry_count,
-        "patience_s": trace.patience_s,
-        "metadata": dict(trace.metadata),
+        **asdict(trace),
     }
 
 
 def _caller_name(caller: Caller) -> str:
-    """Return the name under which limits are counted: of the key, or of the signed-in user."""
+    """Return the name under which limits are counted."""
     return caller.public_id or f"{SESSION_CALLER}:{caller.tenant}"

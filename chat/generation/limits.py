@@ -1,8 +1,6 @@
-"""The limits of admission as a client sees them: the rate headers of an accepted request, and the error of a refused
-one.
+"""The limits of admission as a client sees them: rate headers of accepted requests, and errors of refused ones.
 
-relay/state/admit.lua checks the limits; chat.generation.completions calls it. This module knows no HTTP status: the
-dialects map each LimitKind to one.
+relay/state/admit.lua checks the limits.
 """
 
 from __future__ import annotations
@@ -32,10 +30,7 @@ LIMIT_MESSAGES = {
 
 
 class LimitExceeded(Exception):
-    """A limit of the caller that was reached.
-
-    `retry_after_s` is 1..60; `headers` are the response's `x-ratelimit-*` lines.
-    """
+    """A limit of the caller that was reached. `headers`: the response's `x-ratelimit-*` lines."""
 
     def __init__(self, kind: LimitKind, message: str, *, retry_after_s: int, headers: dict[str, str]) -> None:
         super().__init__(message)
@@ -66,7 +61,6 @@ def _duration(seconds: float) -> str:
 
 
 def admission_error(model: str, result: AdmissionResult, headers: dict[str, str]) -> LimitExceeded | EngineUnavailable:
-    """Return the error for a request that admission refused: for a limit of the key, or a full model or server."""
     if result.decision is Decision.UNAVAILABLE:
         return _unavailable(model, result)
     if result.decision is Decision.MEMORY:
@@ -85,10 +79,6 @@ def admission_error(model: str, result: AdmissionResult, headers: dict[str, str]
 
 
 def _unavailable(model: str, result: AdmissionResult) -> EngineUnavailable:
-    """Return the error for a model without a ready worker.
-
-    The reason of a failed load is for the console, not for clients.
-    """
     if result.worker_state == "loading":
         return EngineUnavailable(
             ErrorCode.MODEL_LOADING, f"The model '{model}' is loading ({result.worker_progress:.0%})."

@@ -1,8 +1,7 @@
-"""Sends through Celery: a control command for each stop, and a task for each run that is queued again (admission queues
-the first one).
+"""Sends through Celery: a command for each stop, and a task for each run that is queued again.
 
 Publishing blocks, so it runs in a small thread pool. Tasks are sent by name, so that a web process imports neither the
-tasks nor the worker. The caller handles failures; nothing is retried here.
+tasks nor the worker. Nothing is retried here.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from celery import current_app
 
@@ -29,10 +29,7 @@ _senders = ThreadPoolExecutor(max_workers=4, thread_name_prefix="celery-send")
 
 
 def senders_warm() -> None:
-    """Connect a thread to the broker and write the task template.
-
-    Otherwise the imports would delay the first request by half a second.
-    """
+    """Connect a thread to the broker and write the task template, which takes half a second with its imports."""
     _senders.submit(_connect)
 
 
@@ -46,11 +43,6 @@ def _connect() -> None:
         logger.info("the broker does not answer yet: %s", error)
 
 
-def worker_node(worker_id: str) -> str:
-    """Return the Celery node of a worker id, `<node>~<incarnation>`."""
-    return worker_id.partition("~")[0]
-
-
 def task_send(run_id: str, attempt: int, slug: str) -> None:
     """Publish the task of a run; its id is the run's.
 
@@ -62,9 +54,9 @@ def task_send(run_id: str, attempt: int, slug: str) -> None:
 
 
 def stop_send(worker_id: str, run_id: str, outcome: str) -> None:
-    """Tell a worker to end a run. Blocks."""
-    arguments = {"run_id": run_id, "outcome": outcome}
-    current_app.control.broadcast(STOP_COMMAND, arguments=arguments, destination=[worker_node(worker_id)], reply=False)
+    """Tell a worker, `<Celery node>~<incarnation>`, to end a run. Blocks."""
+    node, arguments = worker_id.partition("~")[0], {"run_id": run_id, "outcome": outcome}
+    current_app.control.broadcast(STOP_COMMAND, arguments=arguments, destination=[node], reply=False)
 
 
 async def task_send_async(run_id: str, attempt: int, slug: str) -> None:
@@ -73,23 +65,20 @@ async def task_send_async(run_id: str, attempt: int, slug: str) -> None:
 
 
 async def stop_send_async(worker_id: str, run_id: str, outcome: str) -> None:
-    """`stop_send` from a loop."""
     await _in_thread(stop_send, worker_id, run_id, outcome)
 
 
 async def batches_wake_async() -> None:
     """Wake the batch runner of a maintenance worker. Nothing is lost if that fails, as it also polls."""
     try:
-        await _in_thread(_batches_wake)
+        await _in_thread(
+            partial(current_app.send_task, BATCHES_WAKE_TASK, queue=MAINTENANCE_QUEUE, retry=False, ignore_result=True)
+        )
     except Exception as error:
         # Any error of the broker's client.
         logger.info("the batch runner was not woken: %s", error)
 
 
-def _batches_wake() -> None:
-    current_app.send_task(BATCHES_WAKE_TASK, queue=MAINTENANCE_QUEUE, retry=False, ignore_result=True)
-
-
-async def _in_thread(function: Callable[..., None], *arguments: object) -> None:
+async def _in_thread(function: Callable[..., object], *arguments: object) -> None:
     async with asyncio.timeout(SEND_TIMEOUT_S):
         await asyncio.get_running_loop().run_in_executor(_senders, function, *arguments)

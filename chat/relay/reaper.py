@@ -23,7 +23,7 @@ from chat.relay.state.codec import pack_events
 from chat.relay.state.keys import Keys
 from chat.relay.state.records import terminal_record, usage_of
 from chat.relay.state.runs import MAX_ATTEMPTS, RunCompletion, Runs
-from chat.relay.valkey import Answers
+from chat.relay.valkey import Answers, lock_hold
 from engine.api import ErrorCode, Event, Failed, Outcome, Rejected
 
 logger = logging.getLogger(__name__)
@@ -32,8 +32,7 @@ LOCK_MS = 3_000
 QUEUED_MS = 30_000
 ORPHANED_MS = 90_000
 """How long a run waits for a worker while none is alive. The supervisor restarts a dead worker after up to 30 s, and
-seconds later its lease says `loading`; a suspended one resumes by itself. Other service managers do not say when they
-restart a worker."""
+seconds later its lease says `loading`."""
 WAITED_MS = 6_000
 """Runs that have waited for less than this are not checked."""
 QUIET_AFTER_LOSS_S = 6.0
@@ -68,13 +67,10 @@ class Reaper:
         self._quiet_until = 0.0
 
     async def turn(self) -> None:
-        """Do one round, unless another reaper has the lock or Valkey has just recovered (leases need time to be
-        renewed).
-        """
+        """Do one round, unless another reaper has the lock or Valkey has just recovered: leases are renewed first."""
         try:
-            if not await self._lock():
-                return
-            if self._clock() < self._quiet_until:
+            has_lock = await lock_hold(self._client, self._keys.reaper, self._token, LOCK_MS)
+            if not has_lock or self._clock() < self._quiet_until:
                 return
             await self._reap_workers()
             await self._reap_webs()
@@ -83,14 +79,6 @@ class Reaper:
         except (RedisError, OSError):
             self._quiet_until = self._clock() + QUIET_AFTER_LOSS_S
             raise
-
-    async def _lock(self) -> bool:
-        if await self._client.set(self._keys.reaper, self._token, nx=True, px=LOCK_MS):
-            return True
-        if await self._client.get(self._keys.reaper) != self._token:
-            return False
-        await self._client.pexpire(self._keys.reaper, LOCK_MS)
-        return True
 
     async def _reap_workers(self) -> None:
         for raw in await self._client.smembers(self._keys.workers):
@@ -150,7 +138,6 @@ class Reaper:
             await self._send_task(run_id, attempt, slug)
 
     async def _worker_states(self, slug: str) -> set[str]:
-        """Return the states of the live workers of a model."""
         workers = await self._client.smembers(self._keys.model_workers(slug))
         states = [await self._client.hget(self._keys.worker(worker.decode()), "state") for worker in workers]
         return {state.decode() for state in states if state is not None}
@@ -159,9 +146,7 @@ class Reaper:
         await self._end(run_id, attempt, ErrorCode.WORKER_LOST, LOST_MESSAGE, Outcome.WORKER_LOST)
 
     async def _end(self, run_id: str, attempt: int, code: ErrorCode, message: str, outcome: Outcome) -> None:
-        """End a run without a worker: write an error event for its reader, and the terminal record with the logged
-        usage.
-        """
+        """End a run without a worker: write an error event, and the terminal record with the logged usage."""
         meta = await self._client.hgetall(self._keys.meta(run_id))
         log = await self.runs.read_whole_log(run_id)
         events = [event for entry in log for event in entry.events()]
@@ -181,10 +166,8 @@ class Reaper:
                 position=position,
                 payload=pack_events([Event(position, 1, payload)]),
                 record=record,
-                used_tokens=record["prompt_tokens"] + record["completion_tokens"],
                 caller=meta[b"caller"].decode(),
                 slug=meta[b"slug"].decode(),
-                worker_id="",
                 tokens_per_minute=int(meta[b"tokens_per_minute"]),
             )
         )

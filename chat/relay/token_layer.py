@@ -1,9 +1,7 @@
-"""The Channels layer of the alias `tokens`: Valkey's pub/sub without polling. A channel has one reader; there are no
-groups.
+"""The Channels layer of the alias `tokens`: Valkey's pub/sub without polling, for one reader a channel and no groups.
 
 channels_redis polls its subscription ten times a second and takes twice the processor time for a message
-(docs/decisions/0014). Messages may be lost, as the contract of layers allows: readers of runs detect it by the
-message's number.
+(docs/decisions/0014). Messages may be lost: readers of runs detect it by the message's number.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from chat.relay.valkey import CONNECT_TIMEOUT_S, ValkeyLine, connection_make
 
 
 class TokenLayer(BaseChannelLayer):
-    """The layer on one Valkey. `prefix` begins the names of new channels. Each event loop has its own connections."""
+    """The layer on one Valkey. Each event loop has its own connections."""
 
     def __init__(self, url: str, prefix: str = "tokens", **options: Any) -> None:
         super().__init__(**options)
@@ -31,7 +29,7 @@ class TokenLayer(BaseChannelLayer):
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopConnections] = WeakKeyDictionary()
 
     def serialize(self, message: dict[str, Any]) -> bytes:
-        """Encode a message as it is published, for scripts that publish."""
+        """Encode a message for scripts that publish."""
         packed: bytes = msgpack.packb(message)
         return packed
 
@@ -47,10 +45,7 @@ class TokenLayer(BaseChannelLayer):
         await self._here().line.call("PUBLISH", channel, self.serialize(message))
 
     async def receive(self, channel: str) -> dict[str, Any]:
-        """Raises redis.RedisError or OSError once if the connection is lost; the next call subscribes again.
-
-        A cancelled call closes the connection.
-        """
+        """Raises redis.RedisError or OSError once if the connection is lost; the next call subscribes again."""
         connection = self._here().subscriptions[channel]
         if not connection.is_connected:
             await _subscribe(connection, channel)
@@ -59,7 +54,6 @@ class TokenLayer(BaseChannelLayer):
         return message
 
     async def close(self) -> None:
-        """Close the connections of the running loop."""
         here = self._loops.pop(asyncio.get_running_loop(), None)
         if here is not None:
             await here.line.close()
@@ -75,8 +69,6 @@ class TokenLayer(BaseChannelLayer):
 
 @dataclass(frozen=True, slots=True)
 class _LoopConnections:
-    """The connections of one event loop."""
-
     line: ValkeyLine
     subscriptions: dict[str, AbstractConnection] = field(default_factory=dict)
     """By channel, of which a process has one. A subscribed connection takes no other commands."""

@@ -8,14 +8,11 @@ cancellation that comes just after the send. A request whose client has left wou
 time-out here; each command and pipeline has its own, and raises TimeoutError (an OSError).
 
 NOTE: two commands of one client may take two connections, so their order is open until the first has its reply.
-
-`ValkeyLine` is for the commands of each token alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any, cast
 
 from redis import Redis as BlockingRedis
@@ -39,7 +36,7 @@ Answers = Any
 
 
 class WritesRefused(ValkeyAway):
-    """Valkey replies but takes no writes: its disk or memory is full, or it is a replica. Treated as unavailable."""
+    """Valkey answers but takes no writes: its disk or memory is full, or it is a replica. Treated as unavailable."""
 
 
 class Valkey(Redis):
@@ -68,10 +65,9 @@ class ValkeyPipeline(Pipeline):
 
 
 class ValkeyLine:
-    """One connection for one event loop, which carries one command at a time.
+    """One connection for one event loop, for the commands of each token alone. It carries one command at a time.
 
-    Without a pool, retries and measurements a command takes half the processor time of `Valkey`'s
-    (docs/decisions/0014).
+    Without a pool, retries and measurements it takes half the processor time of `Valkey` (docs/decisions/0014).
     """
 
     def __init__(self, url: str) -> None:
@@ -105,9 +101,9 @@ class BlockingValkey(BlockingRedis):
 
 
 def valkey_connect(url: str, *, max_connections: int = 32) -> Valkey:
-    """Return a client for the running loop. `url`: redis://, rediss:// or unix://; replies are bytes.
+    """Return a client for the running loop, which connects on first use. Replies are bytes.
 
-    Connects on first use. Beyond `max_connections` at once, commands wait for a free one.
+    Beyond `max_connections` at once, commands wait for a free one.
     """
     client = Valkey(connection_pool=_pool(url, max_connections))
     client.auto_close_connection_pool = True
@@ -115,7 +111,7 @@ def valkey_connect(url: str, *, max_connections: int = 32) -> Valkey:
 
 
 def connection_make(url: str) -> AbstractConnection:
-    """Return a connection without a client, which opens with its first command."""
+    """Return a connection that opens with its first command."""
     connection: AbstractConnection = _pool(url, 1).make_connection()
     return connection
 
@@ -133,7 +129,6 @@ def _pool(url: str, max_connections: int) -> BlockingConnectionPool:
 
 
 def valkey_connect_blocking(url: str) -> BlockingValkey:
-    """Return a client for threads. Connects on first use."""
     client = BlockingValkey.from_url(
         url,
         socket_connect_timeout=CONNECT_TIMEOUT_S,
@@ -145,12 +140,17 @@ def valkey_connect_blocking(url: str) -> BlockingValkey:
 
 
 def _judged(error: ResponseError) -> ResponseError | WritesRefused:
-    """Map the error of a refused write to WritesRefused. Two kinds have a class, the third only a message."""
+    """Map the error of a refused write to WritesRefused. MISCONF has no class, only a message."""
     if isinstance(error, OutOfMemoryError | ReadOnlyError) or any(word in str(error) for word in REFUSALS):
         return WritesRefused(str(error))
     return error
 
 
-def script_text(path: Path) -> str:
-    """Read a Lua script. Scripts are sent whole (EVAL), as a restarted Valkey has lost the cached ones."""
-    return path.read_text(encoding="utf-8")
+async def lock_hold(client: Answers, name: str, token: bytes, life_ms: int) -> bool:
+    """Take or renew the lock `name` for `token`. Return False while another token holds it."""
+    if await client.set(name, token, nx=True, px=life_ms):
+        return True
+    if await client.get(name) != token:
+        return False
+    await client.pexpire(name, life_ms)
+    return True

@@ -17,8 +17,8 @@ from django.db import IntegrityError, models, transaction
 from django.db.models import F, Q
 
 from chat.access.models import ApiKey
+from chat.relay.state.keys import run_id_floor
 from chat.relay.state.records import client_outcome_fields
-from chat.relay.state.run_id import run_id_floor
 from chat.usage.masking import mask_secrets
 from chat.usage.models import TTFT_BOUNDS_MS, TTFT_COLUMNS, RequestLog, UsageHour
 from chat.usage.prices import cost_nanos, prices_of
@@ -38,7 +38,7 @@ class TerminalRecord:
     """How one run ended. Instants are unix seconds, or None if the run never got there."""
 
     run_id: str
-    """A UUID of version 7, in hex (relay/state/run_id.py)."""
+    """A UUID of version 7, in hex (relay/state/keys.py)."""
     arrived_at: float
     status: int
     outcome: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from chat.relay.state.run_id import run_id_create
+from chat.relay.state.keys import run_id_create
 from chat.usage.services import TerminalRecord
 
 NOON = 1_767_268_800.0

@@ -46,7 +46,7 @@ from chat.generation.completions import (
     limits_look,
     request_rejected_record,
 )
-from chat.relay.state.run_id import run_id_create
+from chat.relay.state.keys import run_id_create
 from engine.api import EngineError, GenerationRequest
 
 logger = logging.getLogger(__name__)

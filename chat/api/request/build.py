@@ -16,7 +16,7 @@ from chat.api.request.parse import choices_check
 from chat.api.request.parsed import DeliveryOptions, GenerationParams, ParsedRequest
 from chat.catalog.services import sampling_defaults_effective
 from chat.errors import ApiError
-from chat.relay.state.run_id import run_id_create
+from chat.relay.state.keys import run_id_create
 from engine.api import GenerationRequest, SamplingParams, StopRules, ToolMode
 
 LOWEST_TEMPERATURE = 0.01

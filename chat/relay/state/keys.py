@@ -1,17 +1,37 @@
-"""Names in Valkey. Every one starts with the deployment id, so that two installations may share a server."""
+"""Run ids, and names in Valkey. Every name starts with the deployment id, so that two installations may share a server.
+
+Run ids are UUIDs of version 7 (RFC 9562), whose first 48 bits are the unix time in milliseconds. Sorting by run id is
+sorting by time, so one primary key serves look-up, newest-first paging and ranges of time.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
+import secrets
+import time
 from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+
+def run_id_create(*, at_s: float | None = None) -> str:
+    """Return a new run id as 32 hex digits. `at_s`: unix seconds, now when absent."""
+    milliseconds = int((time.time() if at_s is None else at_s) * 1000)
+    return UUID(
+        int=(milliseconds << 80) | (0x7 << 76) | (secrets.randbits(12) << 64) | (0b10 << 62) | secrets.randbits(62)
+    ).hex
+
+
+def run_id_floor(at: datetime) -> UUID:
+    """Return the smallest value that a run id of this instant, or a later one, can have."""
+    return UUID(int=max(0, int(at.timestamp() * 1000)) << 80)
 
 
 def model_slug(model: str) -> str:
     """Return the slug of a model's public name, for its keys and its queue: lower-case letters, digits and dashes.
 
-    It depends on the name alone, so that web and worker agree whatever the catalogue says. Two names never share a
-    slug.
+    It depends on the name alone, so that web and worker agree. Two names never share a slug.
     """
     slug = re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
     return slug if slug == model else f"{slug}-{hashlib.sha256(model.encode()).hexdigest()[:8]}".strip("-")
@@ -41,7 +61,7 @@ class Keys:
         return f"{self.deployment}:run:{run_id}:req"
 
     def resume_context(self, run_id: str) -> str:
-        """String: the resume context of the run (JSON), for the code that resumes it by its public id."""
+        """String: the resume context of the run (JSON)."""
         return f"{self.deployment}:run:{run_id}:kept"
 
     def public(self, project_id: int, public_id: str) -> str:

@@ -20,12 +20,6 @@ STATUSES = {
 }
 
 
-def status_of(code: str, default: int) -> int:
-    """Return the HTTP status that clients see for an error code."""
-    answer = ERROR_KINDS.get(code)
-    return default if answer is None else answer.status
-
-
 def terminal_record(
     about: Mapping[str, Any],
     payload: Completed | Failed | Rejected,
@@ -41,7 +35,7 @@ def terminal_record(
     record = dict(about)
     record.update(
         run_id=run_id,
-        status=status_of(code, STATUSES[outcome]) if code else STATUSES[outcome],
+        status=ERROR_KINDS[code].status if code in ERROR_KINDS else STATUSES[outcome],
         outcome=outcome.value,
         error_code=code,
         finish_reason=finish_reason,
@@ -58,20 +52,14 @@ def terminal_record(
 
 
 def client_outcome_fields(client_outcome: str) -> dict[str, Any]:
-    """Return the record's fields for a run whose client saw another outcome than the run's own.
-
-    Usage is counted all the same.
-    """
+    """Return the record's fields for a client that saw another outcome than the run's own."""
     outcome = Outcome(client_outcome)
     code = ErrorCode.WORKER_LOST.value if outcome is Outcome.WORKER_LOST else ""
     return {"outcome": outcome.value, "status": STATUSES[outcome], "error_code": code}
 
 
 def usage_of(events: Iterable[Event]) -> Usage:
-    """Return the usage that the logged events of an unfinished run add up to.
-
-    They do not tell the cached prompt tokens.
-    """
+    """Return the usage of an unfinished run from its logged events, which do not tell the cached prompt tokens."""
     prompt_tokens = completion_tokens = 0
     for event in events:
         if isinstance(event.payload, Admitted):

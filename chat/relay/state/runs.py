@@ -1,9 +1,7 @@
 """The state of runs in Valkey: admission, claim, end, stop, leave, takeover.
 
-Each operation is one Lua script, so that it is atomic.
-
-Web processes (admit, leave, stop), workers (claim, finish) and the reaper (take over) use it. It knows neither how
-events travel (publisher, dispatcher) nor how tasks are sent. Raises redis.RedisError if Valkey is unavailable.
+Each operation is one Lua script, so that it is atomic, and raises redis.RedisError or OSError if Valkey is unavailable.
+Web processes (admit, leave, stop), workers (claim, finish) and the reaper (take over) use them.
 """
 
 from __future__ import annotations
@@ -20,15 +18,18 @@ from redis.asyncio import Redis
 from chat.relay.state.codec import pack_record, pack_request, unpack_events, unpack_request
 from chat.relay.state.keys import Keys, model_slug
 from chat.relay.state.task_message import first_task
-from chat.relay.valkey import Answers, script_text
+from chat.relay.valkey import Answers
 from engine.api import Event, GenerationRequest, Outcome
 
-ATTACH, BUCKET, CLAIM, LEAVE, STOP, TAKEOVER = (
-    script_text(Path(__file__).parent / f"{name}.lua")
-    for name in ("attach", "bucket", "claim", "leave", "stop", "takeover")
-)
-ADMIT = BUCKET + script_text(Path(__file__).parent / "admit.lua")
-FINISH, LOOK = (BUCKET + script_text(Path(__file__).parent / f"{name}.lua") for name in ("finish", "look"))
+
+def script_text(name: str) -> str:
+    """Read a Lua script. Scripts are sent whole (EVAL), as a restarted Valkey has lost the cached ones."""
+    return Path(__file__).with_name(f"{name}.lua").read_text(encoding="utf-8")
+
+
+BUCKET = script_text("bucket")
+ADMIT, FINISH, LOOK = (BUCKET + script_text(name) for name in ("admit", "finish", "look"))
+ATTACH, CLAIM, LEAVE, STOP, TAKEOVER = map(script_text, ("attach", "claim", "leave", "stop", "takeover"))
 
 MAX_ATTEMPTS = 3
 LEASE_MS = 5_000
@@ -44,8 +45,22 @@ class NotNow(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class DetachPolicy:
+    """The policy for a run that has lost its readers."""
+
+    detach_grace_s: float = 0.0
+    """How long the run goes on without a reader."""
+    log_ttl_s: float = 0.0
+    """How long its log stays after its end, if longer than ENDED_LIFE_MS."""
+    public_id: str = ""
+    """The id by which its project may attach to it again. Admission refuses one that belongs to another run."""
+    resume_context: bytes = b""
+    """JSON of the code that started the run, for the code that attaches to it."""
+
+
+@dataclass(frozen=True, slots=True)
 class AdmissionRequest:
-    """A request as admission sees it: what to check, and what to store with the run. A limit of 0 means no limit."""
+    """A request as admission sees it. A limit of 0 means no limit."""
 
     request: GenerationRequest
     caller: str
@@ -56,17 +71,10 @@ class AdmissionRequest:
     reserved_tokens: int
     max_live: int
     max_waiting: int
-    detach_grace_s: float = 0.0
-    """How long the run goes on without a reader."""
     has_task: bool = True
     """False creates the run without a task, so that no worker takes it."""
     project_id: int = 0
-    public_id: str = ""
-    """The id by which the project finds the run. Admission refuses one that belongs to another run."""
-    resume_context: bytes = b""
-    """JSON for the code that resumes the run by its public id."""
-    log_ttl_s: float = 0.0
-    """How long the log stays after the end of the run, if longer than ENDED_LIFE_MS."""
+    detach: DetachPolicy = DetachPolicy()
 
 
 class Decision(StrEnum):
@@ -74,11 +82,8 @@ class Decision(StrEnum):
 
     GO = "go"
     REQUESTS = "requests"
-    """The caller has used its requests of this minute."""
     TOKENS = "tokens"
-    """The caller has used its tokens of this minute."""
     CONCURRENCY = "concurrency"
-    """The caller has as many live runs as it may have."""
     IN_USE = "in_use"
     """The public id belongs to another run."""
     FULL = "full"
@@ -102,7 +107,7 @@ class AdmissionResult:
     tokens_left: int
     tokens_reset_s: float
     worker_state: str = ""
-    """State of the model's best worker; set if the decision is UNAVAILABLE."""
+    """Of the model's best worker, if the decision is UNAVAILABLE."""
     worker_progress: float = 0.0
 
 
@@ -142,16 +147,19 @@ class RunCompletion:
 
     run_id: str
     attempt: int
-    position: int
-    payload: bytes
-    """The last packed events; empty if the run has no reader."""
-    record: Mapping[str, Any] | None
-    """The terminal record; None if the caller writes one itself."""
-    used_tokens: int
     caller: str
     slug: str
-    worker_id: str
     tokens_per_minute: int
+    position: int = 0
+    payload: bytes = b""
+    """The last packed events; empty if the run has no reader."""
+    record: Mapping[str, Any] | None = None
+    """The terminal record; None if the caller writes one itself."""
+    worker_id: str = ""
+
+    @property
+    def used_tokens(self) -> int:
+        return self.record["prompt_tokens"] + self.record["completion_tokens"] if self.record else 0
 
 
 class Runs:
@@ -166,15 +174,16 @@ class Runs:
         """Check and charge all limits, create the run and queue its task, in one script. A refusal writes nothing."""
         keys, request, caller = self.keys, admission.request, admission.caller
         slug = model_slug(request.model)
-        public = keys.public(admission.project_id, admission.public_id) if admission.public_id else ""
+        detach = admission.detach
+        public = keys.public(admission.project_id, detach.public_id) if detach.public_id else ""
         meta = {
             "slug": slug,
             "caller": caller,
             "reserved": admission.reserved_tokens,
             "tokens_per_minute": admission.tokens_per_minute,
-            "linger_ms": int(admission.detach_grace_s * 1000),
+            "linger_ms": int(detach.detach_grace_s * 1000),
             "deadline_ms": int((request.deadline_at or 0) * 1000),
-            "log_life_ms": int(admission.log_ttl_s * 1000),
+            "log_life_ms": int(detach.log_ttl_s * 1000),
             "public": public,
             "tenant_live": keys.tenant_live(slug, request.tenant),
             "about": json.dumps(dict(admission.about), separators=(",", ":")),
@@ -187,37 +196,28 @@ class Runs:
             *(keys.resume_context(request.run_id), keys.tenant_live(slug, request.tenant), keys.model_tenants(slug)),
             *((public,) if public else ()),
         )
-        answer = await self.client.eval(
+        answer = await self._eval(
             ADMIT,
-            len(names),
-            *names,
+            names,
             *(self._now_ms(), request.run_id, pack_request(request) if admission.has_task else b""),
             *(admission.requests_per_minute, admission.tokens_per_minute, admission.reserved_tokens),
             *(admission.max_live, admission.max_waiting, LIVE_LEASE_MS, keys.worker_prefix, RUN_LIFE_MS),
             first_task(request.run_id, slug) if admission.has_task else b"",
-            *(admission.resume_context, request.tenant),
+            *(detach.resume_context, request.tenant),
             *(item for pair in meta.items() for item in pair),
         )
         word, wait, requests_left, requests_reset, tokens_left, tokens_reset, *worker = answer
         state, progress = [item.decode() for item in worker] or ("", "0")
         return AdmissionResult(
-            *(
-                Decision(word.decode()),
-                wait / 1000,
-                requests_left,
-                requests_reset / 1000,
-                tokens_left,
-                tokens_reset / 1000,
-            ),
+            *(Decision(word.decode()), wait / 1000),
+            *(requests_left, requests_reset / 1000, tokens_left, tokens_reset / 1000),
             *(state, float(progress)),
         )
 
     async def look(self, caller: str, *, requests_per_minute: int, tokens_per_minute: int) -> AdmissionResult:
         """Read what is left of a caller's limits, without a charge."""
         names = (self.keys.admit_requests(caller), self.keys.admit_tokens(caller))
-        answer = await self.client.eval(
-            LOOK, len(names), *names, self._now_ms(), requests_per_minute, tokens_per_minute
-        )
+        answer = await self._eval(LOOK, names, self._now_ms(), requests_per_minute, tokens_per_minute)
         requests_left, requests_reset, tokens_left, tokens_reset = answer
         return AdmissionResult(
             Decision.LOOK, 0.0, requests_left, requests_reset / 1000, tokens_left, tokens_reset / 1000
@@ -229,14 +229,9 @@ class Runs:
         A repeated claim returns a run that this worker already holds; the caller must know which runs it holds.
         """
         keys = self.keys
-        names = (
-            keys.meta(run_id),
-            keys.request(run_id),
-            keys.queued,
-            keys.worker_runs(worker_id),
-            keys.worker(worker_id),
-        )
-        answer = await self.client.eval(CLAIM, len(names), *names, run_id, attempt, worker_id)
+        run = (keys.meta(run_id), keys.request(run_id), keys.queued)
+        worker = (keys.worker_runs(worker_id), keys.worker(worker_id))
+        answer = await self._eval(CLAIM, (*run, *worker), run_id, attempt, worker_id)
         if answer[0] == b"lapsed":
             raise NotNow
         if answer[0] != b"claimed" or answer[1] is None:
@@ -255,14 +250,10 @@ class Runs:
 
     def finish_command(self, completion: RunCompletion) -> list[Any]:
         """Return the arguments of the EVAL that ends a run. Its reply is b"ended", b"again" or b"stale"."""
-        keys, run_id = self.keys, completion.run_id
+        keys, run_id, caller = self.keys, completion.run_id, completion.caller
         names = (
             *(keys.meta(run_id), keys.log(run_id), keys.request(run_id), keys.usage),
-            *(
-                keys.admit_live(completion.caller),
-                keys.model_live(completion.slug),
-                keys.admit_tokens(completion.caller),
-            ),
+            *(keys.admit_live(caller), keys.model_live(completion.slug), keys.admit_tokens(caller)),
             *(keys.queued, keys.worker_runs(completion.worker_id), keys.unread, keys.resume_context(run_id)),
         )
         return [
@@ -279,7 +270,7 @@ class Runs:
     async def attach(self, run_id: str, *, web_id: str, channel: str) -> RunInfo | None:
         """Add a web process to the readers of a run; None if the run no longer exists."""
         names = (self.keys.meta(run_id), self.keys.web_runs(web_id), self.keys.unread)
-        return _run_info(await self.client.eval(ATTACH, len(names), *names, run_id, f"web:{web_id}", channel))
+        return _run_info(await self._eval(ATTACH, names, run_id, f"web:{web_id}", channel))
 
     async def find(self, run_id: str) -> RunInfo | None:
         """Return the state of a run; None if it no longer exists."""
@@ -296,7 +287,7 @@ class Runs:
 
     async def stop(self, run_id: str, outcome: str) -> str | None:
         """Set the stop flag. Return the id of the worker to notify ('' while queued); None if the run has ended."""
-        answer = await self.client.eval(STOP, 2, self.keys.meta(run_id), self.keys.unread, run_id, outcome)
+        answer = await self._eval(STOP, (self.keys.meta(run_id), self.keys.unread), run_id, outcome)
         return answer[1].decode() if answer[0] == b"stop" else None
 
     async def leave(self, run_id: str, web_id: str, client_outcome: Outcome | None = None) -> str | None:
@@ -305,15 +296,14 @@ class Runs:
         `client_outcome`: how the web process itself ended the client's answer; it goes into the run's record.
         """
         names = (self.keys.meta(run_id), self.keys.web_runs(web_id), self.keys.unread, self.keys.usage)
-        outcome = client_outcome.value if client_outcome is not None else ""
-        answer = await self.client.eval(LEAVE, len(names), *names, run_id, f"web:{web_id}", self._now_ms(), outcome)
+        answer = await self._eval(LEAVE, names, run_id, f"web:{web_id}", self._now_ms(), client_outcome or "")
         return answer[1].decode() if answer[0] == b"stop" else None
 
     async def take_over(self, run_id: str, worker_id: str) -> tuple[int, str] | None:
         """Queue a run of a lapsed worker again. Return (next attempt, model slug), or None if the run is over."""
         keys = self.keys
         names = (keys.meta(run_id), keys.log(run_id), keys.worker(worker_id), keys.worker_runs(worker_id), keys.queued)
-        answer = await self.client.eval(TAKEOVER, len(names), *names, run_id, worker_id, self._now_ms())
+        answer = await self._eval(TAKEOVER, names, run_id, worker_id, self._now_ms())
         return (int(answer[1]), answer[2].decode()) if answer[0] == b"queued" else None
 
     async def read_log(
@@ -329,6 +319,9 @@ class Runs:
             page = await self.read_log(run_id, attempt=page[-1].attempt, position=page[-1].position + 1)
             log = log + page
         return log
+
+    async def _eval(self, script: str, names: tuple[str, ...], *arguments: Any) -> Any:
+        return await self.client.eval(script, len(names), *names, *arguments)
 
     def _now_ms(self) -> int:
         return int(self.clock() * 1000)

@@ -1,7 +1,6 @@
 """The Celery message of a run's first task, which admit.lua pushes into the queue of the model.
 
-Admission queues the task in the script that creates the run, so that neither exists without the other. Celery and kombu
-write the message once per process; see docs/decisions/0012.
+Neither task nor run exists without the other. Celery and kombu write the message once per process; docs/decisions/0012.
 """
 
 from __future__ import annotations

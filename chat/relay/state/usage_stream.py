@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 from chat.relay.state.codec import unpack_record
 from chat.relay.state.keys import Keys
 from chat.relay.state.records import client_outcome_fields
-from chat.relay.valkey import Answers
+from chat.relay.valkey import Answers, lock_hold
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ LOCK_MS = 10_000
 class UsageStream:
     """The writer's end of the stream.
 
-    All writers share one consumer name; the lock lets one work, which finds what the last one left.
+    All writers share one consumer name, so each finds what the last one left. The lock lets one work.
     """
 
     def __init__(self, client: Redis, keys: Keys) -> None:
@@ -34,14 +34,7 @@ class UsageStream:
         self._token = secrets.token_hex(8).encode()
 
     async def lock(self) -> bool:
-        """Take or renew the writer's lock. Return False while another writer holds it."""
-        if await self._client.set(self._keys.usage_writer, self._token, nx=True, px=LOCK_MS):
-            await self._make_group()
-            return True
-        if await self._client.get(self._keys.usage_writer) != self._token:
-            return False
-        await self._client.pexpire(self._keys.usage_writer, LOCK_MS)
-        return True
+        return await lock_hold(self._client, self._keys.usage_writer, self._token, LOCK_MS)
 
     async def unlock(self) -> None:
         if await self._client.get(self._keys.usage_writer) == self._token:
@@ -49,13 +42,13 @@ class UsageStream:
 
     async def left_over(self) -> list[tuple[bytes, dict[str, Any]]]:
         """Return the records that were read and never acknowledged."""
-        return self._records(await self._read("0", None))
+        return await self._read("0", None, BATCH_RECORDS)
 
     async def read(
         self, *, limit: int = BATCH_RECORDS, block_ms: int | None = BLOCK_MS
     ) -> list[tuple[bytes, dict[str, Any]]]:
         """Return new records as (entry id, record). Waits up to `block_ms` for the first (None: not at all)."""
-        return self._records(await self._read(">", block_ms, limit))
+        return await self._read(">", block_ms, limit)
 
     async def done(self, entry_ids: list[bytes]) -> None:
         """Acknowledge and delete records that are stored."""
@@ -65,9 +58,7 @@ class UsageStream:
             pipe.xdel(self._keys.usage, *entry_ids)
             await pipe.execute()
 
-    async def _read(
-        self, start: str, block_ms: int | None, limit: int = BATCH_RECORDS
-    ) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    async def _read(self, start: str, block_ms: int | None, limit: int) -> list[tuple[bytes, dict[str, Any]]]:
         try:
             answer = await self._client.xreadgroup(
                 GROUP, CONSUMER, {self._keys.usage: start}, count=limit, block=block_ms
@@ -75,21 +66,10 @@ class UsageStream:
         except ResponseError as error:
             if "NOGROUP" not in str(error):
                 raise
-            await self._make_group()
-            return []
-        return answer[0][1] if answer else []
-
-    async def _make_group(self) -> None:
-        try:
             await self._client.xgroup_create(self._keys.usage, GROUP, id="0", mkstream=True)
-        except ResponseError as error:
-            if "BUSYGROUP" not in str(error):
-                raise
-
-    @staticmethod
-    def _records(entries: list[tuple[bytes, dict[bytes, bytes]]]) -> list[tuple[bytes, dict[str, Any]]]:
+            return await self._read(start, block_ms, limit)
         records = []
-        for entry_id, fields in entries:
+        for entry_id, fields in answer[0][1] if answer else []:
             try:
                 records.append((entry_id, _record(fields)))
             except (KeyError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The leases of workers, read by health, the model list and the console."""
+"""The leases of workers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ STATE_ORDER = ("ready", "loading", "draining", "failed")
 
 @dataclass(frozen=True, slots=True)
 class WorkerLease:
-    """One live worker."""
-
     worker_id: str
     model: str
     state: str
@@ -35,7 +33,7 @@ class WorkerLease:
     num_running: int
     num_waiting: int
     longest_token_chars: int = 0
-    """No token of the model stands for more characters; 0 until it is known."""
+    """0 until it is known."""
     num_blocks: int = 0
     num_free_blocks: int = 0
     num_prompt_tokens: int = 0
@@ -50,7 +48,6 @@ class ModelCondition:
     """The condition of a model, by the lease of its best worker, whose fields have the same names."""
 
     state: str = "unloaded"
-    """As of a lease; unloaded without a worker."""
     reason: str = ""
     max_model_len: int = 0
     maker_defaults: dict[str, float] | None = None

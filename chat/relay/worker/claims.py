@@ -1,7 +1,6 @@
-"""Claims of queued runs for one worker.
+"""Claims of queued runs for one worker, on the publisher's loop.
 
-Claims run on the publisher's loop. `Publisher` holds the table of runs. A run is claimed once, however often its task
-is delivered.
+A run is claimed once, however often its task is delivered.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from chat.relay.state.runs import Claim, LogEntry, NotNow, Runs
 from chat.relay.valkey import AWAY
-from chat.relay.worker.live_run import LiveRun
-from chat.relay.worker.run_table import RunTable
+from chat.relay.worker.run_table import LiveRun, RunTable
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +51,6 @@ class Claims:
 
     @property
     def is_claiming(self) -> bool:
-        """True while a claim is pending. After it, the run is in the table or belongs to another worker."""
         return bool(self._pending)
 
     async def settled(self, timeout_s: float) -> None:

@@ -1,12 +1,10 @@
-"""Writes entries to the logs of their runs, then announces them to the web processes that read. The log always comes
-first.
+"""Writes entries to the logs of their runs, then announces them to the web processes that read.
 
   write      one pipeline appends every entry to its run's log, id `<attempt>-<last position>`; an end runs finish.lua
   announce   one layer message per web process with the entries that were written, `n` counting by one
 If no run ends, which is nearly always, one script (step.lua) does both in one round trip, over its own connection.
 
-The log of a run refuses a worker that has lost the run, and nothing is announced. `missing_entries` finds what could
-not be written. Used by chat.relay.worker.publisher.
+The log of a run refuses a worker that has lost the run, and nothing is announced.
 """
 
 from __future__ import annotations
@@ -15,23 +13,21 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from chat.relay.state.keys import Keys
-from chat.relay.state.runs import RUN_LIFE_MS, Runs, entry_position
-from chat.relay.valkey import AWAY, Answers, ValkeyLine, script_text
-from chat.relay.worker.live_run import Entry, LiveRun
-from chat.relay.worker.run_table import RunTable
+from chat.relay.state.runs import RUN_LIFE_MS, Runs, entry_position, script_text
+from chat.relay.valkey import AWAY, Answers, ValkeyLine
+from chat.relay.worker.run_table import Entry, LiveRun, RunTable
 from engine.api import Outcome
 
 logger = logging.getLogger(__name__)
 
 SEND_TIMEOUT_S = 1.0
-STEP = script_text(Path(__file__).parents[1] / "state" / "step.lua")
+STEP = script_text("step")
 TOO_OLD = "equal or smaller than the target stream top item"
 
 Written = list[tuple[LiveRun, Entry]]
@@ -45,11 +41,7 @@ class Layer(Protocol):
 
 
 class LogWriter:
-    """Appends entries to logs.
-
-    `line` enables step.lua, and requires a `layer` whose messages are Valkey's PUBLISH. `has_lost` is True while a log
-    may lack entries.
-    """
+    """A writer of logs. `line` enables step.lua (see Publisher). `has_lost` is True while a log may lack entries."""
 
     def __init__(
         self,
@@ -105,11 +97,7 @@ class LogWriter:
             return []
         for run, _ in cut:
             run.is_logged = True
-        if answer == b"OK":
-            return []
-        return [
-            (run, entry) for (run, entry), verdict in zip(cut, answer, strict=True) if self._is_written(run, verdict)
-        ]
+        return [] if answer == b"OK" else self._written(cut, answer)
 
     async def _write(self, cut: Written) -> Written:
         """Append entries in one pipeline. Return those that were written."""
@@ -124,10 +112,10 @@ class LogWriter:
                     pipe.pexpire(name, RUN_LIFE_MS)
                     run.is_logged = True
         answers = await pipe.execute(raise_on_error=False)
-        verdicts = [answer for answer in answers if not isinstance(answer, bool | int)]
-        return [
-            (run, entry) for (run, entry), answer in zip(cut, verdicts, strict=True) if self._is_written(run, answer)
-        ]
+        return self._written(cut, [answer for answer in answers if not isinstance(answer, bool | int)])
+
+    def _written(self, cut: Written, answers: list[Any]) -> Written:
+        return [pair for pair, answer in zip(cut, answers, strict=True) if self._is_written(pair[0], answer)]
 
     def _is_written(self, run: LiveRun, answer: object) -> bool:
         if isinstance(answer, ResponseError):
@@ -156,28 +144,22 @@ class LogWriter:
                 logger.warning("layer message lost: %s", error)
 
     def _messages(self, written: Written) -> list[tuple[str, dict[str, object]]]:
-        """Return channel and message per web process.
-
-        A lost message is detected by its number, or by the readers' sweep.
-        """
+        """Return channel and message per web process. Readers detect a lost message by its number, or by a sweep."""
         deltas: dict[str, list[list[object]]] = defaultdict(list)
         for run, entry in written:
             for channel in run.claim.watchers.values():
                 deltas[channel].append([run.run_id, run.claim.attempt, entry.position, entry.payload])
         messages: list[tuple[str, dict[str, object]]] = []
         for channel, items in deltas.items():
-            self._sent[channel] += 1
-            messages.append(
-                (channel, {"type": "lc.step", "worker": self._worker_id, "n": self._sent[channel], "deltas": items})
-            )
+            number = self._sent[channel] = self._sent[channel] + 1
+            messages.append((channel, {"type": "lc.step", "worker": self._worker_id, "n": number, "deltas": items}))
         return messages
 
 
 async def missing_entries(client: Redis, keys: Keys, table: RunTable) -> Written:
     """Return the entries that the logs lack, by the last id of each log. Raises AWAY.
 
-    A run of another attempt is dropped. A run that Valkey has lost is aborted in the engine; only its end is worth
-    writing.
+    A run of another attempt is dropped. One that Valkey has lost is aborted; only its end is worth writing.
     """
     runs = [*table.live.values(), *table.ended.values()]
     pipe = client.pipeline(transaction=False)

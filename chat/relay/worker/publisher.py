@@ -1,12 +1,10 @@
 """The publisher: it writes the engine's events to the logs of their runs and announces them to web processes.
 
 A worker process has one, on one event loop. Each flush:
-  1. cut: join the pending events of a run into one packed entry; joined deltas bound the cost of a slow Valkey;
+  1. cut: join the pending events of a run into one packed entry, which bounds the cost of a slow Valkey;
   2. write and announce (log_writer.py).
-Each second it renews the worker's lease and inspects its runs. Entries that could not be written stay in memory and are
-appended once Valkey is back.
-
-It knows neither the engine nor Celery nor Django. chat.workers.model uses it.
+Each second it renews the worker's lease and inspects its runs. Entries that could not be written are appended once
+Valkey is back. It knows neither the engine nor Celery nor Django.
 """
 
 from __future__ import annotations
@@ -24,9 +22,8 @@ from chat.relay.state.keys import Keys
 from chat.relay.state.runs import LEASE_MS, LIVE_LEASE_MS, Runs, watchers_of
 from chat.relay.valkey import AWAY, Answers, ValkeyLine
 from chat.relay.worker.claims import Claims
-from chat.relay.worker.live_run import LiveRun
 from chat.relay.worker.log_writer import Layer, LogWriter, missing_entries
-from chat.relay.worker.run_table import EventBatch, RunTable
+from chat.relay.worker.run_table import EventBatch, LiveRun, RunTable
 from engine.api import Outcome
 
 logger = logging.getLogger(__name__)
@@ -86,10 +83,7 @@ class Publisher:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, *, beat_s: float = BEAT_S) -> None:
-        """Start flushing and renewing the lease on the running loop.
-
-        Returns after the first renewal, if Valkey is available.
-        """
+        """Start flushing and renewing the lease on the running loop. Return after the first renewal."""
         self._loop = asyncio.get_running_loop()
         await self.beat_safely()
         self._tasks = [asyncio.create_task(self._flush_forever()), asyncio.create_task(self._beat_forever(beat_s))]
@@ -113,21 +107,20 @@ class Publisher:
 
     @property
     def has_work(self) -> bool:
-        """True while runs are live or being claimed."""
         return self.claims.is_claiming or self.num_live > 0  # a run is claimed first and live after that
 
     def live_run_ids(self) -> list[str]:
         return list(self._table.live)
 
     def publish(self, batch: Iterable[EventBatch]) -> None:
-        """Add the engine's events; returns at once. Events of runs that another worker has taken over are dropped."""
+        """Add the engine's events; return at once. Events of runs that another worker has taken over are dropped."""
         is_urgent, let_go = self._table.add_events(batch)
         for event in let_go:
             self._call_soon(event.set)
         self._call_soon(self._wake, is_urgent)
 
     def is_letting_go(self, run_id: str) -> bool:
-        """Return True if another worker has taken the run over and the engine has not ended it yet. For any thread."""
+        """Return True if another worker has taken the run over and the engine has not ended it yet."""
         return self._table.being_let_go(run_id) is not None
 
     async def flush(self) -> None:
@@ -175,20 +168,17 @@ class Publisher:
             logger.exception("heartbeat refused")
 
     def stop_run(self, run_id: str, outcome: Outcome) -> None:
-        """End a live run early. Unknown runs are ignored."""
+        """End a live run early; ignore others."""
         if run_id in self._table.live:
             self._abort(run_id, outcome)
 
     async def hand_over(self, *, to_anyone: bool = False) -> list[tuple[str, int]]:
-        """Give the lease back and take this worker's runs from it, if another worker is ready. Return (run id, next
-        attempt) of each.
+        """Give the lease back and take this worker's runs from it. Return (run id, next attempt) of each.
 
-        `to_anyone`: even if no other worker is ready yet. From then on the logs refuse entries of this worker.
+        Do nothing if no other worker is ready, unless `to_anyone`. From then on the logs refuse this worker's entries.
         """
         await self.flush()
-        others = await self._client.smembers(self._keys.model_workers(self._slug)) if self._table.live else set()
-        ready = [raw for raw in others - {self.worker_id.encode()} if await self._is_ready(raw.decode())]
-        if not (ready or to_anyone):
+        if not to_anyone and not (self._table.live and await self._is_other_ready()):
             return []
         self._is_handing_over = True
         await self._client.delete(self._keys.worker(self.worker_id))
@@ -201,8 +191,11 @@ class Publisher:
                 handed.append((run.run_id, taken[0]))
         return handed
 
-    async def _is_ready(self, worker_id: str) -> bool:
-        return await self._client.hget(self._keys.worker(worker_id), "state") == b"ready"
+    async def _is_other_ready(self) -> bool:
+        for raw in await self._client.smembers(self._keys.model_workers(self._slug)) - {self.worker_id.encode()}:
+            if await self._client.hget(self._keys.worker(raw.decode()), "state") == b"ready":
+                return True
+        return False
 
     # The loop's tasks.
 
@@ -254,11 +247,8 @@ class Publisher:
         self._writer.has_lost = False
         self._backoff_s = MIN_BACKOFF_S
         if missing:
-            logger.info(
-                "Valkey is back: %d entries of %d runs written again",
-                len(missing),
-                len({run.run_id for run, _ in missing}),
-            )
+            num_runs = len({run.run_id for run, _ in missing})
+            logger.info("Valkey is back: %d entries of %d runs written again", len(missing), num_runs)
             await self._writer.write_and_announce(missing)
         return not self._writer.has_lost
 

@@ -1,7 +1,8 @@
 """The runs of a worker: live ones, recently ended ones, and those that another worker has taken over.
 
-The engine's thread adds events and claiming threads add runs; everything else happens on the publisher's loop. The
-table does not know Valkey.
+Every entry of a run stays in memory until shortly after its end, so that a log that Valkey has lost can be written
+again; the run's token limit bounds them. The engine's thread adds events; everything else happens on the publisher's
+loop.
 """
 
 from __future__ import annotations
@@ -10,12 +11,103 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from chat.relay.worker.live_run import LiveRun
-from engine.api import Event, Outcome
+from chat.relay.state.codec import join_deltas, pack_events
+from chat.relay.state.keys import model_slug
+from chat.relay.state.records import terminal_record
+from chat.relay.state.runs import Claim, RunCompletion, entry_id
+from engine.api import Admitted, ChoiceFinished, Completed, Event, Failed, Outcome, Rejected
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A packed log entry. `position` is the last one that it covers."""
+
+    position: int
+    payload: bytes
+
+
+@dataclass(slots=True, eq=False)
+class LiveRun:
+    """A run that this worker has claimed: events that wait for the next flush, and every entry written so far."""
+
+    claim: Claim
+    worker_id: str
+    is_logged: bool = False
+    """The log exists, so that a missing one means that Valkey has lost it."""
+    is_forgotten: bool = False
+    """Valkey has lost the run."""
+    has_output: bool = False
+    entries: list[Entry] = field(default_factory=list)
+    completion: RunCompletion | None = None
+    ended_at: float | None = None
+    _pending: list[Event] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _finish_reason: str = ""
+
+    @property
+    def run_id(self) -> str:
+        return self.claim.run_id
+
+    @property
+    def is_settled(self) -> bool:
+        """True once the end is in Valkey."""
+        return self.ended_at is not None
+
+    def add(self, events: tuple[Event, ...]) -> bool:
+        """Add events. Return True if they must not wait for a batch: the first output, and the end."""
+        with self._lock:
+            self._pending.extend(events)
+        is_urgent = not self.has_output or events[-1].is_terminal
+        self.has_output = self.has_output or not isinstance(events[-1].payload, Admitted)
+        return is_urgent
+
+    def cut(self, now: float) -> Entry | None:
+        """Pack all pending events into one entry. A terminal event among them also sets `completion`."""
+        with self._lock:
+            pending, self._pending = self._pending, []
+        if not pending or self.completion is not None:
+            return None
+        events = join_deltas(pending)
+        last = events[-1]
+        entry = Entry(last.start + last.count - 1, pack_events(events))
+        self.entries.append(entry)
+        for event in events:
+            if isinstance(event.payload, ChoiceFinished) and event.payload.choice == 0:
+                self._finish_reason = event.payload.reason.value
+        if isinstance(last.payload, Completed | Failed | Rejected):
+            self.completion = self._end(last.payload, entry, now)
+        return entry
+
+    def entry_name(self, entry: Entry) -> str:
+        return entry_id(self.claim.attempt, entry.position)
+
+    def _end(self, payload: Completed | Failed | Rejected, entry: Entry, now: float) -> RunCompletion:
+        claim = self.claim
+        record = terminal_record(
+            claim.about,
+            payload,
+            run_id=claim.run_id,
+            attempts=claim.attempt,
+            worker=self.worker_id,
+            ended_at=now,
+            finish_reason=self._finish_reason,
+        )
+        return RunCompletion(
+            run_id=claim.run_id,
+            attempt=claim.attempt,
+            position=entry.position,
+            payload=entry.payload,
+            record=record,
+            caller=claim.caller,
+            slug=model_slug(claim.request.model),
+            worker_id=self.worker_id,
+            tokens_per_minute=claim.tokens_per_minute,
+        )
 
 
 class EventBatch(Protocol):
@@ -42,8 +134,7 @@ class RunTable:
     def add_events(self, batch: Iterable[EventBatch]) -> tuple[bool, list[asyncio.Event]]:
         """Add events for the next flush, from any thread. Events of dropped runs are ignored.
 
-        Return whether any event is urgent, and the asyncio events to set on the loop because the engine has ended
-        dropped runs.
+        Return whether any is urgent, and the asyncio events to set as the engine has ended dropped runs.
         """
         is_urgent, let_go = False, []
         with self._lock:
@@ -57,13 +148,11 @@ class RunTable:
         return is_urgent, let_go
 
     def take_dirty(self) -> list[LiveRun]:
-        """Return the runs with events since the last call."""
         with self._lock:
             runs, self._dirty = list(self._dirty.values()), {}
         return runs
 
     def put(self, run: LiveRun) -> None:
-        """Add a claimed run, from any thread."""
         with self._lock:
             self.ended.pop(run.run_id, None)
             self.live[run.run_id] = run
@@ -76,10 +165,7 @@ class RunTable:
             self.ended[run.run_id] = run
 
     def drop(self, run: LiveRun) -> None:
-        """Drop a run that another worker has taken over and abort it locally.
-
-        Publish nothing: the new owner reports the outcome.
-        """
+        """Drop a run that another worker has taken over and abort it locally: the new owner reports the outcome."""
         with self._lock:
             self._dirty.pop(run.run_id, None)
             self.ended.pop(run.run_id, None)
@@ -96,5 +182,6 @@ class RunTable:
 
     def forget_ended(self, before: float) -> None:
         """Forget the runs whose end was settled before that time."""
-        for run in [run for run in list(self.ended.values()) if run.ended_at is not None and run.ended_at < before]:
-            self.ended.pop(run.run_id, None)
+        for run in list(self.ended.values()):
+            if run.ended_at is not None and run.ended_at < before:
+                self.ended.pop(run.run_id, None)

@@ -17,7 +17,7 @@ from chat.access import selectors
 from chat.catalog.services import model_names
 from chat.console.fields import column, instant, milliseconds, number
 from chat.console.newest_first import ReadOnlyNewestFirst
-from chat.relay.state.run_id import run_id_floor
+from chat.relay.state.keys import run_id_floor
 from chat.usage.models import RequestLog, UsageHour
 from chat.usage.prices import cost_text
 from engine.api import Outcome

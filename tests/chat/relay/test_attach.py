@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from chat.generation.completions import DetachPolicy, PublicIdInUse, completion_start, run_attach, run_find_public
-from chat.relay.state.runs import READ_ENTRIES
+from chat.generation.completions import PublicIdInUse, completion_start, run_attach, run_find_public
+from chat.relay.state.runs import READ_ENTRIES, DetachPolicy
 from chat.relay.web.reader import RunReader
 from engine.api import ErrorCode, Failed, Outcome
 from tests.chat.relay.test_completion_start import CALLER, TRACE, request, service, worker_of
@@ -115,7 +115,7 @@ async def test_a_run_is_left_when_its_last_reader_leaves(world: World) -> None:
 
 async def test_a_detached_run_is_not_ended_while_a_reader_is_attached(world: World) -> None:
     web, worker, reaper = await world.web(), await world.worker(), world.reaper()
-    first, _ = await world.run(web, worker, detach_grace_s=60.0)
+    first, _ = await world.run(web, worker, detach=DetachPolicy(60.0))
     first.leave()
     await until(lambda: not web.chores.leaves)
     again = await attach(web, first.run_id)

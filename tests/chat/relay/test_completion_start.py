@@ -22,8 +22,7 @@ from chat.generation.completions import (
     limits_look,
     request_rejected_record,
 )
-from chat.relay.state.keys import model_slug
-from chat.relay.state.run_id import run_id_create
+from chat.relay.state.keys import model_slug, run_id_create
 from chat.relay.state.task_message import first_task
 from chat.relay.web.dispatcher import _dispatchers, dispatcher_of_loop
 from chat.relay.worker.publisher import Publisher

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chat.relay.state.runs import NotNow
+from chat.relay.state.runs import DetachPolicy, NotNow
 from engine.api import Completed, Delta, EngineUnavailable, ErrorCode, Failed, Outcome, Rejected
 from lightcone_site.serve.child import MAX_BACKOFF_S
 from tests.chat.relay.world import World, read_all, text_of, until
@@ -168,7 +168,7 @@ async def test_a_run_left_at_its_deadline_is_recorded_as_timed_out(world: World)
 
 async def test_a_detached_run_outlives_its_reader_for_the_grace_period(world: World) -> None:
     web, worker = await world.web(), await world.worker()
-    reader, _ = await world.run(web, worker, detach_grace_s=60.0)
+    reader, _ = await world.run(web, worker, detach=DetachPolicy(60.0))
     assert await world.runs.leave(reader.run_id, web.web_id) is None
     reaper = world.reaper()
     world.clock.now += 59
@@ -392,7 +392,7 @@ async def test_a_run_ended_after_its_web_process_is_recorded_as_interrupted(worl
 
 async def test_a_resumable_run_of_a_dead_web_process_is_not_interrupted(world: World) -> None:
     web, worker = await world.web(), await world.worker()
-    _, voice = await world.run(web, worker, detach_grace_s=60.0)
+    _, voice = await world.run(web, worker, detach=DetachPolicy(60.0))
     await world.client.delete(world.keys.web(web.web_id))
     voice.admit()
     voice.end()

@@ -11,8 +11,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from chat.relay.reaper import Reaper
-from chat.relay.state.keys import Keys, model_slug
-from chat.relay.state.run_id import run_id_create
+from chat.relay.state.keys import Keys, model_slug, run_id_create
 from chat.relay.state.runs import AdmissionRequest, AdmissionResult, Claim, Runs
 from chat.relay.state.usage_stream import UsageStream
 from chat.relay.token_layer import TokenLayer

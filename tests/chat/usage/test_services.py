@@ -13,7 +13,7 @@ from hypothesis.extra.django import TestCase
 
 from chat.access.keys import key_create
 from chat.models import ApiKey, Project, RequestLog, UsageHour
-from chat.relay.state.run_id import run_id_create, run_id_floor
+from chat.relay.state.keys import run_id_create, run_id_floor
 from chat.usage.models import TTFT_BOUNDS_MS, TTFT_COLUMNS
 from chat.usage.services import TerminalRecord, request_logs_prune, ttft_column, usage_records_write
 from tests.chat.records import NOON, record

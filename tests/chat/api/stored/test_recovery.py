@@ -15,6 +15,7 @@ from chat.api.registry import stored_endings
 from chat.api.stored.recovery import UnfinishedAnswers, database_sync_to_async
 from chat.api.stored.services import StoredKind, StoredState, answer_keep
 from chat.models import StoredAnswer
+from chat.relay.state.runs import DetachPolicy
 from engine.api import Completed, ErrorCode, Outcome, Rejected, Timings, Usage
 from tests.chat.relay.world import Voice, World
 
@@ -57,7 +58,7 @@ async def begin(run_id: str, kind: StoredKind) -> None:
 
 async def run(world: World, kind: StoredKind) -> Voice:
     web, worker = await world.web(), await world.worker()
-    reader, voice = await world.run(web, worker, detach_grace_s=60.0)
+    reader, voice = await world.run(web, worker, detach=DetachPolicy(60.0))
     await begin(reader.run_id, kind)
     reader.leave()
     return voice

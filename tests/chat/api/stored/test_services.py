@@ -28,7 +28,7 @@ from chat.api.stored.services import (
     answers_unfinished,
 )
 from chat.models import StoredAnswer
-from chat.relay.state.run_id import run_id_create
+from chat.relay.state.keys import run_id_create
 
 pytestmark = pytest.mark.django_db
 PLACE: dict[str, Any] = {"project_id": 1, "kind": StoredKind.CHAT}
