@@ -80,27 +80,23 @@ def upload_read(body: bytes, content_type: str) -> Upload:
         raise ApiError("invalid_type", message, "expires_after")
     purpose = _value("purpose", PURPOSE, fields.get("purpose"))
     lives_s = _value("expires_after", EXPIRES_AFTER, _expires_after(fields))
-    return (
-        Upload(files.filename, purpose, tuple(files.pieces), files.num_bytes, lives_s)
-        if files.is_one
-        else _no_file(fields, files)
-    )
+    _check_file(fields, files)
+    return Upload(files.filename, purpose, tuple(files.pieces), files.num_bytes, lives_s)
 
 
-def _no_file(fields: QueryDict, files: _Pieces) -> Upload:
+def _check_file(fields: QueryDict, files: _Pieces) -> None:
+    """Raise ApiError unless there was exactly one file, as the part `file`."""
     if files.is_cut_off:
         raise ApiError("invalid_value", "The multipart body ends before its last boundary.", "file")
     if files.num_files > 1:
         raise ApiError("invalid_value", f"{files.num_files} files were sent; send one, as the part named file", "file")
-    if files.num_files == 1:
-        raise ApiError(
-            "missing_required_parameter",
-            f"file is required; the file came as the part {echo(files.field_name)}",
-            "file",
-        )
-    if "file" in fields:
+    if files.num_files == 1 and files.field_name != "file":
+        message = f"file is required; the file came as the part {echo(files.field_name)}"
+        raise ApiError("missing_required_parameter", message, "file")
+    if files.num_files == 0 and "file" in fields:
         raise ApiError("invalid_type", "file must be a file: a part with a filename", "file")
-    raise ApiError("missing_required_parameter", "file is required: a part with a filename", "file")
+    if files.num_files == 0:
+        raise ApiError("missing_required_parameter", "file is required: a part with a filename", "file")
 
 
 class _Pieces(FileUploadHandler):
@@ -115,10 +111,6 @@ class _Pieces(FileUploadHandler):
         self.num_files = 0
         self.filename = ""
         self.is_cut_off = False
-
-    @property
-    def is_one(self) -> bool:
-        return self.num_files == 1 and self.field_name == "file" and not self.is_cut_off
 
     def new_file(self, field_name: str, file_name: str, *args: Any, **kwargs: Any) -> None:
         self.num_files += 1

@@ -121,14 +121,14 @@ class BatchWork:
                 if check.is_hopeless:
                     break
             await asyncio.to_thread(check.flush)
+            errors = check.errors
         except FileMissing:
-            await self._step(batches.batch_refuse, errors=[FILE_ERROR])
-            return False
-        if check.errors:
-            await self._step(batches.batch_refuse, errors=check.errors)
-            return False
-        await self._step(batches.batch_begin, num_lines=check.num_lines, model=check.model)
-        return True
+            errors = [FILE_ERROR]
+        if errors:
+            await self._step(batches.batch_refuse, errors=errors)
+        else:
+            await self._step(batches.batch_begin, num_lines=check.num_lines, model=check.model)
+        return not errors
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         """Yield the content of the input file. Raises FileMissing."""

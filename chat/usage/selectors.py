@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -11,7 +10,7 @@ from django.db.models.functions import TruncDay
 
 from chat.usage.models import TTFT_BOUNDS_MS, TTFT_COLUMNS, UsageHour
 
-SUMMED_COLUMNS = ("prompt_tokens", "cached_tokens", "completion_tokens", "cost_nanos")
+SUMMED_COLUMNS = ("num_requests", "num_left", "prompt_tokens", "cached_tokens", "completion_tokens", "cost_nanos")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +56,11 @@ def usage_summary(*, now: datetime, hours: int = 0, days: int = 0) -> UsageSumma
         "num_client_errors": Sum(F("num_requests") - F("num_left"), filter=Q(status_class=4), default=0),
         "num_server_errors": Sum("num_requests", filter=Q(status_class=5), default=0),
     }
-    sums = errors | {column: Sum(column) for column in ("num_requests", "num_left", *SUMMED_COLUMNS)}
+    sums = errors | {column: Sum(column, default=0) for column in SUMMED_COLUMNS}
     found = {row.pop("period"): row for row in rows.order_by().values(period=period).annotate(**sums)}
     points = tuple(UsagePoint(start=start, **found.get(start, {})) for start in starts)
-    histogram = list(rows.aggregate(**{column: Sum(column, default=0) for column in TTFT_COLUMNS}).values())
+    total = rows.aggregate(**sums, **{column: Sum(column, default=0) for column in TTFT_COLUMNS})
+    histogram = [total.pop(column) for column in TTFT_COLUMNS]
     models = (
         rows.order_by()
         .values("model")
@@ -68,7 +68,7 @@ def usage_summary(*, now: datetime, hours: int = 0, days: int = 0) -> UsageSumma
     )
     return UsageSummary(
         points=points,
-        total=_total(points, starts[0]),
+        total=UsagePoint(start=starts[0], **total),
         ttft_p50_ms=histogram_percentile(histogram, 0.5),
         ttft_p95_ms=histogram_percentile(histogram, 0.95),
         by_model=tuple(
@@ -91,9 +91,3 @@ def histogram_percentile(counts: list[int], share: float) -> float | None:
             return lower + (upper - lower) * (target - seen) / count
         seen, lower = seen + count, upper
     return float(lower)
-
-
-def _total(points: Iterable[UsagePoint], start: datetime) -> UsagePoint:
-    columns = ("num_requests", "num_client_errors", "num_server_errors", "num_left", *SUMMED_COLUMNS)
-    points = tuple(points)
-    return UsagePoint(start=start, **{column: sum(getattr(point, column) for point in points) for column in columns})

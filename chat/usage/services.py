@@ -7,8 +7,10 @@ once, as the stream is acknowledged after the commit; the run id identifies it. 
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -72,16 +74,10 @@ class TerminalRecord:
     metadata: dict[str, str] = field(default_factory=dict)
     batch_id: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> TerminalRecord:
         """Read a record. Ignore unknown names, so that an older writer reads newer records. Raises TypeError."""
-        return cls(**{name: record[name] for name in _RECORD_NAMES if name in record})
-
-
-_RECORD_NAMES = tuple(item.name for item in fields(TerminalRecord))
+        return cls(**{name: record[name] for name in (item.name for item in fields(cls)) if name in record})
 
 
 def usage_records_write(records: list[dict[str, Any]]) -> list[TerminalRecord]:
@@ -152,14 +148,12 @@ def _correct(row: RequestLog, outcome: str) -> None:
         _hour_add(key, sums)
 
 
-def _hours(rows: Iterable[RequestLog]) -> dict[HourKey, dict[str, int]]:
-    hours: dict[HourKey, dict[str, int]] = {}
+def _hours(rows: Iterable[RequestLog]) -> dict[HourKey, Counter[str]]:
+    hours: dict[HourKey, Counter[str]] = defaultdict(Counter)
     for row in rows:
         period_start = row.arrived_at.replace(minute=0, second=0, microsecond=0)
         key = (period_start, row.org_id, row.project_id, row.key_public_id, row.model, row.status // 100)
-        sums = hours.setdefault(key, {})
-        for name, amount in _amounts(row).items():
-            sums[name] = sums.get(name, 0) + amount
+        hours[key].update(_amounts(row))
     return hours
 
 
@@ -183,10 +177,7 @@ def _amounts(row: RequestLog) -> dict[str, int]:
 
 def ttft_column(ttft_ms: float) -> str:
     """Return the histogram column of a time to the first token."""
-    return next(
-        (column for column, bound in zip(TTFT_COLUMNS, TTFT_BOUNDS_MS, strict=False) if ttft_ms <= bound),
-        TTFT_COLUMNS[-1],
-    )
+    return TTFT_COLUMNS[bisect_left(TTFT_BOUNDS_MS, ttft_ms)]
 
 
 def _hour_add(hour_key: HourKey, sums: dict[str, int]) -> None:

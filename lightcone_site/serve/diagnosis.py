@@ -127,24 +127,17 @@ def check_model() -> Iterator[Finding]:
         yield Finding("model", "none", str(error))
         return
     is_fine, output = engine_check("engine.loading.inspection", str(choice.path), str(choice.path))
-    remedy = (
-        ""
-        if is_fine
-        else "set LIGHTCONE_MODEL to a GGUF file or a Hugging Face folder that can be served (docs/adding-a-model.md)"
-    )
-    yield Finding("model", f"{choice.name}: {f'{choice.path} ({output})' if is_fine else output}", remedy)
+    if is_fine:
+        yield Finding("model", f"{choice.name}: {choice.path} ({output})")
+    else:
+        remedy = (
+            "set LIGHTCONE_MODEL to a GGUF file or a Hugging Face folder that can be served (docs/adding-a-model.md)"
+        )
+        yield Finding("model", f"{choice.name}: {output}", remedy)
 
 
 def check_device() -> Iterator[Finding]:
-    problem = device_problem()
-    names = ", ".join(f"LIGHTCONE_{name}" for name in ("DEVICE", "WEIGHTS", "KV_CACHE", "BATCH_INVARIANT"))
-    yield Finding(
-        "device", problem or f"{settings.LIGHTCONE_DEVICE} computes", f"do that, or change {names}" * bool(problem)
-    )
-
-
-def device_problem() -> str:
-    """Return the reason why the engine cannot use the device with the settings that depend on it, or ''."""
+    """Report whether the engine can use the device with the settings that depend on it."""
     options = {
         "device": settings.LIGHTCONE_DEVICE,
         "weights": settings.LIGHTCONE_WEIGHTS,
@@ -152,7 +145,11 @@ def device_problem() -> str:
         "batch_invariant": settings.LIGHTCONE_BATCH_INVARIANT,
     }
     is_fine, output = engine_check("engine.execution.device", json.dumps(options), settings.LIGHTCONE_DEVICE)
-    return "" if is_fine else output
+    names = ", ".join(f"LIGHTCONE_{name}" for name in ("DEVICE", "WEIGHTS", "KV_CACHE", "BATCH_INVARIANT"))
+    if is_fine:
+        yield Finding("device", f"{settings.LIGHTCONE_DEVICE} computes")
+    else:
+        yield Finding("device", output, f"do that, or change {names}")
 
 
 def engine_check(module: str, argument: str, what: str) -> tuple[bool, str]:

@@ -25,73 +25,62 @@ class ModelStatus:
     reason: str
 
 
+@dataclass
 class Readiness:
     """What is known of the web process and the model; `turn` is called once a turn of the main loop."""
 
-    def __init__(
-        self,
-        console: Console,
-        *,
-        ask: Callable[[], int],
-        status: Callable[[], ModelStatus | None],
-        clock: Callable[[], float],
-        model: str,
-        url: str,
-    ) -> None:
-        """`ask` returns the status of /health/ready, 0 without an answer; `status` the state of the model."""
-        self._console = console
-        self._ask = ask
-        self._status = status
-        self._clock = clock
-        self._model = model
-        self._url = url
-        self._started_at = clock()
-        self._next_at = 0.0
-        self._is_web_announced = False
-        self._was_ready = False
-        self._last_reason = ""
+    console: Console
+    ask: Callable[[], int]
+    """Returns the status of /health/ready, 0 without an answer."""
+    status: Callable[[], ModelStatus | None]
+    clock: Callable[[], float]
+    model: str
+    url: str
+    is_ready: bool = False
+    """Whether web and model were ready at the last answer."""
+    _next_at: float = 0.0
+    _is_web_announced: bool = False
+    _last_reason: str = ""
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether web and model were ready at the last answer."""
-        return self._was_ready
+    def __post_init__(self) -> None:
+        self._started_at = self.clock()
 
     @property
     def is_settled(self) -> bool:
-        """Whether the model was ready once, or has failed to load."""
-        return self._was_ready or bool(self._last_reason)
+        """Whether the model is ready, or has failed to load."""
+        return self.is_ready or bool(self._last_reason)
 
     def turn(self) -> None:
         """Ask if it is time, and report changes. The supervisor reports a web process that is down."""
-        now = self._clock()
+        now = self.clock()
         if now < self._next_at:
             return
-        status = self._ask()
+        status = self.ask()
         if status and not self._is_web_announced:
             self._is_web_announced = True
-            self._console.ok("web", f"{self._url}, answers after {now - self._started_at:.1f} s")
+            self.console.ok("web", f"{self.url}, answers after {now - self._started_at:.1f} s")
         if status == 200:
             self._report_ready(now)
         elif status:
-            self._report_not_ready(now, self._status())
+            self._report_not_ready(now, self.status())
         self._next_at = now + (STEADY_POLL_S if status == 200 else POLL_S)
 
     def _report_ready(self, now: float) -> None:
-        if not self._was_ready:
-            self._console.ok("model", f"{self._model}, ready after {now - self._started_at:.1f} s")
-        self._was_ready, self._last_reason = True, ""
+        if not self.is_ready:
+            self.console.ok("model", f"{self.model}, ready after {now - self._started_at:.1f} s")
+        self.is_ready, self._last_reason = True, ""
 
     def _report_not_ready(self, now: float, status: ModelStatus | None) -> None:
-        if self._was_ready:
-            self._was_ready, self._started_at = False, now
-            self._console.problem("model", f"{self._model}: not ready; requests are answered 503 until it is back")
+        if self.is_ready:
+            self.is_ready, self._started_at = False, now
+            self.console.problem("model", f"{self.model}: not ready; requests are answered 503 until it is back")
         elif status is not None and status.state == FAILED:
             if status.reason != self._last_reason:
                 self._last_reason = status.reason
-                self._console.problem("model", f"{self._model}: {status.reason}")
+                self.console.problem("model", f"{self.model}: {status.reason}")
         else:
             phase, fraction = loading_phase(status)
-            self._console.progress("model", f"{self._model}: {phase}", fraction)
+            self.console.progress("model", f"{self.model}: {phase}", fraction)
 
 
 def loading_phase(status: ModelStatus | None) -> tuple[str, float | None]:

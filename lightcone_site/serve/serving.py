@@ -48,14 +48,6 @@ class Plan:
     """Of the embedded Valkey; empty without one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The secrets that automation sets for the first start; empty without."""
-
-    api_key: str
-    admin_password: str
-
-
 def main() -> int:
     """Run until stopped and return the exit code."""
     try:
@@ -68,17 +60,18 @@ def main() -> int:
 
 def serve(console: Console, django: DjangoProcess) -> None:
     """Run until stopped. Raises Refusal, AlreadyServed and ValkeyNotStarted; no process is left running then either."""
-    given = Given(take_secret("LIGHTCONE_API_KEY"), take_secret("LIGHTCONE_ADMIN_PASSWORD"))
+    api_key, admin_password = take_secret("LIGHTCONE_API_KEY"), take_secret("LIGHTCONE_ADMIN_PASSWORD")
     try:
         with SignalInbox().installed() as inbox:
-            plan = Plan(**django.ask("plan", api_key=given.api_key))
+            plan = Plan(**django.ask("plan", api_key=api_key))
             lock = InstanceLock(Path(plan.data_dir, "run", "serve.lock"))
             try:
                 data_tighten(Path(plan.data_dir))
                 # Early, as a web process that cannot listen would only say so in its log.
                 if problem := port_problem(plan.listen_host, plan.port):
                     raise Refusal(f"{plan.listen_host}:{plan.port} {problem}. Set LIGHTCONE_HOST or LIGHTCONE_PORT.")
-                _serve_locked(console, Supervisor(console, inbox), django, plan, given)
+                secrets = {"api_key": api_key, "admin_password": admin_password}
+                _serve_locked(console, Supervisor(console, inbox), django, plan, secrets)
             finally:
                 lock.release()
     finally:
@@ -86,7 +79,10 @@ def serve(console: Console, django: DjangoProcess) -> None:
 
 
 def take_secret(name: str) -> str:
-    """Return the value of a variable and remove it from the environment, also from the copy in /proc/PID/environ."""
+    """Return the secret that automation sets for the first start, "" if unset.
+
+    Remove it from the environment, also from the copy in /proc/PID/environ.
+    """
     value = os.environ.get(name, "")
     if value:
         import ctypes
@@ -98,7 +94,9 @@ def take_secret(name: str) -> str:
     return value.strip()
 
 
-def _serve_locked(console: Console, supervisor: Supervisor, django: DjangoProcess, plan: Plan, given: Given) -> None:
+def _serve_locked(
+    console: Console, supervisor: Supervisor, django: DjangoProcess, plan: Plan, secrets: dict[str, str]
+) -> None:
     addresses: list[tuple[str, str]] = []
     try:
         supervisor.check()
@@ -108,7 +106,7 @@ def _serve_locked(console: Console, supervisor: Supervisor, django: DjangoProces
         django.ask("prepare")
         supervisor.check()
         supervisor.add(specs["model"])
-        addresses = django.ask("accounts", api_key=given.api_key, admin_password=given.admin_password)
+        addresses = django.ask("accounts", **secrets)
         supervisor.add(specs["web"])
         supervisor.add(specs["maintenance"])
         console.ok("maintenance", "started")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from chat.relay.state.keys import run_id_create
@@ -32,4 +33,4 @@ def record(*, at_s: float = NOON, **fields: Any) -> dict[str, Any]:
         "completion_tokens": 7,
         "attempts": 1,
     }
-    return TerminalRecord(**(values | fields)).to_dict()
+    return asdict(TerminalRecord(**(values | fields)))
