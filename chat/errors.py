@@ -202,15 +202,12 @@ def engine_api_error(error: EngineError) -> ApiError:
     return ApiError(str(error.code), error.message, error.param, limit=error.limit, value=error.value)
 
 
-def run_error(error: Exception) -> ApiError:
-    """Return the API's error for any exception of a run: a failure of the engine, or one of `unforeseen_error`."""
-    return engine_api_error(error) if isinstance(error, EngineError) else unforeseen_error(error)
-
-
-def unforeseen_error(error: Exception, headers: dict[str, str] | None = None) -> ApiError:
-    """Return the API's error for an unhandled exception: a database that is away, or a defect."""
+def api_error(error: Exception) -> ApiError:
+    """Return the API's error for any exception: a failure of the engine, a database that is away, or a defect."""
     if isinstance(error, ApiError):
         return error
+    if isinstance(error, EngineError):
+        return engine_api_error(error)
     if isinstance(error, STORE_AWAY):
-        return ApiError("overloaded", STORE_AWAY_MESSAGE, headers=headers)
-    return ApiError("internal_error", INTERNAL_MESSAGE, headers=headers)
+        return ApiError("overloaded", STORE_AWAY_MESSAGE)
+    return ApiError("internal_error", INTERNAL_MESSAGE)

@@ -82,6 +82,7 @@ class TextDialect(RequestReader[TextRequest], Protocol):
 
 async def text_completion(request: HttpRequest, dialect: TextDialect) -> HttpResponseBase:
     accepted, group = await request_start(request, dialect, group_start)
+    request.lightcone_headers = group.headers
     hands_over = False
     try:
         head = text_head(accepted, group.runs[0])
@@ -93,9 +94,6 @@ async def text_completion(request: HttpRequest, dialect: TextDialect) -> HttpRes
             hands_over = True
             return response
         return json_response(await completion_body(group, TextAnswer(head)), headers=group.headers)
-    except ApiError as error:
-        error.extra_headers = group.headers | error.extra_headers
-        raise
     finally:
         if not hands_over:
             group.leave()

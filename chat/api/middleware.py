@@ -40,7 +40,7 @@ from chat.api.view import (
     request_id,
     unknown_view,
 )
-from chat.errors import ApiError, unforeseen_error
+from chat.errors import ApiError, api_error
 
 logger = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ class ApiMiddleware:
             error = body_too_large()
         except Exception as defect:
             logger.exception("Request %s failed", request_id(request))
-            error = unforeseen_error(defect)
+            error = api_error(defect)
         return error_response(dialect_for_path(request.path), error, request_id(request))
 
 

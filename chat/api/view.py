@@ -20,7 +20,7 @@ from chat.access.authentication import AuthFailures, caller_identify
 from chat.access.keys import Caller
 from chat.api.dialect import ErrorFormat
 from chat.api.request.strict_json import json_object_read
-from chat.errors import ApiError, names_unchanged, run_error, unforeseen_error
+from chat.errors import ApiError, api_error, names_unchanged
 from chat.relay.web.refusals import refusals
 from engine.api import EngineError
 
@@ -79,15 +79,14 @@ def _answering(dialect: ErrorFormat, handler: Handler) -> Handler:
     async def view(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         try:
             return await handler(request, dialect, **kwargs)
-        except (ApiError, EngineError) as failure:
-            error = run_error(failure)
+        except Exception as failure:
+            if not isinstance(failure, ApiError | EngineError):
+                logger.exception("Request %s failed", request_id(request))
+            error = api_error(failure)
+            error.extra_headers = getattr(request, "lightcone_headers", {}) | error.extra_headers
             # NOTE: here alone, and where streams end, errors get the field names that the client sent.
             error.rename_fields(getattr(request, "lightcone_field_names", names_unchanged))
             return error_response(dialect, error, request_id(request))
-        except Exception as error:
-            logger.exception("Request %s failed", request_id(request))
-            headers = getattr(request, "lightcone_headers", None)
-            return error_response(dialect, unforeseen_error(error, headers), request_id(request))
 
     exempt: Handler = csrf_exempt(view)
     return exempt

@@ -36,7 +36,7 @@ from chat.api.request.parsed import ParsedRequest
 from chat.api.request.strict_json import json_object_read
 from chat.api.server_contract import STOP, Stop
 from chat.api.view import run_in_thread_if_large
-from chat.errors import INTERNAL_MESSAGE, ApiError, FieldNames, names_unchanged, run_error
+from chat.errors import INTERNAL_MESSAGE, ApiError, FieldNames, api_error, names_unchanged
 from chat.generation.completions import RequestTrace, RunReader, run_attach, run_find_public, run_stop
 from chat.playground.messages import Message, run_messages
 from chat.playground.requests import RUN_NAME, head_kept, page_policy, page_request_parse, run_public_id
@@ -155,7 +155,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             self.readers[run_name] = run.reader
             await self.forward(run_name, run)
         except (ApiError, EngineError) as error:
-            failure = run_error(error)
+            failure = api_error(error)
             failure.rename_fields(names)
             await self.send_error(run_name, failure)
         except KeyInvalid:

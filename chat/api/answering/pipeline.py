@@ -34,7 +34,7 @@ from chat.api.view import (
 )
 from chat.catalog.named_models import model_asked
 from chat.catalog.services import ModelEntry
-from chat.errors import ApiError, engine_api_error, unforeseen_error
+from chat.errors import ApiError, api_error, engine_api_error
 from chat.generation.completions import (
     DetachPolicy,
     LimitExceeded,
@@ -102,7 +102,7 @@ async def request_start(
             raise  # a request without a key writes nothing into the database; it is counted (chat.relay.web.refusals)
         rejection_record(error, caller=known, trace=_trace(request, dialect.name, known_request), arrived_at=arrived_at)
         if known is not None and not (isinstance(error, ApiError) and error.extra_headers):
-            error_headers_set(request, error, await limits_look(caller=known))
+            request.lightcone_headers = await limits_look(caller=known)
         raise
 
 
@@ -140,17 +140,9 @@ def _trace(request: HttpRequest, dialect: str, parsed: ParsedRequest | None) -> 
     )
 
 
-def error_headers_set(request: HttpRequest, error: Exception, headers: dict[str, str]) -> None:
-    """Add headers to the answer that an error becomes, also to that of a defect."""
-    if isinstance(error, ApiError):
-        error.extra_headers = headers | error.extra_headers
-    else:
-        request.lightcone_headers = headers
-
-
 def rejection_record(error: Exception, *, caller: Caller | None, trace: RequestTrace, arrived_at: float) -> None:
     """Log a request that never became a run."""
-    known = unforeseen_error(error)
+    known = api_error(error)
     if trace.batch_id and known.kind.should_retry:
         return  # the batch sends it again
     run_id = run_id_create(at_s=arrived_at)

@@ -20,11 +20,11 @@ from typing import Any, Generic, Protocol
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 
-from chat.api.answering.pipeline import Accepted, P, StartedRun, error_headers_set, request_start, run_start
+from chat.api.answering.pipeline import Accepted, P, StartedRun, request_start, run_start
 from chat.api.answering.storage import AnswerKeep, Archive
 from chat.api.dialect import AnswerFormat, AnswerWriter, RequestReader, StreamWriter
 from chat.api.view import json_response
-from chat.errors import ApiError, FieldNames, engine_api_error, names_unchanged, run_error
+from chat.errors import ApiError, FieldNames, api_error, engine_api_error, names_unchanged
 from chat.generation.completions import RunReader
 from engine.api import (
     Admitted,
@@ -63,6 +63,7 @@ async def run_answer(
     `keep` gets the whole answer before its last piece is sent. `wrap` is put around the dialect's writer of streams.
     """
     reader, is_stream = run.reader, accepted.parsed.response.stream
+    request.lightcone_headers = reader.headers
     hands_over = False
     try:
         admitted = await admission_wait(run)
@@ -84,13 +85,6 @@ async def run_answer(
         if keep is not None:
             await keep.end(head, body)
         return json_response(body, headers=reader.headers)
-    except EngineError as error:
-        refusal = engine_api_error(error)
-        error_headers_set(request, refusal, reader.headers)
-        raise refusal from None
-    except Exception as error:
-        error_headers_set(request, error, reader.headers)
-        raise
     finally:
         if not hands_over:
             reader.leave()
@@ -117,15 +111,12 @@ async def prompt_read(
     Such a run has a record and counts as a request against the key's limits. It uses no tokens.
     """
     accepted, run = await request_start(request, dialect, start)
+    request.lightcone_headers = run.reader.headers
     try:
         admitted = await admission_wait(run)
         async for event in run.reader:
             ending_check(event)
         return ReadPrompt(accepted.parsed, run.generation, admitted, dict(run.reader.headers))
-    except (EngineError, ApiError) as error:
-        refusal = run_error(error)
-        refusal.extra_headers = run.reader.headers | refusal.extra_headers
-        raise refusal from None
     finally:
         run.reader.leave()
 
@@ -287,7 +278,7 @@ def failure_log(error: Exception, message: str) -> ApiError:
     """Return the API's error for any exception of a run. Log a defect."""
     if not isinstance(error, EngineError | ApiError):
         logger.error(message, exc_info=error)
-    return run_error(error)
+    return api_error(error)
 
 
 def silence_s() -> float:

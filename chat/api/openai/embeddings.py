@@ -87,11 +87,9 @@ EMBEDDINGS = Embeddings()
 
 async def embeddings(request: HttpRequest, dialect: Embeddings) -> HttpResponseBase:
     accepted, group = await request_start(request, dialect, group_start)
+    request.lightcone_headers = group.headers
     try:
         return json_response(await embeddings_body(group, accepted.parsed), headers=group.headers)
-    except ApiError as error:
-        error.extra_headers = group.headers | error.extra_headers
-        raise
     finally:
         group.leave()
 

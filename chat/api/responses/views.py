@@ -42,11 +42,11 @@ async def create(request: HttpRequest, dialect: Responses) -> HttpResponseBase:
     _, (accepted, run) = await request_start(request, dialect, _start)
     parsed = accepted.parsed
     if parsed.is_background and not parsed.response.stream:
-        return await _background(accepted, run)
+        return await _background(request, accepted, run)
     keep = response_keep(accepted, run) if parsed.delivery.store else None
     try:
         return await run_answer(request, dialect, accepted, run, keep=keep)
-    except ApiError:
+    except (ApiError, EngineError):
         if parsed.is_background:
             await _give_up(accepted, run)
         raise
@@ -113,9 +113,10 @@ def _with_store(parsed: ParsedResponse, refusal: ApiError | None) -> ParsedRespo
     )
 
 
-async def _background(accepted: Accepted[ParsedResponse], run: StartedRun) -> HttpResponseBase:
+async def _background(request: HttpRequest, accepted: Accepted[ParsedResponse], run: StartedRun) -> HttpResponseBase:
     """Answer with the response as it is after a moment: refused, in progress, or still in the queue."""
     reader = run.reader
+    request.lightcone_headers = reader.headers
     try:
         event = await reader.next(ADMISSION_S)
         payload = None if event is None else event.payload
@@ -125,9 +126,6 @@ async def _background(accepted: Accepted[ParsedResponse], run: StartedRun) -> Ht
         return json_response(
             unfinished_object(run.head, is_queued=not isinstance(payload, Admitted)), headers=reader.headers
         )
-    except ApiError as error:
-        error.extra_headers = reader.headers | error.extra_headers
-        raise
     finally:
         reader.leave()
 
