@@ -1,7 +1,4 @@
-"""The ASGI application: API routes without middleware, pages through settings.MIDDLEWARE, WebSockets of the playground.
-
-It runs under any ASGI server; ours is `python -m lightcone_site.web`.
-"""
+"""The ASGI application: API routes without middleware, pages through settings.MIDDLEWARE, the playground's sockets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Logging of all processes: a record is one line, with control characters escaped and keys masked.
-
-Django applies it through LOGGING; Celery leaves the root logger alone (celery.py).
-"""
+"""Logging of all processes: a record is one line, with control characters escaped and keys masked."""
 
 from __future__ import annotations
 

@@ -20,10 +20,7 @@ def umask_set() -> None:
 
 
 def data_tighten(data_dir: Path) -> None:
-    """Remove access of group and others, which earlier versions left, to our folders, database and data directory.
-
-    A directory with other folders, such as a home, keeps its mode. So do files of others. `data_open` reports them.
-    """
+    """Remove access of group and others from our files, and from the data directory unless other folders are in it."""
     for path in [*_ours(data_dir), *([data_dir] if _is_ours_alone(data_dir) else [])]:
         with contextlib.suppress(OSError):
             mode = path.lstat().st_mode

@@ -1,8 +1,4 @@
-"""Files of projects: write, find, read, delete, expire.
-
-A file of another project counts as missing. Content is written in chunks, each in its own transaction, so that other
-writers wait for milliseconds only. Readers see complete files only.
-"""
+"""Files of projects. Content is written in chunks, each in its own transaction, as other writers wait for it."""
 
 from __future__ import annotations
 
@@ -136,10 +132,7 @@ def named_row(rows: QuerySet[Row], public_id: str) -> Row | None:
 def rows_page(
     rows: QuerySet[Row], *, limit: int, after: str, is_ascending: bool = False, **equal: str
 ) -> tuple[list[Row], bool]:
-    """Return up to `limit` rows by creation with these values, and whether there are more.
-
-    `after`: the last id of the previous page. Raises ApiError if it is none of `rows`.
-    """
+    """Return a page of rows by creation, and whether there are more. Raises ApiError if `after` is none of them."""
     found = rows.filter(**equal).order_by("pk" if is_ascending else "-pk")
     if after:
         last = named_row(rows, after)

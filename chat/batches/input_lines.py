@@ -110,11 +110,7 @@ def _object(text: bytes) -> dict[str, Any]:
 
 
 class InputCheck:
-    """Validates an input: `feed` it the content in pieces, then `flush`.
-
-    `errors`: as the API shows them; `model`: the one that all lines ask for, or empty. After too many errors
-    (`is_hopeless`) the rest need not be fed.
-    """
+    """Validates an input: `feed` it the content in pieces until it is hopeless, then `flush`, and read `errors`."""
 
     def __init__(self, endpoint: str) -> None:
         self.num_lines = 0

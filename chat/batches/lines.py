@@ -73,10 +73,7 @@ async def line_answer(line: InputLine, *, endpoint: str, view: View, caller: Cal
 
 
 def _in_background(caller: Caller) -> Caller:
-    """Return the caller with the limits of background work.
-
-    Admission counts all runs of the key. Lines are refused while these reach the share of background work.
-    """
+    """Return the caller with the share of its key's concurrency that background work has, counted over all its runs."""
     limits = replace(caller.limits, max_concurrency=caller.limits.live_share)
     return replace(caller, min_priority=max(LATER, caller.min_priority), limits=limits)
 

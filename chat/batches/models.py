@@ -1,7 +1,4 @@
-"""The tables of files and batches.
-
-Contents of files are in SQL too, where all web processes and maintenance workers reach them.
-"""
+"""The tables of files, with their contents, which all web processes and maintenance workers reach here, and batches."""
 
 from __future__ import annotations
 

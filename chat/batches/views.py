@@ -1,7 +1,4 @@
-"""The routes of `/v1/files` and `/v1/batches`. Only keys of its project see a file or a batch.
-
-`work.py` answers the requests of a batch.
-"""
+"""The routes of `/v1/files` and `/v1/batches`. Only keys of its project see a file or a batch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Lists of large tables: newest first, paged by primary key, not counted, not sortable.
-
-A page costs one query on the primary key, or on an index that ends with it, however large the table is.
-"""
+"""Lists of large tables: newest first, paged by primary key at one query each, not counted, not sortable."""
 
 from __future__ import annotations
 
@@ -62,10 +59,7 @@ class NewestFirstChangeList(ChangeList):
 
 
 class ReadOnlyNewestFirst(ModelAdmin):
-    """A page of a table that only services write. Its filters are the SimpleListFilter classes of `list_filter`.
-
-    A search looks for a row whose first search field equals the term, as that has an index.
-    """
+    """A page of a table that only services write. A search compares the first search field, which has an index."""
 
     show_full_result_count = False
     list_per_page = 50

@@ -5,10 +5,9 @@
               {"type": "error", "id", "error"}
 
 `id` is the page's own name of the run, which it uses once. A run goes on for a while without its page
-(LIGHTCONE_PLAYGROUND_DETACH_GRACE). "attach" reads it from its first event, for its user only, and never starts one.
-A delta may also have "reasoning" and "tool_calls"; a piece of a call is {"index", "id", "name", "arguments"}, and the
-first piece names it. `requests.py` defines the request. Channels dispatches one message at a time, so a handler starts
-a task and returns at once; "stop" is then read during a run.
+(LIGHTCONE_PLAYGROUND_DETACH_GRACE). "attach" reads it from its first event, for its user only. A delta may also have
+"reasoning" and "tool_calls"; the first piece of a call names it. Channels dispatches one message at a time, so a
+handler starts a task and returns at once.
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ async def run_messages(reader: RunReader, head: AnswerHead) -> AsyncIterator[Mes
                 {"finish_reason": reasons.get(choice), "tokens": num_tokens[choice]}
                 for choice in range(head.num_choices)
             ]
-            yield completed_message(payload, choices)
+            ending = {"outcome": payload.outcome, "usage": asdict(payload.usage), "timings": timings(payload)}
+            yield {"type": "completed", "choices": choices, **ending}
         else:
             ending_check(event)
 
@@ -50,16 +51,6 @@ def delta_message(payload: Delta | ChoiceFinished, head: AnswerHead) -> Message 
     if payload.tool_calls:
         message["tool_calls"] = [asdict(call) for call in payload.tool_calls]
     return message if payload.text or len(message) > 3 else None
-
-
-def completed_message(completed: Completed, choices: list[dict[str, Any]]) -> Message:
-    return {
-        "type": "completed",
-        "outcome": completed.outcome,
-        "choices": choices,
-        "usage": asdict(completed.usage),
-        "timings": timings(completed),
-    }
 
 
 def timings(completed: Completed) -> dict[str, float | None]:

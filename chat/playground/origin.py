@@ -1,7 +1,4 @@
-"""Admit sockets from pages of this host and port only.
-
-Cookies ignore ports, so a page of another program on the same host would come with the session of the user.
-"""
+"""Admit sockets of this host and port only: cookies ignore ports, and another program's page would have the session."""
 
 from __future__ import annotations
 

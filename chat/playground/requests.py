@@ -1,13 +1,12 @@
-"""The requests of the page, and the names by which its runs are found again.
+"""The requests of the page, and the names of its runs.
 
-A request is a Lightcone request body. Unknown fields and fields without effect here are refused by name: on a page for
-trying things out, a field without effect is a mistake.
+Fields without effect are refused: they would be mistakes here.
 """
 
 from __future__ import annotations
 
 import re
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -38,15 +37,11 @@ def page_request_parse(body: dict[str, Any]) -> ParsedRequest:
     """Check a request of the page. Raises ApiError."""
     for name in body:
         if name not in FIELD_NAMES:
-            raise ApiError(
-                "unsupported_parameter",
-                f"{name[:64]} is no field of a request; check its spelling or leave it out",
-                name[:64],
-            )
+            message = f"{name[:64]} is no field of a request; check its spelling or leave it out"
+            raise ApiError("unsupported_parameter", message, name[:64])
         if name in WITHOUT_EFFECT:
-            raise ApiError(
-                "unsupported_parameter", f"{name} has no effect in the playground; leave it out, or use the API", name
-            )
+            message = f"{name} has no effect in the playground; leave it out, or use the API"
+            raise ApiError("unsupported_parameter", message, name)
     return request_parse(body)
 
 
@@ -55,15 +50,10 @@ def run_public_id(caller: Caller, run_name: str) -> str:
     return f"playground/{caller.tenant}/{run_name}"
 
 
-def page_policy(caller: Caller, run_name: str) -> partial[DetachPolicy]:
+def page_policy(caller: Caller, run_name: str) -> Callable[[AnswerHead], DetachPolicy]:
     """Return a function from the head of an answer to the detach policy of its run, which may be attached again."""
-    return partial(_policy, run_public_id(caller, run_name))
-
-
-def _policy(public_id: str, head: AnswerHead) -> DetachPolicy:
-    return DetachPolicy(
-        settings.LIGHTCONE_PLAYGROUND_DETACH_GRACE_S, public_id=public_id, resume_context=orjson.dumps(head.dump())
-    )
+    grace_s, public_id = settings.LIGHTCONE_PLAYGROUND_DETACH_GRACE_S, run_public_id(caller, run_name)
+    return lambda head: DetachPolicy(grace_s, public_id=public_id, resume_context=orjson.dumps(head.dump()))
 
 
 def head_kept(resume_context: bytes) -> AnswerHead:

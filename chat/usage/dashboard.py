@@ -1,7 +1,4 @@
-"""The overview of the console: requests, tokens, errors and time to the first token, from the hourly sums.
-
-The charts are django-unfold's (`unfold/components/chart/bar.html`, Chart.js).
-"""
+"""The overview of the console, from the hourly sums, with charts of django-unfold (Chart.js)."""
 
 from __future__ import annotations
 
@@ -53,10 +50,7 @@ class Chart:
 
 
 def dashboard_context(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
-    """Add the overview to the context of the console's first page. `?span=30d` shows days instead of hours.
-
-    Users without the permission to see usage get no figures; the page then shows what they may do.
-    """
+    """Add the overview to the console's first page, for users who may see usage. `?span=30d` shows days, not hours."""
     context["title"] = "Overview"
     context["sees_usage"] = request.user.has_perm("chat.view_usagehour")
     if context["sees_usage"]:

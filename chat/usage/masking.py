@@ -1,7 +1,4 @@
-"""Keep API keys out of log lines and stored rows. The log formatter masks every record.
-
-A client may put a key anywhere: in a user agent, a label, a model name, or an error text that quotes it.
-"""
+"""Keep API keys out of log lines and stored rows: a client may put one into a user agent, a label or a model name."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ counts a request once, when it stores the terminal record. Gauges are read when 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -37,10 +38,7 @@ def route_label(path: str, routes: Collection[str]) -> str:
 
 
 class RequestMetrics:
-    """The counters and histograms of this process. `render` returns the text that Prometheus reads.
-
-    `routes`: those that are counted by name.
-    """
+    """The counters and histograms of this process. `routes`: those that are counted by name."""
 
     def __init__(self, routes: Collection[str]) -> None:
         self._routes = routes
@@ -171,14 +169,14 @@ def system_render(state: SystemState | None) -> bytes:
     return generate_latest(_Families(_families(state)))
 
 
+@dataclass(frozen=True, slots=True)
 class _Families:
     """The collector of a list of families, for `generate_latest`."""
 
-    def __init__(self, families: list[Metric]) -> None:
-        self._families = families
+    families: list[Metric]
 
     def collect(self) -> list[Metric]:
-        return self._families
+        return self.families
 
 
 def _families(state: SystemState | None) -> list[Metric]:
@@ -205,6 +203,11 @@ def _families(state: SystemState | None) -> list[Metric]:
     states: dict[tuple[str, ...], float] = {(name, word): 0.0 for name in state.queued for word in STATES}
     for lease in leases:
         states[(lease.model, lease.state)] = states.get((lease.model, lease.state), 0.0) + 1
+    refused = CounterMetricFamily(
+        "lightcone_refused_requests", "Requests that were refused for their API key.", labels=("status",)
+    )
+    for status, num_refused in state.refused.items():
+        refused.add_metric((status,), num_refused)
     blocks, free = _sums(leases, "num_blocks"), _sums(leases, "num_free_blocks")
     read, cached = _sums(leases, "num_prompt_tokens"), _sums(leases, "num_cached_tokens")
     return [
@@ -222,7 +225,7 @@ def _families(state: SystemState | None) -> list[Metric]:
             "Part of the prompts' tokens that was found in the prefix cache, since the workers' cores began.",
             {name: cached[name] / read[name] if read[name] else 0.0 for name in read},
         ),
-        _refused(state.refused),
+        refused,
         single(
             "reading_processes",
             "Processes that read answers: those of the web, and maintenance for batches.",
@@ -234,18 +237,9 @@ def _families(state: SystemState | None) -> list[Metric]:
     ]
 
 
-def _refused(numbers: dict[str, int]) -> Metric:
-    family = CounterMetricFamily(
-        "lightcone_refused_requests", "Requests that were refused for their API key.", labels=("status",)
-    )
-    for status, number in numbers.items():
-        family.add_metric((status,), number)
-    return family
-
-
 def _sums(leases: Iterable[WorkerLease], field: str) -> dict[str, float]:
-    """A field of the leases, added up by model."""
-    sums: dict[str, float] = {}
+    """Return a field of the leases, added up by model."""
+    sums: dict[str, float] = defaultdict(float)
     for lease in leases:
-        sums[lease.model] = sums.get(lease.model, 0.0) + getattr(lease, field)
+        sums[lease.model] += getattr(lease, field)
     return sums

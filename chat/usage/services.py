@@ -81,10 +81,7 @@ class TerminalRecord:
 
 
 def usage_records_write(records: list[dict[str, Any]]) -> list[TerminalRecord]:
-    """Store terminal records in one transaction and return the new ones.
-
-    A record that cannot be read is logged and left out, so that it does not hold up the others.
-    """
+    """Store terminal records in one transaction and return the new ones. Log and leave out what cannot be read."""
     rows: dict[UUID, RequestLog] = {}
     read: dict[UUID, TerminalRecord] = {}
     corrections: dict[UUID, str] = {}
@@ -237,9 +234,9 @@ def _span_ms(start_s: float, end_s: float | None) -> float | None:
 
 
 def request_logs_prune(*, before: datetime, batch_size: int = 1000) -> int:
-    """Delete request logs that arrived before an instant, oldest first, and return their number.
+    """Delete request logs from before an instant, oldest first, and return their number.
 
-    Each batch is a transaction that finds and deletes by primary key, so that writers wait for milliseconds only.
+    Each batch is a transaction.
     """
     num_deleted = 0
     while run_ids := list(

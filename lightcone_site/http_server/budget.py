@@ -11,9 +11,9 @@ LARGE_BYTES = 2**20
 
 
 class BodiesBudget:
-    """The bytes of all bodies that have begun to arrive and are not answered yet. One owner has at most half of them.
+    """The bytes of all bodies that have begun to arrive and are not answered yet.
 
-    `on_large_end` is called at the end of each large body.
+    One owner has at most half of them.
     """
 
     def __init__(self, total: int, on_large_end: Callable[[], None] = lambda: None) -> None:

@@ -44,9 +44,9 @@ class ChildSpec:
 
 
 class Child:
-    """The process of `spec`, in its own session: Ctrl-C reaches the supervisor alone, and the group can be ended.
+    """The process of `spec`, in its own session, so that Ctrl-C does not reach it.
 
-    Times are monotonic seconds that the caller gives.
+    Times are the caller's, monotonic.
     """
 
     def __init__(self, spec: ChildSpec) -> None:
@@ -132,10 +132,7 @@ def die_with_this_process(command: Sequence[str], death_signal: int = signal.SIG
 
 
 def trim_log(path: Path) -> None:
-    """Move a large log to one older copy, and empty it. The writer appends, so it may keep the file open.
-
-    If there is no room for the copy, the log grows on: that is no reason not to start.
-    """
+    """Move a large log to one older copy, if there is room. The writer appends, so it may keep the file open."""
     with contextlib.suppress(OSError):
         if path.stat().st_size > MAX_LOG_BYTES:
             shutil.copyfile(path, path.with_name(path.name + ".1"))

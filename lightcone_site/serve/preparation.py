@@ -211,10 +211,7 @@ def prepare(console: Console) -> None:
 
 
 def installation_fingerprint() -> str:
-    """Return a digest of everything whose change needs migrations or static files.
-
-    It covers interpreter, requirements, our migrations and static files, and the place of the database.
-    """
+    """Return a digest of interpreter, requirements, our migrations and static files, and the place of the database."""
     database = settings.DATABASES["default"]
     place = (str(database.get(key, "")) for key in ("ENGINE", "NAME", "HOST", "PORT"))
     digest = hashlib.sha256()

@@ -79,10 +79,7 @@ def serve(console: Console, django: DjangoProcess) -> None:
 
 
 def take_secret(name: str) -> str:
-    """Return the secret that automation sets for the first start, "" if unset.
-
-    Remove it from the environment, also from the copy in /proc/PID/environ.
-    """
+    """Return the secret for the first start, "" if unset, and remove it from the environment and /proc/PID/environ."""
     value = os.environ.get(name, "")
     if value:
         import ctypes

@@ -1,11 +1,6 @@
-"""The main loop: start components, restart those that die, stop them in order.
+"""The main loop: start components, restart those that die after a growing pause (1, 2, 4 ..
 
-    add(spec)            start a component now
-    run(each_turn)       until SIGTERM, SIGINT or SIGHUP: reap, restart with a growing pause (1, 2, 4 .. 30 s),
-                         call `each_turn`
-    stop(order)          SIGTERM one component after the other, each with its time; a second signal ends all at once
-
-Everything here runs in the main thread; the clock is injected.
+30 s), stop them in order.
 """
 
 from __future__ import annotations
@@ -38,10 +33,7 @@ class SignalInbox:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[SignalInbox]:
-        """Receive signals inside the block and restore the handlers after it. Main thread only.
-
-        SIGHUP stays ignored if it was, as `nohup` asks.
-        """
+        """Receive signals inside the block. Main thread only. SIGHUP stays ignored if it was, as `nohup` asks."""
         watched = [signal.SIGTERM, signal.SIGINT, signal.SIGCHLD]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             watched.append(signal.SIGHUP)

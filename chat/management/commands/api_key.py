@@ -66,13 +66,8 @@ class Command(BaseCommand):
 
     def _list(self, options: dict[str, Any]) -> None:
         for key in selectors.keys_listed():
-            state = (
-                "disabled"
-                if key.disabled_at
-                else "expired"
-                if key.expires_at and key.expires_at <= timezone.now()
-                else "active"
-            )
+            is_expired = key.expires_at and key.expires_at <= timezone.now()
+            state = "disabled" if key.disabled_at else "expired" if is_expired else "active"
             used = f"{key.last_used_at:%Y-%m-%d %H:%M}" if key.last_used_at else "never used"
             self.stdout.write(
                 f"{key.public_id:16}  …{key.last4 or '----'}  {state:8}  {used:16}  {key.project}  {key.name}"

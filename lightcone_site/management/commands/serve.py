@@ -1,8 +1,4 @@
-"""`manage.py serve`: everything on one machine, until Ctrl-C.
-
-manage.py starts the supervisor without Django. This command is its help, and its process that prepares the
-installation.
-"""
+"""`manage.py serve`: its help, and its process with Django. manage.py starts the supervisor itself without Django."""
 
 from __future__ import annotations
 
