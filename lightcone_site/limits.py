@@ -6,8 +6,8 @@ the HTTP server the answer is 413 or 431, or the connection is refused or closed
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import cast
+from dataclasses import asdict, dataclass, replace
+from typing import TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -104,16 +104,12 @@ MAY_BE_ZERO = {"max_output_tokens", "max_logprobs", "sse_keep_alive"}
 MAXIMUM = {"max_json_depth": 480, "max_schema_depth": 80, "max_structural_tag_depth": 80, "max_file_bytes": 10 * MIB}
 """Upper ends of the settings. Packing a request fails at 511 levels; writing a schema fails at 254, up to three for
 each level of the schema. The memory for reading files is enough for 10 MiB of them."""
+Table = TypeVar("Table", HttpLimits, RequestLimits)
 
 
 def http_limits_read() -> HttpLimits:
     """Return the limits with the overrides of the environment. Raises ImproperlyConfigured for a bad value."""
-    limits = HttpLimits(
-        **{
-            field.name: env.integer(field.name.upper(), cast(int, field.default), minimum=1)
-            for field in fields(HttpLimits)
-        }
-    )
+    limits = _read(HttpLimits)
     least = 2 * max(limits.max_body_bytes, limits.max_upload_bytes + UPLOAD_ROOM)  # as one project may take half of it
     if limits.max_bodies_bytes >= least:
         return limits
@@ -127,10 +123,12 @@ def http_limits_read() -> HttpLimits:
 
 def request_limits_read() -> RequestLimits:
     """Return the limits of one request. Raises ImproperlyConfigured like `http_limits_read`."""
-    read = {}
-    for field in fields(RequestLimits):
-        minimum = 0 if field.name in MAY_BE_ZERO else 1
-        read[field.name] = env.integer(
-            field.name.upper(), cast(int, field.default), minimum=minimum, maximum=MAXIMUM.get(field.name, 2**62)
-        )
-    return RequestLimits(**read)
+    return _read(RequestLimits)
+
+
+def _read(table: type[Table]) -> Table:
+    values = {}
+    for name, default in asdict(table()).items():
+        minimum, maximum = int(name not in MAY_BE_ZERO), MAXIMUM.get(name, 2**62)
+        values[name] = env.integer(name.upper(), default, minimum=minimum, maximum=maximum)
+    return table(**values)

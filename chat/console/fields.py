@@ -54,3 +54,7 @@ def milliseconds(value: float | None) -> str:
 def instant(value: Any) -> str:
     """Format an instant as `2026-01-31 12:00:05 UTC`, or a dash."""
     return f"{timezone.localtime(value):%Y-%m-%d %H:%M:%S %Z}" if value else "–"
+
+
+def expiry(value: Any) -> str:
+    return instant(value) if value else "never"

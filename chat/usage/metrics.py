@@ -96,17 +96,13 @@ class RequestMetrics:
         self._takeovers.labels(model).inc(max(0, record.attempts - 1))
         self._prompt_size.labels(model).observe(record.prompt_tokens)
         self._completion_size.labels(model).observe(record.completion_tokens)
-        self._times(record, model)
-
-    def _times(self, record: TerminalRecord, model: str) -> None:
-        since = record.arrived_at
         for histogram, instant in (
             (self._queue, record.started_at),
             (self._first, record.first_token_at),
             (self._duration, record.ended_at),
         ):
             if instant is not None:
-                histogram.labels(model).observe(max(0.0, instant - since))
+                histogram.labels(model).observe(max(0.0, instant - record.arrived_at))
         if record.first_token_at is not None and record.ended_at is not None and record.completion_tokens > 1:
             spent_s = max(0.0, record.ended_at - record.first_token_at)
             self._per_token.labels(model).observe(spent_s / (record.completion_tokens - 1))

@@ -29,6 +29,7 @@ from engine.api import Outcome
 logger = logging.getLogger(__name__)
 
 MAX_TRIES = 3
+COUNTS = ("prompt_tokens", "cached_tokens", "completion_tokens", "attempts", "retry_count")
 CLIENT_LEFT = 499
 """The status of a request whose client disconnected before the answer was complete."""
 
@@ -195,6 +196,7 @@ def _last_uses(rows: Iterable[RequestLog]) -> dict[str, datetime]:
 def _row(record: TerminalRecord) -> RequestLog:
     """Make the row of a record. Texts may come from clients; they are cut to their columns and made storable."""
     texts = {item.name: _text(item, getattr(record, item.name)) for item in _TEXT_FIELDS}
+    counts = {name: max(0, int(getattr(record, name))) for name in COUNTS}
     return RequestLog(
         run_id=UUID(hex=record.run_id),
         arrived_at=datetime.fromtimestamp(record.arrived_at, UTC),
@@ -202,17 +204,13 @@ def _row(record: TerminalRecord) -> RequestLog:
         project_id=record.project_id,
         is_stream=bool(record.is_stream),
         status=int(record.status),
-        prompt_tokens=max(0, int(record.prompt_tokens)),
-        cached_tokens=max(0, int(record.cached_tokens)),
-        completion_tokens=max(0, int(record.completion_tokens)),
         queue_ms=_span_ms(record.arrived_at, record.started_at),
         ttft_ms=_span_ms(record.arrived_at, record.first_token_at),
         duration_ms=_span_ms(record.arrived_at, record.ended_at),
-        attempts=max(0, int(record.attempts)),
-        retry_count=max(0, int(record.retry_count)),
         patience_s=record.patience_s,
         metadata={storable_text(str(name)): storable_text(str(value)) for name, value in record.metadata.items()},
         **texts,
+        **counts,
     )
 
 

@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any
 from weakref import WeakSet
 
+from chat.access.addresses import ip_address
 from lightcone_site.limits import HttpLimits
 
 IPV6_PREFIX = 64
@@ -86,11 +87,9 @@ def idle_since(transport: Any) -> float | None:
 def address_of_customer(host: str) -> str:
     """Return an IPv4 address, or the network of an IPv6 address; "" for any other text."""
     try:
-        address = ipaddress.ip_address(host)
+        address = ip_address(host)
     except ValueError:
         return ""
     if isinstance(address, ipaddress.IPv4Address):
         return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
     return str(ipaddress.ip_network((address, IPV6_PREFIX), strict=False).network_address)

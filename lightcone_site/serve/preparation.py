@@ -18,6 +18,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,73 +43,69 @@ WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa:
 
 
 def answer_requests(descriptor: int) -> None:
-    """Answer the requests that come through a socket until the supervisor closes it."""
-    preparation = Preparation(Console())
+    """Answer the requests that come through a socket until the supervisor closes it. All may raise Refusal."""
+    console = Console()
+    requests: dict[str, Callable[..., Any]] = {
+        "plan": partial(plan, console),
+        "components": components,
+        "prepare": partial(prepare, console),
+        "accounts": show_accounts,
+        "status": model_status,
+    }
     with contextlib.suppress(BrokenPipeError), socket.socket(fileno=descriptor) as connection:
         lines = connection.makefile("rw")
         for line in lines:
             name, arguments = json.loads(line)
             try:
-                answer = {"result": preparation.requests[name](**arguments)}
+                answer = {"result": requests[name](**arguments)}
             except Refusal as refusal:
                 answer = {"refused": str(refusal)}
             lines.write(json.dumps(answer, default=str) + "\n")
             lines.flush()
 
 
-class Preparation:
-    """The answers. All raise Refusal."""
+def plan(console: Console, *, api_key: str) -> dict[str, Any]:
+    """Check the key and the model. Return the fields of `serving.Plan`."""
+    console.title("Lightcone")
+    if settings.LIGHTCONE_SETTINGS_REMARKS:
+        console.problem("settings", settings.LIGHTCONE_SETTINGS_REMARKS)
+    if api_key:
+        with refused_if(KeyRefused, "LIGHTCONE_API_KEY cannot be used: "):
+            key_public_id(raw=api_key)
+    with refused_if(NoModel):
+        model = served_model_choice().name
+    host, url = local_address()
+    return {
+        "data_dir": settings.DATA_DIR,
+        "listen_host": settings.LIGHTCONE_HOST,
+        "port": settings.LIGHTCONE_PORT,
+        "host": host,
+        "url": url,
+        "model": model,
+        "valkey_socket": embedded_valkey_socket(settings.DATA_DIR) if settings.LIGHTCONE_EMBEDDED_VALKEY else "",
+    }
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self.requests: dict[str, Callable[..., Any]] = {
-            "plan": self.plan,
-            "components": self.components,
-            "prepare": self.prepare,
-            "accounts": show_accounts,
-            "status": model_status,
-        }
 
-    def plan(self, api_key: str) -> dict[str, Any]:
-        """Check the key and the model. Return the fields of `serving.Plan`."""
-        self._console.title("Lightcone")
-        if settings.LIGHTCONE_SETTINGS_REMARKS:
-            self._console.problem("settings", settings.LIGHTCONE_SETTINGS_REMARKS)
-        if api_key:
-            with refused_if(KeyRefused, "LIGHTCONE_API_KEY cannot be used: "):
-                key_public_id(raw=api_key)
-        with refused_if(NoModel):
-            model = served_model_choice().name
-        host, url = local_address()
-        return {
-            "data_dir": settings.DATA_DIR,
-            "listen_host": settings.LIGHTCONE_HOST,
-            "port": settings.LIGHTCONE_PORT,
-            "host": host,
-            "url": url,
-            "model": model,
-            "valkey_socket": embedded_valkey_socket(settings.DATA_DIR) if settings.LIGHTCONE_EMBEDDED_VALKEY else "",
-        }
+def components() -> dict[str, Any]:
+    """Return the specs by name. Called with the lock held, as the embedded Valkey's configuration is written."""
+    with refused_if(ValkeyNotStarted):
+        return {spec.name: dataclasses.asdict(spec) for spec in component_specs()}
 
-    def components(self) -> dict[str, Any]:
-        """Return the specs by name. Called with the lock held, as the embedded Valkey's configuration is written."""
-        with refused_if(ValkeyNotStarted):
-            return {spec.name: dataclasses.asdict(spec) for spec in component_specs()}
 
-    def prepare(self) -> None:
-        """Update the database and the static files, and register the model. The embedded Valkey must run."""
-        if not settings.LIGHTCONE_EMBEDDED_VALKEY:
-            check_named_valkey(self._console)
-        choice = served_model_choice()
-        try:
-            prepare(self._console)
-            model = model_register(name=choice.name, path=str(choice.path), make_default=True)
-            # A killed run may have left "ready" behind.
-            model_state_report(name=model.name, state=str(ModelState.LOADING), reason="starting")
-        except DatabaseError as error:
-            raise Refusal(f"{database_label()} cannot be used: {str(error).strip()}") from None
-        except ValidationError as error:
-            raise Refusal(f"the model cannot be registered: {' '.join(error.messages)}") from None
+def prepare(console: Console) -> None:
+    """Update the database and the static files, and register the model. The embedded Valkey must run."""
+    if not settings.LIGHTCONE_EMBEDDED_VALKEY:
+        check_named_valkey(console)
+    choice = served_model_choice()
+    try:
+        update_files(console)
+        model = model_register(name=choice.name, path=str(choice.path), make_default=True)
+        # A killed run may have left "ready" behind.
+        model_state_report(name=model.name, state=str(ModelState.LOADING), reason="starting")
+    except DatabaseError as error:
+        raise Refusal(f"{database_label()} cannot be used: {str(error).strip()}") from None
+    except ValidationError as error:
+        raise Refusal(f"the model cannot be registered: {' '.join(error.messages)}") from None
 
 
 @contextlib.contextmanager
@@ -176,9 +173,8 @@ def check_named_valkey(console: Console) -> None:
     try:
         policy = eviction_policy()
     except redis.RedisError as error:
-        console.problem(
-            "valkey", f"LIGHTCONE_REDIS_URL does not answer ({error}); requests are answered 503 until it does"
-        )
+        effect = "requests are answered 503 until it does"
+        console.problem("valkey", f"LIGHTCONE_REDIS_URL does not answer ({error}); {effect}")
         return
     if policy == "noeviction":
         console.ok("valkey", "the one of LIGHTCONE_REDIS_URL")
@@ -192,7 +188,7 @@ def eviction_policy() -> str:
         return str(client.info("memory").get("maxmemory_policy", "noeviction"))
 
 
-def prepare(console: Console) -> None:
+def update_files(console: Console) -> None:
     """Migrate the database and collect static files, unless the mark of the last preparation still fits."""
     mark = settings.DATA_DIR / "run" / "prepared"
     fingerprint = installation_fingerprint()
@@ -276,10 +272,7 @@ def local_address() -> tuple[str, str]:
 
 def model_status(model: str) -> tuple[str, str] | None:
     """Return state and reason of the model's row; None while the database is busy or unavailable."""
-    try:
-        row: tuple[str, str] | None = (
-            ServedModel.objects.filter(name=model).values_list("state", "state_reason").first()
-        )
-    except DatabaseError:
-        return None
+    row: tuple[str, str] | None = None
+    with contextlib.suppress(DatabaseError):
+        row = ServedModel.objects.filter(name=model).values_list("state", "state_reason").first()
     return row

@@ -27,7 +27,7 @@ from chat.access.admin.key_forms import ApiKeyForm, DeleteForm, RotateForm
 from chat.access.key_scope import key_scope
 from chat.access.keys import DEFAULT_OVERLAP, key_create, key_delete, key_disable, key_enable, key_rotate, key_update
 from chat.access.models import ApiKey
-from chat.console.fields import instant
+from chat.console.fields import column, expiry, instant
 
 LIMITS = ("Limits", {"fields": ("requests_per_minute", "tokens_per_minute", "max_concurrency", "min_priority")})
 
@@ -111,17 +111,9 @@ class ApiKeyAdmin(ModelAdmin):
             return "Disabled"
         return "Expired" if key.expires_at and key.expires_at <= timezone.now() else "Active"
 
-    @display(description="Created")
-    def show_created(self, key: ApiKey) -> str:
-        return instant(key.created_at)
-
-    @display(description="Last used")
-    def show_last_used(self, key: ApiKey) -> str:
-        return instant(key.last_used_at)
-
-    @display(description="Expires")
-    def show_expiry(self, key: ApiKey) -> str:
-        return instant(key.expires_at) if key.expires_at else "never"
+    show_created = column("Created", "created_at", instant)
+    show_last_used = column("Last used", "last_used_at", instant)
+    show_expiry = column("Expires", "expires_at", expiry)
 
     @display(description="Secrets")
     def show_secrets(self, key: ApiKey) -> str:

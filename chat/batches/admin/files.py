@@ -13,7 +13,7 @@ from django.template.defaultfilters import filesizeformat
 
 from chat.batches.files import FileInUse, FileMissing, file_delete
 from chat.batches.models import ProjectFile, Purpose
-from chat.console.fields import column, instant
+from chat.console.fields import column, expiry, instant
 from chat.console.newest_first import ReadOnlyNewestFirst
 from chat.usage.admin.request_log import ColumnFilter, KeyFilter, ProjectFilter
 
@@ -74,4 +74,4 @@ class ProjectFileAdmin(ReadOnlyNewestFirst):
 
     show_size = column("Size", "num_bytes", filesizeformat)
     show_created = column("Created", "created_at", instant)
-    show_expiry = column("Expires", "expires_at", lambda at: instant(at) if at else "never")
+    show_expiry = column("Expires", "expires_at", expiry)
