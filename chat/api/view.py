@@ -21,7 +21,7 @@ from chat.access.keys import Caller
 from chat.api.dialect import ErrorFormat
 from chat.api.request.strict_json import json_object_read
 from chat.errors import ApiError, api_error, names_unchanged
-from chat.relay.web.refusals import refusals
+from chat.relay.web.chores import refusals
 from engine.api import EngineError
 
 logger = logging.getLogger(__name__)

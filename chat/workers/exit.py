@@ -19,7 +19,7 @@ LEAVE_S = 20.0
 
 
 def worker_leave(code: int, *, patience_s: float = LEAVE_S) -> None:
-    """Stop this worker as SIGTERM would, but with this exit code. Callable from any thread; returns at once."""
+    """Stop this worker as SIGTERM would, but with this exit code. For any thread; returns at once."""
     state.should_stop = code
     end_later(code, patience_s)
 

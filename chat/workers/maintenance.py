@@ -1,8 +1,8 @@
 """The Celery bootstep of the maintenance worker: usage, reaper, model states, unfinished answers, metrics, batches.
 
-These are loops, not beat tasks: the writer waits inside Valkey for the first record and then 200 ms for more, so rows
-appear at once and transactions are large under load. A beat task would cost a broker message a second and add up to a
-second. A lock in the usage stream limits it to one writer. Beat starts the daily tasks (retention).
+These are loops, as a beat task would cost a broker message a second and add up to a second. The writer waits inside
+Valkey for the first record and then 200 ms for more, so rows appear at once and transactions are large under load. Beat
+starts the daily tasks (retention).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,16 +57,14 @@ BEAT_DIED_CODE = 1
 write_records = database_sync_to_async(usage_records_write)
 report_state = database_sync_to_async(model_state_report)
 
-Count = Callable[[list[TerminalRecord]], None]
 
-
-def _count_nothing(records: list[TerminalRecord]) -> None:
-    """The default of `count`: keep no metrics."""
-
-
-async def usage_write_once(stream: UsageStream, *, gather_s: float = GATHER_S, count: Count = _count_nothing) -> int:
-    """Store the waiting records: 1. wait for a record, 2. gather for 200 ms or up to 500, 3. one transaction, 4. count,
-    acknowledge.
+async def usage_write_once(
+    stream: UsageStream,
+    *,
+    gather_s: float = GATHER_S,
+    count: Callable[[list[TerminalRecord]], None] = lambda records: None,
+) -> int:
+    """Wait for a record, gather more, store them in one transaction, count and acknowledge them.
 
     Return the number of records taken. If the database refuses, they stay in the stream for the next turn or writer.
     """
@@ -109,7 +108,6 @@ class ModelStates:
 
 
 async def metrics_text(requests: RequestMetrics, client: Redis, keys: Keys) -> bytes:
-    """Return all metrics of the installation: the counters of this process and the current gauges."""
     try:
         async with asyncio.timeout(METRICS_TIMEOUT_S):
             state = await system_state(client, keys, await _names_known())
@@ -120,9 +118,7 @@ async def metrics_text(requests: RequestMetrics, client: Redis, keys: Keys) -> b
 
 
 async def _names_known() -> list[str]:
-    """Return the models to show even without a worker; none if the database is unavailable, as Valkey's gauges remain
-    valid.
-    """
+    """Return the models to show even without a worker; none if the database is unavailable."""
     try:
         async with asyncio.timeout(NAMES_TIMEOUT_S):
             return await database_sync_to_async(model_names)()
@@ -151,7 +147,7 @@ class Beat(threading.Thread):
             worker_leave(BEAT_DIED_CODE)
 
     def close(self) -> None:
-        """Stop after the current turn. Waits a bounded time, as a turn takes as long as the broker is unavailable."""
+        """Stop after the current turn, which takes as long as the broker is unavailable; wait a bounded time."""
         self._is_over.set()
         self._service.stop()
         self.join(BEAT_STOP_S)
@@ -172,10 +168,9 @@ class Beat(threading.Thread):
 
 
 class MaintenanceStep(bootsteps.StartStopStep):
-    """Runs the loops in one thread, and beat in another, from the worker's start to its stop.
+    """Runs the loops in one thread, and beat in another.
 
-    Celery's own option forks a process for beat, which costs 43 MiB and is orphaned if the worker is stopped while it
-    starts.
+    Celery's own option forks a process for beat: 43 MiB, orphaned if the worker is stopped while it starts.
     """
 
     requires = ("celery.worker.components:Pool",)
@@ -205,19 +200,18 @@ class MaintenanceStep(bootsteps.StartStopStep):
         states = ModelStates(client, keys)
         unfinished = UnfinishedAnswers(Runs(client, keys, time.time), stored_endings())
         self._batches = BatchRunner()
-        self._requests = RequestMetrics(counted_routes() | {"/v1/batches", "/ws/playground"})
-        self._metrics = MetricsServer(lambda: metrics_text(self._requests, client, keys))
+        requests = RequestMetrics(counted_routes() | {"/v1/batches", "/ws/playground"})
+        self._metrics = MetricsServer(lambda: metrics_text(requests, client, keys))
         if settings.LIGHTCONE_METRICS_PORT:
             await self._metrics.start(settings.LIGHTCONE_METRICS_HOST, settings.LIGHTCONE_METRICS_PORT)
-        self._tasks = [
-            asyncio.create_task(
-                _forever(lambda: usage_write_once(self._stream, count=self._requests.count), 0.0, "usage writer")
-            ),
-            asyncio.create_task(_forever(reaper.turn, TURN_S, "reaper")),
-            asyncio.create_task(_forever(states.turn, STATES_S, "model states")),
-            asyncio.create_task(_forever(unfinished.turn, UNFINISHED_S, "unfinished answers")),
-            asyncio.create_task(_forever(self._batches.turn, 0.0, "batches")),
-        ]
+        turns = (
+            (partial(usage_write_once, self._stream, count=requests.count), 0.0, "usage writer"),
+            (reaper.turn, TURN_S, "reaper"),
+            (states.turn, STATES_S, "model states"),
+            (unfinished.turn, UNFINISHED_S, "unfinished answers"),
+            (self._batches.turn, 0.0, "batches"),
+        )
+        self._tasks = [asyncio.create_task(_forever(*turn)) for turn in turns]
 
     async def _end(self) -> None:
         self._metrics.close()
@@ -235,12 +229,12 @@ class MaintenanceStep(bootsteps.StartStopStep):
 async def _forever(turn: Callable[[], Awaitable[object]], pause_s: float, name: str) -> None:
     """Repeat a turn. Failures are logged, and the turn is tried again after a second."""
     while True:
+        wait_s = TURN_S
         try:
             await turn()
-            await asyncio.sleep(pause_s)
+            wait_s = pause_s
         except (RedisError, OSError, DatabaseError) as error:
             logger.warning("%s waits: %s", name, error)
-            await asyncio.sleep(TURN_S)
         except Exception:
             logger.exception("%s failed", name)
-            await asyncio.sleep(TURN_S)
+        await asyncio.sleep(wait_s)

@@ -1,14 +1,11 @@
 """The model worker: one engine and one publisher. chat.workers.model_step runs it under Celery.
 
-It is the only importer of engine.engine.
-
 1. The worker takes a lease in the state `loading` and loads the engine.
 2. Once the model is loaded, the lease says `ready` and the worker consumes `model.<slug>`. If loading fails, the
    process stays up with the state `failed` and the reason in its lease; it tries again when the model's files change,
    and after a pause that grows.
 3. On stop it drains: it takes no new runs; live ones end or, after LIGHTCONE_DRAIN_S, move to another worker.
-4. If cores die too often, the worker hands its runs over, even to a worker that has yet to start, and exits with code
-   1, so that its supervisor starts another one.
+4. If cores die too often, the worker hands its runs over, even to one that has yet to start, and exits with code 1.
 """
 
 from __future__ import annotations
@@ -50,6 +47,14 @@ LOOK_S = 2.0
 RETRY_S, MAX_RETRY_S = 60.0, 600.0
 """The pause between two attempts to load a model whose files have not changed; it doubles."""
 INTERNAL_MESSAGE = "The server had an error while processing your request."
+CORE_COUNTERS = (
+    "num_running",
+    "num_waiting",
+    "num_blocks",
+    "num_free_blocks",
+    "num_prompt_tokens",
+    "num_cached_tokens",
+)
 SERVED_STATES = frozenset({"ready", "draining"})
 """States of a worker that has loaded its model."""
 
@@ -60,8 +65,7 @@ FilesStamp = tuple[tuple[str, int, int], ...]
 class ModelWorker:
     """A worker of one model that claims runs, submits them and maintains its lease. Methods are thread-safe.
 
-    `make_engine(config, publish, …)` builds the engine. `on_lost` is called when the cores have died too often: it must
-    end the process, which calls `close` on the way.
+    `on_lost` is called when the cores have died too often: it must end the process, which calls `close` on the way.
     """
 
     def __init__(
@@ -95,14 +99,10 @@ class ModelWorker:
 
     @property
     def state(self) -> str:
-        """loading, ready, draining or failed, as in the lease."""
         return self._state
 
     def load_until_ready(self, on_loaded: Callable[[], None]) -> None:
-        """Load the engine.
-
-        After a failure, retry when the model's files change or after a pause, until the worker closes.
-        """
+        """Load the engine. Retry when the model's files change or after a pause, until the worker closes."""
         pause_s = RETRY_S
         stamp = files_stamp(self.config.model_path)
         while not self.load(on_loaded):
@@ -114,10 +114,7 @@ class ModelWorker:
             self._engine = self._make_engine()
 
     def load(self, on_loaded: Callable[[], None]) -> bool:
-        """Load the engine, call `on_loaded` and become `ready`.
-
-        A failure becomes the state `failed`, not an exception.
-        """
+        """Load the engine, call `on_loaded` and become `ready`. A failure becomes the state `failed`."""
         try:
             self._maker_defaults = maker_defaults(self.config.model_path)
             self._engine.start(self._note_progress)
@@ -136,10 +133,7 @@ class ModelWorker:
         return True
 
     def take(self, run_id: str, attempt: int) -> None:
-        """Claim the run and submit it. Blocks, so it must not run on the publisher's loop.
-
-        A run that is taken, gone or already stopped costs no more than the claim.
-        """
+        """Claim the run and submit it. Blocks, so it must not run on the publisher's loop."""
         try:
             taken = self._loop.call(self._publisher.claims.take(run_id, attempt))
         except NotNow:
@@ -166,14 +160,10 @@ class ModelWorker:
             self._engine.abort(run_id, Outcome.STOPPED)
 
     def stop_run(self, run_id: str, outcome: str) -> None:
-        """End a run early. Unknown runs are ignored."""
         self._publisher.stop_run(run_id, Outcome(outcome))
 
     def stats(self) -> dict[str, Any]:
-        """Return the engine's counters and the result of its integrity check ('' if all is well).
-
-        Waits for the core's current step.
-        """
+        """Return the engine's counters and the result of its integrity check. Waits for the core's current step."""
         return {"num_live": self._publisher.num_live, **dataclasses.asdict(self._engine.stats(check_integrity=True))}
 
     def announce_drain(self) -> None:
@@ -197,12 +187,10 @@ class ModelWorker:
         self._loop.close()
 
     def _leave(self) -> None:
-        """Shut down for good after too many core deaths. Called by the engine, which then fails the runs that were not
-        handed over.
+        """Shut down after too many core deaths, for the engine, which then fails the runs that were not handed over.
 
-        1. Ask the process to stop, so that it takes no more tasks.  2. Give up the lease, so that it can claim no more
-           runs.
-        3. Queue the live runs again for the next worker of the model.
+        1. Ask the process to stop, so that it takes no more tasks.
+        2. Give up the lease, so that it can claim no more runs, and queue the live ones again.
         """
         logger.error(
             "the engine's core died repeatedly: this worker hands over %d runs and leaves", self._publisher.num_live
@@ -227,9 +215,7 @@ class ModelWorker:
         task_send(run_id, attempt, self.slug)
 
     def lease(self) -> Mapping[str, Any] | None:
-        """Return the fields of the lease; None while the core has work but no fresh heartbeat, and once the worker
-        gives up.
-        """
+        """Return the fields of the lease; None once the worker gives up, or if its core is busy without a heartbeat."""
         if self._is_leaving or (self._state in SERVED_STATES and self._engine.state == "failed"):
             return None
         core = self._stats.core if self._stats else None
@@ -301,23 +287,16 @@ class ModelWorker:
         self._loop.call(self._publisher.beat_safely())
 
     def _renew_soon(self) -> None:
-        """Write the lease in the background: requests must not be refused as `loading` until the next beat after a
-        restart.
-        """
+        """Write the lease in the background: no request may be refused as `loading` once the core is back."""
         self._loop.spawn(self._publisher.beat_safely())
 
     def _watch(self) -> None:
-        """Refresh the snapshot of the engine's counters, off the publisher's loop: a query may take as long as the
-        longest step.
-        """
+        """Refresh the engine's counters, off the publisher's loop: a query may take as long as the longest step."""
         while not self._closing.wait(WATCH_S if self._stats else 0.0):
             self._stats = self._engine.stats()
 
     def _end(self, claim: Claim, resume: Resume, payload: Completed | Rejected) -> None:
-        """Publish the terminal event of a run that the engine never accepted.
-
-        After an admission, a rejection becomes a failure.
-        """
+        """Publish the end of a run that the engine never accepted. After an admission a rejection is a failure."""
         payloads: list[Payload] = [payload]
         if resume.admitted is None and isinstance(payload, Completed):
             payloads.insert(0, Admitted(0, 0, 0))

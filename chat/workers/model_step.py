@@ -63,7 +63,6 @@ def engine_config() -> EngineConfig:
 
 
 def _structured_limits() -> StructuredLimits:
-    """Return the limits of structured output, which are part of the limits of requests."""
     limits = settings.LIGHTCONE_LIMITS
     return StructuredLimits(
         schema_bytes=limits.max_schema_bytes,
@@ -107,8 +106,7 @@ class ModelStep(bootsteps.StartStopStep):
             config, worker_id, on_lost=partial(worker_leave, CORES_DIED_CODE)
         )
         queue = queue_of(self.model_worker.slug)
-        # Tasks are not acknowledged, which would cost two round trips to Valkey: leases and claims recover the runs of
-        # a lost worker.
+        # Without acknowledgements, which cost two round trips: leases and claims recover the runs of a lost worker.
         worker.app.amqp.queues.add(Queue(queue, Exchange(queue), routing_key=queue, no_ack=True))
 
         def consume() -> None:

@@ -99,7 +99,7 @@ async def request_start(
     except Exception as error:
         known: Caller | None = getattr(request, "lightcone_caller", None)
         if known is None and isinstance(error, ApiError):
-            raise  # a request without a key writes nothing into the database; it is counted (chat.relay.web.refusals)
+            raise  # a request without a key writes nothing into the database; it is counted (chat.relay.web.chores)
         rejection_record(error, caller=known, trace=_trace(request, dialect.name, known_request), arrived_at=arrived_at)
         if known is not None and not (isinstance(error, ApiError) and error.extra_headers):
             request.lightcone_headers = await limits_look(caller=known)

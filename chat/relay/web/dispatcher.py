@@ -1,15 +1,9 @@
 """Dispatcher: feeds the readers of runs from the layer and, if that is silent, from the log.
 
-There is one per event loop of a web process.
-
-Its tasks start with the first run (Daphne has no lifespan events) and live as long as the loop:
-  receive   takes layer messages, without a time-out (a cancelled receive would unsubscribe), and offers their entries
-            to readers
+There is one per event loop of a web process. Its tasks start with the first run (Daphne has no lifespan events):
+  receive   takes layer messages, without a time-out (a cancelled receive would unsubscribe), for the readers
   sweep     every 500 ms reads the logs of all readers that received nothing since the last sweep, in one pipeline
-  tick      every second signals to the thread that renews this process's lease (lease.py) that the loop is alive, and
-            adds to the counts of refused requests
-Leaves of readers go through chores.py. The dispatcher does no parsing and no blocking work, and knows neither HTTP nor
-Celery nor SQL.
+  tick      every second tells the thread that renews the lease (lease.py) that the loop is alive, and writes counts
 """
 
 from __future__ import annotations
@@ -33,10 +27,9 @@ from chat.relay.state.keys import Keys
 from chat.relay.state.runs import LEASE_MS, LogEntry, RunInfo, Runs, log_entries
 from chat.relay.state.workers import WorkerLease, worker_leases
 from chat.relay.valkey import Answers, BlockingValkey, valkey_connect, valkey_connect_blocking
-from chat.relay.web.chores import Chores
+from chat.relay.web.chores import Chores, Refusals, refusals
 from chat.relay.web.lease import WebLease
 from chat.relay.web.reader import RunReader
-from chat.relay.web.refusals import Refusals, refusals
 from engine.api import EngineUnavailable, ErrorCode, Outcome
 
 logger = logging.getLogger(__name__)
@@ -61,10 +54,7 @@ class Layer(Protocol):
 
 
 class Dispatcher:
-    """The readers of each run, and the tasks that feed them.
-
-    `send_stop(worker_id, run_id, outcome)` notifies a worker; it may fail.
-    """
+    """The readers of each run, and the tasks that feed them. `send_stop(worker_id, run_id, outcome)` may fail."""
 
     def __init__(
         self,
@@ -86,7 +76,6 @@ class Dispatcher:
         self._keys = keys
         self._layer = layer
         self._last_scripts: dict[str, asyncio.Task[Any]] = {}
-        self._refusals = refusals
         self._lease = WebLease(lease_client, keys, self.web_id)
         self._send_stop = send_stop
         self._clock = clock
@@ -94,7 +83,7 @@ class Dispatcher:
         self._numbers: dict[str, int] = {}
         self._silent_sweeps: dict[RunReader, int] = {}
         self._away_since: float | None = None
-        self.chores = Chores(client=client, keys=keys, leave_run=self._leave_run)
+        self.chores = Chores(client=client, keys=keys, leave_run=self._leave_run, refusals=refusals)
         self._sweep_now = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._starting = asyncio.Lock()
@@ -119,7 +108,7 @@ class Dispatcher:
             ]
 
     async def close(self) -> None:
-        """Stop the tasks, give the lease back and close the client; for tests and orderly ends."""
+        """Stop the tasks, give the lease back and close the client."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, self.chores.close(), return_exceptions=True)
@@ -139,10 +128,7 @@ class Dispatcher:
         return reader
 
     async def attach(self, run_id: str) -> tuple[RunReader, RunInfo] | None:
-        """Register a further reader of an existing run, from its first event; None if it is gone.
-
-        Raises redis.RedisError or OSError.
-        """
+        """Register another reader of a run, from its first event; None if it is gone. Raises RedisError or OSError."""
         reader = self.reader(run_id)
         reader.is_started = True
         try:
@@ -159,8 +145,7 @@ class Dispatcher:
     async def in_order(self, run_id: str, script: Coroutine[Any, Any, T]) -> T:
         """Run a script that changes whether this process reads a run, after the earlier ones of the run.
 
-        A cancelled caller does not cancel the script. Without this order, a leave could overtake the admission that it
-        takes back, and the run would go on without a reader.
+        A cancelled caller does not cancel it. Otherwise a leave could overtake the admission that it takes back.
         """
         previous = self._last_scripts.get(run_id)
         task = self._last_scripts[run_id] = asyncio.create_task(_run_after(previous, script))
@@ -190,7 +175,6 @@ class Dispatcher:
         return await self.runs.read_log(run_id, attempt=attempt, position=position)
 
     def leave(self, reader: RunReader, *, is_over: bool) -> None:
-        """Queue the leave, as a request that may be cancelled calls this."""
         self._forget(reader)
         if reader.is_started:
             cut = Outcome.INTERRUPTED if self.is_cutting and not is_over else None
@@ -207,11 +191,10 @@ class Dispatcher:
             await self._notify_worker(worker_id, run_id, outcome.value)
 
     async def workers(self) -> list[WorkerLease]:
-        """Return the leases of the live workers. Raises redis.RedisError."""
         return await worker_leases(self._client, self._keys)
 
     async def configuration_epoch(self) -> bytes | None:
-        """Return the counter of configuration changes; None before the first. Raises redis.RedisError or OSError."""
+        """Return the counter of configuration changes; None before the first."""
         epoch: bytes | None = await self._client.get(self._keys.configuration_epoch)
         return epoch
 
@@ -281,7 +264,7 @@ class Dispatcher:
             self._judge_silence(reader, is_lost=not raw and state in (None, b"ended"))
 
     def _judge_silence(self, reader: RunReader, *, is_lost: bool) -> None:
-        """Fail a reader whose run has ended or is lost and whose log has had nothing more for several sweeps."""
+        """Fail a reader whose run is over or lost and whose log has had nothing more for several sweeps."""
         sweeps = self._silent_sweeps[reader] = self._silent_sweeps.get(reader, 0) + 1 if is_lost else 0
         if sweeps >= SILENT_SWEEPS_BEFORE_LOST:
             reader.fail(ErrorCode.LOG_LOST)
@@ -296,10 +279,7 @@ class Dispatcher:
                 reader.fail(ErrorCode.LOG_LOST)
 
     def _valkey_is_full(self) -> None:
-        """Handle a Valkey that refuses writes: no run makes progress.
-
-        A client that has received nothing yet can retry at once.
-        """
+        """Handle a Valkey that refuses writes. A client that has received nothing yet can retry at once."""
         self._valkey_is_away("it refuses writes")
         for reader in self._all_readers():
             if reader.place == UNREAD:
@@ -314,20 +294,8 @@ class Dispatcher:
     async def _tick_forever(self) -> None:
         while True:
             self._lease.tick()
-            await self._write_refusals()
+            await self.chores.write_refusals()
             await asyncio.sleep(TICK_S)
-
-    async def _write_refusals(self) -> None:
-        counts = self._refusals.take()
-        if not counts:
-            return
-        pipe = self._client.pipeline(transaction=False)
-        for status, number in counts.items():
-            pipe.hincrby(self._keys.refused, str(status), number)
-        try:
-            await pipe.execute()
-        except (RedisError, OSError):
-            self._refusals.add(counts)
 
     async def _leave_run(self, run_id: str, client_outcome: Outcome | None) -> None:
         """Remove this process from the readers of a run, unless another of its readers is left."""
@@ -356,7 +324,6 @@ _dispatchers: WeakKeyDictionary[asyncio.AbstractEventLoop, Dispatcher] = WeakKey
 
 
 def dispatcher_of_loop() -> Dispatcher:
-    """Return the dispatcher of the running event loop; it is created on first use."""
     loop = asyncio.get_running_loop()
     dispatcher = _dispatchers.get(loop)
     if dispatcher is None:
@@ -372,5 +339,5 @@ def dispatcher_of_loop() -> Dispatcher:
 
 
 def dispatchers() -> list[Dispatcher]:
-    """List the dispatchers of this process, one per event loop that has used one."""
+    """List the dispatchers of this process."""
     return list(_dispatchers.values())

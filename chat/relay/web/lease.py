@@ -24,11 +24,7 @@ LOOP_DEAD_S = 30.0
 
 
 class WebLease:
-    """The renewal of one lease: `start` after it was taken, `tick` regularly from the loop, `close` before it is given
-    back.
-
-    `is_refused` is True if Valkey refused the last renewal because it takes no writes.
-    """
+    """The renewal of one lease. `is_refused`: Valkey refused the last renewal because it takes no writes."""
 
     def __init__(
         self, client: BlockingValkey, keys: Keys, web_id: str, *, clock: Callable[[], float] = time.monotonic
@@ -50,7 +46,6 @@ class WebLease:
         self._thread.start()
 
     def tick(self) -> None:
-        """Record that the loop is alive."""
         self._ticked_at = self._clock()
 
     def close(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
 from typing import Protocol
 
 from redis.exceptions import RedisError
@@ -46,14 +45,15 @@ class Source(Protocol):
 
 
 class RunReader:
-    """One reader of one run, used by one task. `headers`: the `x-ratelimit-*` lines for the answer.
+    """One reader of one run, used by one task.
 
     `await first()`, then iterate: the events after Admitted, up to and including the terminal one. Always `leave()`.
     """
 
-    def __init__(self, run_id: str, source: Source, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, run_id: str, source: Source) -> None:
         self.run_id = run_id
-        self.headers = dict(headers or {})
+        self.headers: dict[str, str] = {}
+        """The `x-ratelimit-*` lines for the answer."""
         self.has_received = False
         self.is_started = False
         self.client_outcome: Outcome | None = None
@@ -69,10 +69,7 @@ class RunReader:
         self._has_left = False
 
     async def first(self, *, timeout_s: float | None = None) -> Admitted:
-        """Wait until the run is admitted, at most `timeout_s`.
-
-        Raises RequestError (4xx), EngineUnavailable (503, also after the time limit) or EngineFailure (500) otherwise.
-        """
+        """Wait until the run is admitted. Raises RequestError (4xx), EngineUnavailable (503) or EngineFailure (500)."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not self._ready:
@@ -103,10 +100,7 @@ class RunReader:
         return self._ready.popleft()
 
     async def next(self, timeout_s: float) -> Event | None:
-        """Return the next event, or None after about `timeout_s` seconds of silence (time for a ping).
-
-        Raises StopAsyncIteration at the end.
-        """
+        """Return the next event, or None after about `timeout_s` of silence. Raises StopAsyncIteration at the end."""
         while not self._ready:
             if self._is_over:
                 raise StopAsyncIteration
@@ -129,7 +123,6 @@ class RunReader:
     # For the dispatcher.
 
     def read_back(self) -> None:
-        """Start with the entries that are already in the log."""
         self._has_gap = True
 
     @property
@@ -150,7 +143,7 @@ class RunReader:
         self._wake()
 
     def fail(self, code: ErrorCode) -> None:
-        """End the reader's stream with an error, as the rest of the run cannot be read any more."""
+        """End the reader's stream with an error."""
         if not self._is_over:
             self._is_over = True
             self.client_outcome = Outcome.WORKER_LOST if code is ErrorCode.LOG_LOST else Outcome.INTERRUPTED
@@ -178,10 +171,7 @@ class RunReader:
         return True
 
     async def _wait(self, timeout_s: float | None) -> bool:
-        """Wait until an entry is offered.
-
-        Uses a bare timer: this runs once per token, and asyncio.timeout costs several times as much.
-        """
+        """Wait for an entry by a bare timer: this runs once per token, and asyncio.timeout costs several times more."""
         loop = asyncio.get_running_loop()
         waiter = self._waiter = loop.create_future()
         timer = None if timeout_s is None else loop.call_later(timeout_s, _end_wait, waiter)
@@ -193,10 +183,7 @@ class RunReader:
                 timer.cancel()
 
     async def _close_gap(self) -> None:
-        """Read the log from `next` on.
-
-        The worker's recovery and the dispatcher's sweep supply later what is not there yet.
-        """
+        """Read the log from `next` on. Recovery and sweep supply later what is not there yet."""
         try:
             entries = await self._source.read_log(self.run_id, attempt=self._attempt, position=self._next)
         except (RedisError, OSError):
@@ -226,10 +213,7 @@ class RunReader:
         return True
 
     def _accept_begin(self, entry: LogEntry) -> bool:
-        """Accept the begin of an attempt, which covers one position.
-
-        Below `next` it would contradict events already sent: fail.
-        """
+        """Accept the begin of an attempt. Fail below `next`, where it would contradict events already sent."""
         if entry.attempt <= self._attempt:
             return True
         if entry.position < self._next:

@@ -13,7 +13,7 @@ from chat.api.request.build import generation_request
 from chat.api.view import INLINE_BODY_BYTES
 from chat.generation.completions import LimitExceeded
 from chat.generation.limits import LimitKind
-from chat.relay.web.refusals import Refusals
+from chat.relay.web.chores import Refusals
 from engine.api import EngineFailure, EngineUnavailable, ErrorCode, Failed, Outcome, RequestError
 from tests.chat.api.conftest import ADMITTED, HELLO, ROUTE, chat, completed, delta, post
 

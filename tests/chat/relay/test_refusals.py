@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from chat.relay.web.refusals import LOG_EVERY_S, Refusals
+from chat.relay.web.chores import LOG_EVERY_S, Refusals
 
 
 class Clock:

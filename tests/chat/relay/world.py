@@ -16,9 +16,9 @@ from chat.relay.state.runs import AdmissionRequest, AdmissionResult, Claim, Runs
 from chat.relay.state.usage_stream import UsageStream
 from chat.relay.token_layer import TokenLayer
 from chat.relay.valkey import ValkeyLine, valkey_connect, valkey_connect_blocking
+from chat.relay.web.chores import Refusals
 from chat.relay.web.dispatcher import Dispatcher
 from chat.relay.web.reader import RunReader
-from chat.relay.web.refusals import Refusals
 from chat.relay.worker.publisher import Publisher
 from engine.api import (
     Admitted,
