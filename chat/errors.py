@@ -1,7 +1,6 @@
 """The failures of API routes: one table of codes with status and type, for all dialects.
 
-An `ApiError` knows no body shape: each dialect writes its own (`api/*/errors.py`). Errors of the engine become an
-`ApiError` here and nowhere else.
+Each dialect writes its own bodies. Errors of the engine become an `ApiError` here and nowhere else.
 """
 
 from __future__ import annotations
@@ -16,11 +15,7 @@ from engine.api import EngineError, ErrorCode
 MAX_PROBLEMS = 10
 MAX_PROBLEM_CHARS = 1_000
 MAX_MESSAGE_BYTES = 3_200
-"""The most bytes of all problems together.
-
-Bodies of at most 16 KiB hold the message up to three times, and the 200 echoed characters of a problem may take two
-bytes each.
-"""
+"""Of all problems together. Bodies of at most 16 KiB hold the message up to three times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +67,11 @@ INTERNAL_MESSAGE = "The server had an error while processing your request."
 
 
 FieldNames = Callable[[str], str]
-"""From the path of a field in the one request schema to the path that the client sent. Other words stay as they are."""
+"""From the path of a field in the one request schema to the path that the client sent. Keeps other words."""
 
 
 def names_unchanged(path: str) -> str:
-    """Return `path`: the names of a dialect that sends the one request schema."""
+    """Return `path`, for a dialect that sends the one request schema."""
     return path
 
 
@@ -98,8 +93,7 @@ class ApiError(Exception):
     """One failure of one request.
 
     `param` is the dotted path of the field at fault. `limit` and `value` are the bound that was exceeded and what was
-    sent, for dialects that name them. `retry_after_s` is sent as 1 to 60. `request_id` is set when the response is
-    made, for dialects whose bodies hold it.
+    sent. `retry_after_s` is sent as 1 to 60. `request_id` is set when the response is made.
     """
 
     def __init__(
@@ -145,16 +139,11 @@ class ApiError(Exception):
         return {"message": self.message, "type": self.kind.type, "param": self.param, "code": self.code}
 
     def headers(self) -> dict[str, str]:
-        """Return the response headers that belong to the error."""
         headers = dict(self.extra_headers)
         if self.status == 401:
             headers["WWW-Authenticate"] = 'Bearer realm="lightcone"'
         retry_after_s = self.retry_after_s
-        if (
-            retry_after_s is None
-            and (self.status == 503 or self.code == "rate_limit_exceeded")
-            and self.kind.should_retry
-        ):
+        if retry_after_s is None and self.kind.should_retry:
             retry_after_s = 1.0
         if retry_after_s is not None:
             headers["Retry-After"] = str(min(60, max(1, -int(-retry_after_s // 1))))
@@ -189,7 +178,6 @@ class Problems:
         return len(self._found) >= MAX_PROBLEMS
 
     def raise_any(self) -> None:
-        """Raise ApiError if a problem was noted."""
         if self._found:
             raise problems_error(self._found)
 

@@ -17,7 +17,6 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import transaction
 from django.http import HttpRequest
 
-from chat.access.checks import Right
 from chat.access.keys import Caller, KeyInvalid, KeyRefused, key_caller, key_create, key_has_secret, key_public_id
 from chat.access.models import ApiKey, Org, Project
 from chat.access.people import playground_is_open_to
@@ -106,23 +105,12 @@ def playground_caller(*, user: AbstractBaseUser | AnonymousUser) -> Caller:
     """
     if not playground_is_open_to(user):
         raise KeyInvalid
-    project = default_project()
-    return Caller(
-        key_id=0,
-        public_id="",
-        org_id=project.org_id,
-        project_id=project.pk,
-        tenant=f"{project.pk}:user:{user.pk}",
-        rights=frozenset({str(Right.INFERENCE)}),
-    )
+    return _caller_without_key(f"user:{user.pk}")
 
 
 def anonymous_caller() -> Caller:
     """Return the caller of requests without a key, which an operator may allow: inference in the default project."""
-    project = default_project()
-    return Caller(
-        key_id=0, public_id="", org_id=project.org_id, project_id=project.pk, tenant=f"{project.pk}:anonymous"
-    )
+    return _caller_without_key("anonymous")
 
 
 def caller_of_key(*, public_id: str, project_id: int) -> Caller:
@@ -139,6 +127,11 @@ def caller_of_key(*, public_id: str, project_id: int) -> Caller:
     if caller.project_id != project_id:
         raise KeyInvalid
     return caller
+
+
+def _caller_without_key(kind: str) -> Caller:
+    project = default_project()
+    return Caller(key_id=0, public_id="", org_id=project.org_id, project_id=project.pk, tenant=f"{project.pk}:{kind}")
 
 
 def _ensure_key(project: Project, raw: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from channels.db import database_sync_to_async
 from django.conf import settings
@@ -34,12 +33,6 @@ NOT_BEARER = "Incorrect API key provided: the Authorization header must read 'Be
 TOO_MANY = "Too many requests with a wrong API key from your address. Wait, then send a valid key."
 
 
-@dataclass(slots=True)
-class _Failures:
-    since: float
-    count: int
-
-
 class AuthFailures:
     """The wrong keys by address within a window, in this process. The address that failed longest ago goes first."""
 
@@ -47,25 +40,25 @@ class AuthFailures:
         self.limit = limit
         self.window_s = window_s
         self.clock = clock
-        self._failures: OrderedDict[str, _Failures] = OrderedDict()
+        self._failures: OrderedDict[str, tuple[float, int]] = OrderedDict()
+        """By address: when its window began, and the number."""
 
     def wait_s(self, address: str) -> float:
         """Return the seconds that this address has to wait; 0 if it may try."""
-        failures = self._failures.get(address)
-        if failures is None or failures.count < self.limit:
+        since, count = self._failures.get(address, (0.0, 0))
+        if count < self.limit:
             return 0.0
-        left = failures.since + self.window_s - self.clock()
+        left = since + self.window_s - self.clock()
         if left <= 0:
             del self._failures[address]
         return max(0.0, left)
 
     def add(self, address: str) -> None:
         now = self.clock()
-        failures = self._failures.pop(address, None)
-        if failures is None or now - failures.since > self.window_s:
-            failures = _Failures(now, 0)
-        failures.count += 1
-        self._failures[address] = failures
+        since, count = self._failures.pop(address, (now, 0))
+        if now - since > self.window_s:
+            since, count = now, 0
+        self._failures[address] = (since, count + 1)
         if len(self._failures) > MAX_ADDRESSES:
             self._failures.popitem(last=False)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from django.db.models import Count, OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery
 
-from chat.access.models import ApiKey, ApiKeySecret, Org, Project
+from chat.access.models import ApiKey, ApiKeySecret, Project
 
 
 def keys_listed() -> QuerySet[ApiKey]:
@@ -24,8 +24,3 @@ def key_choices() -> list[tuple[str, str]]:
 def project_names() -> dict[int, str]:
     """Return `organisation / project` by project id."""
     return {pk: f"{org} / {name}" for pk, org, name in Project.objects.values_list("pk", "org__name", "name")}
-
-
-def orgs_counted() -> QuerySet[Org]:
-    """Return organisations with `num_projects`."""
-    return Org.objects.annotate(num_projects=Count("projects"))

@@ -24,7 +24,7 @@ def system_fingerprint(*, path: str) -> str:
     """Return the fingerprint of the model at `path`. It reads files, and does not raise for unreadable ones."""
     form = f"{settings.LIGHTCONE_WEIGHTS}\0{settings.LIGHTCONE_KV_CACHE}"
     digest = hashlib.sha256(f"{_build()}\0{form}\0{path}\0".encode())
-    digest.update(_files_digest(_file_states(Path(path))))
+    digest.update(_files_digest(file_states(Path(path))))
     return f"fp_{digest.hexdigest()[:16]}"
 
 
@@ -37,7 +37,7 @@ def _build() -> str:
     return digest.hexdigest()
 
 
-def _file_states(path: Path) -> tuple[FileState, ...]:
+def file_states(path: Path) -> tuple[FileState, ...]:
     """Return the state of the file, or of the files in the folder; empty if it cannot be read."""
     try:
         files = sorted(path.iterdir())[:MAX_FILES] if path.is_dir() else [path]

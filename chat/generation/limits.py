@@ -11,8 +11,6 @@ from enum import StrEnum
 from chat.relay.state.runs import AdmissionResult, Decision
 from engine.api import EngineUnavailable, ErrorCode
 
-MEMORY_MESSAGE = "The server holds as many requests as its memory allows; please try again shortly."
-
 
 class LimitKind(StrEnum):
     """The limit that was reached. Every kind is the 429 `rate_limit_exceeded` of the dialects."""
@@ -27,6 +25,23 @@ LIMIT_MESSAGES = {
     LimitKind.TOKENS: "This API key has used its tokens for this minute.",
     LimitKind.CONCURRENCY: "This API key has as many requests running as it may have at once.",
 }
+
+
+BUSY_MESSAGES = {
+    Decision.MEMORY: "The server holds as many requests as its memory allows; please try again shortly.",
+    Decision.FULL: "The model '{model}' has too many requests waiting, and this project has its share of them; "
+    "please try again shortly.",
+}
+UNREADY = {
+    "loading": (ErrorCode.MODEL_LOADING, "The model '{model}' is loading ({progress:.0%})."),
+    "failed": (ErrorCode.MODEL_LOAD_FAILED, "The model '{model}' could not be loaded; the administrator can see why."),
+    "draining": (ErrorCode.OVERLOADED, "The model '{model}' is being restarted; please try again shortly."),
+}
+"""Code and message for the state of a model's best worker."""
+UNLOADED = (
+    ErrorCode.MODEL_UNLOADED,
+    "No worker serves the model '{model}' at the moment; GET /v1/models tells which models are ready.",
+)
 
 
 class LimitExceeded(Exception):
@@ -62,36 +77,12 @@ def _duration(seconds: float) -> str:
 
 def admission_error(model: str, result: AdmissionResult, headers: dict[str, str]) -> LimitExceeded | EngineUnavailable:
     if result.decision is Decision.UNAVAILABLE:
-        return _unavailable(model, result)
-    if result.decision is Decision.MEMORY:
-        return EngineUnavailable(ErrorCode.OVERLOADED, MEMORY_MESSAGE)
-    if result.decision is Decision.FULL:
-        message = (
-            f"The model '{model}' has too many requests waiting, and this project has its share of them; "
-            "please try again shortly."
-        )
-        return EngineUnavailable(ErrorCode.OVERLOADED, message)
+        code, message = UNREADY.get(result.worker_state, UNLOADED)
+        return EngineUnavailable(code, message.format(model=model, progress=result.worker_progress))
+    if result.decision in BUSY_MESSAGES:
+        return EngineUnavailable(ErrorCode.OVERLOADED, BUSY_MESSAGES[result.decision].format(model=model))
     kind = LimitKind(result.decision.value)
     wait_s = min(60, max(1, math.ceil(result.wait_s)))
     return LimitExceeded(
         kind, f"{LIMIT_MESSAGES[kind]} Please try again in {wait_s} s.", retry_after_s=wait_s, headers=headers
-    )
-
-
-def _unavailable(model: str, result: AdmissionResult) -> EngineUnavailable:
-    if result.worker_state == "loading":
-        return EngineUnavailable(
-            ErrorCode.MODEL_LOADING, f"The model '{model}' is loading ({result.worker_progress:.0%})."
-        )
-    if result.worker_state == "failed":
-        return EngineUnavailable(
-            ErrorCode.MODEL_LOAD_FAILED, f"The model '{model}' could not be loaded; the administrator can see why."
-        )
-    if result.worker_state == "draining":
-        return EngineUnavailable(
-            ErrorCode.OVERLOADED, f"The model '{model}' is being restarted; please try again shortly."
-        )
-    return EngineUnavailable(
-        ErrorCode.MODEL_UNLOADED,
-        f"No worker serves the model '{model}' at the moment; GET /v1/models tells which models are ready.",
     )

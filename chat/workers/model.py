@@ -16,14 +16,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from channels.layers import get_channel_layer
 from django.conf import settings
 
+from chat.catalog.fingerprint import FileState, file_states
 from chat.relay.commands import task_send
 from chat.relay.state.keys import Keys, model_slug
 from chat.relay.state.records import usage_of
@@ -47,19 +46,8 @@ LOOK_S = 2.0
 RETRY_S, MAX_RETRY_S = 60.0, 600.0
 """The pause between two attempts to load a model whose files have not changed; it doubles."""
 INTERNAL_MESSAGE = "The server had an error while processing your request."
-CORE_COUNTERS = (
-    "num_running",
-    "num_waiting",
-    "num_blocks",
-    "num_free_blocks",
-    "num_prompt_tokens",
-    "num_cached_tokens",
-)
 SERVED_STATES = frozenset({"ready", "draining"})
 """States of a worker that has loaded its model."""
-
-
-FilesStamp = tuple[tuple[str, int, int], ...]
 
 
 class ModelWorker:
@@ -104,13 +92,13 @@ class ModelWorker:
     def load_until_ready(self, on_loaded: Callable[[], None]) -> None:
         """Load the engine. Retry when the model's files change or after a pause, until the worker closes."""
         pause_s = RETRY_S
-        stamp = files_stamp(self.config.model_path)
+        stamp = file_states(self.config.model_path)
         while not self.load(on_loaded):
             if not self._wait_for_change(stamp, pause_s):
                 return
             logger.info("loading the model again")
             pause_s = min(MAX_RETRY_S, 2 * pause_s)
-            stamp = files_stamp(self.config.model_path)
+            stamp = file_states(self.config.model_path)
             self._engine = self._make_engine()
 
     def load(self, on_loaded: Callable[[], None]) -> bool:
@@ -144,7 +132,8 @@ class ModelWorker:
         claim, log = taken
         resume = _resume_of(claim, log)
         if claim.stop:
-            self._end(claim, resume, Completed(Outcome(claim.stop), usage_of(resume.events), self._timings(claim)))
+            timings = Timings(claim.request.arrived_at, ended_at=self._clock())
+            self._end(claim, resume, Completed(Outcome(claim.stop), usage_of(resume.events), timings))
             return
         try:
             self._engine.submit(claim.request, resume if attempt > 1 else None)
@@ -266,7 +255,7 @@ class ModelWorker:
     def _note_progress(self, phase: str, fraction: float) -> None:
         self._phase, self._fraction = phase, fraction
 
-    def _wait_for_change(self, stamp: FilesStamp, at_most_s: float) -> bool:
+    def _wait_for_change(self, stamp: tuple[FileState, ...], at_most_s: float) -> bool:
         """Wait until the model's files differ from `stamp` and have stopped changing, or until the time is over.
 
         Return False if the worker closes.
@@ -275,7 +264,7 @@ class ModelWorker:
         while time.monotonic() < deadline:
             if self._closing.wait(LOOK_S):
                 return False
-            now = files_stamp(self.config.model_path)
+            now = file_states(self.config.model_path)
             if now != stamp and now == before:
                 return True
             before = now
@@ -304,19 +293,6 @@ class ModelWorker:
             payloads = [Failed(payload.code, payload.message, usage_of(resume.events))]
         events = tuple(Event(resume.position + index, 1, item) for index, item in enumerate(payloads))
         self._publisher.publish([RunEvents(claim.run_id, events)])
-
-    def _timings(self, claim: Claim) -> Timings:
-        return Timings(claim.request.arrived_at, ended_at=self._clock())
-
-
-def files_stamp(path: Path) -> FilesStamp:
-    """Return name, size and modification time of each readable file of a model, to detect changes."""
-    stats = []
-    with suppress(OSError):
-        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
-            with suppress(OSError):  # renamed or removed meanwhile
-                stats.append((file.name, file.stat()))
-    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
 
 
 def _resume_of(claim: Claim, log: list[LogEntry]) -> Resume:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
 from django.http import HttpRequest
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
-from chat.access import selectors
 from chat.access.configuration import configuration_touch
 from chat.access.models import Org, Project
 
@@ -22,7 +21,7 @@ class OrgAdmin(ModelAdmin):
     fields = ("name",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Org]:
-        return selectors.orgs_counted()
+        return super().get_queryset(request).annotate(num_projects=Count("projects"))
 
     @display(description="Projects")
     def show_projects(self, org: Any) -> int:

@@ -117,10 +117,6 @@ class Dispatcher:
         await self._client.delete(self._keys.web(self.web_id))
         await self._client.aclose()
 
-    @property
-    def num_readers(self) -> int:
-        return sum(map(len, self._readers.values()))
-
     def reader(self, run_id: str) -> RunReader:
         """Register a reader, before the run is admitted, so that nothing is missed."""
         reader = RunReader(run_id, self)

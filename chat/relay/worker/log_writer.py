@@ -12,13 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable
 from typing import Any, Protocol
 
-from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from chat.relay.state.keys import Keys
 from chat.relay.state.runs import RUN_LIFE_MS, Runs, entry_position, script_text
 from chat.relay.valkey import AWAY, Answers, ValkeyLine
 from chat.relay.worker.run_table import Entry, LiveRun, RunTable
@@ -50,7 +47,6 @@ class LogWriter:
         layer: Layer,
         worker_id: str,
         table: RunTable,
-        clock: Callable[[], float],
         line: ValkeyLine | None = None,
     ) -> None:
         self.has_lost = False
@@ -60,7 +56,6 @@ class LogWriter:
         self._layer = layer
         self._worker_id = worker_id
         self._table = table
-        self._clock = clock
         self._line = line
         self._sent: dict[str, int] = defaultdict(int)
 
@@ -77,6 +72,39 @@ class LogWriter:
             return
         if written:
             await self._announce(written)
+
+    async def missing(self) -> Written:
+        """Return the entries that the logs lack, by the last id of each log. Raises AWAY.
+
+        A run of another attempt is dropped. One that Valkey has lost is aborted; only its end is worth writing.
+        """
+        runs = [*self._table.live.values(), *self._table.ended.values()]
+        pipe = self._client.pipeline(transaction=False)
+        for run in runs:
+            pipe.hmget(self._keys.meta(run.run_id), "state", "attempt")
+            pipe.xrevrange(self._keys.log(run.run_id), count=1)
+        answers = await pipe.execute()
+        missing: Written = []
+        for run, (state, attempt), last in zip(runs, answers[0::2], answers[1::2], strict=True):
+            missing += [(run, entry) for entry in self._missing_of(run, state, attempt, last)]
+        return missing
+
+    def _missing_of(self, run: LiveRun, state: bytes | None, attempt: bytes | None, last: list[Any]) -> list[Entry]:
+        if attempt is None:
+            if run.completion is None and not run.is_forgotten:
+                run.is_forgotten = True
+                self._table.abort(run.run_id, Outcome.FAILED)
+            return [run.entries[-1]] if run.completion is not None else []
+        if int(attempt) != run.claim.attempt:
+            self._table.drop(run)
+            return []
+        if state == b"ended":
+            return [] if run.ended_at is not None or run.completion is None else [run.entries[-1]]
+        run.is_logged = bool(last)
+        last_attempt, last_position = entry_position(last[0][0]) if last else (0, -1)
+        if last_attempt < run.claim.attempt:
+            last_position = -1
+        return [entry for entry in run.entries if entry.position > last_position]
 
     async def close(self) -> None:
         if self._line is not None:
@@ -132,7 +160,7 @@ class LogWriter:
             self._table.drop(run)
             return False
         if run.completion is not None and answer in (b"ended", b"again"):
-            self._table.settle(run, self._clock())
+            self._table.settle(run, self._runs.clock())
         return True
 
     async def _announce(self, written: Written) -> None:
@@ -154,40 +182,3 @@ class LogWriter:
             number = self._sent[channel] = self._sent[channel] + 1
             messages.append((channel, {"type": "lc.step", "worker": self._worker_id, "n": number, "deltas": items}))
         return messages
-
-
-async def missing_entries(client: Redis, keys: Keys, table: RunTable) -> Written:
-    """Return the entries that the logs lack, by the last id of each log. Raises AWAY.
-
-    A run of another attempt is dropped. One that Valkey has lost is aborted; only its end is worth writing.
-    """
-    runs = [*table.live.values(), *table.ended.values()]
-    pipe = client.pipeline(transaction=False)
-    for run in runs:
-        pipe.hmget(keys.meta(run.run_id), "state", "attempt")
-        pipe.xrevrange(keys.log(run.run_id), count=1)
-    answers = await pipe.execute()
-    missing: Written = []
-    for run, (state, attempt), last in zip(runs, answers[0::2], answers[1::2], strict=True):
-        missing += [(run, entry) for entry in _missing_of(run, state, attempt, last, table)]
-    return missing
-
-
-def _missing_of(
-    run: LiveRun, state: bytes | None, attempt: bytes | None, last: list[Any], table: RunTable
-) -> list[Entry]:
-    if attempt is None:
-        if run.completion is None and not run.is_forgotten:
-            run.is_forgotten = True
-            table.abort(run.run_id, Outcome.FAILED)
-        return [run.entries[-1]] if run.completion is not None else []
-    if int(attempt) != run.claim.attempt:
-        table.drop(run)
-        return []
-    if state == b"ended":
-        return [] if run.is_settled or run.completion is None else [run.entries[-1]]
-    run.is_logged = bool(last)
-    last_attempt, last_position = entry_position(last[0][0]) if last else (0, -1)
-    if last_attempt < run.claim.attempt:
-        last_position = -1
-    return [entry for entry in run.entries if entry.position > last_position]

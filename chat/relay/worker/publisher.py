@@ -22,7 +22,7 @@ from chat.relay.state.keys import Keys
 from chat.relay.state.runs import LEASE_MS, LIVE_LEASE_MS, Runs, watchers_of
 from chat.relay.valkey import AWAY, Answers, ValkeyLine
 from chat.relay.worker.claims import Claims
-from chat.relay.worker.log_writer import Layer, LogWriter, missing_entries
+from chat.relay.worker.log_writer import Layer, LogWriter
 from chat.relay.worker.run_table import EventBatch, LiveRun, RunTable
 from engine.api import Outcome
 
@@ -64,14 +64,11 @@ class Publisher:
         self.runs = Runs(client, keys, clock)
         self._client: Answers = client
         self._keys = keys
-        self._abort = abort
         self._lease = lease
         self._clock = clock
         self._flush_mode = flush_mode
         self._table = RunTable(abort)
-        self._writer = LogWriter(
-            runs=self.runs, layer=layer, worker_id=worker_id, table=self._table, clock=clock, line=line
-        )
+        self._writer = LogWriter(runs=self.runs, layer=layer, worker_id=worker_id, table=self._table, line=line)
         self.claims = Claims(runs=self.runs, table=self._table, worker_id=worker_id, renew=self.beat)
         self._has_updates = asyncio.Event()
         self._is_urgent = asyncio.Event()
@@ -170,7 +167,7 @@ class Publisher:
     def stop_run(self, run_id: str, outcome: Outcome) -> None:
         """End a live run early; ignore others."""
         if run_id in self._table.live:
-            self._abort(run_id, outcome)
+            self._table.abort(run_id, outcome)
 
     async def hand_over(self, *, to_anyone: bool = False) -> list[tuple[str, int]]:
         """Give the lease back and take this worker's runs from it. Return (run id, next attempt) of each.
@@ -241,7 +238,7 @@ class Publisher:
         """Append the entries that the logs lack. Return False while Valkey is unavailable."""
         try:
             await self.beat()
-            missing = await missing_entries(self._client, self._keys, self._table)
+            missing = await self._writer.missing()
         except (RedisError, OSError):
             return False
         self._writer.has_lost = False

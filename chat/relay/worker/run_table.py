@@ -45,6 +45,7 @@ class LiveRun:
     entries: list[Entry] = field(default_factory=list)
     completion: RunCompletion | None = None
     ended_at: float | None = None
+    """Set once the end is in Valkey."""
     _pending: list[Event] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _finish_reason: str = ""
@@ -52,11 +53,6 @@ class LiveRun:
     @property
     def run_id(self) -> str:
         return self.claim.run_id
-
-    @property
-    def is_settled(self) -> bool:
-        """True once the end is in Valkey."""
-        return self.ended_at is not None
 
     def add(self, events: tuple[Event, ...]) -> bool:
         """Add events. Return True if they must not wait for a batch: the first output, and the end."""

@@ -98,7 +98,7 @@ async def test_an_ended_run_is_read_from_its_log(world: World) -> None:
 async def test_an_unknown_run_cannot_be_attached(world: World) -> None:
     web = await world.web()
     assert await web.attach("0" * 32) is None
-    assert web.num_readers == 0
+    assert len(web._readers) == 0
 
 
 async def test_a_run_is_left_when_its_last_reader_leaves(world: World) -> None:

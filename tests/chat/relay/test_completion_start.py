@@ -244,7 +244,7 @@ async def test_a_request_with_bad_messages_passes_the_limits_and_leaves_nothing_
         "what was sent is reserved: 200 tokens, and 512 for an answer"
     )
     dispatcher = dispatcher_of_loop()
-    assert (await queued_tasks(service), dispatcher.num_readers, await service.records()) == ([], 0, [])
+    assert (await queued_tasks(service), len(dispatcher._readers), await service.records()) == ([], 0, [])
     assert await service.client.zcard(service.keys.admit_live("key3")) == 0
     assert await service.client.zcard(service.keys.queued) == 0
     reader = await completion_start(request=request(), caller=caller, trace=TRACE)

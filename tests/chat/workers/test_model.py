@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
+from chat.catalog.fingerprint import file_states
 from chat.catalog.model_choice import model_choice
 from chat.relay.state.runs import Runs
 from chat.relay.state.workers import worker_leases
 from chat.relay.worker.publisher import Publisher
-from chat.workers.model import ModelWorker, files_stamp
+from chat.workers.model import ModelWorker
 from engine.api import Admitted, Completed, Delta, Event, GenerationRequest, Outcome, Timings, Usage
 from engine.api.errors import EngineUnavailable, ErrorCode, ModelLoadError, RequestError
 from engine.config import EngineConfig
@@ -471,7 +472,7 @@ async def test_a_model_in_a_closed_folder_fails_to_load(world: World, monkeypatc
 
     worker, _ = await start(world)
     monkeypatch.setattr(Path, "is_dir", refuse)
-    assert files_stamp(Path("closed/model.gguf")) == ()
+    assert file_states(Path("closed/model.gguf")) == ()
     assert model_choice(path="closed/model.gguf", name="").name == "model"
     assert not await asyncio.to_thread(worker.load, lambda: None)
     assert worker.state == "failed"
