@@ -63,11 +63,11 @@ class Thinking(Record):
     """Whether the model thinks before it answers, for how many tokens at most, and whether the thoughts are shown."""
 
     parts = {
-        "type": Text(choices=("enabled", "disabled", "adaptive"), is_required=True, nullable=False),
+        "type": Text(choices=("enabled", "disabled", "adaptive"), is_required=True),
         "budget_tokens": Integer(
-            minimum=1, accepts_strings=False, help_text="Of enabled alone, where it is required; below max_tokens."
+            "Of enabled alone, where it is required; below max_tokens.", minimum=1, accepts_strings=False
         ),
-        "display": Text(choices=("summarized", "omitted"), help_text="omitted: thoughts are left out of the answer."),
+        "display": Text("omitted: thoughts are left out of the answer.", choices=("summarized", "omitted")),
     }
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
@@ -83,9 +83,9 @@ class ToolChoiceObject(Record):
     """auto: the model decides. any: at least one call. tool: the one named. none: no calls."""
 
     parts = {
-        "type": Text(choices=("auto", "any", "tool", "none"), is_required=True, nullable=False),
-        "name": Text(max_chars=LIMITS.max_label_chars, help_text="Of tool alone, where it is required."),
-        "disable_parallel_tool_use": Boolean(default=False, help_text="At most one call."),
+        "type": Text(choices=("auto", "any", "tool", "none"), is_required=True),
+        "name": Text("Of tool alone, where it is required.", max_chars=LIMITS.max_label_chars),
+        "disable_parallel_tool_use": Boolean("At most one call.", default=False),
     }
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
@@ -102,19 +102,17 @@ class ToolEntry(Record):
     """
 
     parts = {
-        "type": Text(help_text="custom, or absent; tools of other types are left out and named."),
-        "name": Text(max_chars=LIMITS.max_label_chars, is_filled=True, is_label=True, is_required=True, nullable=False),
+        "type": Text("custom, or absent; tools of other types are left out and named."),
+        "name": Text(max_chars=LIMITS.max_label_chars, is_filled=True, is_label=True, is_required=True),
         "description": Text(),
-        "input_schema": Object(is_required=True, nullable=False, help_text="JSON Schema of the input, an object."),
-        "strict": Boolean(
-            default=False, help_text="The input follows the schema, whatever the model would rather write."
-        ),
+        "input_schema": Object("JSON Schema of the input, an object.", is_required=True),
+        "strict": Boolean("The input follows the schema, whatever the model would rather write.", default=False),
         "input_examples": Array(
             Object(nullable=False).run_validation,
             max_items=LIMITS.max_tools,
             help_text="Told to the model with the description.",
         ),
-        "defer_loading": Boolean(default=False, help_text="Only false: there is no search for tools."),
+        "defer_loading": Boolean("Only false: there is no search for tools.", default=False),
         "allowed_callers": Array(
             text_read, max_items=LIMITS.max_tools, help_text="Must have direct, the only caller that there is."
         ),
@@ -145,15 +143,15 @@ class OutputFormat(Record):
     """The JSON Schema of the answer."""
 
     parts = {
-        "type": Text(choices=("json_schema",), is_required=True, nullable=False),
-        "schema": Object(is_required=True, nullable=False, help_text="JSON Schema of the answer."),
+        "type": Text(choices=("json_schema",), is_required=True),
+        "schema": Object("JSON Schema of the answer.", is_required=True),
     }
 
 
 class OutputConfig(Record):
     parts = {
-        "effort": Text(choices=EFFORTS, help_text="Given to the template as reasoning_effort."),
-        "format": OutputFormat(help_text="The JSON that the answer must be."),
+        "effort": Text("Given to the template as reasoning_effort.", choices=EFFORTS),
+        "format": OutputFormat("The JSON that the answer must be."),
         "task_budget": Unsupported(
             "is not supported: budgets are not kept between requests; leave it out, and send max_tokens"
         ),
@@ -161,7 +159,7 @@ class OutputConfig(Record):
 
 
 class Metadata(Record):
-    parts = {"user_id": Text(max_chars=MAX_USER_ID_CHARS, is_label=True, help_text="A label for the usage record.")}
+    parts = {"user_id": Text("A label for the usage record.", max_chars=MAX_USER_ID_CHARS, is_label=True)}
 
 
 class ContextManagement(Object):
@@ -190,7 +188,7 @@ class BillingPolicy(Record):
 
 
 class Diagnostics(Record):
-    parts = {"previous_message_id": Text(help_text="The answer then says that the cache tells no reasons.")}
+    parts = {"previous_message_id": Text("The answer then says that the cache tells no reasons.")}
 
 
 class CountTokensRequest(serializers.Serializer):
@@ -198,48 +196,42 @@ class CountTokensRequest(serializers.Serializer):
 
     messages = Messages(help_text="Turns of user and assistant; a last one of the assistant is continued.")
     model = Text(
-        max_chars=LIMITS.max_label_chars,
-        is_label=True,
-        help_text="A served name or alias; absent or empty: the default.",
+        "A served name or alias; absent or empty: the default.", max_chars=LIMITS.max_label_chars, is_label=True
     )
-    system = System(help_text="What the model is told before the conversation.")
+    system = System("What the model is told before the conversation.")
     tools = Array(
         ToolEntry(nullable=False).run_validation, max_items=LIMITS.max_tools, help_text="Tools that the model may use."
     )
-    tool_choice = ToolChoiceObject(help_text="How the model is to choose among the tools.")
-    thinking = Thinking(help_text="Absent: disabled.")
-    output_config = OutputConfig(help_text="The form of the answer, and the effort behind it.")
-    output_format = OutputFormat(help_text="The older place of output_config.format.")
-    context_management = ContextManagement(help_text="Only what keeps everything.")
+    tool_choice = ToolChoiceObject("How the model is to choose among the tools.")
+    thinking = Thinking("Absent: disabled.")
+    output_config = OutputConfig("The form of the answer, and the effort behind it.")
+    output_format = OutputFormat("The older place of output_config.format.")
+    context_management = ContextManagement("Only what keeps everything.")
     mcp_servers = Unsupported(
         "is not supported: this server calls no others; leave it out, and send the tools as tools", harmless=([],)
     )
     speed = Unsupported("must be standard: this server has one speed; leave it out", harmless=("standard",))
-    cache_control = Object(help_text="A hint: prefixes are cached without it.")
+    cache_control = Object("A hint: prefixes are cached without it.")
     compaction = Unsupported("is not supported: this server does not summarise conversations; leave it out")
-    billing_policy = BillingPolicy(help_text="Only what bills the key.")
+    billing_policy = BillingPolicy("Only what bills the key.")
 
 
 class MessagesRequest(CountTokensRequest):
     """The body of a message. Unknown fields are ignored; known ones have their effect or are refused."""
 
     max_tokens = Integer(
-        minimum=1,
-        maximum=MAX_TOKENS,
-        is_required=True,
-        nullable=False,
-        help_text="Limit of generated tokens, thinking included.",
+        "Limit of generated tokens, thinking included.", minimum=1, maximum=MAX_TOKENS, is_required=True
     )
-    stream = Boolean(default=False, help_text="Send the answer as server-sent events.")
+    stream = Boolean("Send the answer as server-sent events.", default=False)
     stop_sequences = Array(
         text_read, max_items=LIMITS.max_stop_strings, help_text="Strings that end the answer, which is cut before them."
     )
-    temperature = Number(minimum=0, maximum=2, help_text="0 is greedy; higher is more random.")
-    top_p = Number(above=0, maximum=1, help_text="Draw from the smallest set of tokens whose probability reaches this.")
-    top_k = Integer(minimum=0, help_text="Draw from the k most likely tokens; 0: off.")
-    metadata = Metadata(help_text="A label of the user.")
-    service_tier = Text(choices=("auto", "standard_only"), help_text="auto: earlier in the queue, where the key may.")
-    diagnostics = Diagnostics(help_text="Asks why the cache was not used, which is not known.")
+    temperature = Number("0 is greedy; higher is more random.", minimum=0, maximum=2)
+    top_p = Number("Draw from the smallest set of tokens whose probability reaches this.", above=0, maximum=1)
+    top_k = Integer("Draw from the k most likely tokens; 0: off.", minimum=0)
+    metadata = Metadata("A label of the user.")
+    service_tier = Text("auto: earlier in the queue, where the key may.", choices=("auto", "standard_only"))
+    diagnostics = Diagnostics("Asks why the cache was not used, which is not known.")
     container = Unsupported("is not supported: this server runs no code; leave it out")
     inference_geo = Unsupported("is not supported: this server is in one place; leave it out")
     thread = Unsupported("is not supported: conversations are not kept; send all messages")

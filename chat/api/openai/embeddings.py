@@ -35,17 +35,11 @@ LIMITS = settings.LIGHTCONE_LIMITS
 
 class EmbeddingRequest(SharingRequest):
     input = Prompts(max_items=LIMITS.max_inputs, help_text="One input or several, as text or as token ids.")
-    encoding_format = Text(
-        choices=("float", "base64"), default="float", help_text="base64: little-endian 32-bit floats."
-    )
-    dimensions = Integer(minimum=1, help_text="Only the first dimensions, made of length 1 again. Absent: all.")
-    pooling = Text(
-        choices=("mean", "last"), default="mean", help_text="The mean of all hidden states, or the last one."
-    )
-    normalize = Boolean(default=True, help_text="Vectors are always of length 1: false is refused.")
-    add_special_tokens = Boolean(
-        default=True, nullable=False, help_text="Let the tokenizer add its own tokens to a text."
-    )
+    encoding_format = Text("base64: little-endian 32-bit floats.", choices=("float", "base64"), default="float")
+    dimensions = Integer("Only the first dimensions, made of length 1 again. Absent: all.", minimum=1)
+    pooling = Text("The mean of all hidden states, or the last one.", choices=("mean", "last"), default="mean")
+    normalize = Boolean("Vectors are always of length 1: false is refused.", default=True)
+    add_special_tokens = Boolean("Let the tokenizer add its own tokens to a text.", default=True, nullable=False)
 
     shared = tuple(
         """

@@ -14,7 +14,7 @@ from chat.api.request.objects import Metadata
 from chat.api.request.schema import ChatCompletionRequest
 from chat.api.request.text_schema import CompletionRequest
 
-LABELS = Metadata(nullable=False, is_required=True, help_text="Replaces the labels.")
+LABELS = Metadata("Replaces the labels.", is_required=True)
 
 SCHEMAS = requests(
     ChatCompletionRequest, CompletionRequest, EmbeddingRequest, TokenizeRequest, DetokenizeRequest

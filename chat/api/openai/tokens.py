@@ -49,17 +49,13 @@ class TokenIds(Array):
 
 
 class TokenizeRequest(SharingRequest):
-    prompt = Text(max_chars=MAX_CHARS, help_text="A text, taken as it is.")
-    content = Text(max_chars=MAX_CHARS, help_text="The same in llama.cpp's form, whose answer is shorter.")
-    add_special_tokens = Boolean(
-        help_text="Let the tokenizer add its own tokens. Absent: true for a prompt, false for messages."
-    )
-    add_special = Boolean(default=False, help_text="The same beside content.")
-    parse_special = Boolean(
-        default=True, help_text="Beside content: false takes control tokens that it spells as ordinary text."
-    )
-    return_token_strs = Boolean(default=False, help_text="Return the text of each token too.")
-    with_pieces = Boolean(default=False, help_text="Beside content: each token with its text.")
+    prompt = Text("A text, taken as it is.", max_chars=MAX_CHARS)
+    content = Text("The same in llama.cpp's form, whose answer is shorter.", max_chars=MAX_CHARS)
+    add_special_tokens = Boolean("Let the tokenizer add its own tokens. Absent: true for a prompt, false for messages.")
+    add_special = Boolean("The same beside content.", default=False)
+    parse_special = Boolean("Beside content: false takes control tokens that it spells as ordinary text.", default=True)
+    return_token_strs = Boolean("Return the text of each token too.", default=False)
+    with_pieces = Boolean("Beside content: each token with its text.", default=False)
 
     shared = ("model", "request_id", "user")
 

@@ -47,7 +47,8 @@ class OutputItems:
         self._pieces: list[str] | None = None
         self._call_index: int | None = None
         self._logprobs: list[dict[str, Any]] = []
-        self._is_cut = False
+        self.is_cut = False
+        """True if the token limit ended it."""
 
     def take(self, payload: Delta | ChoiceFinished) -> list[Grown]:
         grown: list[Grown] = []
@@ -65,7 +66,7 @@ class OutputItems:
             self._logprobs = []
             grown += self._call(call)
         if isinstance(payload, ChoiceFinished):
-            self._is_cut = payload.reason == FinishReason.LENGTH
+            self.is_cut = payload.reason == FinishReason.LENGTH
         return grown
 
     def end(self) -> list[Grown]:
@@ -73,12 +74,7 @@ class OutputItems:
         grown = []
         if not self.items and not self._head.is_call_forced:
             grown += self._open("message")
-        return grown + self._close("incomplete" if self._is_cut else "completed")
-
-    @property
-    def is_cut(self) -> bool:
-        """True if the token limit ended it."""
-        return self._is_cut
+        return grown + self._close("incomplete" if self.is_cut else "completed")
 
     def snapshot(self) -> list[Item]:
         """Return the items so far, the open one included, for an answer that breaks off."""

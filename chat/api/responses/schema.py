@@ -67,11 +67,7 @@ MOVED = {
     **{name: instead.replace("response_format", "text.format") for name, instead in FOREIGN_CONSTRAINTS.items()},
 }
 RENAMED = {
-    "messages": "input",
-    "max_completion_tokens": "max_output_tokens",
-    "max_tokens": "max_output_tokens",
-    "reasoning_effort": "reasoning.effort",
-    "verbosity": "text.verbosity",
+    name: MOVED[name] for name in ("messages", "max_completion_tokens", "max_tokens", "reasoning_effort", "verbosity")
 }
 """From whole paths of the one request schema to those that a response has."""
 FORMAT_KEYS = ("type", "name", "description", "schema", "strict")
@@ -101,53 +97,45 @@ class Reasoning(Record):
     """`effort` is checked with the chat's field."""
 
     parts = {
-        "effort": Text(help_text="As reasoning_effort of chat completions."),
-        "summary": Text(choices=("auto",), help_text="Reasoning is returned as it is, never summarised."),
-        "generate_summary": Text(choices=("auto",), help_text="Older name of summary."),
+        "effort": Text("As reasoning_effort of chat completions."),
+        "summary": Text("Reasoning is returned as it is, never summarised.", choices=("auto",)),
+        "generate_summary": Text("Older name of summary.", choices=("auto",)),
     }
 
 
 class TextOptions(Record):
     parts = {
-        "format": Object(help_text="text, json_object or json_schema."),
-        "verbosity": Text(help_text="low, medium or high."),
+        "format": Object("text, json_object or json_schema."),
+        "verbosity": Text("low, medium or high."),
     }
 
 
 class StreamChoices(Record):
-    parts = {"include_obfuscation": Boolean(help_text="Without effect: streams are never padded.")}
+    parts = {"include_obfuscation": Boolean("Without effect: streams are never padded.")}
 
 
 class ResponseRequest(serializers.Serializer):
     """The fields that chat completions do not have, or have in another form."""
 
-    instructions = Text(help_text="A system message before the input; never carried over from a previous response.")
+    instructions = Text("A system message before the input; never carried over from a previous response.")
     previous_response_id = Text(
-        max_chars=LIMITS.max_label_chars, is_label=True, help_text="The response that this one goes on from."
+        "The response that this one goes on from.", max_chars=LIMITS.max_label_chars, is_label=True
     )
-    max_output_tokens = Integer(
-        minimum=1, maximum=MAX_TOKENS, help_text="Limit of generated tokens, reasoning included."
-    )
-    max_tool_calls = Integer(
-        minimum=1, help_text="Bounds calls of tools that the server runs, of which there are none."
-    )
+    max_output_tokens = Integer("Limit of generated tokens, reasoning included.", minimum=1, maximum=MAX_TOKENS)
+    max_tool_calls = Integer("Bounds calls of tools that the server runs, of which there are none.", minimum=1)
     tools = Array(
         max_items=LIMITS.max_tools,
         help_text="Functions that the model may call, and namespaces of them; others are left out and named.",
     )
-    text = TextOptions(help_text="What the text must be, and how long-winded.")
-    reasoning = Reasoning(help_text="How much the model thinks.")
+    text = TextOptions("What the text must be, and how long-winded.")
+    reasoning = Reasoning("How much the model thinks.")
     include = Array(Text(choices=INCLUDABLE, nullable=False).run_validation, help_text="Further output.")
-    top_logprobs = Integer(
-        minimum=0, maximum=LIMITS.max_logprobs, accepts_strings=False, help_text="Alternatives per token."
-    )
-    store = Boolean(help_text="Keep the response; absent: true.")
-    background = Boolean(default=False, help_text="Answer at once, and go on without the client.")
-    stream_options = StreamChoices(help_text="Only with stream: true.")
+    top_logprobs = Integer("Alternatives per token.", minimum=0, maximum=LIMITS.max_logprobs, accepts_strings=False)
+    store = Boolean("Keep the response; absent: true.")
+    background = Boolean("Answer at once, and go on without the client.", default=False)
+    stream_options = StreamChoices("Only with stream: true.")
     truncation = Text(
-        choices=("auto", "disabled"),
-        default="disabled",
-        help_text="auto: oldest items give way to the context's limit.",
+        "auto: oldest items give way to the context's limit.", choices=("auto", "disabled"), default="disabled"
     )
     conversation = Refused("is not supported: use previous_response_id, or send all items as input")
     prompt = Refused("is not supported: there are no prompt templates; send instructions and input")

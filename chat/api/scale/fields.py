@@ -57,8 +57,8 @@ class Audio(Record):
     """The form of spoken answers. It is checked only, as no model here can speak."""
 
     parts = {
-        "format": Text(choices=AUDIO_FORMATS, is_required=True, nullable=False),
-        "voice": Text(choices=VOICES, is_required=True, nullable=False),
+        "format": Text(choices=AUDIO_FORMATS, is_required=True),
+        "voice": Text(choices=VOICES, is_required=True),
     }
 
 
@@ -66,7 +66,7 @@ class ScaleTool(Record):
     """One entry of `tools`. It has a function, whatever its type is called."""
 
     parts = {
-        "type": Text(help_text="function, or any other word."),
+        "type": Text("function, or any other word."),
         "function": Function(is_required=True, nullable=False),
     }
 
@@ -74,28 +74,27 @@ class ScaleTool(Record):
 CHAT_FIELDS = ChatCompletionRequest().get_fields()
 OWN: Mapping[str, RequestField] = {
     "model": Text(
+        "vendor/name or vendor/name/deployment; an exact served name or alias goes first.",
         max_chars=LIMITS.max_label_chars,
         is_label=True,
         is_filled=True,
         is_required=True,
-        nullable=False,
-        help_text="vendor/name or vendor/name/deployment; an exact served name or alias goes first.",
     ),
     "messages": Messages(help_text="The conversation so far."),
     "memory_strategy": MemoryStrategy(
-        help_text="last_k: the model is shown the last k messages, and those of the system before them."
+        "last_k: the model is shown the last k messages, and those of the system before them."
     ),
     **{name: CHAT_FIELDS[name] for name in GUIDED},
-    "guided_decoding_backend": Text(choices=BACKENDS, help_text="Checked, without effect: the engine has its own."),
-    "stop": Stop(max_strings=MAX_STOP_STRINGS, help_text="Strings that end the answer; the text is cut before them."),
+    "guided_decoding_backend": Text("Checked, without effect: the engine has its own.", choices=BACKENDS),
+    "stop": Stop("Strings that end the answer; the text is cut before them.", max_strings=MAX_STOP_STRINGS),
     "best_of": Integer(
-        minimum=1, maximum=LIMITS.max_n, help_text="Generate so many, answer with the n most likely; not with stream."
+        "Generate so many, answer with the n most likely; not with stream.", minimum=1, maximum=LIMITS.max_n
     ),
-    "suffix": Text(help_text="What follows the answer: the model fills in between the last user message and this."),
-    "audio": Audio(help_text="Checked, without effect: answers are text."),
-    "inference_timeout": Seconds(help_text="Give the request up after this many seconds."),
-    "inference_extra_params": Object(help_text="Further fields of the Lightcone request; those sent beside it win."),
-    "inference_extra_headers": Object(help_text="Without effect: there is no server behind this one."),
+    "suffix": Text("What follows the answer: the model fills in between the last user message and this."),
+    "audio": Audio("Checked, without effect: answers are text."),
+    "inference_timeout": Seconds("Give the request up after this many seconds."),
+    "inference_extra_params": Object("Further fields of the Lightcone request; those sent beside it win."),
+    "inference_extra_headers": Object("Without effect: there is no server behind this one."),
 }
 SHARED = tuple(
     """

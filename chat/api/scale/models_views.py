@@ -100,9 +100,7 @@ def _instance(model: ModelEntry, caller: Caller, live: Conditions) -> dict[str, 
         "account_id": str(caller.org_id),
         "name": model.name,
         "model_type": OLDER_TYPE,
-        "created_at": _moment(model),
-        "created_by_identity_type": "user",
-        "created_by_user_id": model.owned_by,
+        **_created(model),
         "deployment_count": 1,
         "request_schema": {},
         "response_schema": {},
@@ -116,9 +114,7 @@ def _page_item(model: ModelEntry, live: Conditions) -> dict[str, Any]:
         "id": model_vendor_name(model.name),
         "name": model.name,
         "object": "model",
-        "created_at": _moment(model),
-        "created_by_identity_type": "user",
-        "created_by_user_id": model.owned_by,
+        **_created(model),
         "model_type": NEWER_TYPE,
         "model_vendor": VENDOR,
         "status": STATUSES.get(_state(model, live), "failed"),
@@ -126,8 +122,12 @@ def _page_item(model: ModelEntry, live: Conditions) -> dict[str, Any]:
     }
 
 
-def _moment(model: ModelEntry) -> str:
-    return datetime.fromtimestamp(model.created_at, UTC).isoformat()
+def _created(model: ModelEntry) -> dict[str, Any]:
+    return {
+        "created_at": datetime.fromtimestamp(model.created_at, UTC).isoformat(),
+        "created_by_identity_type": "user",
+        "created_by_user_id": model.owned_by,
+    }
 
 
 def _limit(request: HttpRequest) -> int:

@@ -79,9 +79,7 @@ def with_own(parsed: P, own: Mapping[str, Any], names: ScaleNames, *, must_fit: 
         parsed,
         model_names=model_candidates(own["model"]),
         generation=replace(
-            generation,
-            best_of=best_of_read(own["best_of"], parsed),
-            stop=replace(generation.stop, must_fit=must_fit),
+            generation, best_of=best_of_read(own["best_of"], parsed), stop=replace(generation.stop, must_fit=must_fit)
         ),
         delivery=replace(parsed.delivery, timeout_s=own["inference_timeout"]),
         field_names=replace(names, inner=parsed.field_names),

@@ -58,7 +58,7 @@ class NoToolChoice(RequestField):
 
 
 def _limit(help_text: str) -> Integer:
-    return Integer(minimum=1, maximum=MAX_TOKENS, help_text=help_text)
+    return Integer(help_text, minimum=1, maximum=MAX_TOKENS)
 
 
 OWN_TEXT: Mapping[str, RequestField] = {
@@ -66,22 +66,19 @@ OWN_TEXT: Mapping[str, RequestField] = {
     "prompt": Prompts(max_items=LIMITS.max_prompts, help_text="One prompt or several, as text or as token ids."),
     **{name: field for name, field in OWN.items() if name not in ("model", *OF_CHATS, "suffix")},
     "logprobs": Logprobs(
-        help_text="true: log-probabilities as chats have them; a number: the older shape, with so many alternatives."
+        "true: log-probabilities as chats have them; a number: the older shape, with so many alternatives."
     ),
     "top_logprobs": Integer(
-        minimum=0,
-        maximum=LIMITS.max_logprobs,
-        accepts_strings=False,
-        help_text="Alternatives per token; needs logprobs: true.",
+        "Alternatives per token; needs logprobs: true.", minimum=0, maximum=LIMITS.max_logprobs, accepts_strings=False
     ),
-    "return_token_log_probs": Boolean(help_text="Another name of logprobs: true."),
+    "return_token_log_probs": Boolean("Another name of logprobs: true."),
     "max_completion_tokens": _limit("Limit of generated tokens of each choice; goes before max_tokens."),
-    "max_tokens": Integer(minimum=0, maximum=MAX_TOKENS, help_text="The same; 0 only with echo. Absent: 16."),
+    "max_tokens": Integer("The same; 0 only with echo. Absent: 16.", minimum=0, maximum=MAX_TOKENS),
     "max_new_tokens": _limit("The same, where neither of the others is sent."),
     "stop_sequences": Array(max_items=MAX_STOP_STRINGS, help_text="Another name of stop."),
     "tools": NoTools(help_text="Empty: a prompt has no place for tools."),
-    "tool_choice": NoToolChoice(help_text="none or auto, without effect."),
-    "parallel_tool_calls": Boolean(help_text="Without effect."),
+    "tool_choice": NoToolChoice("none or auto, without effect."),
+    "parallel_tool_calls": Boolean("Without effect."),
     "modalities": ChatCompletionRequest().get_fields()["modalities"],
 }
 SHARED_TEXT = tuple(
