@@ -59,8 +59,7 @@ def _block(block: list[Piece]) -> dict[str, Any]:
 
 
 def input_read(arguments: str) -> dict[str, Any]:
-    """Return the object in the JSON text `arguments`; the complete part of one that breaks off; `{"input": …}` for
-    other values and text.
+    """Return the object in a JSON text, its complete part if it breaks off; `{"input": …}` for other values and text.
 
     A value that is nested more deeply than an answer can be written stays text.
     """
@@ -75,10 +74,7 @@ def input_read(arguments: str) -> dict[str, Any]:
 
 
 def complete_part(text: str) -> str:
-    """Return the beginning of a JSON text up to its last complete value, with its open brackets closed.
-
-    Not recursive.
-    """
+    """Return a JSON text up to its last complete value, with its open brackets closed. Not recursive."""
     open_brackets: list[str] = []
     end, depth = 0, 0
     expects_name = False
@@ -105,7 +101,6 @@ def complete_part(text: str) -> str:
 
 
 def _parsed(text: str) -> Any:
-    """Return the value of a JSON text; None for other text."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:

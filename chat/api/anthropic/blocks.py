@@ -1,5 +1,4 @@
-"""Turn the engine's deltas into pieces of content blocks: thinking, text and tool calls, in the order in which they
-come.
+"""Turn the engine's deltas into pieces of content blocks: thinking, text and tool calls, in order.
 
 A block ends where a piece of another one begins, so that any split of the deltas gives the same blocks.
 """
@@ -19,8 +18,6 @@ from engine.api import ChoiceFinished, Delta, FinishReason, Usage
 
 
 class Kind(Enum):
-    """The types of block that an answer has."""
-
     THINKING = "thinking"
     TEXT = "text"
     TOOL_USE = "tool_use"
@@ -28,10 +25,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of one block. `call` is its number among the calls, -1 for others.
-
-    The first piece of a call has `call_id` and `name`.
-    """
+    """A part of one block. `call` is its number among the calls, -1 for others; the first of a call has id and name."""
 
     kind: Kind
     text: str = ""
@@ -40,7 +34,6 @@ class Piece:
     name: str = ""
 
     def belongs_to(self, other: Piece | None) -> bool:
-        """Return True if it continues the block of `other`."""
         return other is not None and self.kind is other.kind and self.call == other.call
 
 
@@ -55,10 +48,7 @@ def pieces(payload: Delta | ChoiceFinished, *, shows_thinking: bool) -> Iterator
 
 
 class Signature:
-    """The signature of a thinking block. Clients must have one and send it back.
-
-    The server checks none, so any is taken.
-    """
+    """The signature of a thinking block, which clients must send back. The server checks none."""
 
     def __init__(self) -> None:
         self._mac = salted_hmac("chat.dialects.messages.thinking", "", algorithm="sha256")
@@ -82,7 +72,7 @@ def stop_fields(finished: ChoiceFinished, *, has_calls: bool) -> dict[str, str |
 def usage_object(usage: Usage) -> dict[str, Any]:
     """Return token counts.
 
-    Tokens read from the cache are not part of `input_tokens`; those written there are not counted.
+    Those read from the cache are not part of `input_tokens`; those written there are not counted.
     """
     return {
         "input_tokens": usage.prompt_tokens - usage.cached_tokens,
@@ -96,7 +86,6 @@ def usage_object(usage: Usage) -> dict[str, Any]:
 def message_object(
     head: AnswerHead, content: list[dict[str, Any]], stop: dict[str, str | None], usage: Usage
 ) -> dict[str, Any]:
-    """Return the message, whole or about to be streamed."""
     tier = "priority" if head.service_tier == "priority" else "standard"
     creation = {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0}
     return {

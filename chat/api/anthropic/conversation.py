@@ -1,7 +1,7 @@
-"""Turn the system prompt and the turns of a conversation, block by block, into messages of the one request schema.
+"""Turn the system prompt and the turns, block by block, into messages of the one request schema.
 
-Consecutive turns of one role become one message; tool results are messages of their own, in their place. Content that
-no template could show is refused. The tenth problem ends the walk.
+Consecutive turns of one role become one message; tool results are messages of their own. Content that no template could
+show is refused. The tenth problem ends the walk.
 """
 
 from __future__ import annotations
@@ -124,7 +124,6 @@ class ConversationReader:
         return None
 
     def _parts(self, kind: str, block: dict[str, Any], path: str) -> list[Part]:
-        """Return the parts for a block of text, a document, a search result or an image."""
         if kind == "document":
             return self._documents.document(block, path)
         if kind == "search_result":
@@ -217,7 +216,7 @@ class ConversationReader:
     def _takes(self, role: str, *, has_calls: bool = False) -> dict[str, Any] | None:
         """Return the last message if it is of `role` and takes what comes next.
 
-        Text behind calls would come to stand before them.
+        Text behind calls would come to stand before.
         """
         last = self._messages[-1] if self._messages else None
         if last is None or last["role"] != role or ("tool_calls" in last and not has_calls):

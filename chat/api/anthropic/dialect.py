@@ -40,7 +40,7 @@ class Messages:
 
 
 class CountTokens(Messages):
-    """Anthropic's shape for the counting of tokens. The prompt of a message is rendered and tokenised, and no more."""
+    """A dialect for counts: the prompt of a message is rendered and tokenised, and no more."""
 
     schema = schema.COUNT_TOKENS
 

@@ -24,9 +24,7 @@ class DocumentReader:
         self._text_blocks = text_blocks
 
     def document(self, block: dict[str, Any], path: str) -> list[Part]:
-        """Return the parts of a document: its context, if it has one, and its text, or the file for the worker to
-        read.
-        """
+        """Return the parts of a document: its context, then its text, or the file for the worker to read."""
         self._check_citations(block, path)
         title = self._label(block, "title", path)
         context = self._label(block, "context", path, is_short=False)
@@ -67,7 +65,6 @@ class DocumentReader:
         return []
 
     def _file(self, source: dict[str, Any], path: str, title: str) -> list[Part]:
-        """Return a file part. The worker checks its size, its base64 and its content."""
         media_type, data = source.get("media_type"), source.get("data")
         if not isinstance(media_type, str) or not MEDIA_TYPE.fullmatch(media_type):
             self._problems.refuse(

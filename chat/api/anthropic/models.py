@@ -1,7 +1,4 @@
-"""The list of models as Anthropic's clients read it, page by page.
-
-Requests with `anthropic-version` get it (model_lists.py).
-"""
+"""The list of models as Anthropic's clients read it, page by page (model_lists.py)."""
 
 from __future__ import annotations
 
@@ -39,7 +36,6 @@ async def model_retrieve(request: HttpRequest, dialect: ErrorFormat, model_id: s
 
 
 def model_object(model: NamedModel) -> dict[str, Any]:
-    """Return the model under one of the names that `model` takes."""
     return {
         "type": "model",
         "id": model.name,

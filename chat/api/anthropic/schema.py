@@ -1,7 +1,6 @@
-"""The fields of `POST /v1/messages` and of `count_tokens`, each with its type and its values.
+"""The fields of `POST /v1/messages` and of `count_tokens`; conversation.py reads the turns.
 
-conversation.py reads the turns. A field that this server cannot honour is refused here by name; unknown fields are
-ignored. translation.py has the one request schema check the ranges that it knows.
+A field that this server cannot honour is refused by name; unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -34,10 +33,7 @@ CLEAR_THINKING = "clear_thinking_20251015"
 
 
 class Unsupported(RequestField):
-    """A field that this server cannot honour.
-
-    Null and values of `harmless` have no effect; any other value is refused.
-    """
+    """A field that this server cannot honour: any value but null and those of `harmless` is refused."""
 
     def __init__(self, reason: str, *, harmless: tuple[Any, ...] = (), **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -96,10 +92,7 @@ class ToolChoiceObject(Record):
 
 
 class ToolEntry(Record):
-    """A tool with a schema, which the client runs.
-
-    Tools of Anthropic's own types have none: they are left out and named.
-    """
+    """A tool that the client runs. Tools of Anthropic's own types have no schema: they are left out and named."""
 
     parts = {
         "type": Text("custom, or absent; tools of other types are left out and named."),
@@ -140,8 +133,6 @@ class ToolEntry(Record):
 
 
 class OutputFormat(Record):
-    """The JSON Schema of the answer."""
-
     parts = {
         "type": Text(choices=("json_schema",), is_required=True),
         "schema": Object("JSON Schema of the answer.", is_required=True),

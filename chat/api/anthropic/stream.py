@@ -1,8 +1,8 @@
 """Write the events of a streamed answer, in the order in which Anthropic's clients take them.
 
-`message_start` and a `ping` when the first token is ready; for each block its start, deltas and stop, thinking with its
-signature before the stop; `message_delta` with the reason and the usage; `message_stop`. Frames are made for each
-token, so they are assembled as text around the one part that needs escaping.
+`message_start` and a `ping` with the first token; for each block its start, deltas and stop, thinking with its
+signature before the stop; `message_delta` with the reason and the usage; `message_stop`. Chunks are made for each
+token: text around the one part that needs escaping.
 """
 
 from __future__ import annotations
@@ -22,10 +22,7 @@ DELTAS = {
 
 
 def event_frame(name: str, fields: str = "") -> bytes:
-    """Return the frame of the event `name`.
-
-    `fields` are its JSON members but the type, each with a comma before it, in ASCII.
-    """
+    """Return the frame of an event. `fields` are its further JSON members, each with a comma before it, in ASCII."""
     return f'event: {name}\ndata: {{"type":"{name}"{fields}}}\n\n'.encode("ascii")
 
 
@@ -56,7 +53,7 @@ class MessageStream:
     def error(self, error: ApiError) -> bytes:
         """Return the last frame of a stream that cannot go on.
 
-        An open block stays open, as nothing more is known of it.
+        An open block stays open: nothing more is known of it.
         """
         body = error_body(error, self.head.request_id)
         return event_frame(
@@ -104,7 +101,6 @@ class MessageStream:
         return event_frame("content_block_delta", f',"index":{self._num_blocks},"delta":{delta}')
 
     def _close(self) -> bytes:
-        """Return the end of the open block, if there is one."""
         if self._open is None:
             return b""
         frames = b""

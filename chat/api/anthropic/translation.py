@@ -27,11 +27,7 @@ NO_REASONS = {"diagnostics": {"cache_miss_reason": {"type": "unavailable"}}}
 
 
 def message_parse(schema: serializers.Serializer, body: dict[str, Any]) -> ParsedRequest:
-    """Check and translate the body of a message. Raises ApiError.
-
-    1. Fields, each for itself.  2. Rules between them.  3. The conversation.  4. The one request schema, in the
-       client's names.
-    """
+    """Check and translate the body of a message. Raises ApiError in the client's names."""
     names = MessageNames()
     fields = fields_read(schema, body)
     _check_together(fields)
@@ -83,9 +79,7 @@ def _offered(fields: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
 
 
 def _ignored_tools(fields: Mapping[str, Any]) -> list[str]:
-    """Return the names of tools of Anthropic's own types: its servers run them, or its models know them without a
-    schema.
-    """
+    """Return the names of tools of Anthropic's own types, which have no schema: its servers or models know them."""
     return [
         f"tools.{place}:{tool['type']}" for place, tool in enumerate(fields["tools"] or ()) if tool["type"] != "custom"
     ]

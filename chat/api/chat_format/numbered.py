@@ -1,7 +1,6 @@
-"""Number the chunks of a stream, so that it can be resumed.
+"""Number the chunks of a stream, so that it can be resumed: `"lightcone": {"seq": N}`, counted from 0.
 
-Each chunk has its number as `"lightcone": {"seq": N}`, counted from 0. A run's log gives the same chunks each time it
-is read, so a client that has seen N asks for those from N + 1.
+A run's log gives the same chunks each time it is read, so a client that has seen N asks for those from N + 1.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ class NumberedStream:
     def _number(self, frames: bytes) -> bytes:
         """Number the chunks: frames without a name that hold an object. Others, errors and the end, stay as they are.
 
-        NOTE: an error may concern this reader alone, whose connection was lost. A number of its own would be that of a
-        chunk that is still to come.
+        NOTE: an error may concern this reader alone; a number of its own would be that of a chunk still to come.
         """
         return b"".join(self._numbered(frame) for frame in frames.split(BETWEEN)[:-1])
 

@@ -1,7 +1,4 @@
-"""Chat completions that outlive their request: in the store, and as runs that can be resumed.
-
-The kept answer is the same object for every dialect, so that one route fetches it.
-"""
+"""Chat completions that outlive their request: in the store and as resumable runs, in one form for all dialects."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ def kept_read(resume_context: bytes) -> tuple[AnswerHead, Framing]:
 
 
 def chat_ended(request: Mapping[str, Any], events: Iterable[Event]) -> tuple[StoredState, bytes] | None:
-    """Return the end of a kept answer, from all events of its run; None if there is no whole answer to keep."""
+    """Return the end of a kept answer from all events of its run; None without a whole answer."""
     answer: ChatAnswer | None = None
     is_finished = False
     for event in events:

@@ -1,8 +1,7 @@
 """Write the frames of a streamed answer, from the engine's events.
 
-Role chunks of all choices come when the first token is ready, then an echo chunk each if requested, deltas, one last
-chunk per choice, the usage chunk if requested, and the end of the framing. Chunks are made for each token, so they are
-assembled as text around the one part that needs escaping.
+Role chunks of all choices come with the first token, then echo chunks, deltas, one last chunk per choice, the usage
+chunk and the end of the framing. Chunks are made for each token: text around the one part that needs escaping.
 """
 
 from __future__ import annotations
@@ -58,17 +57,13 @@ class DeltaGroup:
         return self.take() if self._num_tokens >= interval else []
 
     def take(self) -> list[Delta]:
-        """Return all deltas that wait."""
         joined = join_deltas(self._deltas)
         self._deltas, self._num_tokens = [], 0
         return joined
 
 
 def join_deltas(deltas: Iterable[Delta]) -> list[Delta]:
-    """Return the fewest deltas with the same content in the same order.
-
-    In one delta reasoning goes before text, and text before calls.
-    """
+    """Return the fewest deltas with the same content. In one, reasoning goes before text, and text before calls."""
     joined: list[Delta] = []
     for delta in deltas:
         if joined and _can_join(joined[-1], delta):
@@ -167,7 +162,7 @@ class ChatStream:
         return keys
 
     def _delta(self, delta: Delta) -> bytes:
-        """Return the chunks of a delta, or of the deltas that waited for it.
+        """Return the chunks of a delta, or of those that waited for it.
 
         The first visible one of a choice does not wait.
         """
@@ -227,10 +222,7 @@ class ChatStream:
         return bodies
 
     def _call_bodies(self, call: ToolCallDelta) -> list[str]:
-        """Return the deltas of a call.
-
-        The first names it and has empty arguments; clients join the strings of the rest.
-        """
+        """Return the deltas of a call. The first names it; clients join the arguments of the rest."""
         bodies = []
         if call.name:
             function = f'{{"name":{json_string(call.name)},"arguments":""}}'

@@ -1,7 +1,4 @@
-"""`POST /v1/embeddings`: a vector for each input, each a run of its own; answered once all are there.
-
-Meaning of every field: docs/api/embeddings.md.
-"""
+"""`POST /v1/embeddings`: a run for each input, answered once all have their vectors (docs/api/embeddings.md)."""
 
 from __future__ import annotations
 
@@ -54,8 +51,6 @@ SCHEMA = EmbeddingRequest()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedEmbedding(PromptsRequest):
-    """A checked request for embeddings."""
-
     is_base64: bool
 
 
@@ -112,11 +107,7 @@ async def embeddings_body(group: RunGroup, parsed: ParsedEmbedding) -> dict[str,
 
 
 def vector_json(vector: Sequence[float]) -> orjson.Fragment:
-    """Return the JSON of a vector.
-
-    It is written when it comes: thousands at once would hold up the loop, and unwritten they are several times as
-    large.
-    """
+    """Return the JSON of a vector when it comes: thousands at once would hold up the loop, and are larger unwritten."""
     return orjson.Fragment(orjson.dumps(vector))
 
 

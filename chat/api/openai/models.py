@@ -15,10 +15,7 @@ from chat.catalog.services import sampling_defaults_effective
 
 
 def model_object(model: NamedModel, caller: Caller) -> dict[str, Any]:
-    """Return the model under one of the names that `model` takes.
-
-    Only keys that read usage see why it failed, as that may name files.
-    """
+    """Return the model under one of its names. Why it failed is only for keys that read usage, as it may name files."""
     shown = {
         "id": model.name,
         "object": "model",

@@ -1,6 +1,4 @@
-"""The routes of OpenAI's shape, described: chat completions and stored ones, models, text completions, tokens,
-embeddings.
-"""
+"""The routes of OpenAI's shape, described."""
 
 from __future__ import annotations
 

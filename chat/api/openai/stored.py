@@ -63,10 +63,7 @@ async def completions_list(request: HttpRequest, dialect: ErrorFormat) -> HttpRe
 
 
 async def completion_retrieve(request: HttpRequest, dialect: ErrorFormat, completion_id: str) -> HttpResponseBase:
-    """Answer with the whole completion: from the store, or of a resumable request, for whose end it waits.
-
-    The later of two counts.
-    """
+    """Answer with the later of two: the stored completion, or that of a resumable request, for whose end it waits."""
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     row = await answer_stored(completion_id, kind=str(StoredKind.CHAT), caller=caller)
     is_whole = row is not None and row.state == StoredState.FINISHED
@@ -96,9 +93,7 @@ async def _collected(run_id: str, kept: bytes, completion_id: str, caller: Calle
 
 
 async def completion_events(request: HttpRequest, dialect: ErrorFormat, completion_id: str) -> HttpResponseBase:
-    """Stream the chunks of a resumable request behind `starting_after`, or behind the `Last-Event-ID` of a reader that
-    reconnects; then live.
-    """
+    """Stream the chunks behind `starting_after`, or the `Last-Event-ID` of a reader that reconnects; then live."""
     caller = await caller_require(request, dialect, str(Right.INFERENCE))
     after = query_integer(request, "starting_after", -1)
     last_id = request.headers.get("Last-Event-ID", "").strip()

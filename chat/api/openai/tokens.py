@@ -1,8 +1,4 @@
-"""`/tokenize`, `/detokenize`, `/v1/chat/completions/render`: a prompt as the model sees it, for clients of vLLM and
-llama.cpp.
-
-Each becomes a request with `Task.READ`. Meaning of every field: docs/api/tokens.md.
-"""
+"""A prompt as the model sees it, for clients of vLLM and llama.cpp (docs/api/tokens.md): runs with `Task.READ`."""
 
 from __future__ import annotations
 
@@ -34,8 +30,6 @@ CHARS_PER_ID = 4
 
 
 class TokenIds(Array):
-    """Token ids, of a bounded number."""
-
     def __init__(self, **kwargs: Any) -> None:
         item = {"type": "integer", "minimum": 0}
         super().__init__(
@@ -73,8 +67,6 @@ FORMS = ("messages", "prompt", "content")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedTokenize(ParsedRequest):
-    """A checked request to /tokenize."""
-
     form: str
     """The one of `FORMS` that was sent."""
     with_strings: bool
@@ -133,7 +125,6 @@ def _reading(parsed: ParsedRequest, prompt: PromptOptions, raw: RawPrompt | None
 
 
 def _form(body: dict[str, Any]) -> str:
-    """Return the form that the body has."""
     sent = [name for name in FORMS if body.get(name) is not None]
     if not sent:
         message = "prompt is required: send prompt, messages, or content in llama.cpp's form"
@@ -170,8 +161,8 @@ async def tokenize(request: HttpRequest, dialect: Tokenize) -> HttpResponseBase:
 
 
 def pieces_json(ids: Sequence[int], texts: Sequence[str]) -> orjson.Fragment:
-    """Return the array of tokens with their texts, written in slices: a million objects would hold up the loop, even
-    from a thread.
+    """Return the tokens with their texts, written in slices: a million objects would hold up the loop, even from a
+    thread.
     """
     written = []
     for start in range(0, len(ids), PIECES_AT_ONCE):
@@ -205,10 +196,7 @@ async def render(request: HttpRequest, dialect: Render) -> HttpResponseBase:
 def sampling_params(
     generation: GenerationRequest, num_prompt_tokens: int, context_length: int | None
 ) -> dict[str, Any]:
-    """Return how the answer would be drawn and ended, with the defaults of model and server.
-
-    `max_tokens` is null if no room is left.
-    """
+    """Return how the answer would be drawn and ended. `max_tokens` is null if no room is left."""
     sampling, stop = generation.sampling, generation.stop
     room = max(0, (context_length or 0) - num_prompt_tokens)
     wanted = stop.absent_max_tokens if stop.max_tokens is None else stop.max_tokens

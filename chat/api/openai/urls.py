@@ -1,7 +1,4 @@
-"""Each route exists bare and under /v1, with and without a trailing slash.
-
-Nothing redirects, as clients turn POST into GET.
-"""
+"""Each route exists bare and under /v1, with and without a slash. Nothing redirects, as clients turn POST into GET."""
 
 from django.urls import re_path
 

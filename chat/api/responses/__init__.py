@@ -1,3 +1,1 @@
-"""The Responses API: items in, items out, kept on the server so that a conversation goes on from an id
-(docs/api/responses.md).
-"""
+"""The Responses API: items in, items out, kept so that a conversation goes on from an id (docs/api/responses.md)."""

@@ -48,7 +48,6 @@ def response_object(head: AnswerHead, status: str, **known: Any) -> dict[str, An
 def ended_object(
     head: AnswerHead, items: list[Item], usage: Usage, timings: Timings, *, is_cut: bool
 ) -> dict[str, Any]:
-    """Return the response of a run that has finished."""
     if is_cut:
         details = {"reason": "max_output_tokens"}
         return response_object(head, "incomplete", output=items, usage=usage_object(usage), incomplete_details=details)

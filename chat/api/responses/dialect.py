@@ -26,8 +26,6 @@ class Responses(OpenAIErrorFormat):
 
 
 class InputTokens(Responses):
-    """Requests for the number of tokens of their input."""
-
     def parse(self, body: dict[str, Any]) -> ParsedResponse:
         parsed = response_parse(body)
         return replace(

@@ -1,8 +1,6 @@
 """The history that a response continues: a previous response, and items that the input refers to.
 
-Both are in the project's store.
-
-A short request may refer to much. The history is bounded, and put together in a thread if it is large.
+Both are in the project's store. A short request may refer to much, so the history is bounded.
 """
 
 from __future__ import annotations
@@ -31,10 +29,7 @@ MAX_REFERRED = 64
 
 
 async def history_add(accepted: Accepted[ParsedResponse]) -> Accepted[ParsedResponse]:
-    """Return the request with all `items`, earlier ones included, and their messages. Raises ApiError.
-
-    Its size is that with all of this.
-    """
+    """Return the request with all `items`, earlier ones included, their messages and their size. Raises ApiError."""
     parsed = accepted.parsed
     previous, num_previous_bytes = await _previous(parsed.previous_response_id, accepted.caller)
     found = await _referred(parsed.items, previous, accepted.caller)

@@ -1,7 +1,4 @@
-"""Read input items into the form in which they are kept and listed.
-
-request/message_parts.py checks the parts of messages; this module checks the items around them.
-"""
+"""Read input items into the form in which they are kept and listed. The chat's schema checks the parts of messages."""
 
 from __future__ import annotations
 
@@ -115,10 +112,7 @@ class InputReader:
         return parts
 
     def _media(self, kind: str, part: Item, path: str) -> Item:
-        """Return the known keys of a media part, which are all texts.
-
-        Other values could be nested too deeply to be kept.
-        """
+        """Return the known keys of a media part, all texts. Others could be nested too deeply to be kept."""
         read: Item = {"type": kind}
         for name in MEDIA_KEYS[kind]:
             if part.get(name) is not None:

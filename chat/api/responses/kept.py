@@ -1,7 +1,6 @@
-"""Responses in the store.
+"""Responses in the store. One that goes on without its client is begun before its end.
 
-A response is kept when it ends. One that goes on without its client is begun earlier, and the first process that sees
-its end writes it; chat.api.stored.recovery ends those that no client asks for.
+The first process that sees its end writes it; chat.api.stored.recovery ends those that no client asks for.
 """
 
 from __future__ import annotations
@@ -115,5 +114,4 @@ def kept_head(row: StoredAnswer) -> AnswerHead:
 
 
 def unfinished_object(head: AnswerHead, *, is_queued: bool) -> dict[str, Any]:
-    """Return a response whose run goes on."""
     return response_object(head, "queued" if is_queued else "in_progress")

@@ -1,6 +1,6 @@
 """Turn items into the messages of a chat, and note what the request calls each part of them.
 
-Calls stand with the assistant's message that made them, and reasoning with what it led to, as templates want it.
+Calls stand with the message that made them, and reasoning with what it led to, as templates want it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,6 @@ def _content(parts: str | list[Item]) -> str | list[Item]:
 
 
 def _part(part: Item) -> Item:
-    """Return a part of an item as a part of a message."""
     if part["type"] == "input_file":
         return {"type": "file", "file": {name: value for name, value in part.items() if name != "type"}}
     if part["type"] == "input_image":

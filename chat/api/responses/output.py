@@ -1,4 +1,4 @@
-"""Turn the engine's events into output items: reasoning, messages and function calls, in the order in which they come.
+"""Turn the engine's events into output items, in order: reasoning, messages and function calls.
 
 The plain answer and the stream are both written from these items, so that they cannot differ.
 """

@@ -1,8 +1,7 @@
 """Check the fields of `POST /v1/responses` and translate them into those of a chat completion.
 
-Fields that both have, and those of the Lightcone request that shape the answer, go on as they are. A field that a
-response has no place for is refused by the name that it has here. Errors of the chat's schema get the names that were
-sent.
+Fields that both have go on as they are. One that a response has no place for is refused by the name that it has here.
+Errors of the chat's schema get the names that were sent.
 """
 
 from __future__ import annotations
@@ -152,7 +151,6 @@ class ResponseNames:
     """The names that a request used. Call it with a path of the one request schema."""
 
     tool_paths: Sequence[str]
-    """The places of its functions."""
     origins: Sequence[Origin] = ()
     """The origin of each message. It is known only with the earlier items (history.py)."""
 
@@ -245,7 +243,6 @@ def _items(body: Mapping[str, Any], given: Mapping[str, Any], response_id: str) 
 
 
 def _chat_body(body: Mapping[str, Any], given: Mapping[str, Any], offered: OfferedTools) -> dict[str, Any]:
-    """The body of the chat completion, without its messages."""
     chat = {name: body[name] for name in (*ALIKE, *FURTHER) if name in body}
     reasoning, text = given["reasoning"] or {}, given["text"] or {}
     chat["max_completion_tokens"] = given["max_output_tokens"]
@@ -272,7 +269,6 @@ def _echo_fields(
     offered: OfferedTools,
     response_id: str,
 ) -> dict[str, Any]:
-    """Return what the response object repeats of its request."""
     delivery = parsed.delivery
     text, reasoning = given["text"] or {}, given["reasoning"] or {}
     form = text.get("format") or {"type": "text"}

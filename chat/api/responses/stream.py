@@ -1,9 +1,9 @@
 """Write the events of a streamed response, in the order and with the names that OpenAI's clients know.
 
 response.created, response.in_progress; for each item response.output_item.added, its parts and pieces,
-response.output_item.done; last response.completed, response.incomplete, or error and response.failed. Every event has a
-`sequence_number`, counted from 0; there is no `[DONE]`. A run has the same numbers each time it is read, so that a
-stream can be resumed behind any of them.
+response.output_item.done; last response.completed, response.incomplete, or error and response.failed; no `[DONE]`.
+Every event has a `sequence_number`, from 0, which is the same each time a run is read: a stream can be resumed behind
+any.
 """
 
 from __future__ import annotations
@@ -21,10 +21,7 @@ TEXT_EVENTS = {"message": "output_text", "reasoning": "reasoning_text"}
 
 
 class ResponseStream:
-    """A writer of streams: `feed` returns the frames that are due after an event.
-
-    Those up to number `after` are left out.
-    """
+    """A writer of streams: `feed` returns the frames due after an event, without those up to number `after`."""
 
     def __init__(self, head: AnswerHead, *, after: int = -1) -> None:
         self.head = head
@@ -53,7 +50,7 @@ class ResponseStream:
     def _begin(self) -> bytes:
         """Return the first frames.
 
-        A background response is queued first, as its stream may be read before the admission.
+        A background response is queued first: its stream may be read before the admission.
         """
         is_background = self.head.echo_fields["background"]
         queued = response_object(self.head, "queued")

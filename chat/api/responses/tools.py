@@ -1,7 +1,7 @@
 """Turn the tools of a response into functions of a chat: functions, and those that a `namespace` groups.
 
-The client runs functions. Tools that only OpenAI's servers run, or whose calls are not JSON (`custom`), cannot be
-offered to a model here: they are left out of the prompt and named.
+The client runs functions. Tools that only OpenAI's servers run, or whose calls are not JSON (`custom`), are left out of
+the prompt and named.
 """
 
 from __future__ import annotations
@@ -21,11 +21,7 @@ NAMESPACE = "namespace"
 
 @dataclass(slots=True)
 class OfferedTools:
-    """The tools of a request.
-
-    `functions` are those of the chat, each with its path in the request; `echoed` is what the response repeats of them;
-    `ignored` names the rest.
-    """
+    """The tools of a request: the chat's functions with their `paths`, what the response repeats, names of the rest."""
 
     functions: list[Tool] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)

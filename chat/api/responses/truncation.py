@@ -20,10 +20,7 @@ KEPT_ROLES = ("system", "developer")
 
 
 async def messages_fit(accepted: Accepted[ParsedResponse]) -> Accepted[ParsedResponse]:
-    """Return the request without its oldest messages, as many as must go.
-
-    The run itself refuses what cannot fit at all.
-    """
+    """Return the request without its oldest messages, as many as must go. The run refuses what cannot fit at all."""
     for _ in range(MAX_READINGS):
         parsed = accepted.parsed
         try:
@@ -44,7 +41,7 @@ async def messages_fit(accepted: Accepted[ParsedResponse]) -> Accepted[ParsedRes
 
 
 def messages_shorten(messages: Sequence[Message], share: float) -> list[int]:
-    """Return the places of the messages that stay when about `share` of the text goes, at least one message if one may.
+    """Return the places of the messages that stay when about `share` of the text goes; at least one goes, if one may.
 
     Instructions stay, and so does the last message with those that it answers. Results never stand without their calls.
     """

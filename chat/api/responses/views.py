@@ -1,6 +1,4 @@
-"""Routes of the Responses API: create, fetch (whole or as a stream), cancel, delete, list the input, count its
-tokens.
-"""
+"""Handlers of the Responses API."""
 
 from __future__ import annotations
 
@@ -85,9 +83,9 @@ async def _start(accepted: Accepted[ParsedResponse]) -> tuple[Accepted[ParsedRes
 
 
 def _with_store(parsed: ParsedResponse, refusal: ApiError | None) -> ParsedResponse:
-    """Return the request with `store` settled. Raises ApiError if it insists on a response that cannot be kept.
+    """Return the request with `store` settled.
 
-    `refusal` is set for a project that has stored enough.
+    Raises ApiError if it insists on what cannot be kept, as for `refusal`.
     """
     limit = settings.LIGHTCONE_LIMITS.max_stored_bytes
     store, insists = bool(parsed.delivery.store), bool(parsed.insists_on_store or parsed.is_background)
@@ -145,7 +143,6 @@ async def retrieve(request: HttpRequest, dialect: Responses, response_id: str) -
 
 
 async def _shown(row: StoredAnswer) -> bytes | dict[str, Any]:
-    """Return the response as it is now."""
     row = await response_refresh(row)
     if row.state != StoredState.UNFINISHED:
         return bytes(row.answer)

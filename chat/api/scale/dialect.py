@@ -37,8 +37,6 @@ class Scale(ScaleFormat):
 
 
 class ScaleTexts(ScaleFormat):
-    """Scale's shape for text completions."""
-
     framing = NAMED
 
     def parse(self, body: dict[str, Any]) -> TextRequest:

@@ -1,7 +1,6 @@
-"""The fields of a Scale request: those that only this dialect has, and those that mean the same in the Lightcone
-request.
+"""The fields of a Scale request: its own, and those of the Lightcone request (docs/api/scale.md).
 
-Every optional field may be null, which counts as absent. Meaning of every field: docs/api/scale.md.
+Every optional field may be null, which counts as absent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Messages as Scale's clients write them: their forms, and the cut of `memory_strategy`.
-
-The Lightcone request checks them.
-"""
+"""Messages as Scale's clients write them, and the cut of `memory_strategy`. The Lightcone request checks them."""
 
 from __future__ import annotations
 
@@ -87,8 +84,8 @@ def _role_of(message: dict[str, Any]) -> Any:
 def last_messages(messages: Sequence[Any], k: int) -> list[int]:
     """Return the places of the messages that stay: the leading ones of the system, and the last `k` of the rest.
 
-    Results whose call is cut off are dropped too. If nothing else would remain, the cut moves back to the assistant's
-    message with the calls.
+    Results whose call is cut off go too. If nothing else would remain, the cut moves back to the message with the
+    calls.
     """
     num_leading = 0
     while num_leading < len(messages) and _role(messages[num_leading]) in KEPT_ROLES:
@@ -103,9 +100,7 @@ def last_messages(messages: Sequence[Any], k: int) -> list[int]:
 
 
 def _calls_before(messages: Sequence[Any], cut: int, first: int) -> int:
-    """Return the place of the assistant's message whose calls are answered from `cut` on: by id, else the nearest;
-    `cut` if there is none.
-    """
+    """Return the place of the message whose calls are answered from `cut` on: by id, else the nearest; else `cut`."""
     assistants = [place for place in range(cut - 1, first - 1, -1) if _role(messages[place]) == "assistant"]
     answered = {
         message.get("tool_call_id") for message in messages[cut:] if isinstance(message.get("tool_call_id"), str)

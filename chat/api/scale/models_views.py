@@ -31,7 +31,7 @@ STATUSES = {"ready": "ready", "loading": "deploying", "draining": "deploying"}
 async def models_list(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
     """Answer with the page `page`, from 1, of `limit` models.
 
-    A page past the end is empty, by which the client knows the end.
+    One past the end is empty, by which clients know the end.
     """
     caller = await caller_require(request, dialect)
     page, limit = query_integer(request, "page", 1, minimum=1, maximum=MAX_PAGE), _limit(request)
@@ -73,8 +73,7 @@ async def models_page_list(request: HttpRequest, dialect: ErrorFormat) -> HttpRe
 
 
 async def _cursor_page(request: HttpRequest, caller: Caller) -> tuple[list[ModelEntry], bool]:
-    """Return `limit` models after `starting_after`, or before `ending_before`, and whether there are more. Both are ids
-    of this list.
+    """Return `limit` models behind `starting_after` or before `ending_before`, and whether there are more.
 
     `model_vendor` and `name` filter the list. Raises ApiError.
     """
@@ -140,7 +139,6 @@ def _asks_for(request: HttpRequest, name: str, value: str) -> bool:
 
 
 def _place(request: HttpRequest, name: str, models: list[ModelEntry]) -> int | None:
-    """Return the place of the model that the query names. Raises ApiError."""
     sent = request.GET.get(name)
     if not sent:
         return None

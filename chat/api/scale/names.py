@@ -1,6 +1,4 @@
-"""Names in a Scale request: those of fields, for errors of all later steps, and those of models,
-`vendor/name/deployment`.
-"""
+"""Names in a Scale request: of fields, for errors of all later steps, and of models, `vendor/name/deployment`."""
 
 from __future__ import annotations
 
@@ -57,7 +55,7 @@ class ScaleNames:
 def model_candidates(name: str) -> tuple[str, ...]:
     """Return the served names that a model name may stand for, in order. Vendor and deployment are mere labels.
 
-    The whole string comes first. It comes alone if it has more than three segments or an empty one.
+    The whole string comes first, and alone with more than three segments or an empty one.
     """
     segments = name.split("/")
     if len(segments) > MAX_SEGMENTS or "" in segments:

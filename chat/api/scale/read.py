@@ -1,10 +1,8 @@
 """Translate a Scale request into the Lightcone request, and add the fields that the latter does not have.
 
-1. Scale's own fields.  2. Messages: their forms, then the cut of `memory_strategy`.
-3. The other fields, and behind them those of `inference_extra_params`, through the checks of the Lightcone request.
-4. Candidates, model names, deadline, the text to fill in.
-
-Errors, here and later, name fields as the client sent them (names.py).
+1. Scale's own fields.  2. Messages: their forms, then the cut of `memory_strategy`.  3. The other fields, and behind
+them those of `inference_extra_params`, through the checks of the Lightcone request.  4. Candidates, model names,
+deadline, the text to fill in.
 """
 
 from __future__ import annotations
@@ -68,9 +66,7 @@ def scale_parse(body: dict[str, Any]) -> ParsedRequest:
 
 
 def with_own(parsed: P, own: Mapping[str, Any], names: ScaleNames, *, must_fit: bool = True) -> P:
-    """Add the fields that the Lightcone request does not have.
-
-    Raises ApiError if `best_of` does not go with the others.
+    """Add the fields that the Lightcone request does not have. Raises ApiError.
 
     `must_fit`: prompt and token limit must fit into the context together.
     """
@@ -91,7 +87,7 @@ def fields_translated(
 ) -> tuple[dict[str, Any], ScaleNames]:
     """Return all fields but the prompt as the Lightcone request has them. Raises ApiError.
 
-    Fields in `shared` mean the same there. Those in `extra_fields` may come in `inference_extra_params`.
+    Those in `shared` mean the same there; those in `extra_fields` may come in `inference_extra_params`.
     """
     top = {name: given[name] for name in ("model", "stop", *shared) if name in given}
     extra = _extra(own["inference_extra_params"] or {}, top, extra_fields)
@@ -151,9 +147,9 @@ def _tools(tools: Any) -> Any:
 
 
 def _guided(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, str]:
-    """Return the parts of `structured_outputs` that came in fields of their own, with these.
+    """Return the parts of `structured_outputs` with the fields that they came in.
 
-    Raises ApiError for more than one constraint.
+    Raises ApiError for two constraints.
     """
     guided = {GUIDED[name]: name for name in GUIDED_CONSTRAINTS if name in given}
     structured = fields.get("structured_outputs")
@@ -206,10 +202,7 @@ def best_of_read(best_of: int | None, parsed: ParsedRequest) -> int | None:
 
 
 def raw_prompt(parsed: ParsedRequest, suffix: str, fields: Mapping[str, Any]) -> RawPrompt:
-    """Return the prompt to fill in. `fields` are those that were sent. Raises ApiError.
-
-    The engine checks whether the model can fill in.
-    """
+    """Return the prompt to fill in; the engine checks whether the model can. `fields` are as sent. Raises ApiError."""
     generation, prompt = parsed.generation, parsed.generation.prompt
     for_templates = {
         "tools": generation.tools,

@@ -1,7 +1,6 @@
-"""Translate the prompt form of a Scale request, with the fields of both generations of clients, into a text completion.
+"""Translate the prompt form of a Scale request, with the fields of both generations, into a text completion.
 
-The older clients ask for log-probabilities with true and read them in the shape of chats, the newer ones with a number,
-in the older shape.
+Older clients ask for log-probabilities with true, in the shape of chats; newer ones with a number, in the older shape.
 """
 
 from __future__ import annotations
@@ -36,8 +35,6 @@ class Logprobs(RequestField):
 
 
 class NoTools(Array):
-    """The tools of a prompt, which has no place for any."""
-
     def to_internal_value(self, data: Any) -> Any:
         if super().to_internal_value(data):
             raise refuse(
@@ -47,8 +44,6 @@ class NoTools(Array):
 
 
 class NoToolChoice(RequestField):
-    """The choice among no tools."""
-
     json_schema = {"type": "string", "enum": ["none", "auto"]}
 
     def to_internal_value(self, data: Any) -> Any:

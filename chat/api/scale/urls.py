@@ -1,7 +1,4 @@
-"""Routes of both generations of Scale's clients, each with and without a trailing slash.
-
-Unknown paths below answer in its shape too.
-"""
+"""Routes of both generations, with and without a slash. Unknown paths below answer in Scale's shape too."""
 
 from django.urls import re_path
 

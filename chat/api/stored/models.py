@@ -17,10 +17,7 @@ class StoredKind(models.TextChoices):
 
 
 class StoredState(models.TextChoices):
-    """The state of an answer.
-
-    An unfinished one goes on without its client; the first process that sees its end writes it.
-    """
+    """The state of an answer. An unfinished one goes on without its client."""
 
     UNFINISHED = "unfinished", "Unfinished"
     FINISHED = "finished", "Finished"
@@ -29,11 +26,10 @@ class StoredState(models.TextChoices):
 
 
 class StoredAnswer(models.Model):
-    """One answer under the id that its client knows.
+    """One answer under the id that its client knows. Reused in one project, the id stands for the later answer.
 
     `request` has what its API needs to show, finish and continue it. `answer` is the body, empty until there is one.
-    `num_bytes`, the size of both, counts against the project's quota. An id that a client reuses in one project stands
-    for the later answer.
+    `num_bytes`, the size of both, counts against the project's quota.
     """
 
     run_id = models.UUIDField(primary_key=True)

@@ -1,8 +1,7 @@
 """End the stored answers of runs that ended without their clients and that no client has asked for since.
 
-A loop of the maintenance worker. It holds no state: SQL has the unfinished answers, and the log of a run stays long
-enough after its end, so that an answer is written whichever process died meanwhile. An answer whose run has left no
-trace was lost.
+The maintenance worker does so, without state: SQL has the unfinished answers, and the log of a run outlives its end. An
+answer whose run has left no trace was lost.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ answer_forget = database_sync_to_async(answer_drop)
 class UnfinishedAnswers:
     """The recovery of unfinished answers: `turn` looks at each of them once.
 
-    `endings` are `module:function` by kind of answer: they end an answer from its request and all events of the run,
-    and return None if nothing is to be kept. Modules are imported when first needed.
+    `endings` are `module:function` by kind of answer, imported when first needed. They end an answer from its request
+    and all events of the run, and return None if nothing is to be kept.
     """
 
     def __init__(self, runs: Runs, endings: Mapping[str, str]) -> None:
@@ -48,8 +47,7 @@ class UnfinishedAnswers:
         self._endings = endings
 
     async def turn(self) -> int:
-        """End the answers whose runs have ended; return how many. Raises redis.RedisError and DatabaseError; the next
-        turn then tries again.
+        """End the answers whose runs have ended; return how many. Raises RedisError and DatabaseError.
 
         An answer that cannot be ended is a defect, and keeps no other waiting.
         """

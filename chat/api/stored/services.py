@@ -1,7 +1,7 @@
 """Keep, find, list, label, end and delete answers that clients may fetch again. Only its project sees an answer.
 
-An unfinished answer belongs to a run that goes on without its client. The process that sees the end first ends it once:
-the web process that sends it, one that is asked for it, or the maintenance worker.
+An unfinished one is ended once, by the process that sees its end first: the web process that sends it, one that is
+asked for it, or the maintenance worker.
 """
 
 from __future__ import annotations
@@ -134,9 +134,9 @@ def answers_page(
     model: str = "",
     metadata: Mapping[str, str] | None = None,
 ) -> tuple[list[StoredAnswer], bool]:
-    """Return finished answers in the order of their beginning, those after the id `after`, and whether there are more.
+    """Return finished answers behind the id `after`, in order of their beginning, and whether there are more.
 
-    `metadata` filters by labels. Raises AnswerUnknown for `after`.
+    Raises AnswerUnknown for `after`.
     """
     rows = _of_project(project_id, kind).filter(state=StoredState.FINISHED)
     if model:

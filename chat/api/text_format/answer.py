@@ -26,8 +26,8 @@ class TextChoice:
 class TextAnswer:
     """A writer of whole text completions: `feed` the updates of every run, then take `body`.
 
-    The choices of a prompt are written as soon as its run completes. With log-probabilities they are far larger
-    unwritten, and writing those of all prompts at once would hold up the loop.
+    The choices of a prompt are written as its run completes: they are far larger unwritten, and all at once would hold
+    up the loop.
     """
 
     def __init__(self, head: TextHead) -> None:
@@ -38,7 +38,6 @@ class TextAnswer:
         self.written: dict[int, list[orjson.Fragment]] = {}
 
     def feed(self, index: int, update: RunUpdate) -> None:
-        """Take an update of the run of prompt number `index`."""
         payload = update if isinstance(update, Admitted) else update.payload
         if isinstance(payload, Admitted | PromptScored):
             self.prompts[index].take(payload)

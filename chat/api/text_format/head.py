@@ -60,9 +60,7 @@ class TextHead:
 
 
 def text_head(accepted: Accepted[TextRequest], first: StartedRun) -> TextHead:
-    """Return the head of the answer. `first`, the run of the first prompt, knows the model and the service tier
-    used.
-    """
+    """Return the head of the answer. `first` is the run of the first prompt."""
     parsed = accepted.parsed
     generation, response = parsed.generation, parsed.response
     return TextHead(
@@ -102,9 +100,7 @@ class PromptEcho:
 
     @property
     def text(self) -> str:
-        """The text that each choice begins with: the one that was sent, or that of the prompt's tokens if it is unknown
-        or was cut.
-        """
+        """The text that each choice begins with: as sent, or that of the prompt's tokens if unknown or cut."""
         if not self.head.echo:
             return ""
         spelled = self.admitted.prompt_text if self.admitted is not None else None
@@ -117,7 +113,6 @@ class PromptEcho:
             logprobs.add_prompt(self.text, admitted.prompt_tokens, admitted.prompt_ids, self.scored)
 
     def keys(self) -> dict[str, Any]:
-        """Return the keys of a choice that concern its prompt, beside the text."""
         fields: dict[str, Any] = {}
         if self.head.returns_token_ids and self.admitted is not None:
             fields["prompt_token_ids"] = self.admitted.prompt_ids
@@ -132,7 +127,6 @@ def _with_alternatives(scored: PromptScored, number: int) -> PromptScored:
 
 
 def usage_sum(usages: Iterable[Usage]) -> Usage:
-    """Return the usage of several runs together."""
     listed = list(usages)
     return Usage(*(sum(getattr(usage, field.name) for usage in listed) for field in fields(Usage)))
 

@@ -1,5 +1,4 @@
-"""Write the log-probabilities of a text completion: four parallel lists with one entry per token, or the shape of
-chats.
+"""Write the log-probabilities of a text completion: four parallel lists, or the shape of chats.
 
 With `by_id` `token_id:N` replaces the text of a token. Offsets still count characters of the text.
 """
@@ -28,10 +27,7 @@ class TextLogprobs:
     def add_prompt(
         self, text: str, tokens: Sequence[str], token_ids: Sequence[int] | None, scored: PromptScored
     ) -> None:
-        """Add the tokens of an echoed prompt.
-
-        `text` is the echo, which may lack what the tokenizer has put before it.
-        """
+        """Add the tokens of an echoed prompt. `text`, the echo, may lack what the tokenizer has put before it."""
         spelled = "".join(tokens)
         num_hidden = len(spelled) - len(text) if spelled.endswith(text) else 0
         at = -num_hidden
@@ -44,7 +40,6 @@ class TextLogprobs:
         self._end = len(text)
 
     def add(self, entries: Iterable[TokenLogprob]) -> None:
-        """Add generated tokens."""
         for entry in entries:
             self._add(
                 self._end, self._name(entry.token, entry.token_id), entry.logprob, self._best((entry, *entry.top))
@@ -79,7 +74,7 @@ class TextLogprobs:
         return self._best(entry if self._num_top < 0 else entry[: 1 + self._num_top])
 
     def _best(self, tokens: Iterable[TokenLogprob | TopLogprob | RankedLogprob]) -> dict[str, float]:
-        """Return the token itself and the alternatives by name.
+        """Return the token and its alternatives by name.
 
         Of two with one name, as within a character, the likelier counts.
         """

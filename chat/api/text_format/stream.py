@@ -1,7 +1,7 @@
 """Write the frames of a streamed text completion, from the updates of all runs. Chunks of different choices interleave.
 
-A choice begins with its prompt if that is echoed, or if its ids or log-probabilities are requested. Its last chunk has
-the finish reason. Once all have ended come the usage chunk, if requested, and the end of the framing.
+A choice begins with its prompt, if any of it is requested, and ends with the finish reason. Once all have ended come
+the usage chunk, if requested, and the end of the framing.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ class StreamedChoice:
 
 
 class TextStream:
-    """A writer of streams: `feed` returns the frames that are due after an update, b"" for none; `end` those after the
-    last.
-    """
+    """A writer of streams: `feed` returns the frames due after an update, b"" for none; `end` those after the last."""
 
     def __init__(self, head: TextHead, framing: Framing = PLAIN) -> None:
         self.head = head
@@ -46,7 +44,6 @@ class TextStream:
         self.usages: list[Usage] = []
 
     def feed(self, index: int, update: RunUpdate) -> bytes:
-        """Take an update of the run of prompt number `index`."""
         payload = update if isinstance(update, Admitted) else update.payload
         if isinstance(payload, Delta):
             choice = self.choices[index][payload.choice]
