@@ -36,9 +36,7 @@ class AttentionShape:
 
 @dataclass(frozen=True, slots=True)
 class StepLayout:
-    """The positions of one step's tokens in batch and cache.
-
-    Tokens of one sequence are adjacent; sequences keep the plan's order.
+    """The positions of one step's tokens in batch and cache. Tokens of one sequence are adjacent.
 
     query_lens: new tokens per sequence (S,)    context_lens: tokens in cache after the step, new ones included (S,)
     slots: (T,) int64, flat cache slot (block * P + offset) of each new token
@@ -57,9 +55,9 @@ class StepAttention(Protocol):
     """Attention bound to the layout and the cache of one step."""
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Store k, v and attend causally.
+        """Store k, v and attend causally. q and k are already rotated.
 
-        q: (T, H, D)  k, v: (T, K, D)  ->  (T, H, D), dtype of q. q and k are already rotated.
+        q: (T, H, D)  k, v: (T, K, D)  ->  (T, H, D), dtype of q
         """
 
     def attend_heads(self, layer: int, heads: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
@@ -77,8 +75,8 @@ class AttentionBackend(Protocol):
 
 
 def cache_dtype(weights: str, kv_cache: str = "auto", device: torch.device = CPU) -> torch.dtype:
-    """Return float32 for float32 weights, the reference; else bfloat16, which halves the memory and, on a CPU, the time
-    of long contexts.
+    """Return float32 for float32 weights; else bfloat16, which halves the memory and, on a CPU, the time of long
+    contexts.
 
     "fp8" halves the memory again. Raises ModelLoadError on a device that does not support it.
     """

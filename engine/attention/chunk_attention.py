@@ -1,9 +1,8 @@
 """Attention of chunks of several tokens on CUDA: the implementations, and the choice of the first that works here.
 
-Version numbers do not tell which one works, so each is tried once at start: whether a build of xformers loads beside
-this torch and whether a kernel supports the device and the dtype shows only then. Results are compared with plain
-products, because a mask with another alignment raises no error. Called by xformers_paged.py, which gathers the context
-of a chunk from the cache.
+Version numbers do not tell whether a build of xformers loads beside this torch and whether a kernel supports the device
+and the dtype, so each is tried once at start. Results are compared with plain products, because a mask with another
+alignment raises no error.
 
 Shapes: T new tokens of all chunks, C positions of all contexts, H heads, K kv heads, D head size.
 """
@@ -13,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from itertools import accumulate
-from typing import Protocol
 
 import torch
 from torch.nn.attention.bias import causal_lower_right
@@ -28,33 +26,27 @@ logger = logging.getLogger(__name__)
 TRIED_QUERIES, TRIED_CONTEXTS = [3, 40], [300, 40]
 """One chunk with a long context before it, one with none."""
 TOLERANCES = {torch.float32: 0.01, torch.bfloat16: 0.05}
-"""Absolute, for standard normal inputs; on a GPU float32 products may be rounded to 10 bits. A wrong mask is off by 1
-or more."""
+"""Absolute, for standard normal inputs; on a GPU float32 products may have 10 bits.
+
+A wrong mask is off by 1 or more.
+"""
 REASON_CHARS = 300
 
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """q: (T, H, D)  k, v: (C, K, D), contexts one after another  ->  (T, H, D)"""
 
 
-class ChunkWay(Protocol):
-    """A function that prepares the attention of some chunks for all layers.
-
-    A chunk's tokens are the last of its context; attention is causal.
-    """
-
-    def __call__(
-        self, query_lens: list[int], context_lens: list[int], shape: AttentionShape, device: torch.device
-    ) -> Attend: ...
+ChunkWay = Callable[[list[int], list[int], AttentionShape, torch.device], Attend]
+"""Prepares the attention of chunks for all layers, from the lengths of their queries and contexts. A chunk's tokens are
+the last of its context; attention is causal."""
 
 
 def with_xformers(
     query_lens: list[int], context_lens: list[int], shape: AttentionShape, device: torch.device
 ) -> Attend:
-    """Use the operator that xformers chooses.
+    """Use the operator that xformers chooses (xformers.ops.fmha, BSD licence, read at 0.0.35).
 
     If its extension does not load, it warns on import and refuses every input on CUDA.
-
-    Source of the method: xformers.ops.fmha (BSD licence), read at 0.0.35.
     """
     from xformers.ops import fmha
 
@@ -79,7 +71,7 @@ def with_flash(query_lens: list[int], context_lens: list[int], shape: AttentionS
     longest = max(query_lens), max(context_lens)
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Attend; the window excludes later tokens, which is how this function is made causal."""
+        """Attend; the window excludes later tokens, which makes this function causal."""
         out = varlen_attn(q, k, v, *ends, *longest, scale=shape.scale, window_size=(-1, 0), enable_gqa=True)
         assert isinstance(out, torch.Tensor)
         return out
@@ -88,10 +80,7 @@ def with_flash(query_lens: list[int], context_lens: list[int], shape: AttentionS
 
 
 def with_sdpa(query_lens: list[int], context_lens: list[int], shape: AttentionShape, device: torch.device) -> Attend:
-    """Use torch's `scaled_dot_product_attention`, chunk by chunk.
-
-    Keys are repeated, as few of its kernels share keys between heads.
-    """
+    """Use torch's `scaled_dot_product_attention`, chunk by chunk, with repeated keys: few of its kernels share them."""
     masks = [
         causal_lower_right(query_len, context_len)
         for query_len, context_len in zip(query_lens, context_lens, strict=True)
@@ -120,9 +109,7 @@ WAYS: dict[str, ChunkWay] = {
 
 
 def choose_chunk_way(shape: AttentionShape, dtype: torch.dtype, device: torch.device) -> ChunkWay:
-    """Return the first way that computes these heads in `dtype` on `device`.
-
-    Log which, and why the ones before it failed.
+    """Return the first way that computes these heads in `dtype` on `device`, and log why those before it failed.
 
     Raises ModelLoadError if none does.
     """

@@ -1,10 +1,10 @@
 """Paged attention on a CPU: new tokens are rows of one compiled kernel that reads the cache in place.
 
 Where the kernel's vectors do not fit the head size, longer chunks go one by one through torch's
-`scaled_dot_product_attention`.
+`scaled_dot_product_attention`. Every row is computed on its own, in one order of additions, so its result does not
+depend on its neighbours.
 
 Layout, of each layer: keys (B, K, D, P), values (B, K, P, D). Measurements: docs/decisions/0001-kv-cache-layout.md.
-Every row is computed on its own, in one order of additions, so its result does not depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import contextlib
 import math
 import mmap
 import sys
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -24,17 +25,14 @@ from engine.kernels.cpu import operators
 from engine.kernels.cpu.operators import RowAttention, tile_rows
 
 FEW_ROWS = 32
-"""Up to so many new tokens of a sequence are cheaper as rows than as a chunk, even where the kernel cannot use its
-vectors."""
+"""Up to so many new tokens of a sequence are cheaper as rows than as a chunk, even without the kernel's vectors."""
 
 
 class TorchCpuAttention:
-    """The cache and attention of all layers on a CPU.
+    """The cache and attention of all layers on a CPU. `dtype` bfloat16 halves the memory and its traffic.
 
-    `dtype` float32 is exact; bfloat16 halves the memory and its traffic.
-
-    `batch_invariant`: compute every new token as a row, whatever the shape of the step. That is
-    always so where the kernel's vectors fit heads and blocks (`has_vectors`).
+    `batch_invariant`: compute every new token as a row, as always where the kernel's vectors fit heads and blocks
+    (`has_vectors`).
     """
 
     def __init__(
@@ -62,17 +60,11 @@ class TorchCpuAttention:
     def begin_step(self, layout: StepLayout) -> CpuStep:
         """Split the step into rows and long chunks, and index both."""
         runs, chunks = [], []
-        first = 0
-        for query_len, context_len, block_ids in zip(
-            layout.query_lens, layout.context_lens, layout.block_ids, strict=True
-        ):
-            if query_len <= FEW_ROWS or self.takes_rows:
-                runs.append(Run(first, query_len, context_len, block_ids))
+        for run in runs_of(layout):
+            if run.num_rows <= FEW_ROWS or self.takes_rows:
+                runs.append(run)
             else:
-                chunks.append(
-                    ChunkPart(self.shape, slice(first, first + query_len), context_len, block_ids, self.block_size)
-                )
-            first += query_len
+                chunks.append(ChunkPart(self.shape, run, self.block_size))
         width = -(-max((run.context_len for run in runs), default=0) // self.block_size)
         num_tiles = sum(-(-run.num_rows // self.tile_rows(run.num_rows)) for run in runs)
         most_rows = max((self.tile_rows(run.num_rows) for run in runs), default=1)
@@ -98,6 +90,12 @@ class Run(NamedTuple):
     num_rows: int
     context_len: int
     block_ids: list[int]
+
+
+def runs_of(layout: StepLayout) -> list[Run]:
+    """Return the tokens of each sequence of a step as a run."""
+    firsts = accumulate(layout.query_lens, initial=0)
+    return [Run(*run) for run in zip(firsts, layout.query_lens, layout.context_lens, layout.block_ids, strict=False)]
 
 
 class RowIndex:
@@ -162,10 +160,7 @@ class CpuStep:
 
 
 class FixedRows(CpuStep):
-    """A step of at most `num_rows` rows in fixed memory: `fill`, then compute.
-
-    `table_width`: blocks of the longest context.
-    """
+    """A step of at most `num_rows` rows in fixed memory: `fill`, then compute."""
 
     def __init__(self, backend: TorchCpuAttention, num_rows: int, table_width: int) -> None:
         self._slots = torch.zeros(num_rows, dtype=torch.int64)
@@ -175,25 +170,17 @@ class FixedRows(CpuStep):
     def fill(self, layout: StepLayout) -> None:
         """Store the positions of a step of at most `num_rows` tokens."""
         self._slots[: len(layout.slots)].copy_(layout.slots)
-        runs, first = [], 0
-        for query_len, context_len, block_ids in zip(
-            layout.query_lens, layout.context_lens, layout.block_ids, strict=True
-        ):
-            runs.append(Run(first, query_len, context_len, block_ids))
-            first += query_len
-        self._index.fill(runs)
+        self._index.fill(runs_of(layout))
 
 
 class ChunkPart:
     """Several new tokens of one sequence that attend over its cached context and themselves, in float32."""
 
-    def __init__(
-        self, shape: AttentionShape, tokens: slice, context_len: int, block_ids: list[int], block_size: int
-    ) -> None:
-        self.tokens = tokens
+    def __init__(self, shape: AttentionShape, run: Run, block_size: int) -> None:
+        first, num_new, context_len, block_ids = run
+        self.tokens = slice(first, first + num_new)
         self._shape = shape
         self._context_len = context_len
-        num_new = tokens.stop - tokens.start
         num_before = context_len - num_new
         self._blocks: torch.Tensor | None = None
         self._bias: torch.Tensor | None = None
@@ -204,9 +191,7 @@ class ChunkPart:
     def attend(
         self, key_blocks: torch.Tensor, value_blocks: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
     ) -> torch.Tensor:
-        """key_blocks: (B, K, D, P)  value_blocks: (B, K, P, D)  q: (T, H, D)  k, v: (T, K, D), of this chunk only  ->
-        (T, H, D)
-        """
+        """(B, K, D, P), (B, K, P, D)  q: (T, H, D)  k, v: (T, K, D), of this chunk only  ->  (T, H, D)"""
         keys, values = (k, v) if self._blocks is None else self._gather(key_blocks, value_blocks, self._blocks)
         out = scaled_dot_product_attention(
             q.float().transpose(0, 1)[None],

@@ -1,8 +1,7 @@
 """Paged attention on CUDA: our own kernels for single rows, a library's for chunks (chunk_attention.py).
 
-Single rows (decodes) read the cache in place through a block table (`kernels/cuda/paged_attention.py`). Chunks of
-several tokens attend over their own keys if they begin their sequences; else over contexts, gathered group by group
-from the cache into packed tensors.
+Single rows (decodes) read the cache in place through a block table. Chunks attend over their own keys if they begin
+their sequences; else over contexts, gathered group by group from the cache into packed tensors.
 
 A cache in float8 (e4m3, without scales) is rounded when written and widened when read; chunks that begin their
 sequences see their own keys unrounded.
@@ -28,8 +27,7 @@ from engine.kernels.cuda.rotary import rotate_and_store
 HEAD_MULTIPLE, HEAD_LIMIT = 8, 256
 """The limits of flash attention."""
 MOST_GATHERED = 1 << 16
-"""Context positions that are gathered at a time, unless one chunk has more: 256 MiB for 8 kv heads of 128 in
-bfloat16."""
+"""Context positions gathered at a time, unless one chunk has more: 256 MiB for 8 kv heads of 128 in bfloat16."""
 FP8 = torch.float8_e4m3fn
 
 
@@ -86,7 +84,7 @@ class XformersAttention:
         return XformersStep(self, layout.slots, num_rows, rows, chunks)
 
     def fixed_rows(self, slots: torch.Tensor, contexts: torch.Tensor, table: torch.Tensor) -> XformersStep:
-        """Return a step of single rows whose index tensors are read anew on each replay. (S,), (S,), (S, N)"""
+        """Return a step of single rows whose index tensors are read anew on each replay: (S,), (S,), (S, N)."""
         return XformersStep(self, slots, len(slots), Rows(self, table, contexts), None)
 
     def num_parts(self, num_rows: int) -> int:
@@ -159,9 +157,7 @@ class Rows:
 
 
 class Gathered(NamedTuple):
-    """Adjacent chunks whose contexts are gathered together: their tokens, the slots of the contexts, the attention over
-    them.
-    """
+    """Adjacent chunks whose contexts are gathered together: their tokens, the slots of the contexts, the attention."""
 
     tokens: slice
     slots: torch.Tensor
@@ -169,10 +165,7 @@ class Gathered(NamedTuple):
 
 
 class Chunks:
-    """Sequences with several new tokens.
-
-    If all begin their sequences they attend over themselves, else group by group over the cache.
-    """
+    """Sequences with several new tokens: each attends over itself if all begin, else group by group over the cache."""
 
     def __init__(
         self, backend: XformersAttention, query_lens: list[int], context_lens: list[int], block_ids: list[list[int]]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from engine.messages import SampledLogprobs
 
@@ -80,15 +80,11 @@ class EndRules:
     min_tokens: int
     max_tokens: int
     text_of: Callable[[int], bytes]
-    tail_bytes: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "tail_bytes", max((len(stop) for stop in self.stops), default=1) - 1)
 
     def check(self, beam: Beam, token_id: int) -> tuple[str | None, bytes]:
         """Return why a beam with one more token ends (None if it does not), and its new `tail`.
 
-        Stop strings are compared as UTF-8, which finds them exactly where they occur in the text.
+        Stops are compared as UTF-8.
         """
         num_tokens = beam.num_tokens + 1
         if token_id in self.stop_ids and num_tokens > self.min_tokens:
@@ -98,7 +94,8 @@ class EndRules:
             text = beam.tail + self.text_of(token_id)
             if any(stop in text for stop in self.stops):
                 return "text", b""
-            tail = text[len(text) - self.tail_bytes :] if len(text) > self.tail_bytes else text
+            tail_bytes = max(len(stop) for stop in self.stops) - 1
+            tail = text[-tail_bytes:] if tail_bytes else b""
         return ("length" if num_tokens >= self.max_tokens else None), tail
 
 

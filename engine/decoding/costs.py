@@ -24,16 +24,13 @@ GAIN = 1.08
 
 
 class StepCosts:
-    """The relative cost of a step by its number of rows, each of which draws a token.
-
-    Interpolated between the measured numbers of rows, and extrapolated beyond them.
-    """
+    """The relative cost of a step by its number of rows, each of which draws a token; interpolated and extrapolated."""
 
     def __init__(self, seconds: dict[int, float]) -> None:
         """`seconds` by number of rows, for at least two numbers.
 
-        Noise only adds time, so fewer rows are taken to cost no more than was measured for more rows. Zero, which a
-        coarse clock can show for a small model, is replaced by LEAST_SECONDS.
+        Noise only adds time, so fewer rows are taken to cost no more than was measured for more rows. A coarse clock
+        can show zero for a small model.
         """
         self._rows = sorted(seconds)
         self._seconds = [
@@ -42,10 +39,7 @@ class StepCosts:
 
     @classmethod
     def measure(cls, time_rows: Callable[[int], float], max_rows: int) -> StepCosts:
-        """Measure with `time_rows(rows)`, which returns seconds, for at most `max_rows` rows.
-
-        Take the best of three rounds; of one round for many rows of a slow model.
-        """
+        """Measure with `time_rows(rows)`, which returns seconds, for at most `max_rows` rows, in up to three rounds."""
         measured = [rows for rows in MEASURED_ROWS if rows <= max(max_rows, 2)]
         seconds: dict[int, float] = {}
         for rows in measured:
@@ -70,8 +64,6 @@ class StepCosts:
 
     def best_num_drafts(self, confidences: Iterable[float], num_rows: int, limit: int) -> int:
         """Return the number of drafts with which a step of `num_rows` rows yields most tokens per second.
-
-        0 if no draft pays.
 
         confidences: the probability that each draft is right if those before it are.
         """

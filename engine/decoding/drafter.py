@@ -1,10 +1,8 @@
 """Proposes drafts for sequences that decode: from the request's prediction, else by prompt look-up.
 
-The drafter follows every output token, even when it proposes nothing, and learns how often its source is right. The
-confidence depends on the number of tokens that have agreed: a long passage usually continues, three equal tokens mean
-little. Confidence and the measured cost of rows set the length of a proposal, which is 0 for a source that misses.
-Called by the scheduler (`propose`) and by the core (`add`, `remove`). Drafts affect the speed of the output, never its
-tokens.
+The drafter follows every output token and learns how often its source is right, by the number of tokens that have
+agreed: a long passage usually continues, three equal tokens mean little. This confidence and the measured cost of rows
+set the length of a proposal. Drafts affect the speed of the output, never its tokens.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ class _TrackedSource:
 
 
 class LookupDrafter:
-    """The drafter of one core. `prompt_lookup`: sequences without a prediction get drafts from their own text."""
+    """The drafter of one core. `prompt_lookup`: draft from their own text for sequences without a prediction."""
 
     def __init__(self, costs: StepCosts, prompt_lookup: bool) -> None:
         self._costs = costs
@@ -76,9 +74,8 @@ class LookupDrafter:
         self._tracks.pop(seq_id, None)
 
     def propose(self, sequence: Sequence, num_rows: int, limit: int) -> tuple[int, ...]:
-        """Return at most `limit` drafts: as many as pay for their rows.
-
-        num_rows: the tokens that the step draws so far.
+        """Return at most `limit` drafts: as many as pay for their rows. num_rows: the tokens that the step draws so
+        far.
         """
         track = self._tracks.get(sequence.seq_id)
         if track is None:

@@ -1,15 +1,15 @@
 """Draws the tokens of a step and verifies drafts: a sequence whose drafts hold gets several tokens.
 
-At each position a token is drawn exactly as without drafts: with the same seed, and with penalties, masks and reasoning
-that see the true output so far. While the token equals the draft, the logits of the next position are those of the true
-output too, so the next token is drawn from them. The first token that differs is the last. So the output is the same as
-without drafts, up to the precision of kernels that depend on the number of rows. Called by the core. Method:
-speculative sampling with exact matching, Leviathan et al., https://arxiv.org/abs/2211.17192.
+At each position a token is drawn exactly as without drafts. While it equals the draft, the logits of the next position
+are those of the true output too, so the next token is drawn from them. So the output is the same as without drafts, up
+to the precision of kernels that depend on the number of rows. Method: speculative sampling with exact matching,
+Leviathan et al., https://arxiv.org/abs/2211.17192.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 
 import torch
 
@@ -28,13 +28,13 @@ def draw_tokens(
     """Draw the tokens of each chunk, at least one. logits: (R, V), one row per chunk and one per draft.
 
     All but the last token of a chunk equal its drafts. The draw stops after a token for which `ends(sequence)` is true.
-    Accepted tokens are in `output_ids` only during the call, because `Scheduler.advance` appends them.
+    Accepted tokens are in `output_ids` only during the call.
     """
     if len(logits) == len(chunks):
         return [[token] for token in draw(logits, [chunk.sequence for chunk in chunks])]
     if all(_is_plain(chunk.sequence) for chunk in chunks):
         return _draw_at_once(draw, logits, chunks, ends)
-    first_rows = _first_rows(chunks)
+    first_rows = [0, *accumulate(1 + len(chunk.draft_ids) for chunk in chunks)]
     drawn: list[list[SampledToken]] = [[] for _ in chunks]
     lengths = [len(chunk.sequence.output_ids) for chunk in chunks]
     active = list(range(len(chunks)))
@@ -75,7 +75,7 @@ def _is_plain(sequence: Sequence) -> bool:
 def _draw_at_once(
     draw: Draw, logits: torch.Tensor, chunks: list[Chunk], ends: Callable[[Sequence], object]
 ) -> list[list[SampledToken]]:
-    """Draw as `draw_tokens` does for independent sequences: all rows at once, dropping tokens after a wrong draft."""
+    """Draw as `draw_tokens` does for independent sequences: all rows at once."""
     rows = [_after(chunk, place) for chunk in chunks for place in range(1 + len(chunk.draft_ids))]
     tokens = iter(draw(logits, rows))
     drawn: list[list[SampledToken]] = []
@@ -97,14 +97,6 @@ def _after(chunk: Chunk, place: int) -> Sequence:
     """Return the sequence with the first `place` drafts as output."""
     sequence = chunk.sequence
     return sequence.with_output([*sequence.output_ids, *chunk.draft_ids[:place]]) if place else sequence
-
-
-def _first_rows(chunks: list[Chunk]) -> list[int]:
-    rows, row = [], 0
-    for chunk in chunks:
-        rows.append(row)
-        row += 1 + len(chunk.draft_ids)
-    return rows
 
 
 def _accept(chunk: Chunk, tokens: list[SampledToken], token: SampledToken, ends: Callable[[Sequence], object]) -> bool:

@@ -1,9 +1,7 @@
-"""Eight-bit weights on CUDA with one scale per output and unquantised activations: half the memory, and half the
-reading of a decode step.
+"""Eight-bit weights on CUDA: one scale per output, unquantised activations, half the reading of a decode step.
 
 Few rows are bound by reading the weights, which the product widens as it loads them (`kernels/cuda/byte_product.py`).
-For many rows, above all prompts, some outputs at a time are widened and multiplied by torch: widening costs little
-beside so many products.
+For many rows, above all prompts, widening costs little: some outputs at a time are widened and multiplied by torch.
 """
 
 from __future__ import annotations
@@ -22,8 +20,7 @@ OPEN_WEIGHTS = 1 << 26
 class ByteWeight:
     """A weight of eight bits. values: (N, K) int8   scale: (N,) float32   dtype: that of the activations.
 
-    `is_invariant`: compute any number of rows by programs of one shape, so that a row's result does not depend on the
-    batch.
+    `is_invariant`: compute any number of rows by programs of one shape, so that a row's result ignores the batch.
     """
 
     def __init__(

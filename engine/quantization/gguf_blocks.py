@@ -38,10 +38,7 @@ def dequantize(type_name: str, data: torch.Tensor) -> torch.Tensor:
 
 
 def four_bit_groups(type_name: str, data: torch.Tensor) -> FourBitGroups:
-    """Split a 4-bit matrix into integers, scales and minima, without dequantising it.
-
-    data: (N, bytes per row) uint8.
-    """
+    """Split a 4-bit matrix into groups, without dequantising it. data: (N, bytes per row) uint8."""
     num_rows = data.shape[0]
     block_bytes, take_apart = _FOUR_BIT[type_name]
     q, scale, minimum = take_apart(data.reshape(-1, block_bytes))
@@ -79,9 +76,8 @@ def _q4_k_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torc
 
 
 def _q4_k_values(packed: torch.Tensor) -> torch.Tensor:
-    """Unpack nibbles: each 32 bytes hold a group in their low nibbles and the next in their high ones.
-
-    (n, 128) -> (n, 256).
+    """Unpack nibbles, (n, 128) -> (n, 256): each 32 bytes hold a group in their low nibbles and the next in their high
+    ones.
     """
     packed = packed.reshape(-1, 4, 1, 32)
     return torch.cat((packed & 15, packed >> 4), dim=2).reshape(-1, 256)

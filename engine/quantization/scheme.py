@@ -1,12 +1,11 @@
 """The choice of weight forms by number of rows, measured on this machine and on the model's shapes while it loads.
 
 On a CPU no form is best for all numbers of rows. Few rows are bound by reading the weights, so four bits win; many rows
-are bound by arithmetic, where eight-bit products (VNNI), bfloat16 (AMX) or float32 win depending on the machine. A
-matrix is held in at most two forms.
+are bound by arithmetic, where eight-bit products (VNNI), bfloat16 (AMX) or float32 win. A matrix is held in at most two
+forms.
 
 Where our own integer products run, torch's are not tried: theirs have one scale per row of inputs, which costs quality.
-Builds of torch differ in their operators (those for Macs lack oneDNN), so a form is measured only if it can be built
-and multiplies.
+Builds of torch differ in their operators (those for Macs lack oneDNN), so a form is measured only if it works.
 """
 
 from __future__ import annotations
@@ -33,8 +32,10 @@ from engine.quantization.vnni import VnniWeight
 logger = logging.getLogger(__name__)
 
 ROW_BUCKETS = (1, 2, 4, 8, 16, 32, 128)
-"""Measured row counts. Other counts use the next larger bucket, larger ones the last. Recorded programs of many rows
-(execution.step_programs) rely on one form for all of more than 32."""
+"""Measured row counts. Other counts use the next larger bucket, larger ones the last.
+
+Recorded programs (execution.step_programs) rely on one form for all of more than 32.
+"""
 
 SECOND_FORM_GAIN = 0.05
 HOPELESS, HOPELESS_FROM = 3.0, 16
@@ -44,8 +45,7 @@ ENOUGH_S = 0.002
 Q4_0_BYTES = 18
 ERROR_CHARS = 200
 WIDER_COSTS = {"bf16": 1.25, "float32": 1.5}
-"""Factors on the costs of wide forms, which take two or four times the memory: they must win clearly, as measurements
-have noise."""
+"""Factors on the costs of wide forms, which take two or four times the memory: measurements have noise."""
 MODES = ("auto", "bf16", "float32", "int8")
 
 
@@ -109,8 +109,7 @@ class WeightScheme:
     """A scheme that chooses and builds forms. `weights`: "auto", "bf16", "float32" or, on CUDA, "int8".
 
     `batch_invariant`: use one form for all row counts. Create it where torch has the number of threads that will run
-    the model; several
-    threads may call `build`.
+    the model; several threads may call `build`.
     """
 
     def __init__(self, weights: str, device: torch.device, batch_invariant: bool) -> None:
@@ -136,9 +135,7 @@ class WeightScheme:
 
     @property
     def uses_own_kernels(self) -> bool:
-        """True if every product of the weights built so far is our own kernel for any number of rows; torch's threads
-        then have no work.
-        """
+        """True if every product of the weights built so far is our own kernel; torch's threads then have no work."""
         return bool(self.choices) and all(name in OWN_FORMS for names in self.choices.values() for name in names)
 
     @property
@@ -153,7 +150,7 @@ class WeightScheme:
 
     def keeps_stored(self, table: StoredMatrix) -> bool:
         """Return True if the embedding table stays in its stored format: on a CPU, if that is smaller and no weight
-        shares the table.
+        shares it.
         """
         return (
             self._device.type == "cpu"
@@ -203,10 +200,9 @@ def _counted(names: tuple[str, ...]) -> list[tuple[int, tuple[int, str]]]:
 
 
 def pick(costs: dict[str, list[float]], max_forms: int) -> tuple[str, ...]:
-    """Choose a form per row bucket from measured costs, using at most `max_forms`.
+    """Choose a form per row bucket from measured costs, using at most `max_forms`, since each takes memory.
 
-    A further form must lower the sum of costs, each relative to its bucket's best, by SECOND_FORM_GAIN: it takes
-    memory.
+    A further form must lower the sum of costs, each relative to its bucket's best, by SECOND_FORM_GAIN.
     """
     best = [min(cost[i] for cost in costs.values()) for i in range(len(ROW_BUCKETS))]
 
@@ -222,13 +218,12 @@ def pick(costs: dict[str, list[float]], max_forms: int) -> tuple[str, ...]:
 
 
 def measure(shape: tuple[int, int], four_bit: bool, num_threads: int) -> dict[str, list[float]]:
-    """Estimate the cost of every form that works, on random weights of this width: microseconds per row bucket on
-    `num_threads` threads.
+    """Estimate the cost of every form that works, on random weights of this width: microseconds per row bucket.
 
     Measures processor time of one thread, which other programs do not distort. A second matrix of few outputs separates
-    the fixed cost (quantising rows, calls) from the cost per output, which threads share. Copies at other addresses
-    keep the weights out of the caches, as in a model. A form that is hopeless at one of the larger buckets is not tried
-    at the next (its cost there is infinite).
+    the fixed cost (quantising rows, calls) from the cost per output, which `num_threads` threads share. Copies at other
+    addresses keep the weights out of the caches, as in a model. A form that is hopeless at one of the larger buckets is
+    not tried at the next (its cost there is infinite).
     """
     num_outputs, num_inputs = shape
     height = min(num_outputs, max(2 * LOW_HEIGHT, MEASURED_WEIGHTS // num_inputs // LOW_HEIGHT * LOW_HEIGHT))
@@ -258,7 +253,7 @@ def _random_matrix(shape: tuple[int, int], four_bit: bool) -> StoredMatrix:
 
 
 def _copies(matrix: StoredMatrix, names: list[str]) -> dict[str, list[WeightForm]]:
-    """Build each form of a matrix and several copies of it."""
+    """Build each form of a matrix and several copies of it at other addresses."""
     forms = {name: BUILDERS[name](matrix, torch.device("cpu")) for name in names}
     return {
         name: [form] + [copy.deepcopy(form) for _ in range(min(MAX_COPIES, COLD_BYTES // form.num_bytes))]
@@ -279,9 +274,7 @@ def _works(name: str, matrix: StoredMatrix) -> bool:
 
 
 def _time(copies: list[WeightForm], x: torch.Tensor) -> float:
-    """Return microseconds of processor time per call, the best of a few rounds over the copies; many rows need only one
-    copy.
-    """
+    """Return microseconds of processor time per call, the best of a few rounds; many rows need only one copy."""
     used = copies if x.shape[0] <= 8 else copies[:1]
     copies[0](x)
     fastest = float("inf")

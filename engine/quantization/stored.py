@@ -1,6 +1,4 @@
-"""A weight matrix as its file stores it: rows of blocks, one part per source tensor, dequantised only when a form needs
-it.
-"""
+"""A weight matrix as its file stores it: rows of blocks, one part per source tensor."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
 """Groups the rows of a step by the features that they use; regroups only when the rows change.
 
-All state of a sequence is in its record, so nothing of it remains for a later sequence. The tensors of a `StepRows` are
-uploaded once and serve until a sequence joins, leaves or moves.
+All state of a sequence is in its record. The tensors of a `StepRows` are uploaded once and serve until a sequence
+joins, leaves or moves.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -46,7 +45,7 @@ class SequenceRecord:
 
     @property
     def ignores_output(self) -> bool:
-        """The choice of a token depends on no other token of the output, and only the token is reported."""
+        """True if the choice of a token depends on no other output token, and only the token is reported."""
         looks = (self.counts, self.bad_words, self.processors, self.thinking, self.logprobs)
         return not self.stop_ids and all(feature is None for feature in looks)
 
@@ -107,19 +106,16 @@ class SamplingBatch:
     def add(self, sequence: Sequence) -> None:
         """Make the record of a sequence. Its `sampling.seed` must be set unless it is greedy.
 
-        Raises ValueError for token ids that the model does not have, and whatever the constructor of a logits processor
-        raises. The worker has refused such ids; here they would reach the rows of other sequences.
+        Raises ValueError for token ids that the model does not have, which would reach the rows of other sequences, and
+        whatever the constructor of a logits processor raises.
         """
-        sampling = sequence.sampling
+        request, sampling = sequence.request, sequence.sampling
+        thinking, logprobs = request.thinking, request.logprobs
         bias = dict(sampling.logit_bias)
-        self._check_ids([*(sampling.allowed_token_ids or ()), *bias, *sequence.request.logprobs.token_ids])
-        self._check_ids([token_id for word in sequence.request.bad_word_ids for token_id in word])
-        thinking = sequence.request.thinking
-        self._check_ids(
-            [token_id for end in (thinking.end_ids, *thinking.other_ends) for token_id in end]
-            if thinking is not None
-            else []
-        )
+        end_ids = () if thinking is None else (thinking.end_ids, *thinking.other_ends)
+        for token_ids in (sampling.allowed_token_ids, bias, logprobs.token_ids, *request.bad_word_ids, *end_ids):
+            if token_ids and not 0 <= min(token_ids) <= max(token_ids) < self._vocab_size:
+                raise ValueError(f"token ids must be from 0 to {self._vocab_size - 1}")
         self._records[sequence.seq_id] = SequenceRecord(
             seed=sampling.seed or 0,
             temperature=max(sampling.temperature, MIN_TEMPERATURE),
@@ -129,17 +125,15 @@ class SamplingBatch:
             is_greedy=sampling.is_greedy,
             counts=TokenCounts(sequence, self._vocab_size) if has_penalties(sampling) else None,
             stop_ids=[token_id for token_id in sequence.stop_ids if token_id < self._vocab_size]
-            if sequence.request.stop.min_tokens
+            if request.stop.min_tokens
             else [],
             allowed_ids=None if sampling.allowed_token_ids is None else sorted(set(sampling.allowed_token_ids)),
-            bad_words=BadWords(sequence.request.bad_word_ids) if sequence.request.bad_word_ids else None,
+            bad_words=BadWords(request.bad_word_ids) if request.bad_word_ids else None,
             bias=bias,
             processors=self._processors.chain(sequence, self._vocab_size) if sampling.processors else None,
             thinking=ThinkingTrack(thinking) if thinking is not None and thinking.budget is not None else None,
-            logprobs=LogprobRow(0, sequence.request.logprobs.top, sequence.request.logprobs.token_ids)
-            if sequence.request.logprobs.enabled
-            else None,
-            scores_processed=sequence.request.scores_processed,
+            logprobs=LogprobRow(0, logprobs.top, logprobs.token_ids) if logprobs.enabled else None,
+            scores_processed=request.scores_processed,
         )
         self._last_ids = []
 
@@ -163,11 +157,7 @@ class SamplingBatch:
         rows = list(enumerate(records))
         filtered = [row for row, record in rows if not record.is_greedy and record.is_filtered]
         unfiltered = [row for row, record in rows if not record.is_greedy and not record.is_filtered]
-        scored = [
-            (record, dataclasses.replace(record.logprobs, row=row))
-            for row, record in rows
-            if record.logprobs is not None
-        ]
+        scored = [(record, replace(record.logprobs, row=row)) for row, record in rows if record.logprobs is not None]
         return StepRows(
             unfiltered=self._draw_rows(unfiltered, records),
             filtered=self._draw_rows(filtered, records),
@@ -195,10 +185,6 @@ class SamplingBatch:
             index=upload(index, torch.int64, self._device),
             values=upload(values, torch.float32, self._device),
         )
-
-    def _check_ids(self, token_ids: list[int]) -> None:
-        if token_ids and not 0 <= min(token_ids) <= max(token_ids) < self._vocab_size:
-            raise ValueError(f"token ids must be from 0 to {self._vocab_size - 1}")
 
     def _draw_rows(self, rows: list[int], records: list[SequenceRecord]) -> DrawRows | None:
         if not rows:

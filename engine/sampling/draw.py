@@ -87,19 +87,15 @@ class FilteredRows:
 
 
 def pick(cumulative: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """Return per row the index (R,) at which `cumulative` (R, N) first exceeds `uniforms` (R,) times its last value.
-
-    Never an index of weight zero: the sum does not grow there.
-    """
+    """Return per row the index (R,) at which `cumulative` (R, N) first exceeds `uniforms` (R,) times its last value."""
     total = cumulative[:, -1]
     target = torch.minimum(uniforms * total, torch.nextafter(total, torch.zeros_like(total)))
     return (cumulative <= target[:, None]).sum(1).clamp_(max=cumulative.shape[1] - 1)
 
 
 def block_masses(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
-    """Return the mass of each block, (R, V) -> (R, B) float64, relative to the most likely token.
-
-    best, temperature: (R,)
+    """Return the mass of each block (R, B) float64, relative to the most likely token. logits: (R, V)  best,
+    temperature: (R,)
     """
     if logits.device.type == "cpu":
         return operators.weigh_blocks(logits, best, temperature)
@@ -112,7 +108,7 @@ def draw_from_all(
 ) -> torch.Tensor:
     """Draw ids (R,) from whole rows of logits (R, V): first the block, then the token in it.
 
-    One random number serves both: the position of the number within the block's share chooses the token.
+    The position of the random number within the block's share chooses the token.
     """
     draw = operators.draw if logits.device.type == "cpu" else draw_in_torch
     return draw(logits, best, temperature, uniforms)
@@ -136,8 +132,7 @@ def draw_filtered_without_sync(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw ids (R,) as `draw_filtered` does, without synchronising with the device.
 
-    Also return which rows (R,) are not finished: their filters leave more than FIXED_RANKS tokens, and `draw_filtered`
-    must draw them.
+    Also return the rows (R,) that `draw_filtered` must draw, as their filters leave more than FIXED_RANKS tokens.
     """
     rows = _filtered_rows(logits, maxima, best, filters, uniforms)
     values, ids = rank_without_sync(logits, max(filters.max_top_k + TIE_RANKS, FIXED_RANKS))

@@ -1,7 +1,4 @@
-"""Log-probabilities of a step, for the rows that ask for them, as of the moment of the snapshot.
-
--inf is reported as -9999.0, so that every value fits into JSON.
-"""
+"""Log-probabilities of a step, for the rows that ask for them. -inf is reported as -9999.0, which fits into JSON."""
 
 from __future__ import annotations
 
@@ -27,9 +24,8 @@ class LogprobRow:
 
 
 class LogprobSnapshot:
-    """A copy, as log-probabilities (L, V) float32, of the L rows that ask.
-
-    Later changes of the logits do not affect it.
+    """A copy, as log-probabilities (L, V) float32, of the L rows that ask, which later changes of the logits do not
+    affect.
     """
 
     def __init__(self, logits: torch.Tensor, rows: list[LogprobRow]) -> None:
@@ -60,9 +56,8 @@ class LogprobSnapshot:
 
 
 def top_values(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the `count` largest of values (L, V) and their ids, both (L, count).
-
-    Best first, ties by id, -inf as LEAST.
+    """Return the `count` largest of values (L, V) and their ids, both (L, count): best first, ties by id, -inf as
+    LEAST.
     """
     padded = pad_to_blocks(values)
     best, ids = rank(padded, block_maxima(padded), count)

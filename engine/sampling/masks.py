@@ -1,7 +1,6 @@
 """Masks and bias: grammar, allowed ids, bad words, stop ids before the minimum length, logit bias, a forced token.
 
-Each function changes logits (R, V) in place, for all rows that use the feature at once. The sampler calls them in its
-order.
+Each function changes logits (R, V) in place, for all rows that use the feature at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Repetition, frequency and presence penalties, sparse: only logits of tokens that a sequence has seen change.
+"""Repetition, frequency and presence penalties of the tokens that a sequence has seen.
 
-repetition: for tokens of prompt and output; divides a positive logit, multiplies a negative one
-            (Keskar et al., CTRL, 2019)
+repetition: for tokens of prompt and output; divides a positive logit, multiplies a negative one (Keskar et al., CTRL,
+2019)
 frequency:  subtracted once for each time the token was generated
 presence:   subtracted once if the token was generated
 """
@@ -25,10 +25,7 @@ def has_penalties(sampling: SamplingParams) -> bool:
 
 
 class TokenCounts:
-    """The distinct tokens of one sequence, and how often each was generated.
-
-    The output may also shrink: rejected drafts are removed from its end, and at most one token replaces them.
-    """
+    """The distinct tokens of one sequence, and how often each was generated."""
 
     def __init__(self, sequence: Sequence, vocab_size: int) -> None:
         sampling = sequence.sampling
@@ -61,7 +58,7 @@ class TokenCounts:
         return repeats
 
     def update(self, output_ids: list[int]) -> None:
-        """Count the tokens that were generated since the last call; uncount those that were removed."""
+        """Count the tokens generated since the last call; uncount those that were removed as rejected drafts."""
         counted = self._counted
         while len(counted) > len(output_ids) or (counted and counted[-1] != output_ids[len(counted) - 1]):
             self._counts[self._places[counted.pop()]] -= 1

@@ -1,9 +1,9 @@
 """The largest logits of each row, exactly: ties go to the lower id, on every device and in any batch.
 
 `torch.topk` and `torch.argmax` are slow over a whole vocabulary on a CPU, and `topk` returns ties in no fixed order. So
-the maximum of each block is taken first, which is cheap, and only the blocks that can matter are read.
+only the blocks of logits that can matter are read.
 
-Letters: R rows, V vocabulary (a multiple of BLOCK here), B blocks of BLOCK logits, N ranks asked for.
+Letters: R rows, V vocabulary (a multiple of BLOCK), B blocks of BLOCK logits, N ranks asked for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from engine.kernels.cpu.operators import BLOCK
 
 
 def pad_to_blocks(logits: torch.Tensor) -> torch.Tensor:
-    """Return logits (R, V) as they are, or with -inf up to the next multiple of BLOCK."""
+    """Return logits (R, V), with -inf up to the next multiple of BLOCK."""
     missing = -logits.shape[1] % BLOCK
     return pad(logits, (0, missing), value=float("-inf")) if missing else logits
 
@@ -41,10 +41,7 @@ def first_largest(logits: torch.Tensor, maxima: torch.Tensor) -> tuple[torch.Ten
 
 
 def rank(logits: torch.Tensor, maxima: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return values (R, N) and ids (R, N) of the `count` largest logits, best first, equal ones by id.
-
-    N = min(count, V).
-    """
+    """Return values and ids, both (R, min(count, V)), of the `count` largest logits, best first, equal ones by id."""
     width = logits.shape[1]
     if count >= width // 4:
         values, ids = logits.sort(dim=1, descending=True, stable=True)
@@ -63,8 +60,7 @@ def rank(logits: torch.Tensor, maxima: torch.Tensor, count: int) -> tuple[torch.
 def rank_without_sync(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Rank as `rank` does, without synchronising with the device.
 
-    Logit and id are packed into one integer with the order of `rank`. No two are equal, so neither `topk` nor the
-    choice of blocks depends on the order of ties.
+    Logit and id are packed into one integer with the order of `rank`, so that no two are equal.
     """
     num_rows, width = logits.shape
     count = min(count, width)
@@ -81,8 +77,7 @@ def rank_without_sync(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, t
 def _largest(logits: torch.Tensor, maxima: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the `count` largest values (R, count), best first, and their ids. Which of equal ones is left out is open.
 
-    The `count` blocks with the largest maxima contain them: no logit of another block is larger than the least of
-    these.
+    The `count` blocks with the largest maxima contain them.
     """
     num_rows, num_blocks = maxima.shape
     if count * 4 > num_blocks:

@@ -1,6 +1,5 @@
-"""Chooses the next token of every sequence of a step. Called by the core; knows nothing of blocks, text or requests.
+"""Chooses the next token of every sequence of a step, in the order that docs/api/lightcone.md promises:
 
-The order, as docs/api/lightcone.md promises it:
  1. grammar mask; then the snapshot of raw log-probabilities
  2. allowed_token_ids
  3. bad_words
@@ -8,8 +7,7 @@ The order, as docs/api/lightcone.md promises it:
  5. logit_bias
  6. repetition, frequency and presence penalties
  7. logits processors; tokens that are forbidden by now stay forbidden
- 8. the end marker of reasoning, forced when the budget is spent; then the snapshot of processed log-probabilities,
-    which beam search uses
+ 8. the end marker of reasoning, forced when the budget is spent; then the snapshot of processed log-probabilities
  9. greedy choice, ties to the lowest id
 10. temperature, min_p, top_k, top_p, draw
 
@@ -59,15 +57,13 @@ class SampledToken:
 
 
 class HostCopy:
-    """One asynchronous copy of the results of a step.
-
-    It has the tokens, which rows are sound, and whether rows must be drawn again.
+    """One asynchronous copy of a step's tokens to the host, with which rows are sound and whether some must be drawn
+    again.
     """
 
     def __init__(self, token_ids: torch.Tensor, best: torch.Tensor, is_unfinished: torch.Tensor | None) -> None:
-        """Start the copy.
-
-        token_ids: (R,)   best: (R,) the largest logit of each row, finite in sound rows   is_unfinished: of any rows
+        """token_ids: (R,)   best: (R,) the largest logit of each row, finite in sound rows   is_unfinished: of any
+        rows.
         """
         self._event: torch.cuda.Event | None = None
         if token_ids.device.type != "cuda":
@@ -121,9 +117,9 @@ class Sampler:
         processors: ProcessorRegistry | None = None,
         syncs: bool | None = None,
     ) -> None:
-        """`vocab_size` is the width of the logits; `processors` None means those that are shipped.
+        """`vocab_size`: the width of the logits.
 
-        `syncs`: the draw may read results on the host, which saves work where synchronising is free (None: on a CPU).
+        `syncs`: the draw may read results on the host (None: on a CPU, where it is free).
         """
         self._processors = processors or ProcessorRegistry()
         self._batch = SamplingBatch(vocab_size, torch.device(device), self._processors)
@@ -190,7 +186,7 @@ class Sampler:
     def finish(self, pending: PendingTokens) -> list[SampledToken]:
         """Wait for the tokens and return them.
 
-        Rows for which too few tokens were ranked are drawn again; their tokens then differ from `pending.token_ids`.
+        Rows for which too few tokens were ranked are drawn again, with other tokens than `pending.token_ids`.
         """
         token_ids = pending.token_ids
         chosen, is_sound = pending.host.wait()
@@ -216,10 +212,7 @@ class Sampler:
     def _failure(
         self, row: int, sequence: Sequence, best: torch.Tensor, bitmask: GrammarBitmask | None
     ) -> SampledToken:
-        """Return a failed token, with the request field to blame if every token was forbidden.
-
-        The sequence may have been removed in the meantime.
-        """
+        """Return a failed token, with the request field to blame if every token was forbidden."""
         if not best.isneginf() or sequence not in self._batch:
             return SampledToken(FAILED_TOKEN)
         record = self._batch.record(sequence)

@@ -1,7 +1,4 @@
-"""Tracks the reasoning of a sequence by its output tokens: not begun, open or over. Pure Python.
-
-The sampler uses it to force the end marker when the budget is spent, grammars to wait for the end of reasoning.
-"""
+"""The reasoning of a sequence by its output tokens: not begun, open or over. Pure Python."""
 
 from __future__ import annotations
 
@@ -11,14 +8,11 @@ from engine.messages import Thinking
 class ThinkingTrack:
     """The state of one sequence's reasoning.
 
-    Unless the prompt opens it, only a start marker at the very beginning does.
-
-    is_open         reasoning goes on
+    is_open         reasoning goes on; unless the prompt opens it, only a start marker at the very beginning does
     is_over         the answer has begun, at output token number `answer_start`
     num_tokens      tokens of the reasoning, without its end marker
 
-    Neither `is_open` nor `is_over` holds while a start marker may still complete. Any token other than `opening_ids`
-    then belongs to the answer (`answer_start` 0).
+    Neither holds while a start marker may still complete; a token that `opening_ids` lacks then belongs to the answer.
     """
 
     def __init__(self, thinking: Thinking) -> None:
@@ -49,8 +43,8 @@ class ThinkingTrack:
     def update(self, output_ids: list[int]) -> None:
         """Follow the output to its present end, forwards or backwards.
 
-        NOTE: rejected drafts are removed from the end, and at most one token replaces them before the next call. So the
-        state is valid exactly if the last token that was seen is still in its place.
+        Rejected drafts are removed from the end, and at most one token replaces them before the next call. So the state
+        is valid exactly if the last token that was seen is still in its place.
         """
         seen = self._num_seen
         if seen > len(output_ids) or (seen and output_ids[seen - 1] != self._last_id):

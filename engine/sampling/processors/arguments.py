@@ -1,7 +1,6 @@
-"""Checks the arguments of a logits processor against its declaration. Pure Python.
+"""Checks the arguments of a logits processor, before a request is admitted and again in the core. Pure Python.
 
-The worker checks before a request is admitted; the core binds the same values again when it makes the processor. An
-argument that the call omits is taken from the request's free value (vllm_xargs) of the same name, if there is one.
+An omitted argument is taken from the request's free value (vllm_xargs) of the same name, if there is one.
 """
 
 from __future__ import annotations
@@ -28,10 +27,7 @@ class _Refusal(ValueError):
 def bind_arguments(
     spec: ProcessorSpec, call: ProcessorCall, free: dict[str, Json], logits_width: int, path: str = "logits_processors"
 ) -> dict[str, Json]:
-    """Return the checked value of each argument that the request gives. Raises RequestError.
-
-    `path`: the position of the call in the request, for errors.
-    """
+    """Return the checked value of each argument that the request gives at `path`. Raises RequestError."""
     names = [parameter.name for parameter in spec.parameters]
     if len(call.args) > len(names):
         message = (

@@ -46,7 +46,7 @@ class LogitsProcessor(Protocol):
     def __init__(self, setup: ProcessorSetup) -> None: ...
 
     def apply(self, prompt_ids: list[int], output_ids: list[int], logits: torch.Tensor) -> None:
-        """Change logits (V,) float32 in place. Never change the lists.
+        """Change logits (V,) float32 in place, depending on the tokens alone. Never change the lists.
 
-        The effect must depend on the tokens alone: after rejected drafts the output is shorter than at the last call.
+        After rejected drafts the output is shorter than at the last call.
         """

@@ -1,7 +1,6 @@
 """The logits processors that requests may name: those that are shipped and those that the operator configures.
 
-Modules are imported only for the configuration, when the core starts. A name in a request is looked up here, never
-imported.
+Modules are imported when the core starts; a name in a request is looked up, never imported.
 """
 
 from __future__ import annotations

@@ -13,9 +13,8 @@ MAX_SIZE = 1024
 
 
 class NoRepeatNgram:
-    """A processor that forbids each token that would repeat an n-gram.
-
-    Only the last `window_size` output tokens count (0: all).
+    """A processor that forbids each token that would repeat an n-gram of the last `window_size` output tokens (0: of
+    all).
 
     `whitelist_token_ids` are never forbidden.
     """
@@ -67,10 +66,7 @@ Node = dict[int, "Node"]
 
 
 class TokenTrie:
-    """A processor that allows only continuations of the given sequences.
-
-    The stop ids are allowed after a complete sequence.
-    """
+    """A processor that allows only continuations of the given sequences, and the stop ids after a complete one."""
 
     spec: ClassVar[ProcessorSpec] = ProcessorSpec(
         "token_trie", [ProcessorParameter("sequences", "token_id_lists", is_required=True)]
@@ -95,9 +91,8 @@ class TokenTrie:
         logits[index] = kept
 
     def _next_ids(self, output_ids: list[int]) -> list[int]:
-        """Return the allowed tokens.
-
-        Only stop ids if the output has left the sequences, which a forced token can cause.
+        """Return the allowed tokens: stop ids alone if the output has left the sequences, which a forced token can
+        cause.
         """
         node: Any = self._root
         for token_id in output_ids:
