@@ -50,6 +50,7 @@ GetResponse = Callable[[HttpRequest], Awaitable[HttpResponseBase]]
 
 CLEAN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+(\s*,\s*[A-Za-z0-9!#$%&'*+.^_`|~-]+)*", re.ASCII)
+HOST_MESSAGE = "The Host header does not name this server; the operator lists its names in LIGHTCONE_ALLOWED_HOSTS."
 MAX_PREFLIGHT_CHARS = 4_096
 MAX_KNOWN_PATHS = 128
 EXPOSED_HEADERS = ", ".join(
@@ -132,10 +133,7 @@ class ApiMiddleware:
                 return _preflight(request)
             return await self.get_response(request)
         except DisallowedHost:
-            message = (
-                "The Host header does not name this server; the operator lists its names in LIGHTCONE_ALLOWED_HOSTS."
-            )
-            error = ApiError("invalid_host", message)
+            error = ApiError("invalid_host", HOST_MESSAGE)
         except Http404:
             return await unknown_view(dialect_for_path(request.path))(request)
         except RequestDataTooBig:
@@ -164,9 +162,11 @@ class ApiHandler(ASGIHandler):
         except RequestAborted:
             return
         set_script_prefix(get_script_prefix(scope))
-        request, refusal = self.create_request(scope, body)
-        if request is None:
-            await self.send_response(refusal, send)
+        try:
+            request = ASGIRequest(scope, body)
+        except UnicodeDecodeError:
+            refusal = ApiError("not_found", "The path is not valid UTF-8.")
+            await self.send_response(error_response(LIGHTCONE, refusal), send)
             return
         admitted: Admitted | None = scope.get(ADMITTED)
         request.lightcone_caller = admitted.known if admitted is not None else None
@@ -189,14 +189,6 @@ class ApiHandler(ASGIHandler):
         finally:
             response.close()
             request.close()
-
-    def create_request(
-        self, scope: dict[str, Any], body_file: io.BytesIO
-    ) -> tuple[ASGIRequest | None, HttpResponse | None]:
-        try:
-            return ASGIRequest(scope, body_file), None
-        except UnicodeDecodeError:
-            return None, error_response(LIGHTCONE, ApiError("not_found", "The path is not valid UTF-8."))
 
 
 async def view_call(request: HttpRequest) -> HttpResponseBase:
@@ -242,9 +234,8 @@ def _preflight(request: HttpRequest) -> HttpResponse:
     """Answer a CORS preflight, which needs no key. Requested header names are checked and reflected."""
     response = HttpResponse(status=204)
     del response["Content-Type"]
-    response["Access-Control-Allow-Methods"] = (
-        "GET, POST, DELETE, OPTIONS" if _leads_to(VIEWS_WITH_DELETE, request.path_info) else "GET, POST, OPTIONS"
-    )
+    deletes = "DELETE, " if _leads_to(VIEWS_WITH_DELETE, request.path_info) else ""
+    response["Access-Control-Allow-Methods"] = f"GET, POST, {deletes}OPTIONS"
     asked = request.headers.get("Access-Control-Request-Headers", "").strip()
     if len(asked) <= MAX_PREFLIGHT_CHARS and HEADER_NAMES.fullmatch(asked):
         response["Access-Control-Allow-Headers"] = asked

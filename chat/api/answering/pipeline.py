@@ -72,7 +72,6 @@ class Accepted(Generic[P_co]):
 class StartedRun:
     """A run on its way to a worker. Its holder must call `reader.leave()`."""
 
-    model: ModelEntry
     generation: GenerationRequest
     reader: RunReader
     head: AnswerHead
@@ -181,7 +180,7 @@ async def run_start(accepted: Accepted[P], *, detach: Callable[[AnswerHead], Det
         is_further=parsed.delivery.is_further,
         detach=detach(head) if detach else None,
     )
-    return StartedRun(model, generation, await _within_limits(starting), head)
+    return StartedRun(generation, await _within_limits(starting), head)
 
 
 def _head(

@@ -101,7 +101,7 @@ async def embeddings_body(group: RunGroup, parsed: ParsedEmbedding) -> dict[str,
     return {
         "object": "list",
         "data": [{"object": "embedding", "index": index, "embedding": vectors[index]} for index in sorted(vectors)],
-        "model": group.runs[0].model.name,
+        "model": group.runs[0].head.model,
         "usage": {"prompt_tokens": num_tokens, "total_tokens": num_tokens},
     }
 

@@ -66,8 +66,8 @@ def text_head(accepted: Accepted[TextRequest], first: StartedRun) -> TextHead:
     return TextHead(
         request_id=accepted.request_id,
         created=int(accepted.arrived_at),
-        model=first.model.name,
-        fingerprint=first.model.fingerprint,
+        model=first.head.model,
+        fingerprint=first.head.fingerprint,
         prompts=tuple(parsed.prompts),
         num_choices=generation.num_choices,
         echo=response.echo,
