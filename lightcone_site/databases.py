@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,4 @@ def embedded_valkey_socket(data_dir: Path) -> Path:
 
 def broker_url(redis_url: str) -> str:
     """Return the URL of the same Valkey for Celery's transport, which writes redis+socket:// for a socket."""
-    if redis_url.startswith("unix://"):
-        return "redis+socket://" + redis_url.removeprefix("unix://")
-    return redis_url
+    return re.sub(r"\Aunix://", "redis+socket://", redis_url)

@@ -102,7 +102,6 @@ def items(name: str, default: tuple[str, ...] = ()) -> list[str]:
 
 
 def networks(name: str) -> list[str]:
-    """Return a list of IP addresses and networks."""
     listed = items(name)
     for item in listed:
         try:
@@ -126,7 +125,6 @@ def origins(name: str, default: tuple[str, ...] = ()) -> list[str]:
 
 
 def choice(name: str, default: str, options: tuple[str, ...]) -> str:
-    """Return one of the options."""
     value = text(name, default)
     if value not in options:
         raise ImproperlyConfigured(f"{PREFIX}{name} must be one of {', '.join(options)}, got {value!r}")

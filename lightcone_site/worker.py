@@ -30,7 +30,6 @@ M_ARENA_MAX = -8
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the worker until it is told to stop. Return the exit code."""
     umask_set()
     role = os.environ.get("LIGHTCONE_ROLE", "")
     if role not in STEPS:

@@ -196,13 +196,11 @@ def files_prune(*, now: datetime) -> int:
     """Delete expired and incomplete files; return how many. Keep the inputs of open batches."""
     num_deleted = 0
     over = Q(expires_at__lte=now) | Q(is_complete=False, created_at__lt=now - FORSAKEN_AFTER)
-    for pk in list(ProjectFile.objects.filter(over).values_list("pk", flat=True)):
-        file = ProjectFile.objects.filter(pk=pk).first()
-        if file is not None:
-            with suppress(FileInUse):
-                _hide_unread(file)
-                _remove(file)
-                num_deleted += 1
+    for file in list(ProjectFile.objects.filter(over)):
+        with suppress(FileInUse):
+            _hide_unread(file)
+            _remove(file)
+            num_deleted += 1
     return num_deleted
 
 

@@ -22,7 +22,6 @@ class AimdLimiter:
         return min(self._allowed, self._most)
 
     def set_most(self, most: int) -> None:
-        """Set the upper bound of the limit."""
         self._most = most
         self._has_changed.set()
 
@@ -49,7 +48,6 @@ class AimdLimiter:
         self._paused_until = max(self._paused_until, asyncio.get_running_loop().time() + wait_s)
 
     def grow(self) -> None:
-        """Add one to the limit."""
         self._allowed = min(self._most, self._allowed + 1)
         self._has_changed.set()
 

@@ -57,8 +57,6 @@ class ClaimLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BatchOrder:
-    """A client's request for a batch."""
-
     project_id: int
     key_public_id: str
     endpoint: str
@@ -181,7 +179,6 @@ def batch_refuse(*, pk: int, owner: str, errors: Sequence[Mapping[str, Any]]) ->
 
 
 def lines_answered(*, pk: int) -> set[int]:
-    """Return the numbers of lines that have a result."""
     return set(BatchResult.objects.filter(batch_id=pk).values_list("line", flat=True))
 
 

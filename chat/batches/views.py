@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -14,20 +15,30 @@ from rest_framework.exceptions import ValidationError
 
 from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.api.dialect import ErrorFormat
+from chat.api.dialect import ErrorFormat, OpenAIErrorFormat
 from chat.api.queries import list_object
 from chat.api.request.fields import Integer, Text, field_problems
 from chat.api.request.objects import Metadata
 from chat.api.view import api_view, caller_require, json_response, object_read
 from chat.batches.files import FileAbout, FileWriter, file_begin, file_content, file_delete, file_get, files_page
 from chat.batches.models import Batch, ProjectFile, Purpose
-from chat.batches.objects import BATCHES, batch_object, file_object
 from chat.batches.services import ENDPOINTS, WINDOWS, BatchOrder, batch_cancel, batch_create, batch_get, batches_page
 from chat.batches.upload import ExpiresAfter, Upload, upload_read, upload_too_large
 from chat.errors import problems_error
 from chat.relay.commands import batches_wake_async
 
 MAX_ID_CHARS = 64
+INSTANTS = (
+    *("created_at", "in_progress_at", "expires_at", "finalizing_at", "completed_at", "failed_at", "expired_at"),
+    *("cancelling_at", "cancelled_at"),
+)
+
+
+class BatchesFormat(OpenAIErrorFormat):
+    name = "batches"
+
+
+BATCHES = BatchesFormat()
 
 
 class BatchRequest(serializers.Serializer):
@@ -172,6 +183,59 @@ async def batch_stop(request: HttpRequest, dialect: ErrorFormat, batch_id: str) 
 async def _batch(request: HttpRequest, dialect: ErrorFormat, batch_id: str) -> Batch:
     caller = await _caller(request, dialect)
     return await database_sync_to_async(batch_get)(project_id=caller.project_id, public_id=batch_id)
+
+
+# Their JSON.
+
+
+def file_object(file: ProjectFile) -> dict[str, Any]:
+    return {
+        "id": file.public_id,
+        "object": "file",
+        "bytes": file.num_bytes,
+        "created_at": _seconds(file.created_at),
+        "expires_at": _seconds(file.expires_at),
+        "filename": file.filename,
+        "purpose": file.purpose,
+        "status": "processed",
+        "status_details": None,
+    }
+
+
+def batch_object(batch: Batch) -> dict[str, Any]:
+    """Return the JSON object of a batch. It names files once they are complete, and usage once there is some."""
+    return {
+        "id": batch.public_id,
+        "object": "batch",
+        "endpoint": batch.endpoint,
+        "model": batch.model or None,
+        "errors": {"object": "list", "data": batch.errors} if batch.errors else None,
+        "input_file_id": batch.input_file_id,
+        "completion_window": batch.completion_window,
+        "status": batch.status,
+        "output_file_id": None if batch.is_open else batch.output_file_id or None,
+        "error_file_id": None if batch.is_open else batch.error_file_id or None,
+        **{name: _seconds(getattr(batch, name)) for name in INSTANTS},
+        "request_counts": {"total": batch.num_lines, "completed": batch.num_completed, "failed": batch.num_failed},
+        "usage": _usage(batch),
+        "metadata": batch.metadata,
+    }
+
+
+def _usage(batch: Batch) -> dict[str, Any] | None:
+    if not batch.prompt_tokens:
+        return None
+    return {
+        "input_tokens": batch.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": batch.cached_tokens},
+        "output_tokens": batch.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": batch.reasoning_tokens},
+        "total_tokens": batch.prompt_tokens + batch.completion_tokens,
+    }
+
+
+def _seconds(at: datetime | None) -> int | None:
+    return None if at is None else int(at.timestamp())
 
 
 files = api_view(BATCHES, get=files_list, post=upload)

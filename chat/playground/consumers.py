@@ -59,8 +59,6 @@ class OpenRun:
 
 
 class PlaygroundConsumer(AsyncWebsocketConsumer):
-    """The socket of one browser tab."""
-
     async def connect(self) -> None:
         """Accept the socket; close it with 4401 without access, as a page learns nothing from a refused handshake."""
         self.runs: dict[str, asyncio.Task[None]] = {}

@@ -57,5 +57,4 @@ def page_policy(caller: Caller, run_name: str) -> Callable[[AnswerHead], DetachP
 
 
 def head_kept(resume_context: bytes) -> AnswerHead:
-    """Return the head that was kept with a run."""
     return AnswerHead.load(orjson.loads(resume_context))

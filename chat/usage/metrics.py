@@ -234,7 +234,6 @@ def _families(state: SystemState | None) -> list[Metric]:
 
 
 def _sums(leases: Iterable[WorkerLease], field: str) -> dict[str, float]:
-    """Return a field of the leases, added up by model."""
     sums: dict[str, float] = defaultdict(float)
     for lease in leases:
         sums[lease.model] += getattr(lease, field)

@@ -252,7 +252,6 @@ class BoundedChannel(http.HTTPChannel):
         super().writeSequence(iovec)
 
     def check_unsent(self) -> None:
-        """Disconnect a reader for whom too many bytes wait."""
         if self._waitingForTransport:
             self.outgoing.check_size()
 

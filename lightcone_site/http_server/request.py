@@ -122,7 +122,6 @@ class BoundedRequest(WebRequest):
         self.handle_reply({"type": "http.response.body", "body": payload})
 
     def origin(self) -> str | None:
-        """Return the Origin header, if it has arrived."""
         values = self.requestHeaders.getRawHeaders(b"origin")
         return text_of(values[0]) if values else None
 

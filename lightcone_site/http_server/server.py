@@ -24,8 +24,6 @@ from lightcone_site.limits import HttpLimits
 
 
 class BoundedFactory(HTTPFactory):
-    """Makes the channels."""
-
     def __init__(self, server: BoundedServer) -> None:
         super().__init__(server)
         self._state = server.state
@@ -52,7 +50,6 @@ class BoundedServer(Server):
         self.connections: dict[Any, dict[str, Any]] = {}
 
     def run(self) -> None:
-        """Listen and serve until the reactor stops."""
         self.http_factory = BoundedFactory(self)
         self.ws_factory = WebSocketFactory(self, server=self.server_name)
         self.ws_factory.setProtocolOptions(

@@ -24,8 +24,6 @@ STEADY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """How a component is run."""
-
     name: str
     command: tuple[str, ...]
     directory: Path
@@ -38,7 +36,6 @@ class ChildSpec:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> ChildSpec:
-        """Return the spec whose fields JSON has carried."""
         paths = {name: Path(values[name]) for name in ("directory", "log_path")}
         return cls(**values | paths | {"command": tuple(values["command"])})
 

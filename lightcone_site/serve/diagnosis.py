@@ -53,7 +53,6 @@ class Finding:
 
 
 def diagnose() -> Iterator[Finding]:
-    """Run every check, in the order of the report."""
     for check in CHECKS:
         yield from check()
 

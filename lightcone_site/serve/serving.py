@@ -49,7 +49,6 @@ class Plan:
 
 
 def main() -> int:
-    """Run until stopped and return the exit code."""
     try:
         serve(Console(), DjangoProcess())
     except (Refusal, AlreadyServed, ValkeyNotStarted) as refusal:

@@ -18,7 +18,6 @@ from chat.api.view import error_response
 from chat.batches import runner as runner_module
 from chat.batches import work
 from chat.batches.lines import endpoint_view
-from chat.batches.objects import BATCHES
 from chat.batches.services import (
     ENDPOINTS,
     ClaimLost,
@@ -29,6 +28,7 @@ from chat.batches.services import (
     batches_prune,
     result_add,
 )
+from chat.batches.views import BATCHES
 from chat.errors import ApiError
 from chat.models import Batch, BatchResult, ProjectFile, RequestLog
 from tests.chat.batches.conftest import BatchWorld
