@@ -24,9 +24,8 @@ from django.utils import timezone
 
 from chat.access.addresses import ip_address
 from chat.access.checks import Right
-from chat.access.configuration import configuration_changed, configuration_touch
+from chat.access.configuration import TTLCache, configuration_changed, configuration_touch
 from chat.access.models import ApiKey, ApiKeySecret, Project
-from chat.access.ttl_cache import TTLCache
 from chat.errors import ApiError
 
 KEY_PREFIX = "lc_"
@@ -115,7 +114,8 @@ def key_create(*, project: Project, name: str, raw: str | None = None, **policy:
     `policy`: scopes and limits, as fields of ApiKey. Raises KeyRefused for an unusable `raw`, ValidationError for a
     bad policy.
     """
-    raw = raw if raw is not None else _random_text(_random_public_id())
+    if raw is None:
+        raw = _random_text("".join(secrets.choice(PUBLIC_ID_ALPHABET) for _ in range(12)))
     key = ApiKey(public_id=key_public_id(raw=raw), project=project, name=name, **policy)
     key.full_clean(exclude=["public_id"])
     with transaction.atomic():
@@ -292,10 +292,6 @@ def _peppers() -> list[bytes]:
 
 def _digest(raw: str, pepper: bytes) -> str:
     return hmac.new(pepper, raw.encode(), hashlib.sha256).hexdigest()
-
-
-def _random_public_id() -> str:
-    return "".join(secrets.choice(PUBLIC_ID_ALPHABET) for _ in range(12))
 
 
 def _random_text(public_id: str) -> str:

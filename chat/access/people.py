@@ -1,4 +1,4 @@
-"""Accounts in the console: what users may do to each other's, and what remains of a deleted one.
+"""What users may do in the console to API keys and to each other's accounts, and what remains of a deleted account.
 
 A user who is no superuser may change and delete only accounts with no more powers than his own, so that no account is a
 way to more rights. One administrator always remains.
@@ -7,13 +7,17 @@ way to more rights. One administrator always remains.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission, User
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
+
+from chat.access.checks import Right
+from chat.access.models import ApiKey, Project, give_permission
 
 USE_PLAYGROUND = "chat.use_playground"
 DELETED = "(deleted "
@@ -101,3 +105,43 @@ def _powers(account: Any) -> set[tuple[str, int]]:
 def _playground_permission() -> Q:
     app_label, codename = USE_PLAYGROUND.split(".")
     return Q(content_type__app_label=app_label, codename=codename)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyScope:
+    """The projects, rights and priorities that a user may give to keys."""
+
+    project_ids: frozenset[int] | None
+    """None: all."""
+    rights: frozenset[str]
+    min_priority: int | None
+    """The smallest one that may be given. None: any."""
+
+    def covers(self, key: ApiKey) -> bool:
+        """Return True if the text of this key gives the user nothing new."""
+        is_own = self.project_ids is None or key.project_id in self.project_ids
+        return is_own and self.may_give(key.rights) and self.may_hurry(key.min_priority)
+
+    def may_give(self, rights: Collection[str]) -> bool:
+        return self.rights.issuperset(rights)
+
+    def may_hurry(self, priority: int) -> bool:
+        return self.min_priority is None or priority >= self.min_priority
+
+    def projects(self) -> QuerySet[Project]:
+        every = Project.objects.select_related("org")
+        return every if self.project_ids is None else every.filter(pk__in=self.project_ids)
+
+
+def key_scope(*, user: Any) -> KeyScope:
+    """Return the scope of a signed-in user. Superusers may do everything."""
+    if user.is_active and user.is_superuser:
+        return KeyScope(None, frozenset(Right.values), None)
+    given = {
+        right for right in Right.values if right == Right.INFERENCE or user.has_perm(f"chat.{give_permission(right)}")
+    }
+    return KeyScope(
+        project_ids=frozenset(user.projects.values_list("pk", flat=True)),
+        rights=frozenset(given),
+        min_priority=None if user.has_perm("chat.give_urgency") else 0,
+    )

@@ -20,9 +20,8 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from chat.access.configuration import configuration_changed, configuration_touch
+from chat.access.configuration import TTLCache, configuration_changed, configuration_touch
 from chat.access.keys import Caller
-from chat.access.ttl_cache import TTLCache
 from chat.catalog.fingerprint import system_fingerprint
 from chat.catalog.models import ModelState, ServedModel
 

@@ -24,9 +24,8 @@ from redis.exceptions import RedisError
 
 from chat.access.keys import Caller
 from chat.generation.limits import LimitExceeded, LimitKind, admission_error, rate_headers
-from chat.relay.state.codec import pack_events
 from chat.relay.state.keys import model_slug
-from chat.relay.state.records import terminal_record
+from chat.relay.state.records import pack_events, terminal_record
 from chat.relay.state.runs import AdmissionRequest, Decision, DetachPolicy, LogEntry, RunCompletion, RunInfo
 from chat.relay.web.dispatcher import Dispatcher, dispatcher_of_loop, dispatchers
 from chat.relay.web.reader import RunReader

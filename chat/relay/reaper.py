@@ -19,9 +19,8 @@ from collections.abc import Awaitable, Callable
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from chat.relay.state.codec import pack_events
 from chat.relay.state.keys import Keys
-from chat.relay.state.records import terminal_record, usage_of
+from chat.relay.state.records import pack_events, terminal_record, usage_of
 from chat.relay.state.runs import MAX_ATTEMPTS, RunCompletion, Runs
 from chat.relay.valkey import Answers, lock_hold
 from engine.api import ErrorCode, Event, Failed, Outcome, Rejected

@@ -15,9 +15,11 @@ from unfold.widgets import (
 )
 
 from chat.access.checks import Right
-from chat.access.key_scope import KeyScope
 from chat.access.models import ApiKey, default_rights
+from chat.access.people import KeyScope
 from chat.console.fields import LinesField
+
+LIMIT_FIELDS = ("requests_per_minute", "tokens_per_minute", "max_concurrency", "min_priority")
 
 
 class ApiKeyForm(forms.ModelForm):
@@ -47,19 +49,7 @@ class ApiKeyForm(forms.ModelForm):
 
     class Meta:
         model = ApiKey
-        fields = (
-            "name",
-            "project",
-            "rights",
-            "model_names",
-            "networks",
-            "origins",
-            "requests_per_minute",
-            "tokens_per_minute",
-            "max_concurrency",
-            "min_priority",
-            "expires_at",
-        )
+        fields = ("name", "project", "rights", "model_names", "networks", "origins", "expires_at", *LIMIT_FIELDS)
         help_texts = {
             "requests_per_minute": "Empty: unlimited.",
             "tokens_per_minute": "Prompt and completion tokens. Empty: unlimited.",

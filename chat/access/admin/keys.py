@@ -23,13 +23,13 @@ from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 
 from chat.access import selectors
-from chat.access.admin.key_forms import ApiKeyForm, DeleteForm, RotateForm
-from chat.access.key_scope import key_scope
+from chat.access.admin.key_forms import LIMIT_FIELDS, ApiKeyForm, DeleteForm, RotateForm
 from chat.access.keys import DEFAULT_OVERLAP, key_create, key_delete, key_disable, key_enable, key_rotate, key_update
 from chat.access.models import ApiKey
+from chat.access.people import key_scope
 from chat.console.fields import column, expiry, instant
 
-LIMITS = ("Limits", {"fields": ("requests_per_minute", "tokens_per_minute", "max_concurrency", "min_priority")})
+LIMITS = ("Limits", {"fields": LIMIT_FIELDS})
 
 
 class StateFilter(admin.SimpleListFilter):

@@ -20,7 +20,7 @@ from django.db import DatabaseError, IntegrityError, transaction
 from django.db.models import Count, F, QuerySet, Sum
 from django.utils import timezone
 
-from chat.access.ttl_cache import TTLCache
+from chat.access.configuration import TTLCache
 from chat.api.stored.models import StoredAnswer as StoredAnswer
 from chat.api.stored.models import StoredKind as StoredKind
 from chat.api.stored.models import StoredState as StoredState

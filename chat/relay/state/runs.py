@@ -15,8 +15,8 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from chat.relay.state.codec import pack_record, pack_request, unpack_events, unpack_request
 from chat.relay.state.keys import Keys, model_slug
+from chat.relay.state.records import pack_record, pack_request, unpack_events, unpack_request
 from chat.relay.state.task_message import first_task
 from chat.relay.valkey import Answers
 from engine.api import Event, GenerationRequest, Outcome

@@ -9,9 +9,8 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from chat.relay.state.codec import unpack_record
 from chat.relay.state.keys import Keys
-from chat.relay.state.records import client_outcome_fields
+from chat.relay.state.records import client_outcome_fields, unpack_record
 from chat.relay.valkey import Answers, lock_hold
 
 logger = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from chat.relay.state.codec import pack_record
 from chat.relay.state.keys import Keys
+from chat.relay.state.records import pack_record
 from chat.relay.valkey import Answers
 from engine.api import Outcome
 

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from channels.layers import get_channel_layer
@@ -26,6 +26,7 @@ from chat.relay.commands import stop_send_async
 from chat.relay.state.keys import Keys
 from chat.relay.state.runs import LEASE_MS, LogEntry, RunInfo, Runs, log_entries
 from chat.relay.state.workers import WorkerLease, worker_leases
+from chat.relay.token_layer import TokenLayer
 from chat.relay.valkey import Answers, BlockingValkey, valkey_connect, valkey_connect_blocking
 from chat.relay.web.chores import Chores, Refusals, refusals
 from chat.relay.web.lease import WebLease
@@ -46,13 +47,6 @@ UNREAD = (1, 0)
 """The place of a reader that has read nothing."""
 
 
-class Layer(Protocol):
-    """A Channels layer."""
-
-    async def new_channel(self, prefix: str = ...) -> str: ...
-    async def receive(self, channel: str) -> dict[str, Any]: ...
-
-
 class Dispatcher:
     """The readers of each run, and the tasks that feed them. `send_stop(worker_id, run_id, outcome)` may fail."""
 
@@ -61,7 +55,7 @@ class Dispatcher:
         *,
         client: Redis,
         keys: Keys,
-        layer: Layer,
+        layer: TokenLayer,
         lease_client: BlockingValkey,
         send_stop: Callable[[str, str, str], Awaitable[None]],
         refusals: Refusals,

@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from typing import Any, Protocol
+from typing import Any
 
 from redis.exceptions import RedisError, ResponseError
 
 from chat.relay.state.runs import RUN_LIFE_MS, Runs, entry_position, script_text
+from chat.relay.token_layer import TokenLayer
 from chat.relay.valkey import AWAY, Answers, ValkeyLine
 from chat.relay.worker.run_table import Entry, LiveRun, RunTable
 from engine.api import Outcome
@@ -30,13 +31,6 @@ TOO_OLD = "equal or smaller than the target stream top item"
 Written = list[tuple[LiveRun, Entry]]
 
 
-class Layer(Protocol):
-    """A Channels layer."""
-
-    async def send(self, channel: str, message: dict[str, Any]) -> None: ...
-    def serialize(self, message: dict[str, Any]) -> bytes: ...
-
-
 class LogWriter:
     """A writer of logs. `line` enables step.lua (see Publisher). `has_lost` is True while a log may lack entries."""
 
@@ -44,7 +38,7 @@ class LogWriter:
         self,
         *,
         runs: Runs,
-        layer: Layer,
+        layer: TokenLayer,
         worker_id: str,
         table: RunTable,
         line: ValkeyLine | None = None,

@@ -20,9 +20,10 @@ from redis.exceptions import RedisError
 
 from chat.relay.state.keys import Keys
 from chat.relay.state.runs import LEASE_MS, LIVE_LEASE_MS, Runs, watchers_of
+from chat.relay.token_layer import TokenLayer
 from chat.relay.valkey import AWAY, Answers, ValkeyLine
 from chat.relay.worker.claims import Claims
-from chat.relay.worker.log_writer import Layer, LogWriter
+from chat.relay.worker.log_writer import LogWriter
 from chat.relay.worker.run_table import EventBatch, LiveRun, RunTable
 from engine.api import Outcome
 
@@ -42,7 +43,7 @@ class Publisher:
 
     `abort(run_id, outcome)` ends a run in the engine. `lease()` returns the fields of the worker's lease, or None
     without a heartbeat of the core. `flush_mode`: "auto", "step" or "batch". `line` writes and announces steps in one
-    round trip; it needs a `layer` whose messages are Valkey's PUBLISH (chat.relay.token_layer).
+    round trip.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Publisher:
         *,
         client: Redis,
         keys: Keys,
-        layer: Layer,
+        layer: TokenLayer,
         worker_id: str,
         slug: str,
         abort: Callable[[str, Outcome], None],

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from chat.relay.state.codec import join_deltas, pack_events
 from chat.relay.state.keys import model_slug
-from chat.relay.state.records import terminal_record
+from chat.relay.state.records import join_deltas, pack_events, terminal_record
 from chat.relay.state.runs import Claim, RunCompletion, entry_id
 from engine.api import Admitted, ChoiceFinished, Completed, Event, Failed, Outcome, Rejected
 

@@ -13,9 +13,8 @@ from channels.db import database_sync_to_async
 from django.test import RequestFactory
 
 from chat.access.authentication import AuthFailures, ConfigurationCopies, caller_identify
-from chat.access.configuration import configuration_changed
+from chat.access.configuration import TTLCache, configuration_changed
 from chat.access.keys import Caller, key_create, key_disable, key_update
-from chat.access.ttl_cache import TTLCache
 from chat.catalog.services import model_delete, model_register, model_resolve_async
 from chat.errors import ApiError
 from chat.models import ApiKey, Project, ServedModel

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from chat.relay.state.codec import join_deltas, pack_events
+from chat.relay.state.records import join_deltas, pack_events
 from chat.relay.state.runs import LogEntry
 from chat.relay.web.reader import RunReader
 from engine.api import ChoiceFinished, Delta, Event, FinishReason, Outcome, Payload, ToolCallDelta

@@ -15,7 +15,7 @@ from django.db import OperationalError
 from prometheus_client.parser import text_string_to_metric_families
 
 from chat.api.registry import counted_routes
-from chat.relay.state.codec import pack_record
+from chat.relay.state.records import pack_record
 from chat.relay.state.usage_stream import UsageStream
 from chat.relay.state.workers import WorkerLease
 from chat.usage.metrics import MAX_MODELS, RequestMetrics, SystemState, route_label, system_render, system_state

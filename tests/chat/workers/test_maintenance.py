@@ -13,7 +13,7 @@ from django.db import DatabaseError
 
 from chat.catalog.services import model_register, model_resolve_async
 from chat.models import RequestLog, ServedModel, UsageHour
-from chat.relay.state.codec import pack_record
+from chat.relay.state.records import pack_record
 from chat.relay.state.usage_stream import UsageStream
 from chat.relay.state.workers import WorkerLease, model_conditions
 from chat.workers import maintenance

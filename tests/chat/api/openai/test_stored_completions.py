@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chat.access.ttl_cache import TTLCache
+from chat.access.configuration import TTLCache
 from chat.api.openai import stored
 from chat.models import StoredAnswer
 from engine.api import ErrorCode, Failed, Outcome, Usage

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chat.access.ttl_cache import TTLCache
+from chat.access.configuration import TTLCache
 from chat.api.answering import storage
 from chat.api.responses import history, views
 from chat.api.responses.truncation import messages_shorten

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from chat.access.ttl_cache import TTLCache
+from chat.access.configuration import TTLCache
 
 
 class Clock:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.relay.state.codec import join_deltas, pack_events, unpack_events
+from chat.relay.state.records import join_deltas, pack_events, unpack_events
 from engine.api import Delta, Event, TokenLogprob, ToolCallDelta
 
 calls = st.lists(
