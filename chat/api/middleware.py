@@ -50,7 +50,6 @@ GetResponse = Callable[[HttpRequest], Awaitable[HttpResponseBase]]
 
 CLEAN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+(\s*,\s*[A-Za-z0-9!#$%&'*+.^_`|~-]+)*", re.ASCII)
-HOST_MESSAGE = "The Host header does not name this server; the operator lists its names in LIGHTCONE_ALLOWED_HOSTS."
 MAX_PREFLIGHT_CHARS = 4_096
 MAX_KNOWN_PATHS = 128
 EXPOSED_HEADERS = ", ".join(
@@ -133,7 +132,8 @@ class ApiMiddleware:
                 return _preflight(request)
             return await self.get_response(request)
         except DisallowedHost:
-            error = ApiError("invalid_host", HOST_MESSAGE)
+            message = "The Host header does not name this server; the operator lists its names in"
+            error = ApiError("invalid_host", f"{message} LIGHTCONE_ALLOWED_HOSTS.")
         except Http404:
             return await unknown_view(dialect_for_path(request.path))(request)
         except RequestDataTooBig:

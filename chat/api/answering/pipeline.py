@@ -50,7 +50,6 @@ from chat.relay.state.keys import run_id_create
 from engine.api import EngineError, GenerationRequest
 
 logger = logging.getLogger(__name__)
-
 T = TypeVar("T")
 P = TypeVar("P", bound=ParsedRequest)
 
@@ -222,13 +221,10 @@ async def _within_limits(admission: Awaitable[T]) -> T:
     try:
         return await admission
     except LimitExceeded as error:
-        raise ApiError(
-            "rate_limit_exceeded", error.message, retry_after_s=error.retry_after_s, headers=error.headers
-        ) from None
+        headers, retry_after_s = error.headers, error.retry_after_s
+        raise ApiError("rate_limit_exceeded", error.message, retry_after_s=retry_after_s, headers=headers) from None
     except PublicIdInUse:
-        message = (
-            "The request id stands for another resumable request of this project; send another X-Request-Id, or none."
-        )
-        raise ApiError("request_id_in_use", message, "request_id") from None
+        message = "The request id stands for another resumable request of this project"
+        raise ApiError("request_id_in_use", f"{message}; send another X-Request-Id, or none.", "request_id") from None
     except EngineError as error:
         raise engine_api_error(error) from None

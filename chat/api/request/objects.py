@@ -245,9 +245,8 @@ class RepetitionDetection(Record):
         values = super().to_internal_value(data)
         largest, smallest, count = values["max_pattern_size"], values["min_pattern_size"], values["min_count"]
         if smallest > largest:
-            raise refuse(
-                "invalid_value", f"must be at most max_pattern_size, {largest}; got {smallest}", "min_pattern_size"
-            )
+            message = f"must be at most max_pattern_size, {largest}; got {smallest}"
+            raise refuse("invalid_value", message, "min_pattern_size")
         if largest and count < 2:
             raise refuse("invalid_value", f"must be at least 2, got {count}", "min_count")
         return RepetitionRule(largest, max(1, smallest), count) if largest else None
@@ -306,9 +305,8 @@ class Metadata(Object):
                 raise refuse("invalid_value", f"keys must have at most {MAX_METADATA_KEY_CHARS} characters and no NUL")
             read_at(name, text_read, value)
             if len(value) > MAX_METADATA_VALUE_CHARS or "\0" in value:
-                raise refuse(
-                    "invalid_value", f"must have at most {MAX_METADATA_VALUE_CHARS} characters and no NUL", name
-                )
+                message = f"must have at most {MAX_METADATA_VALUE_CHARS} characters and no NUL"
+                raise refuse("invalid_value", message, name)
         return dict(labels)
 
 

@@ -101,23 +101,17 @@ def _check_bounds(body: bytes, bounds: JsonBounds) -> None:
         structure = text.translate(LISTS_ONLY, OTHER_BYTES)
         bounds.values -= 2 * len(structure) - structure.count(b",")
         if bounds.values < 0:
-            raise _too_many_values()
+            limit = settings.LIGHTCONE_LIMITS.max_json_values
+            message = f"more than {limit} JSON values (a list or an object counts as four, a name as two)"
+            raise ApiError("request_too_large", f"The request body has {message}; send less of them in one request.")
         text = tail + text
         if long_number.search(text):
             raise ApiError("invalid_json", f"A number in the request body has more than {bounds.digits} digits.")
         brackets.append(structure.translate(None, b",:"))
         tail = text[-(bounds.digits + 8) :]  # a number may go on in the next piece
     if _is_deeper(b"".join(brackets), bounds.depth):
-        raise ApiError(
-            "invalid_json", f"The request body is nested too deeply; at most {bounds.depth} levels are allowed."
-        )
-
-
-def _too_many_values() -> ApiError:
-    limit = settings.LIGHTCONE_LIMITS.max_json_values
-    counted = "a list or an object counts as four, a name as two"
-    message = f"The request body has more than {limit} JSON values ({counted}); send less of them in one request."
-    return ApiError("request_too_large", message)
+        message = f"The request body is nested too deeply; at most {bounds.depth} levels are allowed."
+        raise ApiError("invalid_json", message)
 
 
 def _outside_strings(body: bytes) -> Iterator[bytes]:

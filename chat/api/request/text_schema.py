@@ -61,10 +61,8 @@ class Prompts(RequestField):
         if _is_number(data[0]):
             return [RawPrompt(token_ids=token_ids_read(data), param=name)]
         if len(data) > self.max_items:
-            raise refuse(
-                "invalid_value",
-                f"must have at most {self.max_items} items, got {len(data)}; send the rest in further requests",
-            )
+            message = f"must have at most {self.max_items} items, got {len(data)}; send the rest in further requests"
+            raise refuse("invalid_value", message)
         return [read_at(index, partial(_prompt, f"{name}.{index}"), item) for index, item in enumerate(data)]
 
 
@@ -167,7 +165,8 @@ class TextRequest(PromptsRequest):
 def text_parse(body: Mapping[str, Any]) -> TextRequest:
     """Check the body of a text completion. Raises ApiError."""
     known = {name: value for name, value in body.items() if name in SCHEMA.fields}
-    cross_field_check({**known, "logprobs": _asks_for_logprobs(body)})
+    has_logprobs = body.get("logprobs") is not None and body["logprobs"] is not False  # 0 is a number of alternatives
+    cross_field_check({**known, "logprobs": has_logprobs})
     foreign_check(body)
     given = fields_read(SCHEMA, body)
     logprobs, suffix = given["logprobs"], given["suffix"] or None
@@ -195,11 +194,6 @@ def _field_name(has_no_prompt_logprobs: bool, path: str) -> str:
     """Return this schema's name for a field of chats."""
     is_logprobs = path == "top_logprobs" or (path == "prompt_logprobs" and has_no_prompt_logprobs)
     return "logprobs" if is_logprobs else path
-
-
-def _asks_for_logprobs(body: Mapping[str, Any]) -> bool:
-    """Return True if `logprobs` is sent and not false; 0 is a number of alternatives."""
-    return body.get("logprobs") is not None and body["logprobs"] is not False
 
 
 def _check_choices(parsed: TextRequest) -> None:

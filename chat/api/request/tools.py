@@ -157,9 +157,8 @@ def tool_choice_read(data: Any) -> ToolChoice:
     if kind not in (None, "function"):
         raise refuse("invalid_value", f"must be function or allowed_tools, got {echo(kind)}", "type")
     if "function" not in data:
-        raise refuse(
-            "missing_required_parameter", "is required: name a function, or send none, auto or required", "function"
-        )
+        message = "is required: name a function, or send none, auto or required"
+        raise refuse("missing_required_parameter", message, "function")
     named = read_at("function", NAMED_FUNCTION.run_validation, data["function"])
     return ToolChoice(ToolMode.NAMED, (named["name"],))
 
