@@ -2,10 +2,10 @@
 
 from chat.access.admin import keys, organisations, users
 from chat.api.request.schema import sampling_defaults_read
-from chat.batches.admin import batches, files
+from chat.batches import admin as batches
 from chat.catalog import admin as catalog
-from chat.usage.admin import request_log, usage_hours
+from chat.usage import admin as usage
 
 catalog.ServedModelForm.read_sampling_defaults = staticmethod(sampling_defaults_read)
 
-__all__ = ["batches", "catalog", "files", "keys", "organisations", "request_log", "usage_hours", "users"]
+__all__ = ["batches", "catalog", "keys", "organisations", "usage", "users"]

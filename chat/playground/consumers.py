@@ -16,8 +16,9 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -30,6 +31,7 @@ from chat.access.addresses import client_address
 from chat.access.authentication import configuration_refresh
 from chat.access.keys import Caller, KeyInvalid
 from chat.api.answering.pipeline import Accepted, rejection_record, run_start
+from chat.api.answering.streaming import ending_check
 from chat.api.dialect import AnswerHead
 from chat.api.request.parsed import ParsedRequest
 from chat.api.request.strict_json import json_object_read
@@ -37,15 +39,16 @@ from chat.api.server_contract import STOP, Stop
 from chat.api.view import run_in_thread_if_large
 from chat.errors import INTERNAL_MESSAGE, ApiError, FieldNames, api_error, names_unchanged
 from chat.generation.completions import RequestTrace, RunReader, run_attach, run_find_public, run_stop
-from chat.playground.messages import Message, run_messages
 from chat.playground.requests import RUN_NAME, head_kept, page_policy, page_request_parse, run_public_id
-from engine.api import EngineError
+from engine.api import ChoiceFinished, Completed, Delta, EngineError, FinishReason, Outcome
 
 logger = logging.getLogger(__name__)
 
 SIGNED_OUT = 4401
 TOO_LARGE = 1009
 MAX_RUNS = 4
+
+Message = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,3 +241,56 @@ async def message_read(text: str) -> Message:
     if not isinstance(run_name, str) or not RUN_NAME.fullmatch(run_name):
         raise ApiError("invalid_value", "id must be a string of 1 to 64 letters, digits and hyphens", "id")
     return message
+
+
+async def run_messages(reader: RunReader, head: AnswerHead) -> AsyncIterator[Message]:
+    """Yield deltas of every choice, then the counters. Raises ApiError if the run fails, EngineError if it is lost."""
+    reasons: dict[int, FinishReason] = {}
+    num_tokens: Counter[int] = Counter()
+    if head.echo:
+        for choice in range(head.num_choices):
+            yield {"type": "delta", "choice": choice, "text": head.echo}
+    async for event in reader:
+        payload = event.payload
+        if isinstance(payload, Delta | ChoiceFinished):
+            if isinstance(payload, ChoiceFinished):
+                reasons[payload.choice] = payload.reason
+            else:
+                num_tokens[payload.choice] += len(payload.token_ids)
+            message = delta_message(payload, head)
+            if message is not None:
+                yield message
+        elif isinstance(payload, Completed) and payload.outcome in (Outcome.FINISHED, Outcome.STOPPED):
+            choices = [
+                {"finish_reason": reasons.get(choice), "tokens": num_tokens[choice]}
+                for choice in range(head.num_choices)
+            ]
+            ending = {"outcome": payload.outcome, "usage": asdict(payload.usage), "timings": timings(payload)}
+            yield {"type": "completed", "choices": choices, **ending}
+        else:
+            ending_check(event)
+
+
+def delta_message(payload: Delta | ChoiceFinished, head: AnswerHead) -> Message | None:
+    """Return the message of a delta, or None if it shows nothing."""
+    message: Message = {"type": "delta", "choice": payload.choice, "text": payload.text}
+    if payload.reasoning and head.includes_reasoning:
+        message["reasoning"] = payload.reasoning
+    if payload.tool_calls:
+        message["tool_calls"] = [asdict(call) for call in payload.tool_calls]
+    return message if payload.text or len(message) > 3 else None
+
+
+def timings(completed: Completed) -> dict[str, float | None]:
+    """Return the seconds from arrival to the first token and to the end, and the decode rate."""
+    arrived = completed.timings.arrived_at
+    first, end = completed.timings.first_token_at, completed.timings.ended_at
+    num_gaps = completed.usage.completion_tokens - 1
+    rate = None
+    if first is not None and end is not None and end > first and num_gaps > 0:
+        rate = num_gaps / (end - first)
+    return {
+        "first_token_s": None if first is None else first - arrived,
+        "total_s": None if end is None else end - arrived,
+        "tokens_per_s": rate,
+    }
