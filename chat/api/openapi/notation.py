@@ -25,6 +25,8 @@ class _Reader:
     """One pass over a text. `pieces` grows by those that the text defines."""
 
     def __init__(self, text: str, pieces: dict[str, Schema]) -> None:
+        if unread := TOKENS.sub("", text).strip():
+            raise ValueError(f"not of the notation: {unread}")
         self.pieces = pieces
         self._tokens = TOKENS.findall(text)[::-1]
 

@@ -93,20 +93,19 @@ class InputReader:
             return []
         parts = []
         for index, part in enumerate(content):
+            place = f"{path}.{index}"
             given = part.get("type") if isinstance(part, dict) else None
             if given not in kinds:
-                self._problems.refuse(f"{path}.{index}.type", f"must be one of {', '.join(kinds)}; got {echo(given)}")
+                self._problems.refuse(f"{place}.type", f"must be one of {', '.join(kinds)}; got {echo(given)}")
             elif given == "input_file" and part.get("file_url") is not None:
                 message = "cannot be used: this server fetches nothing; send the content as file_data"
-                self._problems.refuse(f"{path}.{index}.file_url", message, "unsupported_parameter")
+                self._problems.refuse(f"{place}.file_url", message, "unsupported_parameter")
             elif given in MEDIA_KEYS:
-                parts.append(self._media(given, part, f"{path}.{index}"))
+                parts.append(self._media(given, part, place))
             elif given == "refusal":
-                parts.append(
-                    {"type": given, "refusal": self._text(part, "refusal", f"{path}.{index}", is_required=True)}
-                )
+                parts.append({"type": given, "refusal": self._text(part, "refusal", place, is_required=True)})
             else:
-                parts.append(_text_part(kind, self._text(part, "text", f"{path}.{index}", is_required=True)))
+                parts.append(_text_part(kind, self._text(part, "text", place, is_required=True)))
             if self._problems.is_full:
                 break
         return parts
@@ -135,9 +134,8 @@ class InputReader:
         read: Item = {"encrypted_content": None}
         for name, kind in (("summary", "summary_text"), ("content", "reasoning_text")):
             parts = item.get(name) or []
-            if not isinstance(parts, list) or not all(
-                isinstance(part, dict) and part.get("type") == kind for part in parts
-            ):
+            is_list = isinstance(parts, list)
+            if not is_list or any(not isinstance(part, dict) or part.get("type") != kind for part in parts):
                 self._problems.refuse(f"{path}.{name}", f"must be an array of {kind} parts")
                 parts = []
             texts = [
@@ -151,14 +149,12 @@ class InputReader:
 
     def _text(self, item: Item, name: str, path: str, *, is_required: bool = False) -> str:
         value = item.get(name)
-        if isinstance(value, str) and (
-            name not in ("id", "call_id", "name") or 0 < len(value) <= LIMITS.max_label_chars
-        ):
+        is_id = name in ("id", "call_id", "name")
+        if isinstance(value, str) and (not is_id or 0 < len(value) <= LIMITS.max_label_chars):
             return value
         if value is None and not is_required:
             return ""
         code = "missing_required_parameter" if value is None else "invalid_type"
-        is_id = name in ("id", "call_id", "name")
         message = f"must be a string of 1 to {LIMITS.max_label_chars} characters" if is_id else "must be a string"
         self._problems.refuse(f"{path}.{name}", f"{message}, got {echo(value)}", code)
         return ""

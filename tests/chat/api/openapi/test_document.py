@@ -162,6 +162,8 @@ def test_components_are_read_from_a_short_notation():
     }
     with pytest.raises(ValueError, match="expected : before"):
         components("Echo = {id string}")
+    with pytest.raises(ValueError, match="not of the notation: -"):
+        components("Echo = {id: date-time}")
 
 
 def test_routes_are_read_from_a_short_notation():
