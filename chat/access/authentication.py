@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 from chat.access.accounts import anonymous_caller
 from chat.access.addresses import is_loopback, request_address
 from chat.access.configuration import configuration_changed
-from chat.access.keys import KEY_PREFIX, Caller, KeyForbidden, KeyInvalid, key_authenticate_async
+from chat.access.keys import KEY_PREFIX, Caller, KeyForbidden, KeyInvalid, key_authenticate
 from chat.errors import ApiError
 from chat.relay.web.dispatcher import dispatcher_of_loop
 
@@ -110,7 +110,7 @@ async def caller_identify(request: HttpRequest, *, key_header: str, failures: Au
         raise _wrong_key(NOT_BEARER, counted, address)
     await configuration_refresh()
     try:
-        return await key_authenticate_async(raw=raw, address=address, origin=request.headers.get("Origin", ""))
+        return await key_authenticate(raw=raw, address=address, origin=request.headers.get("Origin", ""))
     except KeyInvalid as error:
         raise _wrong_key(str(error), counted, address) from None
     except KeyForbidden as error:

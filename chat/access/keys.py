@@ -177,19 +177,17 @@ def key_has_secret(*, key: ApiKey, raw: str) -> bool:
     return any(secret.digest in digests for secret in key.secrets.all())
 
 
-def key_authenticate(*, raw: str, address: str = "", origin: str = "") -> Caller:
-    """Return the caller of a key text. `origin`: the Origin header, empty if absent.
+async def key_authenticate(*, raw: str, address: str = "", origin: str = "") -> Caller:
+    """Return the caller of a key text, using a thread only if it is not cached. `origin`: the Origin header, or empty.
 
     Raises KeyInvalid, or KeyForbidden if the key is valid but not for this address or origin.
     """
-    caller = _cached(raw) or _load(raw)
-    return _check_place(caller, address, origin)
-
-
-async def key_authenticate_async(*, raw: str, address: str = "", origin: str = "") -> Caller:
-    """Do as `key_authenticate`, using a thread only if the key is not in the cache."""
     caller = _cached(raw) or await database_sync_to_async(_load)(raw)
-    return _check_place(caller, address, origin)
+    if caller.networks and not _is_within(address, caller.networks):
+        raise KeyForbidden("This API key may not be used from this network address.")
+    if caller.origins and origin and origin not in caller.origins:
+        raise KeyForbidden("This API key may not be used from this browser origin.")
+    return caller
 
 
 def key_caller(*, public_id: str) -> Caller:
@@ -249,14 +247,6 @@ def _caller(key: ApiKey) -> Caller:
         limits=KeyLimits(key.requests_per_minute, key.tokens_per_minute, key.max_concurrency),
         min_priority=key.min_priority,
     )
-
-
-def _check_place(caller: Caller, address: str, origin: str) -> Caller:
-    if caller.networks and not _is_within(address, caller.networks):
-        raise KeyForbidden("This API key may not be used from this network address.")
-    if caller.origins and origin and origin not in caller.origins:
-        raise KeyForbidden("This API key may not be used from this browser origin.")
-    return caller
 
 
 def _is_within(address: str, networks: tuple[Network, ...]) -> bool:

@@ -102,8 +102,7 @@ async def completion_refuse(
 ) -> dict[str, str]:
     """Admit a request with faulty `messages`, and end it at once: limits answer before messages.
 
-    Charge it like a run that the worker refuses: reserved tokens come back. Return the answer's `x-ratelimit-*` lines.
-    Raises as completion_start does.
+    Reserved tokens come back. Return the answer's `x-ratelimit-*` lines. Raises as completion_start does.
     """
     reader = await _admitted(replace(_admission(request, caller, trace, messages), has_task=False))
     reader.leave()

@@ -44,10 +44,7 @@ def _connect() -> None:
 
 
 def task_send(run_id: str, attempt: int, slug: str) -> None:
-    """Publish the task of a run; its id is the run's.
-
-    Blocks; raises kombu's OperationalError and others if the broker is unavailable.
-    """
+    """Publish the task of a run, whose id it has. Blocks; raises kombu's OperationalError and others."""
     current_app.send_task(
         GENERATE_TASK, args=(attempt,), task_id=run_id, queue=queue_of(slug), retry=False, ignore_result=True
     )

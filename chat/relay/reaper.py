@@ -42,10 +42,7 @@ LOST_MESSAGE = "The worker of this request was lost and no other could finish it
 
 
 class Reaper:
-    """The reaper of one deployment.
-
-    `send_task(run_id, attempt, slug)` queues a run again; `send_stop(worker_id, run_id, outcome)` notifies its worker.
-    """
+    """`send_task(run_id, attempt, slug)` queues a run; `send_stop(worker_id, run_id, outcome)` tells a worker."""
 
     def __init__(
         self,

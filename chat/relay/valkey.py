@@ -29,7 +29,6 @@ from redis.retry import Retry as BlockingRetry
 CONNECT_TIMEOUT_S = 1.0
 ANSWER_TIMEOUT_S = 2.0
 AWAY = (ValkeyAway, ValkeySlow, OSError)
-"""The exceptions of a Valkey that is unavailable or too slow."""
 REFUSALS = ("MISCONF ", "OOM ", "READONLY ")
 Answers = Any
 """The annotation of a client whose replies are read: redis-py's types do not know that they are bytes, never text."""
@@ -75,10 +74,7 @@ class ValkeyLine:
         self._turn = asyncio.Lock()
 
     async def call(self, *parts: bytes | str | int) -> Any:
-        """Send a command and wait for its reply; connect first if there is no connection.
-
-        Raises redis.RedisError or OSError; the command may have been executed all the same.
-        """
+        """Send a command and wait for its reply. Raises redis.RedisError or OSError, though it may have run."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S), self._turn:
                 await self._connection.send_command(*parts, check_health=False)
@@ -101,10 +97,7 @@ class BlockingValkey(BlockingRedis):
 
 
 def valkey_connect(url: str, *, max_connections: int = 32) -> Valkey:
-    """Return a client for the running loop, which connects on first use. Replies are bytes.
-
-    Beyond `max_connections` at once, commands wait for a free one.
-    """
+    """Return a client for the running loop. Beyond `max_connections` at once, commands wait for a free one."""
     client = Valkey(connection_pool=_pool(url, max_connections))
     client.auto_close_connection_pool = True
     return client

@@ -1,15 +1,23 @@
-"""Terminal records for tests."""
+"""Terminal records for tests, and authentication without a loop."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
 
+from asgiref.sync import async_to_sync
+
+from chat.access.keys import Caller
+from chat.access.keys import key_authenticate as key_authenticate_async
 from chat.relay.state.keys import run_id_create
 from chat.usage.services import TerminalRecord
 
 NOON = 1_767_268_800.0
 """2026-01-01 12:00:00 UTC."""
+
+
+def key_authenticate(**sent: str) -> Caller:
+    return async_to_sync(key_authenticate_async)(**sent)
 
 
 def record(*, at_s: float = NOON, **fields: Any) -> dict[str, Any]:

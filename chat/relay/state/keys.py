@@ -29,10 +29,7 @@ def run_id_floor(at: datetime) -> UUID:
 
 
 def model_slug(model: str) -> str:
-    """Return the slug of a model's public name, for its keys and its queue: lower-case letters, digits and dashes.
-
-    It depends on the name alone, so that web and worker agree. Two names never share a slug.
-    """
+    """Return the slug of a model's name, for its keys and its queue: a-z, 0-9 and dashes. No two names share one."""
     slug = re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
     return slug if slug == model else f"{slug}-{hashlib.sha256(model.encode()).hexdigest()[:8]}".strip("-")
 

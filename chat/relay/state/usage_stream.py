@@ -79,10 +79,7 @@ class UsageStream:
 
 
 def _record(fields: dict[bytes, bytes]) -> dict[str, Any]:
-    """Return the record with the outcome that the client saw; `run_id` and `told` alone if the record came earlier.
-
-    Raises ValueError.
-    """
+    """Return the record with the outcome that the client saw; `run_id` and `told` alone if the record came earlier."""
     outcome = fields.get(b"t", b"").decode()
     if b"r" not in fields:
         return {"run_id": fields[b"id"].decode(), "told": outcome}

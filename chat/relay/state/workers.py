@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from chat.relay.state.keys import Keys
 from chat.relay.valkey import Answers
 
-LATER_COUNTERS = ("longest_token_chars", "num_blocks", "num_free_blocks", "num_prompt_tokens", "num_cached_tokens")
-"""Counters that workers of an earlier version do not report."""
+COUNTERS = (
+    *("max_model_len", "num_live", "num_running", "num_waiting"),
+    *("longest_token_chars", "num_blocks", "num_free_blocks", "num_prompt_tokens", "num_cached_tokens"),
+)
+"""Workers of an earlier version do not report those of the second line."""
 STATE_ORDER = ("ready", "loading", "draining", "failed")
 """Best first. Clients see the state of a model's best worker."""
 
@@ -89,10 +92,6 @@ def _lease(worker_id: str, raw: dict[bytes, bytes]) -> WorkerLease:
         fraction=float(fields["fraction"]),
         reason=fields["reason"],
         max_num_seqs=int(fields["seats"]),
-        max_model_len=int(fields["max_model_len"]),
-        num_live=int(fields["num_live"]),
-        num_running=int(fields["num_running"]),
-        num_waiting=int(fields["num_waiting"]),
         maker_defaults=json.loads(fields.get("maker_defaults", "null")),
-        **{name: int(fields.get(name, 0)) for name in LATER_COUNTERS},
+        **{name: int(fields.get(name, 0)) for name in COUNTERS},
     )

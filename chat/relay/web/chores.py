@@ -54,7 +54,6 @@ class Refusals:
             self._logged_at = self._clock()
 
     def take(self) -> dict[int, int]:
-        """Return the counts since the last call."""
         counts = dict(self._counts)
         self._counts.clear()
         return counts
@@ -90,7 +89,7 @@ class Chores:
         self._wake()
 
     def add_record(self, record: Mapping[str, Any]) -> None:
-        """Write a terminal record soon; dropped when too many wait."""
+        """Write a terminal record soon; drop it when too many wait."""
         if len(self.records) < MAX_RECORDS:
             self.records.append(record)
             self._wake()
@@ -108,7 +107,6 @@ class Chores:
             await asyncio.gather(task, return_exceptions=True)
 
     async def write_refusals(self) -> None:
-        """Add the counts of refused requests to those of the installation."""
         counts = self._refusals.take()
         if not counts:
             return

@@ -44,7 +44,6 @@ LAYER_RETRY_S = 0.5
 AWAY_BEFORE_FAILING_S = 10.0
 SILENT_SWEEPS_BEFORE_LOST = 4
 UNREAD = (1, 0)
-"""The place of a reader that has read nothing."""
 
 
 class Dispatcher:
@@ -83,10 +82,7 @@ class Dispatcher:
         self._starting = asyncio.Lock()
 
     async def start(self, *, sweep_s: float = SWEEP_S) -> None:
-        """Subscribe, take the lease and start the tasks, once.
-
-        Raises redis.RedisError or TimeoutError if Valkey is unavailable.
-        """
+        """Subscribe, take the lease and start the tasks, once. Raises redis.RedisError or OSError."""
         if self._tasks:
             return
         # NOTE: the time-out includes the lock, or requests would wait one after the other while Valkey is unavailable.
@@ -102,7 +98,6 @@ class Dispatcher:
             ]
 
     async def close(self) -> None:
-        """Stop the tasks, give the lease back and close the client."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, self.chores.close(), return_exceptions=True)
@@ -160,9 +155,6 @@ class Dispatcher:
         return [reader for readers in self._readers.values() for reader in readers]
 
     # For readers.
-
-    async def read_log(self, run_id: str, *, attempt: int, position: int) -> list[LogEntry]:
-        return await self.runs.read_log(run_id, attempt=attempt, position=position)
 
     def leave(self, reader: RunReader, *, is_over: bool) -> None:
         self._forget(reader)
@@ -329,5 +321,4 @@ def dispatcher_of_loop() -> Dispatcher:
 
 
 def dispatchers() -> list[Dispatcher]:
-    """List the dispatchers of this process."""
     return list(_dispatchers.values())

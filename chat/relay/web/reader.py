@@ -12,7 +12,7 @@ from typing import Protocol
 
 from redis.exceptions import RedisError
 
-from chat.relay.state.runs import READ_ENTRIES, LogEntry
+from chat.relay.state.runs import READ_ENTRIES, LogEntry, Runs
 from engine.api import (
     Admitted,
     Completed,
@@ -39,7 +39,8 @@ LOST_MESSAGE = "The connection to the run was lost; please send the request agai
 class Source(Protocol):
     """The part of the dispatcher that a reader uses."""
 
-    async def read_log(self, run_id: str, *, attempt: int, position: int) -> list[LogEntry]: ...
+    runs: Runs
+
     def leave(self, reader: RunReader, *, is_over: bool) -> None: ...
     async def stop(self, run_id: str, outcome: Outcome) -> None: ...
 
@@ -185,7 +186,7 @@ class RunReader:
     async def _close_gap(self) -> None:
         """Read the log from `next` on. Recovery and sweep supply later what is not there yet."""
         try:
-            entries = await self._source.read_log(self.run_id, attempt=self._attempt, position=self._next)
+            entries = await self._source.runs.read_log(self.run_id, attempt=self._attempt, position=self._next)
         except (RedisError, OSError):
             return
         began_at = self._next

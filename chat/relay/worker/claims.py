@@ -38,8 +38,8 @@ class Claims:
     async def take(self, run_id: str, attempt: int) -> Taken | None:
         """Claim a queued run. Return it with the log of earlier attempts; None if it is taken or gone.
 
-        Raises AWAY if Valkey stays unavailable; the run may then be claimed all the same. Raises NotNow if the worker
-        has no lease and gets none, or if its engine still holds the attempt before.
+        Raises AWAY if Valkey stays unavailable, though the run may be claimed, and NotNow if the worker gets no lease
+        or its engine still holds the attempt before.
         """
         if run_id in self._pending:
             return None  # a task that was delivered twice: Valkey would grant the run to each claim of the same worker
@@ -93,8 +93,7 @@ class Claims:
         try:
             claim = await self._runs.claim(run_id, attempt, self._worker_id)
         except NotNow:
-            # The process was suspended for longer than its lease. It is alive, so the run need not wait for another
-            # worker.
+            # The process was suspended for longer than its lease, and is alive.
             await self._renew()
             claim = await self._runs.claim(run_id, attempt, self._worker_id)
         if claim is None:

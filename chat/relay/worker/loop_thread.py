@@ -30,7 +30,6 @@ class LoopThread:
         asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def close(self) -> None:
-        """Cancel all coroutines and end the thread."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
 

@@ -155,7 +155,7 @@ class Publisher:
         self._table.forget_ended(self._clock() - KEEP_ENDED_S)
 
     async def beat_safely(self) -> None:
-        """`beat`; if Valkey is unavailable, mark that there is something to recover."""
+        """Beat; if Valkey is unavailable, note that there is something to recover."""
         try:
             await self.beat()
         except AWAY as error:

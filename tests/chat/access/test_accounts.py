@@ -12,13 +12,13 @@ from chat.access.accounts import anonymous_caller, bootstrap_create, playground_
 from chat.access.keys import (
     KeyInvalid,
     KeyRefused,
-    key_authenticate,
     key_delete,
     key_disable,
     key_rotate,
     keys_cache_clear,
 )
 from chat.models import ApiKey, Org, Project
+from tests.chat.records import key_authenticate
 
 pytestmark = pytest.mark.django_db
 GIVEN_KEY = "lc_accept0001_" + "0123456789abcdef" * 3

@@ -19,8 +19,6 @@ from chat.access.keys import (
     KeyForbidden,
     KeyInvalid,
     KeyRefused,
-    key_authenticate,
-    key_authenticate_async,
     key_create,
     key_delete,
     key_disable,
@@ -30,6 +28,7 @@ from chat.access.keys import (
     keys_cache_clear,
 )
 from chat.models import ApiKey, ApiKeySecret, Project
+from tests.chat.records import key_authenticate
 
 GIVEN_KEY = "lc_accept0001_" + "0123456789abcdef" * 3
 
@@ -250,7 +249,7 @@ async def test_async_code_finds_a_cached_key_without_a_query(django_assert_num_q
     caller = keys.Caller(key_id=1, public_id="accept0001", org_id=1, project_id=1, tenant="1")
     digest = keys._digest(GIVEN_KEY, keys._peppers()[0])
     keys._cache.put(digest, caller, generation=keys._cache.generation)
-    assert await key_authenticate_async(raw=GIVEN_KEY) is caller
+    assert await keys.key_authenticate(raw=GIVEN_KEY) is caller
 
 
 def test_a_change_takes_effect_at_the_next_request_of_this_process(

@@ -174,7 +174,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
         """Nothing is cached here."""
 
     monkeypatch.setattr("chat.access.authentication.configuration_refresh", refresh)
-    monkeypatch.setattr("chat.access.authentication.key_authenticate_async", authenticate)
+    monkeypatch.setattr("chat.access.authentication.key_authenticate", authenticate)
     monkeypatch.setattr(named_models, "model_resolve_async", resolve)
     monkeypatch.setattr(named_models, "models_for_caller_async", models)
     monkeypatch.setattr(named_models, "models_live", live)

@@ -50,6 +50,7 @@ class LossySource:
 
     def __init__(self, log: list[LogEntry]) -> None:
         self.log = log
+        self.runs: Any = self
 
     async def read_log(self, run_id: str, *, attempt: int, position: int) -> list[LogEntry]:
         return [entry for entry in self.log if entry.position >= position]

@@ -97,7 +97,7 @@ async def test_defects_and_missing_rights_have_rate_limit_headers(api, scripted,
     async def authenticate(**_):
         return Caller(key_id=1, public_id="testing0001", org_id=1, project_id=1, tenant="1", rights=frozenset())
 
-    monkeypatch.setattr("chat.access.authentication.key_authenticate_async", authenticate)
+    monkeypatch.setattr("chat.access.authentication.key_authenticate", authenticate)
     response = await post(api)
     assert (response.status_code, response.headers["x-ratelimit-remaining-tokens"]) == (403, "7")
     assert scripted.rejected[-1]["caller"].public_id == "testing0001"
@@ -271,7 +271,7 @@ async def test_a_defect_before_authentication_is_recorded(api, scripted, monkeyp
     async def fail(**_):
         raise RuntimeError("the database is away")
 
-    monkeypatch.setattr("chat.access.authentication.key_authenticate_async", fail)
+    monkeypatch.setattr("chat.access.authentication.key_authenticate", fail)
     response = await post(api)
     assert response.status_code == 500
     (record,) = scripted.rejected

@@ -10,8 +10,9 @@ from django.apps import apps
 from django.test import Client
 from django.urls import reverse
 
-from chat.access.keys import KeyInvalid, key_authenticate, key_create, keys_cache_clear
+from chat.access.keys import KeyInvalid, key_create, keys_cache_clear
 from chat.models import ApiKey, Project
+from tests.chat.records import key_authenticate
 
 KEY_TEXT = re.compile(r"lc_[a-z0-9]{12}_[0-9a-f]{48}")
 EVIL = "<script>alert(1)</script>"

@@ -13,11 +13,11 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError
 from django.test import Client
 
-from chat.access.keys import KeyInvalid, key_authenticate, keys_cache_clear
+from chat.access.keys import KeyInvalid, keys_cache_clear
 from chat.management.commands import api_key, password
 from chat.models import ApiKey, Project, RequestLog, ServedModel
 from chat.usage.services import usage_records_write
-from tests.chat.records import record
+from tests.chat.records import key_authenticate, record
 
 
 def run(*arguments: str, **options: Any) -> str:
