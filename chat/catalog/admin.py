@@ -16,7 +16,7 @@ from unfold.widgets import UnfoldBooleanWidget
 from chat.access.checks import check_object
 from chat.catalog.models import ServedModel
 from chat.catalog.services import model_delete, model_names_check, model_path_check, model_update
-from chat.console.fields import LinesField, instant
+from chat.console.pages import LinesField, instant
 from chat.errors import ApiError
 
 

@@ -15,8 +15,7 @@ from unfold.decorators import display
 
 from chat.access import selectors
 from chat.catalog.services import model_names
-from chat.console.fields import column, instant, milliseconds, number
-from chat.console.newest_first import ReadOnlyNewestFirst
+from chat.console.pages import ReadOnlyNewestFirst, column, instant, milliseconds, number
 from chat.relay.state.keys import run_id_floor
 from chat.usage.models import RequestLog, UsageHour
 from chat.usage.prices import cost_text

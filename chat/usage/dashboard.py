@@ -10,7 +10,7 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils import timezone
 
-from chat.console.fields import milliseconds
+from chat.console.pages import milliseconds
 from chat.usage import selectors
 from chat.usage.prices import cost_text
 from chat.usage.selectors import UsagePoint, UsageSummary

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from lightcone_site.serve.child import describe_exit, die_with_this_process
 from lightcone_site.serve.readiness import ModelStatus
@@ -43,7 +43,11 @@ class DjangoProcess:
             self._send(name, arguments)
             answer = self._receive(None)
         except ConnectionError:
-            self._raise_end()
+            assert self._process is not None
+            code = self._process.wait()
+            if code > 0:
+                sys.exit(code)  # it has written the reason to the console
+            raise Refusal(f"the preparation ended: {describe_exit(code)}") from None
         assert answer is not None
         if "refused" in answer:
             raise Refusal(answer["refused"])
@@ -111,10 +115,3 @@ class DjangoProcess:
             self._process.kill()
             self._process.wait()
         self._process, self._socket, self._unread, self._is_status_asked = None, None, b"", False
-
-    def _raise_end(self) -> NoReturn:
-        assert self._process is not None
-        code = self._process.wait()
-        if code > 0:
-            sys.exit(code)  # it has written the reason to the console
-        raise Refusal(f"the preparation ended: {describe_exit(code)}")

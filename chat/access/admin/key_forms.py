@@ -17,7 +17,7 @@ from unfold.widgets import (
 from chat.access.checks import Right
 from chat.access.models import ApiKey, default_rights
 from chat.access.people import KeyScope
-from chat.console.fields import LinesField
+from chat.console.pages import LinesField
 
 LIMIT_FIELDS = ("requests_per_minute", "tokens_per_minute", "max_concurrency", "min_priority")
 

@@ -27,7 +27,7 @@ from chat.access.admin.key_forms import LIMIT_FIELDS, ApiKeyForm, DeleteForm, Ro
 from chat.access.keys import DEFAULT_OVERLAP, key_create, key_delete, key_disable, key_enable, key_rotate, key_update
 from chat.access.models import ApiKey
 from chat.access.people import key_scope
-from chat.console.fields import column, expiry, instant
+from chat.console.pages import column, expiry, instant
 
 LIMITS = ("Limits", {"fields": LIMIT_FIELDS})
 
