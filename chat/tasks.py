@@ -1,7 +1,4 @@
-"""Celery tasks; each calls one service.
-
-`generate` is the only task of a request. It is never retried: leases and claims recover the runs of a lost worker.
-"""
+"""Celery tasks; each calls one service."""
 
 from __future__ import annotations
 
@@ -25,9 +22,10 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name=GENERATE_TASK, bind=True, ignore_result=True, acks_late=False, max_retries=0)
 def generate(self: Any, attempt: Any, attempt_of_old_task: int | None = None) -> None:
-    """Claim the run whose id is this task's and submit it to the engine, which holds the run from there.
+    """Claim the run whose id is this task's and submit it to the engine.
 
-    Tasks that version 0.1 has queued have two arguments, the run's id and the attempt.
+    It is never retried: leases and claims recover the runs of a lost worker. Tasks that version 0.1 has queued have two
+    arguments, the run's id and the attempt.
     """
     if attempt_of_old_task is None:
         self.app.model_worker.take(self.request.id, attempt)

@@ -90,10 +90,7 @@ def default_project() -> Project:
 
 
 def session_caller(*, session_key: str | None) -> Caller:
-    """Return `playground_caller` of the user that this session belongs to.
-
-    Raises KeyInvalid if the session has ended: by signing out, a new password, or a user made inactive.
-    """
+    """Return the caller of a session's user. Raises KeyInvalid if the session has ended or its user is inactive."""
     session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
     return playground_caller(user=get_user(cast(HttpRequest, SimpleNamespace(session=session))))
 

@@ -1,7 +1,4 @@
-"""The address of a client, and which addresses mean this machine.
-
-This is the one place that believes forwarding headers, and only those of trusted proxies.
-"""
+"""Addresses: that of a client, for which only trusted proxies' forwarding headers count, and those of this machine."""
 
 from __future__ import annotations
 
@@ -14,10 +11,7 @@ MAX_ADDRESS_CHARS = 64
 
 
 def client_address(*, peer: str, forwarded: str) -> str:
-    """Return the peer's address, or the nearest untrusted one of X-Forwarded-For if the peer is a trusted proxy.
-
-    It is empty on a Unix socket.
-    """
+    """Return the peer's address, or behind trusted proxies the nearest untrusted one. Empty on a Unix socket."""
     if not settings.LIGHTCONE_TRUSTED_PROXIES:
         return peer
     address = peer

@@ -1,7 +1,4 @@
-"""Authentication of API requests: find the key in the headers, check it, and slow down clients that guess.
-
-Keys are never read from the query string.
-"""
+"""Authentication of API requests: find the key, in headers alone, check it, and slow down clients that guess."""
 
 from __future__ import annotations
 

@@ -14,10 +14,7 @@ MAX_ENTRY_CHARS = 200
 
 
 class Right(models.TextChoices):
-    """What a key may be used for.
-
-    The last three give power over the model's worker: code, templates and memory that a request brings.
-    """
+    """A use of a key. The last three bring code, templates or memory into the model's worker."""
 
     INFERENCE = "inference", "Inference"
     USAGE_READ = "usage_read", "Read usage"

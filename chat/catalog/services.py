@@ -95,10 +95,7 @@ def model_names_check(*, names: Iterable[str], own_pk: int | None) -> None:
 
 
 def model_path_check(*, path: str) -> None:
-    """Raise ValidationError if this machine has no model at `path`.
-
-    It looks at the kind of file or folder; loading checks the rest.
-    """
+    """Raise ValidationError if `path` is no kind of model on this machine; loading checks the rest."""
     place = Path(path)
     if not place.is_absolute():
         raise ValidationError(f"{path!r} must begin with /: write the whole path.")

@@ -1,7 +1,4 @@
-"""The bounded end of a worker process: Celery is asked to stop, and the process exits if it does not.
-
-Celery cannot stop while one of its threads waits for an unavailable broker.
-"""
+"""The bounded end of a worker: Celery cannot stop while one of its threads waits for an unavailable broker."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ from channels.layers import get_channel_layer
 from django.conf import settings
 
 from chat.catalog.fingerprint import FileState, file_states
+from chat.errors import INTERNAL_MESSAGE
 from chat.relay.commands import task_send
 from chat.relay.state.keys import Keys, model_slug
 from chat.relay.state.records import usage_of
@@ -45,7 +46,6 @@ HAND_OVER_S = 10.0
 LOOK_S = 2.0
 RETRY_S, MAX_RETRY_S = 60.0, 600.0
 """The pause between two attempts to load a model whose files have not changed; it doubles."""
-INTERNAL_MESSAGE = "The server had an error while processing your request."
 SERVED_STATES = frozenset({"ready", "draining"})
 """States of a worker that has loaded its model."""
 
@@ -130,7 +130,7 @@ class ModelWorker:
         if taken is None:
             return
         claim, log = taken
-        resume = _resume_of(claim, log)
+        resume = _resume_of(log)
         if claim.stop:
             timings = Timings(claim.request.arrived_at, ended_at=self._clock())
             self._end(claim, resume, Completed(Outcome(claim.stop), usage_of(resume.events), timings))
@@ -295,7 +295,7 @@ class ModelWorker:
         self._publisher.publish([RunEvents(claim.run_id, events)])
 
 
-def _resume_of(claim: Claim, log: list[LogEntry]) -> Resume:
+def _resume_of(log: list[LogEntry]) -> Resume:
     """Return what earlier attempts logged. The last entry is the `begin` of this attempt, which covers one position."""
     events = tuple(event for entry in log for event in entry.events())
     return Resume(events, log[-1].position + 1 if log else 0)

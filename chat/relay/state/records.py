@@ -1,7 +1,6 @@
 """Bytes of the relay, msgpack over the plain forms of engine.api.wire, and the terminal record of a run, a plain dict.
 
-An entry of events is packed once and goes unchanged into the log and the layer. The usage stream carries the terminal
-record, and chat.usage.services stores it.
+An entry of events is packed once and goes unchanged into the log and the layer.
 """
 
 from __future__ import annotations

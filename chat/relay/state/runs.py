@@ -107,7 +107,7 @@ class AdmissionResult:
     tokens_left: int
     tokens_reset_s: float
     worker_state: str = ""
-    """Of the model's best worker, if the decision is UNAVAILABLE."""
+    """Of the model's best worker, if UNAVAILABLE."""
     worker_progress: float = 0.0
 
 
@@ -224,9 +224,9 @@ class Runs:
         )
 
     async def claim(self, run_id: str, attempt: int, worker_id: str) -> Claim | None:
-        """Claim a queued run for this worker; None if it is taken or gone. Raises NotNow if the worker's lease lapsed.
+        """Claim a queued run for this worker, or one that it holds; None if it is taken or gone.
 
-        A repeated claim returns a run that this worker already holds; the caller must know which runs it holds.
+        Raises NotNow if the worker's lease lapsed.
         """
         keys = self.keys
         run = (keys.meta(run_id), keys.request(run_id), keys.queued)

@@ -107,9 +107,6 @@ class Publisher:
     def has_work(self) -> bool:
         return self.claims.is_claiming or self.num_live > 0  # a run is claimed first and live after that
 
-    def live_run_ids(self) -> list[str]:
-        return list(self._table.live)
-
     def publish(self, batch: Iterable[EventBatch]) -> None:
         """Add the engine's events; return at once. Events of runs that another worker has taken over are dropped."""
         is_urgent, let_go = self._table.add_events(batch)

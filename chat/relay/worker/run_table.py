@@ -1,8 +1,7 @@
 """The runs of a worker: live ones, recently ended ones, and those that another worker has taken over.
 
 Every entry of a run stays in memory until shortly after its end, so that a log that Valkey has lost can be written
-again; the run's token limit bounds them. The engine's thread adds events; everything else happens on the publisher's
-loop.
+again; the run's token limit bounds them. The engine's thread adds events, the publisher's loop does the rest.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ class LiveRun:
 
 
 class EventBatch(Protocol):
-    """New events of one run (engine.engine.RunEvents)."""
+    """New events of one run: engine.engine.RunEvents."""
 
     @property
     def run_id(self) -> str: ...

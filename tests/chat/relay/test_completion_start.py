@@ -158,7 +158,7 @@ async def test_text_longer_than_the_context_is_refused_before_it_is_sent(
     )
     [record] = await service.records()
     assert (record["status"], record["outcome"], record["error_code"]) == (400, "rejected", "context_length_exceeded")
-    assert worker.live_run_ids() == []
+    assert list(worker._table.live) == []
     await until(lambda: not dispatcher_of_loop().chores.leaves)
 
 

@@ -74,7 +74,7 @@ async def test_a_refused_log_write_stops_only_its_own_run(world_on_valkey: World
     lost_voice.token("never")
     kept_voice.token("always")
     await worker.flush()
-    assert worker.live_run_ids() == [kept.run_id]
+    assert list(worker._table.live) == [kept.run_id]
     kept_voice.end()
     assert text_of(await read_all(kept)) == "always"
     assert all(

@@ -19,7 +19,7 @@ async def test_only_one_claim_of_an_attempt_succeeds(world: World) -> None:
     reader, _ = await world.admit(web)
     claims = await asyncio.gather(*(worker.claims.take(reader.run_id, 1) for worker in (one, two, one, two)))
     assert sum(claim is not None for claim in claims) == 1
-    assert (one.live_run_ids() + two.live_run_ids()).count(reader.run_id) == 1
+    assert (list(one._table.live) + list(two._table.live)).count(reader.run_id) == 1
     assert await one.claims.take(reader.run_id, 1) is None
 
 
@@ -37,7 +37,7 @@ async def test_a_claim_is_repeated_after_a_lost_reply(world: World, monkeypatch:
     monkeypatch.setattr(worker.runs, "claim", claim_badly)
     both = await asyncio.gather(worker.claims.take(reader.run_id, 1), worker.claims.take(reader.run_id, 1))
     assert [taken is not None for taken in both] == [True, False]
-    assert worker.live_run_ids() == [reader.run_id]
+    assert list(worker._table.live) == [reader.run_id]
     assert await worker.claims.take(reader.run_id, 1) is None
 
 
@@ -102,12 +102,12 @@ async def test_an_end_refused_by_a_full_valkey_is_written_later(world: World) ->
         voice.token("a")
         voice.end()
         await worker.flush()
-        assert worker.live_run_ids() == [reader.run_id]
+        assert list(worker._table.live) == [reader.run_id]
     finally:
         await world.client.config_set("maxmemory", 2**30)
     await worker.flush()
     assert text_of(await read_all(reader)) == "a"
-    assert worker.live_run_ids() == []
+    assert list(worker._table.live) == []
 
 
 async def test_a_client_that_leaves_ends_its_run(world: World) -> None:
