@@ -1,7 +1,6 @@
 """The Celery application. It carries requests and control commands, never tokens.
 
-LIGHTCONE_ROLE sets the role of a worker process: `model` or `maintenance`. The bootsteps are named, not imported, so
-that web processes, which only send tasks, load neither a worker nor the engine.
+The bootsteps of LIGHTCONE_ROLE are named, not imported, so that web processes load neither a worker nor the engine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The limits of requests in two frozen tables. Each limit is a setting, `LIGHTCONE_<NAME>`.
+"""The limits of requests in two frozen tables, read once at the start. Each limit is a setting, `LIGHTCONE_<NAME>`.
 
-They are read once, at the start, into `settings.LIGHTCONE_LIMITS` and `settings.LIGHTCONE_HTTP_LIMITS`. Over a limit of
-the HTTP server the answer is 413 or 431, or the connection is refused or closed; over any other it is a 400.
+Over a limit of the HTTP server the answer is 413 or 431, or the connection is refused or closed; over another, 400.
 """
 
 from __future__ import annotations

@@ -25,8 +25,7 @@ def record_line(_logger: Any, _method: str, event: dict[str, Any]) -> str:
 class ResponseLogFilter(logging.Filter):
     """Filters Django's records about responses, which have a status; other records pass.
 
-    It keeps failures (5xx) with tracebacks; of refusals only pages forbidden to an account (403) and suspicious
-    requests, without a traceback. Any other 4xx, or a 503 without a failure, is counted as a metric only.
+    Failures (5xx) keep tracebacks. Of refusals only pages forbidden to an account (403) and suspicious requests pass.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:

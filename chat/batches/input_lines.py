@@ -19,10 +19,10 @@ BOM = b"\xef\xbb\xbf"
 
 
 class LineSplitter:
-    """Splits content that comes in pieces into (number from 1, bytes without line end), however it is cut.
+    """Splits content, however it is cut, into (number from 1, bytes without line end), without blank lines.
 
-    `feed` returns complete lines, `flush` the last one. Blank lines are counted but not returned. A longer line is cut
-    to `max_bytes` + 1, which bounds memory and lets the reader see that it is too long.
+    `feed` returns complete lines, `flush` the last. A longer line is cut to `max_bytes` + 1, which shows that it is too
+    long.
     """
 
     def __init__(self, max_bytes: int) -> None:

@@ -79,10 +79,9 @@ OPEN_STATUSES = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS, BatchStatus.FI
 
 
 class Batch(models.Model):
-    """One batch. Files and the key are named by value: history stays when they go.
+    """One batch. Files and the key are named by value: history stays when they go. Instants carry the API's names.
 
     `ends_as`: the status after `finalizing`. `claimed_by`, `claimed_until`: the maintenance worker that works on it.
-    Instants carry the names of the API.
     """
 
     public_id = models.CharField("batch id", max_length=40, unique=True, editable=False)

@@ -1,7 +1,6 @@
 """Metrics for Prometheus: counters and histograms of finished requests, gauges of workers, queues and Valkey.
 
-Labels are model, route and status, each from a fixed list, so that clients cannot add any. The maintenance worker
-counts a request once, when it stores the terminal record. Gauges are read when Prometheus asks (metrics_server.py).
+Labels come from fixed lists, so that clients cannot add any. A request is counted when its terminal record is stored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The tables of usage: one row per run, and sums per hour. Only `services.py` writes them.
 
-Rows name organisations, projects and keys by value, without foreign keys. History stays when they are deleted, and an
-insert checks the run ids alone. Id 0 and an empty key stand for a run without one (the playground).
+Organisations, projects and keys are values, not foreign keys: history stays when they are deleted. Id 0 and an empty
+key stand for a run without one (the playground).
 """
 
 from __future__ import annotations
@@ -68,9 +68,8 @@ class RequestLog(models.Model):
 class UsageHour(models.Model):
     """Sums over the runs that arrived in one hour, by key, model and status class (2, 4, 5).
 
-    `num_left` counts the runs of status class 4 whose client disconnected (499), which is no error. `ttft_le_X` counts
-    runs whose first token came within X ms and after the next lower bound. Milliseconds are whole numbers, so that sums
-    are exact.
+    `num_left` counts the 499s of class 4, which are no errors. `ttft_le_X` counts runs whose first token came within X
+    ms and after the next lower bound. Milliseconds are whole, so that sums are exact.
     """
 
     period_start = models.DateTimeField()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from django.db.models import F, Q, Sum
@@ -41,7 +41,8 @@ class UsageSummary:
     total: UsagePoint
     ttft_p50_ms: float | None
     ttft_p95_ms: float | None
-    by_model: tuple[tuple[str, int, int, int], ...] = field(default=())
+    by_model: tuple[tuple[str, int, int, int], ...]
+    """Name, requests, completion tokens and cost of the models with the most requests."""
 
 
 def usage_summary(*, now: datetime, hours: int = 0, days: int = 0) -> UsageSummary:
@@ -61,27 +62,23 @@ def usage_summary(*, now: datetime, hours: int = 0, days: int = 0) -> UsageSumma
     points = tuple(UsagePoint(start=start, **found.get(start, {})) for start in starts)
     total = rows.aggregate(**sums, **{column: Sum(column, default=0) for column in TTFT_COLUMNS})
     histogram = [total.pop(column) for column in TTFT_COLUMNS]
-    models = (
-        rows.order_by()
-        .values("model")
+    by_model = (
+        rows.values("model")
         .annotate(requests=Sum("num_requests"), tokens=Sum("completion_tokens"), cost=Sum("cost_nanos"))
+        .order_by("-requests")
+        .values_list("model", "requests", "tokens", "cost")
     )
     return UsageSummary(
         points=points,
         total=UsagePoint(start=starts[0], **total),
         ttft_p50_ms=histogram_percentile(histogram, 0.5),
         ttft_p95_ms=histogram_percentile(histogram, 0.95),
-        by_model=tuple(
-            (row["model"], row["requests"], row["tokens"], row["cost"]) for row in models.order_by("-requests")[:10]
-        ),
+        by_model=tuple(by_model[:10]),
     )
 
 
 def histogram_percentile(counts: list[int], share: float) -> float | None:
-    """Return the time to the first token (ms) that `share` of the runs stayed within; None without runs.
-
-    It interpolates linearly within a bucket, as Prometheus does. For the last, open bucket it returns the lower bound.
-    """
+    """Return the first token's time (ms) of a share of the runs, interpolated as Prometheus does; None without runs."""
     target = sum(counts) * share
     if not target:
         return None

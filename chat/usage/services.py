@@ -1,7 +1,7 @@
 """The usage writer: it turns terminal records of runs into request rows and hourly sums, each exactly once.
 
-A record comes from the engine's terminal event, so it is exact whatever the client did. A record may arrive more than
-once, as the stream is acknowledged after the commit; the run id identifies it. The maintenance worker calls this.
+A record comes from the engine's terminal event, so it is exact whatever the client did. It may arrive more than once,
+as the stream is acknowledged after the commit.
 """
 
 from __future__ import annotations
@@ -109,10 +109,9 @@ def usage_records_write(records: list[dict[str, Any]]) -> list[TerminalRecord]:
 
 
 def _write(rows: dict[UUID, RequestLog], corrections: dict[UUID, str]) -> list[UUID]:
-    """Store rows and return the ids of the new ones.
+    """Store the rows that are new, add them to their hours, note the use of keys, and correct outcomes.
 
-    1. Skip rows that are stored. 2. Insert the rest. 3. Add them to their hours. 4. Update the last use of keys.
-    5. Correct the outcome of runs whose clients were sent another end (`corrections`).
+    Return new ids.
     """
     with transaction.atomic():
         stored = set(RequestLog.objects.filter(run_id__in=rows).values_list("run_id", flat=True))

@@ -1,8 +1,4 @@
-"""One connection: its clock, and what it refuses to read.
-
-A body is read only after its request is checked: headers first, then the application's admission, then room in the
-budget of all bodies, and only then "100 Continue" and the body itself.
-"""
+"""One connection: its clock, and what it refuses to read. Admission comes before "100 Continue" and the body."""
 
 from __future__ import annotations
 

@@ -64,9 +64,9 @@ class Connections:
         return max(filter(None, self._by_address), key=lambda address: len(self._by_address[address]), default="")
 
     def _make_room(self, address: str) -> bool:
-        """Close the connections of the address that have been idle longest. Return False if there was none to close.
+        """Close the connections that have been idle longest, and forget lost WebSockets.
 
-        Forget closed WebSockets too: Twisted does not report their end.
+        Return False if there were none.
         """
         of_address = self._by_address.get(address, WeakSet())
         idle = [(since, transport) for transport in of_address if (since := idle_since(transport)) is not None]

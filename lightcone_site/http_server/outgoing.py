@@ -1,8 +1,4 @@
-"""The bytes that wait to be sent on a connection: how many, for how long, and when they go out.
-
-An answer may end long before its reader has all of it, so these bytes have bounds of their own: those of one reader,
-those of all readers together, and the time in which a reader must take a least amount.
-"""
+"""The bytes that wait to be sent on a connection: how many, for how long, and when they go out."""
 
 from __future__ import annotations
 

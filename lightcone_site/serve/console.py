@@ -14,9 +14,9 @@ NAME_WIDTH = 13
 
 
 class Console:
-    """Writes lines to `stream`. Progress overwrites itself on a terminal; elsewhere each new text is a line.
+    """Writes lines to `stream`, which may be closed.
 
-    A stream without a reader, such as a closed terminal, raises nothing: components must still be drained and stopped.
+    Progress overwrites itself on a terminal; elsewhere it is a line.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:

