@@ -44,15 +44,11 @@ BATCHES = BatchesFormat()
 class BatchRequest(serializers.Serializer):
     """The body of `POST /v1/batches`, in the order of the checks."""
 
-    input_file_id = Text(
-        max_chars=MAX_ID_CHARS, is_filled=True, is_required=True, nullable=False, help_text="A file of purpose batch."
-    )
-    endpoint = Text(choices=ENDPOINTS, is_required=True, nullable=False, help_text="The route that all lines are for.")
-    completion_window = Text(
-        choices=tuple(WINDOWS), is_required=True, nullable=False, help_text="How long the batch may take."
-    )
-    metadata = Metadata(help_text="Labels that come back with the batch.")
-    output_expires_after = ExpiresAfter(help_text="How long the files that the batch puts out are kept.")
+    input_file_id = Text("A file of purpose batch.", max_chars=MAX_ID_CHARS, is_filled=True, is_required=True)
+    endpoint = Text("The route that all lines are for.", choices=ENDPOINTS, is_required=True)
+    completion_window = Text("How long the batch may take.", choices=tuple(WINDOWS), is_required=True)
+    metadata = Metadata("Labels that come back with the batch.")
+    output_expires_after = ExpiresAfter("How long the files that the batch puts out are kept.")
 
 
 class FilesQuery(serializers.Serializer):

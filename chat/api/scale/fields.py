@@ -66,7 +66,7 @@ class ScaleTool(Record):
 
     parts = {
         "type": Text("function, or any other word."),
-        "function": Function(is_required=True, nullable=False),
+        "function": Function(is_required=True),
     }
 
 
