@@ -1,38 +1,21 @@
 """The kernel of paged attention for rows with a context each: decodes, drafts, the tokens of prompts.
 
 Keys are (B, K, D, P): a query adds the D rows of a block, weighted, into P scores. Values are (B, K, P, D): a
-position's probability weights its row. Both inner loops run along memory. The cache is read in place, once per tile: a
-few rows of one sequence with the query heads that share a kv head. A row's result does not depend on the others of its
-tile.
+position's probability weights its row. The cache is read in place, once per tile: a few rows of one sequence with the
+query heads that share a kv head. A row's result does not depend on the others of its tile.
 """
 
 from __future__ import annotations
 
 from numba import njit
 
-from engine.kernels.cpu.primitives import (
-    OPTIONS,
-    floats,
-    halves,
-    integers,
-    narrow,
-    prefetch,
-    store_row,
-    widen,
-)
-from engine.kernels.cpu.vectors import (
-    HEAD_STEP,
-    LANES,
-    QUERIES_AT_ONCE,
-    score_block,
-    softmax,
-    sum_block,
-)
+from engine.kernels.cpu.integer_vectors import LANES
+from engine.kernels.cpu.primitives import OPTIONS, floats, halves, integers, narrow, prefetch, store_row, widen
+from engine.kernels.cpu.vectors import HEAD_STEP, QUERIES_AT_ONCE, score_block, softmax, sum_block
 
 MAX_QUERIES_AT_ONCE = QUERIES_AT_ONCE[0]
 STRIDE_UNIT = 16
-"""Floats in a cache line. The scores of two queries are an odd number of lines apart, so that those of one block do not
-all map to one set of the cache."""
+"""Floats in a cache line. The scores of two queries are an odd number of lines apart, to use all sets of the cache."""
 
 
 @njit(inline="always")
@@ -42,8 +25,8 @@ def has_vectors(size, block_size):
 
 
 def scratch_floats(queries: int, size: int, block_size: int, width: int) -> int:
-    """Return the scratch floats of a thread in `attend`: a widened block, then for each query of a tile the query, its
-    result, its scores.
+    """Return the scratch floats of a thread: a widened block, then for each query of a tile the query, its result, its
+    scores.
     """
     return size * block_size + queries * (2 * size + width * block_size + 2 * STRIDE_UNIT)
 
@@ -72,10 +55,8 @@ def store_token(a, token):
                 keys[d * block_size + offset] = narrow(key[d])
                 values[offset * size + d] = narrow(value[d])
         else:
-            plain_keys, plain_values = (
-                floats(a[10] + base * 4, size * block_size),
-                floats(a[11] + base * 4, size * block_size),
-            )
+            plain_keys = floats(a[10] + base * 4, size * block_size)
+            plain_values = floats(a[11] + base * 4, size * block_size)
             for d in range(size):
                 plain_keys[d * block_size + offset] = key[d]
                 plain_values[offset * size + d] = value[d]
@@ -94,9 +75,7 @@ def open_block(address, is_half, base, count, work):
 
 @njit(inline="always")
 def prefetch_block(address, is_half, base, count):
-    """Prefetch one head's block while the one before it is computed: jumps between blocks defeat the hardware
-    prefetcher.
-    """
+    """Prefetch one head's block: jumps between blocks defeat the hardware prefetcher."""
     width = 2 if is_half else 4
     first = address + base * width
     for offset in range(0, count * width, 64):

@@ -1,17 +1,16 @@
-"""Products of rows with integer weights: activations quantised to eight bits per row and group of 32 inputs, integer
-sums (VNNI).
+"""Products of rows with integer weights on AVX512-VNNI: activations quantised to eight bits per row and group of 32
+inputs.
 
-Weights are cut into panels of 32 outputs (panels.py), rows into blocks of 8, 4, 2 and 1. Three or seven
-remaining rows make a block with a copy of the last row, whose results are not stored: another block would read the
-panel again. A panel stays in the caches while all blocks are multiplied by it, and each block prefetches a share of the
-next panel. A block's 16 integer sums stay in registers for a group and are then scaled into as many float sums.
+Weights are cut into panels of 32 outputs (panels.py), rows into blocks of 8, 4, 2 and 1. Three or seven remaining rows
+make a block with a copy of the last row, whose results are not stored: another block would read the panel again. A
+panel stays in the caches while all blocks are multiplied by it, and each block prefetches a share of the next panel. A
+block's 16 integer sums stay in registers for a group and are then scaled into as many float sums.
 
-A block has a record per group, one after another: the levels of its rows, 32 bytes each, then for each row the size of
-a level, that times the sum of the levels, and -MAGIC times it (float32). After the last group follow the rows' shifts.
-So a block reads one stream.
+A block has a record per group, one after another, so that it reads one stream: the levels of its rows, 32 bytes each,
+then for each row the size of a level, that times the sum of the levels, and -MAGIC times it (float32). After the last
+group follow the rows' shifts.
 
-Every row is computed by itself in a fixed order: its result is the same alone and in any batch. Needs a processor with
-AVX512-VNNI.
+Every row is computed by itself in a fixed order: its result is the same alone and in any batch.
 """
 
 from __future__ import annotations
@@ -77,12 +76,11 @@ def _build_block(
     shifts = builder.add(records, b.times(num_groups, num_rows * ROW_BYTES))
     begins = [panel.begin(b, b.splat_float(b.at(shifts, 4 * row))) for row in range(num_rows)]
     sums = {(row, vector): cgutils.alloca_once_value(builder, begins[row]) for row, vector in places}
-    zero, one = ir.Constant(b.integer, 0), ir.Constant(b.integer, 1)
-    with cgutils.for_range_slice(builder, zero, num_groups, one, b.integer) as (group, _):
+    with b.loop(num_groups) as group:
         place = panel.place(b, weights, opened, group)
         record = builder.add(records, b.times(group, num_rows * ROW_BYTES))
         products = _multiply_group(b, panel, num_rows, place, record)
-        with cgutils.for_range_slice(builder, zero, num_lines, one, b.integer) as (line, _):
+        with b.loop(num_lines) as line:
             b.prefetch(builder.add(ahead, b.times(builder.add(builder.mul(group, num_lines), line), LINE)))
         scales = [panel.scales(b, place, vector) for vector in range(VECTORS)]
         for row, vector in places:
@@ -229,8 +227,7 @@ def multiply(a, thread, part, parts, is_first):
     """Compute out = x times the transposed weight; a part is a range of panels.
 
     a: rows, outputs, inputs, x (float32), panels, out (float32), scratch, bytes of scratch a thread, bits of a weight,
-    records of x, or 0:
-    each thread then writes its own with the first part it takes
+    records of x, or 0: each thread then writes its own with the first part it takes
     """
     rows, outputs, inputs, bits = a[0], a[1], a[2], a[8]
     groups, panels = inputs // GROUP, outputs // PANEL

@@ -1,5 +1,4 @@
-"""Building blocks of integer products: vectors of bytes and 32-bit integers, quantisation of a group to eight bits,
-VNNI's dot products.
+"""Vector operations of kernels, quantisation of a group to eight bits, VNNI's dot products.
 
 A group is 32 inputs, a panel 32 outputs in two vectors of 16. Unsigned bytes of weights times signed bytes of inputs
 are summed, four at a time, into the lane of their output.
@@ -7,6 +6,8 @@ are summed, four at a time, into the lane of their output.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -25,8 +26,7 @@ LANE_INPUTS = 4
 """Inputs that one lane of a vector multiplies at once."""
 CHUNKS = GROUP // LANE_INPUTS
 MAGIC = 3 << 22
-"""A sum of products that starts at the bits of this float is itself a float: MAGIC + the sum, as long as that is below
-2^22."""
+"""A sum of products that starts at the bits of this float is itself a float, MAGIC + the sum, below 2^22."""
 LEVEL_BITS = -4
 """A mask that clears the last two bits of a level, so that MAGIC times it is exact."""
 
@@ -63,6 +63,13 @@ class VectorBuilder:
 
     def store(self, value: Any, address: Any, align: int) -> None:
         self.ir.store(value, self.ir.inttoptr(address, value.type.as_pointer()), align=align)
+
+    @contextmanager
+    def loop(self, end: Any, step: int = 1) -> Iterator[Any]:
+        """Build a loop over an integer from 0 to `end`."""
+        start, stride = ir.Constant(self.integer, 0), ir.Constant(self.integer, step)
+        with cgutils.for_range_slice(self.ir, start, end, stride, self.integer) as (number, _):
+            yield number
 
     def splat(self, value: Any) -> Any:
         kind = ir.VectorType(value.type, LANES)

@@ -1,7 +1,7 @@
 """The OpenMP library that torch has loaded, and the folder of compiled kernels.
 
-Imported before any kernel is defined: kernels refer to the library's symbols, never to addresses, so that their code
-can be cached on disk. Without GNU's OpenMP (macOS) a stub provides the symbols.
+Imported before any kernel is defined: kernels refer to the library's symbols, so that their code can be cached on disk.
+Without GNU's OpenMP (macOS) a stub provides the symbols.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _zero() -> int:
 
 
 def _code_folder() -> Path:
-    """Return the cache folder of this version of the sources: numba checks only the file of the outermost function for
+    """Return the cache folder of this version of the sources: numba checks only the outermost function's file for
     changes.
     """
     folder = Path(__file__).parent
@@ -57,5 +57,4 @@ def _load() -> Any:
 numba.config.CACHE_DIR = str(_code_folder())
 
 PARALLEL = _load()
-"""GOMP_parallel (function, its argument, threads, flags), which returns when all threads have; None: kernels run on one
-thread."""
+"""GOMP_parallel (function, its argument, threads, flags), which returns when all threads have; None: one thread."""

@@ -24,19 +24,18 @@ from engine.kernels.cpu.work_sharing import MAX_PARTS
 _NUMBER = {name: number for number, name in enumerate(program.KERNELS)}
 
 _PART = 1 << 13
-"""Elements of rows that justify a part; a kernel with less work than two parts ends before a second thread has
-woken."""
+"""Elements of rows that justify a part; with less work than two parts a kernel ends before a second thread has woken.
+"""
 _PART_OF_PRODUCT = 1400 << 10
 """The same for products, in multiplications; reading a weight from memory counts as _READ_COST of them."""
 _READ_COST = 9
 _PART_OF_ATTENTION = 1 << 14
 _WORTH_PER_EXTRA_PART = 4
-"""A thread gets another part for each so many times the least work of a part."""
+"""A thread gets another part, of which fast threads take over some, for each so many times the least work of a part."""
 _MAX_PARTS_PER_THREAD = 16
 """More than one part a thread, so that fast threads take over the parts of slow ones."""
 _SHARE_QUANTIZING_FROM = 1 << 13
-"""Inputs (rows times columns) from which threads share quantising; below, each thread quantises all rows, which is
-faster than waiting."""
+"""Inputs (rows times columns) from which threads share quantising, instead of each doing all rows without waiting."""
 _ALIGNMENT = 16
 """In floats: the scratch of two threads shares no cache line."""
 _REUSE_AFTER = 3
@@ -44,10 +43,7 @@ _REUSE_AFTER = 3
 
 
 class Recording:
-    """A recorded program with the tensors that it reads and writes. `run` repeats it on what its inputs then hold.
-
-    All operations have the same number of rows; `run` may be given a smaller one.
-    """
+    """A recorded program with the tensors that it reads and writes. All operations have the same number of rows."""
 
     def __init__(self) -> None:
         self._operations: list[_Operation] = []
@@ -83,7 +79,7 @@ class Recording:
         assert (self._rows == self._num_rows).all()
 
     def run(self, num_rows: int) -> None:
-        """Run the program on the first `num_rows` rows of its inputs."""
+        """Run the program on what the first `num_rows` rows of its inputs hold now."""
         if num_rows != self._num_rows:
             self._num_rows = num_rows
             self._rows[:] = num_rows
@@ -93,9 +89,7 @@ class Recording:
 
 
 class _Thread(threading.local):
-    """State of each thread that calls kernels: one scratch buffer, as its kernels run one after another, and its
-    recording.
-    """
+    """The scratch buffer and the recording of a thread that calls kernels, which run one after another."""
 
     buffer = torch.empty(0)
     recording: Recording | None = None
@@ -106,10 +100,7 @@ _thread = _Thread()
 
 @contextmanager
 def recording() -> Iterator[Recording]:
-    """Record the operators that this thread calls, which compute as usual.
-
-    Torch operators in between are not recorded.
-    """
+    """Record the operators that this thread calls, which compute as usual; not the torch operators in between."""
     assert _thread.recording is None
     made = _thread.recording = Recording()
     try:
@@ -125,70 +116,48 @@ def add_normalize(
     """Add delta to hidden in place and return the normalised rows in `dtype`. hidden: (T, E) float32, delta: (T, E)."""
     num_rows, size = hidden.shape
     out = empty((num_rows, size), dtype)
+    added = (0, False) if delta is None else (delta, _is_half(delta))
     _run(
-        "add_normalize",
-        _by_rows(size),
-        num_rows,
-        size,
-        hidden,
-        0 if delta is None else delta,
-        delta is not None and delta.dtype is torch.bfloat16,
-        weight,
-        eps,
-        out,
-        dtype is torch.bfloat16,
-        _scratch(size),
+        "add_normalize", _by_rows(size), num_rows, size, hidden, *added, weight, eps, out, _is_half(out), _scratch(size)
     )
     return out
 
 
 def gate(gate_up: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """silu(gate) * up in `dtype`. gate_up: (T, 2I), gates first  ->  (T, I)."""
+    """Return silu(gate) * up in `dtype`. gate_up: (T, 2I), gates first  ->  (T, I)."""
     num_rows, double = gate_up.shape
     size = double // 2
     out = empty((num_rows, size), dtype)
-    _run(
-        "gate",
-        _by_rows(double),
-        num_rows,
-        size,
-        gate_up,
-        gate_up.dtype is torch.bfloat16,
-        out,
-        dtype is torch.bfloat16,
-        _scratch(double),
-    )
+    given = (gate_up, _is_half(gate_up))
+    _run("gate", _by_rows(double), num_rows, size, *given, out, _is_half(out), _scratch(double))
     return out
 
 
 def quantize(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Quantise each row by itself: levels (R, K) in int8, or uint8 around 128, and the step between levels (R, 1)
-    float32. x: (R, K).
+    """Quantise each row of x (R, K) by itself.
+
+    Return levels (R, K) in int8, or uint8 around 128, and the step between levels (R, 1) float32.
     """
     num_rows, size = x.shape
     levels, scales = empty((num_rows, size), dtype), empty((num_rows, 1), torch.float32)
     zero = 128 if dtype is torch.uint8 else 0
-    is_half = x.dtype is torch.bfloat16
-    _run("quantize", _by_rows(size), num_rows, size, x, is_half, levels, zero, scales, _scratch(size))
+    _run("quantize", _by_rows(size), num_rows, size, x, _is_half(x), levels, zero, scales, _scratch(size))
     return levels, scales
 
 
 def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> torch.Tensor:
-    """Rotate adjacent pairs of the first `num_rotated` heads; float32 in, changed in place.
-
-    heads: (T, H, D)   rotations: (T, 1, D/2).
+    """Rotate adjacent pairs of the first `num_rotated` heads; float32 in place. heads: (T, H, D)   rotations: (T, 1,
+    D/2).
     """
     num_rows, num_heads, size = heads.shape
-    is_half = heads.dtype is torch.bfloat16
+    is_half = _is_half(heads)
     out = empty((num_rows, num_heads, size), torch.float32) if is_half else heads
     _run("rotate", _by_rows(num_heads * size), num_rows, num_rotated, num_heads, size, heads, is_half, rotations, out)
     return out
 
 
 def multiply(x: torch.Tensor, panels: torch.Tensor, num_outputs: int, bits: int) -> torch.Tensor:
-    """Multiply x by the transposed weight, laid out as in four_bit.py or eight_bit.py.
-
-    x: (R, K) float32  ->  (R, N) float32.
+    """Multiply x by the transposed weight, laid out as in panels.py. x: (R, K) float32  ->  (R, N) float32.
 
     Works only where `integer_vectors.is_available()`.
     """
@@ -205,27 +174,13 @@ def multiply(x: torch.Tensor, panels: torch.Tensor, num_outputs: int, bits: int)
     if parts(num_rows) > 1 and num_rows * num_inputs >= _SHARE_QUANTIZING_FROM:
         records = scratch + opened_bytes(num_inputs)
         operations = [_operation("quantize_groups", _by_rows(num_inputs), num_rows, num_inputs, x, records)]
-    multiplication = _operation(
-        "multiply",
-        parts,
-        num_rows,
-        num_outputs,
-        num_inputs,
-        x,
-        panels,
-        out,
-        scratch,
-        4 * _aligned(floats),
-        bits,
-        records,
-    )
-    _run_all(*operations, multiplication)
+    product = (num_rows, num_outputs, num_inputs, x, panels, out)
+    _run_all(*operations, _operation("multiply", parts, *product, scratch, 4 * _aligned(floats), bits, records))
     return out
 
 
 TILE_QUERIES, PROMPT_TILE_QUERIES = 6, 24
-"""Queries of one attention tile, which are computed together, if the sequence has as many. A prompt's tile widens each
-block once."""
+"""Queries of one attention tile, if the sequence has as many. A prompt's tile widens each block once."""
 PROMPT_ROWS = 32
 """A sequence with more new rows than this counts as a prompt."""
 
@@ -243,11 +198,9 @@ def tile_rows(group: int, num_rows: int) -> int:
 class RowAttention:
     """Attention of rows with a context each, over the cache of every layer; one object per step.
 
-    slots: (T,) int64, of all tokens   tokens, contexts: (S,) int64, of the rows   table: (N, W) int64, block ids of
-    each tile
-    tiles: (N + 2,) int64, the number of tiles, the first row of each and the end of the last; a tile is adjacent tokens
-    of one sequence,
-    at most `most_rows`
+    slots: (T,) int64, of all tokens   tokens, contexts: (S,) int64, of the rows
+    table: (N, W) int64, block ids of each tile, which is adjacent tokens of one sequence, at most `most_rows`
+    tiles: (N + 2,) int64, the number of tiles, the first row of each and the end of the last
     """
 
     def __init__(
@@ -276,8 +229,7 @@ class RowAttention:
     ) -> None:
         """Store k, v of all tokens and attend the rows into `out`.
 
-        keys: (B, K, D, P)  values: (B, K, P, D)  q: (T, H, D)  k, v: (T, K, D), float32, tokens may be apart  ->  out:
-        (T, H, D)
+        keys: (B, K, D, P)  values: (B, K, P, D)  q, out: (T, H, D)  k, v: (T, K, D), float32, tokens may be apart
         """
         slots, tokens, contexts, tiles, table, scale = self._held
         num_tokens, num_heads, size = q.shape
@@ -285,33 +237,10 @@ class RowAttention:
         group = num_heads // kv_heads
         queries = self._most_rows * group
         floats = program.attention.scratch_floats(queries, size, block_size, self._width)
-        arguments = (
-            num_tokens,
-            tiles,
-            num_heads,
-            kv_heads,
-            size,
-            block_size,
-            k,
-            v,
-            slots,
-            k.stride(0),
-            keys,
-            values,
-            keys.dtype is torch.bfloat16,
-            q,
-            tokens,
-            contexts,
-            table,
-            self._width,
-            out,
-            out.dtype is torch.bfloat16,
-            scale,
-            _scratch(floats),
-            _aligned(floats),
-            q.stride(0),
-            queries,
-        )
+        sizes = (num_tokens, tiles, num_heads, kv_heads, size, block_size)
+        written = (k, v, slots, k.stride(0), keys, values, _is_half(keys))
+        attended = (q, tokens, contexts, table, self._width, out, _is_half(out), scale)
+        arguments = (*sizes, *written, *attended, _scratch(floats), _aligned(floats), q.stride(0), queries)
         # How long the contexts of a recorded step will be is not known.
         work = self._work * num_heads * size if _thread.recording is None else sys.maxsize
         most_tiles = table.shape[0]
@@ -331,23 +260,19 @@ def add_bias(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
 
 
 def forbid(logits: torch.Tensor, rows: torch.Tensor, masks: torch.Tensor) -> None:
-    """Add -inf, in place, to the logits of tokens that masks do not allow.
+    """Add -inf, in place, to the logits of tokens that masks do not allow: those without a bit, or beyond the mask.
 
-    logits: (R, V) float32   rows: (G,) int64, distinct   masks: (G, W) int32
-
-    Bit `i % 32` of a mask's integer `i // 32` is set where token i is allowed; tokens beyond the mask are forbidden.
+    logits: (R, V) float32   rows: (G,) int64, distinct   masks: (G, W) int32, bit `i % 32` of integer `i // 32` is
+    token i
     """
     num_masks, width = masks.shape[0], logits.shape[1]
     _run("forbid", _by_rows(width), num_masks, width, masks.shape[1], rows, masks, logits)
 
 
 def weigh_blocks(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
-    """Return the probability mass of each block of BLOCK tokens, relative to the most likely token: (R, V / BLOCK)
-    float64.
+    """Return the mass of each block of BLOCK tokens, (R, V / BLOCK) float64, relative to the most likely token.
 
-    logits: (R, V) float32
-
-    best, temperature: (R,) float32. V is a multiple of BLOCK.
+    logits: (R, V) float32, V a multiple of BLOCK   best, temperature: (R,) float32
     """
     num_rows, width = logits.shape
     masses = empty((num_rows, width // BLOCK), torch.float64)
@@ -360,19 +285,8 @@ def draw(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor, un
     num_rows, width = logits.shape
     token_ids = empty((num_rows,), torch.int64)
     floats = 2 * (width // BLOCK + BLOCK)
-    _run(
-        "draw",
-        _by_rows(width),
-        num_rows,
-        width,
-        logits,
-        best,
-        temperature,
-        uniforms,
-        token_ids,
-        _scratch(floats),
-        4 * _aligned(floats),
-    )
+    drawn = (logits, best, temperature, uniforms, token_ids)
+    _run("draw", _by_rows(width), num_rows, width, *drawn, _scratch(floats), 4 * _aligned(floats))
     return token_ids
 
 
@@ -410,12 +324,16 @@ def _run_all(*operations: _Operation) -> None:
 
 
 def _parts(pieces: int, work: int, worth: int = _PART) -> int:
-    """Return into how many parts to cut `pieces`, each of at least `worth` work: one a thread, or more where there is
-    much work.
+    """Return into how many parts to cut `pieces`, each of at least `worth` work: one a thread, or more if much is to
+    do.
     """
     num_threads = KERNEL_THREADS.num_threads
     most = num_threads * max(1, min(work // worth // (_WORTH_PER_EXTRA_PART * num_threads), _MAX_PARTS_PER_THREAD))
     return max(1, min(pieces, work // worth, most, MAX_PARTS)) if num_threads > 1 else 1
+
+
+def _is_half(tensor: torch.Tensor) -> bool:
+    return tensor.dtype is torch.bfloat16
 
 
 def _by_rows(size: int) -> Callable[[int], int]:
@@ -424,9 +342,7 @@ def _by_rows(size: int) -> Callable[[int], int]:
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Return memory for the result of an operator; kernels must write only to memory from here, so that a recording
-    owns it.
-    """
+    """Return memory for a result; kernels write only to memory from here, so that a recording owns it."""
     if _thread.recording is not None:
         return _thread.recording.empty(shape, dtype)
     return torch.empty(shape, dtype=dtype)

@@ -1,8 +1,4 @@
-"""Primitives for compiled kernels: arrays at addresses, bits of floats, bfloat16, a vectorisable exp, the number of the
-OpenMP thread.
-
-A kernel takes one array of 64-bit integers that holds addresses and sizes.
-"""
+"""Primitives for compiled kernels, which take one array of 64-bit integers that holds addresses and sizes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Programs: lists of operations, each cut into parts, with the compiled functions that run one part, or a whole program
-on one thread.
+"""Programs: lists of operations, each cut into parts, and the compiled functions that run one.
 
 A program is an array of 64-bit integers: the number of operations, then STRIDE integers for each operation: its index
-in KERNELS, the number of its parts, and its arguments in the order that the kernel lists, rows first. work_sharing.py
-shares the parts between threads.
+in KERNELS, the number of its parts, and its arguments in the order that the kernel lists, rows first.
 """
 
 from __future__ import annotations
@@ -20,18 +18,7 @@ from engine.kernels.cpu.primitives import OPTIONS, SIGNATURE, offset_pointer
 FIRST = 1
 STRIDE = 32
 KERNELS = (
-    "add_normalize",
-    "gate",
-    "quantize",
-    "rotate",
-    "add_bias",
-    "store",
-    "attend",
-    "quantize_groups",
-    "multiply",
-    "forbid",
-    "weigh_blocks",
-    "draw",
+    "add_normalize gate quantize rotate add_bias store attend quantize_groups multiply forbid weigh_blocks draw".split()
 )
 
 
@@ -62,10 +49,7 @@ def parts_and_rows(program: ctypes.Array) -> tuple[np.ndarray, np.ndarray]:
 
 @njit(**OPTIONS)
 def run_part(program, index, thread, part, parts, is_first):
-    """Run part `part` of `parts` of operation `index`.
-
-    `is_first`: it is the first part of the operation that this thread takes.
-    """
+    """Run part `part` of `parts` of operation `index`. `is_first`: it is the first one that this thread takes of it."""
     kernel = program[FIRST + index * STRIDE]
     a = offset_pointer(program, np.int64(FIRST + index * STRIDE + 2))
     if kernel == 0:

@@ -9,17 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numba import carray, njit
 
-from engine.kernels.cpu.primitives import (
-    OPTIONS,
-    exp,
-    floats,
-    halves,
-    load_row,
-    pointer,
-    store_row,
-    widen,
-)
-from engine.kernels.cpu.vectors import LANES, gate_vectors
+from engine.kernels.cpu.integer_vectors import LANES
+from engine.kernels.cpu.primitives import OPTIONS, exp, floats, halves, load_row, pointer, store_row, widen
+from engine.kernels.cpu.vectors import gate_vectors
 
 
 @njit(**OPTIONS)

@@ -1,7 +1,4 @@
-"""Kernels of the sampler over rows of logits: masks of grammars, the probability mass of blocks, and the draw.
-
-Their form is that of rows.py.
-"""
+"""Kernels of the sampler over rows of logits, of the form of rows.py."""
 
 from __future__ import annotations
 
@@ -73,8 +70,8 @@ def weigh_blocks(a, thread, part, parts):
 
 @njit(inline="always")
 def _first_above(sums, size, target):
-    """Return the index of the first of ascending sums above `target`; if rounding made `target` the last sum, of the
-    first equal to it.
+    """Return the index of the first of ascending sums above `target`, or equal to the last sum if `target` was rounded
+    to it.
 
     Returns 0 for a broken row, whose sums are NaN: a later index may be padding instead of a token.
     """
@@ -87,21 +84,15 @@ def _first_above(sums, size, target):
 
 @njit(**OPTIONS)
 def draw(a, thread, part, parts):
-    """Draw a token for each row: first a block, then a token in it by what choosing the block leaves of the row's
-    uniform number.
+    """Draw a token for each row: first a block, then a token in it by what is left of the row's uniform number.
 
     a: rows, width (a multiple of BLOCK), logits (float32), best logits (float32), temperatures (float32), uniforms
-    (float64), out (int64),
-    scratch (float64), its bytes a thread (width / BLOCK + BLOCK numbers)
+    (float64), out (int64), scratch (float64), its bytes a thread (width / BLOCK + BLOCK numbers)
     """
     rows, width = a[0], a[1]
     blocks = width // BLOCK
-    best, temperatures, uniforms, out = (
-        floats(a[3], rows),
-        floats(a[4], rows),
-        doubles(a[5], rows),
-        integers(a[6], rows),
-    )
+    best, temperatures = floats(a[3], rows), floats(a[4], rows)
+    uniforms, out = doubles(a[5], rows), integers(a[6], rows)
     sums, inside = doubles(a[7] + thread * a[8], blocks), doubles(a[7] + thread * a[8] + blocks * 8, BLOCK)
     for row in range(rows * part // parts, rows * (part + 1) // parts):
         logits = floats(a[2] + row * width * 4, width)

@@ -3,8 +3,7 @@ own.
 
 Where torch computes between kernels, a second pool would compete with torch's threads, which spin while they wait for
 work. Where all the work is in our kernels, our own threads are better: a program need not wait for all of them to
-arrive or to finish, and they sleep when there is little to do. A process that computes only with our kernels calls
-`KERNEL_THREADS.start`.
+arrive or to finish, and they sleep when there is little to do.
 """
 
 from __future__ import annotations
@@ -60,9 +59,7 @@ class WorkSharing:
 
 
 class _CallingThread(threading.local):
-    """State of each thread that runs programs: what it shares with OpenMP's threads, and whether it computes
-    single-threaded.
-    """
+    """What a thread that runs programs shares with OpenMP's threads, and whether it computes single-threaded."""
 
     def __init__(self) -> None:
         self.memory, self.shared = work_sharing.allocate_shared()
@@ -78,9 +75,7 @@ class KernelThreads:
 
     @property
     def num_threads(self) -> int:
-        """How many threads run a program of the calling thread, itself included: as many as torch uses now, or as were
-        started.
-        """
+        """The threads that run a program of the calling thread, itself included."""
         if self._calling_thread.is_single_threaded or PARALLEL is None:
             return 1
         return torch.get_num_threads() if self._own is None else self._own.num_threads
@@ -88,8 +83,8 @@ class KernelThreads:
     def run(self, program: Program, *, num_threads: int) -> None:
         """Run a program (program.assemble) that was cut for `num_threads`.
 
-        The calling thread runs it by itself where that is 1, another number was started, or another thread runs a
-        program on ours.
+        The calling thread runs it alone where that is 1, another number was started, or another thread runs a program
+        on ours.
         """
         own = self._own
         if num_threads > 1 and own is None:

@@ -11,8 +11,8 @@ import torch
 def upload(values: Sequence | np.ndarray, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Return numbers as a tensor on `device`.
 
-    A copy to CUDA goes through pinned memory in stream order: from pageable memory torch would wait until the device
-    has finished all earlier work. The allocator of pinned memory keeps a buffer until its copy is over.
+    A copy to CUDA goes through pinned memory in stream order: from pageable memory torch would wait for all earlier
+    work. The allocator of pinned memory keeps a buffer until its copy is over.
     """
     if isinstance(values, np.ndarray):
         # Contiguous: pinned memory keeps gaps, and an array with gaps is not copied asynchronously.

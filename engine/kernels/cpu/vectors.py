@@ -1,10 +1,9 @@
-"""The inner loops of attention, for blocks of sixteen positions, and of the gate, as explicit vectors of sixteen
-floats.
+"""The inner loops of attention, for blocks of sixteen positions, and of the gate, as vectors of sixteen floats.
 
 The compiler does not vectorise these loops, as it cannot know that scores, keys and values do not overlap. Sums stay in
 registers; bfloat16 is widened as it is read, once for up to six queries. A query's additions have one order and one
-rounding, whatever is computed beside it: fused multiply-adds are explicit, as the compiler would fuse only some. LLVM
-splits the vectors on processors with shorter ones. Addresses are integers.
+rounding, whatever is computed beside it: fused multiply-adds are explicit. LLVM splits the vectors on processors with
+shorter ones. Addresses are integers.
 """
 
 from __future__ import annotations
@@ -18,62 +17,28 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from engine.kernels.cpu.integer_vectors import FLOAT, FLOATS, LANES, WORDS, VectorBuilder
 from engine.kernels.cpu.primitives import floats
 
-LANES = 16
 HEAD_STEP = 64
 """Floats of a value row that are summed at once, in four vectors."""
 QUERIES_AT_ONCE = (6, 4, 3, 2, 1)
 """Six queries have 24 sums, in 32 registers."""
 EXACT = {"fastmath": False, "error_model": "numpy"}
-"""Explicit, because a function inherits its caller's permission to reorder additions, and each caller would use it
-differently."""
-_FLOATS = ir.VectorType(ir.FloatType(), LANES)
-_WORDS = ir.VectorType(ir.IntType(32), LANES)
+"""Explicit, because a function inherits its caller's permission to reorder additions."""
 _HALVES = ir.VectorType(ir.IntType(16), LANES)
-
-
-def _load(builder: Any, address: Any, is_half: bool) -> Any:
-    """Load sixteen floats, or sixteen bfloat16 widened, from an address."""
-    if not is_half:
-        return builder.load(builder.inttoptr(address, _FLOATS.as_pointer()), align=4)
-    halves = builder.load(builder.inttoptr(address, _HALVES.as_pointer()), align=2)
-    shift = ir.Constant(_WORDS, [16] * LANES)
-    return builder.bitcast(builder.shl(builder.zext(halves, _WORDS), shift), _FLOATS)
-
-
-def _splat(builder: Any, address: Any) -> Any:
-    """Load the float at an address into every lane."""
-    return _splat_value(builder, builder.load(builder.inttoptr(address, ir.FloatType().as_pointer()), align=4))
-
-
-def _splat_value(builder: Any, value: Any) -> Any:
-    first = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(first, ir.Constant(_FLOATS, ir.Undefined), ir.Constant(_WORDS, [0] * LANES))
-
-
-def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    """Compute a * b + c, rounded once."""
-    function = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(_FLOATS, [_FLOATS] * 3), "llvm.fma.v16f32"
-    )
-    return builder.call(function, (a, b, c))
-
-
-def _store(builder: Any, value: Any, address: Any) -> None:
-    builder.store(value, builder.inttoptr(address, _FLOATS.as_pointer()), align=4)
+_BYTES = 4 * LANES
 
 
 @intrinsic
 def _weigh_keys(typingctx, count, is_half, queries, keys, scores, stride, size):
-    """Compute scores[p] = sum over d of query[d] * keys[d, p] for `count` queries, whose scores are `stride` bytes
-    apart.
+    """Compute scores[p] = sum over d of query[d] * keys[d, p] for `count` queries, with scores `stride` bytes apart.
 
     `size` is a multiple of four. Each query has four sums, so that additions overlap.
     """
 
     def generate(context, builder, signature, arguments):
-        _for_each_count(builder, arguments, _build_weigh_keys)
+        _for_each_count(VectorBuilder(builder), arguments, _build_weigh_keys)
         return context.get_dummy_value()
 
     return types.none(types.int64, types.boolean, *[types.int64] * 5), generate
@@ -87,47 +52,44 @@ def _weigh_values(typingctx, count, is_half, scores, stride, values, row_bytes, 
     """
 
     def generate(context, builder, signature, arguments):
-        _for_each_count(builder, arguments, _build_weigh_values)
+        _for_each_count(VectorBuilder(builder), arguments, _build_weigh_values)
         return context.get_dummy_value()
 
     return types.none(types.int64, types.boolean, *[types.int64] * 7), generate
 
 
-def _for_each_count(builder: Any, arguments: list[Any], build: Callable[..., None]) -> None:
+def _for_each_count(b: VectorBuilder, arguments: list[Any], build: Callable[..., None]) -> None:
     """Build a loop for each number of queries and each type of keys or values, and branch to that of the arguments."""
     count, is_half, *of_loop = arguments
-    with builder.if_else(is_half) as branches:
+    with b.ir.if_else(is_half) as branches:
         for branch, half in zip(branches, (True, False), strict=True):
             with branch:
                 for number in QUERIES_AT_ONCE:
-                    with builder.if_then(builder.icmp_signed("==", count, ir.Constant(count.type, number))):
-                        build(builder, number, half, *of_loop)
+                    with b.ir.if_then(b.ir.icmp_signed("==", count, ir.Constant(b.integer, number))):
+                        build(b, number, half, *of_loop)
 
 
 def _build_weigh_keys(
-    builder: Any, count: int, is_half: bool, queries: Any, keys: Any, scores: Any, stride: Any, size: Any
+    b: VectorBuilder, count: int, is_half: bool, queries: Any, keys: Any, scores: Any, stride: Any, size: Any
 ) -> None:
-    integer = size.type
-    row_bytes = LANES * (2 if is_half else 4)
-    sums = [[cgutils.alloca_once_value(builder, _constant(0.0)) for _ in range(4)] for _ in range(count)]
-    query_bytes = builder.mul(size, ir.Constant(integer, 4))
-    firsts = [builder.add(queries, builder.mul(query_bytes, ir.Constant(integer, number))) for number in range(count)]
-    start, step = ir.Constant(integer, 0), ir.Constant(integer, 4)
-    with cgutils.for_range_slice(builder, start, size, step, integer) as (d, _):
+    sums = [[cgutils.alloca_once_value(b.ir, _constant(0.0)) for _ in range(4)] for _ in range(count)]
+    query_bytes = b.times(size, 4)
+    firsts = [b.ir.add(queries, b.times(query_bytes, number)) for number in range(count)]
+    with b.loop(size, step=4) as d:
         for j in range(4):
-            here = builder.add(d, ir.Constant(integer, j))
-            row = _load(builder, builder.add(keys, builder.mul(here, ir.Constant(integer, row_bytes))), is_half)
+            here = b.at(d, j)
+            row = _load(b, b.ir.add(keys, b.times(here, LANES * (2 if is_half else 4))), is_half)
             for first, totals in zip(firsts, sums, strict=True):
-                weight = _splat(builder, builder.add(first, builder.mul(here, ir.Constant(integer, 4))))
-                builder.store(_fma(builder, weight, row, builder.load(totals[j])), totals[j])
+                weight = b.splat_float(b.ir.add(first, b.times(here, 4)))
+                b.ir.store(b.fused(weight, row, b.ir.load(totals[j])), totals[j])
     for number, totals in enumerate(sums):
-        a, b, c, e = (builder.load(total) for total in totals)
-        place = builder.add(scores, builder.mul(stride, ir.Constant(integer, number)))
-        _store(builder, builder.fadd(builder.fadd(a, b), builder.fadd(c, e)), place)
+        first, second, third, fourth = (b.ir.load(total) for total in totals)
+        whole = b.ir.fadd(b.ir.fadd(first, second), b.ir.fadd(third, fourth))
+        b.store(whole, b.ir.add(scores, b.times(stride, number)), 4)
 
 
 def _build_weigh_values(
-    builder: Any,
+    b: VectorBuilder,
     count: int,
     is_half: bool,
     scores: Any,
@@ -138,38 +100,22 @@ def _build_weigh_values(
     out: Any,
     out_bytes: Any,
 ) -> None:
-    integer = num_positions.type
     parts = range(HEAD_STEP // LANES)
     vector_bytes = LANES * (2 if is_half else 4)
-
-    def times(size: Any, number: int) -> Any:
-        return builder.mul(size, ir.Constant(integer, number))
-
-    firsts = [builder.add(scores, times(stride, number)) for number in range(count)]
-    targets = [
-        [
-            builder.add(builder.add(out, times(out_bytes, number)), ir.Constant(integer, 4 * LANES * part))
-            for part in parts
-        ]
-        for number in range(count)
-    ]
-    sums = [
-        [cgutils.alloca_once_value(builder, _load(builder, target, False)) for target in of_query]
-        for of_query in targets
-    ]
-    start, step = ir.Constant(integer, 0), ir.Constant(integer, 1)
-    with cgutils.for_range_slice(builder, start, num_positions, step, integer) as (p, _):
-        row = builder.add(values, builder.mul(p, row_bytes))
-        loaded = [
-            _load(builder, builder.add(row, ir.Constant(integer, vector_bytes * part)), is_half) for part in parts
-        ]
+    firsts = [b.ir.add(scores, b.times(stride, number)) for number in range(count)]
+    rows = [b.ir.add(out, b.times(out_bytes, number)) for number in range(count)]
+    targets = [[b.at(row, _BYTES * part) for part in parts] for row in rows]
+    sums = [[cgutils.alloca_once_value(b.ir, _load(b, target)) for target in of_query] for of_query in targets]
+    with b.loop(num_positions) as position:
+        row = b.ir.add(values, b.ir.mul(position, row_bytes))
+        loaded = [_load(b, b.at(row, vector_bytes * part), is_half) for part in parts]
         for first, totals in zip(firsts, sums, strict=True):
-            weight = _splat(builder, builder.add(first, times(p, 4)))
+            weight = b.splat_float(b.ir.add(first, b.times(position, 4)))
             for part, total in zip(loaded, totals, strict=True):
-                builder.store(_fma(builder, weight, part, builder.load(total)), total)
+                b.ir.store(b.fused(weight, part, b.ir.load(total)), total)
     for of_query, totals in zip(targets, sums, strict=True):
         for target, total in zip(of_query, totals, strict=True):
-            _store(builder, builder.load(total), target)
+            b.store(b.ir.load(total), target, 4)
 
 
 @intrinsic
@@ -177,67 +123,34 @@ def _soften(typingctx, scores, num_vectors):
     """Turn `num_vectors` vectors of scores into probabilities: exp(score - largest) over the sum of these."""
 
     def generate(context, builder, signature, arguments):
+        b = VectorBuilder(builder)
         scores, num_vectors = arguments
-        integer = num_vectors.type
-        zero, one = ir.Constant(integer, 0), ir.Constant(integer, 1)
 
         def each(act: Callable[[Any, Any], None]) -> None:
-            with cgutils.for_range_slice(builder, zero, num_vectors, one, integer) as (number, _):
-                place = builder.add(scores, builder.mul(number, ir.Constant(integer, 4 * LANES)))
-                act(place, _load(builder, place, False))
+            with b.loop(num_vectors) as number:
+                place = builder.add(scores, b.times(number, _BYTES))
+                act(place, _load(b, place))
 
         def gather(place: Any, value: Any) -> None:
             held = builder.load(top)
             builder.store(builder.select(builder.fcmp_ordered(">", held, value), held, value), top)
 
         def raise_and_add(place: Any, value: Any) -> None:
-            raised = _exp(builder, builder.fsub(value, largest))
-            _store(builder, raised, place)
+            raised = _exp(b, builder.fsub(value, largest))
+            b.store(raised, place, 4)
             builder.store(builder.fadd(builder.load(total), raised), total)
 
-        top = cgutils.alloca_once_value(builder, _load(builder, scores, False))
+        top = cgutils.alloca_once_value(builder, _load(b, scores))
         total = cgutils.alloca_once_value(builder, _constant(0.0))
         each(gather)
-        largest = _splat_value(builder, _reduced(builder, "fmax", builder.load(top)))
+        largest = b.splat(b.call("llvm.vector.reduce.fmax.v16f32", FLOAT, builder.load(top)))
         each(raise_and_add)
-        whole = _reduced(builder, "fadd", builder.load(total), ir.Constant(ir.FloatType(), -0.0))
-        factor = _splat_value(builder, builder.fdiv(ir.Constant(ir.FloatType(), 1.0), whole))
-        each(lambda place, value: _store(builder, builder.fmul(value, factor), place))
+        whole = _sum(builder, builder.load(total))
+        factor = b.splat(builder.fdiv(ir.Constant(FLOAT, 1.0), whole))
+        each(lambda place, value: b.store(builder.fmul(value, factor), place, 4))
         return context.get_dummy_value()
 
     return types.none(types.int64, types.int64), generate
-
-
-def _constant(number: float) -> Any:
-    return ir.Constant(_FLOATS, [number] * LANES)
-
-
-def _exp(builder: Any, x: Any) -> Any:
-    """Compute e^x in each lane as primitives.exp, with fused operations.
-
-    x is at most 88; values below -87 count as -87, NaN stays.
-    """
-    low = _constant(-87.0)
-    x = builder.select(builder.fcmp_ordered("<", x, low), low, x)
-    floor = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_FLOATS, [_FLOATS]), "llvm.floor.v16f32")
-    n = builder.call(floor, (_fma(builder, x, _constant(1.44269504), _constant(0.5)),))
-    r = _fma(builder, n, _constant(-0.693359375), x)
-    r = _fma(builder, n, _constant(2.12194440e-4), r)
-    p = _constant(1.9875691500e-4)
-    for coefficient in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
-        p = _fma(builder, p, r, _constant(coefficient))
-    p = _fma(builder, builder.fmul(p, r), r, builder.fadd(r, _constant(1.0)))
-    exponents = builder.add(builder.fptosi(n, _WORDS), ir.Constant(_WORDS, [127] * LANES))
-    return builder.fmul(p, builder.bitcast(builder.shl(exponents, ir.Constant(_WORDS, [23] * LANES)), _FLOATS))
-
-
-def _reduced(builder: Any, kind: str, vector: Any, *start: Any) -> Any:
-    """Reduce all lanes to one float; sums add pairs (`reassoc`)."""
-    types_of = [*(ir.FloatType() for _ in start), _FLOATS]
-    function = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(ir.FloatType(), types_of), f"llvm.vector.reduce.{kind}.v16f32"
-    )
-    return builder.call(function, (*start, vector), fastmath=("reassoc",) if start else ())
 
 
 @intrinsic
@@ -245,27 +158,56 @@ def gate_vectors(typingctx, gates, ups, out, num_vectors):
     """Compute out = gate / (1 + e^-gate) * up over `num_vectors` vectors of floats."""
 
     def generate(context, builder, signature, arguments):
+        b = VectorBuilder(builder)
         gates, ups, out, num_vectors = arguments
-        integer = num_vectors.type
-        zero, one = ir.Constant(integer, 0), ir.Constant(integer, 1)
-        with cgutils.for_range_slice(builder, zero, num_vectors, one, integer) as (number, _):
-            offset = builder.mul(number, ir.Constant(integer, 4 * LANES))
-            gate = _load(builder, builder.add(gates, offset), False)
-            raised = _exp(builder, _at_most(builder, builder.fneg(gate), 88.0))
-            gated = builder.fdiv(gate, builder.fadd(raised, _constant(1.0)))
-            _store(
-                builder,
-                builder.fmul(gated, _load(builder, builder.add(ups, offset), False)),
-                builder.add(out, offset),
-            )
+        with b.loop(num_vectors) as number:
+            offset = b.times(number, _BYTES)
+            gate = _load(b, builder.add(gates, offset))
+            most = _constant(88.0)
+            exponent = builder.fneg(gate)
+            exponent = builder.select(builder.fcmp_ordered(">", exponent, most), most, exponent)
+            gated = builder.fdiv(gate, builder.fadd(_exp(b, exponent), _constant(1.0)))
+            b.store(builder.fmul(gated, _load(b, builder.add(ups, offset))), builder.add(out, offset), 4)
         return context.get_dummy_value()
 
     return types.none(*[types.int64] * 4), generate
 
 
-def _at_most(builder: Any, x: Any, bound: float) -> Any:
-    limit = _constant(bound)
-    return builder.select(builder.fcmp_ordered(">", x, limit), limit, x)
+def _load(b: VectorBuilder, address: Any, is_half: bool = False) -> Any:
+    """Load sixteen floats, or sixteen bfloat16 widened, from an address."""
+    if not is_half:
+        return b.load(FLOATS, address, 4)
+    words = b.ir.zext(b.load(_HALVES, address, 2), WORDS)
+    return b.ir.bitcast(b.ir.shl(words, ir.Constant(WORDS, [16] * LANES)), FLOATS)
+
+
+def _constant(number: float) -> Any:
+    return ir.Constant(FLOATS, [number] * LANES)
+
+
+def _exp(b: VectorBuilder, x: Any) -> Any:
+    """Compute e^x in each lane as primitives.exp, with fused operations.
+
+    x is at most 88; values below -87 count as -87, NaN stays.
+    """
+    low = _constant(-87.0)
+    x = b.ir.select(b.ir.fcmp_ordered("<", x, low), low, x)
+    n = b.call("llvm.floor.v16f32", FLOATS, b.fused(x, _constant(1.44269504), _constant(0.5)))
+    r = b.fused(n, _constant(-0.693359375), x)
+    r = b.fused(n, _constant(2.12194440e-4), r)
+    p = _constant(1.9875691500e-4)
+    for coefficient in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
+        p = b.fused(p, r, _constant(coefficient))
+    p = b.fused(b.ir.fmul(p, r), r, b.ir.fadd(r, _constant(1.0)))
+    exponents = b.ir.add(b.ir.fptosi(n, WORDS), ir.Constant(WORDS, [127] * LANES))
+    return b.ir.fmul(p, b.ir.bitcast(b.ir.shl(exponents, ir.Constant(WORDS, [23] * LANES)), FLOATS))
+
+
+def _sum(builder: Any, vector: Any) -> Any:
+    """Add all lanes, in pairs (`reassoc`)."""
+    kind = ir.FunctionType(FLOAT, [FLOAT, FLOATS])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.vector.reduce.fadd.v16f32")
+    return builder.call(function, (ir.Constant(FLOAT, -0.0), vector), fastmath=("reassoc",))
 
 
 @njit(**EXACT)
@@ -288,9 +230,7 @@ def _queries_at_once(left):
 
 @njit(**EXACT)
 def score_block(queries, count, keys, is_half, scores, stride, size):
-    """Score one block of keys, bfloat16 or float32, for `count` adjacent queries; their scores are `stride` bytes
-    apart.
-    """
+    """Score one block of keys for `count` adjacent queries; their scores are `stride` bytes apart."""
     done = 0
     while done < count:
         taken = _queries_at_once(count - done)

@@ -1,14 +1,13 @@
 """How threads share the parts of a program: each takes the next free part of the current operation until none is left.
 
 A thread that finds no free part waits for the others to finish theirs; the thread that finishes the last part publishes
-the next operation. A thread is waited for only while it runs a part. So a thread whose core is busy elsewhere costs the
-others its share of the work and nothing more. With equal shares and a barrier after each operation, two threads on one
-core would wait for each other hundreds of times a step.
+the next operation. So a thread whose core is busy elsewhere costs the others its share of the work and nothing more.
+With equal shares and a barrier, two threads on one core would wait for each other hundreds of times a step.
 
 The threads share memory of SIZE bytes; `shared` is its address. The integer at STATE packs the number of operations
 ever published (as far as it has bits), then COUNT_BITS each for the parts of the current operation and for the parts
-taken. No parts: there is no current operation. Taking a part adds one, so one atomic read tells which part was taken
-and of which operation. The other integers change only while no part can be taken.
+taken. Taking a part adds one, so one atomic read tells which part was taken and of which operation. The other integers
+change only while no part can be taken.
 
     submit          publish a program; OpenMP's threads then call `openmp_worker`
     run_as_leader   publish a program and run it with the threads of `worker_loop`
@@ -37,7 +36,8 @@ from engine.kernels.cpu.program import FIRST, STRIDE, run_part
 
 STATE, DONE, PROGRAM, OPERATION, SLEEPERS, IS_SHUT_DOWN, SEMAPHORE, SIZE = 0, 64, 128, 136, 192, 200, 256, 320
 """Offsets in bytes: the current operation, its finished parts, the program's address, the operation's index in it, the
-number of sleeping threads, whether they must return, the semaphore that wakes them."""
+number of sleeping threads, whether they must return, the semaphore that wakes them.
+"""
 COUNT_BITS = 12
 COUNT_MASK = (1 << COUNT_BITS) - 1
 MAX_PARTS = 1 << COUNT_BITS - 1
@@ -45,8 +45,7 @@ MAX_PARTS = 1 << COUNT_BITS - 1
 NUMBER_MASK = (1 << 63 - 2 * COUNT_BITS) - 1
 """Operation numbers wrap around after months and are never negative."""
 PAUSES = 1000
-"""Pauses of some 40 ns each before a waiting thread yields its core: it may occupy the core of the thread it waits
-for."""
+"""Pauses of some 40 ns each before a waiting thread yields its core, perhaps to the thread it waits for."""
 YIELDS = 2000
 """Yields before a worker sleeps."""
 
@@ -64,10 +63,7 @@ def allocate_shared() -> tuple[ctypes.Array, int]:
 
 @njit(**OPTIONS)
 def _publish(shared, index, operations, program):
-    """Make operation `index` the current one; past the last one, none.
-
-    Wake the sleeping threads if there is work for several.
-    """
+    """Make operation `index` the current one, past the last one none, and wake sleeping threads if there is work."""
     parts = program[FIRST + index * STRIDE + 1] if index < operations else np.int64(0)
     store_atomic(shared + DONE, 0)
     store_atomic(shared + OPERATION, index)
@@ -82,7 +78,7 @@ def _publish(shared, index, operations, program):
 def _take_part(shared, thread, last):
     """Run a part if one is free. Return the number of its operation, or -1.
 
-    `last`: number of the operation that this thread last took a part of.
+    `last`: the number that it last returned.
     """
     state = load_atomic(shared + STATE)
     if state & COUNT_MASK >= (state >> COUNT_BITS) & COUNT_MASK:

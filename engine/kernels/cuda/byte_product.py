@@ -1,6 +1,6 @@
 """Products with eight-bit weights. Each byte is read once and widened to the dtype of the activations as it is loaded.
 
-The scales, one per output, are applied to the sums. So weights enter the product as integers, which bfloat16 and
+The scales, one per output, are applied to the sums, so weights enter the product as integers, which bfloat16 and
 float16 hold exactly. Programs that differ only in their rows run next to each other and find the weights in the
 device's cache.
 
@@ -68,12 +68,10 @@ def multiply(
     rows_per_program: int,
     outputs_per_program: int,
 ) -> torch.Tensor:
-    """Return x @ (values * scales).T + bias.
+    """Return x @ (values * scales).T + bias, (R, N) in the dtype of x. For fixed program sizes (powers of two), a row's
+    result depends only on the row.
 
-    For fixed program sizes (powers of two), a row's result depends only on the row.
-
-    x: (R, K) contiguous   values: (N, K) int8, contiguous   scales: (N,) float32   bias: (N,)  ->  (R, N) in the dtype
-    of x
+    x: (R, K) contiguous   values: (N, K) int8, contiguous   scales: (N,) float32   bias: (N,)
     """
     num_rows, num_inputs = x.shape
     num_outputs = values.shape[0]

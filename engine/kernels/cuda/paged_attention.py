@@ -1,6 +1,4 @@
-"""Attention of single rows over the paged cache.
-
-Each row's context is cut into parts that are computed in parallel and then joined.
+"""Attention of single rows over the paged cache. Each row's context is cut into parts, computed in parallel and joined.
 
 The device decides how many parts a row has by the length of its context: at most `num_parts`, none shorter than
 LEAST_PART positions. So one captured launch serves contexts of any length, and padding rows cost almost nothing. For a
@@ -17,8 +15,7 @@ import triton
 import triton.language as tl
 
 TILE, TILE_BYTES = 64, 16 << 10
-"""Positions that a program reads at a time, fewer if their keys would take more than TILE_BYTES of a processor's fast
-memory."""
+"""Positions that a program reads at a time, fewer if their keys would take more than TILE_BYTES of fast memory."""
 LEAST_PART = 128
 MAX_PARTS = 32
 LEAST_ROWS = 16
@@ -156,11 +153,11 @@ def attend_rows(
     scale: float,
     num_parts: int,
 ) -> torch.Tensor:
-    """Attend each row over its context, which has at least one position.
+    """Attend each row over its context, which has at least one position: (S, H, D) contiguous, in the dtype of the
+    queries.
 
-    queries: (S, H, D), rows may be apart   keys, values: (slots, K, D) contiguous   table: (S, N) int32, any strides
-    contexts: (S,) int64
-    ->  (S, H, D) contiguous, in the dtype of the queries
+    queries: (S, H, D), rows may be apart   keys, values: (slots, K, D) contiguous
+    table: (S, N) int32, any strides   contexts: (S,) int64
     """
     num_rows, num_heads, size = queries.shape
     kv_heads = keys.shape[1]

@@ -1,6 +1,4 @@
-"""Rotate queries and keys, and write keys and values into the cache, in one pass over the output of the fused
-projection.
-"""
+"""Rotate queries and keys, and write keys and values into the cache, in one pass over the fused projection's output."""
 
 from __future__ import annotations
 
