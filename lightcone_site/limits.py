@@ -107,8 +107,8 @@ Table = TypeVar("Table", HttpLimits, RequestLimits)
 
 
 def http_limits_read() -> HttpLimits:
-    """Return the limits with the overrides of the environment. Raises ImproperlyConfigured for a bad value."""
-    limits = _read(HttpLimits)
+    """Return the limits of the HTTP server, with room for two of the largest bodies. Raises ImproperlyConfigured."""
+    limits = limits_read(HttpLimits)
     least = 2 * max(limits.max_body_bytes, limits.max_upload_bytes + UPLOAD_ROOM)  # as one project may take half of it
     if limits.max_bodies_bytes >= least:
         return limits
@@ -120,12 +120,8 @@ def http_limits_read() -> HttpLimits:
     return replace(limits, max_bodies_bytes=least)
 
 
-def request_limits_read() -> RequestLimits:
-    """Return the limits of one request. Raises ImproperlyConfigured like `http_limits_read`."""
-    return _read(RequestLimits)
-
-
-def _read(table: type[Table]) -> Table:
+def limits_read(table: type[Table]) -> Table:
+    """Return a table with the overrides of the environment. Raises ImproperlyConfigured for a bad value."""
     values = {}
     for name, default in asdict(table()).items():
         minimum, maximum = int(name not in MAY_BE_ZERO), MAXIMUM.get(name, 2**62)

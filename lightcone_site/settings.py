@@ -9,7 +9,7 @@ from chat.console.theme import UNFOLD as UNFOLD
 from lightcone_site import env
 from lightcone_site.celery import STEPS as WORKER_STEPS
 from lightcone_site.databases import broker_url, database_settings, embedded_valkey_socket
-from lightcone_site.limits import http_limits_read, request_limits_read
+from lightcone_site.limits import RequestLimits, http_limits_read, limits_read
 from lightcone_site.logs import logging_settings
 from lightcone_site.private_files import installation_secret
 
@@ -36,7 +36,7 @@ LIGHTCONE_DRAIN_DELAY_S = env.integer("DRAIN_DELAY", 0, maximum=600)
 
 # Limits. All are checked before any work is done for a request.
 LIGHTCONE_HTTP_LIMITS = http_limits_read()
-LIGHTCONE_LIMITS = request_limits_read()
+LIGHTCONE_LIMITS = limits_read(RequestLimits)
 DATA_UPLOAD_MAX_MEMORY_SIZE = LIGHTCONE_HTTP_LIMITS.max_body_bytes
 LIGHTCONE_MAX_WAITING = env.integer("MAX_WAITING", 4096, minimum=1)
 LIGHTCONE_MAX_LIVE_PER_KEY = env.integer("MAX_LIVE_PER_KEY", 64, minimum=1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -191,13 +191,8 @@ def result_add(*, pk: int, owner: str, line: int, text: str, is_error: bool, tok
             batch_id=pk, line=line, defaults={"text": text, "is_error": is_error}
         )
         if is_new:
-            Batch.objects.filter(pk=pk).update(
-                **{counted: F(counted) + 1},
-                prompt_tokens=F("prompt_tokens") + tokens.prompt,
-                cached_tokens=F("cached_tokens") + tokens.cached,
-                completion_tokens=F("completion_tokens") + tokens.completion,
-                reasoning_tokens=F("reasoning_tokens") + tokens.reasoning,
-            )
+            amounts = {f"{name}_tokens": amount for name, amount in asdict(tokens).items()} | {counted: 1}
+            Batch.objects.filter(pk=pk).update(**{name: F(name) + amount for name, amount in amounts.items()})
 
 
 def errors_add(*, pk: int, owner: str, texts: Mapping[int, str]) -> None:

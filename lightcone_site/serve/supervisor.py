@@ -128,10 +128,8 @@ class Supervisor:
         for child in self._children.values():
             code = child.reap(now)
             if code is not None:
-                assert child.restart_at is not None
-                self._console.problem(
-                    child.spec.name, f"{describe_exit(code)}; starting again in {child.restart_at - now:.0f} s"
-                )
+                pause_s = (child.restart_at or now) - now
+                self._console.problem(child.spec.name, f"{describe_exit(code)}; starting again in {pause_s:.0f} s")
                 self._show_log(child)
             elif child.restart_at is not None and now >= child.restart_at:
                 self._start_again(child, now)
@@ -141,11 +139,8 @@ class Supervisor:
         try:
             child.start(now)
         except OSError as error:
-            child.schedule_restart(now)
-            assert child.restart_at is not None
-            self._console.problem(
-                child.spec.name, f"cannot be started: {error}; trying again in {child.restart_at - now:.0f} s"
-            )
+            pause_s = child.schedule_restart(now)
+            self._console.problem(child.spec.name, f"cannot be started: {error}; trying again in {pause_s:.0f} s")
 
     def _show_log(self, child: Child) -> None:
         """Show the end of the log, unless it is the same as after the death before."""

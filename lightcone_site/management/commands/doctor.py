@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from itertools import chain
 from typing import Any
 
 from django.core.management.base import BaseCommand
 
 from lightcone_site.serve.console import Console
-from lightcone_site.serve.diagnosis import diagnose
+from lightcone_site.serve.diagnosis import CHECKS
 
 
 class Command(BaseCommand):
@@ -18,7 +19,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         console = Console()
         problems = 0
-        for finding in diagnose():
+        for finding in chain.from_iterable(check() for check in CHECKS):
             if finding.is_problem:
                 problems += 1
                 console.problem(finding.area, finding.text)
