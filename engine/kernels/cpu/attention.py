@@ -83,47 +83,24 @@ def prefetch_block(address, is_half, base, count):
 
 
 @njit(inline="always")
-def weigh_keys(query, keys, scores, size, block_size):
-    """Compute scores[p] = sum over d of query[d] * keys[d, p], four d at a time. All are addresses of float32."""
-    total = floats(scores, block_size)
-    for p in range(block_size):
-        total[p] = 0.0
-    row = block_size * 4
-    fours = size // 4 * 4
-    for d in range(0, fours, 4):
-        q = floats(query + d * 4, 4)
-        w, x, y, z = q[0], q[1], q[2], q[3]
-        first = keys + d * row
-        a, b = floats(first, block_size), floats(first + row, block_size)
-        c, e = floats(first + 2 * row, block_size), floats(first + 3 * row, block_size)
-        for p in range(block_size):
-            total[p] += w * a[p] + x * b[p] + y * c[p] + z * e[p]
-    for d in range(fours, size):
-        w = floats(query + d * 4, 1)[0]
-        a = floats(keys + d * row, block_size)
-        for p in range(block_size):
-            total[p] += w * a[p]
-
-
-@njit(inline="always")
-def weigh_values(scores, values, num_positions, size, out):
-    """Compute out[d] += sum over p of scores[p] * values[p, d], four p at a time. All are addresses of float32."""
+def add_weighted_rows(weights, rows, num_rows, size, out):
+    """Compute out[i] += sum over r of weights[r] * rows[r, i], four r at a time. All are addresses of float32."""
     total = floats(out, size)
-    row = size * 4
-    fours = num_positions // 4 * 4
-    for p in range(0, fours, 4):
-        s = floats(scores + p * 4, 4)
-        w, x, y, z = s[0], s[1], s[2], s[3]
-        first = values + p * row
-        a, b = floats(first, size), floats(first + row, size)
-        c, e = floats(first + 2 * row, size), floats(first + 3 * row, size)
-        for d in range(size):
-            total[d] += w * a[d] + x * b[d] + y * c[d] + z * e[d]
-    for p in range(fours, num_positions):
-        w = floats(scores + p * 4, 1)[0]
-        a = floats(values + p * row, size)
-        for d in range(size):
-            total[d] += w * a[d]
+    row_bytes = size * 4
+    fours = num_rows // 4 * 4
+    for r in range(0, fours, 4):
+        four = floats(weights + r * 4, 4)
+        w, x, y, z = four[0], four[1], four[2], four[3]
+        first = rows + r * row_bytes
+        a, b = floats(first, size), floats(first + row_bytes, size)
+        c, e = floats(first + 2 * row_bytes, size), floats(first + 3 * row_bytes, size)
+        for i in range(size):
+            total[i] += w * a[i] + x * b[i] + y * c[i] + z * e[i]
+    for r in range(fours, num_rows):
+        w = floats(weights + r * 4, 1)[0]
+        a = floats(rows + r * row_bytes, size)
+        for i in range(size):
+            total[i] += w * a[i]
 
 
 @njit(inline="always")
@@ -175,7 +152,10 @@ def attend_tiles(a, thread, part, parts, size, block_size):
                 score_block(queries, num_queries, keys, False, scores, stride, size)
                 continue
             for number in range(num_queries):
-                weigh_keys(queries + number * query_bytes, keys, scores + number * stride, size, block_size)
+                total = floats(scores + number * stride, block_size)
+                for i in range(block_size):
+                    total[i] = 0.0
+                add_weighted_rows(queries + number * query_bytes, keys, size, block_size, scores + number * stride)
         for number in range(num_queries):
             context = contexts[first_row + number // group]
             softmax(weights + number * stride, context)
@@ -209,7 +189,7 @@ def attend_tiles(a, thread, part, parts, size, block_size):
                         )
                     continue
                 for member in range(rows_at_once * group):
-                    weigh_values(scores + member * stride, values, num_here, size, out_at + member * query_bytes)
+                    add_weighted_rows(scores + member * stride, values, num_here, size, out_at + member * query_bytes)
         for row in range(first_row, end_row):
             place = a[18] + (tokens[row] * a[2] + head * group) * size * (2 if a[19] != 0 else 4)
             store_row(
