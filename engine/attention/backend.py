@@ -55,10 +55,7 @@ class StepAttention(Protocol):
     """Attention bound to the layout and the cache of one step."""
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Store k, v and attend causally. q and k are already rotated.
-
-        q: (T, H, D)  k, v: (T, K, D)  ->  (T, H, D), dtype of q
-        """
+        """Store k, v and attend causally. q: (T, H, D)  k, v: (T, K, D), q and k rotated  ->  (T, H, D), dtype of q."""
 
     def attend_heads(self, layer: int, heads: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
         """Rotate queries and keys, then do as `attend`. Only on CUDA, where rotating and storing are one kernel.

@@ -26,10 +26,7 @@ logger = logging.getLogger(__name__)
 TRIED_QUERIES, TRIED_CONTEXTS = [3, 40], [300, 40]
 """One chunk with a long context before it, one with none."""
 TOLERANCES = {torch.float32: 0.01, torch.bfloat16: 0.05}
-"""Absolute, for standard normal inputs; on a GPU float32 products may have 10 bits.
-
-A wrong mask is off by 1 or more.
-"""
+"""Absolute, for standard normal inputs: on a GPU float32 may have 10 bits, and a wrong mask is off by 1 or more."""
 REASON_CHARS = 300
 
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]

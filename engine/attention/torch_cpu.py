@@ -82,9 +82,7 @@ class TorchCpuAttention:
 
 
 class Run(NamedTuple):
-    """Adjacent rows of one sequence: their first token in the step, the context of the last one, the blocks that hold
-    it.
-    """
+    """Adjacent rows of one sequence: their first token in the step, the context of the last one and its blocks."""
 
     first: int
     num_rows: int

@@ -114,10 +114,7 @@ class XformersStep:
         return self._attend_stored(layer, q, k, v)
 
     def attend_heads(self, layer: int, heads: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
-        """Rotate, store and attend.
-
-        heads: (T, H + 2K, D) contiguous, not yet rotated   rotations: (T, 1, D/2) complex64
-        """
+        """Rotate, store and attend. heads: (T, H + 2K, D) contiguous   rotations: (T, 1, D/2) complex64"""
         shape = self._backend.shape
         keys, values = self._backend.layers[layer]
         rotate_and_store(heads, rotations, self._slots, keys, values, shape.num_heads)
@@ -211,10 +208,7 @@ def gathered_together(context_lens: list[int]) -> list[slice]:
 
 
 def as_stored(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Convert to the dtype of the cache.
-
-    Eight-bit floats end at 448: larger numbers saturate instead of becoming NaN.
-    """
+    """Convert to the dtype of the cache. Eight-bit floats end at 448, where larger numbers saturate."""
     if dtype is FP8:
         limit = torch.finfo(FP8).max
         x = x.clamp(-limit, limit)

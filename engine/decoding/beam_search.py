@@ -82,10 +82,7 @@ class EndRules:
     text_of: Callable[[int], bytes]
 
     def check(self, beam: Beam, token_id: int) -> tuple[str | None, bytes]:
-        """Return why a beam with one more token ends (None if it does not), and its new `tail`.
-
-        Stops are compared as UTF-8.
-        """
+        """Return why a beam with one more token ends (None if it does not), and its new `tail`."""
         num_tokens = beam.num_tokens + 1
         if token_id in self.stop_ids and num_tokens > self.min_tokens:
             return "stop", b""

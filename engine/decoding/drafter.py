@@ -74,9 +74,7 @@ class LookupDrafter:
         self._tracks.pop(seq_id, None)
 
     def propose(self, sequence: Sequence, num_rows: int, limit: int) -> tuple[int, ...]:
-        """Return at most `limit` drafts: as many as pay for their rows. num_rows: the tokens that the step draws so
-        far.
-        """
+        """Return at most `limit` drafts, as many as pay. num_rows: the tokens that the step draws so far."""
         track = self._tracks.get(sequence.seq_id)
         if track is None:
             return ()

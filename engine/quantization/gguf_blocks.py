@@ -18,10 +18,7 @@ FOUR_BIT_TYPES = frozenset({"Q4_0", "Q4_1", "Q4_K"})
 
 @dataclass(frozen=True, slots=True)
 class FourBitGroups:
-    """A four-bit matrix in groups of 32: w = scale * q + minimum.
-
-    q: (N, K) uint8 in 0..15   scale, minimum: (N, G) float32.
-    """
+    """A four-bit matrix: w = scale * q + minimum. q: (N, K) uint8 in 0..15   scale, minimum: (N, G) float32."""
 
     q: torch.Tensor
     scale: torch.Tensor
@@ -76,9 +73,7 @@ def _q4_k_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torc
 
 
 def _q4_k_values(packed: torch.Tensor) -> torch.Tensor:
-    """Unpack nibbles, (n, 128) -> (n, 256): each 32 bytes hold a group in their low nibbles and the next in their high
-    ones.
-    """
+    """Unpack nibbles, (n, 128) -> (n, 256): of each 32 bytes first the low ones, a group, then the high ones."""
     packed = packed.reshape(-1, 4, 1, 32)
     return torch.cat((packed & 15, packed >> 4), dim=2).reshape(-1, 256)
 

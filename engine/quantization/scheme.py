@@ -149,9 +149,7 @@ class WeightScheme:
         return torch.float32 if self._device.type == "cpu" else self.table_dtype
 
     def keeps_stored(self, table: StoredMatrix) -> bool:
-        """Return True if the embedding table stays in its stored format: on a CPU, if that is smaller and no weight
-        shares it.
-        """
+        """Return True if the embedding table stays as stored: on a CPU, if that is smaller and no weight shares it."""
         return (
             self._device.type == "cpu"
             and not self.is_fixed

@@ -94,9 +94,7 @@ def pick(cumulative: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
 
 
 def block_masses(logits: torch.Tensor, best: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
-    """Return the mass of each block (R, B) float64, relative to the most likely token. logits: (R, V)  best,
-    temperature: (R,)
-    """
+    """Return the mass of each block (R, B) float64, relative to the largest logit. logits: (R, V)  others: (R,)"""
     if logits.device.type == "cpu":
         return operators.weigh_blocks(logits, best, temperature)
     weights = logits.sub(best[:, None]).div_(temperature[:, None]).exp_()

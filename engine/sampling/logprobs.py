@@ -24,9 +24,7 @@ class LogprobRow:
 
 
 class LogprobSnapshot:
-    """A copy, as log-probabilities (L, V) float32, of the L rows that ask, which later changes of the logits do not
-    affect.
-    """
+    """A copy of the L rows that ask, as log-probabilities (L, V) float32."""
 
     def __init__(self, logits: torch.Tensor, rows: list[LogprobRow]) -> None:
         self._rows = rows
@@ -56,9 +54,7 @@ class LogprobSnapshot:
 
 
 def top_values(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the `count` largest of values (L, V) and their ids, both (L, count): best first, ties by id, -inf as
-    LEAST.
-    """
+    """Return the `count` largest of values (L, V) and their ids: best first, ties by id, -inf as LEAST."""
     padded = pad_to_blocks(values)
     best, ids = rank(padded, block_maxima(padded), count)
     return best.clamp_(min=LEAST), ids

@@ -57,14 +57,10 @@ class SampledToken:
 
 
 class HostCopy:
-    """One asynchronous copy of a step's tokens to the host, with which rows are sound and whether some must be drawn
-    again.
-    """
+    """One asynchronous copy of a step's tokens, of which rows are sound, and of whether some must be drawn again."""
 
     def __init__(self, token_ids: torch.Tensor, best: torch.Tensor, is_unfinished: torch.Tensor | None) -> None:
-        """token_ids: (R,)   best: (R,) the largest logit of each row, finite in sound rows   is_unfinished: of any
-        rows.
-        """
+        """token_ids: (R,)   best: (R,), each row's largest logit, finite in sound rows   is_unfinished: of any rows."""
         self._event: torch.cuda.Event | None = None
         if token_ids.device.type != "cuda":
             self._token_ids, self._best, self._is_unfinished = token_ids, best, is_unfinished
@@ -117,10 +113,7 @@ class Sampler:
         processors: ProcessorRegistry | None = None,
         syncs: bool | None = None,
     ) -> None:
-        """`vocab_size`: the width of the logits.
-
-        `syncs`: the draw may read results on the host (None: on a CPU, where it is free).
-        """
+        """`vocab_size`: the width of the logits. `syncs`: the draw may read results on the host (None: on a CPU)."""
         self._processors = processors or ProcessorRegistry()
         self._batch = SamplingBatch(vocab_size, torch.device(device), self._processors)
         self._syncs = torch.device(device).type == "cpu" if syncs is None else syncs

@@ -25,17 +25,13 @@ def has_vectors(size, block_size):
 
 
 def scratch_floats(queries: int, size: int, block_size: int, width: int) -> int:
-    """Return the scratch floats of a thread: a widened block, then for each query of a tile the query, its result, its
-    scores.
-    """
+    """Return a thread's scratch floats: a widened block, then each query of a tile, its result, its scores."""
     return size * block_size + queries * (2 * size + width * block_size + 2 * STRIDE_UNIT)
 
 
 @njit(inline="always")
 def score_stride(num_positions):
-    """Return the distance in floats between the scores of two queries, with room for `num_positions` padded to a
-    vector.
-    """
+    """Return the floats between the scores of two queries, with room for `num_positions` padded to a vector."""
     return (num_positions // STRIDE_UNIT + 1 | 1) * STRIDE_UNIT
 
 

@@ -215,10 +215,7 @@ def quantize_rows(source, rows, groups, records, part, parts):
 
 @njit(**OPTIONS)
 def quantize_groups(a, thread, part, parts):
-    """Write the records of x for all threads.
-
-    a: rows, inputs, x (float32), records
-    """
+    """Write the records of x for all threads. a: rows, inputs, x (float32), records."""
     quantize_rows(a[2], a[0], a[1] // GROUP, a[3], part, parts)
 
 

@@ -102,9 +102,7 @@ class VectorBuilder:
 
 @intrinsic
 def quantize_group(typingctx, source, levels, scale, total, base):
-    """Quantise 32 floats: write levels (int8), and in float32 the size of a level, that times the sum of the levels,
-    and -MAGIC times it.
-    """
+    """Quantise 32 floats: write levels (int8); then float32: a level's size, that times their sum, -MAGIC times it."""
 
     def generate(context, builder, signature, arguments):
         source, levels, scale, total, base = arguments

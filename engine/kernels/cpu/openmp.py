@@ -23,9 +23,7 @@ def _zero() -> int:
 
 
 def _code_folder() -> Path:
-    """Return the cache folder of this version of the sources: numba checks only the outermost function's file for
-    changes.
-    """
+    """Return the cache folder of these sources: numba checks only the outermost function's file for changes."""
     folder = Path(__file__).parent
     sources = b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
     base = Path(numba.config.CACHE_DIR) if numba.config.CACHE_DIR else folder / "__pycache__"

@@ -134,10 +134,7 @@ def gate(gate_up: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def quantize(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Quantise each row of x (R, K) by itself.
-
-    Return levels (R, K) in int8, or uint8 around 128, and the step between levels (R, 1) float32.
-    """
+    """Quantise rows of x (R, K): int8 levels (R, K), or uint8 around 128, and the step between them (R, 1) float32."""
     num_rows, size = x.shape
     levels, scales = empty((num_rows, size), dtype), empty((num_rows, 1), torch.float32)
     zero = 128 if dtype is torch.uint8 else 0
@@ -146,9 +143,7 @@ def quantize(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.T
 
 
 def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> torch.Tensor:
-    """Rotate adjacent pairs of the first `num_rotated` heads; float32 in place. heads: (T, H, D)   rotations: (T, 1,
-    D/2).
-    """
+    """Rotate pairs of the first `num_rotated` heads; float32 in place. heads: (T, H, D)   rotations: (T, 1, D/2)."""
     num_rows, num_heads, size = heads.shape
     is_half = _is_half(heads)
     out = empty((num_rows, num_heads, size), torch.float32) if is_half else heads
@@ -324,9 +319,7 @@ def _run_all(*operations: _Operation) -> None:
 
 
 def _parts(pieces: int, work: int, worth: int = _PART) -> int:
-    """Return into how many parts to cut `pieces`, each of at least `worth` work: one a thread, or more if much is to
-    do.
-    """
+    """Return into how many parts to cut `pieces`, each of at least `worth` work: one a thread, or more of much work."""
     num_threads = KERNEL_THREADS.num_threads
     most = num_threads * max(1, min(work // worth // (_WORTH_PER_EXTRA_PART * num_threads), _MAX_PARTS_PER_THREAD))
     return max(1, min(pieces, work // worth, most, MAX_PARTS)) if num_threads > 1 else 1

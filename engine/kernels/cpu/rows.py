@@ -114,10 +114,7 @@ def rotate(a, thread, part, parts):
 
 @njit(**OPTIONS)
 def add_bias(a, thread, part, parts):
-    """Add the bias to each row, in place.
-
-    a: rows, size, x (float32), bias (float32)
-    """
+    """Add the bias to each row, in place. a: rows, size, x (float32), bias (float32)."""
     rows, size = a[0], a[1]
     bias = floats(a[3], size)
     for row in range(rows * part // parts, rows * (part + 1) // parts):

@@ -76,10 +76,7 @@ def _publish(shared, index, operations, program):
 
 @njit(**OPTIONS)
 def _take_part(shared, thread, last):
-    """Run a part if one is free. Return the number of its operation, or -1.
-
-    `last`: the number that it last returned.
-    """
+    """Run a free part, if any. Return the number of its operation, or -1. `last`: what it returned before."""
     state = load_atomic(shared + STATE)
     if state & COUNT_MASK >= (state >> COUNT_BITS) & COUNT_MASK:
         return np.int64(-1)

@@ -30,10 +30,7 @@ def _add_normalize(hidden, delta, weight, out, size, eps, HAS_DELTA: tl.constexp
 def add_normalize(
     hidden: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor, eps: float, dtype: torch.dtype
 ) -> torch.Tensor:
-    """Add delta to hidden in place and return the normalised rows in `dtype`.
-
-    hidden, delta: (T, E) contiguous   weight: (E,).
-    """
+    """Add delta to hidden (T, E) in place and return the normalised rows in `dtype`. All are contiguous."""
     num_rows, size = hidden.shape
     out = torch.empty(num_rows, size, dtype=dtype, device=hidden.device)
     block = triton.next_power_of_2(size)

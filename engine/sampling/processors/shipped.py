@@ -91,9 +91,7 @@ class TokenTrie:
         logits[index] = kept
 
     def _next_ids(self, output_ids: list[int]) -> list[int]:
-        """Return the allowed tokens: stop ids alone if the output has left the sequences, which a forced token can
-        cause.
-        """
+        """Return the allowed tokens: stop ids alone if a forced token has led out of the sequences."""
         node: Any = self._root
         for token_id in output_ids:
             node = node.get(token_id)
