@@ -25,9 +25,9 @@ from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import LoadedModel
 from engine.messages import AddSequence, StepResult
-from engine.models.config import ModelConfig, config_from_hf
+from engine.models.config import ModelConfig
 from engine.models.decoder import DecoderBuilder
-from engine.models.registry import HF_FAMILIES
+from engine.models.registry import describe_folder
 from engine.quantization.scheme import WeightScheme
 from engine.quantization.stored import StoredMatrix
 from engine.sampling.sampler import Sampler
@@ -123,9 +123,9 @@ class RandomCheckpoint:
 def build_model(name: str, device: torch.device, weights: str, max_model_len: int) -> LoadedModel:
     values = SHAPES[name]
     (architecture,) = values["architectures"]
-    config = config_from_hf(name, values, HF_FAMILIES[architecture], architecture)
+    _, config = describe_folder(name, values | {"architectures": [architecture]})
     scheme = WeightScheme(weights, device, False)
-    decoder = DecoderBuilder(config, RandomCheckpoint(), scheme, device).build(max_model_len, lambda fraction: None)
+    decoder = DecoderBuilder(config, RandomCheckpoint(), scheme, device).build(lambda fraction: None)
     return LoadedModel(decoder, config, (), max_model_len, device, scheme.activation_dtype, scheme.uses_own_kernels)
 
 
@@ -305,8 +305,8 @@ def busy_seconds(spans: list[tuple[float, float]]) -> float:
 
 def layer_weights(config: ModelConfig) -> int:
     """Return the number of weights in the products of all layers."""
-    width = config.num_heads * config.head_size
-    attention = config.hidden_size * (2 * width + 2 * config.num_kv_heads * config.head_size)
+    shape = config.attention_shape
+    attention = config.hidden_size * 2 * (shape.num_heads + shape.num_kv_heads) * shape.head_size
     return config.num_layers * (attention + 3 * config.hidden_size * config.intermediate_size)
 
 
@@ -316,13 +316,15 @@ def decode_bytes(config: ModelConfig, num_rows: int, context: int, weight_bytes:
     `weight_bytes` and `cache_bytes` are those of one number.
     """
     weights = layer_weights(config) + config.hidden_size * config.vocab_size
-    cached = 2 * config.num_layers * config.num_kv_heads * config.head_size * context * num_rows
+    shape = config.attention_shape
+    cached = 2 * config.num_layers * shape.num_kv_heads * shape.head_size * context * num_rows
     return weights * weight_bytes + cached * cache_bytes
 
 
 def prefill_operations(config: ModelConfig, count: int, length: int) -> float:
     """Return floating-point operations of prompts: two per weight and token, and causal attention."""
-    attention = 2 * config.num_layers * config.num_heads * config.head_size * length * length
+    shape = config.attention_shape
+    attention = 2 * config.num_layers * shape.num_heads * shape.head_size * length * length
     return count * (2.0 * layer_weights(config) * length + attention + 2.0 * config.hidden_size * config.vocab_size)
 
 

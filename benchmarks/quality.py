@@ -55,9 +55,13 @@ def load(path: Path, form: str, max_model_len: int) -> LoadedModel:
 def predictions(loaded: LoadedModel, weights: str, token_ids: list[int]) -> Iterator[torch.Tensor]:
     """Return log-probabilities (T, V) after each token of the next chunk."""
     num_blocks = -(-len(token_ids) // BLOCK_SIZE)
-    sizes = {"num_layers": loaded.config.num_layers, "num_blocks": num_blocks, "block_size": BLOCK_SIZE}
+    sizes = {"num_blocks": num_blocks, "block_size": BLOCK_SIZE}
     backend = make_backend(
-        CPU, loaded.config.attention_shape, **sizes, dtype=cache_dtype(weights), batch_invariant=False
+        CPU,
+        [layer.attention for layer in loaded.config.layers],
+        **sizes,
+        dtype=cache_dtype(weights),
+        batch_invariant=False,
     )
     batches = BatchBuilder(BLOCK_SIZE, CPU)
     sequence = dummy_sequence(0, token_ids, list(range(num_blocks)))

@@ -1,6 +1,6 @@
 """The interface between attention layers and the paged cache: write new keys and values, attend over the context.
 
-    backend = make_backend(device, shape, num_layers=..., num_blocks=..., ...)   # once, by the runner
+    backend = make_backend(device, shapes, num_blocks=..., ...)   # once, by the runner
     attention = backend.begin_step(layout)                                      # each step
     out = attention.attend(layer, q, k, v)                                      # each layer of the step
 
@@ -11,6 +11,7 @@ A new backend implements `AttentionBackend` and `StepAttention` and gets a branc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,12 +27,17 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class AttentionShape:
-    """The sizes of a model's attention, the same in every layer. `scale` multiplies q·k."""
+    """The attention of a layer. Heads and their sizes are the same in all layers of a model."""
 
     num_heads: int
     num_kv_heads: int
     head_size: int
     scale: float
+    """Multiplies q·k."""
+    window: int = 0
+    """A token sees so many positions, its own included; 0: all."""
+    softcap: float = 0.0
+    """Scores become cap * tanh(score / cap); 0: no cap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +60,18 @@ class StepLayout:
 class StepAttention(Protocol):
     """Attention bound to the layout and the cache of one step."""
 
-    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Store k, v and attend causally. q: (T, H, D)  k, v: (T, K, D), q and k rotated  ->  (T, H, D), dtype of q."""
+    def attend(
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Store k, v and attend causally. q and k are already rotated.
 
-    def attend_heads(self, layer: int, heads: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
+        q: (T, H, D)  k, v: (T, K, D)  ->  (T, H, D), dtype of q
+        sinks: (H,) float32, a score of each head that takes probability and has no value
+        """
+
+    def attend_heads(
+        self, layer: int, heads: torch.Tensor, rotations: torch.Tensor, sinks: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Rotate queries and keys, then do as `attend`. Only on CUDA, where rotating and storing are one kernel.
 
         heads: (T, H + 2K, D), queries, keys, values; changed in place   rotations: (T, 1, D/2) complex64  ->  (T, H, D)
@@ -94,21 +108,20 @@ def cache_dtype(weights: str, kv_cache: str = "auto", device: torch.device = CPU
 
 def make_backend(
     device: torch.device,
-    shape: AttentionShape,
+    shapes: Sequence[AttentionShape],
     *,
-    num_layers: int,
     num_blocks: int,
     block_size: int,
     dtype: torch.dtype,
     batch_invariant: bool,
 ) -> AttentionBackend:
-    """Build the backend and its cache. Backends of other devices are not imported."""
-    sizes = {"num_layers": num_layers, "num_blocks": num_blocks, "block_size": block_size}
+    """Build the backend and its cache for layers of these shapes. Backends of other devices are not imported."""
+    sizes = {"num_blocks": num_blocks, "block_size": block_size}
 
     if device.type == "cpu":
         from engine.attention.torch_cpu import TorchCpuAttention
 
-        return TorchCpuAttention(shape, dtype=dtype, batch_invariant=batch_invariant, **sizes)
+        return TorchCpuAttention(shapes, dtype=dtype, batch_invariant=batch_invariant, **sizes)
     from engine.attention.xformers_paged import XformersAttention
 
-    return XformersAttention(shape, device=device, dtype=dtype, batch_invariant=batch_invariant, **sizes)
+    return XformersAttention(shapes, device=device, dtype=dtype, batch_invariant=batch_invariant, **sizes)

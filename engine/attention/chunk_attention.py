@@ -10,7 +10,8 @@ Shapes: T new tokens of all chunks, C positions of all contexts, H heads, K kv h
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 import torch
@@ -47,7 +48,12 @@ def with_xformers(
     """
     from xformers.ops import fmha
 
-    mask = fmha.attn_bias.BlockDiagonalCausalFromBottomRightMask.from_seqlens(query_lens, context_lens, device=device)
+    masks = fmha.attn_bias
+    if shape.window:
+        plain = masks.BlockDiagonalMask.from_seqlens(query_lens, context_lens, device=device)
+        mask = plain.make_local_attention_from_bottomright(shape.window)
+    else:
+        mask = masks.BlockDiagonalCausalFromBottomRightMask.from_seqlens(query_lens, context_lens, device=device)
     group = shape.num_heads // shape.num_kv_heads
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -69,7 +75,9 @@ def with_flash(query_lens: list[int], context_lens: list[int], shape: AttentionS
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """Attend; the window excludes later tokens, which makes this function causal."""
-        out = varlen_attn(q, k, v, *ends, *longest, scale=shape.scale, window_size=(-1, 0), enable_gqa=True)
+        out = varlen_attn(
+            q, k, v, *ends, *longest, scale=shape.scale, window_size=(shape.window - 1, 0), enable_gqa=True
+        )
         assert isinstance(out, torch.Tensor)
         return out
 
@@ -79,7 +87,9 @@ def with_flash(query_lens: list[int], context_lens: list[int], shape: AttentionS
 def with_sdpa(query_lens: list[int], context_lens: list[int], shape: AttentionShape, device: torch.device) -> Attend:
     """Use torch's `scaled_dot_product_attention`, chunk by chunk, with repeated keys: few of its kernels share them."""
     masks = [
-        causal_lower_right(query_len, context_len)
+        visible(query_len, context_len, shape.window).to(device)
+        if shape.window
+        else causal_lower_right(query_len, context_len)
         for query_len, context_len in zip(query_lens, context_lens, strict=True)
     ]
     group = shape.num_heads // shape.num_kv_heads
@@ -105,14 +115,15 @@ WAYS: dict[str, ChunkWay] = {
 """By name, best first."""
 
 
-def choose_chunk_way(shape: AttentionShape, dtype: torch.dtype, device: torch.device) -> ChunkWay:
-    """Return the first way that computes these heads in `dtype` on `device`, and log why those before it failed.
+def choose_chunk_way(shapes: Sequence[AttentionShape], dtype: torch.dtype, device: torch.device) -> ChunkWay:
+    """Return the first way that computes these layers in `dtype` on `device`, and log why those before it failed.
 
     Raises ModelLoadError if none does.
     """
     refusals = []
     for name, way in WAYS.items():
-        problem = problem_of(way, shape, dtype, device)
+        plain = dict.fromkeys(replace(shape, softcap=0.0) for shape in shapes)
+        problem = next(filter(None, (problem_of(way, shape, dtype, device) for shape in plain)), "")
         if not problem:
             logger.info("attention of prompts: %s%s", name, "".join(f"; not {refusal}" for refusal in refusals))
             return way
@@ -138,11 +149,17 @@ def problem_of(way: ChunkWay, shape: AttentionShape, dtype: torch.dtype, device:
         found = way(TRIED_QUERIES, TRIED_CONTEXTS, shape, device)(*parts_of(heads.to(device, dtype))).float().cpu()
     except Exception as error:  # absent package, missing kernel, failed launch: each library raises other types
         return " ".join(f"{type(error).__name__}: {error}".split())[:REASON_CHARS]
-    expected = attend_plainly(*parts_of(heads.to(dtype).float()), shape.scale)
+    expected = attend_plainly(*parts_of(heads.to(dtype).float()), shape)
     return "" if torch.allclose(found, expected, rtol=0, atol=TOLERANCES[dtype]) else "its results are wrong"
 
 
-def attend_plainly(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
+def visible(num_queries: int, num_keys: int, window: int) -> torch.Tensor:
+    """Return which keys each query sees, the last ones their own: (queries, keys) bool. `window` 0: all before it."""
+    seen = torch.ones(num_queries, num_keys, dtype=torch.bool).tril(num_keys - num_queries)
+    return seen.triu(num_keys - num_queries - window + 1) if window else seen
+
+
+def attend_plainly(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, shape: AttentionShape) -> torch.Tensor:
     """Compute the attention of the tried chunks with plain products and a mask, as the reference."""
     group = q.shape[1] // k.shape[1]
     parts = []
@@ -152,7 +169,7 @@ def attend_plainly(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: flo
         strict=True,
     )
     for queries, keys, values in chunks:
-        scores = torch.einsum("thd,chd->htc", queries, keys) * scale
-        is_visible = torch.ones(scores.shape[1:], dtype=torch.bool).tril(len(keys) - len(queries))
+        scores = torch.einsum("thd,chd->htc", queries, keys) * shape.scale
+        is_visible = visible(len(queries), len(keys), shape.window)
         parts.append(torch.einsum("htc,chd->thd", scores.masked_fill(~is_visible, float("-inf")).softmax(-1), values))
     return torch.cat(parts)

@@ -13,6 +13,7 @@ import contextlib
 import math
 import mmap
 import sys
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -37,24 +38,27 @@ class TorchCpuAttention:
 
     def __init__(
         self,
-        shape: AttentionShape,
+        shapes: Sequence[AttentionShape],
         *,
-        num_layers: int,
         num_blocks: int,
         block_size: int,
         dtype: torch.dtype,
         batch_invariant: bool = False,
     ) -> None:
-        self.shape = shape
+        """`shapes`: of all layers."""
+        shape = self.shape = shapes[0]
         self.block_size = block_size
         self.batch_invariant = batch_invariant
         heads, size = shape.num_kv_heads, shape.head_size
-        self.keys = untouched_zeros(num_layers, num_blocks, heads, size, block_size, dtype=dtype)
-        self.values = untouched_zeros(num_layers, num_blocks, heads, block_size, size, dtype=dtype)
-        self.layers = list(zip(self.keys.unbind(0), self.values.unbind(0), strict=True))
-        self.scale = torch.tensor(shape.scale)
+        self.keys = untouched_zeros(len(shapes), num_blocks, heads, size, block_size, dtype=dtype)
+        self.values = untouched_zeros(len(shapes), num_blocks, heads, block_size, size, dtype=dtype)
+        constants = {(one.scale, one.softcap): torch.tensor([one.scale, one.softcap]) for one in shapes}
+        self.layers = [
+            LayerCache(keys, values, constants[one.scale, one.softcap], one.window)
+            for keys, values, one in zip(self.keys.unbind(0), self.values.unbind(0), shapes, strict=True)
+        ]
         self.has_vectors = operators.attention_has_vectors(size, block_size)
-        self.takes_rows = batch_invariant or self.has_vectors
+        self.takes_rows = batch_invariant or self.has_vectors or any(one.window or one.softcap for one in shapes)
         """True if every new token is a row, however many a sequence has."""
 
     def begin_step(self, layout: StepLayout) -> CpuStep:
@@ -79,6 +83,15 @@ class TorchCpuAttention:
     def fixed_rows(self, num_rows: int, table_width: int) -> FixedRows:
         """Return rows in fixed memory that is filled anew each step. `table_width`: blocks of the longest context."""
         return FixedRows(self, num_rows, table_width)
+
+
+class LayerCache(NamedTuple):
+    """The cache of a layer, and the numbers of its attention: scale and softcap, float32, and the window."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+    constants: torch.Tensor
+    window: int
 
 
 class Run(NamedTuple):
@@ -115,9 +128,7 @@ class RowIndex:
 
     def attention(self, slots: torch.Tensor) -> RowAttention:
         """Return the kernel over these rows, as `fill` last left them. slots: (T,) int64, of all tokens of the step."""
-        return RowAttention(
-            slots, self._tokens, self._contexts, self._tiles, self._table, self._backend.scale, self._most_rows
-        )
+        return RowAttention(slots, self._tokens, self._contexts, self._tiles, self._table, self._most_rows)
 
     def fill(self, runs: list[Run]) -> None:
         """Store the rows of a step, cut into tiles."""
@@ -147,11 +158,13 @@ class CpuStep:
         self._rows = rows
         self._chunks = chunks
 
-    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def attend(
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """q: (T, H, D)  k, v: (T, K, D), float32  ->  (T, H, D)"""
-        keys, values = self._layers[layer]
+        keys, values, constants, window = self._layers[layer]
         out = operators.empty(q.shape, torch.float32)
-        self._rows.attend(keys, values, q, k, v, out)
+        self._rows.attend(keys, values, q, k, v, out, constants, window, sinks)
         for part in self._chunks:
             out[part.tokens] = part.attend(keys, values, q[part.tokens], k[part.tokens], v[part.tokens])
         return out

@@ -11,6 +11,7 @@ Shapes: T tokens in the step, S single rows, H heads, K kv heads, D head size, P
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -39,15 +40,16 @@ class XformersAttention:
 
     def __init__(
         self,
-        shape: AttentionShape,
+        shapes: Sequence[AttentionShape],
         *,
         device: torch.device,
-        num_layers: int,
         num_blocks: int,
         block_size: int,
         dtype: torch.dtype,
         batch_invariant: bool = False,
     ) -> None:
+        """`shapes`: of all layers."""
+        shape = shapes[0]
         if shape.head_size % HEAD_MULTIPLE or shape.head_size > HEAD_LIMIT:
             raise ModelLoadError(
                 f"attention heads on CUDA must have a size that is a multiple of {HEAD_MULTIPLE} up to {HEAD_LIMIT}, "
@@ -60,17 +62,20 @@ class XformersAttention:
         self.padding_block = num_blocks
         # (L, slots, K, D)
         num_slots = (num_blocks + 1) * block_size
-        self.keys = torch.zeros(num_layers, num_slots, shape.num_kv_heads, shape.head_size, dtype=dtype, device=device)
+        self.shapes = shapes
+        self.splits = batch_invariant or any(one.softcap for one in shapes)
+        """True if every new token is a single row: no library's attention of chunks caps scores."""
+        self.keys = torch.zeros(len(shapes), num_slots, shape.num_kv_heads, shape.head_size, dtype=dtype, device=device)
         self.values = torch.zeros_like(self.keys)
         self.layers = list(zip(self.keys.unbind(0), self.values.unbind(0), strict=True))
-        self.chunk_way = choose_chunk_way(shape, torch.bfloat16 if dtype is FP8 else dtype, device)
+        self.chunk_way = choose_chunk_way(shapes, torch.bfloat16 if dtype is FP8 else dtype, device)
         self._num_slots = num_slots
         self._num_processors = processor_count(device)
 
     def begin_step(self, layout: StepLayout) -> XformersStep:
         """Index the single rows of a step, and build the mask of its chunks."""
         query_lens, context_lens, block_ids = layout.query_lens, layout.context_lens, layout.block_ids
-        if self.batch_invariant:
+        if self.splits:
             query_lens, context_lens, block_ids = split_into_rows(query_lens, context_lens, block_ids)
         num_rows = next((i for i, length in enumerate(query_lens) if length > 1), len(query_lens))
         rows = chunks = None
@@ -106,33 +111,40 @@ class XformersStep:
         self._rows = rows
         self._chunks = chunks
 
-    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def attend(
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """q: (T, H, D)  k, v: (T, K, D)  ->  (T, H, D)"""
         keys, values = self._backend.layers[layer]
         for cache, new in ((keys, k), (values, v)):
             indexable(cache).index_copy_(0, self._slots, indexable(as_stored(new, cache.dtype)))
-        return self._attend_stored(layer, q, k, v)
+        return self._attend_stored(layer, q, k, v, sinks)
 
-    def attend_heads(self, layer: int, heads: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
+    def attend_heads(
+        self, layer: int, heads: torch.Tensor, rotations: torch.Tensor, sinks: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Rotate, store and attend. heads: (T, H + 2K, D) contiguous   rotations: (T, 1, D/2) complex64"""
         shape = self._backend.shape
         keys, values = self._backend.layers[layer]
         rotate_and_store(heads, rotations, self._slots, keys, values, shape.num_heads)
         num_rotated = shape.num_heads + shape.num_kv_heads
         q, k, v = heads[:, : shape.num_heads], heads[:, shape.num_heads : num_rotated], heads[:, num_rotated:]
-        return self._attend_stored(layer, q, k, v)
+        return self._attend_stored(layer, q, k, v, sinks)
 
-    def _attend_stored(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def _attend_stored(
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None
+    ) -> torch.Tensor:
         """Attend rows and chunks. k, v: those of the step, which the cache already holds."""
         keys, values = self._backend.layers[layer]
+        shape = self._backend.shapes[layer]
         if self._rows is None:
             assert self._chunks is not None
-            return self._chunks.attend(keys, values, q, k, v)
+            return self._chunks.attend(shape, keys, values, q, k, v)
         if self._chunks is None:
-            return self._rows.attend(keys, values, q)
+            return self._rows.attend(shape, keys, values, q, sinks)
         num_rows = self._num_rows
-        chunks = self._chunks.attend(keys, values, q[num_rows:], k[num_rows:], v[num_rows:])
-        return torch.cat((self._rows.attend(keys, values, q[:num_rows]), chunks))
+        chunks = self._chunks.attend(shape, keys, values, q[num_rows:], k[num_rows:], v[num_rows:])
+        return torch.cat((self._rows.attend(shape, keys, values, q[:num_rows], sinks), chunks))
 
 
 class Rows:
@@ -142,23 +154,39 @@ class Rows:
         self._table = table
         self._contexts = contexts
         self._block_size = backend.block_size
-        self._scale = backend.shape.scale
         self._num_parts = backend.num_parts(len(contexts))
 
-    def attend(self, keys: torch.Tensor, values: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    def attend(
+        self,
+        shape: AttentionShape,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        q: torch.Tensor,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """keys, values: (slots, K, D)  q: (S, H, D)  ->  (S, H, D)"""
-        table, contexts, block_size = self._table, self._contexts, self._block_size
         return attend_rows(
-            q, keys, values, table, contexts, block_size=block_size, scale=self._scale, num_parts=self._num_parts
+            q,
+            keys,
+            values,
+            self._table,
+            self._contexts,
+            block_size=self._block_size,
+            scale=shape.scale,
+            num_parts=self._num_parts,
+            window=shape.window,
+            softcap=shape.softcap,
+            sinks=sinks,
         )
 
 
 class Gathered(NamedTuple):
-    """Adjacent chunks whose contexts are gathered together: their tokens, the slots of the contexts, the attention."""
+    """Adjacent chunks whose contexts are gathered together: their tokens, the slots of the contexts, their lengths."""
 
     tokens: slice
     slots: torch.Tensor
-    attend: Attend
+    query_lens: list[int]
+    context_lens: list[int]
 
 
 class Chunks:
@@ -167,33 +195,47 @@ class Chunks:
     def __init__(
         self, backend: XformersAttention, query_lens: list[int], context_lens: list[int], block_ids: list[list[int]]
     ) -> None:
-        self._own: Attend | None = None
+        self._backend = backend
+        self._query_lens = query_lens
         self._gathered: list[Gathered] = []
+        self._prepared: dict[tuple[AttentionShape, int], Attend] = {}
         if query_lens == context_lens:
-            self._own = backend.chunk_way(query_lens, context_lens, backend.shape, backend.device)
             return
         first = 0
         for group in gathered_together(context_lens):
             contexts = context_lens[group]
             slots = upload(context_slots(contexts, block_ids[group], backend.block_size), torch.int64, backend.device)
             last = first + sum(query_lens[group])
-            attend = backend.chunk_way(query_lens[group], contexts, backend.shape, backend.device)
-            self._gathered.append(Gathered(slice(first, last), slots, attend))
+            self._gathered.append(Gathered(slice(first, last), slots, query_lens[group], contexts))
             first = last
 
     def attend(
-        self, keys: torch.Tensor, values: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+        self,
+        shape: AttentionShape,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
     ) -> torch.Tensor:
         """keys, values: (slots, K, D)  q: (T, H, D)  k, v: (T, K, D)  ->  (T, H, D)"""
-        if self._own is not None:
-            return self._own(q, k, v)
+        if not self._gathered:
+            return self._way(shape, 0, self._query_lens, self._query_lens)(q, k, v)
         parts = []
-        for tokens, slots, attend in self._gathered:
+        for number, group in enumerate(self._gathered):
             context = (
-                indexable(cache).index_select(0, slots).view(cache.dtype).to(q.dtype) for cache in (keys, values)
+                indexable(cache).index_select(0, group.slots).view(cache.dtype).to(q.dtype) for cache in (keys, values)
             )
-            parts.append(attend(q[tokens], *context))
+            attend = self._way(shape, number, group.query_lens, group.context_lens)
+            parts.append(attend(q[group.tokens], *context))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _way(self, shape: AttentionShape, number: int, query_lens: list[int], context_lens: list[int]) -> Attend:
+        """Prepare the attention of a group once for all layers of a shape."""
+        if (shape, number) not in self._prepared:
+            backend = self._backend
+            self._prepared[shape, number] = backend.chunk_way(query_lens, context_lens, shape, backend.device)
+        return self._prepared[shape, number]
 
 
 def gathered_together(context_lens: list[int]) -> list[slice]:

@@ -64,8 +64,7 @@ class ModelRunner:
         self.hidden_size = model.hidden_size
         self._attention = make_backend(
             self._device,
-            shape,
-            num_layers=model.num_layers,
+            [layer.attention for layer in model.layers],
             num_blocks=size.num_blocks,
             block_size=config.block_size,
             dtype=dtype,

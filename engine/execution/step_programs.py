@@ -38,7 +38,7 @@ one of 1.5 B. The program of many rows adds the time of its largest step and twi
 
 
 class StepProgram:
-    """The program of steps of R rows. Input buffers: hidden (R, E), rotations (R, 1, D/2), the rows of attention."""
+    """The program of steps of R rows. Input buffers: hidden (R, E), rotations (N, R, 1, D/2), the rows of attention."""
 
     def __init__(self, decoder: Decoder, rows: FixedRows, batch: StepBatch) -> None:
         """Record the layers while they compute a step; its `result` is then available."""
@@ -52,7 +52,7 @@ class StepProgram:
             self._delta = decoder.run_layers(self._hidden, self._rotations, rows)
 
     def result(self, num_rows: int) -> torch.Tensor:
-        return self._hidden[:num_rows] + self._delta[:num_rows]
+        return self._decoder.end(self._hidden[:num_rows], self._delta[:num_rows])
 
     def can_be_proven(self, batch: StepBatch) -> bool:
         """Return True if the inputs of this step differ from the recorded ones; a missed operation then shows."""
@@ -64,7 +64,7 @@ class StepProgram:
         num_rows = len(batch.token_ids)
         hidden, rotations = self._decoder.begin(batch.token_ids, batch.positions)
         self._hidden[:num_rows].copy_(hidden)
-        self._rotations[:num_rows].copy_(rotations)
+        self._rotations[:, :num_rows].copy_(rotations)
         self._rows.fill(batch.layout)
         self._recording.run(num_rows)
         return self.result(num_rows)

@@ -6,17 +6,29 @@ import torch
 
 from engine.attention.backend import AttentionShape, StepAttention
 from engine.layers.linear import Linear
+from engine.layers.norm import HeadsNorm
 from engine.layers.rotary import rotate
 
 
 class Attention:
     """The attention of one layer.
 
-    `qkv` stacks the rows of queries, keys and values; `layer` is the index of the layer's cache.
+    `qkv` stacks the rows of queries, keys and values; `layer` is the index of the layer's cache, `rotation` that of its
+    rotation.
     """
 
-    def __init__(self, layer: int, shape: AttentionShape, qkv: Linear, output: Linear) -> None:
+    def __init__(
+        self,
+        layer: int,
+        shape: AttentionShape,
+        qkv: Linear,
+        output: Linear,
+        rotation: int = 0,
+        heads_norm: HeadsNorm | None = None,
+    ) -> None:
         self._layer = layer
+        self._rotation = rotation
+        self._heads_norm = heads_norm
         self._num_heads = shape.num_heads
         self._num_rotated = shape.num_heads + shape.num_kv_heads
         self._heads_shape = (-1, shape.num_heads + 2 * shape.num_kv_heads, shape.head_size)
@@ -24,11 +36,14 @@ class Attention:
         self._output = output
 
     def __call__(self, x: torch.Tensor, rotations: torch.Tensor, attention: StepAttention) -> torch.Tensor:
-        """x: (T, E)   rotations: (T, 1, D/2)  ->  (T, E). q, k, v reach the backend as views of one buffer."""
-        heads = self._qkv(x).view(self._heads_shape)
+        """x: (T, E)   rotations: (N, T, 1, D/2)  ->  (T, E). q, k, v reach the backend as views of one buffer."""
+        heads, rotation = self._qkv(x).view(self._heads_shape), rotations[self._rotation]
+        if self._heads_norm is not None:
+            heads = heads.float() if heads.is_cpu else heads
+            self._heads_norm(heads)
         if not heads.is_cpu:
-            return self._output(attention.attend_heads(self._layer, heads, rotations).flatten(1))
-        heads = rotate(heads, self._num_rotated, rotations)
+            return self._output(attention.attend_heads(self._layer, heads, rotation).flatten(1))
+        heads = rotate(heads, self._num_rotated, rotation)
         q, k, v = (
             heads[:, : self._num_heads],
             heads[:, self._num_heads : self._num_rotated],

@@ -7,10 +7,12 @@ leaves dot products unchanged. So a head is a row of D/2 complex numbers and a r
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from engine.api.errors import ModelLoadError
 from engine.kernels.cpu import operators
 
 
@@ -35,33 +37,56 @@ class RopeScaling:
 KINDS = ("default", "linear", "llama3", "yarn")
 
 
-class RotaryTable:
-    """A table of cos + i sin for every position. rotations: (P, D/2) complex64."""
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """The rotation of one kind of layer.
 
-    def __init__(self, rotations: torch.Tensor) -> None:
-        self._rotations = rotations
+    `size`: the first numbers of a head are rotated, the others kept; 0: the layer sees no positions.
+    """
+
+    theta: float
+    size: int
+    head_size: int
+    scaling: RopeScaling = RopeScaling()
+
+    def check(self, source: str) -> None:
+        """Raise ModelLoadError if the values do not fit together."""
+        scaling = self.scaling
+        if scaling.kind == "llama3" and scaling.high_frequency_factor <= scaling.low_frequency_factor:
+            raise ModelLoadError(f"{source}: high_freq_factor must be above low_freq_factor")
+        if scaling.kind == "yarn" and self.theta <= 1:
+            raise ModelLoadError(f"{source}: rope_theta must be above 1, got {self.theta}")
+
+
+class RotaryEmbedding:
+    """The rotations of a step, cos + i sin, computed from its positions for each kind of layer.
+
+    frequencies, magnitudes: (N, D/2) float32, of N kinds. Pairs that are not rotated have frequency 0, magnitude 1.
+    """
+
+    def __init__(self, frequencies: torch.Tensor, magnitudes: torch.Tensor) -> None:
+        self._frequencies = frequencies[:, None]
+        self._magnitudes = magnitudes[:, None]
 
     @classmethod
     def build(
-        cls,
-        num_positions: int,
-        head_size: int,
-        theta: float,
-        scaling: RopeScaling,
-        device: torch.device,
-        frequency_factors: torch.Tensor | None = None,
-    ) -> RotaryTable:
-        """Compute the table. `frequency_factors`: divisors (D/2,) that some files hold instead of a scaling rule."""
-        frequencies = scaled_frequencies(head_size, theta, scaling)
+        cls, rotations: Sequence[Rotation], device: torch.device, frequency_factors: torch.Tensor | None = None
+    ) -> RotaryEmbedding:
+        """`frequency_factors`: divisors (D/2,) that some files hold instead of a scaling rule."""
+        num_pairs = rotations[0].head_size // 2
+        frequencies, magnitudes = torch.zeros(len(rotations), num_pairs), torch.ones(len(rotations), num_pairs)
+        for number, rotation in enumerate(rotations):
+            rotated = rotation.size // 2
+            frequencies[number, :rotated] = scaled_frequencies(rotation.size, rotation.theta, rotation.scaling)
+            magnitudes[number, :rotated] = _attention_factor(rotation.scaling)
         if frequency_factors is not None:
-            frequencies = frequencies / frequency_factors
-        angles = torch.outer(torch.arange(num_positions, dtype=torch.float32), frequencies)
-        size = torch.full_like(angles, _attention_factor(scaling))
-        return cls(torch.polar(size, angles).to(device))
+            frequencies[:, : len(frequency_factors)] /= frequency_factors
+        return cls(frequencies.to(device), magnitudes.to(device))
 
     def at(self, positions: torch.Tensor) -> torch.Tensor:
-        """Look up the rotations of a step, for all layers. positions: (T,) int64  ->  (T, 1, D/2) complex64."""
-        return self._rotations.index_select(0, positions).unsqueeze(1)
+        """Compute the rotations of a step. positions: (T,) int64  ->  (N, T, 1, D/2) complex64."""
+        angles = positions[:, None] * self._frequencies
+        return torch.polar(self._magnitudes.expand_as(angles), angles).unsqueeze(2)
 
 
 def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> torch.Tensor:
@@ -73,10 +98,12 @@ def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> to
     return operators.rotate(heads, num_rotated, rotations)
 
 
-def adjacent_pairs(num_heads: int, head_size: int) -> torch.Tensor:
-    """Return the row order that turns heads stored as two halves into adjacent pairs: (H * D,) int64."""
-    half = torch.arange(head_size // 2)
-    within = torch.stack((half, half + head_size // 2), dim=1).flatten()
+def adjacent_pairs(num_heads: int, head_size: int, rotated: int) -> torch.Tensor:
+    """Return the row order that turns heads, of which the first `rotated` numbers are stored as two halves, into
+    adjacent pairs: (H * D,) int64.
+    """
+    half = torch.arange(rotated // 2)
+    within = torch.cat((torch.stack((half, half + rotated // 2), dim=1).flatten(), torch.arange(rotated, head_size)))
     return (torch.arange(num_heads)[:, None] * head_size + within).flatten()
 
 

@@ -1,47 +1,100 @@
-"""Implementations of `Checkpoint` for GGUF files and Hugging Face folders: our names, checked shapes, rotated pairs
-adjacent.
-"""
+"""The tensors of a model's files under our names: shapes checked, stacked tensors cut apart, rotated pairs adjacent."""
 
 from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Protocol
 
 import torch
 
 from engine.api.errors import ModelLoadError
-from engine.gguf_file import GgufFile, GgufTensor
-from engine.layers.rotary import adjacent_pairs
-from engine.loading.names import gguf_name, hf_name, is_ignorable, num_rotated_heads
-from engine.loading.safetensors_file import SafetensorsFolder
+from engine.gguf_file import GgufFile
+from engine.loading.names import (
+    TensorSource,
+    is_ignorable,
+    is_other_part,
+    name_in_folder,
+    pair_order,
+    tensor_sources,
+)
 from engine.models.config import ModelConfig
+from engine.models.family import Family
 from engine.quantization.gguf_blocks import dequantize
 from engine.quantization.stored import StoredMatrix
 
+logger = logging.getLogger(__name__)
 
-class GgufCheckpoint:
-    """The tensors of a GGUF file.
 
-    `reorders`: the family stores q and k rows as halves, which must be reordered into pairs.
-    """
+class TensorFile(Protocol):
+    """The tensors of a GGUF file or a folder, by their own names."""
 
-    def __init__(self, file: GgufFile, config: ModelConfig, reorders: bool) -> None:
+    path: Path
+
+    @property
+    def names(self) -> list[str]: ...
+
+    def shape(self, name: str) -> tuple[int, ...]: ...
+
+    def matrix(self, name: str) -> StoredMatrix: ...
+
+
+class GgufTensors:
+    """The tensors of a GGUF file as views of its map."""
+
+    def __init__(self, file: GgufFile) -> None:
+        self.path = file.path
+        self._tensors = file.tensors
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._tensors[name].shape
+
+    def matrix(self, name: str) -> StoredMatrix:
+        """Return a tensor as stored; a vector is a matrix of one row."""
+        tensor = self._tensors[name]
+        data = torch.from_numpy(tensor.data)
+        return StoredMatrix.from_blocks(tensor.type, data, (len(data), tensor.shape[-1]))
+
+
+class FileCheckpoint:
+    """A `Checkpoint` over a file's tensors."""
+
+    def __init__(self, file: TensorFile, config: ModelConfig, family: Family, *, is_gguf: bool) -> None:
         self._file = file
         self._config = config
-        self._reorders = reorders
+        self._source = str(file.path)
+        self._names = set(file.names)
+        self._sources = tensor_sources(config, family, is_gguf=is_gguf)
+        if not is_gguf:
+            self._sources = {
+                name: source._replace(name=name_in_folder(source.name, self._names))
+                for name, source in self._sources.items()
+            }
+        self._reorders = not (family.gguf_adjacent_pairs if is_gguf else family.hf_adjacent_pairs)
+        self._norm_offset = 0.0 if is_gguf else family.hf_norm_offset
         self._used: set[str] = set()
 
     def has(self, name: str) -> bool:
-        return gguf_name(name) in self._file.tensors
+        return name in self._sources and self._sources[name].name in self._names
 
     def matrix(self, name: str, shape: tuple[int, int]) -> StoredMatrix:
-        type_name, data = self._take(name, shape)
-        matrix = StoredMatrix.from_blocks(type_name, data, shape)
-        order = _row_order(name, self._config) if self._reorders else None
+        source = self._find(name, shape)
+        matrix = self._file.matrix(source.name).rows(source.first, shape[0])
+        order = self._order(name)
         return matrix if order is None else matrix.take_rows(order)
 
     def vector(self, name: str, size: int) -> torch.Tensor:
+        source = self._find(name, (size,))
+        (part,) = self._file.matrix(source.name).parts
+        values = dequantize(part.type, part.data).flatten()[source.first : source.first + size]
+        order = self._order(name)
         # NOTE: a copy, since a view would keep the whole file mapped for as long as the model lives.
-        values = dequantize(*self._take(name, (size,))).flatten().clone()
-        order = _row_order(name, self._config) if self._reorders else None
-        return values if order is None else values[order]
+        values = values.clone() if order is None else values[order]
+        return values + self._norm_offset if self._norm_offset and name.endswith("norm") else values
 
     def check(self, name: str, shape: tuple[int, ...]) -> None:
         """Raise ModelLoadError if the tensor is missing or has another shape; do not read its data."""
@@ -50,80 +103,26 @@ class GgufCheckpoint:
     def refuse_unused(self) -> None:
         """Raise ModelLoadError if the file has tensors that the decoder did not ask for: it is another kind of
         model."""
-        _refuse_unused(str(self._file.path), set(self._file.tensors) - self._used)
+        unused = {name for name in self._names - self._used if not is_ignorable(name)}
+        others = {name for name in unused if is_other_part(name)}
+        if others:
+            logger.info("%s: %d tensors of parts that are not served are left out", self._source, len(others))
+        unknown = sorted(unused - others)
+        if unknown:
+            shown = ", ".join(repr(name[:80]) for name in unknown[:5])
+            raise ModelLoadError(
+                f"{self._source}: holds {len(unknown)} tensors that its architecture does not have: {shown}"
+            )
 
-    def _take(self, name: str, shape: tuple[int, ...]) -> tuple[str, torch.Tensor]:
-        tensor = self._find(name, shape)
-        return tensor.type, torch.from_numpy(tensor.data)
+    def _order(self, name: str) -> torch.Tensor | None:
+        return pair_order(name, self._config) if self._reorders else None
 
-    def _find(self, name: str, shape: tuple[int, ...]) -> GgufTensor:
-        file_name = gguf_name(name)
-        tensor = self._file.tensors.get(file_name)
-        if tensor is None:
-            raise _missing(str(self._file.path), file_name)
-        _check_shape(str(self._file.path), file_name, tensor.shape, shape)
-        self._used.add(file_name)
-        return tensor
-
-
-class SafetensorsCheckpoint:
-    """The tensors of a Hugging Face folder, which stores q and k rows as halves."""
-
-    def __init__(self, folder: SafetensorsFolder, config: ModelConfig) -> None:
-        self._folder = folder
-        self._config = config
-        self._names = set(folder.names)
-        self._used: set[str] = set()
-
-    def has(self, name: str) -> bool:
-        return name != "frequency_factors" and hf_name(name) in self._names
-
-    def matrix(self, name: str, shape: tuple[int, int]) -> StoredMatrix:
-        return StoredMatrix.from_float(self._take(name, shape))
-
-    def vector(self, name: str, size: int) -> torch.Tensor:
-        return self._take(name, (size,)).float()
-
-    def check(self, name: str, shape: tuple[int, ...]) -> None:
-        """Do as GgufCheckpoint.check."""
-        self._find(name, shape)
-
-    def refuse_unused(self) -> None:
-        """Raise ModelLoadError if the folder has tensors that the decoder did not ask for: it is another kind of
-        model."""
-        _refuse_unused(str(self._folder.path), self._names - self._used)
-
-    def _take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        tensor = self._folder.tensor(self._find(name, shape))
-        order = _row_order(name, self._config)
-        return tensor if order is None else tensor[order]
-
-    def _find(self, name: str, shape: tuple[int, ...]) -> str:
-        """Return the name that the tensor has in its file."""
-        file_name = hf_name(name)
-        if file_name not in self._names:
-            raise _missing(str(self._folder.path), file_name)
-        _check_shape(str(self._folder.path), file_name, self._folder.shape(file_name), shape)
-        self._used.add(file_name)
-        return file_name
-
-
-def _row_order(name: str, config: ModelConfig) -> torch.Tensor | None:
-    num_heads = num_rotated_heads(name, config)
-    return adjacent_pairs(num_heads, config.head_size) if num_heads else None
-
-
-def _missing(source: str, file_name: str) -> ModelLoadError:
-    return ModelLoadError(f"{source}: tensor {file_name!r} is missing")
-
-
-def _check_shape(source: str, file_name: str, found: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    if found != shape:
-        raise ModelLoadError(f"{source}: tensor {file_name!r} must have the shape {shape}, got {found}")
-
-
-def _refuse_unused(source: str, names: set[str]) -> None:
-    unknown = sorted(name for name in names if not is_ignorable(name))
-    if unknown:
-        shown = ", ".join(repr(name[:80]) for name in unknown[:5])
-        raise ModelLoadError(f"{source}: holds {len(unknown)} tensors that its architecture does not have: {shown}")
+    def _find(self, name: str, shape: tuple[int, ...]) -> TensorSource:
+        source = self._sources[name]
+        if source.name not in self._names:
+            raise ModelLoadError(f"{self._source}: tensor {source.name!r} is missing")
+        found, expected = self._file.shape(source.name), (source.num_rows, *shape[1:])
+        if found != expected:
+            raise ModelLoadError(f"{self._source}: tensor {source.name!r} must have the shape {expected}, got {found}")
+        self._used.add(source.name)
+        return source

@@ -15,12 +15,11 @@ import torch
 
 from engine.api.errors import ModelLoadError
 from engine.gguf_file import GgufFile
-from engine.loading.checkpoint import GgufCheckpoint, SafetensorsCheckpoint
-from engine.loading.names import gguf_name
+from engine.loading.checkpoint import FileCheckpoint, GgufTensors
 from engine.loading.safetensors_file import SafetensorsFolder, read_config
-from engine.models.config import ModelConfig, config_from_gguf, config_from_hf
+from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder, DecoderBuilder
-from engine.models.registry import GGUF_FAMILIES, HF_FAMILIES, find_family
+from engine.models.registry import describe_folder, describe_gguf
 from engine.quantization.scheme import WeightScheme
 
 logger = logging.getLogger(__name__)
@@ -37,7 +36,7 @@ class LoadedModel:
     files: tuple[Path, ...]
     """The files that were read."""
     max_model_len: int
-    """The context in tokens that the rotary table covers."""
+    """The longest context in tokens."""
     device: torch.device
     dtype: torch.dtype
     """The dtype of the residual stream and of q, k and v."""
@@ -73,7 +72,7 @@ def load_model(
         )
     length = max_model_len or config.max_position
     decoder = DecoderBuilder(config, checkpoint, scheme, torch_device).build(
-        length, lambda fraction: progress("loading weights", fraction)
+        lambda fraction: progress("loading weights", fraction)
     )
     checkpoint.refuse_unused()
     logger.info(
@@ -86,28 +85,19 @@ def load_model(
     return LoadedModel(decoder, config, files, length, torch_device, scheme.activation_dtype, scheme.uses_own_kernels)
 
 
-def open_checkpoint(path: Path) -> tuple[GgufCheckpoint | SafetensorsCheckpoint, ModelConfig, tuple[Path, ...]]:
+def open_checkpoint(path: Path) -> tuple[FileCheckpoint, ModelConfig, tuple[Path, ...]]:
     """Open and check the files of a model without reading its weights. Raises ModelLoadError."""
     return _open_folder(path) if path.is_dir() else _open_gguf(path)
 
 
-def _open_gguf(path: Path) -> tuple[GgufCheckpoint, ModelConfig, tuple[Path, ...]]:
+def _open_gguf(path: Path) -> tuple[FileCheckpoint, ModelConfig, tuple[Path, ...]]:
     file = GgufFile.open(path)
-    family = find_family(str(path), file.metadata.get("general.architecture"), GGUF_FAMILIES)
-    embedding = file.tensors.get(gguf_name("embedding"))
-    if embedding is None:
-        raise ModelLoadError(f"{path}: tensor {gguf_name('embedding')!r} is missing")
-    tied_output = gguf_name("output") not in file.tensors
-    config = config_from_gguf(str(path), file.metadata, family, tied_output, vocab_size=embedding.shape[0])
-    return GgufCheckpoint(file, config, reorders=not family.gguf_adjacent_pairs), config, (path,)
+    shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
+    family, config = describe_gguf(str(path), file.metadata, shapes)
+    return FileCheckpoint(GgufTensors(file), config, family, is_gguf=True), config, (path,)
 
 
-def _open_folder(path: Path) -> tuple[SafetensorsCheckpoint, ModelConfig, tuple[Path, ...]]:
-    values = read_config(path)
-    source = str(path / "config.json")
-    architectures = values.get("architectures")
-    architecture = architectures[0] if isinstance(architectures, list) and architectures else None
-    family = find_family(source, architecture, HF_FAMILIES)
-    config = config_from_hf(source, values, family, str(architecture))
+def _open_folder(path: Path) -> tuple[FileCheckpoint, ModelConfig, tuple[Path, ...]]:
+    family, config = describe_folder(str(path / "config.json"), read_config(path))
     folder = SafetensorsFolder.open(path)
-    return SafetensorsCheckpoint(folder, config), config, (path / "config.json", *folder.files)
+    return FileCheckpoint(folder, config, family, is_gguf=False), config, (path / "config.json", *folder.files)

@@ -1,22 +1,36 @@
-"""Translation of our tensor names (listed in models/decoder.py) to those of GGUF and Hugging Face files."""
+"""The tensors of files by our names, which models/decoder.py lists: names of GGUF and Hugging Face files, and which
+rows of a stacked tensor are ours.
+"""
 
 from __future__ import annotations
 
-from engine.models.config import ModelConfig
+from typing import NamedTuple
 
-GGUF_GLOBAL = {
+import torch
+
+from engine.layers.rotary import adjacent_pairs
+from engine.models.config import LayerConfig, ModelConfig, QkNorm
+from engine.models.decoder import decoder_tensors
+from engine.models.family import Family
+
+GGUF_TENSORS = {
     "embedding": "token_embd.weight",
     "output": "output.weight",
     "final_norm": "output_norm.weight",
+    "final_norm_bias": "output_norm.bias",
     "frequency_factors": "rope_freqs.weight",
-}
-GGUF_LAYER = {
     "attention_norm": "attn_norm.weight",
+    "attention_norm_bias": "attn_norm.bias",
+    "attention_output_norm": "post_attention_norm.weight",
     "q": "attn_q.weight",
     "k": "attn_k.weight",
     "v": "attn_v.weight",
     "o": "attn_output.weight",
+    "q_norm": "attn_q_norm.weight",
+    "k_norm": "attn_k_norm.weight",
     "mlp_norm": "ffn_norm.weight",
+    "mlp_norm_bias": "ffn_norm.bias",
+    "mlp_output_norm": "post_ffw_norm.weight",
     "gate": "ffn_gate.weight",
     "up": "ffn_up.weight",
     "down": "ffn_down.weight",
@@ -24,19 +38,25 @@ GGUF_LAYER = {
     "k_bias": "attn_k.bias",
     "v_bias": "attn_v.bias",
     "o_bias": "attn_output.bias",
+    "gate_bias": "ffn_gate.bias",
+    "up_bias": "ffn_up.bias",
+    "down_bias": "ffn_down.bias",
 }
-HF_GLOBAL = {
+HF_TENSORS = {
     "embedding": "model.embed_tokens.weight",
     "output": "lm_head.weight",
     "final_norm": "model.norm.weight",
-}
-HF_LAYER = {
+    "final_norm_bias": "model.norm.bias",
     "attention_norm": "input_layernorm.weight",
+    "attention_norm_bias": "input_layernorm.bias",
     "q": "self_attn.q_proj.weight",
     "k": "self_attn.k_proj.weight",
     "v": "self_attn.v_proj.weight",
     "o": "self_attn.o_proj.weight",
+    "q_norm": "self_attn.q_norm.weight",
+    "k_norm": "self_attn.k_norm.weight",
     "mlp_norm": "post_attention_layernorm.weight",
+    "mlp_norm_bias": "post_attention_layernorm.bias",
     "gate": "mlp.gate_proj.weight",
     "up": "mlp.up_proj.weight",
     "down": "mlp.down_proj.weight",
@@ -44,37 +64,78 @@ HF_LAYER = {
     "k_bias": "self_attn.k_proj.bias",
     "v_bias": "self_attn.v_proj.bias",
     "o_bias": "self_attn.o_proj.bias",
+    "gate_bias": "mlp.gate_proj.bias",
+    "up_bias": "mlp.up_proj.bias",
+    "down_bias": "mlp.down_proj.bias",
 }
 
 
-def gguf_name(name: str) -> str:
-    """Translate to GGUF: layers.3.q -> blk.3.attn_q.weight."""
-    return _translate(name, GGUF_GLOBAL, GGUF_LAYER, "blk")
+PREFIXES = {
+    "model.": ("model.", "language_model.model.", "model.language_model."),
+    "lm_head.": ("lm_head.", "language_model.lm_head."),
+}
+"""Beginnings of the names in folders, as they are, or where the text model is a part of a larger one."""
+OTHER_PARTS = ("vision_tower.", "vision_model.", "multi_modal_projector.", "visual.")
+"""Beginnings of names of parts that are not served, behind `model.` too."""
 
 
-def hf_name(name: str) -> str:
-    """Translate to Hugging Face: layers.3.q -> model.layers.3.self_attn.q_proj.weight.
+class TensorSource(NamedTuple):
+    """A tensor of ours in a file: rows `first` and following of the tensor `name`, which has `num_rows` rows."""
 
-    Raises KeyError for a name they never have.
-    """
-    return _translate(name, HF_GLOBAL, HF_LAYER, "model.layers")
+    name: str
+    first: int
+    num_rows: int
 
 
-def num_rotated_heads(name: str, config: ModelConfig) -> int:
-    """Return the number of heads in the rows of a tensor that is rotated (q, k), else 0."""
-    kind = name.rpartition(".")[2]
-    if kind in ("q", "q_bias"):
-        return config.num_heads
-    return config.num_kv_heads if kind in ("k", "k_bias") else 0
+def tensor_sources(config: ModelConfig, family: Family, *, is_gguf: bool) -> dict[str, TensorSource]:
+    """Return where the file has each of our tensors."""
+    common, own = (GGUF_TENSORS, family.gguf_tensors) if is_gguf else (HF_TENSORS, family.hf_tensors)
+    layers = "blk" if is_gguf else "model.layers"
+    num_rows: dict[str, int] = {}
+    found: dict[str, TensorSource] = {}
+    for name, shape in decoder_tensors(config):
+        *place, kind = name.split(".")
+        file_name = own.get(kind) or common.get(kind)
+        if file_name is None:
+            continue
+        if place:
+            file_name = f"{layers}.{place[1]}.{file_name}"
+        first = num_rows.get(file_name, 0)
+        num_rows[file_name] = first + shape[0]
+        found[name] = TensorSource(file_name, first, 0)
+    return {name: source._replace(num_rows=num_rows[source.name]) for name, source in found.items()}
+
+
+def pair_order(name: str, config: ModelConfig) -> torch.Tensor | None:
+    """Return the row order that makes rotated pairs adjacent, for a tensor of queries or keys stored as two halves."""
+    *place, kind = name.split(".")
+    if not place or kind not in ("q", "q_bias", "q_norm", "k", "k_bias", "k_norm"):
+        return None
+    layer = config.layers[int(place[1])]
+    rotation = config.rotations[layer.rotation]
+    return adjacent_pairs(_num_heads(kind, layer), rotation.head_size, rotation.size)
+
+
+def _num_heads(kind: str, layer: LayerConfig) -> int:
+    if kind.endswith("norm") and layer.qk_norm is QkNorm.HEAD:
+        return 1
+    return layer.attention.num_heads if kind.startswith("q") else layer.attention.num_kv_heads
+
+
+def name_in_folder(name: str, names: set[str]) -> str:
+    """Return the name among `names` of a tensor that a folder of the text model alone would call `name`."""
+    for common, spellings in PREFIXES.items():
+        if name.startswith(common):
+            found = (spelling + name.removeprefix(common) for spelling in spellings)
+            return next((spelled for spelled in found if spelled in names), name)
+    return name
 
 
 def is_ignorable(file_name: str) -> bool:
     """Return True for tensors that a file may hold unused: a tied output, tables that are computed."""
-    return file_name == "lm_head.weight" or file_name.endswith("rotary_emb.inv_freq")
+    return file_name.endswith(("lm_head.weight", "rotary_emb.inv_freq"))
 
 
-def _translate(name: str, outside: dict[str, str], inside: dict[str, str], layers: str) -> str:
-    if not name.startswith("layers."):
-        return outside[name]
-    _, layer, kind = name.split(".")
-    return f"{layers}.{layer}.{inside[kind]}"
+def is_other_part(file_name: str) -> bool:
+    """Return True for tensors of parts that are not served, such as a vision tower."""
+    return file_name.removeprefix("model.").startswith(OTHER_PARTS)

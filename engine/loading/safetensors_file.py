@@ -14,6 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from engine.api.errors import ModelLoadError
+from engine.quantization.stored import StoredMatrix
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -82,6 +83,11 @@ class SafetensorsFolder:
             return self._by_name[name].get_tensor(name)
         except SafetensorError as error:
             raise ModelLoadError(f"{self.path}: tensor {name!r} cannot be read: {error}") from error
+
+    def matrix(self, name: str) -> StoredMatrix:
+        """Read one tensor as stored; a vector is a matrix of one row. Raises the errors of `shape`."""
+        values = self.tensor(name)
+        return StoredMatrix.from_float(values if values.dim() == 2 else values[None])
 
     def close(self) -> None:
         """Unmap the files."""

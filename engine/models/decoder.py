@@ -5,20 +5,20 @@ Built from a checkpoint and a weight scheme; called by the runner with the token
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 import torch
 
 from engine.attention.backend import StepAttention
-from engine.layers.activation import silu_and_multiply
 from engine.layers.attention import Attention
 from engine.layers.embedding import Embedding, OpenEmbedding, StoredEmbedding
+from engine.layers.feed_forward import FeedForward
 from engine.layers.linear import Linear
-from engine.layers.norm import RmsNorm
-from engine.layers.rotary import RotaryTable
-from engine.models.config import ModelConfig
+from engine.layers.norm import HeadsNorm, Norm
+from engine.layers.rotary import RotaryEmbedding
+from engine.models.config import Activation, LayerConfig, ModelConfig, QkNorm
 from engine.quantization.scheme import WeightScheme
 from engine.quantization.stored import StoredMatrix
 
@@ -29,9 +29,7 @@ MAX_BUILDERS = 4
 class Checkpoint(Protocol):
     """A source of a model's tensors under our names; q and k rows have rotated pairs adjacent.
 
-    Names: embedding, output, final_norm, frequency_factors, and `layers.<i>.` attention_norm, q, k, v, o, mlp_norm,
-    gate, up, down;
-    a bias is called `<name>_bias`. Several threads read at once. A missing tensor or another shape raises
+    `decoder_tensors` lists the names. Several threads read at once. A missing tensor or another shape raises
     ModelLoadError with the file's and the tensor's name.
     """
 
@@ -46,39 +44,63 @@ class Checkpoint(Protocol):
 
 def decoder_tensors(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield name and shape of every tensor that a checkpoint must have; only `frequency_factors` may be absent."""
-    hidden, inner = config.hidden_size, config.intermediate_size
-    query, kv = config.num_heads * config.head_size, config.num_kv_heads * config.head_size
+    hidden = config.hidden_size
+    norm_parts = ("", "_bias") if config.has_norm_bias else ("",)
     yield "embedding", (config.vocab_size, hidden)
-    yield "frequency_factors", (config.head_size // 2,)
+    yield "frequency_factors", (config.rotations[0].size // 2,)
     if not config.tied_output:
         yield "output", (config.vocab_size, hidden)
-    yield "final_norm", (hidden,)
-    matrices = {"q": (query, hidden), "k": (kv, hidden), "v": (kv, hidden), "o": (hidden, query)}
-    biases = {f"{name}_bias": (matrices[name][0],) for name in ("q", "k", "v") if config.qkv_bias}
-    biases |= {"o_bias": (hidden,)} if config.output_bias else {}
-    feed_forward = {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
-    for layer in range(config.num_layers):
-        for name, shape in {
-            "attention_norm": (hidden,),
-            **matrices,
-            **biases,
-            "mlp_norm": (hidden,),
-            **feed_forward,
-        }.items():
-            yield f"layers.{layer}.{name}", shape
+    for part in norm_parts:
+        yield f"final_norm{part}", (hidden,)
+    for number, layer in enumerate(config.layers):
+        for name, shape in layer_tensors(layer, hidden, norm_parts).items():
+            yield f"layers.{number}.{name}", shape
+
+
+def layer_tensors(layer: LayerConfig, hidden: int, norm_parts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Return the names and shapes of a layer's tensors."""
+    heads, inner = layer.attention, layer.intermediate_size
+    query, kv = heads.num_heads * heads.head_size, heads.num_kv_heads * heads.head_size
+    tensors: dict[str, tuple[int, ...]] = {}
+    for block in ("attention", "mlp"):
+        kinds = [f"{block}_norm"] * layer.has_input_norms + [f"{block}_output_norm"] * layer.has_output_norms
+        tensors |= {f"{kind}{part}": (hidden,) for kind in kinds for part in norm_parts}
+    tensors |= {"q": (query, hidden), "k": (kv, hidden), "v": (kv, hidden), "o": (hidden, query)}
+    if layer.qk_norm is not QkNorm.NONE:
+        is_whole = layer.qk_norm is QkNorm.WIDTH
+        tensors |= {
+            "q_norm": (query if is_whole else heads.head_size,),
+            "k_norm": (kv if is_whole else heads.head_size,),
+        }
+    tensors |= {f"{name}_bias": tensors[name][:1] for name in ("q", "k", "v") if layer.qkv_bias}
+    tensors |= {"o_bias": (hidden,)} if layer.output_bias else {}
+    mlp = {"gate": (inner, hidden)} if layer.is_gated else {}
+    mlp |= {"up": (inner, hidden), "down": (hidden, inner)}
+    biases = {f"{name}_bias": shape[:1] for name, shape in mlp.items() if layer.mlp_bias}
+    return tensors | mlp | biases
 
 
 class DecoderLayer:
-    """Attention, then feed-forward, each after a norm and added to the residual stream."""
+    """Attention, then feed-forward, each with norms before or after it, and added to the residual stream.
+
+    A norm after them is None where the layer has none.
+    """
 
     def __init__(
-        self, attention_norm: RmsNorm, attention: Attention, mlp_norm: RmsNorm, gate_up: Linear, down: Linear
+        self,
+        attention_norm: Norm,
+        attention: Attention,
+        attention_output_norm: Norm | None,
+        mlp_norm: Norm,
+        mlp: FeedForward,
+        mlp_output_norm: Norm | None,
     ) -> None:
         self._attention_norm = attention_norm
         self._attention = attention
+        self._attention_output_norm = attention_output_norm
         self._mlp_norm = mlp_norm
-        self._gate_up = gate_up
-        self._down = down
+        self._mlp = mlp
+        self._mlp_output_norm = mlp_output_norm
 
     def __call__(
         self, hidden: torch.Tensor, delta: torch.Tensor | None, rotations: torch.Tensor, attention: StepAttention
@@ -89,35 +111,48 @@ class DecoderLayer:
         """
         num_rows = hidden.shape[0]
         normed = self._attention_norm(hidden, delta, self._attention.input_dtype(num_rows))
-        normed = self._mlp_norm(
-            hidden, self._attention(normed, rotations, attention), self._gate_up.input_dtype(num_rows)
-        )
-        return self._down(silu_and_multiply(self._gate_up(normed), self._down.input_dtype(num_rows)))
+        delta = self._attention(normed, rotations, attention)
+        if self._attention_output_norm is not None:
+            delta = self._attention_output_norm(delta.to(hidden.dtype), None, hidden.dtype)
+        delta = self._mlp(self._mlp_norm(hidden, delta, self._mlp.input_dtype(num_rows)))
+        if self._mlp_output_norm is not None:
+            delta = self._mlp_output_norm(delta.to(hidden.dtype), None, hidden.dtype)
+        return delta
 
 
 class Decoder:
     """A model that is ready to run."""
 
     def __init__(
-        self, embedding: Embedding, rotary: RotaryTable, layers: list[DecoderLayer], final_norm: RmsNorm, output: Linear
+        self,
+        embedding: Embedding,
+        rotary: RotaryEmbedding,
+        layers: list[DecoderLayer],
+        final_norm: Norm,
+        output: Linear,
+        config: ModelConfig,
     ) -> None:
         self._embedding = embedding
         self._rotary = rotary
         self._layers = layers
         self._final_norm = final_norm
         self._output = output
+        self._config = config
 
     @torch.inference_mode()
     def forward(self, token_ids: torch.Tensor, positions: torch.Tensor, attention: StepAttention) -> torch.Tensor:
         """Run the layers. token_ids, positions: (T,) int64  ->  hidden (T, E), before the final norm."""
         hidden, rotations = self.begin(token_ids, positions)
-        return hidden.add_(self.run_layers(hidden, rotations, attention))
+        return self.end(hidden, self.run_layers(hidden, rotations, attention))
 
     def begin(self, token_ids: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Look up the inputs of the layers: the residual stream (T, E), which they change, and the rotations (T, 1,
-        D/2).
+        """Compute the inputs of the layers: the residual stream (T, E), which they change, and the rotations
+        (N, T, 1, D/2).
         """
-        return self._embedding(token_ids), self._rotary.at(positions)
+        hidden = self._embedding(token_ids)
+        if self._config.embedding_scale != 1.0:
+            hidden *= self._config.embedding_scale
+        return hidden, self._rotary.at(positions)
 
     def run_layers(self, hidden: torch.Tensor, rotations: torch.Tensor, attention: StepAttention) -> torch.Tensor:
         """Run the layers over `begin`'s rows; return the last layer's output (T, E), not yet added to `hidden`."""
@@ -125,6 +160,10 @@ class Decoder:
         for layer in self._layers:
             delta = layer(hidden, delta, rotations, attention)
         return torch.zeros_like(hidden) if delta is None else delta
+
+    def end(self, hidden: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
+        """Add the last layer's output to the residual stream. hidden, delta: (T, E)  ->  (T, E)."""
+        return torch.add(hidden, delta, alpha=self._config.residual_scale)
 
     @torch.inference_mode()
     def normed(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -134,7 +173,12 @@ class Decoder:
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Normalise and project the rows that sample. hidden: (R, E)  ->  (R, V) float32."""
-        return self._output(self._final_norm(hidden, None, self._output.input_dtype(hidden.shape[0]))).float()
+        logits = self._output(self._final_norm(hidden, None, self._output.input_dtype(hidden.shape[0]))).float()
+        if self._config.logits_scale != 1.0:
+            logits *= self._config.logits_scale
+        if cap := self._config.logits_softcap:
+            logits = logits.div_(cap).tanh_().mul_(cap)
+        return logits
 
 
 class DecoderBuilder:
@@ -146,7 +190,7 @@ class DecoderBuilder:
         self._scheme = scheme
         self._device = device
 
-    def build(self, num_positions: int, progress: Callable[[float], None]) -> Decoder:
+    def build(self, progress: Callable[[float], None]) -> Decoder:
         """Load layers in parallel, each on one thread: faster than many threads on one small tensor, above all on a
         busy machine.
 
@@ -156,7 +200,7 @@ class DecoderBuilder:
         num_parts = self._config.num_layers + 1
         pool = ThreadPoolExecutor(min(num_threads, MAX_BUILDERS), initializer=torch.set_num_threads, initargs=(1,))
         try:
-            ends = pool.submit(self._ends, num_positions)
+            ends = pool.submit(self._ends)
             layers = []
             for layer in pool.map(self._layer, range(self._config.num_layers)):
                 layers.append(layer)
@@ -166,22 +210,20 @@ class DecoderBuilder:
             pool.shutdown(cancel_futures=True)
             torch.set_num_threads(num_threads)
         progress(1.0)
-        return Decoder(embedding, rotary, layers, final_norm, output)
+        return Decoder(embedding, rotary, layers, final_norm, output, self._config)
 
     @torch.inference_mode()
-    def _ends(self, num_positions: int) -> tuple[Embedding, RotaryTable, RmsNorm, Linear]:
-        """Load the tensors before and after the layers: embedding, rotary table, final norm, output."""
+    def _ends(self) -> tuple[Embedding, RotaryEmbedding, Norm, Linear]:
+        """Load what is before and after the layers: embedding, rotations, final norm, output."""
         config, checkpoint, scheme = self._config, self._checkpoint, self._scheme
         shape = (config.vocab_size, config.hidden_size)
         stored_table = checkpoint.matrix("embedding", shape)
         factors = (
-            checkpoint.vector("frequency_factors", config.head_size // 2)
+            checkpoint.vector("frequency_factors", config.rotations[0].size // 2)
             if checkpoint.has("frequency_factors")
             else None
         )
-        rotary = RotaryTable.build(
-            num_positions, config.head_size, config.rope_theta, config.rope_scaling, self._device, factors
-        )
+        rotary = RotaryEmbedding.build(config.rotations, self._device, factors)
         embedding = self._embedding(stored_table)
         if config.tied_output and isinstance(embedding, OpenEmbedding) and scheme.is_fixed:
             output = scheme.share(embedding.table)
@@ -195,19 +237,27 @@ class DecoderBuilder:
         return OpenEmbedding(table.to_dtype(self._scheme.table_dtype).to(self._device), self._scheme.activation_dtype)
 
     @torch.inference_mode()
-    def _layer(self, layer: int) -> DecoderLayer:
-        config, prefix = self._config, f"layers.{layer}."
-        query_size, kv_size = config.num_heads * config.head_size, config.num_kv_heads * config.head_size
-        qkv = self._linear(prefix, {"q": query_size, "k": kv_size, "v": kv_size}, config.hidden_size, config.qkv_bias)
-        output = self._linear(prefix, {"o": config.hidden_size}, query_size, config.output_bias)
-        gate_up = self._linear(
-            prefix, {"gate": config.intermediate_size, "up": config.intermediate_size}, config.hidden_size
+    def _layer(self, number: int) -> DecoderLayer:
+        layer, hidden, prefix = self._config.layers[number], self._config.hidden_size, f"layers.{number}."
+        heads, inner = layer.attention, layer.intermediate_size
+        query, kv = heads.num_heads * heads.head_size, heads.num_kv_heads * heads.head_size
+        qkv = self._linear(prefix, {"q": query, "k": kv, "v": kv}, hidden, layer.qkv_bias)
+        output = self._linear(prefix, {"o": hidden}, query, layer.output_bias)
+        up = self._linear(
+            prefix, {"gate": inner, "up": inner} if layer.is_gated else {"up": inner}, hidden, layer.mlp_bias
         )
-        down = self._linear(prefix, {"down": config.hidden_size}, config.intermediate_size)
-        attention = Attention(layer, config.attention_shape, qkv, output)
-        return DecoderLayer(
-            self._norm(prefix + "attention_norm"), attention, self._norm(prefix + "mlp_norm"), gate_up, down
-        )
+        down = self._linear(prefix, {"down": hidden}, inner, layer.mlp_bias)
+        mlp = FeedForward(up, down, is_gelu=layer.activation is Activation.GELU_TANH, is_gated=layer.is_gated)
+        attention = Attention(number, heads, qkv, output, layer.rotation, self._heads_norm(prefix, layer))
+        norms = [
+            (
+                self._norm(f"{prefix}{block}_norm") if layer.has_input_norms else self._sum(),
+                self._norm(f"{prefix}{block}_output_norm") if layer.has_output_norms else None,
+            )
+            for block in ("attention", "mlp")
+        ]
+        (attention_norm, attention_output_norm), (mlp_norm, mlp_output_norm) = norms
+        return DecoderLayer(attention_norm, attention, attention_output_norm, mlp_norm, mlp, mlp_output_norm)
 
     def _linear(self, prefix: str, outputs: dict[str, int], num_inputs: int, has_bias: bool = False) -> Linear:
         """Stack tensors with the same inputs into one linear layer. outputs: name -> rows."""
@@ -219,6 +269,26 @@ class DecoderBuilder:
         bias = torch.cat([self._checkpoint.vector(f"{prefix}{name}_bias", rows) for name, rows in outputs.items()])
         return Linear(self._scheme.build(stacked), bias.to(self._device, self._scheme.activation_dtype))
 
-    def _norm(self, name: str) -> RmsNorm:
-        weight = self._checkpoint.vector(name, self._config.hidden_size)
-        return RmsNorm(weight.to(self._device, self._scheme.activation_dtype), self._config.norm_eps)
+    def _norm(self, name: str) -> Norm:
+        config = self._config
+        bias = self._vector(f"{name}_bias", config.hidden_size) if config.has_norm_bias else None
+        return Norm(self._vector(name, config.hidden_size), bias, config.norm_eps, config.residual_scale)
+
+    def _sum(self) -> Norm:
+        """Make the norm of a layer that reads the residual stream as it is."""
+        return Norm(None, None, self._config.norm_eps, self._config.residual_scale)
+
+    def _heads_norm(self, prefix: str, layer: LayerConfig) -> HeadsNorm | None:
+        heads = layer.attention
+        if layer.qk_norm is QkNorm.NONE:
+            return None
+        counts = (1, 1) if layer.qk_norm is QkNorm.WIDTH else (heads.num_heads, heads.num_kv_heads)
+        size = heads.num_heads * heads.head_size, heads.num_kv_heads * heads.head_size
+        query_weight, key_weight = (
+            self._vector(prefix + name, total // count)
+            for name, total, count in zip(("q_norm", "k_norm"), size, counts, strict=True)
+        )
+        return HeadsNorm(query_weight, counts[0], key_weight, counts[1], self._config.norm_eps)
+
+    def _vector(self, name: str, size: int) -> torch.Tensor:
+        return self._checkpoint.vector(name, size).to(self._device, self._scheme.activation_dtype)

@@ -1,9 +1,32 @@
-"""Qwen 2 and 2.5: biases on queries, keys and values."""
+"""Qwen 2 and 2.5, with biases on queries, keys and values, and Qwen 3, with norms on queries and keys instead."""
 
-from engine.models.config import FamilyTraits
+from __future__ import annotations
 
-FAMILY = FamilyTraits(
-    gguf_names=("qwen2",),
-    hf_names=("Qwen2ForCausalLM",),
-    qkv_bias=True,
-)
+from engine.models.config import ModelConfig, QkNorm
+from engine.models.family import Family, dense_model, with_windows
+from engine.models.fields import Fields
+
+
+def describe_qwen2(fields: Fields) -> ModelConfig:
+    return _with_windows(fields, dense_model(fields, {"qkv_bias": True}))
+
+
+def describe_qwen3(fields: Fields) -> ModelConfig:
+    has_bias = fields.flag("attention_bias")
+    layer = {"qk_norm": QkNorm.HEAD, "qkv_bias": has_bias, "output_bias": has_bias}
+    return _with_windows(fields, dense_model(fields, layer))
+
+
+def _with_windows(fields: Fields, config: ModelConfig) -> ModelConfig:
+    """Give windows to the layers from `max_window_layers` on, if the file turns them on."""
+    if not fields.flag("use_sliding_window"):
+        return config
+    windows = fields.windows(fields.num_layers)
+    if fields.get("layer_types") is None:
+        first = fields.size("max_window_layers", 1)
+        windows = tuple(window if number >= first else 0 for number, window in enumerate(windows))
+    return with_windows(config, windows)
+
+
+QWEN2 = Family(gguf_names=("qwen2",), hf_names=("Qwen2ForCausalLM",), describe=describe_qwen2)
+QWEN3 = Family(gguf_names=("qwen3",), hf_names=("Qwen3ForCausalLM",), describe=describe_qwen3)

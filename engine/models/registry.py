@@ -2,16 +2,65 @@
 
 from __future__ import annotations
 
-from engine.api.errors import ModelLoadError
-from engine.models import llama, qwen
-from engine.models.config import FamilyTraits
+from collections.abc import Mapping
 
-FAMILIES = (llama.FAMILY, qwen.FAMILY)
+from engine.api.errors import ModelLoadError
+from engine.models import exaone, gemma, glm, granite, llama, olmo, phi, qwen, smollm, starcoder
+from engine.models.config import ModelConfig
+from engine.models.family import Family
+from engine.models.fields import Fields
+
+FAMILIES = (
+    llama.FAMILY,
+    qwen.QWEN2,
+    qwen.QWEN3,
+    exaone.FAMILY,
+    gemma.GEMMA2,
+    gemma.GEMMA3,
+    glm.FAMILY,
+    granite.FAMILY,
+    olmo.FAMILY,
+    phi.FAMILY,
+    smollm.FAMILY,
+    starcoder.FAMILY,
+)
+EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
+"""Tensors of GGUF files that show the size of the vocabulary, and that the output has a matrix of its own."""
 GGUF_FAMILIES = {name: family for family in FAMILIES for name in family.gguf_names}
 HF_FAMILIES = {name: family for family in FAMILIES for name in family.hf_names}
 
 
-def find_family(source: str, architecture: object, families: dict[str, FamilyTraits]) -> FamilyTraits:
+def describe_folder(source: str, values: dict[str, object]) -> tuple[Family, ModelConfig]:
+    """Find the family of a config.json and describe its decoder. Raises ModelLoadError."""
+    architectures = values.get("architectures")
+    architecture = architectures[0] if isinstance(architectures, list) and architectures else None
+    family = find_family(source, architecture, HF_FAMILIES)
+    text = values.get("text_config")
+    if isinstance(text, dict):  # a model with a vision tower, of which the text part is served
+        values = values | text | {name: values[name] for name in ("tie_word_embeddings",) if name in values}
+    return family, family.describe(Fields(source, values, architecture=str(architecture))).check(source)
+
+
+def describe_gguf(
+    source: str, metadata: Mapping[str, object], shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[Family, ModelConfig]:
+    """Find the family of a GGUF file and describe its decoder. `shapes`: of its tensors. Raises ModelLoadError."""
+    architecture = metadata.get("general.architecture")
+    family = find_family(source, architecture, GGUF_FAMILIES)
+    if EMBEDDING not in shapes:
+        raise ModelLoadError(f"{source}: tensor {EMBEDDING!r} is missing")
+    fields = Fields(
+        source,
+        {key.removeprefix(f"{architecture}."): value for key, value in metadata.items()},
+        architecture=str(architecture),
+        is_gguf=True,
+        vocab_size=shapes[EMBEDDING][0],
+        tied_output=OUTPUT not in shapes,
+    )
+    return family, family.describe(fields).check(source)
+
+
+def find_family(source: str, architecture: object, families: dict[str, Family]) -> Family:
     """Return the family of an architecture. Raises ModelLoadError that lists the supported ones."""
     if not isinstance(architecture, str) or architecture not in families:
         shown = str(architecture)[:80]

@@ -51,6 +51,11 @@ class StoredMatrix:
     def is_four_bit(self) -> bool:
         return all(part.type in FOUR_BIT_TYPES for part in self.parts)
 
+    def rows(self, first: int, count: int) -> StoredMatrix:
+        """Return some rows of a matrix of one part, as views."""
+        (part,) = self.parts
+        return StoredMatrix((StoredPart(part.type, part.data[first : first + count]),), (count, self.shape[1]))
+
     def take_rows(self, order: torch.Tensor) -> StoredMatrix:
         """Reorder the rows of a matrix of one part. order: (N,) int64."""
         (part,) = self.parts

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from engine.attention.backend import AttentionShape
@@ -10,8 +12,8 @@ from engine.attention.backend import AttentionShape
 class DenseHistory:
     """Keys and values of some sequences, per layer. Steps are opened on it as a backend opens them on its cache."""
 
-    def __init__(self, shape: AttentionShape, num_sequences: int = 1) -> None:
-        self.shape = shape
+    def __init__(self, shapes: Sequence[AttentionShape], num_sequences: int = 1) -> None:
+        self.shapes = shapes
         self.caches: list[dict[int, tuple[torch.Tensor, torch.Tensor]]] = [{} for _ in range(num_sequences)]
 
     def step(self, query_lens: list[int]) -> DenseStep:
@@ -32,16 +34,19 @@ class DenseStep:
             new = slice(start, start + length)
             old_k, old_v = cache.get(layer, (k[:0], v[:0]))
             cache[layer] = (torch.cat((old_k, k[new])), torch.cat((old_v, v[new])))
-            outputs.append(self._attend_one(q[new], *cache[layer]))
+            outputs.append(self._attend_one(self._history.shapes[layer], q[new], *cache[layer]))
             start += length
         return torch.cat(outputs)
 
-    def _attend_one(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def _attend_one(self, shape: AttentionShape, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """q: (T, H, D)   k, v: (C, K, D), the last T of them new  ->  (T, H, D)."""
-        shape = self._history.shape
         group = shape.num_heads // shape.num_kv_heads
         keys, values = (x.float().repeat_interleave(group, dim=1).transpose(0, 1) for x in (k, v))
         scores = q.float().transpose(0, 1) @ keys.transpose(1, 2) * shape.scale
         length, context = q.shape[0], k.shape[0]
-        future = torch.ones(length, context, dtype=torch.bool).triu(context - length + 1)
-        return (scores.masked_fill(future, -torch.inf).softmax(-1) @ values).transpose(0, 1).to(q.dtype)
+        if shape.softcap:
+            scores = shape.softcap * torch.tanh(scores / shape.softcap)
+        unseen = torch.ones(length, context, dtype=torch.bool).triu(context - length + 1)
+        if shape.window:
+            unseen |= torch.ones(length, context, dtype=torch.bool).tril(context - length - shape.window)
+        return (scores.masked_fill(unseen, -torch.inf).softmax(-1) @ values).transpose(0, 1).to(q.dtype)

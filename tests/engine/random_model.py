@@ -27,7 +27,7 @@ def random_model(family: str = "Llama", *, seed: int = 0, spread: float | None =
 
     torch.manual_seed(seed)
     config = getattr(transformers, f"{family}Config")(**SIZES | changes)
-    model = getattr(transformers, f"{family}ForCausalLM")(config).float().eval()
+    model = getattr(transformers, f"{family.removesuffix('Text')}ForCausalLM")(config).float().eval()
     if spread is not None:
         with torch.no_grad():
             for parameter in model.parameters():

@@ -33,7 +33,9 @@ def test_attention_implementations_of_torch_are_correct(way, dtype, num_kv_heads
 
 
 def test_half_precision_does_not_end_at_the_slowest_way():
-    assert choose_chunk_way(AttentionShape(8, 2, 128, 128**-0.5), torch.bfloat16, torch.device("cuda")) is not with_sdpa
+    assert (
+        choose_chunk_way([AttentionShape(8, 2, 128, 128**-0.5)], torch.bfloat16, torch.device("cuda")) is not with_sdpa
+    )
 
 
 def test_an_index_out_of_bounds_loses_the_device_for_good():

@@ -3,13 +3,12 @@
 import pytest
 
 from benchmarks.device_targets import SHAPES, busy_seconds, decode_bytes, layer_weights, prefill_operations, run
-from engine.models.config import config_from_hf
-from engine.models.registry import HF_FAMILIES
+from engine.models.registry import describe_folder
 
 
 def config_of(name):
     (architecture,) = SHAPES[name]["architectures"]
-    return config_from_hf(name, SHAPES[name], HF_FAMILIES[architecture], architecture)
+    return describe_folder(name, SHAPES[name] | {"architectures": [architecture]})[1]
 
 
 @pytest.mark.parametrize(("name", "billions"), [("llama-3.1-8b", 6.98), ("qwen2.5-1.5b", 1.31)])

@@ -21,6 +21,21 @@ from tests.oracle.greedy import CoreUnderTest, disagreements
 
 SMALL = {"vocab_size": 512, "intermediate_size": 128, "num_hidden_layers": 3}
 FAMILIES = {"llama": ("Llama", {"tie_word_embeddings": True}), "qwen2": ("Qwen2", {"tie_word_embeddings": False})}
+WINDOW = {"num_key_value_heads": 2, "sliding_window": 24, "num_hidden_layers": 7}
+OTHER_FAMILIES = {
+    "exaone4": ("Exaone4", WINDOW),
+    "gemma2": ("Gemma2", WINDOW | {"head_dim": 16, "query_pre_attn_scalar": 24}),
+    "gemma3": ("Gemma3Text", WINDOW | {"head_dim": 64}),
+    "glm4": ("Glm4", {"num_key_value_heads": 2, "head_dim": 16, "attention_bias": True, "pad_token_id": 0}),
+    "granite": ("Granite", {"embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.2}),
+    "mistral": ("Mistral", WINDOW),
+    "olmo2": ("Olmo2", {}),
+    "olmo3": ("Olmo3", WINDOW),
+    "phi3": ("Phi3", {"pad_token_id": 0, "sliding_window": 24}),
+    "qwen3": ("Qwen3", {"head_dim": 64}),
+    "smollm3": ("SmolLM3", {"num_hidden_layers": 5, "pad_token_id": 0}),
+    "starcoder2": ("Starcoder2", {}),
+}
 QUESTIONS = [
     "What is the capital of France?",
     "Write a haiku about the sea.",
@@ -103,6 +118,26 @@ def test_a_small_model_gives_the_answers_of_transformers(small, small_prompts, a
     stats = core.stats()
     assert stats.integrity == ""
     assert (stats.num_cached_tokens > 0) == changes.get("prefix_caching", True)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("name", OTHER_FAMILIES)
+def test_a_small_model_of_every_family_gives_the_answers_of_transformers(tmp_path, small_prompts, name):
+    """In a crowd cut into chunks, then again with prefix hits, then alone."""
+    family, changes = OTHER_FAMILIES[name]
+    reference = random_model(family, spread=0.15, **SMALL | changes)
+    reference.save_pretrained(tmp_path)
+    loaded = load_model(tmp_path, weights="float32")
+    config = EngineConfig(
+        tmp_path, "small", max_model_len=512, weights="float32", max_num_seqs=8, max_num_batched_tokens=40
+    )
+    core = CoreUnderTest(loaded, config)
+    for _ in range(2):
+        check(reference, small_prompts, core.answers(small_prompts, 16, 1), 16)
+    check(reference, small_prompts[-1:], core.answers(small_prompts[-1:], 16), 16)
+    stats = core.stats()
+    assert stats.integrity == ""
+    assert stats.num_cached_tokens > 0
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -7,10 +7,11 @@ query heads that share a kv head. A row's result does not depend on the others o
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 from engine.kernels.cpu.integer_vectors import LANES
-from engine.kernels.cpu.primitives import OPTIONS, floats, halves, integers, narrow, prefetch, store_row, widen
+from engine.kernels.cpu.primitives import OPTIONS, exp, floats, halves, integers, narrow, prefetch, store_row, widen
 from engine.kernels.cpu.vectors import HEAD_STEP, QUERIES_AT_ONCE, score_block, softmax, sum_block
 
 MAX_QUERIES_AT_ONCE = QUERIES_AT_ONCE[0]
@@ -100,6 +101,23 @@ def add_weighted_rows(weights, rows, num_rows, size, out):
 
 
 @njit(inline="always")
+def weigh_positions(scores, unseen, count, softcap, sink):
+    """Turn `count` scores into probabilities; the first `unseen` are before the window and keep no meaning.
+
+    `softcap` > 0: scores become softcap * tanh(score / softcap). `sink`: the address of a score that takes its share of
+    probability, or 0.
+    """
+    score = floats(scores, count + 1)
+    if softcap > 0.0:
+        factor = np.float32(2.0) / softcap
+        for i in range(unseen, count):
+            score[i] = softcap - np.float32(2.0) * softcap / (exp(score[i] * factor) + np.float32(1.0))
+    if sink != 0:
+        score[count] = floats(sink, 1)[0]
+    softmax(scores + unseen * 4, count - unseen + (1 if sink != 0 else 0))
+
+
+@njit(inline="always")
 def attend_tiles(a, thread, part, parts, size, block_size):
     """Attend every `parts`th (tile, kv head) pair from `part` on.
 
@@ -113,7 +131,8 @@ def attend_tiles(a, thread, part, parts, size, block_size):
     num_tiles = integers(a[1], 1)[0]
     ends = integers(a[1] + 8, num_tiles + 1)
     tokens, contexts = integers(a[14], ends[num_tiles]), integers(a[15], ends[num_tiles])
-    scale = floats(a[20], 1)[0]
+    scale, softcap = floats(a[20], 2)[0], floats(a[20], 2)[1]
+    window = a[25]
     query_bytes = size * 4
     widened = a[21] + thread * a[22] * 4
     queries = widened + count * 4
@@ -126,7 +145,9 @@ def attend_tiles(a, thread, part, parts, size, block_size):
         opens = is_half and num_queries > MAX_QUERIES_AT_ONCE
         shortest, longest = contexts[first_row], contexts[end_row - 1]
         num_blocks = (longest + block_size - 1) // block_size
-        stride = score_stride(num_blocks * block_size) * 4
+        first_block = max(0, shortest - window) // block_size if window > 0 else 0
+        begin = first_block * block_size
+        stride = score_stride((num_blocks - first_block) * block_size) * 4
         blocks = integers(a[16] + tile * a[17] * 8, num_blocks)
         query, out = floats(queries, num_queries * size), floats(sums, num_queries * size)
         for row in range(first_row, end_row):
@@ -135,11 +156,11 @@ def attend_tiles(a, thread, part, parts, size, block_size):
             for i in range(group * size):
                 query[place + i] = given[i] * scale
                 out[place + i] = 0.0
-        for block in range(num_blocks):
+        for block in range(first_block, num_blocks):
             if block + 1 < num_blocks:
                 prefetch_block(a[10], is_half, (blocks[block + 1] * kv_heads + head) * count, count)
             base = (blocks[block] * kv_heads + head) * count
-            scores = weights + block * block_size * 4
+            scores = weights + (block - first_block) * block_size * 4
             if is_vector and not opens:
                 score_block(queries, num_queries, a[10] + base * width, is_half, scores, stride, size)
                 continue
@@ -154,29 +175,34 @@ def attend_tiles(a, thread, part, parts, size, block_size):
                 add_weighted_rows(queries + number * query_bytes, keys, size, block_size, scores + number * stride)
         for number in range(num_queries):
             context = contexts[first_row + number // group]
-            softmax(weights + number * stride, context)
-        for block in range(num_blocks):
+            unseen = max(0, context - window) - begin if window > 0 else 0
+            sink = a[26] + (head * group + number % group) * 4 if a[26] != 0 else 0
+            weigh_positions(weights + number * stride, unseen, context - begin, softcap, sink)
+        for block in range(first_block, num_blocks):
             if block + 1 < num_blocks:
                 prefetch_block(a[11], is_half, (blocks[block + 1] * kv_heads + head) * count, count)
             base = (blocks[block] * kv_heads + head) * count
             first = block * block_size
             opened = opens or not is_vector
             values = open_block(a[11], is_half, base, count, widened) if opened else a[11] + base * width
-            # Rows that see the whole block are computed together; positions after a row's context are not read for it.
-            rows_at_once = end_row - first_row if first + block_size <= shortest else 1
+            # Rows that see the whole block are computed together; positions that a row does not see are not read.
+            is_whole = first + block_size <= shortest and (window == 0 or first >= longest - window)
+            rows_at_once = end_row - first_row if is_whole else 1
             for row in range(first_row, end_row, rows_at_once):
-                num_here = min(block_size, contexts[row] - first)
+                skipped = max(0, contexts[row] - window - first) if window > 0 else 0
+                num_here = min(block_size, contexts[row] - first) - skipped
                 if num_here <= 0:
                     continue
                 number = (row - first_row) * group
-                scores, out_at = weights + number * stride + first * 4, sums + number * query_bytes
+                scores, out_at = weights + number * stride + (first + skipped - begin) * 4, sums + number * query_bytes
+                seen = values + skipped * size * (4 if opened else width)
                 if is_vector:
                     for step in range(0, size, HEAD_STEP):
                         sum_block(
                             scores,
                             rows_at_once * group,
                             stride,
-                            values + step * (4 if opens else width),
+                            seen + step * (4 if opens else width),
                             is_half and not opens,
                             size * (4 if opens else width),
                             num_here,
@@ -185,7 +211,7 @@ def attend_tiles(a, thread, part, parts, size, block_size):
                         )
                     continue
                 for member in range(rows_at_once * group):
-                    add_weighted_rows(scores + member * stride, values, num_here, size, out_at + member * query_bytes)
+                    add_weighted_rows(scores + member * stride, seen, num_here, size, out_at + member * query_bytes)
         for row in range(first_row, end_row):
             place = a[18] + (tokens[row] * a[2] + head * group) * size * (2 if a[19] != 0 else 4)
             store_row(
@@ -210,8 +236,9 @@ def attend(a, thread, part, parts):
     of this layer,
        12 cache is half, 13 q (float32), 14 token of each row (int64), 15 context of each row (int64), in a tile
     ascending,
-       16 block table (int64) by tile, 17 its width, 18 out (tokens, H, D), 19 out is half, 20 scale (float32, at an
-    address),
-       21 scratch (float32), 22 its floats a thread, 23 floats between two tokens in q, 24 most queries of a tile
+       16 block table (int64) by tile, 17 its width, 18 out (tokens, H, D), 19 out is half, 20 scale and softcap
+    (float32, at an address),
+       21 scratch (float32), 22 its floats a thread, 23 floats between two tokens in q, 24 most queries of a tile, 25
+    window or 0, 26 sinks (float32) of the query heads or 0
     """
     attend_tiles(a, thread, part, parts, a[4], a[5])

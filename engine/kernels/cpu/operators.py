@@ -111,25 +111,46 @@ def recording() -> Iterator[Recording]:
 
 
 def add_normalize(
-    hidden: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor, eps: torch.Tensor, dtype: torch.dtype
+    hidden: torch.Tensor,
+    delta: torch.Tensor | None,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    constants: torch.Tensor,
+    dtype: torch.dtype,
 ) -> torch.Tensor:
-    """Add delta to hidden in place and return the normalised rows in `dtype`. hidden: (T, E) float32, delta: (T, E)."""
+    """Add scale * delta to hidden in place and return the normalised rows in `dtype`.
+
+    hidden: (T, E) float32   delta: (T, E)   weight, bias: (E,) float32   constants: eps, scale, float32
+
+    With a bias the norm is a LayerNorm; without a weight the rows are returned as they are.
+    """
     num_rows, size = hidden.shape
     out = empty((num_rows, size), dtype)
     added = (0, False) if delta is None else (delta, _is_half(delta))
     _run(
-        "add_normalize", _by_rows(size), num_rows, size, hidden, *added, weight, eps, out, _is_half(out), _scratch(size)
+        "add_normalize",
+        _by_rows(size),
+        num_rows,
+        size,
+        hidden,
+        *added,
+        0 if weight is None else weight,
+        constants,
+        out,
+        _is_half(out),
+        _scratch(size),
+        0 if bias is None else bias,
     )
     return out
 
 
-def gate(gate_up: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return silu(gate) * up in `dtype`. gate_up: (T, 2I), gates first  ->  (T, I)."""
-    num_rows, double = gate_up.shape
-    size = double // 2
+def gate(x: torch.Tensor, dtype: torch.dtype, *, is_gelu: bool, is_gated: bool) -> torch.Tensor:
+    """Activate in `dtype`: act(gate) * up for x of (T, 2I), gates first, or act(x) for (T, I)  ->  (T, I)."""
+    num_rows, width = x.shape
+    size = width // 2 if is_gated else width
     out = empty((num_rows, size), dtype)
-    given = (gate_up, _is_half(gate_up))
-    _run("gate", _by_rows(double), num_rows, size, *given, out, _is_half(out), _scratch(double))
+    given = (x, _is_half(x))
+    _run("gate", _by_rows(width), num_rows, size, *given, out, _is_half(out), _scratch(width), is_gelu, is_gated)
     return out
 
 
@@ -140,6 +161,20 @@ def quantize(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.T
     zero = 128 if dtype is torch.uint8 else 0
     _run("quantize", _by_rows(size), num_rows, size, x, _is_half(x), levels, zero, scales, _scratch(size))
     return levels, scales
+
+
+def normalize_heads(
+    heads: torch.Tensor, queries: tuple[int, torch.Tensor], keys: tuple[int, torch.Tensor], eps: torch.Tensor
+) -> None:
+    """Normalise queries and keys in place. heads: (T, H, D) float32, queries first, then keys.
+
+    queries, keys: number of groups with one norm each, weight of a group float32   eps: float32
+    """
+    num_rows = heads.shape[0]
+    size = heads[0].numel() if num_rows else 0
+    (num_queries, query_weight), (num_keys, key_weight) = queries, keys
+    arguments = (heads, num_queries, len(query_weight), query_weight, num_keys, len(key_weight), key_weight, eps)
+    _run("normalize_heads", _by_rows(size), num_rows, size, *arguments)
 
 
 def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> torch.Tensor:
@@ -205,10 +240,9 @@ class RowAttention:
         contexts: torch.Tensor,
         tiles: torch.Tensor,
         table: torch.Tensor,
-        scale: torch.Tensor,
         most_rows: int,
     ) -> None:
-        self._held = (slots, tokens, contexts, tiles, table, scale)  # the kernel reads them by address
+        self._held = (slots, tokens, contexts, tiles, table)  # the kernel reads them by address
         self._most_rows = most_rows
         self._width = table.shape[1]
         self._work = int(contexts.sum())
@@ -221,12 +255,17 @@ class RowAttention:
         k: torch.Tensor,
         v: torch.Tensor,
         out: torch.Tensor,
+        constants: torch.Tensor,
+        window: int = 0,
+        sinks: torch.Tensor | None = None,
     ) -> None:
         """Store k, v of all tokens and attend the rows into `out`.
 
         keys: (B, K, D, P)  values: (B, K, P, D)  q, out: (T, H, D)  k, v: (T, K, D), float32, tokens may be apart
+        constants: scale, softcap or 0, float32   `window`: positions that a row sees, itself included, or 0
+        sinks: (H,) float32
         """
-        slots, tokens, contexts, tiles, table, scale = self._held
+        slots, tokens, contexts, tiles, table = self._held
         num_tokens, num_heads, size = q.shape
         kv_heads, block_size = keys.shape[1], keys.shape[3]
         group = num_heads // kv_heads
@@ -234,8 +273,9 @@ class RowAttention:
         floats = program.attention.scratch_floats(queries, size, block_size, self._width)
         sizes = (num_tokens, tiles, num_heads, kv_heads, size, block_size)
         written = (k, v, slots, k.stride(0), keys, values, _is_half(keys))
-        attended = (q, tokens, contexts, table, self._width, out, _is_half(out), scale)
-        arguments = (*sizes, *written, *attended, _scratch(floats), _aligned(floats), q.stride(0), queries)
+        attended = (q, tokens, contexts, table, self._width, out, _is_half(out), constants)
+        scratch = (_scratch(floats), _aligned(floats), q.stride(0), queries)
+        arguments = (*sizes, *written, *attended, *scratch, window, 0 if sinks is None else sinks)
         # How long the contexts of a recorded step will be is not known.
         work = self._work * num_heads * size if _thread.recording is None else sys.maxsize
         most_tiles = table.shape[0]

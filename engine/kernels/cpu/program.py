@@ -18,7 +18,8 @@ from engine.kernels.cpu.primitives import OPTIONS, SIGNATURE, offset_pointer
 FIRST = 1
 STRIDE = 32
 KERNELS = (
-    "add_normalize gate quantize rotate add_bias store attend quantize_groups multiply forbid weigh_blocks draw".split()
+    "add_normalize gate quantize rotate add_bias store attend quantize_groups multiply forbid weigh_blocks draw "
+    "normalize_heads".split()
 )
 
 
@@ -74,8 +75,10 @@ def run_part(program, index, thread, part, parts, is_first):
         sampling.forbid(a, thread, part, parts)
     elif kernel == 10:
         sampling.weigh_blocks(a, thread, part, parts)
-    else:
+    elif kernel == 11:
         sampling.draw(a, thread, part, parts)
+    else:
+        rows.normalize_heads(a, thread, part, parts)
 
 
 @cfunc(SIGNATURE, **OPTIONS)

@@ -11,27 +11,46 @@ from numba import carray, njit
 
 from engine.kernels.cpu.integer_vectors import LANES
 from engine.kernels.cpu.primitives import OPTIONS, exp, floats, halves, load_row, pointer, store_row, widen
-from engine.kernels.cpu.vectors import gate_vectors
+from engine.kernels.cpu.vectors import CUBE, GELU, activate_vectors, gate_vectors
 
 
 @njit(**OPTIONS)
 def add_normalize(a, thread, part, parts):
-    """Compute hidden += delta; out = hidden / sqrt(mean(hidden^2) + eps) * weight.
+    """Compute hidden += scale * delta; out = hidden / sqrt(mean(hidden^2) + eps) * weight.
 
-    a: rows, size, hidden (float32), delta or 0, delta is half, weight (float32), eps (float32, at an address), out, out
-    is half,
-    scratch (float32, size a thread)
+    With a bias, out = (hidden - mean) / sqrt(variance + eps) * weight + bias. Without a weight, out = hidden.
+
+    a: rows, size, hidden (float32), delta or 0, delta is half, weight or 0 (float32), eps and scale (float32, at an
+    address), out, out is half, scratch (float32, size a thread), bias or 0 (float32)
     """
     rows, size = a[0], a[1]
-    weight = floats(a[5], size)
-    eps = floats(a[6], 1)[0]
+    eps, scale = floats(a[6], 2)[0], floats(a[6], 2)[1]
     work = floats(a[9] + thread * size * 4, size)
     for row in range(rows * part // parts, rows * (part + 1) // parts):
         hidden = floats(a[2] + row * size * 4, size)
         if a[3] != 0:
             load_row(a[3], a[4] != 0, row, size, work)
             for i in range(size):
-                hidden[i] = hidden[i] + work[i]
+                hidden[i] = hidden[i] + scale * work[i]
+        if a[5] == 0:
+            store_row(a[7], a[8] != 0, row, size, hidden)
+            continue
+        weight = floats(a[5], size)
+        if a[10] != 0:
+            bias = floats(a[10], size)
+            mean = np.float32(0.0)
+            for i in range(size):
+                mean += hidden[i]
+            mean = mean / np.float32(size)
+            spread = np.float32(0.0)
+            for i in range(size):
+                work[i] = hidden[i] - mean
+                spread += work[i] * work[i]
+            factor = np.float32(1.0) / np.sqrt(spread / np.float32(size) + eps)
+            for i in range(size):
+                work[i] = work[i] * factor * weight[i] + bias[i]
+            store_row(a[7], a[8] != 0, row, size, work)
+            continue
         total = np.float32(0.0)
         for i in range(size):
             total += hidden[i] * hidden[i]
@@ -41,26 +60,39 @@ def add_normalize(a, thread, part, parts):
         store_row(a[7], a[8] != 0, row, size, work)
 
 
+@njit(inline="always")
+def activated(x, is_gelu):
+    """Compute silu(x) = x * sigmoid(x), or gelu(x) in its form with tanh (vectors.py)."""
+    z = x * (np.float32(GELU) + np.float32(GELU * CUBE) * x * x) if is_gelu else x
+    return x / (np.float32(1.0) + exp(-z))
+
+
 @njit(**OPTIONS)
 def gate(a, thread, part, parts):
-    """Compute out = silu(gate) * up for rows (gate, up).
+    """Compute out = act(gate) * up for rows (gate, up), or out = act(x).
 
-    a: rows, size of each half, gate_up, gate_up is half, out, out is half, scratch (float32, 2 * size a thread)
+    a: rows, size of a row of out, gate_up, gate_up is half, out, out is half, scratch (float32, a row of gate_up a
+    thread), act is gelu, has up
     """
     rows, size = a[0], a[1]
-    work = floats(a[6] + thread * size * 8, 2 * size)
+    is_gelu, has_up = a[7] != 0, a[8] != 0
+    width = 2 * size if has_up else size
+    work = floats(a[6] + thread * width * 4, width)
     whole = size // LANES * LANES
     for row in range(rows * part // parts, rows * (part + 1) // parts):
         if a[3] == 0 and a[5] == 0:
-            gates, out = a[2] + row * size * 8, a[4] + row * size * 4
-            gate_vectors(gates, gates + size * 4, out, size // LANES)
+            first, target = a[2] + row * width * 4, a[4] + row * size * 4
+            if has_up:
+                gate_vectors(is_gelu, first, first + size * 4, target, size // LANES)
+            else:
+                activate_vectors(is_gelu, first, target, size // LANES)
+            x, out = floats(first, width), floats(target, size)
             for i in range(whole, size):
-                x = floats(gates, 2 * size)[i]
-                floats(out, size)[i] = x / (np.float32(1.0) + exp(-x)) * floats(gates, 2 * size)[size + i]
+                out[i] = activated(x[i], is_gelu) * (x[size + i] if has_up else np.float32(1.0))
             continue
-        load_row(a[2], a[3] != 0, row, 2 * size, work)
+        load_row(a[2], a[3] != 0, row, width, work)
         for i in range(size):
-            work[i] = work[i] / (np.float32(1.0) + exp(-work[i])) * work[size + i]
+            work[i] = activated(work[i], is_gelu) * (work[size + i] if has_up else np.float32(1.0))
         store_row(a[4], a[5] != 0, row, size, work)
 
 
@@ -85,6 +117,30 @@ def quantize(a, thread, part, parts):
         out = carray(pointer(a[4] + row * size), size, np.int8)
         for i in range(size):
             out[i] = np.int8(np.int32(np.floor(work[i] * factor + zero)))
+
+
+@njit(**OPTIONS)
+def normalize_heads(a, thread, part, parts):
+    """Normalise, in place, groups of a row: x / sqrt(mean(x^2) + eps) * weight; first those of queries, then of keys.
+
+    a: rows, floats of a row, x (float32), groups of queries, their size, their weight (float32), groups of keys, their
+    size, their weight (float32), eps (float32, at an address)
+    """
+    eps = floats(a[9], 1)[0]
+    for row in range(a[0] * part // parts, a[0] * (part + 1) // parts):
+        place = a[2] + row * a[1] * 4
+        for kind in range(2):
+            size = a[4 + 3 * kind]
+            weight = floats(a[5 + 3 * kind], size)
+            for _ in range(a[3 + 3 * kind]):
+                x = floats(place, size)
+                total = np.float32(0.0)
+                for i in range(size):
+                    total += x[i] * x[i]
+                factor = np.float32(1.0) / np.sqrt(total / np.float32(size) + eps)
+                for i in range(size):
+                    x[i] = x[i] * factor * weight[i]
+                place += size * 4
 
 
 @njit(**OPTIONS)

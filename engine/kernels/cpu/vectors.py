@@ -24,6 +24,8 @@ HEAD_STEP = 64
 """Floats of a value row that are summed at once, in four vectors."""
 QUERIES_AT_ONCE = (6, 4, 3, 2, 1)
 """Six queries have 24 sums, in 32 registers."""
+GELU, CUBE = 1.5957691216057308, 0.044715
+"""gelu(x) in its form with tanh is x * sigmoid(GELU * x * (1 + CUBE * x^2)); GELU is 2 * sqrt(2 / pi)."""
 EXACT = {"fastmath": False, "error_model": "numpy"}
 """Explicit, because a function inherits its caller's permission to reorder additions."""
 _HALVES = ir.VectorType(ir.IntType(16), LANES)
@@ -153,24 +155,34 @@ def _soften(typingctx, scores, num_vectors):
     return types.none(types.int64, types.int64), generate
 
 
-@intrinsic
-def gate_vectors(typingctx, gates, ups, out, num_vectors):
-    """Compute out = gate / (1 + e^-gate) * up over `num_vectors` vectors of floats."""
+def _make_gate(is_gelu: bool, has_up: bool) -> Callable[..., None]:
+    @intrinsic
+    def gate(typingctx, gates, ups, out, num_vectors):
+        """Compute out = act(gate) * up, or act(gate), over `num_vectors` vectors of floats."""
 
-    def generate(context, builder, signature, arguments):
-        b = VectorBuilder(builder)
-        gates, ups, out, num_vectors = arguments
-        with b.loop(num_vectors) as number:
-            offset = b.times(number, _BYTES)
-            gate = _load(b, builder.add(gates, offset))
-            most = _constant(88.0)
-            exponent = builder.fneg(gate)
-            exponent = builder.select(builder.fcmp_ordered(">", exponent, most), most, exponent)
-            gated = builder.fdiv(gate, builder.fadd(_exp(b, exponent), _constant(1.0)))
-            b.store(builder.fmul(gated, _load(b, builder.add(ups, offset))), builder.add(out, offset), 4)
-        return context.get_dummy_value()
+        def generate(context, builder, signature, arguments):
+            b = VectorBuilder(builder)
+            gates, ups, out, num_vectors = arguments
+            with b.loop(num_vectors) as number:
+                offset = b.times(number, _BYTES)
+                gate = _load(b, builder.add(gates, offset))
+                most = _constant(88.0)
+                exponent = builder.fneg(_logistic(b, gate) if is_gelu else gate)
+                exponent = builder.select(builder.fcmp_ordered(">", exponent, most), most, exponent)
+                gated = builder.fdiv(gate, builder.fadd(_exp(b, exponent), _constant(1.0)))
+                if has_up:
+                    gated = builder.fmul(gated, _load(b, builder.add(ups, offset)))
+                b.store(gated, builder.add(out, offset), 4)
+            return context.get_dummy_value()
 
-    return types.none(*[types.int64] * 4), generate
+        return types.none(*[types.int64] * 4), generate
+
+    return gate
+
+
+def _logistic(b: VectorBuilder, x: Any) -> Any:
+    """Compute the argument of the sigmoid that multiplies x in gelu."""
+    return b.ir.fmul(x, b.fused(b.ir.fmul(x, x), _constant(GELU * CUBE), _constant(GELU)))
 
 
 def _load(b: VectorBuilder, address: Any, is_half: bool = False) -> Any:
@@ -208,6 +220,28 @@ def _sum(builder: Any, vector: Any) -> Any:
     kind = ir.FunctionType(FLOAT, [FLOAT, FLOATS])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.vector.reduce.fadd.v16f32")
     return builder.call(function, (ir.Constant(FLOAT, -0.0), vector), fastmath=("reassoc",))
+
+
+_silu_up, _gelu_up = _make_gate(False, True), _make_gate(True, True)
+_silu, _gelu = _make_gate(False, False), _make_gate(True, False)
+
+
+@njit(**EXACT)
+def gate_vectors(is_gelu, gates, ups, out, num_vectors):
+    """Compute out = act(gate) * up over `num_vectors` vectors of floats."""
+    if is_gelu:
+        _gelu_up(gates, ups, out, num_vectors)
+    else:
+        _silu_up(gates, ups, out, num_vectors)
+
+
+@njit(**EXACT)
+def activate_vectors(is_gelu, x, out, num_vectors):
+    """Compute out = act(x) over `num_vectors` vectors of floats."""
+    if is_gelu:
+        _gelu(x, x, out, num_vectors)
+    else:
+        _silu(x, x, out, num_vectors)
 
 
 @njit(**EXACT)

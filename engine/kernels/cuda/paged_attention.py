@@ -27,6 +27,11 @@ def _part_length(context, PARTS: tl.constexpr, LEAST: tl.constexpr, TILE: tl.con
     return tl.maximum(tl.cdiv(tl.cdiv(context, PARTS), TILE) * TILE, LEAST)
 
 
+@triton.jit
+def _first_position(context, window):
+    return tl.where(window > 0, tl.maximum(context - window, 0), 0)
+
+
 @triton.jit(do_not_specialize=["table_row_stride", "table_block_stride"])
 def _attend_part(
     queries,
@@ -38,7 +43,10 @@ def _attend_part(
     maxima,
     totals,
     out,
+    sinks,
     scale,
+    softcap,
+    window,
     kv_heads,
     query_stride,
     table_row_stride,
@@ -52,13 +60,16 @@ def _attend_part(
     PARTS: tl.constexpr,
     LEAST: tl.constexpr,
     IS_EXACT: tl.constexpr,
+    IS_CAPPED: tl.constexpr,
+    HAS_SINKS: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1)
     part = tl.program_id(2)
     context = tl.load(contexts + row).to(tl.int32)
-    length = _part_length(context, PARTS, LEAST, TILE)
-    first = part * length
+    begin = _first_position(context, window)
+    length = _part_length(context - begin, PARTS, LEAST, TILE)
+    first = begin + part * length
     if first >= context:
         return
     last = tl.minimum(first + length, context)
@@ -87,6 +98,8 @@ def _attend_part(
             scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
         else:
             scores = tl.dot(query, tl.trans(key)) * scale
+        if IS_CAPPED:
+            scores = softcap - 2.0 * softcap / (tl.exp(scores * (2.0 / softcap)) + 1.0)
         scores = tl.where(is_seen[None, :], scores, float("-inf"))
         largest = tl.maximum(best, tl.max(scores, axis=1))
         weights = tl.exp(scores - largest[:, None])
@@ -100,6 +113,9 @@ def _attend_part(
         total = total * kept + tl.sum(weights, axis=1)
         best = largest
     if PARTS == 1:
+        if HAS_SINKS:
+            sink = tl.load(sinks + kv_head * GROUP + heads, mask=heads < GROUP, other=0.0).to(tl.float32)
+            total += tl.exp(sink - best)
         place = out + (row * kv_heads + kv_head) * GROUP * SIZE + heads[:, None] * SIZE + columns[None, :]
         tl.store(place, (gathered / total[:, None]).to(out.dtype.element_ty), mask=is_query)
     else:
@@ -116,6 +132,8 @@ def _join_parts(
     totals,
     contexts,
     out,
+    sinks,
+    window,
     GROUP: tl.constexpr,
     SIZE: tl.constexpr,
     SIZE_BLOCK: tl.constexpr,
@@ -123,19 +141,24 @@ def _join_parts(
     PARTS: tl.constexpr,
     PARTS_BLOCK: tl.constexpr,
     LEAST: tl.constexpr,
+    HAS_SINKS: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     num_heads = tl.num_programs(1)
     context = tl.load(contexts + row).to(tl.int32)
-    num_parts = tl.cdiv(context, _part_length(context, PARTS, LEAST, TILE))
+    num_seen = context - _first_position(context, window)
+    num_parts = tl.cdiv(num_seen, _part_length(num_seen, PARTS, LEAST, TILE))
     parts = tl.arange(0, PARTS_BLOCK)
     columns = tl.arange(0, SIZE_BLOCK)
     is_used = parts < num_parts
     entries = ((row * (num_heads // GROUP) + head // GROUP) * PARTS + parts) * GROUP + head % GROUP
     best = tl.load(maxima + entries, mask=is_used, other=float("-inf"))
-    weights = tl.exp(best - tl.max(best, axis=0))
+    largest = tl.max(best, axis=0)
+    weights = tl.exp(best - largest)
     total = tl.sum(weights * tl.load(totals + entries, mask=is_used, other=0.0), axis=0)
+    if HAS_SINKS:
+        total += tl.exp(tl.load(sinks + head).to(tl.float32) - largest)
     is_there = is_used[:, None] & (columns[None, :] < SIZE)
     gathered = tl.load(sums + entries[:, None] * SIZE + columns[None, :], mask=is_there, other=0.0)
     result = tl.sum(gathered * weights[:, None], axis=0) / total
@@ -152,12 +175,16 @@ def attend_rows(
     block_size: int,
     scale: float,
     num_parts: int,
+    window: int = 0,
+    softcap: float = 0.0,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Attend each row over its context, which has at least one position: (S, H, D) contiguous, in the dtype of the
-    queries.
+    """Attend each row over its context, which has at least one position, or over its last `window` positions.
+
+    Returns (S, H, D) contiguous, in the dtype of the queries.
 
     queries: (S, H, D), rows may be apart   keys, values: (slots, K, D) contiguous
-    table: (S, N) int32, any strides   contexts: (S,) int64
+    table: (S, N) int32, any strides   contexts: (S,) int64   sinks: (H,)
     """
     num_rows, num_heads, size = queries.shape
     kv_heads = keys.shape[1]
@@ -180,7 +207,10 @@ def attend_rows(
         maxima,
         totals,
         out,
+        out if sinks is None else sinks,
         scale,
+        softcap,
+        window,
         kv_heads,
         queries.stride(0),
         table.stride(0),
@@ -188,6 +218,8 @@ def attend_rows(
         GROUP_BLOCK=max(LEAST_ROWS, triton.next_power_of_2(group)),
         PAGE=block_size,
         IS_EXACT=queries.dtype is torch.float32,
+        IS_CAPPED=softcap > 0,
+        HAS_SINKS=sinks is not None,
         num_warps=4,
         **sizes,
         **cut,
@@ -195,7 +227,18 @@ def attend_rows(
     if num_parts > 1:
         blocks = triton.next_power_of_2(num_parts)
         _join_parts[(num_rows, num_heads)](
-            sums, maxima, totals, contexts, out, PARTS_BLOCK=blocks, num_warps=1, **sizes, **cut
+            sums,
+            maxima,
+            totals,
+            contexts,
+            out,
+            out if sinks is None else sinks,
+            window,
+            PARTS_BLOCK=blocks,
+            HAS_SINKS=sinks is not None,
+            num_warps=1,
+            **sizes,
+            **cut,
         )
     return out
 

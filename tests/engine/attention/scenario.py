@@ -14,13 +14,28 @@ import torch
 from engine.attention.backend import AttentionShape, StepLayout
 
 
-def dense_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
+def dense_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    window: int = 0,
+    softcap: float = 0.0,
+    sinks: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Attend causally from the last `len(q)` of `len(k)` positions. q: (T, H, D) k, v: (C, K, D) -> (T, H, D)"""
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
     scores = torch.einsum("thd,chd->htc", q, k) * scale
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
     visible = torch.ones(len(q), len(k), dtype=torch.bool).tril(len(k) - len(q))
-    return torch.einsum("htc,chd->thd", scores.masked_fill(~visible, float("-inf")).softmax(-1), v)
+    if window:
+        visible = visible.triu(len(k) - len(q) - window + 1)
+    scores = scores.masked_fill(~visible, float("-inf"))
+    if sinks is not None:
+        scores = torch.cat((scores, sinks[:, None, None].expand(-1, len(q), 1)), -1)
+    return torch.einsum("htc,chd->thd", scores.softmax(-1)[..., : len(k)], v)
 
 
 class PagedWorld:
@@ -63,7 +78,9 @@ class PagedWorld:
         self.free += self.blocks.pop(sequence)
         del self.known[sequence], self.computed[sequence]
 
-    def step(self, backend, plan: list[tuple[int, int]]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    def step(
+        self, backend, plan: list[tuple[int, int]], sinks: torch.Tensor | None = None
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Advance (sequence, new tokens) pairs, one-token ones first; return (result, expected) of each layer, (T, H,
         D).
         """
@@ -90,8 +107,12 @@ class PagedWorld:
                     self.known[s][1][layer, :end],
                     self.known[s][2][layer, :end],
                     self.shape.scale,
+                    self.shape.window,
+                    self.shape.softcap,
+                    sinks,
                 )
                 for s, start, end in parts
             ]
-            results.append((attention.attend(layer, q, k, v), torch.cat(expected)))
+            ours = attention.attend(layer, q, k, v) if sinks is None else attention.attend(layer, q, k, v, sinks)
+            results.append((ours, torch.cat(expected)))
         return results

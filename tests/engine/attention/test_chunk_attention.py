@@ -122,7 +122,7 @@ def test_torch_still_exports_the_flash_attention_that_xformers_calls(monkeypatch
 def test_a_model_loads_with_an_xformers_build_that_refuses_every_operator(flash_kernel, caplog):
     """Built for another CUDA than torch, xformers refuses all operators; a model then failed at its first prompt."""
     with caplog.at_level(logging.INFO):
-        assert choose_chunk_way(GROUPED, torch.bfloat16, CPU) is with_flash
+        assert choose_chunk_way([GROUPED], torch.bfloat16, CPU) is with_flash
     (line,) = (record.message for record in caplog.records if record.name == chunk_attention.__name__)
     assert line.startswith(
         "attention of prompts: torch's flash attention; not xformers: NotImplementedError: No operator found"
@@ -132,7 +132,7 @@ def test_a_model_loads_with_an_xformers_build_that_refuses_every_operator(flash_
 
 def test_sdpa_is_chosen_for_dtypes_that_flash_attention_does_not_support(flash_kernel, caplog):
     with caplog.at_level(logging.INFO):
-        assert choose_chunk_way(GROUPED, torch.float32, CPU) is with_sdpa
+        assert choose_chunk_way([GROUPED], torch.float32, CPU) is with_sdpa
     assert "not torch's flash attention: RuntimeError: FlashAttention only support fp16 and bf16" in caplog.text
 
 
@@ -152,7 +152,7 @@ def test_without_a_working_implementation_the_model_is_refused_with_all_errors(m
 
     monkeypatch.setattr(chunk_attention, "WAYS", {"one": broken, "another": broken})
     with pytest.raises(ModelLoadError, match=r"one: OSError: libcudart.so.12: cannot open .*; another: OSError"):
-        choose_chunk_way(GROUPED, torch.bfloat16, CPU)
+        choose_chunk_way([GROUPED], torch.bfloat16, CPU)
 
 
 def test_the_pinned_packages_include_a_fast_implementation_for_cuda():

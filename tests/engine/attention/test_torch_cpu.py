@@ -16,6 +16,9 @@ GROUPED = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=16**-0
 FULL = AttentionShape(num_heads=4, num_kv_heads=4, head_size=32, scale=0.2)
 WIDE = AttentionShape(num_heads=6, num_kv_heads=2, head_size=64, scale=0.125)
 """The only shape that uses the kernel's explicit vectors, with blocks of 16."""
+WINDOWED = AttentionShape(num_heads=6, num_kv_heads=2, head_size=64, scale=0.125, window=21)
+CAPPED = AttentionShape(num_heads=4, num_kv_heads=2, head_size=16, scale=1.0, window=40, softcap=3.0)
+SHAPES = {"grouped": GROUPED, "full": FULL, "wide": WIDE, "windowed": WINDOWED, "capped": CAPPED}
 TOLERANCE = 2e-5
 """Both sides are float32 and differ in the order of additions only."""
 
@@ -25,8 +28,7 @@ def make(
 ):
     world = PagedWorld(shape, num_layers=num_layers, num_blocks=num_blocks, block_size=block_size, seed=seed)
     backend = TorchCpuAttention(
-        shape,
-        num_layers=num_layers,
+        [shape] * num_layers,
         num_blocks=num_blocks,
         block_size=block_size,
         dtype=dtype,
@@ -40,7 +42,7 @@ def check(results, tolerance=TOLERANCE):
         torch.testing.assert_close(result, expected, atol=tolerance, rtol=0)
 
 
-shapes = pytest.mark.parametrize("shape", [GROUPED, FULL, WIDE], ids=["grouped", "full", "wide"])
+shapes = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 block_sizes = pytest.mark.parametrize("block_size", [4, 16, 32])
 
 
@@ -95,7 +97,7 @@ def test_a_prefix_hit_reads_the_blocks_of_another_sequence():
 def test_any_schedule_over_shuffled_and_shared_blocks_matches_dense_attention(data):
     block_size = data.draw(st.sampled_from([4, 16]))
     world, backend = make(
-        data.draw(st.sampled_from([GROUPED, FULL, WIDE])),
+        data.draw(st.sampled_from(list(SHAPES.values()))),
         block_size=block_size,
         num_blocks=600,
         num_layers=1,
@@ -120,7 +122,7 @@ MANY = AttentionShape(num_heads=14, num_kv_heads=2, head_size=64, scale=0.125)
 """Seven query heads share a kv head: more than the kernel takes at once."""
 
 
-@pytest.mark.parametrize("shape", [GROUPED, FULL, WIDE, MANY], ids=["grouped", "full", "wide", "many"])
+@pytest.mark.parametrize("shape", [*SHAPES.values(), MANY], ids=[*SHAPES, "many"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_few_new_tokens_together_are_bit_equal_to_one_by_one(shape, dtype):
     """Any number of rows may share a tile, across block borders and beside other sequences."""
@@ -144,7 +146,7 @@ NARROW = AttentionShape(num_heads=8, num_kv_heads=1, head_size=128, scale=128**-
 PLAIN = AttentionShape(num_heads=2, num_kv_heads=2, head_size=64, scale=0.125)
 ODD = AttentionShape(num_heads=4, num_kv_heads=2, head_size=80, scale=0.1)
 """The kernel has no vectors for these heads."""
-VECTORS = {"wide": WIDE, "many": MANY, "narrow": NARROW, "plain": PLAIN}
+VECTORS = {"wide": WIDE, "windowed": WINDOWED, "many": MANY, "narrow": NARROW, "plain": PLAIN}
 
 prompt_shapes = pytest.mark.parametrize("shape", [*VECTORS.values(), ODD], ids=[*VECTORS, "odd"])
 vector_shapes = pytest.mark.parametrize("shape", VECTORS.values(), ids=VECTORS)
@@ -206,7 +208,8 @@ def test_nan_in_a_prompt_reaches_only_rows_that_attend_to_it(shape, broken):
         return result
 
     found, sound = run(True), run(False)
-    sees = [row == 50 if broken == 0 else row >= 50 for row in range(100)]
+    end = 50 + (shape.window or 50)
+    sees = [row == 50 if broken == 0 else 50 <= row < end for row in range(100)]
     assert torch.equal(found.isnan().all(-1).all(-1), torch.tensor(sees))
     assert torch.equal(found[~torch.tensor(sees)], sound[~torch.tensor(sees)])
 
@@ -301,3 +304,27 @@ def test_blocks_of_other_sequences_are_never_read(shape):
     backend.values[:, dirty] = float("nan")
     check(world.step(backend, [(0, 1), (1, 1), (2, 1)]))
     check(world.step(backend, [(1, 1), (2, 9)]))
+
+
+@shapes
+def test_sinks_take_probability_and_give_no_value(shape):
+    world, backend = make(shape, batch_invariant=True)
+    world.add(0, 80)
+    sinks = torch.linspace(-1.0, 3.0, shape.num_heads)
+    check(world.step(backend, [(0, 37)], sinks))
+    for _ in range(20):
+        check(world.step(backend, [(0, 1)], sinks))
+
+
+def test_layers_may_differ_in_their_windows():
+    windows = [WINDOWED, WIDE]
+    alone = [make(shape, num_layers=1) for shape in windows]
+    both = TorchCpuAttention(windows, num_blocks=96, block_size=16, dtype=torch.float32)
+    world = PagedWorld(WIDE, num_layers=2, num_blocks=96, block_size=16)
+    world.add(0, 80)
+    results = [result for result, _ in world.step(both, [(0, 60)])]
+    for layer, (other, backend) in enumerate(alone):
+        other.add(0, 80)
+        other.known[0] = tuple(part[layer : layer + 1] for part in world.known[0])
+        ((expected, _),) = other.step(backend, [(0, 60)])
+        assert torch.equal(results[layer], expected)

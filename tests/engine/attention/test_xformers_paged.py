@@ -27,6 +27,8 @@ from tests.engine.attention.scenario import PagedWorld, dense_attention
 
 GROUPED = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=0.25)
 FULL = AttentionShape(num_heads=4, num_kv_heads=4, head_size=32, scale=0.2)
+WINDOWED = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=0.25, window=11)
+CAPPED = AttentionShape(num_heads=4, num_kv_heads=2, head_size=16, scale=1.0, window=3, softcap=2.0)
 CPU = torch.device("cpu")
 SCHEDULE = [
     [(0, 20), (1, 9)],
@@ -40,23 +42,23 @@ SHORT_SCHEDULE = [[(0, 3), (1, 2)], [(1, 1), (0, 4)]]
 
 
 def backends(shape, device=CPU, dtype=torch.float32, **options):
-    sizes = {"num_layers": 2, "num_blocks": 96, "block_size": 16}
+    sizes = {"num_blocks": 96, "block_size": 16}
     return (
-        PagedWorld(shape, **sizes),
-        XformersAttention(shape, device=device, dtype=dtype, **sizes, **options),
-        PagedWorld(shape, **sizes),
-        TorchCpuAttention(shape, dtype=torch.float32, **sizes, **options),
+        PagedWorld(shape, num_layers=2, **sizes),
+        XformersAttention([shape] * 2, device=device, dtype=dtype, **sizes, **options),
+        PagedWorld(shape, num_layers=2, **sizes),
+        TorchCpuAttention([shape] * 2, dtype=torch.float32, **sizes, **options),
     )
 
 
-@pytest.mark.parametrize("shape", [GROUPED, FULL], ids=["grouped", "full"])
+@pytest.mark.parametrize("shape", [GROUPED, FULL, WINDOWED, CAPPED], ids=["grouped", "full", "windowed", "capped"])
 @pytest.mark.parametrize("batch_invariant", [False, True])
 def test_both_backends_agree_on_the_same_steps(shape, batch_invariant):
     world, cuda, twin_world, cpu = backends(shape, batch_invariant=batch_invariant)
     for sequence in range(4):
         world.add(sequence, 120)
         twin_world.add(sequence, 120)
-    for plan in SHORT_SCHEDULE if batch_invariant else SCHEDULE:
+    for plan in SHORT_SCHEDULE if cuda.splits else SCHEDULE:
         for (ours, expected), (theirs, _) in zip(world.step(cuda, plan), twin_world.step(cpu, plan), strict=True):
             torch.testing.assert_close(ours, expected, atol=2e-5, rtol=0)
             torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=0)
@@ -151,7 +153,7 @@ def test_each_row_of_a_step_sees_one_more_position():
 def test_an_unsupported_head_size_is_refused_by_name():
     with pytest.raises(ModelLoadError, match="heads on CUDA"):
         XformersAttention(
-            AttentionShape(2, 2, 100, 1.0), device=CPU, num_layers=1, num_blocks=4, block_size=16, dtype=torch.bfloat16
+            [AttentionShape(2, 2, 100, 1.0)], device=CPU, num_blocks=4, block_size=16, dtype=torch.bfloat16
         )
 
 
@@ -201,3 +203,13 @@ def test_heads_are_rotated_before_they_are_stored():
     expected = plain.begin_step(layout).attend(1, turned[:, :6], turned[:, 6:8], turned[:, 8:])
     found = fused.begin_step(layout).attend_heads(1, heads.clone(), rotations)
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("batch_invariant", [False, True])
+def test_sinks_take_probability_and_give_no_value(batch_invariant):
+    world, cuda, _, _ = backends(GROUPED, batch_invariant=batch_invariant)
+    sinks = torch.linspace(-1.0, 3.0, GROUPED.num_heads)
+    world.add(0, 120)
+    for _ in range(3):
+        for ours, expected in world.step(cuda, [(0, 1)], sinks):
+            torch.testing.assert_close(ours, expected, atol=2e-5, rtol=0)

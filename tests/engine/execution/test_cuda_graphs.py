@@ -48,9 +48,9 @@ class Twins:
         if form is not None:
             self.loaded, self.other = (self._load(folder, monkeypatch, build) for build in form)
         self.cpu = ModelRunner(self.loaded, self.config)
-        shape, layers = self.loaded.config.attention_shape, self.loaded.config.num_layers
+        shapes = [layer.attention for layer in self.loaded.config.layers]
         self.attention = XformersAttention(
-            shape, device=CPU, num_layers=layers, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, dtype=cache
+            shapes, device=CPU, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, dtype=cache
         )
         self._patch = monkeypatch
         with self._patch.context() as patch:

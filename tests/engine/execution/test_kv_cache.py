@@ -14,10 +14,10 @@ from engine.attention.torch_cpu import TorchCpuAttention
 from engine.config import EngineConfig
 from engine.core.build import build_core
 from engine.execution.kv_cache import CacheSize, bytes_per_block, size_cache, step_bytes
-from engine.models.config import config_from_hf
-from engine.models.registry import HF_FAMILIES
+from engine.models.registry import describe_folder
 from tests.engine.in_process import QueueChannel
 
+LLAMA = {"architectures": ["LlamaForCausalLM"]}
 KIB = 1024
 
 
@@ -37,7 +37,7 @@ def size(**changes):
 
 def test_the_bytes_of_a_block_are_those_of_the_tensors():
     shape = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=1.0)
-    backend = TorchCpuAttention(shape, num_layers=3, num_blocks=10, block_size=8, dtype=torch.bfloat16)
+    backend = TorchCpuAttention([shape] * 3, num_blocks=10, block_size=8, dtype=torch.bfloat16)
     assert backend.keys.nbytes + backend.values.nbytes == 10 * bytes_per_block(
         shape, num_layers=3, block_size=8, dtype=torch.bfloat16
     )
@@ -58,15 +58,13 @@ def test_a_step_needs_the_memory_of_one_layer_at_a_time():
     That step needs 3.6 GiB.
     """
     values = SHAPES["llama-3.1-8b"]
-    config = config_from_hf("8B", values, HF_FAMILIES["LlamaForCausalLM"], "LlamaForCausalLM")
+    _, config = describe_folder("8B", values | LLAMA)
     hidden, gates, opened = 4096, 2 * 14336, 14336
     assert step_bytes(config, num_tokens=16_384, dtype=torch.bfloat16) == 16_384 * 2 * (4 * hidden + gates + opened)
 
 
 def test_a_step_of_a_model_with_wide_attention_needs_what_its_heads_hold():
-    config = config_from_hf(
-        "wide", SHAPES["llama-3.1-8b"] | {"intermediate_size": 64}, HF_FAMILIES["LlamaForCausalLM"], "LlamaForCausalLM"
-    )
+    _, config = describe_folder("wide", SHAPES["llama-3.1-8b"] | {"intermediate_size": 64} | LLAMA)
     assert step_bytes(config, num_tokens=1, dtype=torch.bfloat16) == 2 * (4 * 4096 + (32 + 8 + 8) * 128 + 32 * 128)
 
 

@@ -11,9 +11,11 @@ from engine.execution.batch import StepBatch
 from engine.execution.step_programs import FEW_ROWS, StepPrograms
 from engine.layers.attention import Attention
 from engine.layers.embedding import OpenEmbedding
+from engine.layers.feed_forward import FeedForward
 from engine.layers.linear import Linear
-from engine.layers.norm import RmsNorm
-from engine.layers.rotary import RopeScaling, RotaryTable
+from engine.layers.norm import HeadsNorm, Norm
+from engine.layers.rotary import RotaryEmbedding, Rotation
+from engine.models.config import LayerConfig, ModelConfig
 from engine.models.decoder import Decoder, DecoderLayer
 from engine.quantization.scheme import RowForms
 from engine.quantization.torch_forms import DenseWeight, quantize_weight
@@ -34,36 +36,59 @@ def linear(num_outputs, num_inputs, *, is_ours=True, has_bias=False):
     return Linear(RowForms((form, form), num_outputs), torch.randn(num_outputs) if has_bias else None)
 
 
-def make_decoder(*, is_ours=True):
+def norm():
+    return Norm(torch.rand(SIZE), None, 1e-5)
+
+
+def make_decoder(*, is_ours=True, has_everything=False):
+    """`has_everything`: layers differ in rotation, activation, norms and the norms of their heads."""
     torch.manual_seed(0)
     layers = []
     for layer in range(LAYERS):
         qkv = linear((HEADS + 2 * KV_HEADS) * HEAD_SIZE, SIZE, is_ours=is_ours, has_bias=True)
-        attention = Attention(layer, SHAPE, qkv, linear(SIZE, HEADS * HEAD_SIZE, is_ours=is_ours))
-        norms = [RmsNorm(torch.rand(SIZE), 1e-5) for _ in range(2)]
-        layers.append(
-            DecoderLayer(
-                norms[0],
-                attention,
-                norms[1],
-                linear(2 * INNER, SIZE, is_ours=is_ours),
-                linear(SIZE, INNER, is_ours=is_ours),
-            )
+        output = linear(SIZE, HEADS * HEAD_SIZE, is_ours=is_ours)
+        heads_norm = HeadsNorm(torch.rand(HEAD_SIZE), HEADS, torch.rand(HEAD_SIZE), KV_HEADS, 1e-5)
+        attention = Attention(
+            layer, SHAPE, qkv, output, layer % 2 * has_everything, heads_norm if has_everything else None
         )
-    rotary = RotaryTable.build(MAX_TOKENS, HEAD_SIZE, 10_000.0, RopeScaling(), torch.device("cpu"))
+        is_gated = layer < 2 or not has_everything
+        mlp = FeedForward(
+            linear(2 * INNER if is_gated else INNER, SIZE, is_ours=is_ours),
+            linear(SIZE, INNER, is_ours=is_ours),
+            is_gelu=has_everything,
+            is_gated=is_gated,
+        )
+        norms = [norm() for _ in range(4)]
+        if has_everything and layer == 1:
+            norms[0], norms[2] = Norm(None, None, 1e-5, 0.5), Norm(torch.rand(SIZE), torch.rand(SIZE), 1e-5)
+        if not has_everything:
+            norms[1] = norms[3] = None
+        layers.append(DecoderLayer(norms[0], attention, norms[1], norms[2], mlp, norms[3]))
+    rotations = Rotation(10_000.0, HEAD_SIZE, HEAD_SIZE), Rotation(500.0, HEAD_SIZE // 2, HEAD_SIZE)
+    config = ModelConfig(
+        architecture="test",
+        vocab_size=VOCAB,
+        hidden_size=SIZE,
+        layers=(LayerConfig(SHAPE, INNER),) * LAYERS,
+        rotations=rotations,
+        norm_eps=1e-5,
+        max_position=MAX_TOKENS,
+        tied_output=False,
+        residual_scale=0.5 if has_everything else 1.0,
+    )
     return Decoder(
         OpenEmbedding(torch.randn(VOCAB, SIZE), torch.float32),
-        rotary,
+        RotaryEmbedding.build(rotations, torch.device("cpu")),
         layers,
-        RmsNorm(torch.ones(SIZE), 1e-5),
+        Norm(torch.ones(SIZE), None, 1e-5),
         linear(VOCAB, SIZE),
+        config,
     )
 
 
 def make_attention(*, takes_rows=False):
     return TorchCpuAttention(
-        SHAPE,
-        num_layers=LAYERS,
+        [SHAPE] * LAYERS,
         num_blocks=NUM_BLOCKS,
         block_size=BLOCK_SIZE,
         dtype=torch.float32,
@@ -96,9 +121,10 @@ def threads(request):
 
 @VNNI
 @pytest.mark.parametrize("num_rows", [1, 3, 12])
+@pytest.mark.parametrize("has_everything", [False, True])
 @torch.inference_mode()
-def test_recorded_steps_equal_ordinary_ones_to_the_bit(num_rows):
-    decoder, attention, twin = make_decoder(), make_attention(), make_attention()
+def test_recorded_steps_equal_ordinary_ones_to_the_bit(num_rows, has_everything):
+    decoder, attention, twin = make_decoder(has_everything=has_everything), make_attention(), make_attention()
     programs = StepPrograms(decoder, attention, MAX_TOKENS)
     for step in range(20):
         batch = decode_batch(step, num_rows)

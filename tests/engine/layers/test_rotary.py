@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from engine.layers.rotary import RopeScaling, RotaryTable, adjacent_pairs, rotate
+from engine.layers.rotary import RotaryEmbedding, Rotation, adjacent_pairs, rotate
 
 THETA = 10000.0
 
@@ -16,7 +16,7 @@ def half_split_rotation(heads: torch.Tensor, positions: torch.Tensor) -> torch.T
 
 
 def rotations(positions: torch.Tensor, head_size: int) -> torch.Tensor:
-    return RotaryTable.build(300, head_size, THETA, RopeScaling(), torch.device("cpu")).at(positions)
+    return RotaryEmbedding.build([Rotation(THETA, head_size, head_size)], torch.device("cpu")).at(positions)[0]
 
 
 @pytest.mark.parametrize("head_size", [2, 16, 64])
@@ -24,7 +24,7 @@ def test_adjacent_pairs_rotate_as_halves_do(head_size):
     positions = torch.tensor([0, 1, 17, 299])
     heads = torch.randn(4, 3, head_size)
     expected = half_split_rotation(heads, positions)
-    order = adjacent_pairs(3, head_size)
+    order = adjacent_pairs(3, head_size, head_size)
     ours = rotate(heads.flatten(1)[:, order].view(4, 3, head_size), 3, rotations(positions, head_size))
     # The angle, up to 299 radians, is a float32 product.
     torch.testing.assert_close(ours, expected.flatten(1)[:, order].view(4, 3, head_size), atol=2e-4, rtol=0)
@@ -47,7 +47,21 @@ def test_bfloat16_heads_are_rotated_in_float32():
 
 def test_frequency_factors_divide_the_frequencies():
     factors = torch.tensor([1.0, 2.0])
-    table = RotaryTable.build(9, 4, THETA, RopeScaling(), torch.device("cpu"), factors)
+    table = RotaryEmbedding.build([Rotation(THETA, 4, 4)], torch.device("cpu"), factors)
     plain = rotations(torch.tensor([4, 8]), 4)
-    assert torch.allclose(table.at(torch.tensor([8]))[0, 0, 1], plain[0, 0, 1])
-    assert torch.allclose(table.at(torch.tensor([8]))[0, 0, 0], plain[1, 0, 0])
+    assert torch.allclose(table.at(torch.tensor([8]))[0, 0, 0, 1], plain[0, 0, 1])
+    assert torch.allclose(table.at(torch.tensor([8]))[0, 0, 0, 0], plain[1, 0, 0])
+
+
+def test_numbers_behind_the_rotated_ones_stay_and_each_kind_of_layer_has_its_own_rotation():
+    kinds = [Rotation(THETA, 4, 8), Rotation(500.0, 8, 8), Rotation(1.0, 0, 8)]
+    partial, whole, none = RotaryEmbedding.build(kinds, torch.device("cpu")).at(torch.tensor([3]))
+    heads = torch.randn(1, 1, 8)
+    assert torch.equal(rotate(heads.clone(), 1, partial)[..., 4:], heads[..., 4:])
+    assert torch.equal(partial[..., :2], rotations(torch.tensor([3]), 4))
+    assert not torch.equal(rotate(heads.clone(), 1, whole), heads)
+    assert torch.equal(rotate(heads.clone(), 1, none), heads)
+
+
+def test_only_rotated_numbers_are_reordered():
+    assert adjacent_pairs(2, 6, 4).tolist() == [0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11]

@@ -5,9 +5,8 @@ import math
 import pytest
 
 from engine.api.errors import ModelLoadError
-from engine.layers.rotary import RopeScaling
-from engine.models import llama, qwen
-from engine.models.config import config_from_gguf, config_from_hf
+from engine.layers.rotary import RopeScaling, Rotation
+from engine.models.registry import describe_folder, describe_gguf
 
 GGUF = {
     "general.architecture": "llama",
@@ -31,40 +30,54 @@ HF = {
 
 def from_gguf(**changes):
     metadata = GGUF | {f"llama.{key}": value for key, value in changes.items()}
-    return config_from_gguf("m.gguf", metadata, llama.FAMILY, tied_output=True, vocab_size=100)
+    return describe_gguf("m.gguf", metadata, {"token_embd.weight": (100, 64)})[1]
 
 
-def from_hf(family=llama.FAMILY, **changes):
-    return config_from_hf("config.json", HF | changes, family, "Test")
+def from_hf(architecture="LlamaForCausalLM", **changes):
+    return describe_folder("config.json", HF | changes | {"architectures": [architecture]})[1]
 
 
 def test_values_missing_in_files_have_defaults():
     for config in (from_gguf(), from_hf()):
-        assert (config.num_kv_heads, config.head_size, config.rope_theta, config.rope_scaling) == (
-            4,
-            16,
-            10000.0,
-            RopeScaling(),
-        )
-        assert (config.max_position, config.qkv_bias, config.output_bias) == (512, False, False)
-    assert from_hf(qwen.FAMILY).qkv_bias
-    assert from_hf(head_dim=32).head_size == 32
+        shape, layer = config.attention_shape, config.layers[0]
+        assert (shape.num_kv_heads, shape.head_size, config.rotations) == (4, 16, (Rotation(10000.0, 16, 16),))
+        assert (config.max_position, layer.qkv_bias, layer.output_bias) == (512, False, False)
+    assert from_hf("Qwen2ForCausalLM").layers[0].qkv_bias
+    assert from_hf(head_dim=32).attention_shape.head_size == 32
 
 
 def test_both_spellings_of_rope_scaling_are_read():
-    old = from_hf(rope_theta=5e5, rope_scaling={"type": "linear", "factor": 2})
-    new = from_hf(rope_parameters={"rope_theta": 5e5, "rope_type": "linear", "factor": 2.0})
-    assert (old.rope_theta, old.rope_scaling.kind, old.rope_scaling.factor) == (5e5, "linear", 2.0)
-    assert (new.rope_theta, new.rope_scaling) == (old.rope_theta, old.rope_scaling)
-    written = from_gguf(
+    (old,) = from_hf(rope_theta=5e5, rope_scaling={"type": "linear", "factor": 2}).rotations
+    (new,) = from_hf(rope_parameters={"rope_theta": 5e5, "rope_type": "linear", "factor": 2.0}).rotations
+    assert (old.theta, old.scaling.kind, old.scaling.factor) == (5e5, "linear", 2.0)
+    assert new == old
+    (written,) = from_gguf(
         **{"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 128}
+    ).rotations
+    assert written.scaling == RopeScaling(kind="yarn", factor=4.0, original_length=128)
+
+
+def windows(config):
+    return [layer.attention.window for layer in config.layers]
+
+
+def test_windows_are_read_for_each_layer():
+    assert windows(from_hf("MistralForCausalLM", sliding_window=128)) == [128, 128]
+    assert windows(from_hf("MistralForCausalLM", sliding_window=512)) == [0, 0]
+    kinds = ["sliding_attention", "full_attention"]
+    assert windows(from_hf("MistralForCausalLM", sliding_window=128, layer_types=kinds)) == [128, 0]
+    qwen = {"sliding_window": 128, "max_window_layers": 1}
+    assert windows(from_hf("Qwen2ForCausalLM", **qwen, use_sliding_window=True)) == [0, 128]
+    assert windows(from_hf("Qwen2ForCausalLM", **qwen, use_sliding_window=False)) == [0, 0]
+
+
+def test_a_window_beyond_the_context_leaves_the_rotation_of_its_layer():
+    kinds = ["sliding_attention", "full_attention"]
+    config = from_hf(
+        "Gemma3ForCausalLM", head_dim=16, sliding_window=4096, layer_types=kinds, rope_local_base_freq=77.0
     )
-    assert written.rope_scaling == RopeScaling(kind="yarn", factor=4.0, original_length=128)
-
-
-def test_a_sliding_window_bounds_the_context():
-    assert from_hf(sliding_window=128).max_position == 128
-    assert from_hf(sliding_window=128, use_sliding_window=False).max_position == 512
+    assert windows(config) == [0, 0]
+    assert [config.rotations[layer.rotation].theta for layer in config.layers] == [77.0, 10000.0]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +92,8 @@ def test_a_sliding_window_bounds_the_context():
         ("attention.head_count_kv", 3),
         ("attention.key_length", 6),
         ("attention.value_length", 8),
-        ("rope.dimension_count", 8),
+        ("rope.dimension_count", 7),
+        ("rope.dimension_count", 18),
         ("attention.layer_norm_rms_epsilon", math.nan),
         ("rope.freq_base", -1.0),
         ("rope.scaling.type", "invented"),
@@ -94,8 +108,10 @@ def test_an_invalid_gguf_value_is_refused(key, value):
     ("key", "value"),
     [
         ("hidden_act", "gelu"),
-        ("mlp_bias", True),
-        ("use_sliding_window", True),
+        ("mlp_bias", "yes"),
+        ("partial_rotary_factor", 2.0),
+        ("layer_types", ["invented", "full_attention"]),
+        ("layer_types", ["full_attention"]),
         ("tie_word_embeddings", "yes"),
         ("head_dim", 6),
         ("rope_scaling", "linear"),
@@ -107,4 +123,4 @@ def test_an_invalid_gguf_value_is_refused(key, value):
 )
 def test_an_invalid_config_value_is_refused(key, value):
     with pytest.raises(ModelLoadError, match=r"config\.json"):
-        from_hf(**{key: value})
+        from_hf(**{"sliding_window": 128, key: value})

@@ -7,6 +7,7 @@ import torch
 
 from engine.api.errors import ModelLoadError
 from engine.loading.loader import LoadedModel, load_model
+from engine.loading.names import name_in_folder
 from tests.engine.dense_attention import DenseHistory
 from tests.engine.random_model import random_model
 
@@ -41,6 +42,50 @@ VARIANTS = {
     "llama with yarn scaling": ("Llama", {"rope_parameters": YARN}),
     "mistral": ("Mistral", {"num_key_value_heads": 2, "sliding_window": None}),
     "qwen2": ("Qwen2", {"num_key_value_heads": 2, "tie_word_embeddings": True}),
+    "qwen3": ("Qwen3", {"num_key_value_heads": 2, "head_dim": 32}),
+    "granite": (
+        "Granite",
+        {
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.5,
+            "attention_multiplier": 0.2,
+            "logits_scaling": 4.0,
+            "num_key_value_heads": 2,
+        },
+    ),
+    "olmo2": ("Olmo2", {"num_key_value_heads": 2}),
+    "starcoder2": ("Starcoder2", {"num_key_value_heads": 2}),
+    "glm4": ("Glm4", {"num_key_value_heads": 2, "head_dim": 16, "attention_bias": True, "pad_token_id": 0}),
+    "smollm3": ("SmolLM3", {"num_key_value_heads": 2, "num_hidden_layers": 5, "pad_token_id": 0}),
+    "phi3": ("Phi3", {"num_key_value_heads": 2, "pad_token_id": 0}),
+    "phi3 with partial rotation": (
+        "Phi3",
+        {
+            "pad_token_id": 0,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+        },
+    ),
+    "gemma2": (
+        "Gemma2",
+        {"head_dim": 16, "num_key_value_heads": 2, "sliding_window": 20, "query_pre_attn_scalar": 24},
+    ),
+    "gemma3": (
+        "Gemma3Text",
+        {"head_dim": 16, "num_key_value_heads": 2, "sliding_window": 20, "num_hidden_layers": 7},
+    ),
+    "olmo3": ("Olmo3", {"num_key_value_heads": 2, "sliding_window": 20, "num_hidden_layers": 5}),
+    "exaone4": ("Exaone4", {"num_key_value_heads": 2, "sliding_window": 20, "num_hidden_layers": 5}),
+    "exaone4 without windows": (
+        "Exaone4",
+        {"num_key_value_heads": 2, "sliding_window": None, "layer_types": ["full_attention"] * 3},
+    ),
+    "mistral with a window": ("Mistral", {"num_key_value_heads": 2, "sliding_window": 20}),
+    "starcoder2 with a window": ("Starcoder2", {"num_key_value_heads": 2, "sliding_window": 20}),
+    "phi3 with a window": ("Phi3", {"pad_token_id": 0, "sliding_window": 20}),
+    "qwen3 with windows": (
+        "Qwen3",
+        {"head_dim": 16, "sliding_window": 20, "use_sliding_window": True, "max_window_layers": 1},
+    ),
     "qwen2 untied with yarn": ("Qwen2", {"num_key_value_heads": 2, "rope_parameters": YARN}),
 }
 
@@ -52,7 +97,7 @@ def small_model(family: str, changes: dict) -> torch.nn.Module:
 
 def run(model: LoadedModel, prompts: list[torch.Tensor], cuts: list[int]) -> list[torch.Tensor]:
     """Compute all prompts together in steps that end at `cuts`; logits (length, V) of each prompt."""
-    history = DenseHistory(model.config.attention_shape, len(prompts))
+    history = DenseHistory([layer.attention for layer in model.config.layers], len(prompts))
     pieces = [[] for _ in prompts]
     for start, stop in zip([0, *cuts], [*cuts, max(map(len, prompts))], strict=True):
         parts = [prompt[start:stop] for prompt in prompts]
@@ -77,6 +122,33 @@ def test_logits_equal_those_of_transformers(tmp_path, variant):
             expected = reference(prompt[None]).logits[0]
         # Two float32 orders of summation.
         torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
+
+
+TEXT = SIZES | {"num_key_value_heads": 2, "head_dim": 16}
+VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1}
+
+
+@pytest.mark.parametrize("family", ["Gemma3", "Mistral3"])
+def test_the_text_part_of_a_model_with_a_vision_tower_is_served(tmp_path, family):
+    transformers = pytest.importorskip("transformers")
+    vision = VISION | {"image_size": 28, "patch_size": 14} | ({"head_dim": 16} if family == "Mistral3" else {})
+    config = getattr(transformers, f"{family}Config")(text_config=TEXT, vision_config=vision)
+    torch.manual_seed(0)
+    reference = getattr(transformers, f"{family}ForConditionalGeneration")(config).float().eval()
+    reference.save_pretrained(tmp_path)
+    prompt = torch.arange(40)
+    with torch.inference_mode():
+        expected = reference(input_ids=prompt[None]).logits[0]
+    torch.testing.assert_close(
+        run(load_model(tmp_path, weights="float32"), [prompt], [9])[0], expected, atol=1e-4, rtol=0
+    )
+
+
+@pytest.mark.parametrize("prefix", ["model.", "language_model.model.", "model.language_model."])
+def test_names_of_a_text_model_are_found_within_a_larger_one(prefix):
+    names = {f"{prefix}norm.weight", "vision_tower.norm.weight"}
+    assert name_in_folder("model.norm.weight", names) == f"{prefix}norm.weight"
+    assert name_in_folder("model.gone.weight", names) == "model.gone.weight"
 
 
 def test_a_sharded_folder_loads_like_a_single_file(tmp_path):

@@ -14,6 +14,10 @@ DTYPES = [torch.float32, torch.bfloat16]
 ROUNDING = {torch.float32: {"atol": 3e-6, "rtol": 3e-6}, torch.bfloat16: {"atol": 1e-6, "rtol": 2**-7}}
 """Tolerances: float32 has another order of additions and an exp good to 2e-7; bfloat16 one rounding of the result."""
 
+CONSTANTS = torch.tensor([1e-5, 1.0])
+"""The eps of a norm, and the scale of what is added before it."""
+SILU = {"is_gelu": False, "is_gated": True}
+
 
 @pytest.fixture(params=WAYS, autouse=True)
 def threads(request):
@@ -28,7 +32,7 @@ def test_adding_and_normalising_equal_two_operators(rows, given, dtype):
     hidden, weight = torch.randn(rows, 100), torch.rand(100)
     delta = None if given is None else torch.randn(rows, 100).to(given)
     expected = hidden if delta is None else hidden + delta.float()
-    result = operators.add_normalize(hidden_now := hidden.clone(), delta, weight, torch.tensor(1e-5), dtype)
+    result = operators.add_normalize(hidden_now := hidden.clone(), delta, weight, None, CONSTANTS, dtype)
     torch.testing.assert_close(hidden_now, expected)
     torch.testing.assert_close(result, functional.rms_norm(expected, (100,), weight, 1e-5).to(dtype), **ROUNDING[dtype])
 
@@ -36,12 +40,14 @@ def test_adding_and_normalising_equal_two_operators(rows, given, dtype):
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("given", DTYPES)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_gate_equals_silu_times_up(rows, given, dtype):
-    gate_up = (torch.randn(rows, 130) * 20).to(given)
-    gate, up = gate_up.float().chunk(2, -1)
-    torch.testing.assert_close(
-        operators.gate(gate_up, dtype), (functional.silu(gate) * up).to(dtype), **ROUNDING[dtype]
-    )
+@pytest.mark.parametrize("is_gelu", [False, True])
+@pytest.mark.parametrize("is_gated", [False, True])
+def test_activations_equal_those_of_torch(rows, given, dtype, is_gelu, is_gated):
+    x = (torch.randn(rows, 130) * 20).to(given)
+    gate, up = x.double().chunk(2, -1) if is_gated else (x.double(), 1.0)
+    activated = functional.gelu(gate, approximate="tanh") if is_gelu else functional.silu(gate)
+    found = operators.gate(x, dtype, is_gelu=is_gelu, is_gated=is_gated)
+    torch.testing.assert_close(found, (activated * up).to(dtype), **ROUNDING[dtype])
 
 
 @pytest.mark.parametrize("rows", ROWS)
@@ -57,11 +63,11 @@ def test_quantised_rows_come_back_within_half_a_level(rows, levels):
 def test_an_infinite_or_broken_value_stays_in_its_row():
     x = torch.randn(3, 64)
     x[1, 5] = float("nan")
-    clean = operators.add_normalize(x[[0, 2]].clone(), None, torch.ones(64), torch.tensor(1e-5), torch.float32)
-    result = operators.add_normalize(x, None, torch.ones(64), torch.tensor(1e-5), torch.float32)
+    clean = operators.add_normalize(x[[0, 2]].clone(), None, torch.ones(64), None, CONSTANTS, torch.float32)
+    result = operators.add_normalize(x, None, torch.ones(64), None, CONSTANTS, torch.float32)
     assert torch.isnan(result[1]).all()
     assert torch.equal(result[[0, 2]], clean)
-    assert torch.isnan(operators.gate(torch.full((1, 8), float("nan")), torch.bfloat16)).all()
+    assert torch.isnan(operators.gate(torch.full((1, 8), float("nan")), torch.bfloat16, **SILU)).all()
 
 
 @pytest.mark.parametrize("operator", ["add_normalize", "gate", "quantize"])
@@ -70,8 +76,12 @@ def test_a_row_alone_equals_the_row_in_a_crowd(operator):
 
     def run(rows):
         if operator == "add_normalize":
-            return operators.add_normalize(rows.clone(), None, torch.ones(128), torch.tensor(1e-5), torch.float32)
-        return operators.gate(rows, torch.float32) if operator == "gate" else operators.quantize(rows, torch.int8)[0]
+            return operators.add_normalize(rows.clone(), None, torch.ones(128), None, CONSTANTS, torch.float32)
+        return (
+            operators.gate(rows, torch.float32, **SILU)
+            if operator == "gate"
+            else operators.quantize(rows, torch.int8)[0]
+        )
 
     together = run(x)
     assert all(torch.equal(run(x[row : row + 1].clone())[0], together[row]) for row in range(0, 300, 17))
@@ -81,5 +91,5 @@ def test_exp_holds_its_precision_over_the_whole_range():
     """gate(x, 1) is x / (1 + exp(-x)): undo it."""
     x = torch.linspace(-80, 80, 4001)[:, None]
     x = x[x.abs() > 1e-3][:, None]
-    result = operators.gate(torch.cat((x, torch.ones_like(x)), 1).contiguous(), torch.float32)
+    result = operators.gate(torch.cat((x, torch.ones_like(x)), 1).contiguous(), torch.float32, **SILU)
     torch.testing.assert_close(result.double(), x.double() / (1 + torch.exp(-x.double())), atol=1e-30, rtol=1e-6)

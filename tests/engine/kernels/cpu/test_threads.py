@@ -32,7 +32,9 @@ def own_threads():
 
 
 def normalised(x):
-    return operators.add_normalize(x.clone(), None, torch.ones(x.shape[1]), torch.tensor(1e-5), torch.float32)
+    return operators.add_normalize(
+        x.clone(), None, torch.ones(x.shape[1]), None, torch.tensor([1e-5, 1.0]), torch.float32
+    )
 
 
 def workers():
@@ -105,12 +107,12 @@ def test_workers_sleep_without_work_and_are_woken():
 def test_a_program_of_many_operations_is_run_in_order(own_threads):
     """Each row's norms build on the last; a part that began before its operation's turn would show."""
     x = torch.randn(32, 2048)
-    weight, eps = torch.rand(2048), torch.tensor(1e-5)
+    weight, eps = torch.rand(2048), torch.tensor([1e-5, 1.0])
     hidden = x.clone()
     with operators.recording() as recording:
         delta = None
         for _ in range(300):
-            delta = operators.add_normalize(hidden, delta, weight, eps, torch.float32)
+            delta = operators.add_normalize(hidden, delta, weight, None, eps, torch.float32)
     expected, expected_delta = hidden.clone(), delta.clone()
     for _ in range(20):
         hidden.copy_(x)
@@ -120,9 +122,9 @@ def test_a_program_of_many_operations_is_run_in_order(own_threads):
 
 
 def test_a_program_can_run_with_fewer_rows(own_threads):
-    x, weight, eps = torch.randn(48, 2048), torch.rand(2048), torch.tensor(1e-5)
+    x, weight, eps = torch.randn(48, 2048), torch.rand(2048), torch.tensor([1e-5, 1.0])
     with operators.recording() as recording:
-        out = operators.add_normalize(x, None, weight, eps, torch.float32)
+        out = operators.add_normalize(x, None, weight, None, eps, torch.float32)
     expected = out.clone()
     for num_rows in (48, 1, 20, 47, 48):
         out.fill_(7.0)
@@ -157,15 +159,17 @@ def test_a_recording_reuses_a_buffer_after_three_results_of_other_sizes(own_thre
     rows = {size: torch.randn(2, size) for size in (64, 128, 192)}
     with operators.recording():
         addresses = [
-            operators.add_normalize(rows[size], None, torch.rand(size), torch.tensor(1e-5), torch.float32).data_ptr()
+            operators.add_normalize(
+                rows[size], None, torch.rand(size), None, torch.tensor([1e-5, 1.0]), torch.float32
+            ).data_ptr()
             for size in (64, 128, 192, 64, 128, 192)
         ]
     assert addresses[3:] == addresses[:3]
 
 
 def test_a_recording_reuses_a_buffer_after_two_further_results(own_threads):
-    x, weight, eps = torch.randn(2, 64), torch.rand(64), torch.tensor(1e-5)
+    x, weight, eps = torch.randn(2, 64), torch.rand(64), torch.tensor([1e-5, 1.0])
     with operators.recording():
-        addresses = [operators.add_normalize(x, None, weight, eps, torch.float32).data_ptr() for _ in range(9)]
+        addresses = [operators.add_normalize(x, None, weight, None, eps, torch.float32).data_ptr() for _ in range(9)]
     assert len(set(addresses[:3])) == 3
     assert addresses == addresses[:3] * 3

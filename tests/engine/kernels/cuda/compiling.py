@@ -49,9 +49,18 @@ def attention(cache: str):
 
 
 def kernels(capability: int):
-    types = {"hidden": "*bf16", "delta": "*bf16", "weight": "*bf16", "out": "*bf16", "size": "i32", "eps": "fp32"}
-    yield rows._add_normalize, types, {"HAS_DELTA": True, "BLOCK": 4096}, {"num_warps": 8}
-    yield rows._gate, {"gate_up": "*bf16", "out": "*bf16", "size": "i32"}, {"BLOCK": rows.BLOCK}, {"num_warps": 4}
+    types = dict.fromkeys(("hidden", "delta", "weight", "bias", "out"), "*bf16")
+    types |= {"size": "i32", "eps": "fp32", "scale": "fp32"}
+    for has_weight, has_bias in ((True, False), (True, True), (False, False)):
+        options = {"HAS_DELTA": True, "HAS_WEIGHT": has_weight, "HAS_BIAS": has_bias, "BLOCK": 4096}
+        yield rows._add_normalize, types, options, {"num_warps": 8}
+    heads = {"heads": "*bf16", "query_weight": "*bf16", "key_weight": "*bf16", "eps": "fp32"}
+    heads |= dict.fromkeys(("row_size", "num_queries", "query_size", "key_size"), "i32")
+    yield rows._normalize_heads, heads, {"BLOCK": SIZE}, {"num_warps": 1}
+    activated = {"x": "*bf16", "out": "*bf16", "size": "i32", "width": "i32"}
+    for is_gelu in (False, True):
+        options = {"IS_GELU": is_gelu, "IS_GATED": not is_gelu, "BLOCK": rows.BLOCK}
+        yield rows._gate, activated, options, {"num_warps": 4}
     yield paged_attention._join_parts, SUMS, CUT | {"PARTS_BLOCK": 4}, {"num_warps": 1}
     yield from attention("bf16")
     if capability >= 89:

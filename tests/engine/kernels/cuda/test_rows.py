@@ -22,26 +22,54 @@ def assert_close(found, expected):
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
 @pytest.mark.parametrize(("rows", "size"), [(1, 64), (3, 96), (2, 1000)])
 @pytest.mark.parametrize("has_delta", [False, True])
-def test_the_norm_adds_and_normalises_as_torch_does(device, dtype, rows, size, has_delta):
+@pytest.mark.parametrize("kind", ["root mean square", "layer norm", "none"])
+def test_the_norm_adds_and_normalises_as_torch_does(device, dtype, rows, size, has_delta, kind):
     from engine.kernels.cuda.rows import add_normalize
 
     hidden = random(rows, size, dtype=dtype, device=device)
     delta = random(rows, size, dtype=dtype, device=device).flip(1) if has_delta else None
-    weight = random(size, dtype=dtype, device=device)
-    stream = hidden if delta is None else hidden + delta
-    expected = functional.rms_norm(stream.float(), (size,), weight.float(), 1e-5).to(dtype)
-    assert_close(add_normalize(hidden, delta, weight, 1e-5, dtype), expected)
+    weight = None if kind == "none" else random(size, dtype=dtype, device=device)
+    bias = random(size, dtype=dtype, device=device).flip(0) if kind == "layer norm" else None
+    stream = hidden if delta is None else (hidden.float() + 0.5 * delta.float()).to(dtype)
+    expected = stream.float()
+    if bias is not None:
+        expected = functional.layer_norm(expected, (size,), weight.float(), bias.float(), 1e-5)
+    elif weight is not None:
+        expected = functional.rms_norm(expected, (size,), weight.float(), 1e-5)
+    assert_close(add_normalize(hidden, delta, weight, bias, 1e-5, 0.5, dtype), expected.to(dtype))
     assert torch.equal(hidden, stream)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
+@pytest.mark.parametrize("groups", [(4, 2), (1, 1)], ids=["each head", "all heads together"])
+def test_queries_and_keys_are_normalised_and_values_kept(device, dtype, groups):
+    from engine.kernels.cuda.rows import normalize_heads
+
+    heads = random(3, 8, 16, dtype=dtype, device=device)
+    before = heads.clone()
+    parts = [before[:, :4].reshape(3, groups[0], -1), before[:, 4:6].reshape(3, groups[1], -1)]
+    weights = [random(part.shape[-1], dtype=dtype, device=device) for part in parts]
+    normalize_heads(heads, (groups[0], weights[0]), (groups[1], weights[1]), 1e-5)
+    expected = [
+        functional.rms_norm(part.float(), (len(weight),), weight.float(), 1e-5).flatten(1)
+        for part, weight in zip(parts, weights, strict=True)
+    ]
+    assert_close(heads[:, :6].flatten(1), torch.cat(expected, 1).to(dtype))
+    assert torch.equal(heads[:, 6:], before[:, 6:])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
 @pytest.mark.parametrize(("rows", "size"), [(1, 48), (3, 1500)])
-def test_the_gate_is_that_of_torch(device, dtype, rows, size):
+@pytest.mark.parametrize("is_gelu", [False, True])
+@pytest.mark.parametrize("is_gated", [False, True])
+def test_activations_are_those_of_torch(device, dtype, rows, size, is_gelu, is_gated):
     from engine.kernels.cuda.rows import gate
 
-    gate_up = random(rows, 2 * size, dtype=dtype, device=device)
-    expected = (functional.silu(gate_up[:, :size].float()) * gate_up[:, size:].float()).to(dtype)
-    assert_close(gate(gate_up, dtype), expected)
+    x = random(rows, 2 * size if is_gated else size, dtype=dtype, device=device)
+    first = x[:, :size].float()
+    expected = functional.gelu(first, approximate="tanh") if is_gelu else functional.silu(first)
+    expected = (expected * x[:, size:].float() if is_gated else expected).to(dtype)
+    assert_close(gate(x, dtype, is_gelu=is_gelu, is_gated=is_gated), expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])

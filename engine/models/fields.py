@@ -1,0 +1,192 @@
+"""The fields of a model's file by our names, read from GGUF metadata or a Hugging Face config.json.
+
+Every value is checked: a model's files are not trusted. Errors name the file and its own spelling of the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite, sqrt
+
+from engine.api.errors import ModelLoadError
+from engine.attention.backend import AttentionShape
+from engine.layers.rotary import KINDS, RopeScaling, Rotation
+
+MAX_SIZE = 1 << 24
+MAX_LAYERS = 1 << 12
+
+KEYS = {
+    "hidden_size": ("hidden_size", "embedding_length"),
+    "intermediate_size": ("intermediate_size", "feed_forward_length"),
+    "num_layers": ("num_hidden_layers", "block_count"),
+    "num_heads": ("num_attention_heads", "attention.head_count"),
+    "num_kv_heads": ("num_key_value_heads", "attention.head_count_kv"),
+    "head_size": ("head_dim", "attention.key_length"),
+    "max_position": ("max_position_embeddings", "context_length"),
+    "norm_eps": ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+    "sliding_window": ("sliding_window", "attention.sliding_window"),
+    "embedding_scale": ("embedding_multiplier", "embedding_scale"),
+    "residual_scale": ("residual_multiplier", "residual_scale"),
+    "attention_scale": ("attention_multiplier", "attention.scale"),
+    "logits_divisor": ("logits_scaling", "logit_scale"),
+    "attention_softcap": ("attn_logit_softcapping", "attn_logit_softcapping"),
+    "logits_softcap": ("final_logit_softcapping", "final_logit_softcapping"),
+}
+"""Our name -> the key in config.json, the key of GGUF after the architecture. Other names are used as they stand."""
+
+
+class Fields:
+    """A reader of one file. `is_gguf`: keys are those of GGUF, without the architecture before them."""
+
+    def __init__(
+        self,
+        source: str,
+        values: Mapping[str, object],
+        *,
+        architecture: str,
+        is_gguf: bool = False,
+        vocab_size: int = 0,
+        tied_output: bool | None = None,
+    ) -> None:
+        """`vocab_size`, `tied_output`: as the tensors of a GGUF file show them."""
+        self.source = source
+        self.values = values
+        self.architecture = architecture
+        self.is_gguf = is_gguf
+        self._vocab_size = vocab_size
+        self._tied_output = tied_output
+
+    def key(self, name: str) -> str:
+        return KEYS[name][self.is_gguf] if name in KEYS else name
+
+    def get(self, name: str) -> object:
+        return self.values.get(self.key(name))
+
+    def size(self, name: str, default: int | None = None, most: int = MAX_SIZE) -> int:
+        value = self.get(name)
+        value = default if value is None else value
+        if type(value) is not int or not 1 <= value <= most:
+            raise self.wrong(name, f"an integer from 1 to {most}", value)
+        return value
+
+    def number(self, name: str, default: float | None = None) -> float:
+        value = self.get(name)
+        value = default if value is None else value
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
+            raise self.wrong(name, "a positive number", value)
+        return float(value)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self.get(name)
+        value = default if value is None else value
+        if type(value) is not bool:
+            raise self.wrong(name, "true or false", value)
+        return value
+
+    def expect(self, name: str, *wanted: object) -> None:
+        """Raise ModelLoadError if the field has another value; None and an absent field are right."""
+        value = self.get(name)
+        if value is not None and value not in wanted:
+            raise self.wrong(name, " or ".join(map(repr, wanted)), value)
+
+    def wrong(self, name: str, expected: str, value: object) -> ModelLoadError:
+        return ModelLoadError(f"{self.source}: {self.key(name)} must be {expected}, got {str(value)[:80]!r}")
+
+    @property
+    def vocab_size(self) -> int:
+        return self._vocab_size or self.size("vocab_size")
+
+    @property
+    def num_layers(self) -> int:
+        return self.size("num_layers", most=MAX_LAYERS)
+
+    @property
+    def tied_output(self) -> bool:
+        return self.flag("tie_word_embeddings") if self._tied_output is None else self._tied_output
+
+    def attention_shape(self, scale: float | None = None) -> AttentionShape:
+        """Read the heads; `scale` None: one over the root of the head size."""
+        num_heads = self.size("num_heads")
+        head_size = self.size("head_size", self.size("hidden_size") // num_heads or 1)
+        if self.is_gguf and self.size("attention.value_length", head_size) != head_size:
+            raise self.wrong("attention.value_length", f"the head size {head_size}", self.get("attention.value_length"))
+        return AttentionShape(
+            num_heads, self.size("num_kv_heads", num_heads), head_size, 1 / sqrt(head_size) if scale is None else scale
+        )
+
+    def rotation(self, head_size: int, kind: str = "") -> Rotation:
+        """Read the rotation of heads. `kind`: of which layers, where config.json has several ("full_attention")."""
+        return self._gguf_rotation(head_size) if self.is_gguf else self._hf_rotation(head_size, kind)
+
+    def local_rotation(self, head_size: int, theta: float) -> Rotation:
+        """Return an unscaled rotation of the same share of each head."""
+        return Rotation(theta, self._rotated_size(head_size), head_size)
+
+    def windows(self, num_layers: int, pattern: int = 0) -> tuple[int, ...]:
+        """Read the window of each layer, 0 for those that see everything.
+
+        config.json may list `layer_types`. Without, every `pattern`th layer sees everything; 0: none does, 1: all do.
+        """
+        if self.get("sliding_window") is None:
+            return (0,) * num_layers
+        window = self.size("sliding_window")
+        kinds = self.get("layer_types")
+        if kinds is None:
+            pattern = pattern if self.get("sliding_window_pattern") is None else self.size("sliding_window_pattern")
+            return tuple(0 if pattern and (number + 1) % pattern == 0 else window for number in range(num_layers))
+        known = {"sliding_attention": window, "full_attention": 0}
+        if not isinstance(kinds, list) or len(kinds) != num_layers or not all(kind in known for kind in kinds):
+            raise self.wrong("layer_types", f"{num_layers} of {', '.join(known)}", kinds)
+        return tuple(known[kind] for kind in kinds)
+
+    def _rotated_size(self, head_size: int) -> int:
+        if self.is_gguf:
+            size = self.size("rope.dimension_count", head_size)
+        else:
+            nested = self.get("rope_parameters")
+            share = nested.get("partial_rotary_factor") if isinstance(nested, dict) else None
+            size = int(head_size * (self.number("partial_rotary_factor", 1.0) if share is None else share))
+        if not 2 <= size <= head_size or size % 2:
+            name = "rope.dimension_count" if self.is_gguf else "partial_rotary_factor"
+            raise self.wrong(name, f"an even part of the head size {head_size}", self.get(name))
+        return size
+
+    def _gguf_rotation(self, head_size: int) -> Rotation:
+        kind = self.get("rope.scaling.type") or "none"
+        if kind not in ("none", "linear", "yarn"):
+            raise self.wrong("rope.scaling.type", "none, linear or yarn", kind)
+        scaling = RopeScaling()
+        if kind != "none":
+            scaling = RopeScaling(
+                kind=str(kind),
+                factor=self.number("rope.scaling.factor", 1.0),
+                original_length=self.size("rope.scaling.original_context_length", self.size("max_position")),
+            )
+        return Rotation(self.number("rope.freq_base", 10000.0), self._rotated_size(head_size), head_size, scaling)
+
+    def _hf_rotation(self, head_size: int, kind_of_layer: str) -> Rotation:
+        """`rope_parameters` (new) holds theta too; `rope_scaling` (old) has it beside it."""
+        values = self.get("rope_parameters") or self.get("rope_scaling") or {}
+        if isinstance(values, dict) and kind_of_layer in values:
+            values = values[kind_of_layer]
+        if not isinstance(values, dict):
+            raise self.wrong("rope_parameters", "an object", values)
+        rope = Fields(self.source, values, architecture=self.architecture)
+        theta = rope.number("rope_theta", self.number("rope_theta", 10000.0))
+        size = self._rotated_size(head_size)
+        kind = values.get("rope_type", values.get("type", "default"))
+        if kind not in KINDS:
+            raise rope.wrong("rope_type", f"one of {', '.join(KINDS)}", kind)
+        if kind == "default":
+            return Rotation(theta, size, head_size)
+        scaling = RopeScaling(
+            kind=kind,
+            factor=rope.number("factor"),
+            original_length=rope.size("original_max_position_embeddings", self.size("max_position")),
+            low_frequency_factor=rope.number("low_freq_factor", 1.0),
+            high_frequency_factor=rope.number("high_freq_factor", 4.0),
+            beta_fast=rope.number("beta_fast", 32.0),
+            beta_slow=rope.number("beta_slow", 1.0),
+            attention_factor=rope.number("attention_factor") if values.get("attention_factor") is not None else None,
+        )
+        return Rotation(theta, size, head_size, scaling)

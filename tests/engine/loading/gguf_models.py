@@ -1,0 +1,87 @@
+"""GGUF files of transformers' models, written with gguf-py: its table of names, llama.cpp's order of rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+ADJACENT_PAIRS = ("llama", "granite", "smollm3")
+"""Architectures whose q and k rows llama.cpp's converter reorders (convert_hf_to_gguf.py, MIT)."""
+RENAMED = {
+    # In these files the common names stand for other norms than in the table of names.
+    "glm4": {
+        "post_self_attn_layernorm": "post_attention_norm",
+        "post_attention_layernorm": "ffn_norm",
+        "post_mlp_layernorm": "post_ffw_norm",
+    },
+    "olmo2": {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"},
+}
+
+
+def write_gguf(
+    path: Path, model: torch.nn.Module, architecture: str, extra: dict[str, torch.Tensor] | None = None
+) -> Path:
+    """Write the weights of `model` in float32, and `extra` tensors by their names in the file."""
+    import gguf
+
+    config = model.config
+    writer = gguf.GGUFWriter(path, architecture)
+    _write_fields(writer, config)
+    kind = next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+    names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
+    tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
+    for name, values in model.state_dict().items():
+        if name in tied:
+            continue
+        stem, _, ending = name.rpartition(".")
+        found = _renamed(architecture, stem) or names.get_name(stem)
+        assert found is not None, name
+        if architecture in ADJACENT_PAIRS and stem.endswith(("q_proj", "k_proj")):
+            num_heads = config.num_attention_heads if stem.endswith("q_proj") else config.num_key_value_heads
+            values = _adjacent_rows(values, num_heads)
+        writer.add_tensor(f"{found}.{ending}", values.numpy())
+    for name, values in (extra or {}).items():
+        writer.add_tensor(name, values.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _renamed(architecture: str, stem: str) -> str | None:
+    *_, last = stem.split(".")
+    name = RENAMED.get(architecture, {}).get(last)
+    return f"blk.{stem.split('.')[2]}.{name}" if name else None
+
+
+def _adjacent_rows(values: torch.Tensor, num_heads: int) -> torch.Tensor:
+    return (
+        values.reshape(num_heads, 2, values.shape[0] // num_heads // 2, *values.shape[1:])
+        .swapaxes(1, 2)
+        .reshape(values.shape)
+    )
+
+
+def _write_fields(writer, config) -> None:
+    head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_key_length(head_size)
+    writer.add_value_length(head_size)
+    writer.add_rope_dimension_count(int(head_size * config.rope_parameters.get("partial_rotary_factor", 1.0)))
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    if hasattr(config, "norm_epsilon"):
+        writer.add_layer_norm_eps(config.norm_epsilon)
+    else:
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if hasattr(config, "embedding_multiplier"):
+        writer.add_embedding_scale(config.embedding_multiplier)
+        writer.add_residual_scale(config.residual_multiplier)
+        writer.add_attention_scale(config.attention_multiplier)
+        writer.add_logit_scale(config.logits_scaling)
