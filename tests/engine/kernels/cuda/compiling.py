@@ -17,6 +17,7 @@ from engine.kernels.cuda import byte_product, paged_attention, rotary, rows
 SIZE = 128
 CUT = {"GROUP": 4, "SIZE": SIZE, "SIZE_BLOCK": SIZE, "TILE": 64, "PARTS": 4, "LEAST": paged_attention.LEAST_PART}
 SUMS = {"sums": "*fp32", "maxima": "*fp32", "totals": "*fp32", "contexts": "*i64", "out": "*bf16"}
+SUMS |= {"sinks": "*bf16", "window": "i32"}
 STRIDES = dict.fromkeys(("kv_heads", "query_stride", "table_row_stride", "table_block_stride"), "i32")
 
 
@@ -31,17 +32,26 @@ def product(rows: int, outputs: int):
 def attention(cache: str):
     """Return the kernels that write and read the cache, in bf16 or fp8e4nv."""
     types = (
-        {"queries": "*bf16", "keys": f"*{cache}", "values": f"*{cache}", "table": "*i32", "scale": "fp32"}
+        {
+            "queries": "*bf16",
+            "keys": f"*{cache}",
+            "values": f"*{cache}",
+            "table": "*i32",
+            "scale": "fp32",
+            "softcap": "fp32",
+        }
         | SUMS
         | STRIDES
     )
     heads = {"heads": "*bf16", "rotations": "*fp32", "slots": "*i64", "keys": f"*{cache}", "values": f"*{cache}"}
     heads |= {"num_heads": "i32", "kv_heads": "i32"}
+    cut = CUT | {"GROUP_BLOCK": 16, "PAGE": 16, "IS_EXACT": False}
     return [
+        (paged_attention._attend_part, types, cut | {"IS_CAPPED": False, "HAS_SINKS": False}, {"num_warps": 4}),
         (
             paged_attention._attend_part,
             types,
-            CUT | {"GROUP_BLOCK": 16, "PAGE": 16, "IS_EXACT": False},
+            cut | {"PARTS": 1, "IS_CAPPED": True, "HAS_SINKS": True},
             {"num_warps": 4},
         ),
         (rotary._rotate_and_store, heads, {"SIZE": SIZE, "HALF": SIZE // 2, "BLOCK": SIZE // 2}, {"num_warps": 1}),
@@ -61,7 +71,8 @@ def kernels(capability: int):
     for is_gelu in (False, True):
         options = {"IS_GELU": is_gelu, "IS_GATED": not is_gelu, "BLOCK": rows.BLOCK}
         yield rows._gate, activated, options, {"num_warps": 4}
-    yield paged_attention._join_parts, SUMS, CUT | {"PARTS_BLOCK": 4}, {"num_warps": 1}
+    for has_sinks in (False, True):
+        yield paged_attention._join_parts, SUMS, CUT | {"PARTS_BLOCK": 4, "HAS_SINKS": has_sinks}, {"num_warps": 1}
     yield from attention("bf16")
     if capability >= 89:
         yield from attention("fp8e4nv")
