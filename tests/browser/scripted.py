@@ -102,7 +102,12 @@ class ScriptedPage:
         self.say(start["id"], text)
         self.end(start["id"])
         self.page.wait_for_selector("#send:visible")
+        self.wait_painted()
         return start["request"]
+
+    def wait_painted(self) -> None:
+        """Wait for the page to draw what it has received, which it does in its next frame."""
+        self.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def turn(self, question: str, answer: str) -> dict[str, Any]:
         self.ask(question)
