@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -93,8 +94,9 @@ def num_starts(folder: Path, component: str) -> int:
 def child_with(pid: int, word: bytes) -> int | None:
     """Return the child process with this word in its command line."""
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        if word in Path(f"/proc/{child}/cmdline").read_bytes():
-            return int(child)
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if word in Path(f"/proc/{child}/cmdline").read_bytes():
+                return int(child)
     return None
 
 
