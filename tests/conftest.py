@@ -81,12 +81,15 @@ def _group(item: pytest.Item) -> str:
     return next((fixture for fixture in SHARED if fixture in names), str(item.path))
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    # NOTE: pytest-xdist reads the groups in its own pytest_collection_modifyitems, which runs before ours.
+    item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # Long tests go first, so that no process is left with one at the end.
     items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in ("live", "browser", "slow")))
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
     for marker in ("gpu", "browser", "postgres"):
         reason = _missing_for(marker)
         if reason:

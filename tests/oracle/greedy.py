@@ -1,6 +1,7 @@
 """Run prompts greedily through the whole core, and compare each token with transformers' choice."""
 
 from dataclasses import replace
+from functools import lru_cache
 
 import torch
 
@@ -82,13 +83,18 @@ class CoreUnderTest:
                 outputs[output.seq_id] += output.token_ids
 
 
-@torch.inference_mode()
 def disagreements(reference: torch.nn.Module, prompt_ids: list[int], output_ids: list[int]) -> list[tuple[int, float]]:
     """Return the positions where greedy search with the reference model would choose another token, and the margins.
 
     One pass over prompt and output suffices: if the argmax after each prefix is the next token, autoregressive search
-    gives exactly these tokens.
+    gives exactly these tokens. The same answer to the same prompt is judged once.
     """
+    return _judged(reference, tuple(prompt_ids), tuple(output_ids))
+
+
+@lru_cache(maxsize=64)
+@torch.inference_mode()
+def _judged(reference: torch.nn.Module, prompt_ids: tuple[int, ...], output_ids: tuple[int, ...]):
     logits = reference(torch.tensor([prompt_ids + output_ids])).logits[0, len(prompt_ids) - 1 : -1]
     best, choice = logits.max(-1)
     chosen = logits[torch.arange(len(output_ids)), torch.tensor(output_ids)]

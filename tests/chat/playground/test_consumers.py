@@ -37,6 +37,7 @@ from engine.api import (
     ToolCallDelta,
     Usage,
 )
+from lightcone_site.limits import HttpLimits
 from tests.chat.api.conftest import ADMITTED, HELLO, MODEL, Scripted, ScriptedReader, completed, delta, finished
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -189,6 +190,14 @@ async def test_a_bad_message_gets_an_error_and_the_socket_stays_open(
     assert (answer["type"], answer["error"]["code"], answer["error"]["param"]) == ("error", code, param)
     await page.send_json_to({"type": "start", "id": "b", "request": HELLO_BODY})
     assert (await messages_until_end(page))[-1]["type"] == "completed"
+
+
+async def test_a_message_of_too_many_bytes_closes_the_socket(page: WebsocketCommunicator, settings) -> None:
+    settings.LIGHTCONE_HTTP_LIMITS = HttpLimits(max_ws_message_bytes=200)
+    await page.send_json_to({"type": "stop", "id": "a" * 100})
+    assert (await page.receive_json_from())["type"] == "error"
+    await page.send_to(text_data='{"type": "stop", "id": "' + "\u00e9" * 100 + '"}')
+    assert await page.receive_output() == {"type": "websocket.close", "code": 1009}
 
 
 async def test_message_errors_follow_the_limits_as_in_the_api(page: WebsocketCommunicator, service: Scripted) -> None:
