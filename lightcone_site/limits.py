@@ -1,6 +1,6 @@
 """The limits of requests in two frozen tables, read once at the start. Each limit is a setting, `LIGHTCONE_<NAME>`.
 
-Over a limit of the HTTP server the answer is 413 or 431, or the connection is refused or closed; over another, 400.
+docs/operations.md has the answer to a request over each.
 """
 
 from __future__ import annotations

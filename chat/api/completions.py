@@ -1,6 +1,7 @@
 """The paths of chat and text completions, shared by all dialects: plain async views.
 
-1. Key (401, 403), size (413), content type and JSON (400).  2. The checks of request/, in a thread if large.
+1. Key (401, 403), size (413; the HTTP server has refused most), content type and JSON (400).  2. The checks of
+request/, in a thread if large.
 3. Model (404), rights of the key (400).  4. The run is started; limits (429, 503), then messages (400).
 5. `Admitted`, or a plain HTTP error.  6. One JSON object, or frames.
 
@@ -22,8 +23,7 @@ from chat.api.answering.storage import AnswerKeep, keeping_check, keeping_refusa
 from chat.api.answering.streaming import EventStreamResponse, frames_sent, run_answer, silence_s
 from chat.api.chat_format.numbered import NumberedStream
 from chat.api.chat_format.stored import ID_PREFIX, resumable_asked, resumable_policy
-from chat.api.chat_format.stream import Framing
-from chat.api.dialect import AnswerHead, Dialect, RequestReader
+from chat.api.dialect import AnswerHead, Dialect, Framing, RequestReader
 from chat.api.request.parsed import ParsedRequest
 from chat.api.request.text_schema import TextRequest
 from chat.api.stored.services import StoredKind
@@ -39,7 +39,8 @@ Detach = Callable[[AnswerHead], DetachPolicy]
 
 async def chat_completion(request: HttpRequest, dialect: Dialect[ParsedRequest]) -> HttpResponseBase:
     """Answer a completion request; the handler of every chat completion route."""
-    detach = partial(resumable_policy, dialect.name) if resumable_asked(request, dialect) else None
+    framing = dialect.framing if resumable_asked(request) else None
+    detach = partial(resumable_policy, framing) if framing is not None else None
     accepted, run = await request_start(request, dialect, partial(_start, detach))
     keep = _keep(accepted, run, is_begun=detach is not None) if keeps_answer(accepted.parsed) else None
     return await run_answer(request, dialect, accepted, run, keep=keep, wrap=NumberedStream if detach else None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -96,6 +96,15 @@ class DialectEntry:
     """`module:function` that ends a stored answer whose run went on alone, by kind of answer."""
 
 
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """The frames of a dialect: `end` is the last one, also after an error; `error` returns that of an error."""
+
+    name: str
+    end: bytes
+    error: Callable[[ApiError], bytes]
+
+
 class AnswerWriter(Protocol):
     """Collects events; `body` is the JSON answer after the last."""
 
@@ -139,6 +148,10 @@ class AnswerFormat(ErrorFormat, Protocol):
 
 class Dialect(RequestReader[P_co], AnswerFormat, Protocol[P_co]):
     """One API shape for chat completions."""
+
+    @property
+    def framing(self) -> Framing | None:
+        """The frames of its streams if a broken one can be resumed."""
 
 
 class OpenAIErrorFormat:

@@ -1,4 +1,4 @@
-"""The registry of dialects. To add one, write its folder and add its entry to `DIALECTS`; nothing else changes.
+"""The registry of dialects. To add one, write its folder and add its entry to `DIALECTS`; no other code changes.
 
 The middleware, the URL table, metrics, batches, stored answers and the OpenAPI document read what they need from here.
 """

@@ -24,6 +24,7 @@ class Messages:
     name = "messages"
     key_header = "x-api-key"
     header_limits: Mapping[str, int] = {}
+    framing = None
     schema: serializers.Serializer = schema.MESSAGES
 
     def parse(self, body: dict[str, Any]) -> ParsedRequest:

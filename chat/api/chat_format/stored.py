@@ -9,8 +9,8 @@ import orjson
 from django.http import HttpRequest
 
 from chat.api.chat_format.answer import ChatAnswer
-from chat.api.chat_format.stream import NAMED, PLAIN, Framing
-from chat.api.dialect import AnswerHead, ErrorFormat
+from chat.api.chat_format.stream import FRAMINGS, PLAIN
+from chat.api.dialect import AnswerHead, Framing
 from chat.api.stored.services import StoredState
 from chat.generation.completions import DetachPolicy
 from engine.api import Admitted, Completed, Event, Outcome
@@ -18,28 +18,26 @@ from engine.api import Admitted, Completed, Event, Outcome
 RESUMABLE_HEADER = "X-Lightcone-Resumable"
 DETACH_GRACE_S = 60.0
 ID_PREFIX = "chatcmpl-"
-FRAMINGS: Mapping[str, Framing] = {"lightcone": PLAIN, "scale": NAMED}
-"""The framing of the streams that can be resumed, by dialect."""
 
 
-def resumable_asked(request: HttpRequest, dialect: ErrorFormat) -> bool:
+def resumable_asked(request: HttpRequest) -> bool:
     """Return True if the run is to go on when its client's connection breaks."""
-    return request.headers.get(RESUMABLE_HEADER, "").strip().lower() in ("true", "1") and dialect.name in FRAMINGS
+    return request.headers.get(RESUMABLE_HEADER, "").strip().lower() in ("true", "1")
 
 
-def resumable_policy(dialect: str, head: AnswerHead) -> DetachPolicy:
-    """Return the policy that keeps what it takes to write the answer again."""
+def resumable_policy(framing: Framing, head: AnswerHead) -> DetachPolicy:
+    """Return the policy that keeps what it takes to write the answer again, in the same framing."""
     return DetachPolicy(
         DETACH_GRACE_S,
         public_id=head.request_id,
-        resume_context=orjson.dumps({"dialect": dialect, "head": head.dump()}),
+        resume_context=orjson.dumps({"framing": framing.name, "head": head.dump()}),
     )
 
 
 def kept_read(resume_context: bytes) -> tuple[AnswerHead, Framing]:
     """Return what `resumable_policy` kept: the head before its admission, and the framing of the stream."""
     plain = orjson.loads(resume_context)
-    return AnswerHead.load(plain["head"]), FRAMINGS[plain["dialect"]]
+    return AnswerHead.load(plain["head"]), FRAMINGS.get(plain.get("framing", ""), PLAIN)
 
 
 def chat_ended(request: Mapping[str, Any], events: Iterable[Event]) -> tuple[StoredState, bytes] | None:

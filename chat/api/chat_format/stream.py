@@ -7,23 +7,14 @@ chunk and the end of the framing. Chunks are made for each token: text around th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
 from chat.api.answering.streaming import DONE, compact_json, data_frame, json_string
 from chat.api.chat_format.answer import finish_word, logprobs_object, prompt_logprobs_list, usage_object
-from chat.api.dialect import AnswerHead
+from chat.api.dialect import AnswerHead, Framing
 from chat.errors import ApiError
 from engine.api import ChoiceFinished, Completed, Delta, Event, PromptScored, ToolCallDelta, Usage
-
-
-@dataclass(frozen=True, slots=True)
-class Framing:
-    """The frames of a dialect: `end` is the last one, also after an error; `error` returns that of an error."""
-
-    end: bytes
-    error: Callable[[ApiError], bytes]
 
 
 def _error_frame(error: ApiError) -> bytes:
@@ -36,11 +27,13 @@ def _named_error_frame(error: ApiError) -> bytes:
     return b"event: error\n" + data_frame(json.dumps(body))
 
 
-PLAIN = Framing(DONE, _error_frame)
+PLAIN = Framing("plain", DONE, _error_frame)
 """Frames without event names, as OpenAI's clients want them."""
 
-NAMED = Framing(b"event: done\n" + DONE, _named_error_frame)
+NAMED = Framing("named", b"event: done\n" + DONE, _named_error_frame)
 """Named events for the end and for errors. Scale's clients read each frame without a name as the JSON of a chunk."""
+
+FRAMINGS = {framing.name: framing for framing in (PLAIN, NAMED)}
 
 
 class DeltaGroup:

@@ -14,6 +14,7 @@ from chat.api.request.text_schema import TextRequest, text_parse
 
 class Lightcone(OpenAIErrorFormat):
     name = "lightcone"
+    framing = PLAIN
 
     def parse(self, body: dict[str, Any]) -> ParsedRequest:
         return request_parse(body)

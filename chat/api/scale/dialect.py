@@ -26,6 +26,8 @@ class ScaleFormat(OpenAIErrorFormat):
 
 
 class Scale(ScaleFormat):
+    framing = NAMED
+
     def parse(self, body: dict[str, Any]) -> ParsedRequest:
         return scale_parse(body)
 

@@ -11,7 +11,8 @@ from typing import Any
 from chat.api.answering.multi_run import RunUpdate
 from chat.api.answering.streaming import compact_json, data_frame
 from chat.api.chat_format.answer import usage_object
-from chat.api.chat_format.stream import PLAIN, DeltaGroup, Framing
+from chat.api.chat_format.stream import PLAIN, DeltaGroup
+from chat.api.dialect import Framing
 from chat.api.text_format.head import PromptEcho, TextHead, shown_text, usage_sum
 from chat.errors import ApiError
 from engine.api import Admitted, ChoiceFinished, Completed, Delta, PromptScored, Usage
