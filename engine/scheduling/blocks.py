@@ -21,7 +21,10 @@ from engine.sequence import Sequence
 
 
 def extend_digests(digests: list[bytes], sequence: Sequence, num_blocks: int, block_size: int) -> None:
-    """Append to the digests of a sequence's first blocks those up to block `num_blocks`, full of known tokens."""
+    """Append to the digests of a sequence's first blocks those up to block `num_blocks`, full of known tokens.
+
+    They begin at the cache root of its tenant and salt (`engine.requests.prepare`), so no other tenant has the same.
+    """
     known = len(digests)
     if known >= num_blocks:
         return

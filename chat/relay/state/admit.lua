@@ -34,22 +34,22 @@ end
 
 -- Sum the sequences that ready workers can run at once. Remove workers whose lease has lapsed.
 local rank = {loading = 3, draining = 2, failed = 1}
-local seats, best = 0, {'none', '0'}
+local num_seqs, best = 0, {'none', '0'}
 for _, id in ipairs(redis.call('SMEMBERS', KEYS[6])) do
   local worker = redis.call('HMGET', ARGV[10] .. id, 'state', 'fraction', 'seats')
   if not worker[1] then
     redis.call('SREM', KEYS[6], id)
   elseif worker[1] == 'ready' then
-    seats = seats + (tonumber(worker[3]) or 1)
+    num_seqs = num_seqs + (tonumber(worker[3]) or 1)
   elseif (rank[worker[1]] or 0) > (rank[best[1]] or 0) then
     best = {worker[1], worker[2] or '0'}
   end
 end
-if seats == 0 then return answer('unavailable', 0, best[1], best[2]) end
+if num_seqs == 0 then return answer('unavailable', 0, best[1], best[2]) end
 if KEYS[14] and redis.call('EXISTS', KEYS[14]) == 1 then return answer('in_use', 0) end
 
 redis.call('ZREMRANGEBYSCORE', KEYS[7], '-inf', now)
-local places = seats + tonumber(ARGV[8])
+local places = num_seqs + tonumber(ARGV[8])
 if redis.call('ZCARD', KEYS[7]) >= places then
   -- The queue is full only for tenants that have their equal share, so that no tenant can block the others.
   for _, key in ipairs({KEYS[12], KEYS[13]}) do redis.call('ZREMRANGEBYSCORE', key, '-inf', now) end

@@ -11,9 +11,9 @@ redis.call('HDEL', KEYS[1], ARGV[2])
 local held = redis.call('HMGET', KEYS[1], 'state', 'linger_ms', 'stop', 'worker')
 if not held[1] then return {'read'} end
 local linger_ms = tonumber(held[2]) or 0
-local is_told = ARGV[4] ~= '' and linger_ms == 0
+local is_announced = ARGV[4] ~= '' and linger_ms == 0
 if held[1] == 'ended' then
-  if is_told then redis.call('XADD', KEYS[4], '*', 'id', ARGV[1], 't', ARGV[4]) end
+  if is_announced then redis.call('XADD', KEYS[4], '*', 'id', ARGV[1], 't', ARGV[4]) end
   return {'read'}
 end
 for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
@@ -23,6 +23,6 @@ if linger_ms > 0 then
   redis.call('ZADD', KEYS[3], tonumber(ARGV[3]) + linger_ms, ARGV[1])
   return {'lingers'}
 end
-if is_told then redis.call('HSET', KEYS[1], 'told', ARGV[4]) end
-if held[3] == '' then redis.call('HSET', KEYS[1], 'stop', is_told and ARGV[4] or 'disconnected') end
+if is_announced then redis.call('HSET', KEYS[1], 'told', ARGV[4]) end
+if held[3] == '' then redis.call('HSET', KEYS[1], 'stop', is_announced and ARGV[4] or 'disconnected') end
 return {'stop', held[4] or ''}

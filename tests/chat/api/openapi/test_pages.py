@@ -17,7 +17,7 @@ from chat.api.request.schema import ChatCompletionRequest
 from chat.errors import ERROR_KINDS
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs" / "api" / "lightcone.md").read_text()
-NOT_SERVED_YET = {"insufficient_credits", "insufficient_quota"}
+NOT_SERVED_YET = {"insufficient_credits"}
 FIELDS = ChatCompletionRequest().fields
 SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^#|\Z)", PAGE, re.MULTILINE | re.DOTALL))
 EXAMPLE = re.compile(r"^Example: `(\{.*\})`$", re.MULTILINE)

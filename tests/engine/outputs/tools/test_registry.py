@@ -20,7 +20,7 @@ from tests.engine.outputs.tools.examples import EXAMPLES, parser_of
 from tests.engine.outputs.tools.joined import TOOLS, Call, ParsedText, parse, parse_with
 
 WITHOUT_MARKER = {"llama3_json", "llama4_json", "llama4_pythonic", "pythonic", "granite", "xlam"}
-"""The parsers that lightcone-api.md does not mark as having a start marker."""
+"""The parsers of formats without a start marker."""
 
 
 def test_an_unknown_parser_is_refused():
