@@ -84,5 +84,7 @@ class Family:
     gguf_adjacent_pairs: bool = False
     hf_adjacent_pairs: bool = False
     """Files hold the rows of q and k with rotated pairs adjacent, not as two halves."""
+    hf_defaults: Mapping[str, object] = field(default_factory=dict)
+    """Values of keys that a config.json may leave out, where transformers has others than `Fields` or `describe`."""
     hf_norm_offset: float = 0.0
     """Added to the weights of norms in folders, as Gemma stores them minus one."""

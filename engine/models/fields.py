@@ -5,8 +5,8 @@ Every value is checked: a model's files are not trusted. Errors name the file an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import isfinite, sqrt
+from collections.abc import Mapping, Set
+from math import isfinite, log, sqrt
 
 from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape
@@ -14,6 +14,8 @@ from engine.layers.rotary import KINDS, RopeScaling, Rotation
 
 MAX_SIZE = 1 << 24
 MAX_LAYERS = 1 << 12
+OUTPUT = "output.weight"
+"""The tensor of a GGUF file whose output has a matrix of its own."""
 
 KEYS = {
     "hidden_size": ("hidden_size", "embedding_length"),
@@ -46,15 +48,15 @@ class Fields:
         architecture: str,
         is_gguf: bool = False,
         vocab_size: int = 0,
-        tied_output: bool | None = None,
+        tensors: Set[str] = frozenset(),
     ) -> None:
-        """`vocab_size`, `tied_output`: as the tensors of a GGUF file show them."""
+        """`vocab_size`, `tensors`: as a GGUF file has them."""
         self.source = source
         self.values = values
         self.architecture = architecture
         self.is_gguf = is_gguf
         self._vocab_size = vocab_size
-        self._tied_output = tied_output
+        self._tensors = tensors
 
     def key(self, name: str) -> str:
         return KEYS[name][self.is_gguf] if name in KEYS else name
@@ -102,7 +104,11 @@ class Fields:
 
     @property
     def tied_output(self) -> bool:
-        return self.flag("tie_word_embeddings") if self._tied_output is None else self._tied_output
+        return not self.has_tensor(OUTPUT) if self.is_gguf else self.flag("tie_word_embeddings")
+
+    def has_tensor(self, name: str) -> bool:
+        """Return True if a GGUF file has a tensor."""
+        return name in self._tensors
 
     def attention_shape(self, scale: float | None = None) -> AttentionShape:
         """Read the heads; `scale` None: one over the root of the head size."""
@@ -127,7 +133,7 @@ class Fields:
 
         config.json may list `layer_types`. Without, every `pattern`th layer sees everything; 0: none does, 1: all do.
         """
-        if self.get("sliding_window") is None:
+        if self.get("sliding_window") in (None, 0):  # GGUF files of Phi-4 have 0
             return (0,) * num_layers
         window = self.size("sliding_window")
         kinds = self.get("layer_types")
@@ -177,6 +183,8 @@ class Fields:
         kind = values.get("rope_type", values.get("type", "default"))
         if kind not in KINDS:
             raise rope.wrong("rope_type", f"one of {', '.join(KINDS)}", kind)
+        rope.expect("llama_4_scaling_beta", 0)
+        rope.expect("truncate", True)
         if kind == "default":
             return Rotation(theta, size, head_size)
         scaling = RopeScaling(
@@ -187,6 +195,16 @@ class Fields:
             high_frequency_factor=rope.number("high_freq_factor", 4.0),
             beta_fast=rope.number("beta_fast", 32.0),
             beta_slow=rope.number("beta_slow", 1.0),
-            attention_factor=rope.number("attention_factor") if values.get("attention_factor") is not None else None,
+            attention_factor=_attention_factor(rope),
         )
         return Rotation(theta, size, head_size, scaling)
+
+
+def _attention_factor(rope: Fields) -> float | None:
+    """Read the factor of yarn on queries and keys: its value, the quotient of two given by `mscale`, or None."""
+    if rope.get("attention_factor") is not None:
+        return rope.number("attention_factor")
+    if not rope.get("mscale") or not rope.get("mscale_all_dim"):
+        return None
+    growth = 0.1 * log(max(rope.number("factor"), 1.0))
+    return (rope.number("mscale") * growth + 1) / (rope.number("mscale_all_dim") * growth + 1)

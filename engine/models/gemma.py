@@ -21,10 +21,10 @@ def describe_gemma2(fields: Fields) -> ModelConfig:
 def describe_gemma3(fields: Fields) -> ModelConfig:
     config = _model(fields, version=3)
     head_size = config.attention_shape.head_size
-    if fields.get("rope_local_base_freq") is not None or fields.is_gguf:
-        local = fields.local_rotation(head_size, fields.number("rope_local_base_freq", LOCAL_THETA))
-    else:
+    if fields.get("rope_parameters") is not None:
         local = fields.rotation(head_size, "sliding_attention")
+    else:
+        local = fields.local_rotation(head_size, fields.number("rope_local_base_freq", LOCAL_THETA))
     config = replace(config, rotations=(fields.rotation(head_size, "full_attention"), local))
     return with_windows(config, fields.windows(fields.num_layers, pattern=6), {False: 0, True: 1})
 
@@ -40,6 +40,7 @@ def _model(fields: Fields, version: int) -> ModelConfig:
     softcap = fields.number("attention_softcap") if fields.get("attention_softcap") is not None else 0.0
     final_softcap = fields.number("logits_softcap") if fields.get("logits_softcap") is not None else 0.0
     has_bias = fields.flag("attention_bias")
+    fields.expect("use_bidirectional_attention", False)
     layer = {
         "attention": replace(shape, scale=1 / sqrt(scaled_size), softcap=softcap),
         "qk_norm": QkNorm.HEAD if version == 3 else QkNorm.NONE,
@@ -53,7 +54,6 @@ def _model(fields: Fields, version: int) -> ModelConfig:
         layer,
         embedding_scale=sqrt(fields.size("hidden_size")),
         logits_softcap=final_softcap,
-        tied_output=fields.flag("tie_word_embeddings", True) if not fields.is_gguf else fields.tied_output,
         rotations=(fields.rotation(shape.head_size, "full_attention"),),
     )
 
@@ -63,11 +63,21 @@ HF_TENSORS = {
     "mlp_norm": "pre_feedforward_layernorm.weight",
     "mlp_output_norm": "post_feedforward_layernorm.weight",
 }
+HF_DEFAULTS = {
+    "tie_word_embeddings": True,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "query_pre_attn_scalar": 256,
+    "rms_norm_eps": 1e-6,
+}
+"""Folders of Gemma 3 with a vision tower leave out most of them."""
 GEMMA2 = Family(
     gguf_names=("gemma2",),
     hf_names=("Gemma2ForCausalLM",),
     describe=describe_gemma2,
     hf_tensors=HF_TENSORS,
+    hf_defaults=HF_DEFAULTS | {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
     hf_norm_offset=1.0,
 )
 GEMMA3 = Family(
@@ -75,5 +85,6 @@ GEMMA3 = Family(
     hf_names=("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
     describe=describe_gemma3,
     hf_tensors=HF_TENSORS,
+    hf_defaults=HF_DEFAULTS | {"vocab_size": 262208, "max_position_embeddings": 131072, "rope_theta": 1e6},
     hf_norm_offset=1.0,
 )

@@ -8,7 +8,8 @@ from engine.models.fields import Fields
 
 
 def describe(fields: Fields) -> ModelConfig:
-    layer = {"qkv_bias": fields.flag("attention_bias", fields.is_gguf), "has_output_norms": True}
+    has_bias = fields.flag("attention_bias", fields.has_tensor("blk.0.attn_q.bias"))
+    layer = {"qkv_bias": has_bias, "has_output_norms": True}
     return dense_model(fields, layer)
 
 
@@ -23,6 +24,7 @@ FAMILY = Family(
         "gate": "mlp.gate_up_proj.weight",
         "up": "mlp.gate_up_proj.weight",
     },
+    hf_defaults={"attention_bias": True, "partial_rotary_factor": 0.5, "head_dim": 128},
     gguf_adjacent_pairs=True,
     hf_adjacent_pairs=True,
 )

@@ -7,15 +7,20 @@ from engine.models.family import Family, dense_model, with_windows
 from engine.models.fields import Fields
 
 
-def describe(fields: Fields) -> ModelConfig:
+def describe_llama(fields: Fields) -> ModelConfig:
     has_bias = fields.flag("attention_bias")
     layer = {"qkv_bias": has_bias, "output_bias": has_bias, "mlp_bias": fields.flag("mlp_bias")}
-    return with_windows(dense_model(fields, layer), fields.windows(fields.num_layers))
+    return dense_model(fields, layer)
 
 
-FAMILY = Family(
-    gguf_names=("llama",),
-    hf_names=("LlamaForCausalLM", "MistralForCausalLM", "Mistral3ForConditionalGeneration"),
-    describe=describe,
-    gguf_adjacent_pairs=True,
+def describe_mistral(fields: Fields) -> ModelConfig:
+    return with_windows(dense_model(fields), fields.windows(fields.num_layers))
+
+
+LLAMA = Family(gguf_names=("llama",), hf_names=("LlamaForCausalLM",), describe=describe_llama, gguf_adjacent_pairs=True)
+MISTRAL = Family(
+    gguf_names=(),
+    hf_names=("MistralForCausalLM", "Mistral3ForConditionalGeneration"),
+    describe=describe_mistral,
+    hf_defaults={"sliding_window": 4096},
 )

@@ -23,10 +23,16 @@ def _with_windows(fields: Fields, config: ModelConfig) -> ModelConfig:
         return config
     windows = fields.windows(fields.num_layers)
     if fields.get("layer_types") is None:
-        first = fields.size("max_window_layers", 1)
+        first = fields.size("max_window_layers") if fields.get("max_window_layers") else 0
         windows = tuple(window if number >= first else 0 for number, window in enumerate(windows))
     return with_windows(config, windows)
 
 
-QWEN2 = Family(gguf_names=("qwen2",), hf_names=("Qwen2ForCausalLM",), describe=describe_qwen2)
-QWEN3 = Family(gguf_names=("qwen3",), hf_names=("Qwen3ForCausalLM",), describe=describe_qwen3)
+DEFAULTS = {"max_window_layers": 28}
+QWEN2 = Family(gguf_names=("qwen2",), hf_names=("Qwen2ForCausalLM",), describe=describe_qwen2, hf_defaults=DEFAULTS)
+QWEN3 = Family(
+    gguf_names=("qwen3",),
+    hf_names=("Qwen3ForCausalLM",),
+    describe=describe_qwen3,
+    hf_defaults=DEFAULTS | {"head_dim": 128},
+)

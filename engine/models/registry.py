@@ -11,7 +11,8 @@ from engine.models.family import Family
 from engine.models.fields import Fields
 
 FAMILIES = (
-    llama.FAMILY,
+    llama.LLAMA,
+    llama.MISTRAL,
     qwen.QWEN2,
     qwen.QWEN3,
     exaone.FAMILY,
@@ -24,8 +25,8 @@ FAMILIES = (
     smollm.FAMILY,
     starcoder.FAMILY,
 )
-EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
-"""Tensors of GGUF files that show the size of the vocabulary, and that the output has a matrix of its own."""
+EMBEDDING = "token_embd.weight"
+"""The tensor of GGUF files that shows the size of the vocabulary."""
 GGUF_FAMILIES = {name: family for family in FAMILIES for name in family.gguf_names}
 HF_FAMILIES = {name: family for family in FAMILIES for name in family.hf_names}
 
@@ -38,7 +39,8 @@ def describe_folder(source: str, values: dict[str, object]) -> tuple[Family, Mod
     text = values.get("text_config")
     if isinstance(text, dict):  # a model with a vision tower, of which the text part is served
         values = values | text | {name: values[name] for name in ("tie_word_embeddings",) if name in values}
-    return family, family.describe(Fields(source, values, architecture=str(architecture))).check(source)
+    fields = Fields(source, {**family.hf_defaults, **values}, architecture=str(architecture))
+    return family, family.describe(fields).check(source)
 
 
 def describe_gguf(
@@ -55,7 +57,7 @@ def describe_gguf(
         architecture=str(architecture),
         is_gguf=True,
         vocab_size=shapes[EMBEDDING][0],
-        tied_output=OUTPUT not in shapes,
+        tensors=shapes.keys(),
     )
     return family, family.describe(fields).check(source)
 

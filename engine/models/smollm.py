@@ -32,4 +32,10 @@ def describe(fields: Fields) -> ModelConfig:
     )
 
 
-FAMILY = Family(gguf_names=("smollm3",), hf_names=("SmolLM3ForCausalLM",), describe=describe, gguf_adjacent_pairs=True)
+FAMILY = Family(
+    gguf_names=("smollm3",),
+    hf_names=("SmolLM3ForCausalLM",),
+    describe=describe,
+    hf_defaults={"rope_theta": 2e6, "tie_word_embeddings": True},
+    gguf_adjacent_pairs=True,
+)

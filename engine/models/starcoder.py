@@ -25,6 +25,7 @@ FAMILY = Family(
     gguf_names=("starcoder2",),
     hf_names=("Starcoder2ForCausalLM",),
     describe=describe,
+    hf_defaults={"tie_word_embeddings": True, "norm_epsilon": 1e-5},
     hf_tensors={
         "up": "mlp.c_fc.weight",
         "up_bias": "mlp.c_fc.bias",

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from engine.api.errors import ModelLoadError
+from engine.attention.backend import AttentionShape
 from engine.layers.rotary import RopeScaling, Rotation
 from engine.models.registry import describe_folder, describe_gguf
 
@@ -31,6 +32,13 @@ HF = {
 def from_gguf(**changes):
     metadata = GGUF | {f"llama.{key}": value for key, value in changes.items()}
     return describe_gguf("m.gguf", metadata, {"token_embd.weight": (100, 64)})[1]
+
+
+def from_gguf_of(architecture, tensors=(), **changes):
+    keys = {key.removeprefix("llama."): value for key, value in GGUF.items() if key.startswith("llama.")}
+    metadata = {f"{architecture}.{key}": value for key, value in (keys | changes).items()}
+    shapes = dict.fromkeys(tensors, (64,)) | {"token_embd.weight": (100, 64)}
+    return describe_gguf("m.gguf", metadata | {"general.architecture": architecture}, shapes)[1]
 
 
 def from_hf(architecture="LlamaForCausalLM", **changes):
@@ -71,13 +79,61 @@ def test_windows_are_read_for_each_layer():
     assert windows(from_hf("Qwen2ForCausalLM", **qwen, use_sliding_window=False)) == [0, 0]
 
 
+def test_a_window_of_zero_is_none():
+    """GGUF files of Phi-4 have it, and were refused."""
+    assert windows(from_gguf_of("phi3", **{"attention.sliding_window": 0})) == [0, 0]
+    assert windows(from_gguf_of("phi3", **{"attention.sliding_window": 128})) == [128, 128]
+
+
+def test_llama_has_no_windows():
+    assert windows(from_hf(sliding_window=128)) == [0, 0]
+
+
+def test_windows_of_qwen_begin_at_any_layer():
+    qwen = {"sliding_window": 128, "use_sliding_window": True}
+    assert windows(from_hf("Qwen2ForCausalLM", **qwen, max_window_layers=0)) == [128, 128]
+    assert windows(from_hf("Qwen2ForCausalLM", **qwen)) == [0, 0]
+
+
+def test_biases_of_glm_are_those_that_its_gguf_file_has():
+    """The file of the larger model has none, and was refused."""
+    assert not from_gguf_of("glm4").layers[0].qkv_bias
+    assert from_gguf_of("glm4", ["blk.0.attn_q.bias"]).layers[0].qkv_bias
+
+
+def test_the_text_part_of_gemma3_may_leave_out_what_all_sizes_share():
+    text = {
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 12,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "sliding_window": 1024,
+    }
+    values = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": text}
+    config = describe_folder("config.json", values)[1]
+    assert (config.vocab_size, config.tied_output, config.max_position) == (262208, True, 131072)
+    assert config.attention_shape == AttentionShape(8, 4, 256, 1 / 16, window=1024)
+    wide, local = config.rotations
+    assert (wide.theta, wide.scaling.kind, wide.scaling.factor) == (1e6, "linear", 8.0)
+    assert local == Rotation(10000.0, 256, 256)
+    assert windows(config) == ([1024] * 5 + [0]) * 2
+
+
+@pytest.mark.parametrize("architecture", ["Gemma2ForCausalLM", "SmolLM3ForCausalLM", "Starcoder2ForCausalLM"])
+def test_the_output_is_tied_where_transformers_takes_that_for_granted(architecture):
+    assert from_hf(architecture).tied_output
+    assert not from_hf(architecture, tie_word_embeddings=False).tied_output
+    assert not from_hf().tied_output
+
+
 def test_a_window_beyond_the_context_leaves_the_rotation_of_its_layer():
     kinds = ["sliding_attention", "full_attention"]
     config = from_hf(
         "Gemma3ForCausalLM", head_dim=16, sliding_window=4096, layer_types=kinds, rope_local_base_freq=77.0
     )
     assert windows(config) == [0, 0]
-    assert [config.rotations[layer.rotation].theta for layer in config.layers] == [77.0, 10000.0]
+    assert [config.rotations[layer.rotation].theta for layer in config.layers] == [77.0, 1e6]
 
 
 @pytest.mark.parametrize(
@@ -119,8 +175,28 @@ def test_an_invalid_gguf_value_is_refused(key, value):
         ("rope_scaling", {"rope_type": "linear"}),
         ("rope_scaling", {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4}),
         ("rope_scaling", {"rope_type": "yarn", "factor": 4, "rope_theta": 1}),
+        ("rope_scaling", {"rope_type": "yarn", "factor": 4, "mscale": "1", "mscale_all_dim": 1}),
     ],
 )
 def test_an_invalid_config_value_is_refused(key, value):
     with pytest.raises(ModelLoadError, match=r"config\.json"):
-        from_hf(**{"sliding_window": 128, key: value})
+        from_hf(
+            "MistralForCausalLM" if key == "layer_types" else "LlamaForCausalLM", sliding_window=128, **{key: value}
+        )
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [
+        (
+            "Mistral3ForConditionalGeneration",
+            {"text_config": {"rope_parameters": {"rope_type": "yarn", "factor": 16, "llama_4_scaling_beta": 0.1}}},
+        ),
+        ("LlamaForCausalLM", {"rope_scaling": {"rope_type": "yarn", "factor": 4, "truncate": False}}),
+        ("Gemma3ForCausalLM", {"use_bidirectional_attention": True}),
+    ],
+)
+def test_what_would_give_other_answers_than_the_models_is_refused(architecture, changes):
+    """They were left out of account, such as the scaled queries of Ministral 3."""
+    with pytest.raises(ModelLoadError, match=r"llama_4_scaling_beta|truncate|use_bidirectional_attention"):
+        from_hf(architecture, **changes)

@@ -31,6 +31,7 @@ LLAMA3 = {
 }
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
 LINEAR = {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0}
+MSCALE = YARN | {"mscale": 1.0, "mscale_all_dim": 0.5}
 VARIANTS = {
     "llama": ("Llama", {}),
     "llama with grouped queries": ("Llama", {"num_key_value_heads": 2}),
@@ -40,6 +41,7 @@ VARIANTS = {
     "llama with llama3 scaling": ("Llama", {"rope_parameters": LLAMA3}),
     "llama with linear scaling": ("Llama", {"rope_parameters": LINEAR}),
     "llama with yarn scaling": ("Llama", {"rope_parameters": YARN}),
+    "llama with yarn scaling and a quotient of two scales": ("Llama", {"rope_parameters": MSCALE}),
     "mistral": ("Mistral", {"num_key_value_heads": 2, "sliding_window": None}),
     "qwen2": ("Qwen2", {"num_key_value_heads": 2, "tie_word_embeddings": True}),
     "qwen3": ("Qwen3", {"num_key_value_heads": 2, "head_dim": 32}),
@@ -122,6 +124,49 @@ def test_logits_equal_those_of_transformers(tmp_path, variant):
             expected = reference(prompt[None]).logits[0]
         # Two float32 orders of summation.
         torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
+
+
+OLD_SPELLINGS = {
+    "llama": ("Llama", {"rope_parameters": LLAMA3}, {"rope_scaling": LLAMA3, "rope_theta": 10000.0}),
+    "glm4": ("Glm4", {"head_dim": 16, "pad_token_id": 0}, {"rope_theta": 10000.0}),
+    "smollm3": ("SmolLM3", {"pad_token_id": 0}, {}),
+    "starcoder2": ("Starcoder2", {}, {}),
+    "gemma2": ("Gemma2", {"head_dim": 16}, {}),
+    "gemma3": (
+        "Gemma3Text",
+        {
+            "num_hidden_layers": 7,
+            "head_dim": 16,
+            "sliding_window": 20,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+        },
+        {"rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OLD_SPELLINGS)
+def test_a_config_that_leaves_out_what_transformers_takes_for_granted_is_read_alike(tmp_path, name):
+    family, changes, spelling = OLD_SPELLINGS[name]
+    reference = small_model(family, changes)
+    reference.save_pretrained(tmp_path)
+    values = json.loads((tmp_path / "config.json").read_text())
+    usual = type(reference.config)().to_dict()
+    kept = {
+        key: value for key, value in values.items() if key in ("architectures", "head_dim") or usual.get(key) != value
+    }
+    for key in ("rope_parameters", "layer_types", "no_rope_layers"):
+        kept.pop(key, None)
+    (tmp_path / "config.json").write_text(json.dumps(SIZES | kept | spelling))
+    prompt = torch.arange(60)
+    with torch.inference_mode():
+        expected = reference(prompt[None]).logits[0]
+    torch.testing.assert_close(
+        run(load_model(tmp_path, weights="float32"), [prompt], [9])[0], expected, atol=1e-4, rtol=0
+    )
 
 
 TEXT = SIZES | {"num_key_value_heads": 2, "head_dim": 16}
