@@ -63,9 +63,9 @@ def activation(fields: Fields, default: Activation = Activation.SILU) -> Activat
     value = fields.get(name)
     if value is None:
         return default
-    if value not in ACTIVATIONS:
+    if not isinstance(value, str) or value not in ACTIVATIONS:
         raise fields.wrong(name, f"one of {', '.join(ACTIVATIONS)}", value)
-    return ACTIVATIONS[str(value)]
+    return ACTIVATIONS[value]
 
 
 @dataclass(frozen=True, slots=True)

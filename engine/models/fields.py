@@ -5,8 +5,9 @@ Every value is checked: a model's files are not trusted. Errors name the file an
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Set
-from math import isfinite, log, sqrt
+from math import log, sqrt
 
 from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape
@@ -74,7 +75,7 @@ class Fields:
     def number(self, name: str, default: float | None = None) -> float:
         value = self.get(name)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
             raise self.wrong(name, "a positive number", value)
         return float(value)
 
@@ -141,7 +142,7 @@ class Fields:
             pattern = pattern if self.get("sliding_window_pattern") is None else self.size("sliding_window_pattern")
             return tuple(0 if pattern and (number + 1) % pattern == 0 else window for number in range(num_layers))
         known = {"sliding_attention": window, "full_attention": 0}
-        if not isinstance(kinds, list) or len(kinds) != num_layers or not all(kind in known for kind in kinds):
+        if not isinstance(kinds, list) or len(kinds) != num_layers or not all(kind in (*known,) for kind in kinds):
             raise self.wrong("layer_types", f"{num_layers} of {', '.join(known)}", kinds)
         return tuple(known[kind] for kind in kinds)
 
@@ -150,8 +151,9 @@ class Fields:
             size = self.size("rope.dimension_count", head_size)
         else:
             nested = self.get("rope_parameters")
-            share = nested.get("partial_rotary_factor") if isinstance(nested, dict) else None
-            size = int(head_size * (self.number("partial_rotary_factor", 1.0) if share is None else share))
+            rope = Fields(self.source, nested if isinstance(nested, dict) else {}, architecture=self.architecture)
+            share = rope.number("partial_rotary_factor", self.number("partial_rotary_factor", 1.0))
+            size = int(head_size * min(share, 2.0))
         if not 2 <= size <= head_size or size % 2:
             name = "rope.dimension_count" if self.is_gguf else "partial_rotary_factor"
             raise self.wrong(name, f"an even part of the head size {head_size}", self.get(name))
