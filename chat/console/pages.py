@@ -116,7 +116,7 @@ class NewestFirstChangeList(ChangeList):
 
 
 class ReadOnlyNewestFirst(ModelAdmin):
-    """A page of a table that only services write. A search compares the first search field, which has an index."""
+    """A page of a table that only services write. A search compares the first search field, if there is one."""
 
     show_full_result_count = False
     list_per_page = 50
@@ -133,7 +133,8 @@ class ReadOnlyNewestFirst(ModelAdmin):
 
     def get_search_results(self, request: HttpRequest, queryset: QuerySet, search_term: str) -> tuple[QuerySet, bool]:
         term = search_term.strip()
-        return (queryset.filter(**{self.search_fields[0]: term}) if term and "\0" not in term else queryset), False
+        is_searched = self.search_fields and term and "\0" not in term
+        return queryset.filter(**{self.search_fields[0]: term}) if is_searched else queryset, False
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

@@ -89,6 +89,11 @@ def test_a_request_is_found_by_run_id_and_by_the_clients_id(admin_client: Client
         assert len(set(re.findall(r"/chat/requestlog/([0-9a-f-]{36})/change/", text))) == 1
 
 
+@pytest.mark.parametrize("page", ["usagehour", "requestlog", "batch", "projectfile"])
+def test_a_search_opens_each_list_with_and_without_search_fields(admin_client: Client, db: None, page: str) -> None:
+    assert admin_client.get(reverse(f"admin:chat_{page}_changelist") + "?q=x").status_code == 200
+
+
 def test_hostile_texts_of_clients_are_written_escaped(admin_client: Client, db: None) -> None:
     model_register(name="small", path="/models/small.gguf")
     sent = record(
