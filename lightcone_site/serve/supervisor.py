@@ -1,7 +1,4 @@
-"""The main loop: start components, restart those that die after a growing pause (1, 2, 4 ..
-
-30 s), stop them in order.
-"""
+"""The main loop: start components, restart those that die after a growing pause (1 to 30 s), stop them in order."""
 
 from __future__ import annotations
 
