@@ -9,7 +9,7 @@ import orjson
 from django.http import HttpRequest
 
 from chat.api.chat_format.answer import ChatAnswer
-from chat.api.chat_format.stream import FRAMINGS, PLAIN
+from chat.api.chat_format.stream import FRAMINGS
 from chat.api.dialect import AnswerHead, Framing
 from chat.api.stored.services import StoredState
 from chat.generation.completions import DetachPolicy
@@ -18,6 +18,8 @@ from engine.api import Admitted, Completed, Event, Outcome
 RESUMABLE_HEADER = "X-Lightcone-Resumable"
 DETACH_GRACE_S = 60.0
 ID_PREFIX = "chatcmpl-"
+FRAMINGS_BEFORE = {"lightcone": "plain", "scale": "named"}
+"""By the dialect, which a run that was started before an update names instead."""
 
 
 def resumable_asked(request: HttpRequest) -> bool:
@@ -37,7 +39,8 @@ def resumable_policy(framing: Framing, head: AnswerHead) -> DetachPolicy:
 def kept_read(resume_context: bytes) -> tuple[AnswerHead, Framing]:
     """Return what `resumable_policy` kept: the head before its admission, and the framing of the stream."""
     plain = orjson.loads(resume_context)
-    return AnswerHead.load(plain["head"]), FRAMINGS.get(plain.get("framing", ""), PLAIN)
+    name = plain["framing"] if "framing" in plain else FRAMINGS_BEFORE[plain["dialect"]]
+    return AnswerHead.load(plain["head"]), FRAMINGS[name]
 
 
 def chat_ended(request: Mapping[str, Any], events: Iterable[Event]) -> tuple[StoredState, bytes] | None:

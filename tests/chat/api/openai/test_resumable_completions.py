@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from chat.api.answering import storage
 from chat.api.chat_format.numbered import NumberedStream
+from chat.api.chat_format.stored import kept_read, resumable_policy
 from chat.api.chat_format.stream import NAMED, PLAIN, ChatStream
 from chat.api.openai import stored
 from chat.api.stored.services import StoredState
@@ -98,6 +99,14 @@ async def test_a_completion_that_is_not_resumable_is_404(api, scripted, picked_u
     for path in (EVENTS, f"{ROUTE}/other/events"):
         response = await api.get(path)
         assert (response.status_code, response.json()["error"]["code"]) == (404, "not_resumable")
+
+
+@pytest.mark.parametrize(("dialect", "framing"), [("lightcone", PLAIN), ("scale", NAMED)])
+def test_a_run_that_began_before_an_update_keeps_its_framing(dialect, framing):
+    """The update closes its connection, so that its client picks it up after it."""
+    kept = orjson.dumps({"dialect": dialect, "head": head().dump()})
+    assert kept_read(kept) == (head(), framing)
+    assert kept_read(resumable_policy(framing, head()).resume_context) == (head(), framing)
 
 
 @pytest.mark.django_db(transaction=True)
