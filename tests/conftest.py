@@ -87,7 +87,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if getattr(config.option, "loadgroup", False) and not all("@" in item.nodeid for item in items):
+        raise pytest.UsageError("this pytest-xdist does not group tests under this pytest: servers would start twice")
     # Long tests go first, so that no process is left with one at the end.
     items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in ("live", "browser", "slow")))
     for marker in ("gpu", "browser", "postgres"):
