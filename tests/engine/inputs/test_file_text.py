@@ -62,6 +62,7 @@ def test_the_text_layer_of_pdf_is_read_page_by_page(head):
         (encoded(encrypted_pdf("word")), "x.pdf", "encrypted"),
         (encoded(encrypted_pdf("")), "x.pdf", "encrypted"),
     ],
+    ids=lambda text: text[:16],
 )
 def test_unreadable_file_is_refused(file_data, filename, words):
     assert words in refused(file_data, filename)
