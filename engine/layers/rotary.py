@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -20,7 +20,7 @@ from engine.kernels.cpu import operators
 class RopeScaling:
     """The rule that stretches frequencies beyond the trained context.
 
-    `kind`: "default", "linear", "llama3" or "yarn".
+    `kind`: "default", "linear", "llama3", "yarn" or "longrope" (https://arxiv.org/abs/2402.13753).
     """
 
     kind: str = "default"
@@ -31,10 +31,15 @@ class RopeScaling:
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     attention_factor: float | None = None
-    """Multiplies queries and keys (yarn only; None: 0.1 ln(factor) + 1)."""
+    """Multiplies queries and keys (yarn and longrope; None: yarn's 0.1 ln(factor) + 1)."""
+    short_factors: tuple[float, ...] = ()
+    long_factors: tuple[float, ...] = ()
+    """Divisors of the frequencies of each pair (longrope); empty if the file holds them as tensors."""
+    is_long: bool = False
+    """The long factors are used: the context is opened for more than `original_length`."""
 
 
-KINDS = ("default", "linear", "llama3", "yarn")
+KINDS = ("default", "linear", "llama3", "yarn", "longrope")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,16 @@ class Rotation:
             raise ModelLoadError(f"{source}: high_freq_factor must be above low_freq_factor")
         if scaling.kind == "yarn" and self.theta <= 1:
             raise ModelLoadError(f"{source}: rope_theta must be above 1, got {self.theta}")
+        for factors in (scaling.short_factors, scaling.long_factors):
+            if factors and len(factors) != self.size // 2:
+                raise ModelLoadError(
+                    f"{source}: short_factor and long_factor must have {self.size // 2} numbers, got {len(factors)}"
+                )
+
+    def opened(self, length: int) -> Rotation:
+        """Return the rotation of a context of `length` tokens. All its positions have the same factors."""
+        is_long = self.scaling.kind == "longrope" and length > self.scaling.original_length
+        return replace(self, scaling=replace(self.scaling, is_long=True)) if is_long else self
 
 
 class RotaryEmbedding:
@@ -112,6 +127,9 @@ def scaled_frequencies(head_size: int, theta: float, scaling: RopeScaling) -> to
     frequencies = theta ** -(torch.arange(0, head_size, 2, dtype=torch.float32) / head_size)
     if scaling.kind == "linear":
         return frequencies / scaling.factor
+    if scaling.kind == "longrope":
+        factors = scaling.long_factors if scaling.is_long else scaling.short_factors
+        return frequencies / torch.tensor(factors) if factors else frequencies
     if scaling.kind == "llama3":
         return _llama3_frequencies(frequencies, scaling)
     if scaling.kind == "yarn":
@@ -140,7 +158,7 @@ def _yarn_frequencies(frequencies: torch.Tensor, head_size: int, theta: float, s
 
 
 def _attention_factor(scaling: RopeScaling) -> float:
-    if scaling.kind != "yarn":
+    if scaling.kind not in ("yarn", "longrope"):
         return 1.0
     if scaling.attention_factor is not None:
         return scaling.attention_factor

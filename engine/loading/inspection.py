@@ -11,7 +11,7 @@ from pathlib import Path
 
 from engine.api.errors import ModelLoadError
 from engine.loading.loader import open_checkpoint
-from engine.models.decoder import decoder_tensors
+from engine.models.decoder import OPTIONAL, decoder_tensors
 from engine.tokenizers.tokenizer import Tokenizer
 
 
@@ -25,7 +25,7 @@ def describe_model(path: Path) -> str:
     """
     checkpoint, config, files = open_checkpoint(path)
     for name, shape in decoder_tensors(config):
-        if name != "frequency_factors" or checkpoint.has(name):
+        if name not in OPTIONAL or checkpoint.has(name):
             checkpoint.check(name, shape)
     checkpoint.refuse_unused()
     tokenizer = Tokenizer.from_path(path)

@@ -71,6 +71,7 @@ def load_model(
             f"{path}: max_model_len must be at most the model's context of {config.max_position}, got {max_model_len}"
         )
     length = max_model_len or config.max_position
+    config = config.opened(length)
     decoder = DecoderBuilder(config, checkpoint, scheme, torch_device).build(
         lambda fraction: progress("loading weights", fraction)
     )

@@ -19,6 +19,8 @@ GGUF_TENSORS = {
     "final_norm": "output_norm.weight",
     "final_norm_bias": "output_norm.bias",
     "frequency_factors": "rope_freqs.weight",
+    "short_factors": "rope_factors_short.weight",
+    "long_factors": "rope_factors_long.weight",
     "attention_norm": "attn_norm.weight",
     "attention_norm_bias": "attn_norm.bias",
     "attention_output_norm": "post_attention_norm.weight",

@@ -89,6 +89,10 @@ class ModelConfig:
         """The largest of all layers."""
         return max(layer.intermediate_size for layer in self.layers)
 
+    def opened(self, length: int) -> ModelConfig:
+        """Return the description of the model with a context of `length` tokens."""
+        return replace(self, rotations=tuple(rotation.opened(length) for rotation in self.rotations))
+
     def check(self, source: str) -> ModelConfig:
         """Return self. Raise ModelLoadError if sizes do not fit together."""
         shapes = list(dict.fromkeys(replace(layer.attention, window=0) for layer in self.layers))

@@ -22,6 +22,8 @@ from engine.models.config import Activation, LayerConfig, ModelConfig, QkNorm
 from engine.quantization.scheme import WeightScheme
 from engine.quantization.stored import StoredMatrix
 
+OPTIONAL = ("frequency_factors", "short_factors", "long_factors")
+"""The tensors that a checkpoint may lack: divisors of the rotations' frequencies, of longrope for two contexts."""
 MAX_BUILDERS = 4
 """Layers that are loaded at once: each takes a few times its size in float32."""
 
@@ -43,11 +45,12 @@ class Checkpoint(Protocol):
 
 
 def decoder_tensors(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield name and shape of every tensor that a checkpoint must have; only `frequency_factors` may be absent."""
+    """Yield name and shape of every tensor that a checkpoint must have, but for those that are OPTIONAL."""
     hidden = config.hidden_size
     norm_parts = ("", "_bias") if config.has_norm_bias else ("",)
     yield "embedding", (config.vocab_size, hidden)
-    yield "frequency_factors", (config.rotations[0].size // 2,)
+    for name in OPTIONAL:
+        yield name, (config.rotations[0].size // 2,)
     if not config.tied_output:
         yield "output", (config.vocab_size, hidden)
     for part in norm_parts:
@@ -218,12 +221,10 @@ class DecoderBuilder:
         config, checkpoint, scheme = self._config, self._checkpoint, self._scheme
         shape = (config.vocab_size, config.hidden_size)
         stored_table = checkpoint.matrix("embedding", shape)
-        factors = (
-            checkpoint.vector("frequency_factors", config.rotations[0].size // 2)
-            if checkpoint.has("frequency_factors")
-            else None
-        )
-        rotary = RotaryEmbedding.build(config.rotations, self._device, factors)
+        rotation = config.rotations[0]
+        held = {name: checkpoint.vector(name, rotation.size // 2) for name in OPTIONAL if checkpoint.has(name)}
+        scaled = held.get("long_factors" if rotation.scaling.is_long else "short_factors")
+        rotary = RotaryEmbedding.build(config.rotations, self._device, held.get("frequency_factors", scaled))
         embedding = self._embedding(stored_table)
         if config.tied_output and isinstance(embedding, OpenEmbedding) and scheme.is_fixed:
             output = scheme.share(embedding.table)

@@ -34,7 +34,7 @@ def dense_model(fields: Fields, layer: Mapping[str, Any] | None = None, **change
         "vocab_size": fields.vocab_size,
         "hidden_size": fields.size("hidden_size"),
         "layers": (replace(one, **layer or {}),) * fields.num_layers,
-        "max_position": fields.size("max_position"),
+        "max_position": fields.max_position,
         "tied_output": fields.tied_output,
     }
     config |= changes

@@ -5,6 +5,7 @@ Every value is checked: a model's files are not trusted. Errors name the file an
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Mapping, Set
 from math import log, sqrt
@@ -13,8 +14,12 @@ from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape
 from engine.layers.rotary import KINDS, RopeScaling, Rotation
 
+logger = logging.getLogger(__name__)
+
 MAX_SIZE = 1 << 24
 MAX_LAYERS = 1 << 12
+ORIGINAL_LENGTH = "original_max_position_embeddings"
+"""The trained context before it was stretched, in config.json beside the rules of rotations or within them."""
 OUTPUT = "output.weight"
 """The tensor of a GGUF file whose output has a matrix of its own."""
 
@@ -79,6 +84,13 @@ class Fields:
             raise self.wrong(name, "a positive number", value)
         return float(value)
 
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """Read a list of positive numbers."""
+        values = self.get(name)
+        if not isinstance(values, list) or len(values) > MAX_LAYERS:
+            raise self.wrong(name, "a list of positive numbers", values)
+        return tuple(Fields(self.source, {name: value}, architecture="").number(name) for value in values)
+
     def flag(self, name: str, default: bool = False) -> bool:
         value = self.get(name)
         value = default if value is None else value
@@ -102,6 +114,20 @@ class Fields:
     @property
     def num_layers(self) -> int:
         return self.size("num_layers", most=MAX_LAYERS)
+
+    @property
+    def max_position(self) -> int:
+        """The context, without the positions at which queries are scaled (Ministral 3), which is not served."""
+        length = self.size("max_position")
+        rope = self.get("rope_parameters") or self.get("rope_scaling")
+        if not isinstance(rope, dict) or not rope.get("llama_4_scaling_beta"):
+            return length
+        unscaled = min(length, Fields(self.source, rope, architecture=self.architecture).size(ORIGINAL_LENGTH, length))
+        if unscaled < length:
+            logger.warning(
+                "%s: the context is %d of %d tokens, as scaled queries are not served", self.source, unscaled, length
+            )
+        return unscaled
 
     @property
     def tied_output(self) -> bool:
@@ -161,14 +187,17 @@ class Fields:
 
     def _gguf_rotation(self, head_size: int) -> Rotation:
         kind = self.get("rope.scaling.type") or "none"
-        if kind not in ("none", "linear", "yarn"):
-            raise self.wrong("rope.scaling.type", "none, linear or yarn", kind)
+        if self.get("rope.scaling.attn_factor") is not None:  # of longrope, whose type llama.cpp does not name
+            kind = "longrope"
+        if kind not in ("none", "linear", "yarn", "longrope"):
+            raise self.wrong("rope.scaling.type", "none, linear, yarn or longrope", kind)
         scaling = RopeScaling()
         if kind != "none":
             scaling = RopeScaling(
                 kind=str(kind),
                 factor=self.number("rope.scaling.factor", 1.0),
                 original_length=self.size("rope.scaling.original_context_length", self.size("max_position")),
+                attention_factor=self.number("rope.scaling.attn_factor", 1.0) if kind == "longrope" else None,
             )
         return Rotation(self.number("rope.freq_base", 10000.0), self._rotated_size(head_size), head_size, scaling)
 
@@ -183,16 +212,18 @@ class Fields:
         theta = rope.number("rope_theta", self.number("rope_theta", 10000.0))
         size = self._rotated_size(head_size)
         kind = values.get("rope_type", values.get("type", "default"))
+        kind = "longrope" if kind == "su" else kind
         if kind not in KINDS:
             raise rope.wrong("rope_type", f"one of {', '.join(KINDS)}", kind)
-        rope.expect("llama_4_scaling_beta", 0)
         rope.expect("truncate", True)
         if kind == "default":
             return Rotation(theta, size, head_size)
+        if kind == "longrope":
+            return Rotation(theta, size, head_size, self._longrope(rope))
         scaling = RopeScaling(
             kind=kind,
             factor=rope.number("factor"),
-            original_length=rope.size("original_max_position_embeddings", self.size("max_position")),
+            original_length=rope.size(ORIGINAL_LENGTH, self.size("max_position")),
             low_frequency_factor=rope.number("low_freq_factor", 1.0),
             high_frequency_factor=rope.number("high_freq_factor", 4.0),
             beta_fast=rope.number("beta_fast", 32.0),
@@ -200,6 +231,20 @@ class Fields:
             attention_factor=_attention_factor(rope),
         )
         return Rotation(theta, size, head_size, scaling)
+
+    def _longrope(self, rope: Fields) -> RopeScaling:
+        """Read the factors of Phi-3 and its successors; without a factor of attention it follows from the lengths."""
+        length = self.size("max_position")
+        original_length = rope.size(ORIGINAL_LENGTH, self.size(ORIGINAL_LENGTH, length))
+        growth = rope.number("factor", length / original_length)
+        factor = sqrt(1 + log(growth) / log(original_length)) if growth > 1 and original_length > 1 else 1.0
+        return RopeScaling(
+            kind="longrope",
+            original_length=original_length,
+            attention_factor=rope.number("attention_factor", factor),
+            short_factors=rope.numbers("short_factor"),
+            long_factors=rope.numbers("long_factor"),
+        )
 
 
 def _attention_factor(rope: Fields) -> float | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from engine.layers.rotary import Rotation
 from engine.models.config import ModelConfig
 from engine.models.family import Family, dense_model
 from engine.models.fields import Fields
@@ -24,4 +27,26 @@ def describe(fields: Fields) -> ModelConfig:
     )
 
 
+def describe_hybrid(fields: Fields) -> ModelConfig:
+    """Describe the dense models of Granite 4, whose architecture also has layers with states and with experts."""
+    fields.expect("num_local_experts", 0)
+    kinds = fields.get("layer_types")
+    if not isinstance(kinds, list) or not all(kind in ("attention", "full_attention") for kind in kinds):
+        raise fields.wrong("layer_types", "attention in every layer, as layers with states are not served", kinds)
+    fields.expect("position_embedding_type", "rope", "nope")
+    config = describe(fields)
+    if fields.get("position_embedding_type") != "rope":
+        config = replace(config, rotations=(Rotation(1.0, 0, config.attention_shape.head_size),))
+    inner = fields.size("shared_intermediate_size")
+    return replace(config, layers=tuple(replace(layer, intermediate_size=inner) for layer in config.layers))
+
+
+UP = "shared_mlp.input_linear.weight"
+HYBRID = Family(
+    gguf_names=(),
+    hf_names=("GraniteMoeHybridForCausalLM",),
+    describe=describe_hybrid,
+    hf_tensors={"gate": UP, "up": UP, "down": "shared_mlp.output_linear.weight"},
+    hf_defaults={"attention_multiplier": 1.0, "num_local_experts": 8, "intermediate_size": 1},
+)
 FAMILY = Family(gguf_names=("granite",), hf_names=("GraniteForCausalLM",), describe=describe, gguf_adjacent_pairs=True)

@@ -17,10 +17,16 @@ def describe_mistral(fields: Fields) -> ModelConfig:
     return with_windows(dense_model(fields), fields.windows(fields.num_layers))
 
 
+EXAONE_3 = Family(gguf_names=("exaone",), hf_names=(), describe=describe_llama)
 LLAMA = Family(gguf_names=("llama",), hf_names=("LlamaForCausalLM",), describe=describe_llama, gguf_adjacent_pairs=True)
 MISTRAL = Family(
     gguf_names=(),
-    hf_names=("MistralForCausalLM", "Mistral3ForConditionalGeneration"),
+    hf_names=(
+        "MistralForCausalLM",
+        "MinistralForCausalLM",
+        "Ministral3ForCausalLM",
+        "Mistral3ForConditionalGeneration",
+    ),
     describe=describe_mistral,
     hf_defaults={"sliding_window": 4096},
 )

@@ -13,6 +13,7 @@ from engine.models.fields import Fields
 FAMILIES = (
     llama.LLAMA,
     llama.MISTRAL,
+    llama.EXAONE_3,
     qwen.QWEN2,
     qwen.QWEN3,
     exaone.FAMILY,
@@ -20,6 +21,7 @@ FAMILIES = (
     gemma.GEMMA3,
     glm.FAMILY,
     granite.FAMILY,
+    granite.HYBRID,
     olmo.FAMILY,
     phi.FAMILY,
     smollm.FAMILY,

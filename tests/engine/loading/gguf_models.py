@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import log
 from pathlib import Path
 
 import torch
@@ -76,6 +77,12 @@ def _write_fields(writer, config) -> None:
     writer.add_value_length(head_size)
     writer.add_rope_dimension_count(int(head_size * config.rope_parameters.get("partial_rotary_factor", 1.0)))
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    if config.rope_parameters["rope_type"] == "longrope":
+        original = config.rope_parameters["original_max_position_embeddings"]
+        writer.add_rope_scaling_orig_ctx_len(original)
+        writer.add_rope_scaling_attn_factors(
+            (1 + log(config.max_position_embeddings / original) / log(original)) ** 0.5
+        )
     if hasattr(config, "norm_epsilon"):
         writer.add_layer_norm_eps(config.norm_epsilon)
     else:

@@ -7,7 +7,7 @@ from engine.api.errors import ModelLoadError
 from engine.loading.loader import load_model
 from tests.engine.loading.gguf_models import write_gguf
 from tests.engine.loading.gguf_writing import STRING, GgufContents, string
-from tests.engine.models.test_decoder import run, small_model
+from tests.engine.models.test_decoder import LONGROPE, LONGROPE_CONFIG, run, small_model
 
 pytest.importorskip("gguf")
 transformers = pytest.importorskip("transformers")
@@ -34,6 +34,7 @@ GGUF_MODELS = {
     "starcoder2": ("starcoder2", "Starcoder2", {"num_key_value_heads": 2, "tie_word_embeddings": True}),
     "glm4": ("glm4", "Glm4", {"num_key_value_heads": 2, "head_dim": 16, "attention_bias": True, "pad_token_id": 0}),
     "smollm3": ("smollm3", "SmolLM3", {"num_key_value_heads": 2, "num_hidden_layers": 5, "pad_token_id": 0}),
+    "exaone 3": ("exaone", "Llama", {"num_key_value_heads": 2}),
     "phi3": ("phi3", "Phi3", {"num_key_value_heads": 2, "pad_token_id": 0}),
 }
 
@@ -58,6 +59,19 @@ def test_frequency_factors_of_a_file_equal_the_rope_scaling_they_encode(tmp_path
     with torch.inference_mode():
         expected = reference(prompt[None]).logits[0]
     torch.testing.assert_close(run(model, [prompt], cuts=[])[0], expected, atol=1e-4, rtol=0)
+
+
+def test_factors_of_longrope_in_a_file_equal_those_of_the_folder(tmp_path):
+    reference = small_model("Phi3", LONGROPE_CONFIG)
+    kinds = {"rope_factors_short.weight": "short_factor", "rope_factors_long.weight": "long_factor"}
+    factors = {name: torch.tensor(LONGROPE[kind]) for name, kind in kinds.items()}
+    path = write_gguf(tmp_path / "m.gguf", reference, "phi3", factors)
+    for length, context in ((60, 64), (100, 0)):
+        prompt = torch.arange(length) % 96
+        with torch.inference_mode():
+            expected = reference(prompt[None]).logits[0]
+        (logits,) = run(load_model(path, weights="float32", max_model_len=context), [prompt], [7])
+        torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
 
 
 def test_tensors_that_the_architecture_does_not_have_are_refused_by_name(tmp_path):

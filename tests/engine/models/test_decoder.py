@@ -30,6 +30,8 @@ LLAMA3 = {
     "original_max_position_embeddings": 32,
 }
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
+SCALED_QUERIES = YARN | {"llama_4_scaling_beta": 0.1, "mscale": 1.0, "mscale_all_dim": 1.0}
+SCALED_QUERIES |= {"original_max_position_embeddings": 128}
 LINEAR = {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0}
 MSCALE = YARN | {"mscale": 1.0, "mscale_all_dim": 0.5}
 VARIANTS = {
@@ -88,6 +90,26 @@ VARIANTS = {
         "Qwen3",
         {"head_dim": 16, "sliding_window": 20, "use_sliding_window": True, "max_window_layers": 1},
     ),
+    "ministral": (
+        "Ministral",
+        {"num_key_value_heads": 2, "sliding_window": 20, "layer_types": ["sliding_attention", "full_attention"] * 2}
+        | {"num_hidden_layers": 4, "head_dim": 16},
+    ),
+    "ministral3": (
+        "Ministral3",
+        {"num_key_value_heads": 2, "sliding_window": None, "head_dim": 16, "rope_parameters": SCALED_QUERIES},
+    ),
+    "granite 4 without experts and states": (
+        "GraniteMoeHybrid",
+        {"num_key_value_heads": 2, "num_local_experts": 0, "layer_types": ["full_attention"] * 3}
+        | {"position_embedding_type": "rope", "shared_intermediate_size": 48, "mamba_n_heads": 4}
+        | {"embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.2},
+    ),
+    "granite 4 without positions": (
+        "GraniteMoeHybrid",
+        {"num_key_value_heads": 2, "num_local_experts": 0, "layer_types": ["full_attention"] * 3}
+        | {"shared_intermediate_size": 48, "mamba_n_heads": 4, "attention_multiplier": 0.2},
+    ),
     "qwen2 untied with yarn": ("Qwen2", {"num_key_value_heads": 2, "rope_parameters": YARN}),
 }
 
@@ -109,6 +131,29 @@ def run(model: LoadedModel, prompts: list[torch.Tensor], cuts: list[int]) -> lis
         for piece, logits in zip(pieces, model.decoder.logits(hidden).split(lengths), strict=True):
             piece.append(logits)
     return [torch.cat(piece) for piece in pieces]
+
+
+FACTORS = {"short_factor": [1.0 + 0.1 * pair for pair in range(8)], "long_factor": [2.0 + pair for pair in range(8)]}
+LONGROPE = FACTORS | {"rope_type": "longrope", "rope_theta": 10000.0}
+LONGROPE_CONFIG = {"pad_token_id": 0, "original_max_position_embeddings": 64, "rope_parameters": LONGROPE}
+
+
+@pytest.mark.parametrize(("context", "length"), [(64, 60), (0, 100)])
+def test_longrope_has_the_factors_of_the_context_that_is_opened(tmp_path, context, length):
+    """transformers takes the long ones for a prompt of more than the original context."""
+    reference = small_model("Phi3", LONGROPE_CONFIG)
+    reference.save_pretrained(tmp_path)
+    prompt = torch.arange(length) % 96
+    with torch.inference_mode():
+        expected = reference(prompt[None]).logits[0]
+    (logits,) = run(load_model(tmp_path, weights="float32", max_model_len=context), [prompt], [9])
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
+
+
+def test_a_context_ends_where_queries_are_scaled(tmp_path, caplog):
+    small_model(*VARIANTS["ministral3"]).save_pretrained(tmp_path)
+    assert load_model(tmp_path, weights="float32").config.max_position == 128
+    assert "the context is 128 of 256 tokens, as scaled queries are not served" in caplog.text
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -253,7 +298,10 @@ def edit_config(path, **changes):
         ({"rms_norm_eps": "small"}, "rms_norm_eps must be"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps must be"),
         ({"hidden_act": "gelu"}, "hidden_act must be"),
-        ({"rope_parameters": {"rope_type": "longrope"}}, "rope_type must be one of"),
+        ({"rope_parameters": {"rope_type": "dynamic"}}, "rope_type must be one of"),
+        ({"rope_parameters": {"rope_type": "longrope"}}, "short_factor must be a list"),
+        ({"rope_parameters": LONGROPE | {"long_factor": [2.0, "x"]}}, "long_factor must be a positive number"),
+        ({"rope_parameters": LONGROPE | {"long_factor": [2.0]}}, "must have 8 numbers, got 1"),
         ({"rope_parameters": [1]}, "rope_parameters must be"),
     ],
 )
