@@ -91,7 +91,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         limit = settings.LIGHTCONE_HTTP_LIMITS.max_ws_message_bytes
-        if bytes_data is not None or text_data is None or len(text_data.encode()) > limit:
+        if bytes_data is not None or text_data is None or len(text_data.encode(errors="replace")) > limit:
             await self.close(code=TOO_LARGE)
             return
         run_name = ""
