@@ -126,7 +126,16 @@ def build_model(name: str, device: torch.device, weights: str, max_model_len: in
     _, config = describe_folder(name, values | {"architectures": [architecture]})
     scheme = WeightScheme(weights, device, False)
     decoder = DecoderBuilder(config, RandomCheckpoint(), scheme, device).build(lambda fraction: None)
-    return LoadedModel(decoder, config, (), max_model_len, device, scheme.activation_dtype, scheme.uses_own_kernels)
+    return LoadedModel(
+        decoder,
+        config,
+        (),
+        max_model_len,
+        device,
+        scheme.activation_dtype,
+        scheme.uses_own_kernels,
+        scheme.summary(),
+    )
 
 
 class Bench:

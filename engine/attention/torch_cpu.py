@@ -61,6 +61,12 @@ class TorchCpuAttention:
         self.takes_rows = batch_invariant or self.has_vectors or any(one.window or one.softcap for one in shapes)
         """True if every new token is a row, however many a sequence has."""
 
+    def summary(self) -> str:
+        """Say what computes attention."""
+        form = "our kernel" if self.has_vectors else "our kernel without its vectors"
+        long_chunks = "" if self.takes_rows else f", torch for more than {FEW_ROWS} tokens of a prompt"
+        return f"{form}{long_chunks}, cache in {str(self.keys.dtype).removeprefix('torch.')}"
+
     def begin_step(self, layout: StepLayout) -> CpuStep:
         """Split the step into rows and long chunks, and index both."""
         runs, chunks = [], []

@@ -19,7 +19,7 @@ import torch
 
 from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape, StepLayout
-from engine.attention.chunk_attention import Attend, choose_chunk_way
+from engine.attention.chunk_attention import WAYS, Attend, choose_chunk_way
 from engine.kernels.cpu.transfer import upload
 from engine.kernels.cuda import processor_count
 from engine.kernels.cuda.paged_attention import attend_rows, parts_for
@@ -71,6 +71,12 @@ class XformersAttention:
         self.chunk_way = choose_chunk_way(shapes, torch.bfloat16 if dtype is FP8 else dtype, device)
         self._num_slots = num_slots
         self._num_processors = processor_count(device)
+
+    def summary(self) -> str:
+        """Say what computes attention."""
+        prompts = next(name for name, way in WAYS.items() if way is self.chunk_way)
+        dtype = str(self.keys.dtype).removeprefix("torch.")
+        return f"our kernels for next tokens, {prompts} for prompts, cache in {dtype}"
 
     def begin_step(self, layout: StepLayout) -> XformersStep:
         """Index the single rows of a step, and build the mask of its chunks."""

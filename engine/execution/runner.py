@@ -44,6 +44,7 @@ class ModelRunner:
         """Raises ModelLoadError if the memory does not suffice for a useful context."""
         model = loaded.config
         self._decoder = loaded.decoder
+        self._weight_forms = loaded.weight_forms
         self._device = torch.device(config.device)
         self._block_size = config.block_size
         shape = model.attention_shape
@@ -98,6 +99,16 @@ class ModelRunner:
             self.max_model_len,
             self.max_num_batched_tokens,
         )
+        logger.info("computed by: %s", "; ".join(f"{name} {text}" for name, text in self.forms().items()))
+
+    def forms(self) -> dict[str, str]:
+        """Say which form each part of the model runs in."""
+        steps = "captured graphs" if self._graphs is not None else "layer by layer"
+        return {
+            "weights": self._weight_forms,
+            "attention": self._attention.summary(),
+            "steps": steps if self._programs is None else self._programs.summary(),
+        }
 
     @torch.inference_mode()
     def forward(self, plan: StepPlan, fed: DeviceTokens | None = None) -> torch.Tensor:

@@ -83,6 +83,13 @@ class StepPrograms:
         self._many: StepProgram | None = None
         self._num_timed = 0
 
+    def summary(self) -> str:
+        """Say which steps run as programs."""
+        if self._many is not None:
+            return f"recorded up to {self._many.num_rows} tokens"
+        num_proven = sum(program is not None for program in self._programs.values())
+        return f"recorded up to {FEW_ROWS} tokens" if num_proven else "layer by layer"
+
     @torch.inference_mode()
     def prepare_few(self, most: int) -> None:
         """Make programs of 1, 2, … rows, up to `most`, until LOADING_S have passed or one fails."""

@@ -42,6 +42,8 @@ class LoadedModel:
     """The dtype of the residual stream and of q, k and v."""
     uses_own_kernels: bool
     """See WeightScheme."""
+    weight_forms: str
+    """How many matrices have which forms."""
 
 
 def load_model(
@@ -83,7 +85,16 @@ def load_model(
         config.num_layers,
         perf_counter() - started,
     )
-    return LoadedModel(decoder, config, files, length, torch_device, scheme.activation_dtype, scheme.uses_own_kernels)
+    return LoadedModel(
+        decoder,
+        config,
+        files,
+        length,
+        torch_device,
+        scheme.activation_dtype,
+        scheme.uses_own_kernels,
+        scheme.summary(),
+    )
 
 
 def open_checkpoint(path: Path) -> tuple[FileCheckpoint, ModelConfig, tuple[Path, ...]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
@@ -127,6 +128,7 @@ class WeightScheme:
         self._num_threads = torch.get_num_threads()
         self._measuring = Lock()
         self.choices: dict[tuple[tuple[int, int], bool], tuple[str, ...]] = {}
+        self._num_built: Counter[tuple[str, ...]] = Counter()
 
     @property
     def is_fixed(self) -> bool:
@@ -148,6 +150,13 @@ class WeightScheme:
         """The dtype of the residual stream and of attention: float32 on a CPU, where it costs less than conversions."""
         return torch.float32 if self._device.type == "cpu" else self.table_dtype
 
+    def summary(self) -> str:
+        """Say how many of the matrices built so far have which forms, such as "120 as int4_vnni, 1 as int8_vnni"."""
+        return ", ".join(
+            f"{count} as {' or '.join(names)}{' by rows' if len(names) > 1 else ''}"
+            for names, count in self._num_built.most_common()
+        )
+
     def keeps_stored(self, table: StoredMatrix) -> bool:
         """Return True if the embedding table stays as stored: on a CPU, if that is smaller and no weight shares it."""
         return (
@@ -164,6 +173,7 @@ class WeightScheme:
         """Convert a stored matrix to the forms that are fastest for its shape on this machine."""
         with self._measuring:
             names = self._choose(matrix)
+            self._num_built[tuple(sorted(set(names)))] += 1
         forms = {name: BUILDERS[name](matrix, self._device) for name in dict.fromkeys(names)}
         by_bucket = dict(zip(ROW_BUCKETS, (forms[name] for name in names), strict=True))
         buckets = (next(bucket for bucket in ROW_BUCKETS if bucket >= rows) for rows in range(1, ROW_BUCKETS[-1] + 1))

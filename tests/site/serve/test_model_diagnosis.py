@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from lightcone_site.serve import diagnosis
 from lightcone_site.serve.diagnosis import check_model
@@ -46,6 +48,22 @@ def test_the_first_check_may_take_as_long_as_compiling_kernels(monkeypatch: pyte
     settings.LIGHTCONE_MODEL = "/models/m.gguf"
     (finding,) = check_model()
     assert not finding.is_problem, finding.text
+
+
+def test_model_check_gives_the_engine_the_settings_and_the_path(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        assert command[1:3] == ["-m", "engine.core.model_check"]
+        asked.append(json.loads(command[3]))
+        return subprocess.CompletedProcess(command, len(asked) - 1)
+
+    monkeypatch.setattr("lightcone_site.management.commands.model.subprocess.run", run)
+    settings.LIGHTCONE_WEIGHTS = "float32"
+    call_command("model", "check", "/models/m.gguf")
+    assert (asked[0]["model_path"], asked[0]["weights"]) == ("/models/m.gguf", "float32")
+    with pytest.raises(CommandError, match="cannot be served with these settings"):
+        call_command("model", "check")
 
 
 @pytest.mark.slow

@@ -1,0 +1,95 @@
+"""`python -m engine.core.model_check CONFIG`: load a model as the core does; say how each part is computed.
+
+CONFIG is what `engine.core.link.pack_config` writes. Prints a line for each fact, times of steps too, and exits with 0;
+or prints the problem and exits with 1. `manage.py model check` runs it in a process of its own, as a model's files are
+not trusted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from engine.api.errors import ModelLoadError
+from engine.config import EngineConfig
+from engine.core.link import unpack_config
+from engine.execution.batch import dummy_sequence
+from engine.execution.device import check_device, refused_if_too_large
+from engine.execution.runner import ModelRunner
+from engine.loading.inspection import describe_model
+from engine.loading.loader import load_model
+from engine.sequence import Chunk, StepPlan
+
+CONTEXT, PROMPT, NUM_STEPS = 128, 512, 9
+"""Tokens behind which steps are timed, tokens of the timed prompt, and steps of each kind."""
+
+
+def model_facts(config: EngineConfig) -> Iterator[tuple[str, str]]:
+    """Load the model and yield names and texts. Raises ModelLoadError."""
+    yield "model", describe_model(config.model_path)
+    if config.num_threads:
+        torch.set_num_threads(config.num_threads)
+    check_device(config.device, config.weights, config.kv_cache, config.batch_invariant)
+    started = perf_counter()
+    with refused_if_too_large():
+        loaded = load_model(
+            config.model_path,
+            device=config.device,
+            weights=config.weights,
+            max_model_len=config.max_model_len,
+            batch_invariant=config.batch_invariant,
+        )
+        runner = ModelRunner(loaded, config)
+    yield "ready after", f"{perf_counter() - started:.1f} s"
+    yield "context", f"{runner.max_model_len} of {loaded.config.max_position} tokens"
+    yield from runner.forms().items()
+    for num_rows in (1, min(8, config.max_num_seqs)):
+        seconds = _step_s(runner, config.block_size, [(CONTEXT, 1)] * num_rows)
+        yield f"{num_rows} at once", f"{num_rows / seconds:,.0f} tokens/s, {seconds * 1000:.1f} ms a step"
+    length = min(PROMPT, runner.max_model_len)
+    seconds = _step_s(runner, config.block_size, [(length, length)])
+    yield "prompt", f"{length / seconds:,.0f} tokens/s"
+
+
+def _step_s(runner: ModelRunner, block_size: int, chunks: list[tuple[int, int]]) -> float:
+    """Return the median seconds of a step. `chunks`: length of each sequence, and how many of its tokens are new."""
+    width = -(-max(length for length, _ in chunks) // block_size)
+    if width * len(chunks) > runner.num_blocks:
+        chunks = chunks[: max(1, runner.num_blocks // width)]
+    plan = StepPlan(
+        tuple(
+            Chunk(
+                dummy_sequence(number, [number] * length, list(range(number * width, (number + 1) * width))),
+                length - num_new,
+                num_new,
+                True,
+            )
+            for number, (length, num_new) in enumerate(chunks)
+        )
+    )
+    times = []
+    for _ in range(NUM_STEPS):
+        started = perf_counter()
+        runner.forward(plan).max().item()
+        times.append(perf_counter() - started)
+    return median(times)
+
+
+def main(packed: str) -> int:
+    """Check the model and return the exit code."""
+    try:
+        for name, text in model_facts(unpack_config(packed.encode())):
+            sys.stdout.write(f"{name}: {text}\n")
+            sys.stdout.flush()
+    except ModelLoadError as error:
+        sys.stdout.write(f"{error.message}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
