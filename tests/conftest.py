@@ -33,6 +33,7 @@ NEED_TRITON = [
     "engine/attention/test_xformers_paged.py",
     "engine/execution/test_cuda_graphs.py",
     "engine/kernels/cuda",
+    "engine/models/test_models_page.py",
     "engine/quantization/test_byte_weight.py",
 ]
 POSTGRES_BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))

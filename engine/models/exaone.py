@@ -27,6 +27,7 @@ def describe(fields: Fields) -> ModelConfig:
 
 
 FAMILY = Family(
+    "EXAONE 4",
     gguf_names=("exaone4",),
     hf_names=("Exaone4ForCausalLM",),
     describe=describe,

@@ -72,6 +72,8 @@ def activation(fields: Fields, default: Activation = Activation.SILU) -> Activat
 class Family:
     """The architectures that one description reads, and how their files differ from the common names."""
 
+    models: str
+    """What people call the models that have these architectures."""
     gguf_names: Sequence[str]
     """`general.architecture` in GGUF files."""
     hf_names: Sequence[str]

@@ -73,6 +73,7 @@ HF_DEFAULTS = {
 }
 """Folders of Gemma 3 with a vision tower leave out most of them."""
 GEMMA2 = Family(
+    "Gemma 2",
     gguf_names=("gemma2",),
     hf_names=("Gemma2ForCausalLM",),
     describe=describe_gemma2,
@@ -81,6 +82,7 @@ GEMMA2 = Family(
     hf_norm_offset=1.0,
 )
 GEMMA3 = Family(
+    "Gemma 3 (text)",
     gguf_names=("gemma3",),
     hf_names=("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
     describe=describe_gemma3,

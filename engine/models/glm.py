@@ -14,6 +14,7 @@ def describe(fields: Fields) -> ModelConfig:
 
 
 FAMILY = Family(
+    "GLM-4 (0414)",
     gguf_names=("glm4",),
     hf_names=("Glm4ForCausalLM",),
     describe=describe,

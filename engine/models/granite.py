@@ -43,10 +43,17 @@ def describe_hybrid(fields: Fields) -> ModelConfig:
 
 UP = "shared_mlp.input_linear.weight"
 HYBRID = Family(
+    "Granite 4 (dense)",
     gguf_names=(),
     hf_names=("GraniteMoeHybridForCausalLM",),
     describe=describe_hybrid,
     hf_tensors={"gate": UP, "up": UP, "down": "shared_mlp.output_linear.weight"},
     hf_defaults={"attention_multiplier": 1.0, "num_local_experts": 8, "intermediate_size": 1},
 )
-FAMILY = Family(gguf_names=("granite",), hf_names=("GraniteForCausalLM",), describe=describe, gguf_adjacent_pairs=True)
+FAMILY = Family(
+    "Granite 3 and 4 (dense)",
+    gguf_names=("granite",),
+    hf_names=("GraniteForCausalLM",),
+    describe=describe,
+    gguf_adjacent_pairs=True,
+)

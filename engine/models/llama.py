@@ -17,9 +17,16 @@ def describe_mistral(fields: Fields) -> ModelConfig:
     return with_windows(dense_model(fields), fields.windows(fields.num_layers))
 
 
-EXAONE_3 = Family(gguf_names=("exaone",), hf_names=(), describe=describe_llama)
-LLAMA = Family(gguf_names=("llama",), hf_names=("LlamaForCausalLM",), describe=describe_llama, gguf_adjacent_pairs=True)
+EXAONE_3 = Family("EXAONE 3", gguf_names=("exaone",), hf_names=(), describe=describe_llama)
+LLAMA = Family(
+    "Llama 2 and 3, SmolLM2, Falcon 3",
+    gguf_names=("llama",),
+    hf_names=("LlamaForCausalLM",),
+    describe=describe_llama,
+    gguf_adjacent_pairs=True,
+)
 MISTRAL = Family(
+    "Mistral, Mistral Small 3, Ministral (text)",
     gguf_names=(),
     hf_names=(
         "MistralForCausalLM",

@@ -31,6 +31,7 @@ def describe_olmo2(fields: Fields) -> ModelConfig:
 
 
 FAMILY = Family(
+    "OLMo 2 and 3",
     gguf_names=("olmo2",),
     hf_names=("Olmo2ForCausalLM", "Olmo3ForCausalLM"),
     describe=describe_olmo2,

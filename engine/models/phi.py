@@ -13,6 +13,7 @@ def describe(fields: Fields) -> ModelConfig:
 
 QKV_GGUF, QKV_HF, UP_HF = "attn_qkv.weight", "self_attn.qkv_proj.weight", "mlp.gate_up_proj.weight"
 FAMILY = Family(
+    "Phi-3, 3.5 and 4",
     gguf_names=("phi3",),
     hf_names=("Phi3ForCausalLM",),
     describe=describe,

@@ -29,8 +29,15 @@ def _with_windows(fields: Fields, config: ModelConfig) -> ModelConfig:
 
 
 DEFAULTS = {"max_window_layers": 28}
-QWEN2 = Family(gguf_names=("qwen2",), hf_names=("Qwen2ForCausalLM",), describe=describe_qwen2, hf_defaults=DEFAULTS)
+QWEN2 = Family(
+    "Qwen 2 and 2.5",
+    gguf_names=("qwen2",),
+    hf_names=("Qwen2ForCausalLM",),
+    describe=describe_qwen2,
+    hf_defaults=DEFAULTS,
+)
 QWEN3 = Family(
+    "Qwen 3 (dense)",
     gguf_names=("qwen3",),
     hf_names=("Qwen3ForCausalLM",),
     describe=describe_qwen3,

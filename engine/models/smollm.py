@@ -33,6 +33,7 @@ def describe(fields: Fields) -> ModelConfig:
 
 
 FAMILY = Family(
+    "SmolLM 3",
     gguf_names=("smollm3",),
     hf_names=("SmolLM3ForCausalLM",),
     describe=describe,

@@ -22,6 +22,7 @@ def describe(fields: Fields) -> ModelConfig:
 
 
 FAMILY = Family(
+    "StarCoder 2",
     gguf_names=("starcoder2",),
     hf_names=("Starcoder2ForCausalLM",),
     describe=describe,

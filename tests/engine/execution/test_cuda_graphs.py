@@ -28,7 +28,10 @@ CACHE_DIVERGENCE = 0.02
 """Limit of the mean KL divergence; attention of random weights is sharper than that of real models."""
 
 
-@pytest.fixture(scope="module", params=["Llama", "Qwen2"])
+FAMILIES = ("Llama", "Qwen2")
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
 def folder(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     random_model(

@@ -218,7 +218,10 @@ TEXT = SIZES | {"num_key_value_heads": 2, "head_dim": 16}
 VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1}
 
 
-@pytest.mark.parametrize("family", ["Gemma3", "Mistral3"])
+TOWERS = ("Gemma3", "Mistral3")
+
+
+@pytest.mark.parametrize("family", TOWERS)
 def test_the_text_part_of_a_model_with_a_vision_tower_is_served(tmp_path, family):
     transformers = pytest.importorskip("transformers")
     vision = VISION | {"image_size": 28, "patch_size": 14} | ({"head_dim": 16} if family == "Mistral3" else {})
