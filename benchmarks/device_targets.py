@@ -167,6 +167,7 @@ class Bench:
             config.max_num_seqs,
             1000,
             False,
+            groups=self.runner.groups,
         )
         sampler = Sampler(self.loaded.config.vocab_size, self.device)
         ahead = OverlappedSteps(scheduler, self.runner, sampler) if self.device.type == "cuda" else None
@@ -203,7 +204,7 @@ class Bench:
     def prefill(self) -> float:
         """Time prompts computed together, in steps of the runner's size."""
         count, length = self.workload.prefill
-        per_prompt = -(-length // self._block_size)
+        per_prompt = self.runner.groups.num_spans(length) * self.runner.groups.count
         sequences = [
             dummy_sequence(
                 number,

@@ -20,6 +20,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import device_targets
+from engine.attention.cache_groups import CacheGroups
 from engine.config import EngineConfig
 from engine.execution.batch import dummy_sequence
 from engine.execution.runner import ModelRunner
@@ -27,9 +28,9 @@ from engine.loading.loader import load_model
 from engine.sequence import Chunk, Sequence, StepPlan
 
 
-def make_sequences(count: int, length: int, block_size: int, num_blocks: int) -> list[Sequence]:
+def make_sequences(count: int, length: int, groups: CacheGroups, num_blocks: int) -> list[Sequence]:
     """Return sequences with blocks scattered over the cache, as in service, and room for 200 more tokens."""
-    per_sequence = -(-(length + 200) // block_size)
+    per_sequence = groups.num_spans(length + 200) * groups.count
     order = torch.randperm(num_blocks, generator=torch.Generator().manual_seed(0)).tolist()
     if count * per_sequence > num_blocks:
         raise SystemExit(
@@ -128,12 +129,12 @@ def main() -> None:
         f"loaded in {loaded_at - started:.1f} s, runner in {perf_counter() - loaded_at:.1f} s: "
         f"{runner.num_blocks} blocks, {runner.max_num_batched_tokens} tokens a step, context {runner.max_model_len}"
     )
-    prompts = make_sequences(5, options.prefill, config.block_size, runner.num_blocks)
+    prompts = make_sequences(5, options.prefill, runner.groups, runner.num_blocks)
     report(
         f"prompt of {options.prefill} tokens", prefill(runner, prompts, runner.max_num_batched_tokens), options.prefill
     )
     for streams in map(int, options.streams.split(",")):
-        sequences = make_sequences(streams, options.context, config.block_size, runner.num_blocks)
+        sequences = make_sequences(streams, options.context, runner.groups, runner.num_blocks)
         prefill(runner, sequences, runner.max_num_batched_tokens)
         times = [decode_step(runner, sequences) for _ in range(options.steps)]
         report(f"step of {streams} x {options.context}+ tokens", times, streams)

@@ -22,7 +22,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from engine.attention.backend import cache_dtype, make_backend
+from engine.attention.backend import cache_dtype, kv_sizes, make_backend
+from engine.attention.cache_groups import group_layers
 from engine.execution.batch import BatchBuilder, dummy_sequence
 from engine.loading.loader import LoadedModel, load_model
 from engine.quantization import scheme
@@ -54,17 +55,19 @@ def load(path: Path, form: str, max_model_len: int) -> LoadedModel:
 
 def predictions(loaded: LoadedModel, weights: str, token_ids: list[int]) -> Iterator[torch.Tensor]:
     """Return log-probabilities (T, V) after each token of the next chunk."""
-    num_blocks = -(-len(token_ids) // BLOCK_SIZE)
-    sizes = {"num_blocks": num_blocks, "block_size": BLOCK_SIZE}
+    shapes = [layer.attention for layer in loaded.config.layers]
+    groups = group_layers([0] * len(shapes), kv_sizes(shapes), block_size=BLOCK_SIZE)
+    num_blocks = groups.blocks_for(len(token_ids))
     backend = make_backend(
         CPU,
-        [layer.attention for layer in loaded.config.layers],
-        **sizes,
+        shapes,
+        num_blocks=num_blocks,
+        groups=groups,
         dtype=cache_dtype(weights),
         batch_invariant=False,
     )
-    batches = BatchBuilder(BLOCK_SIZE, CPU)
-    sequence = dummy_sequence(0, token_ids, list(range(num_blocks)))
+    batches = BatchBuilder(groups, CPU)
+    sequence = dummy_sequence(0, token_ids, groups.lone_table(len(token_ids)))
     for start in range(0, len(token_ids), CHUNK):
         chunk = Chunk(sequence, start, min(CHUNK, len(token_ids) - start), False)
         batch = batches.build(StepPlan((chunk,)))

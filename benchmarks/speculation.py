@@ -81,6 +81,7 @@ class Bench:
             config.max_num_seqs,
             99,
             prefix_caching=False,
+            groups=runner.groups,
             drafter=drafter,
         )
         core = make_core(scheduler, runner, Sampler(self._vocab_size, "cpu"), channel, drafter=drafter)

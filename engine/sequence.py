@@ -23,7 +23,9 @@ class Sequence:
 
     request: AddSequence
     block_ids: list[int] = field(default_factory=list)
-    """Cache blocks, in the order of positions."""
+    """Cache blocks in the order of positions, one of each group for every span (scheduling/blocks.py)."""
+    num_placed: int = 0
+    """Positions, from the first on, that have their blocks."""
     num_computed: int = 0
     """Tokens that have their keys and values in `block_ids`."""
     num_cached: int | None = None

@@ -4,7 +4,8 @@
     attention = backend.begin_step(layout)                                      # each step
     out = attention.attend(layer, q, k, v)                                      # each layer of the step
 
-Shapes: T tokens in the step, S sequences, H heads, K kv heads, D head size, B blocks, P tokens per block.
+Shapes: T tokens in the step, S sequences, G cache groups (cache_groups.py), H heads, K kv heads, D head size, B blocks,
+P tokens per block.
 
 A new backend implements `AttentionBackend` and `StepAttention` and gets a branch in `make_backend`.
 """
@@ -18,6 +19,7 @@ from typing import Protocol
 import torch
 
 from engine.api.errors import ModelLoadError
+from engine.attention.cache_groups import CacheGroups
 
 KV_CACHES = ("auto", "fp8")
 FP8_CAPABILITY = (8, 9)
@@ -45,8 +47,8 @@ class StepLayout:
     """The positions of one step's tokens in batch and cache. Tokens of one sequence are adjacent.
 
     query_lens: new tokens per sequence (S,)    context_lens: tokens in cache after the step, new ones included (S,)
-    slots: (T,) int64, flat cache slot (block * P + offset) of each new token
-    block_ids: per sequence, the ids of the blocks that hold its context
+    slots: (G, T) int64, flat cache slot (block * P + offset) of each new token in each cache group
+    block_ids: per sequence, the ids of the blocks that hold its context, span by span, one of each group
     Sequences with one new token come first: decodes are `[:num_decodes]`.
     """
 
@@ -106,17 +108,22 @@ def cache_dtype(weights: str, kv_cache: str = "auto", device: torch.device = CPU
     return torch.float8_e4m3fn
 
 
+def kv_sizes(shapes: Sequence[AttentionShape]) -> list[int]:
+    """Return how many numbers the keys of a position have in each layer."""
+    return [shape.num_kv_heads * shape.head_size for shape in shapes]
+
+
 def make_backend(
     device: torch.device,
     shapes: Sequence[AttentionShape],
     *,
     num_blocks: int,
-    block_size: int,
+    groups: CacheGroups,
     dtype: torch.dtype,
     batch_invariant: bool,
 ) -> AttentionBackend:
     """Build the backend and its cache for layers of these shapes. Backends of other devices are not imported."""
-    sizes = {"num_blocks": num_blocks, "block_size": block_size}
+    sizes = {"num_blocks": num_blocks, "block_size": groups.block_size, "groups": groups}
 
     if device.type == "cpu":
         from engine.attention.torch_cpu import TorchCpuAttention

@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from engine.attention.backend import AttentionShape, StepLayout
+from engine.attention.backend import AttentionShape, StepLayout, kv_sizes
+from engine.attention.cache_groups import CacheGroups, group_layers
 from engine.kernels.cpu import operators
 from engine.kernels.cpu.operators import RowAttention, tile_rows
 
@@ -43,22 +44,33 @@ class TorchCpuAttention:
         num_blocks: int,
         block_size: int,
         dtype: torch.dtype,
+        groups: CacheGroups | None = None,
         batch_invariant: bool = False,
     ) -> None:
-        """`shapes`: of all layers."""
+        """`shapes`: of all layers. `groups`: of the layers, all in one unless given."""
         shape = self.shape = shapes[0]
+        groups = groups or group_layers([0] * len(shapes), kv_sizes(shapes), block_size=block_size)
+        self.groups = groups
         self.block_size = block_size
         self.batch_invariant = batch_invariant
         heads, size = shape.num_kv_heads, shape.head_size
-        self.keys = untouched_zeros(len(shapes), num_blocks, heads, size, block_size, dtype=dtype)
-        self.values = untouched_zeros(len(shapes), num_blocks, heads, block_size, size, dtype=dtype)
+        self.keys = untouched_zeros(groups.num_tensors, num_blocks, heads, size, block_size, dtype=dtype)
+        self.values = untouched_zeros(groups.num_tensors, num_blocks, heads, block_size, size, dtype=dtype)
         constants = {(one.scale, one.softcap): torch.tensor([one.scale, one.softcap]) for one in shapes}
         self.layers = [
-            LayerCache(keys, values, constants[one.scale, one.softcap], one.window)
-            for keys, values, one in zip(self.keys.unbind(0), self.values.unbind(0), shapes, strict=True)
+            LayerCache(
+                place.group,
+                self.keys[place.tensor],
+                self.values[place.tensor],
+                constants[one.scale, one.softcap],
+                one.window,
+            )
+            for place, one in zip(groups.places, shapes, strict=True)
         ]
         self.has_vectors = operators.attention_has_vectors(size, block_size)
-        self.takes_rows = batch_invariant or self.has_vectors or any(one.window or one.softcap for one in shapes)
+        self.takes_rows = (
+            batch_invariant or self.has_vectors or groups.count > 1 or any(one.window or one.softcap for one in shapes)
+        )
         """True if every new token is a row, however many a sequence has."""
 
     def summary(self) -> str:
@@ -80,7 +92,7 @@ class TorchCpuAttention:
         most_rows = max((self.tile_rows(run.num_rows) for run in runs), default=1)
         rows = RowIndex(self, sum(run.num_rows for run in runs), num_tiles, most_rows, width)
         rows.fill(runs)
-        return CpuStep(self, rows.attention(layout.slots), chunks)
+        return CpuStep(self, rows.attentions(layout.slots), chunks)
 
     def tile_rows(self, num_rows: int) -> int:
         """Return how many of a sequence's `num_rows` new rows are computed together."""
@@ -94,6 +106,7 @@ class TorchCpuAttention:
 class LayerCache(NamedTuple):
     """The cache of a layer, and the numbers of its attention: scale and softcap, float32, and the window."""
 
+    group: int
     keys: torch.Tensor
     values: torch.Tensor
     constants: torch.Tensor
@@ -101,7 +114,7 @@ class LayerCache(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Adjacent rows of one sequence: their first token in the step, the context of the last one and its blocks."""
+    """Adjacent rows of one sequence: their first token in the step, the context of the last one and its block table."""
 
     first: int
     num_rows: int
@@ -116,7 +129,7 @@ def runs_of(layout: StepLayout) -> list[Run]:
 
 
 class RowIndex:
-    """The positions of a step's rows, in memory that the kernel reads.
+    """The positions of a step's rows, in memory that the kernel reads. Cache groups differ by their block tables.
 
     `num_tiles`: the most tiles of a step; `most_rows`: the most rows of a tile; `table_width`: blocks of the longest
     context.
@@ -129,19 +142,27 @@ class RowIndex:
         self._most_rows = most_rows
         self._tokens, self._contexts = torch.zeros(num_rows, dtype=torch.int64), torch.ones(num_rows, dtype=torch.int64)
         self._tiles = torch.zeros(num_tiles + 2, dtype=torch.int64)
-        self._table = torch.zeros(num_tiles, table_width, dtype=torch.int64)
+        self._table = torch.zeros(num_tiles, backend.groups.count, table_width, dtype=torch.int64)
         self._writable = self._tokens.numpy(), self._contexts.numpy(), self._tiles.numpy(), self._table.numpy()
 
-    def attention(self, slots: torch.Tensor) -> RowAttention:
-        """Return the kernel over these rows, as `fill` last left them. slots: (T,) int64, of all tokens of the step."""
-        return RowAttention(slots, self._tokens, self._contexts, self._tiles, self._table, self._most_rows)
+    def attentions(self, slots: torch.Tensor) -> list[RowAttention]:
+        """Return the kernel of each cache group over these rows, as `fill` last left them.
+
+        slots: (G, T) int64, of all tokens of the step
+        """
+        return [
+            RowAttention(own, self._tokens, self._contexts, self._tiles, table, self._most_rows)
+            for own, table in zip(slots.unbind(0), self._table.unbind(1), strict=True)
+        ]
 
     def fill(self, runs: list[Run]) -> None:
         """Store the rows of a step, cut into tiles."""
         tokens, contexts, tiles, table = self._writable
+        num_groups = self._backend.groups.count
         row = tile = 0
         for first, num_rows, context_len, block_ids in runs:
-            blocks = np.array(block_ids[: -(-context_len // self._backend.block_size)])
+            num_spans = -(-context_len // self._backend.block_size)
+            blocks = np.array(block_ids[: num_spans * num_groups]).reshape(num_spans, num_groups).T
             height = self._backend.tile_rows(num_rows)
             if num_rows == 1:
                 tokens[row], contexts[row] = first, context_len
@@ -149,7 +170,7 @@ class RowIndex:
                 tokens[row : row + num_rows] = range(first, first + num_rows)
                 contexts[row : row + num_rows] = range(context_len - num_rows + 1, context_len + 1)
             for start in range(0, num_rows, height):
-                table[tile, : len(blocks)] = blocks
+                table[tile, :, :num_spans] = blocks
                 tile += 1
                 tiles[tile] = row + start
             row += num_rows
@@ -159,7 +180,8 @@ class RowIndex:
 class CpuStep:
     """The attention of one step. Rows and chunks together cover all tokens."""
 
-    def __init__(self, backend: TorchCpuAttention, rows: RowAttention, chunks: list[ChunkPart]) -> None:
+    def __init__(self, backend: TorchCpuAttention, rows: list[RowAttention], chunks: list[ChunkPart]) -> None:
+        """`rows`: by cache group. `chunks`: only of a backend with one group."""
         self._layers = backend.layers
         self._rows = rows
         self._chunks = chunks
@@ -168,9 +190,9 @@ class CpuStep:
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None = None
     ) -> torch.Tensor:
         """q: (T, H, D)  k, v: (T, K, D), float32  ->  (T, H, D)"""
-        keys, values, constants, window = self._layers[layer]
+        group, keys, values, constants, window = self._layers[layer]
         out = operators.empty(q.shape, torch.float32)
-        self._rows.attend(keys, values, q, k, v, out, constants, window, sinks)
+        self._rows[group].attend(keys, values, q, k, v, out, constants, window, sinks)
         for part in self._chunks:
             out[part.tokens] = part.attend(keys, values, q[part.tokens], k[part.tokens], v[part.tokens])
         return out
@@ -180,13 +202,13 @@ class FixedRows(CpuStep):
     """A step of at most `num_rows` rows in fixed memory: `fill`, then compute."""
 
     def __init__(self, backend: TorchCpuAttention, num_rows: int, table_width: int) -> None:
-        self._slots = torch.zeros(num_rows, dtype=torch.int64)
+        self._slots = torch.zeros(backend.groups.count, num_rows, dtype=torch.int64)
         self._index = RowIndex(backend, num_rows, num_rows, backend.tile_rows(num_rows), table_width)
-        super().__init__(backend, self._index.attention(self._slots), [])
+        super().__init__(backend, self._index.attentions(self._slots), [])
 
     def fill(self, layout: StepLayout) -> None:
         """Store the positions of a step of at most `num_rows` tokens."""
-        self._slots[: len(layout.slots)].copy_(layout.slots)
+        self._slots[:, : layout.slots.shape[1]].copy_(layout.slots)
         self._index.fill(runs_of(layout))
 
 

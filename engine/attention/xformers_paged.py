@@ -1,12 +1,12 @@
 """Paged attention on CUDA: our own kernels for single rows, a library's for chunks (chunk_attention.py).
 
 Single rows (decodes) read the cache in place through a block table. Chunks attend over their own keys if they begin
-their sequences; else over contexts, gathered group by group from the cache into packed tensors.
+their sequences; else over contexts, as far as windows reach, gathered part by part from the cache into packed tensors.
 
 A cache in float8 (e4m3, without scales) is rounded when written and widened when read; chunks that begin their
 sequences see their own keys unrounded.
 
-Shapes: T tokens in the step, S single rows, H heads, K kv heads, D head size, P tokens per block.
+Shapes: T tokens in the step, S single rows, G cache groups, H heads, K kv heads, D head size, P tokens per block.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import numpy as np
 import torch
 
 from engine.api.errors import ModelLoadError
-from engine.attention.backend import AttentionShape, StepLayout
+from engine.attention.backend import AttentionShape, StepLayout, kv_sizes
+from engine.attention.cache_groups import CacheGroups, group_layers
 from engine.attention.chunk_attention import WAYS, Attend, choose_chunk_way
 from engine.kernels.cpu.transfer import upload
 from engine.kernels.cuda import processor_count
@@ -46,9 +47,10 @@ class XformersAttention:
         num_blocks: int,
         block_size: int,
         dtype: torch.dtype,
+        groups: CacheGroups | None = None,
         batch_invariant: bool = False,
     ) -> None:
-        """`shapes`: of all layers."""
+        """`shapes`: of all layers. `groups`: of the layers, all in one unless given."""
         shape = shapes[0]
         if shape.head_size % HEAD_MULTIPLE or shape.head_size > HEAD_LIMIT:
             raise ModelLoadError(
@@ -60,14 +62,18 @@ class XformersAttention:
         self.batch_invariant = batch_invariant
         self.device = device
         self.padding_block = num_blocks
-        # (L, slots, K, D)
+        self.groups = groups = groups or group_layers([0] * len(shapes), kv_sizes(shapes), block_size=block_size)
         num_slots = (num_blocks + 1) * block_size
         self.shapes = shapes
         self.splits = batch_invariant or any(one.softcap for one in shapes)
         """True if every new token is a single row: no library's attention of chunks caps scores."""
-        self.keys = torch.zeros(len(shapes), num_slots, shape.num_kv_heads, shape.head_size, dtype=dtype, device=device)
-        self.values = torch.zeros_like(self.keys)
-        self.layers = list(zip(self.keys.unbind(0), self.values.unbind(0), strict=True))
+        # (cache tensors, slots, K, D)
+        size = (groups.num_tensors, num_slots, shape.num_kv_heads, shape.head_size)
+        self.keys, self.values = (torch.zeros(size, dtype=dtype, device=device) for _ in range(2))
+        self.layers = [
+            LayerCache(place.group, self.keys[place.tensor], self.values[place.tensor], shape)
+            for place, shape in zip(groups.places, shapes, strict=True)
+        ]
         self.chunk_way = choose_chunk_way(shapes, torch.bfloat16 if dtype is FP8 else dtype, device)
         self._num_slots = num_slots
         self._num_processors = processor_count(device)
@@ -86,23 +92,31 @@ class XformersAttention:
         num_rows = next((i for i, length in enumerate(query_lens) if length > 1), len(query_lens))
         rows = chunks = None
         if num_rows:
-            table = upload(
-                block_table(context_lens[:num_rows], block_ids[:num_rows], self.block_size), torch.int32, self.device
-            )
-            rows = Rows(self, table, upload(context_lens[:num_rows], torch.int64, self.device))
+            tables = block_tables(context_lens[:num_rows], block_ids[:num_rows], self.groups)
+            contexts = upload(context_lens[:num_rows], torch.int64, self.device)
+            rows = Rows(self, upload(tables, torch.int32, self.device), contexts)
         if num_rows < len(query_lens):
             chunks = Chunks(self, query_lens[num_rows:], context_lens[num_rows:], block_ids[num_rows:])
         return XformersStep(self, layout.slots, num_rows, rows, chunks)
 
-    def fixed_rows(self, slots: torch.Tensor, contexts: torch.Tensor, table: torch.Tensor) -> XformersStep:
-        """Return a step of single rows whose index tensors are read anew on each replay: (S,), (S,), (S, N)."""
-        return XformersStep(self, slots, len(slots), Rows(self, table, contexts), None)
+    def fixed_rows(self, slots: torch.Tensor, contexts: torch.Tensor, tables: torch.Tensor) -> XformersStep:
+        """Return a step of single rows whose index tensors are read anew on each replay: (G, S), (S,), (G, S, N)."""
+        return XformersStep(self, slots, len(contexts), Rows(self, tables, contexts), None)
 
     def num_parts(self, num_rows: int) -> int:
         """Return into how many parts the kernel may cut a context."""
         return parts_for(
             1 if self.batch_invariant else num_rows, self.shape.num_kv_heads, self._num_processors, self._num_slots
         )
+
+
+class LayerCache(NamedTuple):
+    """The cache of a layer: its group, its tensors (slots, K, D), and its attention."""
+
+    group: int
+    keys: torch.Tensor
+    values: torch.Tensor
+    shape: AttentionShape
 
 
 class XformersStep:
@@ -121,18 +135,17 @@ class XformersStep:
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None = None
     ) -> torch.Tensor:
         """q: (T, H, D)  k, v: (T, K, D)  ->  (T, H, D)"""
-        keys, values = self._backend.layers[layer]
+        group, keys, values, _ = self._backend.layers[layer]
         for cache, new in ((keys, k), (values, v)):
-            indexable(cache).index_copy_(0, self._slots, indexable(as_stored(new, cache.dtype)))
+            indexable(cache).index_copy_(0, self._slots[group], indexable(as_stored(new, cache.dtype)))
         return self._attend_stored(layer, q, k, v, sinks)
 
     def attend_heads(
         self, layer: int, heads: torch.Tensor, rotations: torch.Tensor, sinks: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Rotate, store and attend. heads: (T, H + 2K, D) contiguous   rotations: (T, 1, D/2) complex64"""
-        shape = self._backend.shape
-        keys, values = self._backend.layers[layer]
-        rotate_and_store(heads, rotations, self._slots, keys, values, shape.num_heads)
+        group, keys, values, shape = self._backend.layers[layer]
+        rotate_and_store(heads, rotations, self._slots[group], keys, values, shape.num_heads)
         num_rotated = shape.num_heads + shape.num_kv_heads
         q, k, v = heads[:, : shape.num_heads], heads[:, shape.num_heads : num_rotated], heads[:, num_rotated:]
         return self._attend_stored(layer, q, k, v, sinks)
@@ -141,41 +154,37 @@ class XformersStep:
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None
     ) -> torch.Tensor:
         """Attend rows and chunks. k, v: those of the step, which the cache already holds."""
-        keys, values = self._backend.layers[layer]
-        shape = self._backend.shapes[layer]
+        cache = self._backend.layers[layer]
         if self._rows is None:
             assert self._chunks is not None
-            return self._chunks.attend(shape, keys, values, q, k, v)
+            return self._chunks.attend(cache, q, k, v)
         if self._chunks is None:
-            return self._rows.attend(shape, keys, values, q, sinks)
+            return self._rows.attend(cache, q, sinks)
         num_rows = self._num_rows
-        chunks = self._chunks.attend(shape, keys, values, q[num_rows:], k[num_rows:], v[num_rows:])
-        return torch.cat((self._rows.attend(shape, keys, values, q[:num_rows], sinks), chunks))
+        chunks = self._chunks.attend(cache, q[num_rows:], k[num_rows:], v[num_rows:])
+        return torch.cat((self._rows.attend(cache, q[:num_rows], sinks), chunks))
 
 
 class Rows:
-    """Single rows, each with the blocks and the length of its context. table: (S, N) int32   contexts: (S,) int64"""
+    """Single rows, each with the blocks and the length of its context.
 
-    def __init__(self, backend: XformersAttention, table: torch.Tensor, contexts: torch.Tensor) -> None:
-        self._table = table
+    tables: (G, S, N) int32   contexts: (S,) int64
+    """
+
+    def __init__(self, backend: XformersAttention, tables: torch.Tensor, contexts: torch.Tensor) -> None:
+        self._tables = tables
         self._contexts = contexts
         self._block_size = backend.block_size
         self._num_parts = backend.num_parts(len(contexts))
 
-    def attend(
-        self,
-        shape: AttentionShape,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        q: torch.Tensor,
-        sinks: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """keys, values: (slots, K, D)  q: (S, H, D)  ->  (S, H, D)"""
+    def attend(self, cache: LayerCache, q: torch.Tensor, sinks: torch.Tensor | None = None) -> torch.Tensor:
+        """q: (S, H, D)  ->  (S, H, D)"""
+        group, keys, values, shape = cache
         return attend_rows(
             q,
             keys,
             values,
-            self._table,
+            self._tables[group],
             self._contexts,
             block_size=self._block_size,
             scale=shape.scale,
@@ -187,7 +196,9 @@ class Rows:
 
 
 class Gathered(NamedTuple):
-    """Adjacent chunks whose contexts are gathered together: their tokens, the slots of the contexts, their lengths."""
+    """Adjacent chunks whose contexts are gathered together, from where the first token sees them: their tokens, the
+    slots of the contexts, their lengths.
+    """
 
     tokens: slice
     slots: torch.Tensor
@@ -196,48 +207,54 @@ class Gathered(NamedTuple):
 
 
 class Chunks:
-    """Sequences with several new tokens: each attends over itself if all begin, else group by group over the cache."""
+    """Sequences with several new tokens: each attends over itself if all begin, else part by part over the cache."""
 
     def __init__(
         self, backend: XformersAttention, query_lens: list[int], context_lens: list[int], block_ids: list[list[int]]
     ) -> None:
         self._backend = backend
         self._query_lens = query_lens
-        self._gathered: list[Gathered] = []
+        self._gathered: list[list[Gathered]] = []
+        """By cache group; empty if every chunk begins its sequence."""
         self._prepared: dict[tuple[AttentionShape, int], Attend] = {}
-        if query_lens == context_lens:
-            return
-        first = 0
-        for group in gathered_together(context_lens):
-            contexts = context_lens[group]
-            slots = upload(context_slots(contexts, block_ids[group], backend.block_size), torch.int64, backend.device)
-            last = first + sum(query_lens[group])
-            self._gathered.append(Gathered(slice(first, last), slots, query_lens[group], contexts))
-            first = last
+        if query_lens != context_lens:
+            tables = [np.array(blocks).reshape(-1, backend.groups.count) for blocks in block_ids]
+            self._gathered = [
+                self._gather(context_lens, [table[:, group] for table in tables], window)
+                for group, window in enumerate(backend.groups.windows)
+            ]
 
-    def attend(
-        self,
-        shape: AttentionShape,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-    ) -> torch.Tensor:
-        """keys, values: (slots, K, D)  q: (T, H, D)  k, v: (T, K, D)  ->  (T, H, D)"""
+    def _gather(self, context_lens: list[int], tables: list[np.ndarray], window: int) -> list[Gathered]:
+        """Return which slots of a cache group are read. tables: (N,), the blocks of the group, of each chunk."""
+        block_size, device = self._backend.block_size, self._backend.device
+        ends = zip(context_lens, self._query_lens, strict=True)
+        firsts = [max(0, end - count - window + 1) if window else 0 for end, count in ends]
+        lengths = [end - first for end, first in zip(context_lens, firsts, strict=True)]
+        gathered, first = [], 0
+        for part in gathered_together(lengths):
+            slots = context_slots(firsts[part], context_lens[part], tables[part], block_size)
+            last = first + sum(self._query_lens[part])
+            slots_there = upload(slots, torch.int64, device)
+            gathered.append(Gathered(slice(first, last), slots_there, self._query_lens[part], lengths[part]))
+            first = last
+        return gathered
+
+    def attend(self, cache: LayerCache, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """q: (T, H, D)  k, v: (T, K, D)  ->  (T, H, D)"""
+        group, keys, values, shape = cache
         if not self._gathered:
             return self._way(shape, 0, self._query_lens, self._query_lens)(q, k, v)
         parts = []
-        for number, group in enumerate(self._gathered):
+        for number, part in enumerate(self._gathered[group]):
             context = (
-                indexable(cache).index_select(0, group.slots).view(cache.dtype).to(q.dtype) for cache in (keys, values)
+                indexable(kept).index_select(0, part.slots).view(kept.dtype).to(q.dtype) for kept in (keys, values)
             )
-            attend = self._way(shape, number, group.query_lens, group.context_lens)
-            parts.append(attend(q[group.tokens], *context))
+            attend = self._way(shape, number, part.query_lens, part.context_lens)
+            parts.append(attend(q[part.tokens], *context))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _way(self, shape: AttentionShape, number: int, query_lens: list[int], context_lens: list[int]) -> Attend:
-        """Prepare the attention of a group once for all layers of a shape."""
+        """Prepare the attention of a part once for all layers of a shape."""
         if (shape, number) not in self._prepared:
             backend = self._backend
             self._prepared[shape, number] = backend.chunk_way(query_lens, context_lens, shape, backend.device)
@@ -245,14 +262,14 @@ class Chunks:
 
 
 def gathered_together(context_lens: list[int]) -> list[slice]:
-    """Cut the chunks of a step into groups whose contexts have at most MOST_GATHERED positions, or one chunk."""
-    groups, first, num_positions = [], 0, 0
+    """Cut the chunks of a step into parts whose contexts have at most MOST_GATHERED positions, or one chunk."""
+    parts, first, num_positions = [], 0, 0
     for place, length in enumerate(context_lens):
         if place > first and num_positions + length > MOST_GATHERED:
-            groups.append(slice(first, place))
+            parts.append(slice(first, place))
             first, num_positions = place, 0
         num_positions += length
-    return [*groups, slice(first, len(context_lens))]
+    return [*parts, slice(first, len(context_lens))]
 
 
 def as_stored(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -268,23 +285,20 @@ def indexable(x: torch.Tensor) -> torch.Tensor:
     return x.view(torch.uint8) if x.dtype is FP8 else x
 
 
-def block_table(context_lens: list[int], block_ids: list[list[int]], block_size: int) -> np.ndarray:
-    """Return the blocks of each context, (S, N) int32, padded with block 0; the padding is never read."""
-    counts = [-(-context // block_size) for context in context_lens]
-    table = np.zeros((len(counts), max(counts)), np.int32)
+def block_tables(context_lens: list[int], block_ids: list[list[int]], groups: CacheGroups) -> np.ndarray:
+    """Return the blocks of each context, (G, S, N) int32, padded with block 0; the padding is never read."""
+    counts = [groups.num_spans(context) for context in context_lens]
+    tables = np.zeros((groups.count, len(counts), max(counts)), np.int32)
     for row, (count, blocks) in enumerate(zip(counts, block_ids, strict=True)):
-        table[row, :count] = blocks[:count]
-    return table
+        tables[:, row, :count] = np.array(blocks[: count * groups.count]).reshape(count, groups.count).T
+    return tables
 
 
-def context_slots(context_lens: list[int], block_ids: list[list[int]], block_size: int) -> np.ndarray:
-    """Return the slots of all context positions, one sequence after another, int64."""
-    offsets = np.arange(block_size)
-    parts = [
-        (np.array(blocks[: -(-context // block_size)])[:, None] * block_size + offsets).flatten()[:context]
-        for context, blocks in zip(context_lens, block_ids, strict=True)
-    ]
-    return np.concatenate(parts)
+def context_slots(firsts: list[int], ends: list[int], tables: list[np.ndarray], block_size: int) -> np.ndarray:
+    """Return the slots of the positions that contexts show, one sequence after another, int64."""
+    positions = [np.arange(first, end) for first, end in zip(firsts, ends, strict=True)]
+    shown = zip(tables, positions, strict=True)
+    return np.concatenate([table[seen // block_size] * block_size + seen % block_size for table, seen in shown])
 
 
 def split_into_rows(

@@ -97,6 +97,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore, 
         config.max_num_seqs,
         config.max_waiting,
         prefix_caching=True,  # the worker decides which runs share prefixes, by their cache roots
+        groups=runner.groups,
         prefill_only_token_budget=runner.prefill_only_token_budget,
         drafter=drafter,
         is_complete=grammars.is_complete,

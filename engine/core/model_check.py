@@ -48,30 +48,25 @@ def model_facts(config: EngineConfig) -> Iterator[tuple[str, str]]:
     yield "context", f"{runner.max_model_len} of {loaded.config.max_position} tokens"
     yield from runner.forms().items()
     for num_rows in (1, min(8, config.max_num_seqs)):
-        seconds = _step_s(runner, config.block_size, [(CONTEXT, 1)] * num_rows)
+        seconds = _step_s(runner, [(CONTEXT, 1)] * num_rows)
         yield f"{num_rows} at once", f"{num_rows / seconds:,.0f} tokens/s, {seconds * 1000:.1f} ms a step"
     length = min(PROMPT, runner.max_model_len)
-    seconds = _step_s(runner, config.block_size, [(length, length)])
+    seconds = _step_s(runner, [(length, length)])
     yield "prompt", f"{length / seconds:,.0f} tokens/s"
 
 
-def _step_s(runner: ModelRunner, block_size: int, chunks: list[tuple[int, int]]) -> float:
+def _step_s(runner: ModelRunner, chunks: list[tuple[int, int]]) -> float:
     """Return the median seconds of a step. `chunks`: length of each sequence, and how many of its tokens are new."""
-    width = -(-max(length for length, _ in chunks) // block_size)
-    if width * len(chunks) > runner.num_blocks:
-        chunks = chunks[: max(1, runner.num_blocks // width)]
-    plan = StepPlan(
-        tuple(
-            Chunk(
-                dummy_sequence(number, [number] * length, list(range(number * width, (number + 1) * width))),
-                length - num_new,
-                num_new,
-                True,
-            )
-            for number, (length, num_new) in enumerate(chunks)
-        )
-    )
-    times = []
+    planned, first = [], 0
+    for number, (length, num_new) in enumerate(chunks):
+        table = runner.groups.lone_table(length)
+        end = first + max(table) + 1
+        if end > runner.num_blocks and planned:
+            break
+        sequence = dummy_sequence(number, [number] * length, [first + block_id for block_id in table])
+        planned.append(Chunk(sequence, length - num_new, num_new, True))
+        first = end
+    plan, times = StepPlan(tuple(planned)), []
     for _ in range(NUM_STEPS):
         started = perf_counter()
         runner.forward(plan).max().item()

@@ -12,6 +12,7 @@ import torch
 
 from engine.api.request import LogprobOptions, SamplingParams, StopRules
 from engine.attention.backend import StepLayout
+from engine.attention.cache_groups import CacheGroups
 from engine.kernels.cpu.transfer import upload
 from engine.messages import AddSequence
 from engine.sequence import Sequence, StepPlan
@@ -36,8 +37,9 @@ class StepBatch:
 class BatchBuilder:
     """A builder that fills one buffer per step and copies it to the device. On a CPU the next batch overwrites it."""
 
-    def __init__(self, block_size: int, device: torch.device) -> None:
-        self._block_size = block_size
+    def __init__(self, groups: CacheGroups, device: torch.device) -> None:
+        self._block_size = groups.block_size
+        self._num_groups = groups.count
         self._device = device
         self._reserve(INITIAL_TOKENS)
 
@@ -47,8 +49,8 @@ class BatchBuilder:
         num_tokens = sum(chunk.num_positions for chunk in chunks)
         if num_tokens > self._buffer.shape[1]:
             self._reserve(2 * num_tokens)
-        token_ids, positions, slots = self._buffer[:, :num_tokens]
-        block_size = self._block_size
+        token_ids, positions, *slots = self._buffer[:, :num_tokens]
+        block_size, num_groups = self._block_size, self._num_groups
         samples, first = [], 0
         for sequence, start, num_known, is_sampled, draft_ids in chunks:
             count = num_known + len(draft_ids)
@@ -58,13 +60,15 @@ class BatchBuilder:
                 token_ids[first + num_known : last] = draft_ids
             if count == 1:
                 positions[first] = start
-                slots[first] = sequence.block_ids[start // block_size] * block_size + start % block_size
+                table, place = sequence.block_ids, start // block_size * num_groups
+                for group in range(num_groups):
+                    slots[group][first] = table[place + group] * block_size + start % block_size
             else:
                 places = np.arange(start, end)
                 positions[first:last] = places
-                slots[first:last] = (
-                    np.asarray(sequence.block_ids)[places // block_size] * block_size + places % block_size
-                )
+                blocks = np.asarray(sequence.block_ids).reshape(-1, num_groups)[places // block_size]
+                for group in range(num_groups):
+                    slots[group][first:last] = blocks[:, group] * block_size + places % block_size
             if is_sampled:
                 samples.extend(range(first + num_known - 1, last))
             first = last
@@ -74,7 +78,7 @@ class BatchBuilder:
         places = self._tensor[:, :num_tokens]
         if self._device.type != "cpu":
             places = upload(self._buffer[:, :num_tokens], torch.int64, self._device)
-        token_ids, positions, slots = places
+        token_ids, positions, slots = places[0], places[1], places[2:]
         query_lens = [chunk.num_positions for chunk in plan.chunks]
         layout = StepLayout(
             query_lens=query_lens,
@@ -87,7 +91,7 @@ class BatchBuilder:
         return StepBatch(token_ids, positions, layout, rows)
 
     def _reserve(self, num_tokens: int) -> None:
-        self._tensor = torch.zeros(3, num_tokens, dtype=torch.int64)
+        self._tensor = torch.zeros(2 + self._num_groups, num_tokens, dtype=torch.int64)
         self._buffer = self._tensor.numpy()
 
 
@@ -99,7 +103,7 @@ def dummy_sequence(seq_id: int, prompt_ids: list[int], block_ids: list[int], max
     return Sequence(request, block_ids=block_ids)
 
 
-def dummy_batch(number: int, num_rows: int, max_tokens: int, block_size: int) -> StepBatch:
+def dummy_batch(number: int, num_rows: int, max_tokens: int, groups: CacheGroups) -> StepBatch:
     """Build a batch of the last `num_rows` tokens of one sequence, behind DUMMY_CONTEXT tokens if `max_tokens` allow.
 
     Consecutive values of `number` give different tokens at different positions. Uses the first cache blocks, which are
@@ -108,5 +112,6 @@ def dummy_batch(number: int, num_rows: int, max_tokens: int, block_size: int) ->
     end = max(num_rows, min(DUMMY_CONTEXT + number % 2, max_tokens - 1 + number % 2))
     token_ids = torch.arange(num_rows).add_(number).remainder_(min(num_rows + 1, DUMMY_TOKENS))
     positions = torch.arange(end - num_rows, end)
-    blocks = list(range(-(-end // block_size)))
-    return StepBatch(token_ids, positions, StepLayout([num_rows], [end], positions, [blocks], int(num_rows == 1)), None)
+    table, size = groups.lone_table(end), groups.block_size
+    slots = torch.tensor(table).view(-1, groups.count)[positions // size].t() * size + positions % size
+    return StepBatch(token_ids, positions, StepLayout([num_rows], [end], slots, [table], int(num_rows == 1)), None)

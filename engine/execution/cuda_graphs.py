@@ -53,52 +53,58 @@ class CudaCapture:
 
 
 class DeviceBlockTables:
-    """The block tables of the rows on the device, (capacity, N) int32. Only changes since the last step are uploaded.
+    """The block tables of the rows on the device, (G, capacity, N) int32. A step uploads what has changed.
 
-    Stored with a column per row, so that the part in use is contiguous, however long the longest possible context is.
+    Stored span by span, so that the part in use is contiguous, however long the longest possible context is.
     """
 
-    def __init__(self, capacity: int, width: int, padding_block: int, device: torch.device) -> None:
+    def __init__(self, capacity: int, width: int, num_groups: int, padding_block: int, device: torch.device) -> None:
         self._device = device
-        self._host = np.full((width, capacity), padding_block, np.int32)
+        self._host = np.full((width, num_groups, capacity), padding_block, np.int32)
         self._columns = upload(self._host, torch.int32, device).clone()
         self._held: list[list[int]] = [[] for _ in range(capacity)]
 
     def rows(self, num_rows: int) -> torch.Tensor:
-        return self._columns.t()[:num_rows]
+        return self._columns.permute(1, 2, 0)[:, :num_rows]
 
     def fill(self, block_ids: list[list[int]]) -> None:
         """Set the blocks of the rows of a step. Entries behind them, and later rows, keep values of earlier steps."""
-        last = 0
+        last, num_groups = 0, self._host.shape[1]
         for row, blocks in enumerate(block_ids):
             held = self._held[row]
             if blocks == held:
                 continue
             first = len(held) if blocks[: len(held)] == held else 0
-            self._host[first : len(blocks), row] = blocks[first:]
+            count = len(blocks) // num_groups
+            # NOTE: padding rows read what is left in their row, so it must name blocks, also behind windows.
+            new = np.maximum(np.array(blocks[first:]).reshape(-1, num_groups), 0)
+            self._host[first // num_groups : count, :, row] = new
             self._held[row] = list(blocks)
-            last = max(last, len(blocks))
+            last = max(last, count)
         if last:
             self._columns[:last].copy_(upload(self._host[:last], torch.int32, self._device), non_blocking=True)
 
 
 class DecodeGraph:
-    """The graph of one row count R. Its inputs: (4, R) int64, token ids, positions, slots and contexts."""
+    """The graph of one row count R.
+
+    Its inputs: (3 + G, R) int64, token ids, positions, contexts, and the slots of each cache group.
+    """
 
     def __init__(
         self, decoder: Decoder, attention: XformersAttention, tables: DeviceBlockTables, num_rows: int, capture: Capture
     ) -> None:
         self.num_rows = num_rows
         self._device = attention.device
-        self._padding = np.zeros((4, num_rows), np.int64)
-        self._padding[2:] = [[attention.padding_block * attention.block_size], [1]]
+        self._padding = np.zeros((3 + attention.groups.count, num_rows), np.int64)
+        self._padding[2], self._padding[3:] = 1, attention.padding_block * attention.block_size
         self._places = upload(self._padding, torch.int64, self._device).clone()
-        token_ids, positions, slots, contexts = self._places
-        step = attention.fixed_rows(slots, contexts, tables.rows(num_rows))
+        token_ids, positions, contexts = self._places[:3]
+        step = attention.fixed_rows(self._places[3:], contexts, tables.rows(num_rows))
         self._replay, self._result = capture(lambda: decoder.forward(token_ids, positions, step))
 
     def forward(self, places: np.ndarray, fed: DeviceTokens | None) -> torch.Tensor:
-        """Replay with places (4, n), n <= R; return hidden (n, E), valid until any graph is replayed."""
+        """Replay with places (3 + G, n), n <= R; return hidden (n, E), valid until any graph is replayed."""
         num_used = places.shape[1]
         padded = self._padding.copy()
         padded[:, :num_used] = places
@@ -117,9 +123,9 @@ class DecodeGraphs:
         self, decoder: Decoder, attention: XformersAttention, max_rows: int, table_width: int, capture: Capture
     ) -> None:
         started = perf_counter()
-        self._block_size = attention.block_size
+        self._groups = groups = attention.groups
         self._counts = row_counts(max_rows)
-        self._tables = DeviceBlockTables(max_rows, table_width, attention.padding_block, attention.device)
+        self._tables = DeviceBlockTables(max_rows, table_width, groups.count, attention.padding_block, attention.device)
         graphs = [DecodeGraph(decoder, attention, self._tables, count, capture) for count in reversed(self._counts)]
         self._graphs = graphs[::-1]
         logger.info(
@@ -134,7 +140,7 @@ class DecodeGraphs:
     @torch.inference_mode()
     def forward(self, plan: StepPlan, fed: DeviceTokens | None = None) -> torch.Tensor:
         """Return the hidden rows (R, E) of a step that `takes` accepts. `fed` replaces the known tokens as input."""
-        chunks, block_size = plan.chunks, self._block_size
+        chunks, block_size, num_groups = plan.chunks, self._groups.block_size, self._groups.count
         starts = [chunk.start for chunk in chunks]
         blocks = [chunk.sequence.block_ids for chunk in chunks]
         token_ids = (
@@ -143,12 +149,15 @@ class DecodeGraphs:
             else [chunk.sequence.token_slice(chunk.start, chunk.start + 1)[0] for chunk in chunks]
         )
         slots = [
-            ids[start // block_size] * block_size + start % block_size
-            for ids, start in zip(blocks, starts, strict=True)
+            [
+                ids[start // block_size * num_groups + group] * block_size + start % block_size
+                for ids, start in zip(blocks, starts, strict=True)
+            ]
+            for group in range(num_groups)
         ]
         self._tables.fill(blocks)
-        places = np.array([token_ids, starts, slots, starts])
-        places[3] += 1
+        places = np.array([token_ids, starts, starts, *slots])
+        places[2] += 1
         return self._graphs[bisect_left(self._counts, len(chunks))].forward(places, fed)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from engine.api.errors import ModelLoadError
-from engine.attention.backend import AttentionShape
+from engine.attention.cache_groups import CacheGroups
 from engine.models.config import ModelConfig
 
 logger = logging.getLogger(__name__)
@@ -35,9 +35,9 @@ class CacheSize:
     max_model_len: int
 
 
-def bytes_per_block(shape: AttentionShape, *, num_layers: int, block_size: int, dtype: torch.dtype) -> int:
-    """Return the bytes of keys and values of `block_size` positions in all layers."""
-    return 2 * num_layers * shape.num_kv_heads * shape.head_size * block_size * dtype.itemsize
+def bytes_per_block(groups: CacheGroups, dtype: torch.dtype) -> int:
+    """Return the bytes of a block: keys and values of `block_size` positions in the layers of a group."""
+    return 2 * groups.num_tensors * groups.part_size * dtype.itemsize
 
 
 def step_bytes(model: ModelConfig, *, num_tokens: int, dtype: torch.dtype) -> int:
@@ -54,7 +54,7 @@ def step_bytes(model: ModelConfig, *, num_tokens: int, dtype: torch.dtype) -> in
 def size_cache(
     *,
     block_bytes: int,
-    block_size: int,
+    groups: CacheGroups,
     model_len: int,
     wanted_len: int,
     max_num_seqs: int,
@@ -69,14 +69,15 @@ def size_cache(
     2. The context is `wanted_len` if given, else what the model was made for, `model_len`.
     3. A context that does not fit the cache is refused if it was asked for, else shortened with a warning.
     """
-    wanted_blocks = _blocks(wanted_len or model_len, block_size)
+    wanted_blocks = groups.blocks_for(wanted_len or model_len)
     budget = cache_bytes
     if not budget:
         budget = int(free_bytes * (CPU_SHARE if is_cpu else CUDA_SHARE))
         if is_cpu:
-            budget = min(budget, block_bytes * max(wanted_blocks, _blocks(max_num_seqs * TYPICAL_TOKENS, block_size)))
+            budget = min(budget, block_bytes * max(wanted_blocks, max_num_seqs * groups.blocks_for(TYPICAL_TOKENS)))
     num_blocks = budget // block_bytes
-    max_model_len = min(wanted_len or model_len, num_blocks * block_size)
+    capacity_tokens = groups.capacity_tokens(num_blocks)
+    max_model_len = min(wanted_len or model_len, capacity_tokens)
     if wanted_len > model_len:
         raise ModelLoadError(
             f"max_model_len must be at most {model_len}, the context that the model was made for, got {wanted_len}"
@@ -85,7 +86,7 @@ def size_cache(
         need, have = wanted_blocks * block_bytes, num_blocks * block_bytes
         if wanted_len or max_model_len < min(MIN_CONTEXT, model_len):
             raise ModelLoadError(
-                f"the KV cache can hold {num_blocks * block_size} tokens ({_mebibytes(have)}), but a context of "
+                f"the KV cache can hold {capacity_tokens} tokens ({_mebibytes(have)}), but a context of "
                 f"{wanted_len or model_len} needs {_mebibytes(need)}: lower max_model_len, on CUDA "
                 "max_num_batched_tokens too, raise kv_cache_bytes or free memory"
             )
@@ -97,10 +98,6 @@ def size_cache(
             _mebibytes(need),
         )
     return CacheSize(num_blocks, max_model_len)
-
-
-def _blocks(num_tokens: int, block_size: int) -> int:
-    return -(-num_tokens // block_size)
 
 
 def _mebibytes(num_bytes: int) -> str:

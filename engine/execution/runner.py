@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from engine.attention.backend import cache_dtype, make_backend
+from engine.attention.backend import cache_dtype, kv_sizes, make_backend
+from engine.attention.cache_groups import group_layers
 from engine.attention.torch_cpu import TorchCpuAttention
 from engine.config import EngineConfig
 from engine.execution.batch import BatchBuilder, dummy_sequence
@@ -47,12 +48,18 @@ class ModelRunner:
         self._weight_forms = loaded.weight_forms
         self._device = torch.device(config.device)
         self._block_size = config.block_size
-        shape = model.attention_shape
+        shapes = [layer.attention for layer in model.layers]
         dtype = cache_dtype(config.weights, config.kv_cache, self._device)
-        block_bytes = bytes_per_block(shape, num_layers=model.num_layers, block_size=config.block_size, dtype=dtype)
+        self.groups = group_layers(
+            [shape.window for shape in shapes],
+            kv_sizes(shapes),
+            block_size=config.block_size,
+            chunk_tokens=PREFILL_ONLY_STEPS * self._most_step_tokens(config),
+        )
+        block_bytes = bytes_per_block(self.groups, dtype)
         size = size_cache(
             block_bytes=block_bytes,
-            block_size=config.block_size,
+            groups=self.groups,
             model_len=loaded.max_model_len,
             wanted_len=config.max_model_len,
             max_num_seqs=config.max_num_seqs,
@@ -65,9 +72,9 @@ class ModelRunner:
         self.hidden_size = model.hidden_size
         self._attention = make_backend(
             self._device,
-            [layer.attention for layer in model.layers],
+            shapes,
             num_blocks=size.num_blocks,
-            block_size=config.block_size,
+            groups=self.groups,
             dtype=dtype,
             batch_invariant=config.batch_invariant,
         )
@@ -79,7 +86,7 @@ class ModelRunner:
             if loaded.uses_own_kernels and self._attention.has_vectors and not config.core_in_process:
                 KERNEL_THREADS.start(torch.get_num_threads())
             self._programs = StepPrograms(loaded.decoder, self._attention, size.max_model_len)
-        self._batches = BatchBuilder(config.block_size, self._device)
+        self._batches = BatchBuilder(self.groups, self._device)
         self.max_num_batched_tokens = config.max_num_batched_tokens or self._default_step_tokens(config.max_num_seqs)
         self.prefill_only_token_budget = PREFILL_ONLY_STEPS * self.max_num_batched_tokens
         self.token_budget = None if config.max_num_batched_tokens else self._make_token_budget(config.max_num_seqs)
@@ -162,8 +169,14 @@ class ModelRunner:
         """Return the memory to leave for the longest step: 0 on a CPU, where the cache takes a small share."""
         if self._device.type == "cpu":
             return 0
-        num_tokens = PREFILL_ONLY_STEPS * (config.max_num_batched_tokens or self._device_step_tokens())
+        num_tokens = PREFILL_ONLY_STEPS * self._most_step_tokens(config)
         return step_bytes(loaded.config, num_tokens=num_tokens, dtype=loaded.dtype)
+
+    def _most_step_tokens(self, config: EngineConfig) -> int:
+        """Return the largest budget of tokens that steps with decodes may get."""
+        if config.max_num_batched_tokens:
+            return config.max_num_batched_tokens
+        return MAX_STEP_TOKENS if self._device.type == "cpu" else self._device_step_tokens()
 
     def _device_step_tokens(self) -> int:
         is_large = torch.cuda.get_device_properties(self._device).total_memory >= LARGE_DEVICE_BYTES
@@ -212,5 +225,5 @@ class ModelRunner:
 
     def _end_of_prompt(self, length: int, num_new: int) -> Chunk:
         """Return the end of a prompt of token 0, in the first blocks: these are written before they are read."""
-        blocks = list(range(-(-length // self._block_size)))
-        return Chunk(dummy_sequence(0, [0] * length, blocks), length - num_new, num_new, True)
+        sequence = dummy_sequence(0, [0] * length, self.groups.lone_table(length))
+        return Chunk(sequence, length - num_new, num_new, True)

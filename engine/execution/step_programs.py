@@ -154,7 +154,7 @@ class StepPrograms:
         return hidden
 
     def _dummy_batch(self, number: int, num_rows: int) -> StepBatch:
-        return dummy_batch(number, num_rows, self._max_tokens, self._attention.block_size)
+        return dummy_batch(number, num_rows, self._max_tokens, self._attention.groups)
 
     def _without_program(self, batch: StepBatch) -> torch.Tensor:
         return self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))

@@ -1,80 +1,23 @@
 """The cache blocks: which of them are free, which hold a computed prefix, and which belong to a sequence.
 
+A sequence has a block of each group of layers (attention/cache_groups.py) for every span, `block_size` positions. Its
+table lists them span by span, those of groups without a window first. Blocks behind a window are released while the
+sequence runs, and what lies ahead of a long prompt is not taken yet: NO_BLOCK stands for both.
+
 A block without references is free. A free block whose content is in the prefix cache can be acquired again with that
 content, until the free list, least recently released first, gives it away for something new.
-
-The prefix cache knows a full block by SHA-256(digest of the block before it, its token ids); the parent of the first
-block is the `cache_root` of the sequence, which stands for tenant and salt. So a digest identifies the whole prefix, a
-look-up walks to the first miss, and sequences of different roots share nothing. Method: automatic prefix caching of
-vLLM (Kwon et al., https://arxiv.org/abs/2309.06180, and its design notes).
 """
 
 from __future__ import annotations
 
-from array import array
+import sys
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Set
 from collections.abc import Sequence as Ids
-from hashlib import sha256
 
+from engine.attention.cache_groups import NO_BLOCK, CacheGroups
+from engine.scheduling.prefix_cache import PrefixCache, extend_digests
 from engine.sequence import Sequence
-
-
-def extend_digests(digests: list[bytes], sequence: Sequence, num_blocks: int, block_size: int) -> None:
-    """Append to the digests of a sequence's first blocks those up to block `num_blocks`, full of known tokens.
-
-    They begin at the cache root of its tenant and salt (`engine.requests.prepare`), so no other tenant has the same.
-    """
-    known = len(digests)
-    if known >= num_blocks:
-        return
-    parent = digests[-1] if digests else sequence.request.cache_root
-    token_bytes = array("i", sequence.token_slice(known * block_size, num_blocks * block_size)).tobytes()
-    width = len(token_bytes) // (num_blocks - known)
-    for start in range(0, len(token_bytes), width):
-        parent = sha256(parent + token_bytes[start : start + width]).digest()
-        digests.append(parent)
-
-
-class PrefixCache:
-    """A one-to-one map between digests and blocks. It holds no references to the blocks."""
-
-    def __init__(self) -> None:
-        self._blocks: dict[bytes, int] = {}
-        self._digests: dict[int, bytes] = {}
-
-    def __len__(self) -> int:
-        return len(self._blocks)
-
-    def __contains__(self, block_id: int) -> bool:
-        return block_id in self._digests
-
-    def match(self, digests: list[bytes], limit: int) -> list[int]:
-        """Return the blocks of the longest known prefix, at most `limit` of them."""
-        block_ids: list[int] = []
-        for digest in digests[:limit]:
-            block_id = self._blocks.get(digest)
-            if block_id is None:
-                break
-            block_ids.append(block_id)
-        return block_ids
-
-    def register(self, digest: bytes, block_id: int) -> None:
-        """Add a computed full block. A digest that is known already keeps its first block."""
-        if digest not in self._blocks and block_id not in self._digests:
-            self._blocks[digest] = block_id
-            self._digests[block_id] = digest
-
-    def forget(self, block_id: int) -> None:
-        digest = self._digests.pop(block_id, None)
-        if digest is not None:
-            del self._blocks[digest]
-
-    def check_integrity(self) -> str:
-        """Return what is wrong with the map, or ''."""
-        if {block_id: digest for digest, block_id in self._blocks.items()} != self._digests:
-            return "the prefix cache does not map digests and blocks one to one"
-        return ""
 
 
 class BlockPool:
@@ -146,32 +89,55 @@ class HypotheticalRelease:
 
     def __init__(self, references: Ids[int], excluded: list[int]) -> None:
         self._references = references
-        self._excluded = frozenset(excluded)
+        self._excluded = frozenset([*excluded, NO_BLOCK])
         self._released: Counter[int] = Counter()
         self.num_blocks = 0
 
     def add(self, block_ids: Ids[int]) -> None:
         for block_id in block_ids:
             self._released[block_id] += 1
-            self.num_blocks += self._released[block_id] == self._references[block_id] and block_id not in self._excluded
+            self.num_blocks += block_id not in self._excluded and self._released[block_id] == self._references[block_id]
+
+
+def held(table: list[int]) -> list[int]:
+    """Return the blocks of a table."""
+    return [block_id for block_id in table if block_id != NO_BLOCK]
+
+
+def num_held(table: list[int]) -> int:
+    return len(table) - table.count(NO_BLOCK)
 
 
 class BlockTables:
-    """The blocks of all sequences that the scheduler knows. `capacity_tokens`: the positions of all blocks together."""
+    """The blocks of all sequences that the scheduler knows. `capacity_tokens`: of the longest sequence with room."""
 
-    def __init__(self, num_blocks: int, block_size: int, shares_prefixes: bool) -> None:
+    def __init__(
+        self, num_blocks: int, block_size: int, shares_prefixes: bool, groups: CacheGroups | None = None
+    ) -> None:
+        """`groups`: one that sees everything, unless given."""
+        groups = groups or CacheGroups(block_size)
+        assert groups.block_size == block_size
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self.capacity_tokens = num_blocks * block_size
+        self.capacity_tokens = groups.capacity_tokens(num_blocks)
         self.shares_prefixes = shares_prefixes
-        self.cache = PrefixCache()
+        self.num_groups = groups.count
+        self._num_whole = groups.num_whole
+        self._windows = list(enumerate(groups.windows))[groups.num_whole :]
+        """Groups with windows, and these."""
+        self._chunk_spans = groups.num_spans(groups.chunk_tokens) if self._windows else sys.maxsize
+        self.cache = PrefixCache(groups)
         self._pool = BlockPool(num_blocks, self.cache)
         self._digests: dict[int, list[bytes]] = {}
-        """By `seq_id`: the digests of the first full blocks, computed once each and on demand."""
+        """By `seq_id`: the digests of the first full spans, computed once each and on demand."""
 
     @property
     def num_free(self) -> int:
         return self._pool.num_free
+
+    @property
+    def has_windows(self) -> bool:
+        return bool(self._windows)
 
     def open(self, sequence: Sequence) -> None:
         self._digests[sequence.seq_id] = []
@@ -180,14 +146,13 @@ class BlockTables:
         self.release(sequence)
         del self._digests[sequence.seq_id]
 
-    def count(self, sequence: Sequence) -> int:
-        """Count the blocks that the known tokens of a sequence fill, the last one partly."""
-        return -(-sequence.num_tokens // self.block_size)
+    def num_spans(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
 
     # Finding blocks in the prefix cache
 
     def num_matchable(self, sequence: Sequence) -> int:
-        """Count the blocks that may come from the cache.
+        """Count the spans that may come from the cache.
 
         The last known token is always computed, as its logits are needed. A prompt that is scored, or that becomes the
         mean of its hidden states, is computed as a whole.
@@ -198,15 +163,24 @@ class BlockTables:
             return 0
         return (sequence.num_tokens - 1) // self.block_size
 
-    def match(self, sequence: Sequence) -> tuple[list[bytes], list[int]]:
-        """Return the digests of the blocks that may come from the cache, and the first of these blocks that it has."""
+    def match(self, sequence: Sequence) -> list[int]:
+        """Return the table of the longest beginning of a sequence that the cache has."""
         limit = self.num_matchable(sequence)
         digests = self._digests[sequence.seq_id]
         extend_digests(digests, sequence, limit, self.block_size)
-        return digests, self.cache.match(digests, limit)
+        return self.cache.match(digests, limit)
+
+    def num_matched(self, matched: list[int]) -> int:
+        """Count the tokens of the spans in a table."""
+        return len(matched) // self.num_groups * self.block_size
+
+    def next_digest(self, sequence: Sequence, matched: list[int]) -> bytes | None:
+        """Return the digest of the span after those `match` has found, or None if that may not come from the cache."""
+        number = len(matched) // self.num_groups
+        return self._digests[sequence.seq_id][number] if number < self.num_matchable(sequence) else None
 
     def digests_filled_by(self, grants: Iterable[tuple[Sequence, int]]) -> set[bytes]:
-        """Return the known digests of the blocks that sequences fill if each computes so many tokens."""
+        """Return the known digests of the spans that sequences fill if each computes so many tokens."""
         filled: set[bytes] = set()
         if self.shares_prefixes:
             for sequence, num_tokens in grants:
@@ -216,20 +190,21 @@ class BlockTables:
         return filled
 
     def is_being_computed_for(self, sequence: Sequence, others: list[Sequence]) -> bool:
-        """Return True if the prompts of other sequences fill the next block that a sequence may find in the cache."""
-        digests, matched = self.match(sequence)
-        if len(matched) == self.num_matchable(sequence):
+        """Return True if the prompts of other sequences fill the next span that a sequence may find in the cache."""
+        digest = self.next_digest(sequence, self.match(sequence))
+        if digest is None:
             return False
         missing = ((other, other.num_tokens - other.num_computed) for other in others)
-        return digests[len(matched)] in self.digests_filled_by(pair for pair in missing if pair[1] > 1)
+        return digest in self.digests_filled_by(pair for pair in missing if pair[1] > 1)
 
     def register(self, sequence: Sequence, first: int) -> None:
-        """Add the full computed blocks of a sequence to the prefix cache, from its block number `first` on."""
+        """Add the full computed spans of a sequence to the prefix cache, from its span number `first` on."""
         num_full = sequence.num_computed // self.block_size
         digests = self._digests[sequence.seq_id]
         extend_digests(digests, sequence, num_full, self.block_size)
-        for index in range(first, num_full):
-            self.cache.register(digests[index], sequence.block_ids[index])
+        for number in range(first, num_full):
+            place = number * self.num_groups
+            self.cache.register(digests[number], sequence.block_ids[place : place + self.num_groups])
 
     def forget(self, sequence: Sequence) -> None:
         """Remove the blocks of a sequence from the prefix cache."""
@@ -238,46 +213,102 @@ class BlockTables:
 
     # Taking and releasing
 
+    def num_new(self, sequence: Sequence, matched: list[int]) -> int:
+        """Count the blocks that a waiting sequence takes to start behind a matched beginning."""
+        spans, known = self.num_spans(sequence.num_tokens), len(matched) // self.num_groups
+        num_windowed = min(spans - known, self._chunk_spans)
+        return self._num_whole * (spans - known) + len(self._windows) * num_windowed
+
     def has_room(self, sequence: Sequence, matched: list[int], num_reserved: int, num_freed: int = 0) -> bool:
-        """Return True if all known tokens of a sequence find blocks, `matched` first, and `num_reserved` stay free.
+        """Return True if a waiting sequence finds blocks to start, `matched` first, and `num_reserved` spans stay free.
 
         `num_freed`: blocks that would also be free, none of them `matched`.
         """
-        num_new = self.count(sequence) - len(matched)
-        return num_new + num_reserved <= self._pool.num_free + num_freed - self._pool.num_free_of(matched)
+        num_needed = self.num_new(sequence, matched) + num_reserved * self.num_groups
+        return num_needed <= self._pool.num_free + num_freed - self._pool.num_free_of(held(matched))
 
     def hypothetical_release(self, excluded: list[int]) -> HypotheticalRelease:
         return HypotheticalRelease(self._pool.references, excluded)
 
     def take(self, sequence: Sequence, matched: list[int]) -> None:
-        """Give a sequence that has no blocks those for all its known tokens, `matched` first."""
-        self._pool.acquire(matched)
-        sequence.block_ids = matched + self._pool.allocate(self.count(sequence) - len(matched))
+        """Give a sequence that has no blocks those for all its known tokens, `matched` first.
 
-    def add(self, sequence: Sequence, count: int = 1) -> None:
-        sequence.block_ids += self._pool.allocate(count)
+        In groups with windows it gets those of the next `chunk_tokens`; `extend` gives it the others.
+        """
+        self._pool.acquire(held(matched))
+        spans, known = self.num_spans(sequence.num_tokens), len(matched) // self.num_groups
+        placed = known + min(spans - known, self._chunk_spans)
+        sequence.block_ids = matched + self._pool.allocate((placed - known) * self.num_groups)
+        sequence.num_placed = placed * self.block_size
+        if placed < spans:
+            whole = iter(self._pool.allocate((spans - placed) * self._num_whole))
+            for _ in range(placed, spans):
+                sequence.block_ids += [next(whole) for _ in range(self._num_whole)]
+                sequence.block_ids += [NO_BLOCK] * len(self._windows)
+
+    def extend(self, sequence: Sequence, num_tokens: int) -> None:
+        """Place more tokens of a running sequence, up to `num_tokens`, as far as blocks are free.
+
+        Blocks that its next token does not see any more are released first. `num_placed` says how far it has come.
+        """
+        if self._windows:
+            self._release_behind(sequence)
+        first, num_listed = sequence.num_placed // self.block_size, len(sequence.block_ids) // self.num_groups
+        is_listed = first < num_listed
+        wanted = self.num_spans(num_tokens)
+        if is_listed:
+            wanted = min(wanted, num_listed, self.num_spans(sequence.num_computed) + self._chunk_spans)
+        num_missing = len(self._windows) if is_listed else self.num_groups
+        count = min(wanted - first, self._pool.num_free // num_missing)
+        if count <= 0:
+            return
+        block_ids = self._pool.allocate(count * num_missing)
+        sequence.num_placed = (first + count) * self.block_size
+        if not is_listed:
+            sequence.block_ids += block_ids
+            return
+        for number in range(count):
+            end = (first + number + 1) * self.num_groups
+            start = number * num_missing
+            sequence.block_ids[end - num_missing : end] = block_ids[start : start + num_missing]
+
+    def _release_behind(self, sequence: Sequence) -> None:
+        """Release the blocks behind the windows of a sequence's next token."""
+        table, released = sequence.block_ids, []
+        for group, window in self._windows:
+            span = max(0, sequence.num_computed - window + 1) // self.block_size - 1
+            while span >= 0 and (block_id := table[place := span * self.num_groups + group]) != NO_BLOCK:
+                released.append(block_id)
+                table[place] = NO_BLOCK
+                span -= 1
+        self._pool.release(released)
 
     def add_for_drafts(self, sequence: Sequence, num_drafts: int, num_reserved: int) -> int:
-        """Add blocks for drafts while `num_reserved` stay free; return how many drafts have a position."""
-        num_missing = -(-(sequence.num_tokens + num_drafts) // self.block_size) - len(sequence.block_ids)
-        num_affordable = max(0, min(num_missing, self._pool.num_free - num_reserved))
+        """Place drafts while `num_reserved` spans stay free; return how many drafts have a position."""
+        num_missing = self.num_spans(sequence.num_tokens + num_drafts) - len(sequence.block_ids) // self.num_groups
+        num_affordable = max(0, min(num_missing, self._pool.num_free // self.num_groups - num_reserved))
         if num_affordable:
-            self.add(sequence, num_affordable)
-        return max(0, len(sequence.block_ids) * self.block_size - sequence.num_tokens)
+            sequence.block_ids += self._pool.allocate(num_affordable * self.num_groups)
+            sequence.num_placed += num_affordable * self.block_size
+        return max(0, sequence.num_placed - sequence.num_tokens)
 
     def trim(self, sequence: Sequence) -> None:
         """Release blocks that only rejected drafts have used."""
-        num_needed = self.count(sequence)
+        spans = self.num_spans(sequence.num_tokens)
+        num_needed = spans * self.num_groups
         if len(sequence.block_ids) > num_needed:
             self._pool.release(sequence.block_ids[num_needed:])
             del sequence.block_ids[num_needed:]
+            sequence.num_placed = spans * self.block_size
 
     def release(self, sequence: Sequence) -> None:
-        self._pool.release(sequence.block_ids)
+        self._pool.release(held(sequence.block_ids))
         sequence.block_ids = []
+        sequence.num_placed = 0
 
     def check_integrity(self, known: Set[int], holders: list[Sequence]) -> str:
         """Compare with the known `seq_id`s and the blocks that sequences hold; return the first error, or ''."""
         if self._digests.keys() != known:
             return "a sequence has no account, or an account no sequence"
-        return self._pool.check_integrity([sequence.block_ids for sequence in holders]) or self.cache.check_integrity()
+        tables = [held(sequence.block_ids) for sequence in holders]
+        return self._pool.check_integrity(tables) or self.cache.check_integrity()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from engine.scheduling.blocks import BlockTables
+from engine.attention.cache_groups import NO_BLOCK
+from engine.scheduling.blocks import BlockTables, num_held
 from engine.scheduling.waiting import WaitingQueue
 from engine.sequence import Sequence
 
@@ -48,7 +49,7 @@ class FairShare:
         tenant is below an equal share: those of tenants above an equal share of what is missing, the newest first. Each
         tenant keeps one sequence, and a sequence that has got no token since it was preempted is not preempted again.
         """
-        _, matched = self._blocks.match(head)
+        matched = self._blocks.match(head)
         rest, victims, freed = list(self._running), list[Sequence](), self._blocks.hypothetical_release(matched)
         shares: _EqualShares | None = None
         while (is_full := len(rest) >= self._max_num_seqs) or not self._blocks.has_room(
@@ -58,7 +59,7 @@ class FairShare:
                 victim = rest[-1]
             elif is_due:
                 shares = shares or self._shares(head)
-                num_new = self._blocks.count(head) - len(matched)
+                num_new = self._blocks.num_new(head, matched)
                 if not (shares.allows(num_new) and (found := shares.newest_above(rest, of_sequences=is_full))):
                     return []
                 victim = found
@@ -96,13 +97,13 @@ class FairShare:
         """Count a tenant's sequences of this priority and better ones, and their blocks, each block once.
 
         NOTE: blocks that a sequence takes or releases while it runs are shared with no other, so the cached number of
-        duplicates holds.
+        duplicates holds; but for blocks behind windows, after which the scheduler calls `forget`.
         """
         own = self._running_by_tenant(priority).get(tenant)
         if own is None:
             return 0, 0
         num_duplicates = self._num_duplicates.setdefault(tenant, {})
-        num_entries = sum(len(other.block_ids) for other in own)
+        num_entries = sum(num_held(other.block_ids) for other in own)
         if priority not in num_duplicates:
             num_duplicates[priority] = num_entries - num_distinct_blocks(own)
         return len(own), num_entries - num_duplicates[priority]
@@ -144,4 +145,4 @@ class _EqualShares:
 
 
 def num_distinct_blocks(sequences: list[Sequence]) -> int:
-    return len(set().union(*(sequence.block_ids for sequence in sequences)))
+    return len(set().union(*(sequence.block_ids for sequence in sequences)) - {NO_BLOCK})

@@ -12,9 +12,10 @@ There are no prefill and decode phases. A step
 4. starts waiting sequences in their turn (waiting.py), while tokens, `max_num_seqs` and blocks allow it;
 5. gives what is left to the prompts that were held to their share.
 
-A sequence takes the blocks for all its known tokens when it starts, so only decodes can run out of blocks. A preempted
-one releases its blocks and later computes again what the prefix cache has lost. Method: Orca (iteration-level
-scheduling), Sarathi-Serve (chunked prefill, https://arxiv.org/abs/2403.02310), vLLM (https://arxiv.org/abs/2309.06180).
+A sequence takes the blocks for all its known tokens when it starts, so only decodes can run out of blocks, and long
+prompts in layers with windows, which get theirs on the way (blocks.py). A preempted one releases its blocks and later
+computes again what the prefix cache has lost. Method: Orca (iteration-level scheduling), Sarathi-Serve (chunked
+prefill, https://arxiv.org/abs/2403.02310), vLLM (https://arxiv.org/abs/2309.06180).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from engine.api.errors import ErrorCode, RequestError
+from engine.attention.cache_groups import CacheGroups
 from engine.messages import CoreStats
 from engine.scheduling.blocks import BlockTables
 from engine.scheduling.fair_share import FAIR_WAIT_S, FairShare
@@ -44,12 +46,16 @@ class Scheduler:
         max_num_seqs: int,
         max_waiting: int,
         prefix_caching: bool,
+        groups: CacheGroups | None = None,
         prefill_only_token_budget: int = 0,
         drafter: Drafter | None = None,
         is_complete: Callable[[Sequence], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`prefill_only_token_budget`: that of a step without decodes. `is_complete`: an answer can only end now."""
+        """`groups`: of layers, one unless given. `prefill_only_token_budget`: that of a step without decodes.
+
+        `is_complete`: an answer can only end now.
+        """
         self._max_num_batched_tokens = max_num_batched_tokens
         self._prefill_only_token_budget = prefill_only_token_budget or max_num_batched_tokens
         self._clock = clock
@@ -57,7 +63,7 @@ class Scheduler:
         self._max_waiting = max_waiting
         self._max_num_seqs = max_num_seqs
         self._is_complete = is_complete
-        self._blocks = BlockTables(num_blocks, block_size, prefix_caching)
+        self._blocks = BlockTables(num_blocks, block_size, prefix_caching, groups)
         self._drafter = drafter
         self._waiting = WaitingQueue()
         self._running: list[Sequence] = []
@@ -123,11 +129,12 @@ class Scheduler:
         grants: dict[Sequence, int] = {}
         for sequence in prefills:
             num_missing = sequence.num_tokens - sequence.num_computed
-            grants[sequence] = budget.offer(sequence, num_missing)
+            grants[sequence] = min(budget.offer(sequence, num_missing), sequence.num_placed - sequence.num_computed)
             budget.take(sequence, grants[sequence], num_missing)
         decodes += self._start_waiting(grants, budget)
         for sequence, num_tokens in grants.items():
-            grants[sequence] = num_tokens + budget.take_rest(sequence.num_tokens - sequence.num_computed - num_tokens)
+            num_placed = min(sequence.num_tokens, sequence.num_placed)
+            grants[sequence] = num_tokens + budget.take_rest(num_placed - sequence.num_computed - num_tokens)
         if budget.is_shared:
             budget.is_shared = False
             decodes += self._start_waiting(grants, budget)
@@ -153,10 +160,10 @@ class Scheduler:
             num_tokens = sequence.num_tokens + 1
             if len(sequence.output_ids) + 1 >= sequence.max_tokens or num_tokens > self._blocks.capacity_tokens:
                 continue
-            if num_tokens > len(sequence.block_ids) * self._blocks.block_size:
-                if not self._blocks.num_free:
+            if num_tokens > sequence.num_placed:
+                self._extend(sequence, num_tokens)
+                if num_tokens > sequence.num_placed:
                     return None
-                self._blocks.add(sequence)
             chunks.append(Chunk(sequence, num_tokens - 1, 1, True))
         return StepPlan(tuple(chunks)) if chunks else None
 
@@ -218,7 +225,7 @@ class Scheduler:
     def check_integrity(self) -> str:
         """Verify the block tables and the counts of sequences; return the first error, or ''."""
         for sequence in self._running:
-            if sequence.num_computed > len(sequence.block_ids) * self._blocks.block_size:
+            if sequence.num_computed > sequence.num_placed:
                 return f"sequence {sequence.seq_id} has more computed tokens than room in its blocks"
         if len(self._running) + len(self._waiting) != len(self._sequences):
             return "a sequence is neither running nor waiting, or both"
@@ -234,11 +241,10 @@ class Scheduler:
 
     def _plan_running(self) -> tuple[list[Chunk], list[Sequence]]:
         """Return the chunks of running sequences that lack one token, and the running sequences that lack more."""
-        block_size = self._blocks.block_size
         for sequence in tuple(self._running):
-            is_full = sequence.num_tokens > len(sequence.block_ids) * block_size
+            is_full = len(sequence.prompt_ids) + len(sequence.output_ids) > sequence.num_placed
             if is_full and sequence.status is SequenceStatus.RUNNING:
-                self._append_block(sequence)
+                self._place_next(sequence)
         decodes: list[Chunk] = []
         prefills: list[Sequence] = []
         for sequence in self._running:
@@ -259,7 +265,7 @@ class Scheduler:
         while sequence is not None and (victims := self._victims(sequence)):
             for victim in victims:
                 self._preempt(victim)
-            has_started = self._start(sequence, self._blocks.match(sequence)[1])
+            has_started = self._start(sequence, self._blocks.match(sequence))
             assert has_started, "no sequence is preempted in vain"
             sequence = self._head()
             if sequence is not None and self._fair.dominant_share(sequence.tenant, sequence.priority):
@@ -289,16 +295,22 @@ class Scheduler:
             return False
         return self._running[-1].priority > sequence.priority or bool(self._victims(sequence))
 
-    def _append_block(self, sequence: Sequence) -> None:
-        """Give a running sequence one more block; it may itself be preempted if there is none.
+    def _place_next(self, sequence: Sequence) -> None:
+        """Give a running sequence blocks for its next token at least; it may itself be preempted if there are none.
 
-        NOTE: no chunk has been planned yet. A sequence that runs alone always finds a block within the capacity.
+        NOTE: no chunk has been planned yet. A sequence that runs alone always finds blocks within the capacity.
         """
-        while not self._blocks.num_free:
+        self._extend(sequence, sequence.num_tokens)
+        while sequence.num_placed <= sequence.num_computed:
             self._preempt(self._fair.victim_for_block())
             if sequence.status is SequenceStatus.PREEMPTED:
                 return
-        self._blocks.add(sequence)
+            self._extend(sequence, sequence.num_tokens)
+
+    def _extend(self, sequence: Sequence, num_tokens: int) -> None:
+        self._blocks.extend(sequence, num_tokens)
+        if self._blocks.has_windows:
+            self._fair.forget(sequence.tenant)
 
     def _preempt(self, victim: Sequence) -> None:
         self._running.remove(victim)
@@ -331,15 +343,16 @@ class Scheduler:
         for sequence in self._waiting.in_turn(self._max_running - len(self._running), self._fair.dominant_share):
             if not budget.left:
                 break
-            digests, matched = self._blocks.match(sequence)
-            if len(matched) < self._blocks.num_matchable(sequence) and digests[len(matched)] in in_progress:
+            matched = self._blocks.match(sequence)
+            if self._blocks.next_digest(sequence, matched) in in_progress:
                 continue
-            num_missing = sequence.num_tokens - len(matched) * self._blocks.block_size
+            num_missing = sequence.num_tokens - self._blocks.num_matched(matched)
             num_tokens = budget.offer(sequence, num_missing)
             if not num_tokens:
                 continue
             if not self._start(sequence, matched):
                 break
+            num_tokens = min(num_tokens, sequence.num_placed - sequence.num_computed)
             budget.take(sequence, num_tokens, num_missing)
             if num_missing == 1:
                 decodes.append(Chunk(sequence, sequence.num_computed, 1, sequence.embed is None))
@@ -351,13 +364,13 @@ class Scheduler:
     def _start(self, sequence: Sequence, matched: list[int]) -> bool:
         """Start a waiting sequence with blocks for its known tokens, `matched` first; False if there are too few.
 
-        One block per running sequence stays free for the next tokens, or a new prompt would soon be preempted again.
+        One span per running sequence stays free for the next tokens, or a new prompt would soon be preempted again.
         """
         if not self._blocks.has_room(sequence, matched, num_reserved=len(self._running)):
             return False
         self._waiting.remove(sequence)
         self._blocks.take(sequence, matched)
-        sequence.num_computed = len(matched) * self._blocks.block_size
+        sequence.num_computed = self._blocks.num_matched(matched)
         sequence.status = SequenceStatus.RUNNING
         insort(self._running, sequence, key=urgency)
         self._fair.forget(sequence.tenant)

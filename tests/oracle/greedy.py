@@ -30,6 +30,7 @@ class CoreUnderTest:
             config.max_num_seqs,
             100,
             config.prefix_caching,
+            groups=runner.groups,
         )
         self._core = make_core(self._scheduler, runner, Sampler(loaded.config.vocab_size, "cpu"), self._channel)
         self._num_added = 0

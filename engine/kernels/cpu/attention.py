@@ -230,15 +230,12 @@ def store(a, thread, part, parts):
 def attend(a, thread, part, parts):
     """Attend the rows, whose keys and values are already stored.
 
-    a: 0 tokens, 1 tiles (int64: their number, the first row of each, the end of the last), 2 query heads, 3 kv heads, 4
-    head size D,
-       5 block size P, 6 k, 7 v (float32), 8 slots (int64), 9 floats between two tokens in k and v, 10 keys, 11 values
-    of this layer,
-       12 cache is half, 13 q (float32), 14 token of each row (int64), 15 context of each row (int64), in a tile
-    ascending,
-       16 block table (int64) by tile, 17 its width, 18 out (tokens, H, D), 19 out is half, 20 scale and softcap
-    (float32, at an address),
-       21 scratch (float32), 22 its floats a thread, 23 floats between two tokens in q, 24 most queries of a tile, 25
-    window or 0, 26 sinks (float32) of the query heads or 0
+    a: 0 tokens, 1 tiles (int64: their number, the first row of each, the end of the last), 2 query heads, 3 kv heads,
+       4 head size D, 5 block size P, 6 k, 7 v (float32), 8 slots (int64), 9 floats between two tokens in k and v,
+       10 keys, 11 values of this layer, 12 cache is half, 13 q (float32), 14 token of each row (int64), 15 context of
+       each row (int64), in a tile ascending, 16 block table (int64) by tile, 17 integers between two tiles in it,
+       18 out (tokens, H, D), 19 out is half, 20 scale and softcap (float32, at an address), 21 scratch (float32),
+       22 its floats a thread, 23 floats between two tokens in q, 24 most queries of a tile, 25 window or 0, 26 sinks
+       (float32) of the query heads or 0
     """
     attend_tiles(a, thread, part, parts, a[4], a[5])

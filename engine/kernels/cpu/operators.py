@@ -229,7 +229,8 @@ class RowAttention:
     """Attention of rows with a context each, over the cache of every layer; one object per step.
 
     slots: (T,) int64, of all tokens   tokens, contexts: (S,) int64, of the rows
-    table: (N, W) int64, block ids of each tile, which is adjacent tokens of one sequence, at most `most_rows`
+    table: (N, W) int64, block ids of each tile, which is adjacent tokens of one sequence, at most `most_rows`; tiles
+    may be apart
     tiles: (N + 2,) int64, the number of tiles, the first row of each and the end of the last
     """
 
@@ -273,7 +274,7 @@ class RowAttention:
         floats = program.attention.scratch_floats(queries, size, block_size, self._width)
         sizes = (num_tokens, tiles, num_heads, kv_heads, size, block_size)
         written = (k, v, slots, k.stride(0), keys, values, _is_half(keys))
-        attended = (q, tokens, contexts, table, self._width, out, _is_half(out), constants)
+        attended = (q, tokens, contexts, table, table.stride(0), out, _is_half(out), constants)
         scratch = (_scratch(floats), _aligned(floats), q.stride(0), queries)
         arguments = (*sizes, *written, *attended, *scratch, window, 0 if sinks is None else sinks)
         # How long the contexts of a recorded step will be is not known.

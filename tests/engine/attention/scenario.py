@@ -2,7 +2,7 @@
 
 A `PagedWorld` holds every sequence's whole keys and values densely, hands blocks out in a random order, and turns a
 list of (sequence, new tokens) into the layout of a step. The oracle is a matmul-softmax-matmul over each sequence
-alone.
+alone. With cache groups, blocks behind windows are handed out again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import random
 import torch
 
 from engine.attention.backend import AttentionShape, StepLayout
+from engine.attention.cache_groups import NO_BLOCK, CacheGroups
 
 
 def dense_attention(
@@ -42,24 +43,37 @@ class PagedWorld:
     """Sequences of random keys, values and queries, per layer, and the blocks that they own."""
 
     def __init__(
-        self, shape: AttentionShape, *, num_layers: int, num_blocks: int, block_size: int, seed: int = 0
+        self,
+        shape: AttentionShape | list[AttentionShape],
+        *,
+        num_blocks: int,
+        block_size: int,
+        num_layers: int = 1,
+        groups: CacheGroups | None = None,
+        seed: int = 0,
     ) -> None:
-        self.shape = shape
-        self.num_layers = num_layers
+        """`shape`: of all layers, or of each."""
+        self.shapes = shape if isinstance(shape, list) else [shape] * num_layers
+        self.groups = groups or CacheGroups(block_size)
+        self.random = random.Random(seed)
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self.free = random.Random(seed).sample(range(num_blocks), num_blocks)
+        self.free = self.random.sample(range(num_blocks), num_blocks)
         self.generator = torch.Generator().manual_seed(seed)
         self.blocks: dict[int, list[int]] = {}
-        self.known: dict[int, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
+        self.known: dict[int, tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]] = {}
+        """Queries, keys and values of each layer, (tokens, heads, size)."""
         self.computed: dict[int, int] = {}
 
     def add(self, sequence: int, max_tokens: int, shares: tuple[int, int] | None = None) -> None:
         """Draw a sequence; `shares` (other, blocks) makes its first blocks those of another, as a prefix hit does."""
-        heads, kv_heads, size = self.shape.num_heads, self.shape.num_kv_heads, self.shape.head_size
+        counts = [(shape.num_heads, shape.num_kv_heads, shape.num_kv_heads) for shape in self.shapes]
         q, k, v = (
-            torch.randn(self.num_layers, max_tokens, count, size, generator=self.generator)
-            for count in (heads, kv_heads, kv_heads)
+            [
+                torch.randn(max_tokens, count[part], shape.head_size, generator=self.generator)
+                for shape, count in zip(self.shapes, counts, strict=True)
+            ]
+            for part in range(3)
         )
         self.blocks[sequence] = []
         self.computed[sequence] = 0
@@ -67,9 +81,10 @@ class PagedWorld:
             other, num_shared = shares
             num_tokens = num_shared * self.block_size
             assert num_tokens <= self.computed[other]
-            k[:, :num_tokens] = self.known[other][1][:, :num_tokens]
-            v[:, :num_tokens] = self.known[other][2][:, :num_tokens]
-            self.blocks[sequence] = self.blocks[other][:num_shared]
+            for mine, theirs in zip((k, v), self.known[other][1:], strict=True):
+                for layer, part in enumerate(theirs):
+                    mine[layer][:num_tokens] = part[:num_tokens]
+            self.blocks[sequence] = self.blocks[other][: num_shared * self.groups.count]
             self.computed[sequence] = num_tokens
         self.known[sequence] = (q, k, v)
 
@@ -84,13 +99,17 @@ class PagedWorld:
         """Advance (sequence, new tokens) pairs, one-token ones first; return (result, expected) of each layer, (T, H,
         D).
         """
-        slots, block_ids, contexts, parts = [], [], [], []
+        block_ids, contexts, parts = [], [], []
+        size, num_groups = self.block_size, self.groups.count
+        slots: list[list[int]] = [[] for _ in range(num_groups)]
         for sequence, num_new in plan:
             start, end = self.computed[sequence], self.computed[sequence] + num_new
-            while len(self.blocks[sequence]) * self.block_size < end:
-                self.blocks[sequence].append(self.free.pop())
             blocks = self.blocks[sequence]
-            slots += [blocks[i // self.block_size] * self.block_size + i % self.block_size for i in range(start, end)]
+            self._release_behind_windows(blocks, start)
+            while len(blocks) // num_groups * size < end:
+                blocks += [self.free.pop() for _ in range(num_groups)]
+            for group, own in enumerate(slots):
+                own += [blocks[i // size * num_groups + group] * size + i % size for i in range(start, end)]
             block_ids.append(list(blocks))
             contexts.append(end)
             parts.append((sequence, start, end))
@@ -99,16 +118,16 @@ class PagedWorld:
         layout = StepLayout(lens, contexts, torch.tensor(slots), block_ids, sum(1 for num_new in lens if num_new == 1))
         attention = backend.begin_step(layout)
         results = []
-        for layer in range(self.num_layers):
-            q, k, v = (torch.cat([self.known[s][i][layer, start:end] for s, start, end in parts]) for i in range(3))
+        for layer, shape in enumerate(self.shapes):
+            q, k, v = (torch.cat([self.known[s][i][layer][start:end] for s, start, end in parts]) for i in range(3))
             expected = [
                 dense_attention(
-                    self.known[s][0][layer, start:end],
-                    self.known[s][1][layer, :end],
-                    self.known[s][2][layer, :end],
-                    self.shape.scale,
-                    self.shape.window,
-                    self.shape.softcap,
+                    self.known[s][0][layer][start:end],
+                    self.known[s][1][layer][:end],
+                    self.known[s][2][layer][:end],
+                    shape.scale,
+                    shape.window,
+                    shape.softcap,
                     sinks,
                 )
                 for s, start, end in parts
@@ -116,3 +135,12 @@ class PagedWorld:
             ours = attention.attend(layer, q, k, v) if sinks is None else attention.attend(layer, q, k, v, sinks)
             results.append((ours, torch.cat(expected)))
         return results
+
+    def _release_behind_windows(self, blocks: list[int], start: int) -> None:
+        """Hand blocks that no token from `start` on sees to whoever comes next."""
+        for group, window in enumerate(self.groups.windows):
+            for span in range((start - window + 1) // self.block_size if window else 0):
+                place = span * self.groups.count + group
+                if blocks[place] != NO_BLOCK:
+                    self.free.append(blocks[place])
+                    blocks[place] = NO_BLOCK

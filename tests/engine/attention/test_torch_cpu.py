@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.attention.backend import AttentionShape
+from engine.attention.cache_groups import group_layers
 from engine.attention.torch_cpu import FEW_ROWS, TorchCpuAttention
 from tests.engine.attention.scenario import PagedWorld
 from tests.examples import examples
@@ -203,7 +206,8 @@ def test_nan_in_a_prompt_reaches_only_rows_that_attend_to_it(shape, broken):
         world.add(0, 120)
         world.step(backend, [(0, 10)])
         if is_broken:
-            world.known[0][broken][:, 60] = float("nan")
+            for part in world.known[0][broken]:
+                part[60] = float("nan")
         ((result, _),) = world.step(backend, [(0, 100)])
         return result
 
@@ -237,7 +241,8 @@ def test_a_nan_draft_does_not_affect_the_tokens_before_it(shape):
         world.add(0, 60)
         world.step(backend, [(0, 14)])
         if is_broken:
-            world.known[0][2][:, 17:] = float("nan")
+            for part in world.known[0][2]:
+                part[17:] = float("nan")
         ((result, _),) = world.step(backend, [(0, 6)])
         return result
 
@@ -316,6 +321,23 @@ def test_sinks_take_probability_and_give_no_value(shape):
         check(world.step(backend, [(0, 1)], sinks))
 
 
+def test_groups_of_layers_share_one_pool_of_blocks():
+    """Blocks behind a window go to other sequences and layers, which write into them at once."""
+    shapes = [WINDOWED, WIDE, replace(WIDE, window=33), WINDOWED, WINDOWED]
+    windows = [shape.window for shape in shapes]
+    groups = group_layers(windows, [1] * 5, block_size=16)
+    assert groups.windows == (0, 21, 21, 21, 33)
+    sizes = {"num_blocks": 96, "block_size": 16, "groups": groups}
+    backend = TorchCpuAttention(shapes, dtype=torch.float32, **sizes)
+    world = PagedWorld(shapes, **sizes)
+    for sequence, length in enumerate([70, 5, 90, 31]):
+        world.add(sequence, 140)
+        check(world.step(backend, [(sequence, length)]))
+    check(world.step(backend, [(3, 1), (1, 60), (0, 20)]))
+    for _ in range(20):
+        check(world.step(backend, [(3, 1), (1, 1), (0, 1), (2, 1)]))
+
+
 def test_layers_may_differ_in_their_windows():
     windows = [WINDOWED, WIDE]
     alone = [make(shape, num_layers=1) for shape in windows]
@@ -325,6 +347,6 @@ def test_layers_may_differ_in_their_windows():
     results = [result for result, _ in world.step(both, [(0, 60)])]
     for layer, (other, backend) in enumerate(alone):
         other.add(0, 80)
-        other.known[0] = tuple(part[layer : layer + 1] for part in world.known[0])
+        other.known[0] = tuple([part[layer]] for part in world.known[0])
         ((expected, _),) = other.step(backend, [(0, 60)])
         assert torch.equal(results[layer], expected)

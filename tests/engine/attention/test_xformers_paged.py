@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from engine.api.errors import ModelLoadError
 from engine.attention import xformers_paged
 from engine.attention.backend import AttentionShape, StepLayout
+from engine.attention.cache_groups import CacheGroups, group_layers
 from engine.attention.torch_cpu import TorchCpuAttention
 from engine.attention.xformers_paged import (
     XformersAttention,
     as_stored,
-    block_table,
+    block_tables,
     context_slots,
     gathered_together,
     split_into_rows,
@@ -64,6 +66,20 @@ def test_both_backends_agree_on_the_same_steps(shape, batch_invariant):
             torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=0)
 
 
+def test_groups_of_layers_share_one_pool_of_blocks():
+    """Blocks behind a window go to other sequences and layers. By rows and by gathered chunks."""
+    shapes = [WINDOWED, GROUPED, WINDOWED]
+    groups = group_layers([11, 0, 11], [1] * 3, block_size=16)
+    assert groups.windows == (0, 11, 11)
+    sizes = {"num_blocks": 96, "block_size": 16, "groups": groups}
+    cuda, world = XformersAttention(shapes, device=CPU, dtype=torch.float32, **sizes), PagedWorld(shapes, **sizes)
+    for sequence in range(4):
+        world.add(sequence, 120)
+    for plan in SCHEDULE:
+        for ours, expected in world.step(cuda, plan):
+            torch.testing.assert_close(ours, expected, atol=2e-5, rtol=0)
+
+
 @pytest.mark.parametrize("batch_invariant", [False, True])
 def test_an_eight_bit_cache_returns_representable_values_exactly(batch_invariant):
     """By rows and by chunks."""
@@ -71,7 +87,7 @@ def test_an_eight_bit_cache_returns_representable_values_exactly(batch_invariant
     for sequence in range(4):
         world.add(sequence, 120)
         q, *stored = world.known[sequence]
-        world.known[sequence] = (q, *(part.to(torch.float8_e4m3fn).float() for part in stored))
+        world.known[sequence] = (q, *([part.to(torch.float8_e4m3fn).float() for part in parts] for parts in stored))
     for plan in SHORT_SCHEDULE if batch_invariant else SCHEDULE:
         for ours, expected in world.step(cuda, plan):
             torch.testing.assert_close(ours, expected, atol=2e-5, rtol=0)
@@ -91,7 +107,9 @@ def test_the_kernels_agree_with_the_oracle(shape, batch_invariant):
     world, cuda, _, _ = backends(shape, device, torch.bfloat16, batch_invariant=batch_invariant)
     for sequence in range(4):
         world.add(sequence, 120)
-        world.known[sequence] = tuple(part.to(torch.bfloat16).float() for part in world.known[sequence])
+        world.known[sequence] = tuple(
+            [part.to(torch.bfloat16).float() for part in parts] for parts in world.known[sequence]
+        )
     for plan in SCHEDULE:
         for ours, expected in world.step(OnDevice(cuda, device), plan):
             torch.testing.assert_close(ours.float().cpu(), expected, atol=0.03, rtol=0.02)
@@ -139,11 +157,16 @@ def test_contexts_are_grouped_up_to_the_limit_with_at_least_one_each(contexts, e
 
 
 def test_the_table_is_padded():
-    assert block_table([33, 5], [[4, 2, 6, 9], [7, 1]], 16).tolist() == [[4, 2, 6], [7, 0, 0]]
+    groups = CacheGroups(16, windows=(0, 20))
+    assert block_tables([33, 5], [[4, -1, 2, 1, 6, 3, 9, 5], [7, 8]], groups).tolist() == [
+        [[4, 2, 6], [7, 0, 0]],
+        [[-1, 1, 3], [8, 0, 0]],
+    ]
 
 
 def test_the_slots_of_contexts_follow_each_other():
-    assert context_slots([5, 2], [[3, 1], [0, 2]], 4).tolist() == [12, 13, 14, 15, 4, 0, 1]
+    tables = [np.array([3, 1]), np.array([-1, 2])]
+    assert context_slots([0, 5], [5, 7], tables, 4).tolist() == [12, 13, 14, 15, 4, 9, 10]
 
 
 def test_each_row_of_a_step_sees_one_more_position():
@@ -165,7 +188,7 @@ def test_fixed_rows_reread_their_block_tables_every_step():
     world.step(cuda, [(0, 20), (1, 40)])
     slots, contexts = torch.zeros(4, dtype=torch.int64), torch.ones(4, dtype=torch.int64)
     table = torch.full((4, 4), cuda.padding_block, dtype=torch.int32)
-    step = cuda.fixed_rows(slots, contexts, table)
+    step = cuda.fixed_rows(slots[None], contexts, table[None])
     for order in ([0, 1], [1, 0]):
         slots.fill_(cuda.padding_block * 16)
         contexts.fill_(1)
@@ -177,13 +200,13 @@ def test_fixed_rows_reread_their_block_tables_every_step():
             places[row] = slots[row] = blocks[position // 16] * 16 + position % 16
             contexts[row] = position + 1
             table[row, : len(blocks)] = torch.tensor(blocks)
-        parts = [[world.known[sequence][i][0, world.computed[sequence]] for sequence in order] for i in range(3)]
+        parts = [[world.known[sequence][i][0][world.computed[sequence]] for sequence in order] for i in range(3)]
         q, k, v = (torch.stack(part + part) for part in parts)
         found = step.attend(0, q, k, v)[:2]
         for row, sequence in enumerate(order):
             end = world.computed[sequence] + 1
             known = world.known[sequence]
-            expected = dense_attention(known[0][0, end - 1 : end], known[1][0, :end], known[2][0, :end], GROUPED.scale)
+            expected = dense_attention(known[0][0][end - 1 : end], known[1][0][:end], known[2][0][:end], GROUPED.scale)
             torch.testing.assert_close(found[row], expected[0], atol=2e-5, rtol=0)
             world.computed[sequence] = end
         changed = (cuda.keys[:, :-16] != before).flatten(2).any(2).any(0).nonzero().flatten()
@@ -197,7 +220,7 @@ def test_heads_are_rotated_before_they_are_stored():
     heads = torch.randn(20, 10, 16, generator=generator)
     angles = torch.randn(20, 1, 8, generator=generator)
     rotations = torch.polar(torch.ones_like(angles), angles)
-    layout = StepLayout([20], [20], torch.arange(16, 36), [[1, 2]], 0)
+    layout = StepLayout([20], [20], torch.arange(16, 36)[None], [[1, 2]], 0)
     rotated = torch.view_as_real(torch.view_as_complex(heads[:, :8].unflatten(-1, (-1, 2))) * rotations).flatten(-2)
     turned = torch.cat((rotated, heads[:, 8:]), dim=1)  # the parts are views of one buffer, as the layer gives them
     expected = plain.begin_step(layout).attend(1, turned[:, :6], turned[:, 6:8], turned[:, 8:])

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.attention.cache_groups import CacheGroups
 from engine.execution.batch import BatchBuilder, dummy_sequence
 from engine.sequence import Chunk, StepPlan
 from tests.examples import examples
@@ -34,7 +35,7 @@ def plans(draw):
     return StepPlan(tuple(sorted(chunks, key=lambda chunk: not (chunk.num_positions == 1 and chunk.samples))))
 
 
-BUILDER = BatchBuilder(BLOCK_SIZE, torch.device("cpu"))
+BUILDER = BatchBuilder(CacheGroups(BLOCK_SIZE), torch.device("cpu"))
 
 
 @examples(60)
@@ -53,7 +54,7 @@ def test_every_token_has_its_id_position_and_slot(plan):
                 samples.append(len(ids) - 1)
     assert batch.token_ids.tolist() == ids
     assert batch.positions.tolist() == positions
-    assert batch.layout.slots.tolist() == slots
+    assert batch.layout.slots.tolist() == [slots]
     assert batch.layout.query_lens == [chunk.num_positions for chunk in plan.chunks]
     assert batch.layout.context_lens == [chunk.start + chunk.num_positions for chunk in plan.chunks]
     assert batch.layout.block_ids == [chunk.sequence.block_ids for chunk in plan.chunks]

@@ -191,7 +191,7 @@ def test_graphs_are_used_only_for_decode_steps_that_sample_every_row(folder, mon
 
 
 def test_block_tables_follow_growing_and_changing_blocks():
-    tables = DeviceBlockTables(capacity=3, width=6, padding_block=99, device=CPU)
+    tables = DeviceBlockTables(capacity=3, width=6, num_groups=1, padding_block=99, device=CPU)
     generator = np.random.default_rng(3)
     held = [[], [], []]
     for _ in range(200):
@@ -207,7 +207,7 @@ def test_block_tables_follow_growing_and_changing_blocks():
                 held[row][-1] = int(generator.integers(50))
         num_rows = int(generator.integers(1, 4))
         tables.fill(held[:num_rows])
-        for found, blocks in zip(tables.rows(num_rows).tolist(), held, strict=False):
+        for found, blocks in zip(tables.rows(num_rows)[0].tolist(), held, strict=False):
             assert found[: len(blocks)] == blocks
 
 

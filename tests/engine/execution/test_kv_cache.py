@@ -10,6 +10,7 @@ import torch
 from benchmarks.device_targets import SHAPES
 from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape, cache_dtype
+from engine.attention.cache_groups import CacheGroups, group_layers
 from engine.attention.torch_cpu import TorchCpuAttention
 from engine.config import EngineConfig
 from engine.core.build import build_core
@@ -24,7 +25,7 @@ KIB = 1024
 def size(**changes):
     arguments = {
         "block_bytes": 16 * KIB,
-        "block_size": 16,
+        "groups": CacheGroups(16),
         "model_len": 2048,
         "wanted_len": 0,
         "max_num_seqs": 4,
@@ -38,17 +39,12 @@ def size(**changes):
 def test_the_bytes_of_a_block_are_those_of_the_tensors():
     shape = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=1.0)
     backend = TorchCpuAttention([shape] * 3, num_blocks=10, block_size=8, dtype=torch.bfloat16)
-    assert backend.keys.nbytes + backend.values.nbytes == 10 * bytes_per_block(
-        shape, num_layers=3, block_size=8, dtype=torch.bfloat16
-    )
+    assert backend.keys.nbytes + backend.values.nbytes == 10 * bytes_per_block(backend.groups, torch.bfloat16)
 
 
 def test_a_block_in_eight_bits_takes_half():
-    shape = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=1.0)
-    half, whole = (
-        bytes_per_block(shape, num_layers=3, block_size=8, dtype=dtype)
-        for dtype in (torch.float8_e4m3fn, torch.bfloat16)
-    )
+    groups = group_layers([0] * 3, [32] * 3, block_size=8)
+    half, whole = (bytes_per_block(groups, dtype) for dtype in (torch.float8_e4m3fn, torch.bfloat16))
     assert whole == 2 * half
 
 

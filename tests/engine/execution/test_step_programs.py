@@ -103,7 +103,7 @@ def decode_batch(step, num_rows):
         [row, num_rows + row, 2 * num_rows + row][: start // BLOCK_SIZE + 1] for row, start in enumerate(starts)
     ]
     slots = [blocks[-1] * BLOCK_SIZE + start % BLOCK_SIZE for start, blocks in zip(starts, block_ids, strict=True)]
-    layout = StepLayout([1] * num_rows, [start + 1 for start in starts], torch.tensor(slots), block_ids, num_rows)
+    layout = StepLayout([1] * num_rows, [start + 1 for start in starts], torch.tensor([slots]), block_ids, num_rows)
     return StepBatch(
         torch.tensor([(7 * step + row) % VOCAB for row in range(num_rows)]), torch.tensor(starts), layout, None
     )
@@ -184,7 +184,7 @@ def drafted_batch(step, lengths):
     slots = [block_ids[row][place // BLOCK_SIZE] * BLOCK_SIZE + place % BLOCK_SIZE for row, place in places]
     context_lens = [start + length for start, length in zip(starts, lengths, strict=True)]
     layout = StepLayout(
-        list(lengths), context_lens, torch.tensor(slots), block_ids, sum(length == 1 for length in lengths)
+        list(lengths), context_lens, torch.tensor([slots]), block_ids, sum(length == 1 for length in lengths)
     )
     return StepBatch(
         torch.tensor([(7 * place + 3 * row) % VOCAB for row, place in places]),

@@ -1,8 +1,10 @@
-from engine.scheduling.blocks import BlockPool, PrefixCache
+from engine.attention.cache_groups import CacheGroups
+from engine.scheduling.blocks import BlockPool
+from engine.scheduling.prefix_cache import PrefixCache
 
 
 def make_pool(num_blocks: int = 4) -> tuple[BlockPool, PrefixCache]:
-    cache = PrefixCache()
+    cache = PrefixCache(CacheGroups(4))
     return BlockPool(num_blocks, cache), cache
 
 
@@ -10,7 +12,7 @@ def test_the_end_of_a_chain_is_taken_again_first():
     pool, cache = make_pool()
     chain = pool.allocate(4)
     for block_id in chain:
-        cache.register(b"%d" % block_id, block_id)
+        cache.register(b"%d" % block_id, [block_id])
     pool.release(chain)
     assert pool.allocate(4) == chain[::-1]
     assert len(cache) == 0
@@ -19,8 +21,8 @@ def test_the_end_of_a_chain_is_taken_again_first():
 def test_blocks_without_content_are_taken_before_cached_ones():
     pool, cache = make_pool()
     chain = pool.allocate(4)
-    cache.register(b"first", chain[0])
-    cache.register(b"second", chain[1])
+    cache.register(b"first", [chain[0]])
+    cache.register(b"second", [chain[1]])
     pool.release(chain)
     assert set(pool.allocate(2)) == set(chain[2:])
     assert cache.match([b"first", b"second"], 2) == chain[:2]
@@ -29,8 +31,8 @@ def test_blocks_without_content_are_taken_before_cached_ones():
 def test_a_reused_cached_block_becomes_the_most_recent():
     pool, cache = make_pool(2)
     old, new = pool.allocate(2)
-    cache.register(b"old", old)
-    cache.register(b"new", new)
+    cache.register(b"old", [old])
+    cache.register(b"new", [new])
     pool.release([old])
     pool.release([new])
     pool.acquire([old])

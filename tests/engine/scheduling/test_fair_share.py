@@ -227,13 +227,13 @@ def test_a_block_shared_within_a_tenant_counts_once_for_it():
     first, second = (make_sequence(number, [1, 2, 3, 4, 5 + number], tenant="one") for number in range(2))
     for sequence in (first, second):
         blocks.open(sequence)
-        blocks.take(sequence, blocks.match(sequence)[1])
+        blocks.take(sequence, blocks.match(sequence))
         running.append(sequence)
         fair.forget("one")
         sequence.num_computed = 5
         blocks.register(sequence, 0)
     assert fair.dominant_share("one", 0) == 4 / 16, "two together, one each"
-    blocks.add(first, 3)
+    blocks.add_for_drafts(first, 6, num_reserved=0)
     assert fair.dominant_share("one", 0) == 7 / 16
     blocks.trim(first)
     assert fair.dominant_share("one", 0) == 4 / 16

@@ -1,6 +1,7 @@
 from hashlib import sha256
 
-from engine.scheduling.blocks import PrefixCache, extend_digests
+from engine.attention.cache_groups import CacheGroups
+from engine.scheduling.prefix_cache import PrefixCache, extend_digests
 from tests.engine.scheduling.sequences import make_sequence
 
 
@@ -35,17 +36,17 @@ def test_a_chain_grown_in_pieces_equals_one_made_at_once():
 
 
 def test_look_up_stops_at_the_first_miss():
-    cache = PrefixCache()
-    cache.register(b"a", 5)
-    cache.register(b"c", 6)
+    cache = PrefixCache(CacheGroups(4))
+    cache.register(b"a", [5])
+    cache.register(b"c", [6])
     assert cache.match([b"a", b"b", b"c"], 3) == [5]
     assert cache.match([b"a"], 0) == []
 
 
 def test_repeated_content_keeps_its_first_block():
-    cache = PrefixCache()
-    cache.register(b"a", 1)
-    cache.register(b"a", 2)
+    cache = PrefixCache(CacheGroups(4))
+    cache.register(b"a", [1])
+    cache.register(b"a", [2])
     cache.forget(2)
     assert cache.match([b"a"], 1) == [1]
     cache.forget(1)

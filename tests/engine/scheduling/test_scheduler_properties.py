@@ -1,9 +1,14 @@
-"""Random lives of a scheduler: block counts balance and every sequence gets its own tokens."""
+"""Random lives of a scheduler, with and without windows.
+
+Block counts balance, every sequence gets its own tokens, finds all that it sees in the cache, and holds no more blocks
+than its groups need.
+"""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from engine.api import EmbedOptions
+from engine.attention.cache_groups import NO_BLOCK, CacheGroups
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.waiting import urgency
 from engine.sequence import SequenceStatus
@@ -17,7 +22,7 @@ TENANTS = {b"one": "one", b"two": "two", b"two, salted": "two"}
 class SchedulerMachine(RuleBasedStateMachine):
     """Random operations on a scheduler and a model of the cache.
 
-    `written`: the (root, tokens up to here) that each slot was last written for.
+    `written`: the (group, root, tokens up to here) that each slot was last written for.
     """
 
     def __init__(self) -> None:
@@ -37,8 +42,21 @@ class SchedulerMachine(RuleBasedStateMachine):
         caching=st.booleans(),
         draft_length=st.sampled_from([0, 1, 3, 9]),
         error_every=st.integers(1, 7),
+        windows=st.sampled_from([(0,), (0,), (3,), (0, 1), (0, 6), (0, 0, 4), (0, 2, 2), (9, 3)]),
+        chunk_tokens=st.integers(1, 24),
     )
-    def start(self, num_blocks, block_size, max_num_batched_tokens, max_num_seqs, caching, draft_length, error_every):
+    def start(
+        self,
+        num_blocks,
+        block_size,
+        max_num_batched_tokens,
+        max_num_seqs,
+        caching,
+        draft_length,
+        error_every,
+        windows,
+        chunk_tokens,
+    ):
         self.num_blocks, self.block_size, self.max_num_batched_tokens, self.max_num_seqs = (
             num_blocks,
             block_size,
@@ -46,6 +64,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_num_seqs,
         )
         self.first_step_tokens = max_num_batched_tokens
+        self.groups = CacheGroups(block_size, windows, chunk_tokens=chunk_tokens)
+        self.capacity = min(200, self.groups.capacity_tokens(num_blocks))
         self.caching = caching
         drafter = (
             OracleDrafter(draft_length, lambda place: place % error_every == error_every - 1) if draft_length else None
@@ -57,6 +77,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_num_seqs,
             1000,
             caching,
+            groups=self.groups,
             drafter=drafter,
             clock=lambda: self.now,
         )
@@ -82,7 +103,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         resumed=st.booleans(),
     )
     def add(self, prefix, tail, max_tokens, min_tokens, priority, root, group, resumed):
-        capacity = self.num_blocks * self.block_size
+        capacity = self.capacity
         prompt = ([60 + i for i in range(prefix)] + tail)[: max(1, capacity - 10)]
         max_tokens = min(max_tokens, capacity - len(prompt))
         if max_tokens < 1 or (resumed and max_tokens < 2):
@@ -111,7 +132,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         pooling=st.sampled_from(["mean", "last"]),
     )
     def add_prompt_for_a_vector(self, prefix, tail, priority, root, pooling):
-        prompt = ([60 + i for i in range(prefix)] + tail)[: self.num_blocks * self.block_size]
+        prompt = ([60 + i for i in range(prefix)] + tail)[: self.capacity]
         self.num_added += 1
         sequence = make_sequence(
             self.num_added,
@@ -156,7 +177,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert start == sequence.num_computed, "tokens are computed once, without gaps"
             assert num_tokens > 0
             assert samples == (start + num_tokens == sequence.num_tokens and sequence.embed is None)
-            assert len(sequence.block_ids) * self.block_size >= start + num_tokens + len(draft_ids)
+            end = start + num_tokens + len(draft_ids)
+            assert sequence.num_placed >= end
+            assert all(held <= most for held, most in self.spans_held(sequence, max(end, sequence.num_tokens)))
             assert samples or not draft_ids
             assert len(sequence.output_ids) + len(draft_ids) < sequence.max_tokens or not draft_ids
             assert sequence.block_ids
@@ -189,10 +212,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.check_cache(sequence, start)
             computed = sequence.token_slice(0, start + num_tokens) + list(draft_ids)
             for position in range(start, len(computed)):
-                self.written[self.slot(sequence, position)] = (
-                    sequence.request.cache_root,
-                    tuple(computed[: position + 1]),
-                )
+                content = (sequence.request.cache_root, tuple(computed[: position + 1]))
+                for group in range(self.groups.count):
+                    self.written[self.slot(sequence, position, group)] = (group, *content)
             if samples:
                 sampled[sequence.seq_id] = draw(chunk)
         for sequence, reason in self.scheduler.advance(plan, sampled):
@@ -210,16 +232,24 @@ class SchedulerMachine(RuleBasedStateMachine):
             sequence.output_ids[-1] in sequence.stop_ids and len(sequence.output_ids) > sequence.request.stop.min_tokens
         )
 
-    def slot(self, sequence, position):
-        return sequence.block_ids[position // self.block_size] * self.block_size + position % self.block_size
-
-    def content(self, sequence, position):
-        return (sequence.request.cache_root, tuple(sequence.token_slice(0, position + 1)))
+    def slot(self, sequence, position, group):
+        block_id = sequence.block_ids[position // self.block_size * self.groups.count + group]
+        assert block_id != NO_BLOCK
+        return block_id * self.block_size + position % self.block_size
 
     def check_cache(self, sequence, num_computed):
-        """Check that every computed position holds the keys of exactly this prefix of this tenant."""
-        for position in range(num_computed):
-            assert self.written[self.slot(sequence, position)] == self.content(sequence, position)
+        """Check that every position that the next token sees holds the keys of exactly this prefix of this tenant."""
+        root = sequence.request.cache_root
+        for group, window in enumerate(self.groups.windows):
+            for position in range(max(0, num_computed - window + 1) if window else 0, num_computed):
+                content = (group, root, tuple(sequence.token_slice(0, position + 1)))
+                assert self.written[self.slot(sequence, position, group)] == content
+
+    def spans_held(self, sequence, num_tokens):
+        """Return how many spans a sequence holds, and may hold, in each group."""
+        tables = (sequence.block_ids[group :: self.groups.count] for group in range(self.groups.count))
+        held = [len(table) - table.count(NO_BLOCK) for table in tables]
+        return zip(held, self.groups.held_spans(num_tokens), strict=True)
 
     @invariant()
     def accounts_balance(self):

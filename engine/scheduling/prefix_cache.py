@@ -1,0 +1,115 @@
+"""The prefix cache: computed blocks by what they hold.
+
+The prefix cache knows the blocks of a full span by SHA-256(digest of the span before it, its token ids); the parent of
+the first is the `cache_root` of the sequence, which stands for tenant and salt. So a digest identifies the whole
+prefix, and sequences of different roots share nothing. A hit needs every block of the groups without a window, and of
+the others those that the next token sees. Method: automatic prefix caching of vLLM (Kwon et al.,
+https://arxiv.org/abs/2309.06180, and its design notes).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from hashlib import sha256
+
+from engine.attention.cache_groups import NO_BLOCK, CacheGroups
+from engine.sequence import Sequence
+
+
+def extend_digests(digests: list[bytes], sequence: Sequence, num_spans: int, block_size: int) -> None:
+    """Append to the digests of a sequence's first spans those up to span `num_spans`, full of known tokens.
+
+    They begin at the cache root of its tenant and salt (`engine.requests.prepare`), so no other tenant has the same.
+    """
+    known = len(digests)
+    if known >= num_spans:
+        return
+    parent = digests[-1] if digests else sequence.request.cache_root
+    token_bytes = array("i", sequence.token_slice(known * block_size, num_spans * block_size)).tobytes()
+    width = len(token_bytes) // (num_spans - known)
+    for start in range(0, len(token_bytes), width):
+        parent = sha256(parent + token_bytes[start : start + width]).digest()
+        digests.append(parent)
+
+
+class PrefixCache:
+    """The digests of the blocks with content, and the blocks of each digest. It holds no references to the blocks."""
+
+    def __init__(self, groups: CacheGroups) -> None:
+        self._num_whole = groups.num_whole
+        self._window_spans = [groups.window_spans(window) for window in groups.windows[groups.num_whole :]]
+        self._nothing = [NO_BLOCK] * groups.count
+        self._blocks: dict[bytes, list[int]] = {}
+        """By digest: the block of each group, NO_BLOCK where it is unknown; one is known at least."""
+        self._places: dict[int, tuple[bytes, int]] = {}
+        """By block: digest and group."""
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, block_id: int) -> bool:
+        return block_id in self._places
+
+    def match(self, digests: list[bytes], limit: int) -> list[int]:
+        """Return the table of the longest known prefix, at most `limit` spans.
+
+        Behind a window it has NO_BLOCK.
+        """
+        num_whole, spans = self._num_whole, []
+        for digest in digests[:limit]:
+            blocks = self._blocks.get(digest, self._nothing)
+            if NO_BLOCK in blocks[:num_whole]:
+                break
+            spans.append(blocks)
+        if not self._window_spans:
+            return [block_id for blocks in spans for block_id in blocks]
+        while (gap := self._last_gap(spans)) >= 0:
+            del spans[gap:]
+        table = []
+        for number, blocks in enumerate(spans, -len(spans)):
+            table += blocks[:num_whole]
+            windowed = zip(blocks[num_whole:], self._window_spans, strict=True)
+            table += [block_id if number >= -seen else NO_BLOCK for block_id, seen in windowed]
+        return table
+
+    def _last_gap(self, spans: list[list[int]]) -> int:
+        """Return the last span that a token behind all of them sees in a group that does not know it, or -1."""
+        gaps = (
+            number
+            for group, seen in enumerate(self._window_spans, self._num_whole)
+            for number in range(max(0, len(spans) - seen), len(spans))
+            if spans[number][group] == NO_BLOCK
+        )
+        return max(gaps, default=-1)
+
+    def register(self, digest: bytes, blocks: Iterable[int]) -> None:
+        """Add the blocks of a computed span. A block that is known already is kept for its digest."""
+        known = self._blocks.get(digest)
+        if known is None:
+            known = self._blocks[digest] = self._nothing.copy()
+        for group, block_id in enumerate(blocks):
+            if known[group] == NO_BLOCK and block_id not in self._places:
+                known[group] = block_id
+                self._places[block_id] = digest, group
+
+    def forget(self, block_id: int) -> None:
+        place = self._places.pop(block_id, None)
+        if place is not None:
+            digest, group = place
+            blocks = self._blocks[digest]
+            blocks[group] = NO_BLOCK
+            if blocks == self._nothing:
+                del self._blocks[digest]
+
+    def check_integrity(self) -> str:
+        """Return what is wrong with the map, or ''."""
+        found = {
+            block_id: (digest, group)
+            for digest, blocks in self._blocks.items()
+            for group, block_id in enumerate(blocks)
+            if block_id != NO_BLOCK
+        }
+        if found != self._places or self._nothing in self._blocks.values():
+            return "the prefix cache does not map digests and blocks one to one"
+        return ""
