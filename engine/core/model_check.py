@@ -57,7 +57,8 @@ def model_facts(config: EngineConfig) -> Iterator[tuple[str, str]]:
 
 def _step_s(runner: ModelRunner, chunks: list[tuple[int, int]]) -> float:
     """Return the median seconds of a step. `chunks`: length of each sequence, and how many of its tokens are new."""
-    planned, first = [], 0
+    planned: list[Chunk] = []
+    first = 0
     for number, (length, num_new) in enumerate(chunks):
         table = runner.groups.lone_table(length)
         end = first + max(table) + 1

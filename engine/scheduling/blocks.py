@@ -251,8 +251,7 @@ class BlockTables:
 
         Blocks that its next token does not see any more are released first. `num_placed` says how far it has come.
         """
-        if self._windows:
-            self._release_behind(sequence)
+        self._release_behind(sequence)
         first, num_listed = sequence.num_placed // self.block_size, len(sequence.block_ids) // self.num_groups
         is_listed = first < num_listed
         wanted = self.num_spans(num_tokens)
@@ -274,6 +273,8 @@ class BlockTables:
 
     def _release_behind(self, sequence: Sequence) -> None:
         """Release the blocks behind the windows of a sequence's next token."""
+        if not self._windows:
+            return
         table, released = sequence.block_ids, []
         for group, window in self._windows:
             span = max(0, sequence.num_computed - window + 1) // self.block_size - 1
@@ -286,6 +287,8 @@ class BlockTables:
     def add_for_drafts(self, sequence: Sequence, num_drafts: int, num_reserved: int) -> int:
         """Place drafts while `num_reserved` spans stay free; return how many drafts have a position."""
         num_missing = self.num_spans(sequence.num_tokens + num_drafts) - len(sequence.block_ids) // self.num_groups
+        if num_missing > 0:
+            self._release_behind(sequence)
         num_affordable = max(0, min(num_missing, self._pool.num_free // self.num_groups - num_reserved))
         if num_affordable:
             sequence.block_ids += self._pool.allocate(num_affordable * self.num_groups)

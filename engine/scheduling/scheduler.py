@@ -237,7 +237,11 @@ class Scheduler:
 
     def _add_drafts(self, drafter: Drafter, chunks: list[Chunk], tokens: int) -> tuple[list[Chunk], list[Chunk]]:
         budget = min(tokens, self._max_num_batched_tokens // DRAFT_SHARE)
-        return add_drafts(drafter, self._blocks, chunks, budget, len(self._running))
+        plain, drafted = add_drafts(drafter, self._blocks, chunks, budget, len(self._running))
+        if self._blocks.has_windows:
+            for chunk in drafted:
+                self._fair.forget(chunk.sequence.tenant)
+        return plain, drafted
 
     def _plan_running(self) -> tuple[list[Chunk], list[Sequence]]:
         """Return the chunks of running sequences that lack one token, and the running sequences that lack more."""

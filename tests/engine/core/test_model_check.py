@@ -23,8 +23,7 @@ def test_every_fact_of_a_model_is_printed(tmp_path, capsys, variant):
         *("1 at once", "4 at once", "prompt"),
     ]
     assert facts["context"] == "256 of 256 tokens"
-    assert facts["weights"].startswith("13 as ")
-    assert "int8" in facts["weights"]
+    assert sum(int(part.split()[0]) for part in facts["weights"].split(", ")) == 13, "forms are measured"
     assert "our kernel" in facts["attention"]
     assert facts["1 at once"].split()[1] == "tokens/s,"
 

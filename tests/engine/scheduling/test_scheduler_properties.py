@@ -67,6 +67,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.groups = CacheGroups(block_size, windows, chunk_tokens=chunk_tokens)
         self.capacity = min(200, self.groups.capacity_tokens(num_blocks))
         self.caching = caching
+        self.draft_length = draft_length
         drafter = (
             OracleDrafter(draft_length, lambda place: place % error_every == error_every - 1) if draft_length else None
         )
@@ -179,7 +180,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert samples == (start + num_tokens == sequence.num_tokens and sequence.embed is None)
             end = start + num_tokens + len(draft_ids)
             assert sequence.num_placed >= end
-            assert all(held <= most for held, most in self.spans_held(sequence, max(end, sequence.num_tokens)))
+            extra = self.groups.num_spans(2 * self.draft_length)
+            most = self.groups.held_spans(max(end, sequence.num_tokens))
+            assert all(held <= count + extra for held, count in zip(self.spans_held(sequence), most, strict=True))
             assert samples or not draft_ids
             assert len(sequence.output_ids) + len(draft_ids) < sequence.max_tokens or not draft_ids
             assert sequence.block_ids
@@ -245,11 +248,10 @@ class SchedulerMachine(RuleBasedStateMachine):
                 content = (group, root, tuple(sequence.token_slice(0, position + 1)))
                 assert self.written[self.slot(sequence, position, group)] == content
 
-    def spans_held(self, sequence, num_tokens):
-        """Return how many spans a sequence holds, and may hold, in each group."""
+    def spans_held(self, sequence):
+        """Return how many spans a sequence holds in each group."""
         tables = (sequence.block_ids[group :: self.groups.count] for group in range(self.groups.count))
-        held = [len(table) - table.count(NO_BLOCK) for table in tables]
-        return zip(held, self.groups.held_spans(num_tokens), strict=True)
+        return [len(table) - table.count(NO_BLOCK) for table in tables]
 
     @invariant()
     def accounts_balance(self):
