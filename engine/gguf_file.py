@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import struct
 import sys
 from dataclasses import dataclass
@@ -51,11 +52,28 @@ BLOCK_TYPES: dict[int, BlockType] = {
     6: BlockType("Q5_0", 32, 22),
     7: BlockType("Q5_1", 32, 24),
     8: BlockType("Q8_0", 32, 34),
+    10: BlockType("Q2_K", 256, 84),
+    11: BlockType("Q3_K", 256, 110),
     12: BlockType("Q4_K", 256, 144),
     13: BlockType("Q5_K", 256, 176),
     14: BlockType("Q6_K", 256, 210),
+    16: BlockType("IQ2_XXS", 256, 66),
+    17: BlockType("IQ2_XS", 256, 74),
+    18: BlockType("IQ3_XXS", 256, 98),
+    19: BlockType("IQ1_S", 256, 50),
+    20: BlockType("IQ4_NL", 32, 18),
+    21: BlockType("IQ3_S", 256, 110),
+    22: BlockType("IQ2_S", 256, 82),
+    23: BlockType("IQ4_XS", 256, 136),
+    29: BlockType("IQ1_M", 256, 56),
     30: BlockType("BF16", 1, 2),
+    34: BlockType("TQ1_0", 256, 54),
+    35: BlockType("TQ2_0", 256, 66),
+    39: BlockType("MXFP4", 32, 17),
+    40: BlockType("NVFP4", 64, 36),
 }
+SPLIT_NAME = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
+"""The name of one part of a split file; parts count from 1 here and from 0 in `split.no`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +88,33 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufFile:
-    """The metadata and the tensor views of one file."""
+    """The metadata and the tensor views of one file, or of all parts of a split one (`files`, the first first)."""
 
     path: Path
     metadata: dict[str, MetadataValue]
     tensors: dict[str, GgufTensor]
+    files: tuple[Path, ...]
 
     @classmethod
     def open(cls, path: Path | str) -> GgufFile:
-        """Map and check a file. Raises ModelLoadError if it is missing, truncated, inconsistent or of unknown types."""
+        """Map and check a file, with the other parts if it is the first of a split one.
+
+        Raises ModelLoadError if a file is missing, truncated, inconsistent or of unknown types.
+        """
         path = Path(path)
-        reader = _Reader(path, _mapped(path))
-        tensor_count, metadata_count = reader.header()
-        metadata = reader.metadata(metadata_count)
-        return cls(path, metadata, reader.tensors(tensor_count, metadata.get("general.alignment", 32)))
+        metadata, tensors = _read(path)
+        files = _parts(path, metadata)
+        for number, file in enumerate(files[1:], 1):
+            part, more = _read(file)
+            if (part.get("split.no"), part.get("split.count")) != (number, len(files)):
+                raise ModelLoadError(f"{file}: does not say that it is part {number + 1} of {len(files)}")
+            for name in tensors.keys() & more.keys():
+                raise ModelLoadError(f"{file}: tensor {name!r} is in an earlier part too")
+            tensors |= more
+        expected = metadata.get("split.tensors.count", len(tensors))
+        if len(files) > 1 and len(tensors) != expected:
+            raise ModelLoadError(f"{path}: its {len(files)} parts hold {len(tensors)} tensors, but should {expected}")
+        return cls(path, metadata, tensors, files)
 
     @staticmethod
     def read_metadata(path: Path) -> dict[str, MetadataValue]:
@@ -101,6 +132,37 @@ class GgufFile:
                 if len(contents) < head_bytes:
                     raise
             head_bytes *= 4
+
+
+def _read(path: Path) -> tuple[dict[str, MetadataValue], dict[str, GgufTensor]]:
+    reader = _Reader(path, _mapped(path))
+    tensor_count, metadata_count = reader.header()
+    metadata = reader.metadata(metadata_count)
+    return metadata, reader.tensors(tensor_count, metadata.get("general.alignment", 32))
+
+
+def _parts(path: Path, metadata: dict[str, MetadataValue]) -> tuple[Path, ...]:
+    """Return the files of a model by its first one. Raises ModelLoadError if it is not the first or one is missing."""
+    count, number = metadata.get("split.count", 0), metadata.get("split.no", 0)
+    if type(count) is not int or type(number) is not int:
+        raise ModelLoadError(f"{path}: split.count and split.no must be integers, got {count!r} and {number!r}")
+    if count <= 1:
+        return (path,)
+    name = SPLIT_NAME.fullmatch(path.name)
+    if name is None or (int(name[2]), int(name[3])) != (number + 1, count):
+        raise ModelLoadError(
+            f"{path}: is part {number + 1} of {count}, so its name must end in -{number + 1:05}-of-{count:05}.gguf"
+        )
+    if number != 0:
+        raise ModelLoadError(
+            f"{path}: is part {number + 1} of {count}: name the first, {name[1]}-00001-of-{name[3]}.gguf"
+        )
+    files = []
+    for part in range(1, count + 1):
+        files.append(path.with_name(f"{name[1]}-{part:05}-of-{count:05}.gguf"))
+        if not files[-1].is_file():
+            raise ModelLoadError(f"{files[-1]}: part {part} of {count} is missing; all parts must lie in one folder")
+    return tuple(files)
 
 
 def _mapped(path: Path, max_bytes: int = sys.maxsize) -> mmap.mmap:

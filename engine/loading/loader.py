@@ -106,7 +106,7 @@ def _open_gguf(path: Path) -> tuple[FileCheckpoint, ModelConfig, tuple[Path, ...
     file = GgufFile.open(path)
     shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
     family, config = describe_gguf(str(path), file.metadata, shapes)
-    return FileCheckpoint(GgufTensors(file), config, family, is_gguf=True), config, (path,)
+    return FileCheckpoint(GgufTensors(file), config, family, is_gguf=True), config, file.files
 
 
 def _open_folder(path: Path) -> tuple[FileCheckpoint, ModelConfig, tuple[Path, ...]]:

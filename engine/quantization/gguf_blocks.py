@@ -1,7 +1,8 @@
 """Dequantisation of the block formats of GGUF files, with vectorised torch.
 
 A block holds 32 or 256 neighbouring elements of a row: small integers with shared scales. The layouts are those of ggml
-(https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h, MIT). Every output element is written.
+(https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h, MIT). Every output element is written. The gguf package
+opens the types that we have no code for.
 Letters: N rows, K elements in a row, G groups of 32 in a row, n blocks.
 """
 
@@ -10,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 GROUP_SIZE = 32
-FOUR_BIT_TYPES = frozenset({"Q4_0", "Q4_1", "Q4_K"})
+FOUR_BIT_TYPES = frozenset({"Q4_0", "Q4_1", "Q4_K", "TQ1_0", "TQ2_0"})
+"""Types whose numbers the four-bit forms hold as they are; ternary ones too, in more bits than they need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,17 @@ def dequantize(type_name: str, data: torch.Tensor) -> torch.Tensor:
     num_rows = data.shape[0]
     if type_name in FLOAT_DTYPES:
         return data.view(FLOAT_DTYPES[type_name]).float()
+    if type_name not in _BLOCKS:
+        return _open_by_library(type_name, data)
     block_bytes, open_blocks = _BLOCKS[type_name]
     return open_blocks(data.reshape(-1, block_bytes)).reshape(num_rows, -1)
+
+
+def _open_by_library(type_name: str, data: torch.Tensor) -> torch.Tensor:
+    import gguf  # imported late: most files do without
+
+    with np.errstate(all="ignore"):
+        return torch.from_numpy(gguf.dequantize(data.numpy(), gguf.GGMLQuantizationType[type_name]))
 
 
 def four_bit_groups(type_name: str, data: torch.Tensor) -> FourBitGroups:
@@ -87,6 +99,23 @@ def _k_scales(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return scale * _half(blocks, 0), minimum * -_half(blocks, 2)
 
 
+def _tq1_0_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return _ternary_groups("TQ1_0", blocks, _half(blocks, 52))
+
+
+def _tq2_0_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return _ternary_groups("TQ2_0", blocks, _half(blocks, 64))
+
+
+def _ternary_groups(
+    type_name: str, blocks: torch.Tensor, scale: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Find the levels 0 to 3 of weights that are a block's scale times -1, 0, 1 (2 in no real file)."""
+    levels = (_open_by_library(type_name, blocks) / scale.where(scale != 0, 1) + 1).round()
+    scale = scale.expand(-1, 8)
+    return levels.to(torch.uint8), scale, -scale
+
+
 def _open_groups(
     take_apart: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor, torch.Tensor]],
 ) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -129,7 +158,13 @@ def _open_q6_k(blocks: torch.Tensor) -> torch.Tensor:
 
 FLOAT_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
-_FOUR_BIT = {"Q4_0": (18, _q4_0_groups), "Q4_1": (20, _q4_1_groups), "Q4_K": (144, _q4_k_groups)}
+_FOUR_BIT = {
+    "Q4_0": (18, _q4_0_groups),
+    "Q4_1": (20, _q4_1_groups),
+    "Q4_K": (144, _q4_k_groups),
+    "TQ1_0": (54, _tq1_0_groups),
+    "TQ2_0": (66, _tq2_0_groups),
+}
 
 _BLOCKS: dict[str, tuple[int, Callable[[torch.Tensor], torch.Tensor]]] = {
     **{name: (block_bytes, _open_groups(take_apart)) for name, (block_bytes, take_apart) in _FOUR_BIT.items()},

@@ -15,6 +15,7 @@ from tests.engine.loading.gguf_writing import ARRAY, BOOL, FLOAT32, STRING, UINT
 from tests.examples import examples
 
 F32, Q4_0 = 0, 2
+UINT16, INT32 = 2, 5
 GOOD = GgufContents(
     metadata=[
         ("general.architecture", STRING, string("llama")),
@@ -149,6 +150,52 @@ def test_a_changed_byte_gives_a_file_that_opens_inside_its_bounds_or_is_refused(
     except ModelLoadError:
         return
     assert sum(tensor.data.nbytes for tensor in file.tensors.values()) <= 2 * len(contents)
+
+
+def write_parts(folder: Path, counts=(2, 2), numbers=(0, 1), **changes) -> Path:
+    """Write a model in two parts, a tensor in each; return the first."""
+    for index, (count, number) in enumerate(zip(counts, numbers, strict=True)):
+        fields = [("split.no", UINT16, number), ("split.count", UINT16, count), ("split.tensors.count", INT32, 2)]
+        contents = GgufContents(
+            metadata=[(key, kind, value.to_bytes(2 if kind == UINT16 else 4, "little")) for key, kind, value in fields],
+            tensors=[(changes.get("names", ("first", "second"))[index], [2, 3], F32, 0)],
+            data=np.arange(8, dtype="<f4").tobytes(),
+        )
+        contents.write(folder / f"m-{index + 1:05}-of-00002.gguf")
+    return folder / "m-00001-of-00002.gguf"
+
+
+def test_a_split_model_is_read_by_its_first_part(tmp_path):
+    path = write_parts(tmp_path)
+    file = GgufFile.open(path)
+    assert list(file.tensors) == ["first", "second"]
+    assert file.files == (path, tmp_path / "m-00002-of-00002.gguf")
+
+
+def test_a_split_model_is_refused_by_another_part_or_name_or_without_all_parts(tmp_path):
+    path = write_parts(tmp_path)
+    second = tmp_path / "m-00002-of-00002.gguf"
+    with pytest.raises(ModelLoadError, match=r"part 2 of 2: name the first, m-00001-of-00002\.gguf"):
+        GgufFile.open(second)
+    second.unlink()
+    with pytest.raises(ModelLoadError, match=r"m-00002-of-00002\.gguf: part 2 of 2 is missing"):
+        GgufFile.open(path)
+    with pytest.raises(ModelLoadError, match=r"must end in -00001-of-00002\.gguf"):
+        GgufFile.open(path.rename(tmp_path / "whole.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"numbers": (0, 0)}, "does not say that it is part 2 of 2"),
+        ({"counts": (2, 3)}, "does not say that it is part 2 of 2"),
+        ({"counts": (65535, 2)}, "part 1 of 65535, so its name must end"),
+        ({"names": ("first", "first")}, "tensor 'first' is in an earlier part"),
+    ],
+)
+def test_parts_that_do_not_fit_together_are_refused(tmp_path, changes, what):
+    with pytest.raises(ModelLoadError, match=what):
+        GgufFile.open(write_parts(tmp_path, **changes))
 
 
 @pytest.mark.parametrize(
