@@ -156,6 +156,29 @@ def test_a_small_model_gives_the_answers_of_transformers_when_preempted(small, s
     assert stats.integrity == ""
 
 
+@pytest.mark.usefixtures("one_thread")
+def test_a_small_model_with_windows_holds_few_blocks_and_gives_the_answers_of_transformers(tmp_path):
+    """Contexts of up to 12 windows, in a crowd, then with prefix hits, then alone.
+
+    With one table for its 7 layers the longest sequence alone would hold 91 blocks.
+    """
+    reference = random_model("Gemma3Text", spread=0.15, **SMALL | WINDOW | {"head_dim": 64, "sliding_window": 16})
+    reference.save_pretrained(tmp_path)
+    draw = random.Random(2)
+    shared = [draw.randrange(512) for _ in range(100)]
+    prompts = [shared + [draw.randrange(512) for _ in range(length)] for length in (5, 40, 90)] + [shared[::-1]]
+    config = EngineConfig(
+        tmp_path, "small", max_model_len=512, weights="float32", max_num_seqs=4, max_num_batched_tokens=24
+    )
+    core = CoreUnderTest(load_model(tmp_path, weights="float32"), config, num_blocks=44)
+    for _ in range(2):
+        check(reference, prompts, core.answers(prompts, 12, 1), 12)
+    check(reference, prompts[2:3], core.answers(prompts[2:3], 12), 12)
+    stats = core.stats()
+    assert stats.integrity == ""
+    assert stats.num_cached_tokens > 100
+
+
 @pytest.fixture(scope="module")
 def smollm2(default_reference):
     processor = PromptProcessor(Tokenizer.from_path(SMOLLM2), LocalRenderer())

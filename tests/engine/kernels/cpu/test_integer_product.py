@@ -16,8 +16,8 @@ from tests.examples import examples
 
 pytestmark = pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
 
-SHAPES = st.tuples(st.integers(1, 5), st.integers(1, 9))
-"""Panels of 32 outputs and groups of 32 inputs: odd numbers leave threads with unequal shares."""
+SHAPES = st.tuples(st.integers(1, 160), st.integers(1, 9))
+"""Outputs, of which a panel has 32, and groups of 32 inputs: odd numbers leave threads with unequal shares."""
 
 
 @pytest.fixture(params=WAYS, autouse=True)
@@ -26,9 +26,11 @@ def threads(request):
         yield request.param
 
 
-def make_weight(bits: int, panels: int, groups: int, generator: torch.Generator) -> tuple[VnniWeight, torch.Tensor]:
+def make_weight(
+    bits: int, num_outputs: int, groups: int, generator: torch.Generator
+) -> tuple[VnniWeight, torch.Tensor]:
     """A random matrix and the same in float64."""
-    num_outputs, shape = 32 * panels, (32 * panels, groups)
+    shape = (num_outputs, groups)
     if bits == 8:
         values = torch.randint(-127, 128, (num_outputs, groups * GROUP_SIZE), generator=generator, dtype=torch.int8)
         scale = torch.rand(num_outputs, generator=generator) * 0.02 + 0.001
@@ -68,7 +70,7 @@ def test_the_product_is_that_of_quantised_inputs_and_opened_weights(bits, shape,
 @pytest.mark.parametrize("bits", [4, 8])
 def test_a_row_is_the_same_in_a_block_of_any_size_and_on_any_thread(bits):
     generator = torch.Generator().manual_seed(3)
-    weight, opened = make_weight(bits, 3, 20, generator)
+    weight, opened = make_weight(bits, 96, 20, generator)
     x = torch.randn(47, opened.shape[1], generator=generator)
     together = weight(x)
     assert all(torch.equal(weight(x[:rows]), together[:rows]) for rows in (1, 2, 3, 5, 7, 8, 9, 15, 16, 22, 24, 31, 46))
@@ -80,7 +82,7 @@ def test_a_row_is_the_same_in_a_block_of_any_size_and_on_any_thread(bits):
 @pytest.mark.parametrize("rows", [3, 7, 11, 15, 23])
 def test_a_block_that_a_copy_fills_stores_nothing_behind_the_last_row(monkeypatch, bits, rows):
     generator = torch.Generator().manual_seed(4)
-    weight, opened = make_weight(bits, 2, 5, generator)
+    weight, opened = make_weight(bits, 64, 5, generator)
     x = torch.randn(rows, opened.shape[1], generator=generator)
     memory = torch.full((rows + 1, opened.shape[0]), 7.0)
     monkeypatch.setattr("engine.kernels.cpu.operators.empty", lambda shape, dtype: memory[: shape[0]])
@@ -93,7 +95,7 @@ def test_a_block_that_a_copy_fills_stores_nothing_behind_the_last_row(monkeypatc
 @pytest.mark.parametrize("rows", [745, 760])
 def test_more_rows_than_a_cache_holds_take_several_turns_and_stay_the_same(bits, rows):
     generator = torch.Generator().manual_seed(6)
-    weight, opened = make_weight(bits, 2, 64, generator)
+    weight, opened = make_weight(bits, 64, 64, generator)
     x = torch.randn(rows, opened.shape[1], generator=generator)
     assert rows * 64 * ROW_BYTES > NEAR_BYTES
     together = weight(x)
@@ -105,7 +107,7 @@ def test_more_rows_than_a_cache_holds_take_several_turns_and_stay_the_same(bits,
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 def test_a_broken_input_shows_in_its_own_row_alone(bits, rows, value):
     generator = torch.Generator().manual_seed(4)
-    weight, opened = make_weight(bits, 2, 4, generator)
+    weight, opened = make_weight(bits, 64, 4, generator)
     x = torch.randn(rows, opened.shape[1], generator=generator)
     clean = weight(x)
     x[5, 70] = value
@@ -117,14 +119,14 @@ def test_a_broken_input_shows_in_its_own_row_alone(bits, rows, value):
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_no_rows_give_no_rows(bits):
-    weight, opened = make_weight(bits, 2, 3, torch.Generator().manual_seed(7))
+    weight, opened = make_weight(bits, 64, 3, torch.Generator().manual_seed(7))
     assert weight(torch.empty(0, opened.shape[1])).shape == (0, 64)
 
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_extreme_sizes_of_inputs_keep_their_precision(bits):
     generator = torch.Generator().manual_seed(5)
-    weight, opened = make_weight(bits, 1, 4, generator)
+    weight, opened = make_weight(bits, 32, 4, generator)
     x = torch.randn(9, opened.shape[1], generator=generator)
     for size in (1e-25, 1e25):
         torch.testing.assert_close(weight(x * size) / size, weight(x), rtol=1e-3, atol=1e-3)
