@@ -84,7 +84,8 @@ def _group(item: pytest.Item) -> str:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     # NOTE: pytest-xdist reads the groups in its own pytest_collection_modifyitems, which runs before ours.
-    item.add_marker(pytest.mark.xdist_group(_group(item)))
+    if not item.get_closest_marker("xdist_group"):
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
 
 
 @pytest.hookimpl(trylast=True)

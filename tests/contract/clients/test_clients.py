@@ -14,7 +14,8 @@ from tests.contract.clients.environments import AGENT_TIMEOUT_S, PLACE, Environm
 from tests.contract.clients.table import results_write
 from tests.served import ServedLightcone
 
-pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.contract]
+# The group of the served Lightcone, which tests ask for by name.
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.contract, pytest.mark.xdist_group("lightcone")]
 
 
 @pytest.fixture(scope="module")
