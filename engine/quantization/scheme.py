@@ -85,7 +85,7 @@ def byte_weight(matrix: StoredMatrix, device: torch.device, is_invariant: bool) 
 BUILDERS: dict[str, Callable[[StoredMatrix, torch.device], WeightForm]] = {
     "int4": lambda matrix, device: Int4Weight(matrix.to_four_bit_groups()),
     "int4_vnni": lambda matrix, device: VnniWeight.four_bit(matrix.to_four_bit_groups()),
-    "int8_vnni": lambda matrix, device: VnniWeight.eight_bit(*quantize_rows(matrix.open_rows())),
+    "int8_vnni": lambda matrix, device: VnniWeight.of_matrix(matrix),
     "int8": lambda matrix, device: Int8Weight(*quantize_rows(matrix.open_rows())),
     "int8_packed": lambda matrix, device: Int8PackedWeight(*quantize_rows(matrix.open_rows())),
     "bf16": lambda matrix, device: DenseWeight(matrix.to_dtype(torch.bfloat16).to(device)),

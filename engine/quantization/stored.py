@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 import torch
 
@@ -50,6 +51,11 @@ class StoredMatrix:
     @property
     def is_four_bit(self) -> bool:
         return all(part.type in FOUR_BIT_TYPES for part in self.parts)
+
+    def runs(self) -> list[StoredMatrix]:
+        """Cut the matrix into runs of parts that all have four bits, or all more."""
+        runs = [tuple(run) for _, run in groupby(self.parts, lambda part: part.type in FOUR_BIT_TYPES)]
+        return [StoredMatrix(run, (sum(len(part.data) for part in run), self.shape[1])) for run in runs]
 
     def rows(self, first: int, count: int) -> StoredMatrix:
         """Return some rows of a matrix of one part, as views."""

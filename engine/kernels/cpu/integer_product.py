@@ -224,13 +224,13 @@ def multiply(a, thread, part, parts, is_first):
     """Compute out = x times the transposed weight; a part is a range of panels.
 
     a: rows, outputs, inputs, x (float32), panels, out (float32), scratch, bytes of scratch a thread, bits of a weight,
-    records of x, or 0: each thread then writes its own with the first part it takes
+    records of x, or 0: each thread then writes its own with the first part it takes, outputs between two rows of out
     """
     rows, outputs, inputs, bits = a[0], a[1], a[2], a[8]
     groups, panels = inputs // GROUP, outputs // PANEL
     row_bytes = groups * ROW_BYTES + SHIFT_BYTES
     opened = a[6] + thread * a[7]
-    records = a[9]
+    records, stride = a[9], a[10]
     if records == 0:
         records = opened + groups * _OPENED_BLOCK
         if is_first:
@@ -252,13 +252,13 @@ def multiply(a, thread, part, parts, is_first):
                 size = block_rows(last - row)
                 kept = min(size, last - row)
                 record = records + row * row_bytes
-                out = a[5] + (row * outputs + panel * PANEL) * 4
+                out = a[5] + (row * stride + panel * PANEL) * 4
                 if bits == 8:
                     kind = EIGHT
                 elif size < 8 or count < OPENED_FROM:
                     kind = FOUR
                 else:
                     kind = OPENING if row == first else OPENED
-                _multiply_block(kind, size, weights, opened, record, groups, out, outputs * 4, ahead, lines, kept)
+                _multiply_block(kind, size, weights, opened, record, groups, out, stride * 4, ahead, lines, kept)
                 ahead += groups * lines * LINE
                 row += size

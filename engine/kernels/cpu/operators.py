@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -186,26 +187,41 @@ def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> to
     return out
 
 
-def multiply(x: torch.Tensor, panels: torch.Tensor, num_outputs: int, bits: int) -> torch.Tensor:
-    """Multiply x by the transposed weight, laid out as in panels.py. x: (R, K) float32  ->  (R, N) float32.
+def multiply(x: torch.Tensor, *weights: tuple[torch.Tensor, int]) -> torch.Tensor:
+    """Multiply x by the transposed weights, stacked by outputs. x: (R, K) float32  ->  (R, N) float32.
 
-    Works only where `integer_vectors.is_available()`.
+    weights: panels (N / 32, bytes) as in panels.py and bits of each. Works only where `integer_vectors.is_available()`.
     """
     num_rows, num_inputs = x.shape
-    out = empty((num_rows, num_outputs), torch.float32)
+    width = sum(len(panels) * PANEL for panels, _ in weights)
+    out = empty((num_rows, width), torch.float32)
     floats = scratch_bytes(num_rows, num_inputs) // 4
     scratch = _scratch(floats)
 
-    def parts(rows: int) -> int:
+    def parts(num_outputs: int, rows: int) -> int:
         return _parts(num_outputs // PANEL, num_inputs * num_outputs * (rows + _READ_COST), _PART_OF_PRODUCT)
 
     records = 0
     operations = []
-    if parts(num_rows) > 1 and num_rows * num_inputs >= _SHARE_QUANTIZING_FROM:
+    if parts(width, num_rows) > 1 and num_rows * num_inputs >= _SHARE_QUANTIZING_FROM:
         records = scratch + opened_bytes(num_inputs)
         operations = [_operation("quantize_groups", _by_rows(num_inputs), num_rows, num_inputs, x, records)]
-    product = (num_rows, num_outputs, num_inputs, x, panels, out)
-    _run_all(*operations, _operation("multiply", parts, *product, scratch, 4 * _aligned(floats), bits, records))
+    first = 0
+    for panels, bits in weights:
+        num_outputs = len(panels) * PANEL
+        product = (
+            num_rows,
+            num_outputs,
+            num_inputs,
+            x,
+            panels,
+            out[:, first:] if first else out,
+            scratch,
+            4 * _aligned(floats),
+        )
+        operations.append(_operation("multiply", partial(parts, num_outputs), *product, bits, records, width))
+        first += num_outputs
+    _run_all(*operations)
     return out
 
 

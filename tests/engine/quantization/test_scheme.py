@@ -97,6 +97,21 @@ def test_a_matrix_that_is_wider_than_four_bits_is_never_narrowed_to_them(monkeyp
     assert asked == [False, False]
 
 
+@pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
+def test_a_mixed_stack_keeps_each_part_at_its_own_width():
+    """Files of "Q4_K_M" have values of six bits beside queries and keys of four."""
+    wide, narrow = float_matrix(), four_bit_matrix(64)
+    build = scheme_module.BUILDERS["int8_vnni"]
+    mixed = build(StoredMatrix.stack([narrow, wide, narrow]), CPU)
+    assert [bits for _, bits in mixed.parts] == [4, 8, 4]
+    assert (
+        mixed.num_bytes == 2 * scheme_module.BUILDERS["int4_vnni"](narrow, CPU).num_bytes + build(wide, CPU).num_bytes
+    )
+    opened = torch.cat([part.to_dtype(torch.float32) for part in (narrow, wide, narrow)])
+    x = torch.randn(5, 64)
+    torch.testing.assert_close(mixed(x), x @ opened.T, atol=0.02 * float((x @ opened.T).abs().max()), rtol=0)
+
+
 def test_batch_invariance_takes_one_form_whose_rows_do_not_depend_on_each_other(monkeypatch):
     monkeypatch.setattr(
         scheme_module,

@@ -117,6 +117,17 @@ def test_a_broken_input_shows_in_its_own_row_alone(bits, rows, value):
     assert torch.equal(result[others], clean[others])
 
 
+@given(shape=SHAPES, rows=st.integers(1, 45), seed=st.integers(0, 1 << 20))
+@examples(15)
+def test_a_stack_of_parts_of_different_widths_gives_the_products_of_its_parts(shape, rows, seed):
+    generator = torch.Generator().manual_seed(seed)
+    sizes = ((4, 64), (8, 32), (4, shape[0]))
+    weights = [make_weight(bits, num_outputs, shape[1], generator)[0] for bits, num_outputs in sizes]
+    x = torch.randn(rows, shape[1] * GROUP_SIZE, generator=generator)
+    stacked = VnniWeight(96 + shape[0], *(part for weight in weights for part in weight.parts))
+    assert torch.equal(stacked(x), torch.cat([weight(x) for weight in weights], dim=1))
+
+
 @pytest.mark.parametrize("bits", [4, 8])
 def test_no_rows_give_no_rows(bits):
     weight, opened = make_weight(bits, 64, 3, torch.Generator().manual_seed(7))
