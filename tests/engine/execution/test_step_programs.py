@@ -17,6 +17,7 @@ from engine.layers.norm import HeadsNorm, Norm
 from engine.layers.rotary import RotaryEmbedding, Rotation
 from engine.models.config import LayerConfig, ModelConfig
 from engine.models.decoder import Decoder, DecoderLayer
+from engine.quantization.gguf_blocks import FourBitGroups
 from engine.quantization.scheme import RowForms
 from engine.quantization.torch_forms import DenseWeight, quantize_weight
 from engine.quantization.vnni import VnniWeight
@@ -31,9 +32,18 @@ VNNI = pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a process
 
 
 def linear(num_outputs, num_inputs, *, is_ours=True, has_bias=False):
+    """Make a layer; our own have eight bits, but for the first 32 outputs, which have four."""
     weight = torch.randn(num_outputs, num_inputs) * num_inputs**-0.5
-    form = VnniWeight.eight_bit(*quantize_weight(weight)) if is_ours else DenseWeight(weight)
+    form = mixed(weight) if is_ours else DenseWeight(weight)
     return Linear(RowForms((form, form), num_outputs), torch.randn(num_outputs) if has_bias else None)
+
+
+def mixed(weight):
+    first = weight[:32]
+    step = torch.full((32, weight.shape[1] // 32), float(first.abs().max()) / 8)
+    levels = (first / step[0, 0] + 8).clamp(0, 15).to(torch.uint8)
+    narrow = VnniWeight.four_bit(FourBitGroups(levels, step, -8 * step))
+    return VnniWeight(len(weight), *narrow.parts, *VnniWeight.eight_bit(*quantize_weight(weight[32:])).parts)
 
 
 def norm():
