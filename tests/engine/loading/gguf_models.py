@@ -9,6 +9,7 @@ import torch
 
 ADJACENT_PAIRS = ("llama", "granite", "smollm3")
 """Architectures whose q and k rows llama.cpp's converter reorders (convert_hf_to_gguf.py, MIT)."""
+OUTPUT_NORMS = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 RENAMED = {
     # In these files the common names stand for other norms than in the table of names.
     "glm4": {
@@ -16,7 +17,10 @@ RENAMED = {
         "post_attention_layernorm": "ffn_norm",
         "post_mlp_layernorm": "post_ffw_norm",
     },
-    "olmo2": {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"},
+    "olmo2": OUTPUT_NORMS,
+    "exaone4": OUTPUT_NORMS,
+    "gemma2": OUTPUT_NORMS | {"pre_feedforward_layernorm": "ffn_norm"},
+    "gemma3": OUTPUT_NORMS | {"pre_feedforward_layernorm": "ffn_norm"},
 }
 
 
@@ -41,6 +45,8 @@ def write_gguf(
         if architecture in ADJACENT_PAIRS and stem.endswith(("q_proj", "k_proj")):
             num_heads = config.num_attention_heads if stem.endswith("q_proj") else config.num_key_value_heads
             values = _adjacent_rows(values, num_heads)
+        if architecture.startswith("gemma") and stem.endswith("norm"):
+            values = values + 1
         writer.add_tensor(f"{found}.{ending}", values.numpy())
     for name, values in (extra or {}).items():
         writer.add_tensor(name, values.numpy())
@@ -75,10 +81,16 @@ def _write_fields(writer, config) -> None:
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_key_length(head_size)
     writer.add_value_length(head_size)
-    writer.add_rope_dimension_count(int(head_size * config.rope_parameters.get("partial_rotary_factor", 1.0)))
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    if config.rope_parameters["rope_type"] == "longrope":
-        original = config.rope_parameters["original_max_position_embeddings"]
+    rope = config.rope_parameters.get("full_attention", config.rope_parameters)
+    writer.add_rope_dimension_count(int(head_size * rope.get("partial_rotary_factor", 1.0)))
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if getattr(config, "sliding_window", None):
+        writer.add_sliding_window(config.sliding_window)
+    if getattr(config, "attn_logit_softcapping", None):
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if rope["rope_type"] == "longrope":
+        original = rope["original_max_position_embeddings"]
         writer.add_rope_scaling_orig_ctx_len(original)
         writer.add_rope_scaling_attn_factors(
             (1 + log(config.max_position_embeddings / original) / log(original)) ** 0.5

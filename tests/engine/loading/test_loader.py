@@ -34,6 +34,19 @@ GGUF_MODELS = {
     "starcoder2": ("starcoder2", "Starcoder2", {"num_key_value_heads": 2, "tie_word_embeddings": True}),
     "glm4": ("glm4", "Glm4", {"num_key_value_heads": 2, "head_dim": 16, "attention_bias": True, "pad_token_id": 0}),
     "smollm3": ("smollm3", "SmolLM3", {"num_key_value_heads": 2, "num_hidden_layers": 5, "pad_token_id": 0}),
+    "exaone 4": ("exaone4", "Exaone4", {"num_key_value_heads": 2, "sliding_window": 20, "num_hidden_layers": 5}),
+    "gemma 2": (
+        "gemma2",
+        "Gemma2",
+        {"head_dim": 16, "num_key_value_heads": 2, "sliding_window": 20, "query_pre_attn_scalar": 16}
+        | {"tie_word_embeddings": True},
+    ),
+    "gemma 3": (
+        "gemma3",
+        "Gemma3Text",
+        {"head_dim": 16, "num_key_value_heads": 2, "sliding_window": 20, "num_hidden_layers": 7}
+        | {"query_pre_attn_scalar": 16, "tie_word_embeddings": True},
+    ),
     "exaone 3": ("exaone", "Llama", {"num_key_value_heads": 2}),
     "phi3": ("phi3", "Phi3", {"num_key_value_heads": 2, "pad_token_id": 0}),
 }
