@@ -56,7 +56,7 @@ def load(path: Path, form: str, max_model_len: int) -> LoadedModel:
 def predictions(loaded: LoadedModel, weights: str, token_ids: list[int]) -> Iterator[torch.Tensor]:
     """Return log-probabilities (T, V) after each token of the next chunk."""
     shapes = [layer.attention for layer in loaded.config.layers]
-    groups = group_layers([0] * len(shapes), kv_sizes(shapes), block_size=BLOCK_SIZE)
+    groups = group_layers([0] * len(shapes), kv_sizes(shapes, BLOCK_SIZE, CPU), block_size=BLOCK_SIZE)
     num_blocks = groups.blocks_for(len(token_ids))
     backend = make_backend(
         CPU,

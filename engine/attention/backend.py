@@ -108,9 +108,13 @@ def cache_dtype(weights: str, kv_cache: str = "auto", device: torch.device = CPU
     return torch.float8_e4m3fn
 
 
-def kv_sizes(shapes: Sequence[AttentionShape]) -> list[int]:
-    """Return how many numbers the keys of a position have in each layer."""
-    return [shape.num_kv_heads * shape.head_size for shape in shapes]
+def kv_sizes(shapes: Sequence[AttentionShape], block_size: int, device: torch.device) -> list[int]:
+    """Return how many numbers the keys of a position have in the cache of each layer."""
+    if device.type != "cpu":
+        return [shape.num_kv_heads * shape.head_size for shape in shapes]
+    from engine.kernels.cpu.operators import cached_size
+
+    return [shape.num_kv_heads * cached_size(shape.head_size, block_size) for shape in shapes]
 
 
 def make_backend(

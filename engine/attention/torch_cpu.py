@@ -4,7 +4,8 @@ Where the kernel's vectors do not fit the head size, longer chunks go one by one
 `scaled_dot_product_attention`. Every row is computed on its own, in one order of additions, so its result does not
 depend on its neighbours.
 
-Layout, of each layer: keys (B, K, D, P), values (B, K, P, D). Measurements: docs/decisions/0001-kv-cache-layout.md.
+Layout, of each layer: keys (B, K, D, P), values (B, K, P, D), heads filled up to what the vectors take. Measurements:
+docs/decisions/0001-kv-cache-layout.md.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from engine.attention.backend import AttentionShape, StepLayout, kv_sizes
+from engine.attention.backend import CPU, AttentionShape, StepLayout, kv_sizes
 from engine.attention.cache_groups import CacheGroups, group_layers
 from engine.kernels.cpu import operators
 from engine.kernels.cpu.operators import RowAttention, tile_rows
@@ -49,11 +50,11 @@ class TorchCpuAttention:
     ) -> None:
         """`shapes`: of all layers. `groups`: of the layers, all in one unless given."""
         shape = self.shape = shapes[0]
-        groups = groups or group_layers([0] * len(shapes), kv_sizes(shapes), block_size=block_size)
+        groups = groups or group_layers([0] * len(shapes), kv_sizes(shapes, block_size, CPU), block_size=block_size)
         self.groups = groups
         self.block_size = block_size
         self.batch_invariant = batch_invariant
-        heads, size = shape.num_kv_heads, shape.head_size
+        heads, size = shape.num_kv_heads, operators.cached_size(shape.head_size, block_size)
         self.keys = untouched_zeros(groups.num_tensors, num_blocks, heads, size, block_size, dtype=dtype)
         self.values = untouched_zeros(groups.num_tensors, num_blocks, heads, block_size, size, dtype=dtype)
         constants = {(one.scale, one.softcap): torch.tensor([one.scale, one.softcap]) for one in shapes}

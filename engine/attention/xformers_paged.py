@@ -62,7 +62,9 @@ class XformersAttention:
         self.batch_invariant = batch_invariant
         self.device = device
         self.padding_block = num_blocks
-        self.groups = groups = groups or group_layers([0] * len(shapes), kv_sizes(shapes), block_size=block_size)
+        self.groups = groups = groups or group_layers(
+            [0] * len(shapes), kv_sizes(shapes, block_size, device), block_size=block_size
+        )
         num_slots = (num_blocks + 1) * block_size
         self.shapes = shapes
         self.splits = batch_invariant or any(one.softcap for one in shapes)

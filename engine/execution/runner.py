@@ -52,7 +52,7 @@ class ModelRunner:
         dtype = cache_dtype(config.weights, config.kv_cache, self._device)
         self.groups = group_layers(
             [shape.window for shape in shapes],
-            kv_sizes(shapes),
+            kv_sizes(shapes, config.block_size, self._device),
             block_size=config.block_size,
             chunk_tokens=PREFILL_ONLY_STEPS * self._most_step_tokens(config),
         )

@@ -1,8 +1,9 @@
 """The kernel of paged attention for rows with a context each: decodes, drafts, the tokens of prompts.
 
 Keys are (B, K, D, P): a query adds the D rows of a block, weighted, into P scores. Values are (B, K, P, D): a
-position's probability weights its row. The cache is read in place, once per tile: a few rows of one sequence with the
-query heads that share a kv head. A row's result does not depend on the others of its tile.
+position's probability weights its row. Zeros behind heads make D a size that the vectors take. The cache is read in
+place, once per tile: a few rows of one sequence with the query heads that share a kv head. A row's result does not
+depend on the others of its tile.
 """
 
 from __future__ import annotations
@@ -39,24 +40,24 @@ def score_stride(num_positions):
 @njit(inline="always")
 def store_token(a, token):
     """Write the new key and value of one token into its slot."""
-    kv_heads, size, block_size, stride = a[3], a[4], a[5], a[9]
+    kv_heads, size, block_size, stride, kept = a[3], a[4], a[5], a[9], a[27]
     slot = integers(a[8], a[0])[token]
     block, offset = slot // block_size, slot % block_size
     for head in range(kv_heads):
         key = floats(a[6] + (token * stride + head * size) * 4, size)
         value = floats(a[7] + (token * stride + head * size) * 4, size)
-        base = (block * kv_heads + head) * size * block_size
+        base = (block * kv_heads + head) * kept * block_size
         if a[12] != 0:
-            keys, values = halves(a[10] + base * 2, size * block_size), halves(a[11] + base * 2, size * block_size)
+            keys, values = halves(a[10] + base * 2, kept * block_size), halves(a[11] + base * 2, kept * block_size)
             for d in range(size):
                 keys[d * block_size + offset] = narrow(key[d])
-                values[offset * size + d] = narrow(value[d])
+                values[offset * kept + d] = narrow(value[d])
         else:
-            plain_keys = floats(a[10] + base * 4, size * block_size)
-            plain_values = floats(a[11] + base * 4, size * block_size)
+            plain_keys = floats(a[10] + base * 4, kept * block_size)
+            plain_values = floats(a[11] + base * 4, kept * block_size)
             for d in range(size):
                 plain_keys[d * block_size + offset] = key[d]
-                plain_values[offset * size + d] = value[d]
+                plain_values[offset * kept + d] = value[d]
 
 
 @njit(inline="always")
@@ -118,8 +119,8 @@ def weigh_positions(scores, unseen, count, softcap, sink):
 
 
 @njit(inline="always")
-def attend_tiles(a, thread, part, parts, size, block_size):
-    """Attend every `parts`th (tile, kv head) pair from `part` on.
+def attend_tiles(a, thread, part, parts, given_size, size, block_size):
+    """Attend every `parts`th (tile, kv head) pair from `part` on. Heads of `given_size` are filled up to `size`.
 
     Queries of a tile are numbered row by row, then head by head.
     """
@@ -151,11 +152,15 @@ def attend_tiles(a, thread, part, parts, size, block_size):
         blocks = integers(a[16] + tile * a[17] * 8, num_blocks)
         query, out = floats(queries, num_queries * size), floats(sums, num_queries * size)
         for row in range(first_row, end_row):
-            given = floats(a[13] + (tokens[row] * a[23] + head * group * size) * 4, group * size)
-            place = (row - first_row) * group * size
-            for i in range(group * size):
-                query[place + i] = given[i] * scale
-                out[place + i] = 0.0
+            given = floats(a[13] + (tokens[row] * a[23] + head * group * given_size) * 4, group * given_size)
+            for member in range(group):
+                place = ((row - first_row) * group + member) * size
+                for i in range(given_size):
+                    query[place + i] = given[member * given_size + i] * scale
+                for i in range(given_size, size):
+                    query[place + i] = 0.0
+                for i in range(size):
+                    out[place + i] = 0.0
         for block in range(first_block, num_blocks):
             if block + 1 < num_blocks:
                 prefetch_block(a[10], is_half, (blocks[block + 1] * kv_heads + head) * count, count)
@@ -213,10 +218,10 @@ def attend_tiles(a, thread, part, parts, size, block_size):
                 for member in range(rows_at_once * group):
                     add_weighted_rows(scores + member * stride, seen, num_here, size, out_at + member * query_bytes)
         for row in range(first_row, end_row):
-            place = a[18] + (tokens[row] * a[2] + head * group) * size * (2 if a[19] != 0 else 4)
-            store_row(
-                place, a[19] != 0, 0, group * size, floats(sums + (row - first_row) * group * query_bytes, group * size)
-            )
+            for member in range(group):
+                place = a[18] + (tokens[row] * a[2] + head * group + member) * given_size * (2 if a[19] != 0 else 4)
+                result = floats(sums + ((row - first_row) * group + member) * query_bytes, given_size)
+                store_row(place, a[19] != 0, 0, given_size, result)
 
 
 @njit(**OPTIONS)
@@ -236,6 +241,6 @@ def attend(a, thread, part, parts):
        each row (int64), in a tile ascending, 16 block table (int64) by tile, 17 integers between two tiles in it,
        18 out (tokens, H, D), 19 out is half, 20 scale and softcap (float32, at an address), 21 scratch (float32),
        22 its floats a thread, 23 floats between two tokens in q, 24 most queries of a tile, 25 window or 0, 26 sinks
-       (float32) of the query heads or 0
+       (float32) of the query heads or 0, 27 head size in the cache
     """
-    attend_tiles(a, thread, part, parts, a[4], a[5])
+    attend_tiles(a, thread, part, parts, a[4], a[27], a[5])

@@ -20,6 +20,7 @@ from engine.kernels.cpu.integer_product import opened_bytes, scratch_bytes
 from engine.kernels.cpu.integer_vectors import PANEL
 from engine.kernels.cpu.sampling import BLOCK
 from engine.kernels.cpu.threads import KERNEL_THREADS
+from engine.kernels.cpu.vectors import HEAD_STEP
 from engine.kernels.cpu.work_sharing import MAX_PARTS
 
 _NUMBER = {name: number for number, name in enumerate(program.KERNELS)}
@@ -236,6 +237,12 @@ def attention_has_vectors(size: int, block_size: int) -> bool:
     return bool(program.attention.has_vectors(size, block_size))
 
 
+def cached_size(size: int, block_size: int) -> int:
+    """Return the head size with which the cache suits the vector kernels: the next that does, if it is not far."""
+    filled = -(-size // HEAD_STEP) * HEAD_STEP
+    return filled if size > HEAD_STEP and attention_has_vectors(filled, block_size) else size
+
+
 def tile_rows(group: int, num_rows: int) -> int:
     """Return how many of a sequence's `num_rows` new rows make a tile if `group` query heads share a kv head."""
     return max(2, (TILE_QUERIES if num_rows <= PROMPT_ROWS else PROMPT_TILE_QUERIES) // group)
@@ -278,7 +285,8 @@ class RowAttention:
     ) -> None:
         """Store k, v of all tokens and attend the rows into `out`.
 
-        keys: (B, K, D, P)  values: (B, K, P, D)  q, out: (T, H, D)  k, v: (T, K, D), float32, tokens may be apart
+        keys: (B, K, D', P)  values: (B, K, P, D'), with D' >= D and zeros behind D
+        q, out: (T, H, D)  k, v: (T, K, D), float32, tokens may be apart
         constants: scale, softcap or 0, float32   `window`: positions that a row sees, itself included, or 0
         sinks: (H,) float32
         """
@@ -287,12 +295,12 @@ class RowAttention:
         kv_heads, block_size = keys.shape[1], keys.shape[3]
         group = num_heads // kv_heads
         queries = self._most_rows * group
-        floats = program.attention.scratch_floats(queries, size, block_size, self._width)
+        floats = program.attention.scratch_floats(queries, keys.shape[2], block_size, self._width)
         sizes = (num_tokens, tiles, num_heads, kv_heads, size, block_size)
         written = (k, v, slots, k.stride(0), keys, values, _is_half(keys))
         attended = (q, tokens, contexts, table, table.stride(0), out, _is_half(out), constants)
         scratch = (_scratch(floats), _aligned(floats), q.stride(0), queries)
-        arguments = (*sizes, *written, *attended, *scratch, window, 0 if sinks is None else sinks)
+        arguments = (*sizes, *written, *attended, *scratch, window, 0 if sinks is None else sinks, keys.shape[2])
         # How long the contexts of a recorded step will be is not known.
         work = self._work * num_heads * size if _thread.recording is None else sys.maxsize
         most_tiles = table.shape[0]

@@ -21,7 +21,9 @@ WIDE = AttentionShape(num_heads=6, num_kv_heads=2, head_size=64, scale=0.125)
 """The only shape that uses the kernel's explicit vectors, with blocks of 16."""
 WINDOWED = AttentionShape(num_heads=6, num_kv_heads=2, head_size=64, scale=0.125, window=21)
 CAPPED = AttentionShape(num_heads=4, num_kv_heads=2, head_size=16, scale=1.0, window=40, softcap=3.0)
-SHAPES = {"grouped": GROUPED, "full": FULL, "wide": WIDE, "windowed": WINDOWED, "capped": CAPPED}
+FILLED = AttentionShape(num_heads=4, num_kv_heads=2, head_size=80, scale=0.1, window=40)
+"""Its heads lie in the cache as heads of 128, which the vectors take."""
+SHAPES = {"grouped": GROUPED, "full": FULL, "wide": WIDE, "windowed": WINDOWED, "capped": CAPPED, "filled": FILLED}
 TOLERANCE = 2e-5
 """Both sides are float32 and differ in the order of additions only."""
 
