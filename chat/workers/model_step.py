@@ -108,6 +108,7 @@ class ModelStep(bootsteps.StartStopStep):
         queue = queue_of(self.model_worker.slug)
         # Without acknowledgements, which cost two round trips: leases and claims recover the runs of a lost worker.
         worker.app.amqp.queues.add(Queue(queue, Exchange(queue), routing_key=queue, no_ack=True))
+        worker.consumer.on_task_message.add(_mark_acknowledged)
 
         def consume() -> None:
             """Start consuming. Repeats the command until the consumer has started and replies to it."""
@@ -130,6 +131,11 @@ class ModelStep(bootsteps.StartStopStep):
             self.model_worker = None
 
     terminate = stop
+
+
+def _mark_acknowledged(task: Any) -> None:
+    """Keep Celery from acknowledging a task of a connection that it has just lost, which would end the worker."""
+    task.acknowledged = True
 
 
 def _is_consuming(worker: Any, queue: str) -> bool:
