@@ -40,6 +40,8 @@ class AttentionShape:
     """A token sees so many positions, its own included; 0: all."""
     softcap: float = 0.0
     """Scores become cap * tanh(score / cap); 0: no cap."""
+    has_sinks: bool = False
+    """Each head has a score that takes probability and has no value."""
 
 
 @dataclass(frozen=True, slots=True)

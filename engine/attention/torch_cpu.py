@@ -69,9 +69,8 @@ class TorchCpuAttention:
             for place, one in zip(groups.places, shapes, strict=True)
         ]
         self.has_vectors = operators.attention_has_vectors(size, block_size)
-        self.takes_rows = (
-            batch_invariant or self.has_vectors or groups.count > 1 or any(one.window or one.softcap for one in shapes)
-        )
+        is_plain = not any(one.window or one.softcap or one.has_sinks for one in shapes)
+        self.takes_rows = batch_invariant or self.has_vectors or groups.count > 1 or not is_plain
         """True if every new token is a row, however many a sequence has."""
 
     def summary(self) -> str:

@@ -67,8 +67,8 @@ class XformersAttention:
         )
         num_slots = (num_blocks + 1) * block_size
         self.shapes = shapes
-        self.splits = batch_invariant or any(one.softcap for one in shapes)
-        """True if every new token is a single row: no library's attention of chunks caps scores."""
+        self.splits = batch_invariant or any(one.softcap or one.has_sinks for one in shapes)
+        """True if every new token is a single row: no library's attention of chunks caps scores or has sinks."""
         # (cache tensors, slots, K, D)
         size = (groups.num_tensors, num_slots, shape.num_kv_heads, shape.head_size)
         self.keys, self.values = (torch.zeros(size, dtype=dtype, device=device) for _ in range(2))

@@ -46,6 +46,7 @@ class ModelRunner:
         model = loaded.config
         self._decoder = loaded.decoder
         self._weight_forms = loaded.weight_forms
+        self._backend = loaded.backend
         self._device = torch.device(config.device)
         self._block_size = config.block_size
         shapes = [layer.attention for layer in model.layers]
@@ -97,7 +98,9 @@ class ModelRunner:
             if loaded.uses_own_kernels:
                 self._programs.prepare_many(self.prefill_only_token_budget if self.token_budget is None else MANY_ROWS)
         if self._device.type == "cuda":
-            self._graphs = self._capture_graphs(config.max_num_seqs)
+            self.forward(self._longest_step())  # allocates the memory that serving must not lack
+            if loaded.decoder.is_recordable:
+                self._graphs = self._capture_graphs(config.max_num_seqs)
         logger.info(
             "KV cache: %d blocks of %d tokens (%d MiB), context %d, %d tokens a step",
             self.num_blocks,
@@ -112,6 +115,7 @@ class ModelRunner:
         """Say which form each part of the model runs in."""
         steps = "captured graphs" if self._graphs is not None else "layer by layer"
         return {
+            "layers": self._backend,
             "weights": self._weight_forms,
             "attention": self._attention.summary(),
             "steps": steps if self._programs is None else self._programs.summary(),
@@ -158,10 +162,9 @@ class ModelRunner:
         return StepPrograms(self._decoder, self._attention, self.max_model_len).time_step
 
     def _capture_graphs(self, max_num_seqs: int) -> DecodeGraphs:
-        """Capture the decode steps, after the longest step has allocated the memory that serving must not lack."""
+        """Capture the decode steps."""
         from engine.execution.cuda_graphs import CudaCapture, DecodeGraphs
 
-        self.forward(self._longest_step())
         table_width = -(-self.max_model_len // self._block_size)
         return DecodeGraphs(self._decoder, self._attention, max_num_seqs, table_width, CudaCapture())
 

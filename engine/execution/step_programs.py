@@ -134,6 +134,8 @@ class StepPrograms:
     def forward(self, batch: StepBatch) -> torch.Tensor | None:
         """Return the hidden rows (R, E) of a step; None if it must be computed without a program."""
         num_rows = len(batch.token_ids)
+        if not self._decoder.is_recordable:
+            return None
         if num_rows > FEW_ROWS:
             return self._many.forward(batch) if self._many is not None and num_rows <= self._many.num_rows else None
         if num_rows not in self._programs:

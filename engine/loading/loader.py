@@ -8,8 +8,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -19,8 +21,12 @@ from engine.loading.checkpoint import FileCheckpoint, GgufTensors
 from engine.loading.safetensors_file import SafetensorsFolder, read_config
 from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder, DecoderBuilder
-from engine.models.registry import describe_folder, describe_gguf
+from engine.models.registry import describe_folder, describe_gguf, has_family
 from engine.quantization.scheme import WeightScheme
+
+if TYPE_CHECKING:
+    from engine.loading.transformers_checkpoint import TransformersCheckpoint
+    from engine.models.transformers_backend.decoder import TransformersDecoder
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +37,7 @@ Progress = Callable[[str, float], None]
 class LoadedModel:
     """A decoder with its properties for the runner."""
 
-    decoder: Decoder
+    decoder: Decoder | TransformersDecoder
     config: ModelConfig
     files: tuple[Path, ...]
     """The files that were read."""
@@ -44,6 +50,11 @@ class LoadedModel:
     """See WeightScheme."""
     weight_forms: str
     """How many matrices have which forms."""
+
+    @property
+    def backend(self) -> str:
+        """Whose layers compute the model: "native" or "transformers"."""
+        return self.decoder.backend
 
 
 def load_model(
@@ -74,10 +85,13 @@ def load_model(
         )
     length = max_model_len or config.max_position
     config = config.opened(length)
-    decoder = DecoderBuilder(config, checkpoint, scheme, torch_device).build(
-        lambda fraction: progress("loading weights", fraction)
-    )
-    checkpoint.refuse_unused()
+    loading = partial(progress, "loading weights")
+    decoder: Decoder | TransformersDecoder
+    if isinstance(checkpoint, FileCheckpoint):
+        decoder = DecoderBuilder(config, checkpoint, scheme, torch_device).build(loading)
+        checkpoint.refuse_unused()
+    else:
+        decoder = checkpoint.build(scheme, torch_device, loading)
     logger.info(
         "loaded %s (%s, %d layers) in %.1f s",
         path.name,
@@ -92,24 +106,37 @@ def load_model(
         length,
         torch_device,
         scheme.activation_dtype,
-        scheme.uses_own_kernels,
+        scheme.uses_own_kernels and decoder.is_recordable,
         scheme.summary(),
     )
 
 
-def open_checkpoint(path: Path) -> tuple[FileCheckpoint, ModelConfig, tuple[Path, ...]]:
+Opened = tuple["FileCheckpoint | TransformersCheckpoint", ModelConfig, tuple[Path, ...]]
+"""The tensors of a model, its description, the files that hold it."""
+
+
+def open_checkpoint(path: Path) -> Opened:
     """Open and check the files of a model without reading its weights. Raises ModelLoadError."""
     return _open_folder(path) if path.is_dir() else _open_gguf(path)
 
 
-def _open_gguf(path: Path) -> tuple[FileCheckpoint, ModelConfig, tuple[Path, ...]]:
+def _open_gguf(path: Path) -> Opened:
     file = GgufFile.open(path)
     shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
     family, config = describe_gguf(str(path), file.metadata, shapes)
     return FileCheckpoint(GgufTensors(file), config, family, is_gguf=True), config, file.files
 
 
-def _open_folder(path: Path) -> tuple[FileCheckpoint, ModelConfig, tuple[Path, ...]]:
-    family, config = describe_folder(str(path / "config.json"), read_config(path))
+def _open_folder(path: Path) -> Opened:
+    source, values = str(path / "config.json"), read_config(path)
+    if has_family(values):
+        family, config = describe_folder(source, values)
+        folder = SafetensorsFolder.open(path)
+        return FileCheckpoint(folder, config, family, is_gguf=False), config, (path / "config.json", *folder.files)
+    # NOTE: imported here, as it takes seconds and hundreds of MiB that models with a family save.
+    from engine.loading.transformers_checkpoint import TransformersCheckpoint
+    from engine.models.transformers_backend.skeleton import Skeleton
+
+    skeleton = Skeleton(source, values)
     folder = SafetensorsFolder.open(path)
-    return FileCheckpoint(folder, config, family, is_gguf=False), config, (path / "config.json", *folder.files)
+    return TransformersCheckpoint(folder, skeleton), skeleton.config, (path / "config.json", *folder.files)

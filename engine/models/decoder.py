@@ -126,6 +126,10 @@ class DecoderLayer:
 class Decoder:
     """A model that is ready to run."""
 
+    backend = "native"
+    is_recordable = True
+    """Steps may run as recorded programs and as captured graphs."""
+
     def __init__(
         self,
         embedding: Embedding,

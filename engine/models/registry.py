@@ -33,10 +33,21 @@ GGUF_FAMILIES = {name: family for family in FAMILIES for name in family.gguf_nam
 HF_FAMILIES = {name: family for family in FAMILIES for name in family.hf_names}
 
 
+def architecture_of(values: Mapping[str, object]) -> object:
+    """Return the architecture that a config.json names, None if it names none."""
+    architectures = values.get("architectures")
+    return architectures[0] if isinstance(architectures, list) and architectures else None
+
+
+def has_family(values: Mapping[str, object]) -> bool:
+    """Return True if the architecture of a config.json has a family here."""
+    architecture = architecture_of(values)
+    return isinstance(architecture, str) and architecture in HF_FAMILIES
+
+
 def describe_folder(source: str, values: dict[str, object]) -> tuple[Family, ModelConfig]:
     """Find the family of a config.json and describe its decoder. Raises ModelLoadError."""
-    architectures = values.get("architectures")
-    architecture = architectures[0] if isinstance(architectures, list) and architectures else None
+    architecture = architecture_of(values)
     family = find_family(source, architecture, HF_FAMILIES)
     text = values.get("text_config")
     if isinstance(text, dict):  # a model with a vision tower, of which the text part is served

@@ -28,17 +28,21 @@ class DenseStep:
         self._history = history
         self._query_lens = query_lens
 
-    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def attend(
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None = None
+    ) -> torch.Tensor:
         outputs, start = [], 0
         for cache, length in zip(self._history.caches, self._query_lens, strict=True):
             new = slice(start, start + length)
             old_k, old_v = cache.get(layer, (k[:0], v[:0]))
             cache[layer] = (torch.cat((old_k, k[new])), torch.cat((old_v, v[new])))
-            outputs.append(self._attend_one(self._history.shapes[layer], q[new], *cache[layer]))
+            outputs.append(self._attend_one(self._history.shapes[layer], q[new], *cache[layer], sinks))
             start += length
         return torch.cat(outputs)
 
-    def _attend_one(self, shape: AttentionShape, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def _attend_one(
+        self, shape: AttentionShape, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None
+    ) -> torch.Tensor:
         """q: (T, H, D)   k, v: (C, K, D), the last T of them new  ->  (T, H, D)."""
         group = shape.num_heads // shape.num_kv_heads
         keys, values = (x.float().repeat_interleave(group, dim=1).transpose(0, 1) for x in (k, v))
@@ -49,4 +53,7 @@ class DenseStep:
         unseen = torch.ones(length, context, dtype=torch.bool).triu(context - length + 1)
         if shape.window:
             unseen |= torch.ones(length, context, dtype=torch.bool).tril(context - length - shape.window)
-        return (scores.masked_fill(unseen, -torch.inf).softmax(-1) @ values).transpose(0, 1).to(q.dtype)
+        scores = scores.masked_fill(unseen, -torch.inf)
+        if sinks is not None:
+            scores = torch.cat((scores, sinks[:, None, None].expand(-1, length, 1)), dim=-1)
+        return (scores.softmax(-1)[..., :context] @ values).transpose(0, 1).to(q.dtype)

@@ -27,7 +27,9 @@ def random_model(family: str = "Llama", *, seed: int = 0, spread: float | None =
 
     torch.manual_seed(seed)
     config = getattr(transformers, f"{family}Config")(**SIZES | changes)
-    model = getattr(transformers, f"{family.removesuffix('Text')}ForCausalLM")(config).float().eval()
+    name = family.removesuffix("Text")
+    kind = getattr(transformers, f"{name}ForCausalLM", None) or getattr(transformers, f"{name}LMHeadModel")
+    model = kind(config).float().eval()
     if spread is not None:
         with torch.no_grad():
             for parameter in model.parameters():

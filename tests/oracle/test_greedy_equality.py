@@ -23,10 +23,12 @@ SMALL = {"vocab_size": 512, "intermediate_size": 128, "num_hidden_layers": 3}
 FAMILIES = {"llama": ("Llama", {"tie_word_embeddings": True}), "qwen2": ("Qwen2", {"tie_word_embeddings": False})}
 WINDOW = {"num_key_value_heads": 2, "sliding_window": 24, "num_hidden_layers": 7}
 OTHER_FAMILIES = {
+    "cohere2, by transformers": ("Cohere2", WINDOW),
     "exaone4": ("Exaone4", WINDOW),
     "gemma2": ("Gemma2", WINDOW | {"head_dim": 16, "query_pre_attn_scalar": 24}),
     "gemma3": ("Gemma3Text", WINDOW | {"head_dim": 64}),
     "glm4": ("Glm4", {"num_key_value_heads": 2, "head_dim": 16, "attention_bias": True, "pad_token_id": 0}),
+    "gpt oss, by transformers": ("GptOss", WINDOW | {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 16}),
     "granite": ("Granite", {"embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.2}),
     "mistral": ("Mistral", WINDOW),
     "olmo2": ("Olmo2", {}),

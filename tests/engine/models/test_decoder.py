@@ -289,7 +289,7 @@ def edit_config(path, **changes):
     ("changes", "what"),
     [
         ({"auto_map": {"AutoModelForCausalLM": "evil.Evil"}}, "auto_map"),
-        ({"architectures": ["EvilForCausalLM"]}, "EvilForCausalLM.*supported are"),
+        ({"architectures": ["EvilForCausalLM"]}, "EvilForCausalLM.*no family here"),
         ({"architectures": None}, "architecture"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantised"),
         ({"hidden_size": 1 << 40}, "hidden_size must be"),

@@ -1,0 +1,188 @@
+"""The tensors of a folder for a model that transformers' layers compute: found by transformers' own names for them,
+held in our forms of weights.
+
+transformers may name, stack or cut tensors otherwise than the folder; its rules for that (`conversion_mapping`) are
+applied here, so that each tensor is read, converted and quantised on its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from functools import partial
+from typing import Any, cast
+
+import torch
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import WeightConverter, WeightRenaming, dot_natural_key, rename_source_key
+
+from engine.api.errors import ModelLoadError
+from engine.layers.embedding import OpenEmbedding
+from engine.layers.linear import Linear
+from engine.loading.names import is_ignorable, is_other_part
+from engine.loading.safetensors_file import SafetensorsFolder
+from engine.models.decoder import MAX_BUILDERS
+from engine.models.transformers_backend.decoder import TransformersDecoder
+from engine.models.transformers_backend.parts import Experts, Projection, Table
+from engine.models.transformers_backend.skeleton import Skeleton, set_tensor
+from engine.quantization.scheme import WeightScheme
+from engine.quantization.stored import StoredMatrix
+
+
+class Conversion:
+    """Tensors of the folder that become one tensor of the model, or several. `converter` None: one as it is."""
+
+    def __init__(self, target: str, converter: WeightConverter | None) -> None:
+        self.target = target
+        self.converter = converter
+        self.sources: list[tuple[str, str | None]] = []
+        """Names in the folder, and the pattern of the converter that each matches."""
+
+    def targets(self) -> list[str]:
+        if self.converter is None:
+            return [self.target]
+        first, *others = self.converter.target_patterns
+        return [self.target, *(self.target.replace(first, other) for other in others)]
+
+    def made(self, read: Callable[[str], torch.Tensor], skeleton: Skeleton) -> dict[str, torch.Tensor]:
+        """Return the tensors of the model, made of what `read` returns. Raises ModelLoadError."""
+        if self.converter is None:
+            return {self.target: read(self.sources[0][0])}
+        converter = deepcopy(self.converter)
+        for name, pattern in self.sources:
+            # NOTE: transformers takes a function in the place of a Future, and calls it.
+            converter.add_tensor(self.target, name, str(pattern), cast(Any, partial(read, name)))
+        try:
+            made = converter.convert(self.target, model=skeleton.model, config=skeleton.model.config)
+        except RuntimeError as error:
+            raise ModelLoadError(
+                f"{skeleton.source}: tensor {self.target!r} cannot be made of {len(self.sources)} tensors such as "
+                f"{self.sources[0][0]!r}: {error}"
+            ) from error
+        return {name: value[0] if isinstance(value, list) else value for name, value in made.items()}
+
+
+class TransformersCheckpoint:
+    """A folder and the skeleton that its tensors fill."""
+
+    def __init__(self, folder: SafetensorsFolder, skeleton: Skeleton) -> None:
+        self._folder = folder
+        self._skeleton = skeleton
+        found = self._find()
+        self._used = [one for one in found if skeleton.shapes.keys() & set(one.targets())]
+        self._unused = [name for one in found if one not in self._used for name, _ in one.sources]
+
+    def check(self) -> None:
+        """Raise ModelLoadError if a tensor is missing, or has another shape, or belongs to no part of the model."""
+        skeleton, source = self._skeleton, self._folder.path
+        found = {name for conversion in self._used for name in conversion.targets()}
+        if missing := sorted(skeleton.shapes.keys() - skeleton.tied.keys() - found):
+            raise ModelLoadError(f"{source}: tensor {missing[0]!r} is missing")
+        for conversion in self._used:
+            for name, tensor in conversion.made(self._without_data, skeleton).items():
+                expected = skeleton.shapes.get(name)
+                if expected is not None and tensor.shape != expected:
+                    raise ModelLoadError(
+                        f"{source}: tensor {name!r} must have the shape {expected}, got {tuple(tensor.shape)}"
+                    )
+        unknown = [name for name in self._unused if not self._is_ignorable(name)]
+        if unknown:
+            shown = ", ".join(repr(name[:80]) for name in sorted(unknown)[:5])
+            raise ModelLoadError(f"{source}: holds {len(unknown)} tensors that its architecture does not have: {shown}")
+
+    def build(
+        self, scheme: WeightScheme, device: torch.device, progress: Callable[[float], None]
+    ) -> TransformersDecoder:
+        """Read the weights into the skeleton, several tensors at a time, and return its decoder."""
+        self.check()
+        places = Places(self._skeleton, scheme, device)
+        num_threads = torch.get_num_threads()
+        pool = ThreadPoolExecutor(min(num_threads, MAX_BUILDERS), initializer=torch.set_num_threads, initargs=(1,))
+
+        @torch.inference_mode()
+        def load(conversion: Conversion) -> None:
+            for name, tensor in conversion.made(self._folder.tensor, self._skeleton).items():
+                places.put(name, tensor)
+
+        try:
+            for number, _ in enumerate(pool.map(load, self._used)):
+                progress((number + 1) / len(self._used))
+        finally:
+            pool.shutdown(cancel_futures=True)
+            torch.set_num_threads(num_threads)
+        places.finish()
+        return self._skeleton.decoder
+
+    def _find(self) -> list[Conversion]:
+        """Say of which tensors of the folder each tensor of the model is made, by the rules of transformers."""
+        model, shapes = self._skeleton.model, self._skeleton.shapes
+        rules = get_model_conversion_mapping(model)
+        renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
+        converters = [rule for rule in rules if isinstance(rule, WeightConverter)]
+        by_pattern = {pattern: converter for converter in converters for pattern in converter.source_patterns}
+        found: dict[str, Conversion] = {}
+        for name in sorted(self._folder.names, key=dot_natural_key):
+            target, pattern = rename_source_key(name, renamings, converters, model.base_model_prefix, shapes)
+            if target not in shapes and name in shapes:
+                target, pattern = name, None
+            converter = by_pattern[pattern] if pattern is not None else None
+            found.setdefault(target, Conversion(target, converter)).sources.append((name, pattern))
+        return list(found.values())
+
+    def _without_data(self, name: str) -> torch.Tensor:
+        return torch.empty(self._folder.shape(name), device="meta")
+
+    def _is_ignorable(self, name: str) -> bool:
+        patterns = self._skeleton.model._keys_to_ignore_on_load_unexpected or ()
+        return is_ignorable(name) or is_other_part(name) or any(re.search(pattern, name) for pattern in patterns)
+
+
+class Places:
+    """The places of a skeleton that tensors fill, in our forms of weights. Several threads fill them."""
+
+    def __init__(self, skeleton: Skeleton, scheme: WeightScheme, device: torch.device) -> None:
+        self._model = skeleton.model
+        self._scheme = scheme
+        self._device = device
+        self._tied: defaultdict[str, list[str]] = defaultdict(list)
+        for name, other in skeleton.tied.items():
+            self._tied[other].append(name)
+
+    def put(self, name: str, tensor: torch.Tensor) -> None:
+        """Store a tensor of the model, and give it to the names that are tied to it."""
+        place, _, leaf = name.rpartition(".")
+        part = self._model.get_submodule(place)
+        shared = None
+        if isinstance(part, Table):
+            shared = tensor.to(self._scheme.table_dtype).to(self._device)
+            part.table = OpenEmbedding(shared, self._scheme.activation_dtype)
+        elif isinstance(part, Projection) and leaf == "weight":
+            part.linear = self._linear(tensor.T if part.is_transposed else tensor)
+        elif isinstance(part, Experts) and leaf.endswith("_proj"):
+            matrices = tensor.transpose(1, 2) if part.original.is_transposed else tensor
+            part.put(leaf, [self._linear(matrix) for matrix in matrices])
+        else:
+            owner = part.original if isinstance(part, Experts) else part
+            set_tensor(owner, leaf, tensor.to(self._device, self._dtype(name)))
+        for tied in self._tied[name]:
+            other = self._model.get_submodule(tied.rpartition(".")[0])
+            if isinstance(other, Projection) and shared is not None and self._scheme.is_fixed:
+                other.linear = Linear(self._scheme.share(shared))
+            else:
+                self.put(tied, tensor)
+
+    def finish(self) -> None:
+        """Move the tables that the model computes itself to the device."""
+        for name, buffer in list(self._model.named_buffers()):
+            place, _, leaf = name.rpartition(".")
+            set_tensor(self._model.get_submodule(place), leaf, buffer.to(self._device))
+
+    def _linear(self, matrix: torch.Tensor) -> Linear:
+        return Linear(self._scheme.build(StoredMatrix.from_float(matrix)))
+
+    def _dtype(self, name: str) -> torch.dtype:
+        exact = self._model._keep_in_fp32_modules_strict or ()
+        return torch.float32 if any(re.search(pattern, name) for pattern in exact) else self._scheme.activation_dtype

@@ -1,0 +1,88 @@
+"""The decoder of a transformers model: its layers over the packed tokens of a step, its head over the rows that sample.
+
+All tokens of a step are one batch of one row. Positions and our attention, which knows whose context is whose, are all
+that the layers see of sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from engine.attention.backend import StepAttention
+from engine.models.transformers_backend.attention import attention_by
+
+
+class LayersOutput:
+    """What a head is given in the place of the layers' output: the last hidden states, and None for all else."""
+
+    def __init__(self, hidden: torch.Tensor) -> None:
+        self.last_hidden_state = hidden
+
+    def __getitem__(self, index: int) -> torch.Tensor | None:
+        return self.last_hidden_state if index == 0 else None
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
+def head_of(model: PreTrainedModel) -> nn.Module:
+    """Return the model with layers that return the embeddings that they are given; it shares all other parts."""
+    layers, head = copy(model.base_model), copy(model)
+    layers.forward = lambda *args, inputs_embeds, **others: LayersOutput(inputs_embeds)
+    head._modules = {**model._modules, model.base_model_prefix: layers}
+    return head
+
+
+class TransformersDecoder:
+    """A decoder as the runner calls it (`models.decoder.Decoder`)."""
+
+    backend = "transformers"
+    is_recordable = False
+    """Steps are computed by torch, layer by layer: no programs and no graphs."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        """`model`: a causal model."""
+        self._layers = model.base_model
+        self._head = head_of(model)
+        self._vocab_size = model.config.vocab_size
+        self._places: dict[nn.Module, int] = {}
+
+    def bind(self, modules: Sequence[nn.Module]) -> None:
+        """Give the attention of each layer its place in the cache."""
+        self._places = {module: place for place, module in enumerate(modules)}
+
+    @torch.inference_mode()
+    def forward(self, token_ids: torch.Tensor, positions: torch.Tensor, attention: StepAttention) -> torch.Tensor:
+        """Run the layers. token_ids, positions: (T,) int64  ->  hidden (T, E), after the final norm."""
+
+        def attend(
+            module: nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: None, others: dict[str, Any]
+        ) -> torch.Tensor:
+            sinks = others.get("s_aux")
+            return attention.attend(self._places[module], q, k, v, None if sinks is None else sinks.float())
+
+        with attention_by(attend):
+            return self.run(token_ids, positions)
+
+    def run(self, token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Run the layers with the attention of this context. token_ids, positions: (T,) int64  ->  (T, E)"""
+        output = self._layers(input_ids=token_ids[None], position_ids=positions[None], use_cache=False)
+        return output.last_hidden_state[0]
+
+    @torch.inference_mode()
+    def normed(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return rows whose hidden states are requested. hidden: (R, E)  ->  (R, E) float32."""
+        return hidden.float()
+
+    @torch.inference_mode()
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Project the rows that sample. hidden: (R, E)  ->  (R, V) float32."""
+        if not len(hidden):
+            return hidden.new_zeros(0, self._vocab_size, dtype=torch.float32)
+        return self._head(inputs_embeds=hidden[None], use_cache=False).logits[0].float()

@@ -1,0 +1,232 @@
+"""A transformers model without its weights: built from a config.json, checked, and described for the runner.
+
+The model's own code is the installed transformers; that of a model's folder is never run. Its large matrices are
+replaced by our parts (parts.py) before any weight is read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, __version__
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.pytorch_utils import Conv1D
+
+from engine.api.errors import ModelLoadError
+from engine.attention.backend import AttentionShape
+from engine.models.config import LayerConfig, ModelConfig
+from engine.models.fields import MAX_LAYERS, MAX_SIZE
+from engine.models.registry import architecture_of
+from engine.models.transformers_backend import attention
+from engine.models.transformers_backend.decoder import TransformersDecoder
+from engine.models.transformers_backend.parts import Experts, Projection, Table, stand_in
+
+logger = logging.getLogger(__name__)
+
+LAYER_KINDS = ("full_attention", "sliding_attention")
+TOLERANCE = 1e-3
+"""Of rows of a model without weights that are computed in another order; a row that sees another differs by more."""
+REASON_CHARS = 300
+
+
+class Skeleton:
+    """A model whose parts wait for their weights.
+
+    `config`: its description; `shapes`: of the tensors that it needs, by transformers' names; `tied`: names of tensors
+    that are others, to the names of these.
+    """
+
+    def __init__(self, source: str, values: Mapping[str, object]) -> None:
+        """`values`: of a config.json. Raises ModelLoadError that names what cannot be served."""
+        self.source = source
+        self.architecture = str(architecture_of(values))[:80]
+        self.model = self._build(values)
+        self.shapes = {name: tuple(tensor.shape) for name, tensor in self.model.state_dict().items()}
+        self.tied: dict[str, str] = dict(self.model.all_tied_weights_keys)
+        self._replace_parts()
+        self.decoder = TransformersDecoder(self.model)
+        self.config = self._describe()
+        logger.info(
+            "%s: the architecture %s has no native family here; it is run by the layers of transformers %s with our "
+            "attention and weights",
+            source,
+            self.architecture,
+            __version__,
+        )
+
+    def refused(self, problem: str) -> ModelLoadError:
+        return ModelLoadError(f"{self.source}: the architecture {self.architecture!r} cannot be served: {problem}")
+
+    def _build(self, values: Mapping[str, object]) -> PreTrainedModel:
+        """Build the model on no device, but for the tables that it computes itself."""
+        config = self._read_config(values)
+        try:
+            with torch.device("meta"):
+                model = AutoModelForCausalLM.from_config(
+                    config, attn_implementation=attention.CHECKED, dtype=torch.float32
+                )
+            if type(model).__name__ != self.architecture:
+                raise self.refused(f"transformers makes {type(model).__name__} of its config.json")
+            for name, buffer in model.named_non_persistent_buffers():
+                place, _, leaf = name.rpartition(".")
+                set_tensor(model.get_submodule(place), leaf, torch.empty_like(buffer, device="cpu"))
+            model.initialize_weights()
+        except ModelLoadError:
+            raise
+        except Exception as error:  # transformers checks little of a config.json
+            raise self.refused(f"transformers cannot build it: {shown(error)}") from error
+        return model.eval().requires_grad_(False)
+
+    def _read_config(self, values: Mapping[str, object]) -> PreTrainedConfig:
+        model_type = values.get("model_type")
+        known = isinstance(model_type, str) and model_type in CONFIG_MAPPING
+        config_class = CONFIG_MAPPING[model_type] if known else None
+        classes = MODEL_FOR_CAUSAL_LM_MAPPING.get(config_class, ()) if config_class else ()
+        classes = classes if isinstance(classes, tuple) else (classes,)
+        if values.get("is_encoder_decoder"):
+            raise self.refused("it has an encoder; only decoders of text are served")
+        if self.architecture not in {one.__name__ for one in classes}:
+            raise self.refused(
+                f"no family here and no causal model of transformers {__version__} has this name (docs/models.md)"
+            )
+        for name, value in values.items():
+            limit = MAX_LAYERS if name.startswith(("num_", "n_layer")) else MAX_SIZE
+            if isinstance(value, int) and abs(value) > limit:
+                raise ModelLoadError(f"{self.source}: {name} must be at most {limit}, got {value}")
+        # Names with an underscore choose implementations, which is ours to do; the weights choose the dtype.
+        kept = {name: value for name, value in values.items() if not name.startswith("_") and "dtype" not in name}
+        try:
+            config = config_class.from_dict(kept)
+        except Exception as error:  # each config class checks in its own way
+            raise self.refused(f"transformers cannot read its config.json: {shown(error)}") from error
+        if getattr(config, "kv_lora_rank", None):
+            raise self.refused("it has latent attention (kv_lora_rank)")
+        if others := {str(kind)[:40] for kind in getattr(config, "layer_types", None) or ()} - {*LAYER_KINDS}:
+            raise self.refused(f"it has layers of the kind {', '.join(sorted(others))}, not {' or '.join(LAYER_KINDS)}")
+        return config
+
+    def _replace_parts(self) -> None:
+        """Put our parts in the place of matrices, and numbers without memory in the place of other parameters."""
+        for name, module in list(self.model.named_modules()):
+            part: nn.Module | None = None
+            if type(module) in (nn.Linear, Conv1D):
+                part = Projection(module)
+            elif type(module) is nn.Embedding:
+                part = Table(module)
+            elif has_experts(module):
+                part = Experts(module)
+                for parameter in [name for name, _ in module.named_parameters(recurse=False) if "bias" not in name]:
+                    delattr(module, parameter)
+            if part is not None:
+                place, _, leaf = name.rpartition(".")
+                setattr(self.model.get_submodule(place), leaf, part)
+        for name, tensor in [*self.model.named_parameters(), *self.model.named_buffers()]:
+            if tensor.is_meta:
+                place, _, leaf = name.rpartition(".")
+                set_tensor(self.model.get_submodule(place), leaf, stand_in(tensor.shape))
+
+    def _describe(self) -> ModelConfig:
+        """Run the layers without weights, and return what they ask for. Raises ModelLoadError."""
+        shapes: dict[nn.Module, AttentionShape] = {}
+
+        def note(module: nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *asked: Any) -> torch.Tensor:
+            if module in shapes:
+                raise attention.UnservedAttention("is computed more than once a step")
+            shapes[module] = attention.asked_shape(module, q, k, v, *asked)
+            return own_row(q, v)
+
+        config = self.model.config
+        hidden, logits = self._run([1, 2, 3], [0, 1, 2], note)
+        num_layers = config.num_hidden_layers
+        if len(shapes) != num_layers:
+            raise self.refused(
+                f"{len(shapes)} of its {num_layers} layers have an attention that transformers lets us compute"
+            )
+        self.model.set_attn_implementation(attention.PAGED)
+        self._refuse_other_ways_between_tokens()
+        self.decoder.bind(list(shapes))
+        length = self._max_position(config)
+        widest = max((part.out_features for part in self.model.modules() if isinstance(part, Projection)), default=1)
+        return ModelConfig(
+            architecture=self.architecture,
+            vocab_size=logits.shape[-1],
+            hidden_size=hidden.shape[-1],
+            layers=tuple(
+                LayerConfig(replace(shape, window=shape.window if shape.window < length else 0), widest)
+                for shape in shapes.values()
+            ),
+            rotations=(),
+            norm_eps=0.0,
+            max_position=length,
+            tied_output=bool(self.tied),
+        ).check(self.source)
+
+    def _refuse_other_ways_between_tokens(self) -> None:
+        """Refuse models that pass something from token to token otherwise than by attention, such as a convolution, a
+        state or a count of positions: without attention, a token's result may depend on nothing but its own position.
+        """
+
+        def alone(module: nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *asked: Any) -> torch.Tensor:
+            return own_row(q, v)
+
+        _, together = self._run([1, 2, 3], [7, 3, 11], alone)
+        _, apart = self._run([3, 1], [11, 7], alone)
+        if not torch.allclose(together[[2, 0]], apart, rtol=TOLERANCE, atol=TOLERANCE):
+            raise self.refused("its layers pass something from token to token beside attention, such as a state")
+
+    def _run(
+        self, token_ids: list[int], positions: list[int], call: attention.AttentionCall
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the hidden states and the logits of a few tokens."""
+        try:
+            with torch.inference_mode(), attention.attention_by(call):
+                hidden = self.decoder.run(torch.tensor(token_ids), torch.tensor(positions))
+                return hidden, self.decoder.logits(hidden)
+        except attention.UnservedAttention as error:
+            raise self.refused(f"its attention {error}") from error
+        except Exception as error:  # its code may lack what ours expects, in as many ways as there are models
+            raise self.refused(f"its layers do not run with an attention of ours: {shown(error)}") from error
+
+    def _max_position(self, config: PreTrainedConfig) -> int:
+        """Return the context: as trained, and no longer than where rotations depend on the longest of a step."""
+        length = getattr(config, "max_position_embeddings", None)
+        if type(length) is not int or not 1 <= length <= MAX_SIZE:
+            raise ModelLoadError(f"{self.source}: max_position_embeddings must be from 1 to {MAX_SIZE}, got {length!r}")
+        rope = getattr(config, "rope_parameters", None) or {}
+        original = rope.get("original_max_position_embeddings", length)
+        if rope.get("rope_type") == "longrope" and original < length:
+            logger.warning(
+                "%s: the context is %d of %d tokens: beyond, longrope depends on the longest context of a step",
+                self.source,
+                original,
+                length,
+            )
+            return original
+        return length
+
+
+def has_experts(module: nn.Module) -> bool:
+    """Return True for experts that transformers computes by one of several functions, all of these two products."""
+    names = ("is_concatenated", "is_transposed", "has_gate", "has_bias", "has_post_expert_norm", "down_proj")
+    return all(hasattr(module, name) for name in names) and not module.has_post_expert_norm
+
+
+def set_tensor(module: nn.Module, name: str, value: torch.Tensor) -> None:
+    """Replace a parameter or a buffer of a module."""
+    is_buffer = name in dict(module.named_buffers(recurse=False))
+    setattr(module, name, value if is_buffer else nn.Parameter(value, requires_grad=False))
+
+
+def own_row(q: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Compute something for each token by itself, in the place of attention. q: (T, H, D)  v: (T, K, D)"""
+    return q * 0.1 + v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
+
+
+def shown(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:REASON_CHARS]

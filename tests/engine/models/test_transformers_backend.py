@@ -1,0 +1,161 @@
+"""Architectures without a family of ours: logits against transformers, and refusals before weights are read."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from engine.api.errors import ModelLoadError
+from engine.loading.inspection import describe_model
+from engine.loading.loader import load_model, open_checkpoint
+from tests.engine.models.test_decoder import SIZES, edit_config, run, small_model
+from tests.engine.tiny_tokenizer import write_tokenizer
+
+EXPERTS = {"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2, "num_key_value_heads": 2}
+FOREIGN = {
+    "cohere": ("Cohere", {"num_key_value_heads": 2, "logit_scale": 0.5, "use_qk_norm": True}),
+    "cohere2, windows": ("Cohere2", {"num_key_value_heads": 2, "sliding_window": 20, "num_hidden_layers": 4}),
+    "gemma, scaled embedding": ("Gemma", {"head_dim": 16}),
+    "gpt2, learned positions": ("GPT2", {}),
+    "gpt neox, stacked": ("GPTNeoX", {}),
+    "gpt oss, sinks and windows": ("GptOss", EXPERTS | {"head_dim": 16, "sliding_window": 20}),
+    "mixtral": ("Mixtral", EXPERTS),
+    "nemotron": ("Nemotron", {"num_key_value_heads": 2}),
+    "olmo": ("Olmo", {}),
+    "phi": ("Phi", {}),
+    "qwen3 moe": ("Qwen3Moe", EXPERTS | {"moe_intermediate_size": 32, "head_dim": 16}),
+    "stablelm": ("StableLm", {}),
+}
+
+
+def saved(folder, name):
+    reference = small_model(*FOREIGN[name])
+    reference.save_pretrained(folder)
+    return reference
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_logits_of_a_foreign_architecture_equal_those_of_transformers(tmp_path, name):
+    """In a crowd and in pieces; one of the prompts has a single token."""
+    reference = saved(tmp_path, name)
+    model = load_model(tmp_path, weights="float32")
+    assert model.backend == "transformers"
+    prompts = [torch.randint(0, 96, (n,), generator=torch.Generator().manual_seed(n)) for n in (100, 1, 37)]
+    for prompt, logits in zip(prompts, run(model, prompts, cuts=[1, 30, 31]), strict=True):
+        with torch.inference_mode():
+            expected = reference(prompt[None]).logits[0]
+        torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["cohere", "gpt2, learned positions", "gpt oss, sinks and windows"])
+def test_quantised_weights_of_a_foreign_architecture_stay_near_float32(tmp_path, name):
+    saved(tmp_path, name)
+    prompt = torch.arange(60)
+    exact, rounded = (run(load_model(tmp_path, weights=mode), [prompt], [])[0] for mode in ("float32", "auto"))
+    divergence = torch.nn.functional.kl_div(
+        rounded.log_softmax(-1), exact.log_softmax(-1), log_target=True, reduction="batchmean"
+    )
+    assert divergence < 0.02
+
+
+def test_inspection_of_a_foreign_architecture_requires_its_tensors(tmp_path):
+    """Mixtral's folder has the matrices of each expert apart."""
+    saved(tmp_path, "mixtral")
+    write_tokenizer(tmp_path)
+    assert "MixtralForCausalLM, 3 layers, context 256" in describe_model(tmp_path)
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    assert any(".experts.0.w1." in name for name in tensors)
+    for name in ("lm_head.weight", "model.layers.1.self_attn.q_proj.weight"):
+        save_file({other: values for other, values in tensors.items() if other != name}, file)
+        with pytest.raises(ModelLoadError, match=f"tensor '{name}' is missing"):
+            describe_model(tmp_path)
+        save_file(tensors | {name: torch.ones(3)}, file)
+        with pytest.raises(ModelLoadError, match=rf"tensor '{name}' must have the shape .*, got \(3,\)"):
+            describe_model(tmp_path)
+    save_file(tensors | {"model.layers.0.another.weight": torch.ones(3)}, file)
+    with pytest.raises(ModelLoadError, match="holds 1 tensors that its architecture does not have: 'model.layers"):
+        describe_model(tmp_path)
+    name = "model.layers.1.block_sparse_moe.experts.2.w1.weight"
+    save_file({other: values for other, values in tensors.items() if other != name}, file)
+    with pytest.raises(ModelLoadError, match="'model.layers.1.mlp.experts.gate_up_proj' cannot be made of 7 tensors"):
+        describe_model(tmp_path)
+
+
+def foreign_config(folder, **changes):
+    """Write a config.json without weights, which is refused before they are looked for."""
+    folder.joinpath("config.json").write_text(json.dumps(SIZES | changes))
+    return folder
+
+
+REFUSED = {
+    "unknown": ({"architectures": ["EvilForCausalLM"], "model_type": "evil"}, "no causal model of transformers"),
+    "no name": ({"architectures": None, "model_type": "cohere"}, "'None' cannot be served"),
+    "own code": (
+        {"architectures": ["CohereForCausalLM"], "model_type": "cohere", "auto_map": {"AutoConfig": "evil.Evil"}},
+        "code from a model folder is never run",
+    ),
+    "another head": ({"architectures": ["CohereModel"], "model_type": "cohere"}, "no causal model of transformers"),
+    "a state": ({"architectures": ["MambaForCausalLM"], "model_type": "mamba"}, "layers of the kind linear_attention"),
+    "a convolution": (
+        {"architectures": ["Lfm2ForCausalLM"], "model_type": "lfm2", "layer_types": ["conv"] + 2 * ["full_attention"]},
+        "layers of the kind conv",
+    ),
+    "latent attention": (
+        {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "kv_lora_rank": 16},
+        "latent attention",
+    ),
+    "an encoder": (
+        {"architectures": ["T5ForConditionalGeneration"], "model_type": "t5", "is_encoder_decoder": True},
+        "it has an encoder",
+    ),
+    "attention of its own": ({"architectures": ["GPTJForCausalLM"], "model_type": "gptj"}, "transformers cannot"),
+    "chunked attention": (
+        {"architectures": ["Llama4ForCausalLM"], "model_type": "llama4_text", "head_dim": 16},
+        "layers of the kind chunked_attention",
+    ),
+    "too many layers": (
+        {"architectures": ["CohereForCausalLM"], "model_type": "cohere", "num_hidden_layers": 1 << 40},
+        "num_hidden_layers must be at most 4096",
+    ),
+    "heads that do not fit": (
+        {"architectures": ["CohereForCausalLM"], "model_type": "cohere", "num_attention_heads": 0},
+        "transformers cannot",
+    ),
+    "no context": (
+        {"architectures": ["CohereForCausalLM"], "model_type": "cohere", "max_position_embeddings": None},
+        "'max_position_embeddings' expected int",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.filterwarnings("ignore::FutureWarning:transformers")
+def test_what_the_backend_cannot_run_is_refused_by_name_before_weights_are_read(tmp_path, name):
+    changes, problem = REFUSED[name]
+    with pytest.raises(ModelLoadError, match=problem):
+        open_checkpoint(foreign_config(tmp_path, **changes))
+
+
+def test_the_log_names_the_architecture_and_the_backend(tmp_path, caplog):
+    small_model("Cohere", {}).save_pretrained(tmp_path)
+    with caplog.at_level("INFO"):
+        open_checkpoint(tmp_path)
+    assert "CohereForCausalLM has no native family here; it is run by the layers of transformers 5." in caplog.text
+
+
+def test_longrope_ends_where_it_depends_on_the_longest_context_of_a_step(tmp_path, caplog):
+    small_model("Cohere", {}).save_pretrained(tmp_path)
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+    edit_config(tmp_path, rope_parameters=rope | {"original_max_position_embeddings": 64})
+    assert open_checkpoint(tmp_path)[1].max_position == 64
+    assert "the context is 64 of 256 tokens" in caplog.text
+
+
+def test_a_model_that_passes_something_from_token_to_token_beside_attention_is_refused(tmp_path, monkeypatch):
+    from transformers.models.cohere.modeling_cohere import CohereMLP
+
+    monkeypatch.setattr(CohereMLP, "forward", lambda self, x: x.roll(1, -2))
+    with pytest.raises(ModelLoadError, match="from token to token beside attention"):
+        open_checkpoint(foreign_config(tmp_path, architectures=["CohereForCausalLM"], model_type="cohere"))
