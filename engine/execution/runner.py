@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 MIN_STEP_TOKENS = 64
 MAX_STEP_TOKENS = 2048
 TRIES = 3
+SLOW_STEPS = 2.0
+"""If the first step of a CPU, which also touches all weights for the first time, takes so many times what a step may,
+no further one is tried."""
 LARGE_DEVICE_BYTES, LARGE_STEP_TOKENS = 70 << 30, 8192
 """Devices with so much memory compute longer steps."""
 
@@ -191,8 +194,8 @@ class ModelRunner:
             return self._device_step_tokens()
         longest = min(MAX_STEP_TOKENS, self.max_model_len)
         num_tokens = min(MIN_STEP_TOKENS, longest)
-        self._run_prompt(num_tokens)
-        while True:
+        seconds = self._run_prompt(num_tokens)
+        while seconds < SLOW_STEPS * STEP_SECONDS:
             seconds = min(self._run_prompt(num_tokens) for _ in range(TRIES))
             if seconds >= STEP_SECONDS / 2 or num_tokens >= longest:
                 break

@@ -3,10 +3,10 @@
 A row is a token of any sequence: decodes, drafts and pieces of prompts share the program of their row count.
 
 The Python code between two kernels takes a fifth of a step of one row on a CPU, a tenth of one of 200 prompt tokens. So
-the first step of a row count is recorded while it computes. The next one, of other tokens at other positions, is
-computed both ways and compared. From then on only the program runs, over buffers with the step's inputs. A program that
-missed an operation (a product or a bias that torch computes) gives other results and is dropped. The smallest row
-counts get both steps while the model loads, others when they first occur.
+the operators of a row count are recorded, without computing, over inputs that are no numbers. The next step is computed
+both ways and compared. From then on only the program runs, over buffers with the step's inputs. A program that missed
+an operation (a product or a bias that torch computes) gives other results and is dropped. The smallest row counts are
+recorded and compared while the model loads, others when they first occur.
 
 The operations for few rows depend on the row count. Those for many do not, so all larger counts share one program,
 which is made while the model loads.
@@ -15,6 +15,7 @@ which is made while the model loads.
 from __future__ import annotations
 
 import logging
+import math
 from time import perf_counter, thread_time
 
 import torch
@@ -31,33 +32,27 @@ FEW_ROWS = 32
 """Up to here each row count has its own program; above, weights have one form for all counts."""
 MANY_ROWS = 512
 """Larger steps are computed without a program: the time saved is not worth the memory of its buffers."""
-LOADING_S = 2.0
-"""The time limit for programs of few rows at load: enough for all 32 of a model of 135 M parameters, and for some 12 of
-one of 1.5 B. The program of many rows adds the time of its largest step and twice that of its smallest.
+LOADING_S = 0.6
+"""The time limit for programs of few rows at load: enough for all 32 of a model of 135 M parameters, and for some 5 of
+one of 1.5 B. The program of many rows adds the time of two steps of FEW_ROWS + 1.
 """
 
 
 class StepProgram:
     """The program of steps of R rows. Input buffers: hidden (R, E), rotations (N, R, 1, D/2), the rows of attention."""
 
-    def __init__(self, decoder: Decoder, rows: FixedRows, batch: StepBatch) -> None:
-        """Record the layers while they compute a step; its `result` is then available."""
-        self.num_rows = len(batch.token_ids)
+    def __init__(self, decoder: Decoder, rows: FixedRows, num_rows: int) -> None:
+        """Record the layers."""
+        self.num_rows = num_rows
         self._decoder = decoder
         self._rows = rows
-        self._first = batch.token_ids.clone(), batch.positions.clone()
-        self._hidden, self._rotations = decoder.begin(batch.token_ids, batch.positions)
-        rows.fill(batch.layout)
+        nothing = torch.zeros(num_rows, dtype=torch.int64)
+        self._hidden, self._rotations = decoder.begin(nothing, nothing)
+        # NOTE: what torch computes of these while the layers are recorded stays NaN, so that the comparison shows it.
+        self._hidden.fill_(math.nan)
+        self._rotations.fill_(math.nan)
         with operators.recording() as self._recording:
             self._delta = decoder.run_layers(self._hidden, self._rotations, rows)
-
-    def result(self, num_rows: int) -> torch.Tensor:
-        return self._decoder.end(self._hidden[:num_rows], self._delta[:num_rows])
-
-    def can_be_proven(self, batch: StepBatch) -> bool:
-        """Return True if the inputs of this step differ from the recorded ones; a missed operation then shows."""
-        token_ids, positions = self._first
-        return not torch.equal(token_ids, batch.token_ids) and not torch.equal(positions, batch.positions)
 
     def forward(self, batch: StepBatch) -> torch.Tensor:
         """Compute what `Decoder.forward` does, for at most R rows."""
@@ -67,7 +62,7 @@ class StepProgram:
         self._rotations[:, :num_rows].copy_(rotations)
         self._rows.fill(batch.layout)
         self._recording.run(num_rows)
-        return self.result(num_rows)
+        return self._decoder.end(self._hidden[:num_rows], self._delta[:num_rows])
 
 
 class StepPrograms:
@@ -79,7 +74,6 @@ class StepPrograms:
         self._max_tokens = max_tokens
         self._table_width = -(-max_tokens // attention.block_size)
         self._programs: dict[int, StepProgram | None] = {}
-        self._unproven: set[int] = set()
         self._many: StepProgram | None = None
         self._num_timed = 0
 
@@ -104,16 +98,15 @@ class StepPrograms:
         most = min(most, self._max_tokens - 1, MANY_ROWS)
         if most <= FEW_ROWS or not self._attention.takes_rows:
             return
-        program = self._recorded(self._dummy_batch(0, most))
-        if self._is_right(program, self._dummy_batch(1, FEW_ROWS + 1))[0]:
+        program = self._recorded(most)
+        if self._is_right(program, self._dummy_batch(0, FEW_ROWS + 1))[0]:
             self._many = program
 
     def prepare(self, num_rows: int) -> bool:
-        """Make and verify the program of a row count by dummy steps, unless that is done; False if it fails."""
-        if num_rows not in self._programs or num_rows in self._unproven:
-            for number in range(2):
-                self.forward(self._dummy_batch(number, num_rows))
-        return self._programs.get(num_rows) is not None and num_rows not in self._unproven
+        """Make and verify the program of a row count by a dummy step, unless that is done; False if it fails."""
+        if num_rows not in self._programs:
+            self.forward(self._dummy_batch(0, num_rows))
+        return self._programs.get(num_rows) is not None
 
     @torch.inference_mode()
     def time_step(self, num_rows: int) -> float:
@@ -139,21 +132,12 @@ class StepPrograms:
         if num_rows > FEW_ROWS:
             return self._many.forward(batch) if self._many is not None and num_rows <= self._many.num_rows else None
         if num_rows not in self._programs:
-            program = self._programs[num_rows] = self._recorded(batch)
-            self._unproven.add(num_rows)
-            return program.result(num_rows)
+            program = self._recorded(num_rows)
+            is_right, hidden = self._is_right(program, batch)
+            self._programs[num_rows] = program if is_right else None
+            return hidden
         found = self._programs[num_rows]
-        if found is None:
-            return None
-        if num_rows not in self._unproven:
-            return found.forward(batch)
-        if not found.can_be_proven(batch):
-            return None
-        self._unproven.discard(num_rows)
-        is_right, hidden = self._is_right(found, batch)
-        if not is_right:
-            self._programs[num_rows] = None
-        return hidden
+        return None if found is None else found.forward(batch)
 
     def _dummy_batch(self, number: int, num_rows: int) -> StepBatch:
         return dummy_batch(number, num_rows, self._max_tokens, self._attention.groups)
@@ -161,8 +145,8 @@ class StepPrograms:
     def _without_program(self, batch: StepBatch) -> torch.Tensor:
         return self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))
 
-    def _recorded(self, batch: StepBatch) -> StepProgram:
-        return StepProgram(self._decoder, self._attention.fixed_rows(len(batch.token_ids), self._table_width), batch)
+    def _recorded(self, num_rows: int) -> StepProgram:
+        return StepProgram(self._decoder, self._attention.fixed_rows(num_rows, self._table_width), num_rows)
 
     def _is_right(self, program: StepProgram, batch: StepBatch) -> tuple[bool, torch.Tensor]:
         """Compute a step by a program and without; return whether the results are equal, and the latter.

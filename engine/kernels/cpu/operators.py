@@ -59,11 +59,14 @@ class Recording:
         self._operations.append(operation)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Return memory for a result: that of the oldest result of its size, if no later operation reads it."""
+        """Return memory for a result: that of the oldest result of its size, if no later operation reads it.
+
+        It holds zeros at first: torch operators between the recorded ones find no wild numbers.
+        """
         ring = self._rings.setdefault((math.prod(shape), dtype), [])
         self._num_results += 1
         is_over = bool(ring) and self._num_results - ring[0][0] >= _REUSE_AFTER
-        tensor = ring.pop(0)[1] if is_over else torch.empty(math.prod(shape), dtype=dtype)
+        tensor = ring.pop(0)[1] if is_over else torch.zeros(math.prod(shape), dtype=dtype)
         ring.append((self._num_results, tensor))
         return tensor.view(shape)
 
@@ -102,7 +105,7 @@ _thread = _Thread()
 
 @contextmanager
 def recording() -> Iterator[Recording]:
-    """Record the operators that this thread calls, which compute as usual; not the torch operators in between."""
+    """Record the operators that this thread calls, without computing them; torch operators in between are missed."""
     assert _thread.recording is None
     made = _thread.recording = Recording()
     try:
@@ -378,6 +381,7 @@ def _run_all(*operations: _Operation) -> None:
     if _thread.recording is not None:
         for operation in operations:
             _thread.recording.add(operation)
+        return
     is_parallel = any(operation.encoded[1] > 1 for operation in operations)
     encoded = [value for operation in operations for value in operation.encoded]
     KERNEL_THREADS.run(program.assemble(encoded), num_threads=KERNEL_THREADS.num_threads if is_parallel else 1)

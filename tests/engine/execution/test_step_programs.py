@@ -163,19 +163,17 @@ def test_an_incomplete_recording_is_discarded_without_effect():
         found = programs.forward(batch)
         hidden = ordinary(decoder, attention, batch) if found is None else found
         assert torch.equal(hidden, ordinary(decoder, twin, batch))
-        assert (found is None) == (step >= 2)
+        assert (found is None) == (step >= 1)
     assert torch.equal(attention.keys, twin.keys)
 
 
 @torch.inference_mode()
-def test_a_recording_is_not_verified_by_the_step_it_recorded():
-    decoder, attention, twin = make_decoder(is_ours=False), make_attention(), make_attention()
+def test_what_torch_computes_of_the_positions_alone_is_missed_too():
+    decoder, attention = make_decoder(), make_attention()
+    layers = decoder.run_layers
+    decoder.run_layers = lambda hidden, rotations, rows: layers(hidden, rotations * 1.0, rows)
     programs = StepPrograms(decoder, attention, MAX_TOKENS)
-    for step in [0, 0, 0, 1, 2]:  # as the runner's own trials at load, all of token 0 at position 0
-        batch = decode_batch(step, 1)
-        found = programs.forward(batch)
-        hidden = ordinary(decoder, attention, batch) if found is None else found
-        assert torch.equal(hidden, ordinary(decoder, twin, batch))
+    programs.forward(decode_batch(0, 1))
     assert programs._programs == {1: None}
 
 
@@ -286,20 +284,8 @@ def test_prepared_programs_serve_the_first_step(monkeypatch, max_tokens):
     programs = StepPrograms(decoder, attention, max_tokens)
     programs.prepare_few(12)
     assert set(programs._programs) == set(range(1, min(12, max_tokens - 1) + 1))
-    assert not programs._unproven
     batch = decode_batch(0, 3) if max_tokens == MAX_TOKENS else drafted_batch(0, (3,))
     assert torch.equal(programs.forward(batch), ordinary(decoder, twin, batch))
-
-
-@VNNI
-@torch.inference_mode()
-def test_a_recorded_but_unverified_program_is_prepared(monkeypatch):
-    monkeypatch.setattr("engine.execution.step_programs.LOADING_S", float("inf"))
-    programs = StepPrograms(make_decoder(), make_attention(), MAX_TOKENS)
-    programs.forward(decode_batch(0, 1))  # as the runner's own trial, of token 0 at position 0
-    programs.prepare_few(4)
-    assert all(programs._programs[rows] is not None for rows in (1, 2, 3, 4))
-    assert not programs._unproven
 
 
 @VNNI
