@@ -1,6 +1,6 @@
 """Compare a model under each form of its weights with float32 over the file's own dequantised weights.
 
-    python benchmarks/quality.py --model PATH [--text PATH] [--forms auto,bf16,int4_vnni+int8_vnni] [--tokens 0]
+    python benchmarks/quality.py --model PATH [--text PATH] [--forms auto,bf16,vnni,int8_vnni] [--tokens 0]
 
 The text is read as one sequence, CHUNK tokens per step as for prompts; the next token of every position is scored.
 Prints a line per form: perplexity, its excess over float32, mean KL divergence from float32, and how often both rank
@@ -45,7 +45,7 @@ def load(path: Path, form: str, max_model_len: int) -> LoadedModel:
 
     def cost_of_first(shape: tuple[int, int], four_bit: bool, num_threads: int) -> dict[str, list[float]]:
         is_ours = VnniWeight.fits(shape)
-        fits = {"int4": four_bit and Int4Weight.fits(shape), "int4_vnni": four_bit and is_ours, "int8_vnni": is_ours}
+        fits = {"int4": four_bit and Int4Weight.fits(shape), "vnni": is_ours, "int8_vnni": is_ours}
         name = next(name for name in [*names, "float32"] if fits.get(name, True))
         return {name: [1.0] * len(scheme.ROW_BUCKETS)}
 
@@ -111,7 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--text", type=Path, default=TEXT)
-    parser.add_argument("--forms", default="auto,bf16,int4_vnni+int8_vnni,int8_vnni,int4+int8_packed,int8_packed")
+    parser.add_argument("--forms", default="auto,bf16,vnni,int8_vnni,int4+int8_packed,int8_packed")
     parser.add_argument("--tokens", type=int, default=0, help="how many to read; 0: all that fit")
     options = parser.parse_args()
     token_ids = Tokenizer.from_path(options.model).encode(options.text.read_text(), add_special_tokens=True)

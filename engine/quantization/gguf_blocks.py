@@ -28,6 +28,23 @@ class FourBitGroups:
     minimum: torch.Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class PackedGroups:
+    """A matrix of a few bits in the numbers of its file, whose groups have two numbers each.
+
+    q: (N, K) uint8 below 2^bits   numbers: two (N, G)   factors: (N, K / 256) float16 each
+
+    Without factors: numbers are a scale and a minimum (float16), w = scale * q + minimum. With two: the same in bytes,
+    w = factor0 * scale * q + factor1 * minimum. With one: numbers are the scales (int8) of the first and last 16
+    elements, w = factor * scale * (q - 2^(bits - 1)).
+    """
+
+    bits: int
+    q: torch.Tensor
+    numbers: tuple[torch.Tensor, torch.Tensor]
+    factors: tuple[torch.Tensor, ...] = ()
+
+
 def dequantize(type_name: str, data: torch.Tensor) -> torch.Tensor:
     """Dequantise rows of blocks. data: (N, bytes per row) uint8  ->  (N, K) float32."""
     num_rows = data.shape[0]
@@ -49,9 +66,24 @@ def _open_by_library(type_name: str, data: torch.Tensor) -> torch.Tensor:
 def four_bit_groups(type_name: str, data: torch.Tensor) -> FourBitGroups:
     """Split a 4-bit matrix into groups, without dequantising it. data: (N, bytes per row) uint8."""
     num_rows = data.shape[0]
-    block_bytes, take_apart = _FOUR_BIT[type_name]
+    block_bytes, take_apart = _GROUPS[type_name]
     q, scale, minimum = take_apart(data.reshape(-1, block_bytes))
     return FourBitGroups(q.reshape(num_rows, -1), scale.reshape(num_rows, -1), minimum.reshape(num_rows, -1))
+
+
+def packed_groups(type_name: str, data: torch.Tensor) -> PackedGroups:
+    """Take a matrix of one of PACKED_TYPES apart. data: (N, bytes per row) uint8."""
+    factors: tuple[torch.Tensor, ...] = ()
+    if type_name in _SUPERBLOCKS:
+        block_bytes, bits, take_parts = _SUPERBLOCKS[type_name]
+        q, numbers, factors = take_parts(data.reshape(-1, block_bytes))
+    else:
+        bits = 4 if type_name in FOUR_BIT_TYPES else 5
+        block_bytes, take_apart = _GROUPS[type_name]
+        q, scale, minimum = take_apart(data.reshape(-1, block_bytes))
+        numbers = (scale.half(), minimum.half())
+    by_row = [part.reshape(len(data), -1) for part in (q, *numbers, *(factor.half() for factor in factors))]
+    return PackedGroups(bits, by_row[0], (by_row[1], by_row[2]), tuple(by_row[3:]))
 
 
 def _half(blocks: torch.Tensor, start: int) -> torch.Tensor:
@@ -79,9 +111,49 @@ def _q4_1_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torc
     return _nibbles(blocks[:, 4:]), _half(blocks, 0), _half(blocks, 2)
 
 
+def _q5_0_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    scale = _half(blocks, 0)
+    return _nibbles(blocks[:, 6:]) | _fifth_bits(blocks, 2), scale, scale * -16
+
+
+def _q5_1_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return _nibbles(blocks[:, 8:]) | _fifth_bits(blocks, 4), _half(blocks, 0), _half(blocks, 2)
+
+
 def _q4_k_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    scale, minimum = _k_scales(blocks)
-    return _q4_k_values(blocks[:, 16:]), scale, minimum
+    return _times_factors(*_q4_k_parts(blocks))
+
+
+def _q5_k_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return _times_factors(*_q5_k_parts(blocks))
+
+
+def _times_factors(
+    q: torch.Tensor, numbers: tuple[torch.Tensor, torch.Tensor], factors: tuple[torch.Tensor, ...]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return q, numbers[0] * factors[0], numbers[1] * factors[1]
+
+
+_Parts = tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
+"""Levels, the two numbers of each group, and factors (float32), as in PackedGroups."""
+
+
+def _q4_k_parts(blocks: torch.Tensor) -> _Parts:
+    return _q4_k_values(blocks[:, 16:]), _k_scales(blocks), (_half(blocks, 0), -_half(blocks, 2))
+
+
+def _q5_k_parts(blocks: torch.Tensor) -> _Parts:
+    high = (blocks[:, None, 16:48] >> torch.arange(8, dtype=torch.uint8)[:, None]) & 1
+    q = _q4_k_values(blocks[:, 48:]) | (high << 4).reshape(-1, 256)
+    return q, _k_scales(blocks), (_half(blocks, 0), -_half(blocks, 2))
+
+
+def _q6_k_parts(blocks: torch.Tensor) -> _Parts:
+    low = blocks[:, :128].reshape(-1, 2, 1, 64) >> torch.tensor([0, 4], dtype=torch.uint8)[:, None]
+    high = blocks[:, 128:192].reshape(-1, 2, 1, 32) >> torch.tensor([0, 2, 4, 6], dtype=torch.uint8)[:, None]
+    q = (low & 15).reshape(-1, 2, 4, 32) | ((high & 3) << 4)
+    scale = blocks[:, 192:208].view(torch.int8)
+    return q.reshape(-1, 256), (scale[:, 0::2], scale[:, 1::2]), (_half(blocks, 208),)
 
 
 def _q4_k_values(packed: torch.Tensor) -> torch.Tensor:
@@ -91,12 +163,12 @@ def _q4_k_values(packed: torch.Tensor) -> torch.Tensor:
 
 
 def _k_scales(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Unpack eight 6-bit scales and minima from 12 bytes, times the two float16 before them: two (n, 8) float32."""
+    """Unpack eight 6-bit scales and minima from the 12 bytes behind two float16: two (n, 8) uint8."""
     packed = blocks[:, 4:16].reshape(-1, 3, 4)
     low, middle, high = packed[:, 0], packed[:, 1], packed[:, 2]
     scale = torch.cat((low & 63, (high & 15) | (low >> 6 << 4)), dim=1)
     minimum = torch.cat((middle & 63, (high >> 4) | (middle >> 6 << 4)), dim=1)
-    return scale * _half(blocks, 0), minimum * -_half(blocks, 2)
+    return scale, minimum
 
 
 def _tq1_0_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -127,50 +199,39 @@ def _open_groups(
     return open_blocks
 
 
-def _open_q5_0(blocks: torch.Tensor) -> torch.Tensor:
-    q = _nibbles(blocks[:, 6:]) | _fifth_bits(blocks, 2)
-    return (q.float() - 16) * _half(blocks, 0)
-
-
-def _open_q5_1(blocks: torch.Tensor) -> torch.Tensor:
-    q = _nibbles(blocks[:, 8:]) | _fifth_bits(blocks, 4)
-    return q * _half(blocks, 0) + _half(blocks, 2)
-
-
 def _open_q8_0(blocks: torch.Tensor) -> torch.Tensor:
     return blocks[:, 2:].view(torch.int8) * _half(blocks, 0)
 
 
-def _open_q5_k(blocks: torch.Tensor) -> torch.Tensor:
-    scale, minimum = _k_scales(blocks)
-    high = (blocks[:, None, 16:48] >> torch.arange(8, dtype=torch.uint8)[:, None]) & 1
-    q = _q4_k_values(blocks[:, 48:]).reshape(-1, 8, 32) | (high << 4)
-    return q * scale[..., None] + minimum[..., None]
-
-
 def _open_q6_k(blocks: torch.Tensor) -> torch.Tensor:
-    low = blocks[:, :128].reshape(-1, 2, 1, 64) >> torch.tensor([0, 4], dtype=torch.uint8)[:, None]
-    high = blocks[:, 128:192].reshape(-1, 2, 1, 32) >> torch.tensor([0, 2, 4, 6], dtype=torch.uint8)[:, None]
-    q = (low & 15).reshape(-1, 2, 4, 32) | ((high & 3) << 4)
-    scale = blocks[:, 192:208].view(torch.int8) * _half(blocks, 208)
+    q, scales, (factor,) = _q6_k_parts(blocks)
+    scale = torch.stack(scales, dim=2).flatten(1) * factor
     return (q.reshape(-1, 16, 16).float() - 32) * scale[..., None]
 
 
 FLOAT_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
-_FOUR_BIT = {
+_GROUPS = {
     "Q4_0": (18, _q4_0_groups),
     "Q4_1": (20, _q4_1_groups),
+    "Q5_0": (22, _q5_0_groups),
+    "Q5_1": (24, _q5_1_groups),
     "Q4_K": (144, _q4_k_groups),
+    "Q5_K": (176, _q5_k_groups),
     "TQ1_0": (54, _tq1_0_groups),
     "TQ2_0": (66, _tq2_0_groups),
 }
 
+_SUPERBLOCKS: dict[str, tuple[int, int, Callable[[torch.Tensor], _Parts]]] = {
+    "Q4_K": (144, 4, _q4_k_parts),
+    "Q5_K": (176, 5, _q5_k_parts),
+    "Q6_K": (210, 6, _q6_k_parts),
+}
+PACKED_TYPES = _GROUPS.keys() | _SUPERBLOCKS.keys()
+"""Types whose numbers packed groups hold as they are."""
+
 _BLOCKS: dict[str, tuple[int, Callable[[torch.Tensor], torch.Tensor]]] = {
-    **{name: (block_bytes, _open_groups(take_apart)) for name, (block_bytes, take_apart) in _FOUR_BIT.items()},
-    "Q5_0": (22, _open_q5_0),
-    "Q5_1": (24, _open_q5_1),
+    **{name: (block_bytes, _open_groups(take_apart)) for name, (block_bytes, take_apart) in _GROUPS.items()},
     "Q8_0": (34, _open_q8_0),
-    "Q5_K": (176, _open_q5_k),
     "Q6_K": (210, _open_q6_k),
 }

@@ -84,8 +84,8 @@ def byte_weight(matrix: StoredMatrix, device: torch.device, is_invariant: bool) 
 
 BUILDERS: dict[str, Callable[[StoredMatrix, torch.device], WeightForm]] = {
     "int4": lambda matrix, device: Int4Weight(matrix.to_four_bit_groups()),
-    "int4_vnni": lambda matrix, device: VnniWeight.four_bit(matrix.to_four_bit_groups()),
-    "int8_vnni": lambda matrix, device: VnniWeight.of_matrix(matrix),
+    "vnni": lambda matrix, device: VnniWeight.of_matrix(matrix),
+    "int8_vnni": lambda matrix, device: VnniWeight.eight_bit(*quantize_rows(matrix.open_rows())),
     "int8": lambda matrix, device: Int8Weight(*quantize_rows(matrix.open_rows())),
     "int8_packed": lambda matrix, device: Int8PackedWeight(*quantize_rows(matrix.open_rows())),
     "bf16": lambda matrix, device: DenseWeight(matrix.to_dtype(torch.bfloat16).to(device)),
@@ -93,16 +93,19 @@ BUILDERS: dict[str, Callable[[StoredMatrix, torch.device], WeightForm]] = {
     "byte": lambda matrix, device: byte_weight(matrix, device, is_invariant=False),
     "byte_invariant": lambda matrix, device: byte_weight(matrix, device, is_invariant=True),
 }
-"""Name -> builder. The integer forms are for CPUs, "byte" and "byte_invariant" for CUDA."""
+"""Name -> builder. The integer forms are for CPUs, "byte" and "byte_invariant" for CUDA.
 
-OWN_FORMS = ("int8_vnni", "int4_vnni")
+"int8_vnni" is for comparison (benchmarks/quality.py).
+"""
+
+OWN_FORMS = ("vnni", "int8_vnni")
 ROW_INDEPENDENT = ("int8", "int8_packed", "int4", *OWN_FORMS)
 
 
 def possible_forms(shape: tuple[int, int], four_bit: bool) -> set[str]:
     """Return the names of the forms to try for a matrix of this shape; torch may lack operators for some."""
     if VnniWeight.fits(shape):
-        return {"int4_vnni" if four_bit else "int8_vnni", "bf16", "float32"}
+        return {"vnni", "bf16", "float32"}
     return {"int8", "int8_packed", "bf16", "float32"} | ({"int4"} if four_bit and Int4Weight.fits(shape) else set())
 
 
@@ -151,7 +154,7 @@ class WeightScheme:
         return torch.float32 if self._device.type == "cpu" else self.table_dtype
 
     def summary(self) -> str:
-        """Say how many of the matrices built so far have which forms, such as "120 as int4_vnni, 1 as int8_vnni"."""
+        """Say how many of the matrices built so far have which forms, such as "120 as vnni, 1 as bf16"."""
         return ", ".join(
             f"{count} as {' or '.join(names)}{' by rows' if len(names) > 1 else ''}"
             for names, count in self._num_built.most_common()
@@ -226,7 +229,7 @@ def pick(costs: dict[str, list[float]], max_forms: int) -> tuple[str, ...]:
 
 
 def measure(shape: tuple[int, int], four_bit: bool, num_threads: int) -> dict[str, list[float]]:
-    """Estimate the cost of every form that works, on random weights of this width: microseconds per row bucket.
+    """Estimate the cost of every form that works, on random weights of four or eight bits: microseconds per row bucket.
 
     Measures processor time of one thread, which other programs do not distort. A second matrix of few outputs separates
     the fixed cost (quantising rows, calls) from the cost per output, which `num_threads` threads share. Copies at other

@@ -8,7 +8,16 @@ from itertools import groupby
 
 import torch
 
-from engine.quantization.gguf_blocks import FLOAT_DTYPES, FOUR_BIT_TYPES, FourBitGroups, dequantize, four_bit_groups
+from engine.quantization.gguf_blocks import (
+    FLOAT_DTYPES,
+    FOUR_BIT_TYPES,
+    PACKED_TYPES,
+    FourBitGroups,
+    PackedGroups,
+    dequantize,
+    four_bit_groups,
+    packed_groups,
+)
 
 OPEN_ELEMENTS = 1 << 18
 
@@ -52,9 +61,14 @@ class StoredMatrix:
     def is_four_bit(self) -> bool:
         return all(part.type in FOUR_BIT_TYPES for part in self.parts)
 
+    @property
+    def is_packed(self) -> bool:
+        """True if packed groups hold the numbers of the file: parts of one such type."""
+        return len({part.type for part in self.parts}) == 1 and self.parts[0].type in PACKED_TYPES
+
     def runs(self) -> list[StoredMatrix]:
-        """Cut the matrix into runs of parts that all have four bits, or all more."""
-        runs = [tuple(run) for _, run in groupby(self.parts, lambda part: part.type in FOUR_BIT_TYPES)]
+        """Cut the matrix into runs of parts of one packed type, or of other types."""
+        runs = [tuple(run) for _, run in groupby(self.parts, lambda part: part.type in PACKED_TYPES and part.type)]
         return [StoredMatrix(run, (sum(len(part.data) for part in run), self.shape[1])) for run in runs]
 
     def rows(self, first: int, count: int) -> StoredMatrix:
@@ -84,3 +98,8 @@ class StoredMatrix:
         return FourBitGroups(
             *(torch.cat([getattr(group, name) for group in groups]) for name in ("q", "scale", "minimum"))
         )
+
+    def to_packed_groups(self) -> PackedGroups:
+        """Take apart a matrix that `is_packed`."""
+        data = torch.cat([part.data for part in self.parts]) if len(self.parts) > 1 else self.parts[0].data
+        return packed_groups(self.parts[0].type, data)

@@ -1,8 +1,7 @@
 """Integer weights with eight-bit activations on our own kernels, for any number of rows, where the processor has VNNI.
 
-Inputs are quantised per row and group of 32, an error of about half a percent of the output's spread. Four-bit weights
-keep the file's numbers (scales and minima in half precision, as Q4_0 and Q4_1 store them). Layouts:
-engine.kernels.cpu.panels.
+Inputs are quantised per row and group of 32, an error of about half a percent of the output's spread. Weights of four
+to six bits keep the file's numbers; others take eight bits with a scale per output. Layouts: engine.kernels.cpu.panels.
 """
 
 from __future__ import annotations
@@ -10,26 +9,27 @@ from __future__ import annotations
 import torch
 
 from engine.kernels.cpu import operators
-from engine.kernels.cpu.integer_vectors import GROUP, LANE_INPUTS, LANES, PANEL, VECTORS, is_available
-from engine.kernels.cpu.panels import ZERO
-from engine.quantization.gguf_blocks import FourBitGroups
+from engine.kernels.cpu.integer_vectors import CHUNKS, GROUP, LANE_INPUTS, LANES, PANEL, VECTORS, is_available
+from engine.kernels.cpu.panels import FORMATS, SUPERBLOCK, ZERO, PackedPanel
+from engine.quantization.gguf_blocks import FourBitGroups, PackedGroups
 from engine.quantization.stored import StoredMatrix
 from engine.quantization.torch_forms import quantize_rows
 
 ALIGNMENT = 64
+EIGHT = len(FORMATS) - 1
 
 
 class VnniWeight:
     """A weight of N outputs and K inputs, of parts stacked by outputs.
 
-    parts: panels (N / 32, bytes) uint8, the last one filled up with zeros, and bits
+    parts: panels (N / 32, bytes) uint8, the last one filled up with zeros, and the number of their format in FORMATS
     """
 
     input_dtype = torch.float32
 
     def __init__(self, num_outputs: int, *parts: tuple[torch.Tensor, int]) -> None:
         self._num_outputs = num_outputs
-        self.parts = [(_aligned_copy(panels), bits) for panels, bits in parts]
+        self.parts = [(_aligned_copy(panels), form) for panels, form in parts]
         self.num_bytes = sum(panels.nbytes for panels, _ in parts)
 
     @staticmethod
@@ -39,24 +39,31 @@ class VnniWeight:
 
     @classmethod
     def of_matrix(cls, matrix: StoredMatrix) -> VnniWeight:
-        """Pack a matrix in eight bits, but keep the four-bit parts of a mixed one in four."""
+        """Pack every part of a matrix in the numbers of its file, or in eight bits if no format holds them."""
         runs = matrix.runs()
-        if len(runs) == 1 or any(run.shape[0] % PANEL for run in runs[:-1]):
+        if any(run.shape[0] % PANEL for run in runs[:-1]):
             return cls.eight_bit(*quantize_rows(matrix.open_rows()))
-        weights = [cls.four_bit(run.to_four_bit_groups()) if run.is_four_bit else cls.of_matrix(run) for run in runs]
+        weights = [
+            cls.packed(run.to_packed_groups()) if run.is_packed else cls.eight_bit(*quantize_rows(run.open_rows()))
+            for run in runs
+        ]
         return cls(matrix.shape[0], *(part for weight in weights for part in weight.parts))
 
     @classmethod
     def four_bit(cls, groups: FourBitGroups) -> VnniWeight:
-        """Pack a four-bit matrix."""
-        num_outputs, num_groups = groups.scale.shape
-        num_panels = -(-num_outputs // PANEL)
-        q = _whole_panels(groups.q).view(num_panels, VECTORS, LANES, num_groups, -1, 2, LANE_INPUTS)
-        nibbles = (q[..., 0, :] | q[..., 1, :] << 4).permute(0, 3, 4, 1, 2, 5).reshape(num_panels, num_groups, -1)
-        shape = (num_panels, PANEL, num_groups)
-        numbers = [_whole_panels(part).view(shape) for part in (groups.scale, groups.minimum)]
-        halves = torch.cat([part.transpose(1, 2).half() for part in numbers], dim=-1)
-        return cls(num_outputs, (torch.cat([nibbles, halves.view(torch.uint8)], dim=-1).flatten(1), 4))
+        """Pack a four-bit matrix, its scales and minima in half precision."""
+        return cls.packed(PackedGroups(4, groups.q, (groups.scale.half(), groups.minimum.half())))
+
+    @classmethod
+    def packed(cls, groups: PackedGroups) -> VnniWeight:
+        """Pack a matrix of four to six bits."""
+        num_outputs = len(groups.q)
+        blocks = [_levels(_whole_panels(groups.q), groups.bits), *map(_numbers, groups.numbers)]
+        panels = torch.cat(blocks, dim=2)
+        if groups.factors:
+            superblocks = panels.view(len(panels), -1, SUPERBLOCK * panels.shape[2])
+            panels = torch.cat([*map(_numbers, groups.factors), superblocks], dim=2)
+        return cls(num_outputs, (panels.flatten(1), FORMATS.index(PackedPanel(groups.bits, len(groups.factors)))))
 
     @classmethod
     def eight_bit(cls, values: torch.Tensor, scale: torch.Tensor) -> VnniWeight:
@@ -64,7 +71,8 @@ class VnniWeight:
         num_outputs, num_inputs = values.shape
         unsigned = _whole_panels(values).view(torch.uint8) ^ ZERO
         lanes = unsigned.view(-1, PANEL, num_inputs // LANE_INPUTS, LANE_INPUTS).transpose(1, 2).flatten(1)
-        return cls(num_outputs, (torch.cat([lanes, _whole_panels(scale).view(-1, PANEL).view(torch.uint8)], dim=1), 8))
+        panels = torch.cat([lanes, _whole_panels(scale).view(-1, PANEL).view(torch.uint8)], dim=1)
+        return cls(num_outputs, (panels, EIGHT))
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply. x: (R, K)  ->  (R, N) float32."""
@@ -79,6 +87,22 @@ def _whole_panels(rows: torch.Tensor) -> torch.Tensor:
     """Return the rows, and zeros up to the end of the last panel."""
     missing = -len(rows) % PANEL
     return torch.cat((rows, rows.new_zeros(missing, *rows.shape[1:]))) if missing else rows
+
+
+def _levels(q: torch.Tensor, bits: int) -> torch.Tensor:
+    """Lay out levels (N, K) as in a panel's blocks: (panels, groups, bytes) uint8."""
+    chunks = q.view(-1, VECTORS, LANES, q.shape[1] // GROUP, CHUNKS, LANE_INPUTS)
+    lines = [chunks[..., 0::2, :] & 15 | chunks[..., 1::2, :] << 4]
+    if further := bits - 4:
+        fields = (chunks >> 4).unflatten(4, (further, -1))
+        lines.append(sum(fields.select(5, i) << further * i for i in range(fields.shape[5])))
+    return torch.cat([line.permute(0, 3, 4, 1, 2, 5).flatten(2) for line in lines], dim=2)
+
+
+def _numbers(numbers: torch.Tensor) -> torch.Tensor:
+    """Lay out numbers of outputs (N, G) by panel and group: (panels, G, bytes) uint8."""
+    whole = _whole_panels(numbers)
+    return whole.view(-1, PANEL, whole.shape[1]).transpose(1, 2).contiguous().view(torch.uint8)
 
 
 def _aligned_copy(tensor: torch.Tensor) -> torch.Tensor:

@@ -7,8 +7,7 @@ panel stays in the caches while all blocks are multiplied by it, and each block 
 block's 16 integer sums stay in registers for a group and are then scaled into as many float sums.
 
 A block has a record per group, one after another, so that it reads one stream: the levels of its rows, 32 bytes each,
-then for each row the size of a level, that times the sum of the levels, and -MAGIC times it (float32). After the last
-group follow the rows' shifts.
+then of each row the numbers of `quantize_group`, NUMBERS times 4 bytes. After the last group follow the rows' shifts.
 
 Every row is computed by itself in a fixed order: its result is the same alone and in any batch.
 """
@@ -36,15 +35,28 @@ from engine.kernels.cpu.integer_vectors import (
     VectorBuilder,
     quantize_group,
 )
-from engine.kernels.cpu.panels import ZERO, EightBitPanel, FourBitPanel, OpenedPanel, OpeningPanel
+from engine.kernels.cpu.panels import (
+    FORMATS,
+    OPENED_BYTES,
+    SUPERBLOCK,
+    ZERO,
+    EightBitPanel,
+    OpenedPanel,
+    OpeningPanel,
+    PackedPanel,
+)
 from engine.kernels.cpu.primitives import OPTIONS, floats
 
 MAX_BLOCK_ROWS = 8
 OPENED_FROM = 2 * MAX_BLOCK_ROWS
-"""Rows from which a four-bit panel is opened once instead of in each block."""
+"""Rows from which a packed panel is opened once instead of in each block."""
+MAX_SUMS = 16
+"""Integer sums that stay in registers."""
 NEAR_BYTES = 1 << 20
 """Records that stay in the second-level cache; more rows take several passes through all panels."""
-ROW_BYTES = GROUP + 12
+NUMBERS = 5
+"""Numbers of a row in a record: level, total, base, starts of the first and last 16 inputs."""
+ROW_BYTES = GROUP + 4 * NUMBERS
 """Bytes of a row in a record."""
 SHIFT_BYTES = 4
 LINE = 64
@@ -54,7 +66,7 @@ AHEAD_BYTES = 4096
 
 def _build_block(
     b: VectorBuilder,
-    panel: FourBitPanel | EightBitPanel,
+    panel: PackedPanel | EightBitPanel,
     num_rows: int,
     weights: Any,
     opened: Any,
@@ -79,15 +91,21 @@ def _build_block(
     with b.loop(num_groups) as group:
         place = panel.place(b, weights, opened, group)
         record = builder.add(records, b.times(group, num_rows * ROW_BYTES))
-        products = _multiply_group(b, panel, num_rows, place, record)
         with b.loop(num_lines) as line:
             b.prefetch(builder.add(ahead, b.times(builder.add(builder.mul(group, num_lines), line), LINE)))
-        scales = [panel.scales(b, place, vector) for vector in range(VECTORS)]
-        for row, vector in places:
-            of_row = [b.splat_float(b.at(record, num_rows * (GROUP + 4 * part) + 4 * row)) for part in range(3)]
-            total = sums[row, vector]
-            value = panel.add_group(b, builder.load(total), products[row, vector], scales[vector], of_row)
-            builder.store(value, total)
+        num_sums = 2 if panel.is_centred or num_rows < MAX_BLOCK_ROWS else 1
+        pass_rows = min(num_rows, MAX_SUMS // num_sums // VECTORS)
+        for first in range(0, num_rows, pass_rows):
+            reader = panel.later if first else panel
+            rows = range(first, first + pass_rows)
+            products = _multiply_group(b, reader, num_rows, rows, num_sums, place, record)
+            scales = [reader.scales(b, place, vector) for vector in range(VECTORS)]
+            for row in rows:
+                of_row = [b.splat_float(_number(b, num_rows, record, part, row)) for part in range(3)]
+                for vector in range(VECTORS):
+                    total = sums[row, vector]
+                    value = reader.add(b, builder.load(total), products[row, vector], scales[vector], of_row)
+                    builder.store(value, total)
     is_last_kept = builder.icmp_signed("==", num_kept, ir.Constant(b.integer, num_rows))
     for row in range(num_rows):
         with builder.if_then(is_last_kept, likely=True) if row == num_rows - 1 else nullcontext():
@@ -96,66 +114,99 @@ def _build_block(
                 b.store(value, targets[row, vector], 4)
 
 
-def _multiply_group(
-    b: VectorBuilder, panel: FourBitPanel | EightBitPanel, num_rows: int, place: Any, record: Any
-) -> dict:
-    """Return the integer products of one group by row and vector.
+def _number(b: VectorBuilder, num_rows: int, record: Any, part: int, row: int) -> Any:
+    """Return the address of a row's number in a record."""
+    return b.at(record, num_rows * (GROUP + 4 * part) + 4 * row)
 
-    Small blocks have two sums each, so that additions overlap.
+
+def _multiply_group(
+    b: VectorBuilder,
+    panel: PackedPanel | EightBitPanel,
+    num_rows: int,
+    rows: range,
+    num_sums: int,
+    place: Any,
+    record: Any,
+) -> dict[tuple[int, int], list[Any]]:
+    """Return the integer products of one group by row and vector, in one or two sums.
+
+    Two are of the first and last 16 inputs if the panel is centred, else any, so that additions overlap.
     """
-    places = [(row, vector) for row in range(num_rows) for vector in range(VECTORS)]
-    starts = [panel.start_bits] if num_rows == MAX_BLOCK_ROWS else [panel.start_bits, 0]
-    products = [{place: ir.Constant(WORDS, [start] * LANES) for place in places} for start in starts]
+    starts = [panel.start_bits, 0][:num_sums]
+    products: dict[tuple[int, int], list[Any]] = {}
+    for row in rows:
+        begins = [ir.Constant(WORDS, [start] * LANES) for start in starts]
+        if panel.is_centred:
+            begins = [b.splat(b.load(WORD, _number(b, num_rows, record, 3 + part, row), 4)) for part in range(2)]
+        products |= {(row, vector): list(begins) for vector in range(VECTORS)}
     for pair in range(CHUNKS // 2):
         weights = [panel.weights(b, place, pair, vector) for vector in range(VECTORS)]
         for half in range(2):
-            sums = products[half % len(starts)]
-            for row in range(num_rows):
+            number = pair // (CHUNKS // 4) if panel.is_centred else half % num_sums
+            for row in rows:
                 four = b.splat(b.load(WORD, b.at(record, GROUP * row + 4 * (2 * pair + half)), 4))
                 for vector in range(VECTORS):
-                    sums[row, vector] = b.dot(sums[row, vector], weights[vector][half], b.ir.bitcast(four, BYTES64))
-    return (
-        products[0]
-        if len(products) == 1
-        else {place: b.ir.add(*(part[place] for part in products)) for place in places}
-    )
+                    sums = products[row, vector]
+                    sums[number] = b.dot(sums[number], weights[vector][half], b.ir.bitcast(four, BYTES64))
+    return products
 
 
-FOUR, OPENING, OPENED, EIGHT = range(4)
-_PANELS = {FOUR: FourBitPanel(), OPENING: OpeningPanel(), OPENED: OpenedPanel(), EIGHT: EightBitPanel()}
-_BLOCKS = [(kind, rows) for kind in (FOUR, EIGHT) for rows in (8, 4, 2, 1)] + [(OPENING, 8), (OPENED, 8)]
+_NUM_FORMATS = len(FORMATS)
+EIGHT, SIX = _NUM_FORMATS - 1, FORMATS.index(PackedPanel(6, 1))
+_PACKED = [panel for panel in FORMATS if isinstance(panel, PackedPanel)]
+_READERS = (
+    *FORMATS,
+    *(OpeningPanel(panel.bits, panel.factors) for panel in _PACKED),
+    OpenedPanel(4, 0),
+    OpenedPanel(6, 1),
+)
+"""Readers of panels: as they are by format, the same opening them, and of opened ones without and with a centre."""
+_OPENED = np.array([len(_READERS) - 2 + panel.is_centred for panel in _PACKED])
+_SIZE_BITS = 4
+_BLOCKS = {
+    number << _SIZE_BITS | rows: (reader, rows)
+    for number, reader in enumerate(_READERS)
+    for rows in (8, 4, 2, 1)
+    if (rows == MAX_BLOCK_ROWS if number >= _NUM_FORMATS else (number, rows) != (SIX, MAX_BLOCK_ROWS))
+}
+"""The blocks that are compiled: reader and number of rows."""
 
 
 @intrinsic
 def _multiply_block(
-    typingctx, kind, num_rows, weights, opened, records, num_groups, out, out_stride, ahead, num_lines, num_kept
+    typingctx, reader, num_rows, weights, opened, records, num_groups, out, out_stride, ahead, num_lines, num_kept
 ):
-    """Multiply `num_rows` rows by one panel of a kind and store the first `num_kept`: all, or all but the last.
+    """Multiply `num_rows` rows by one panel as a reader reads it; store the first `num_kept`: all, or all but the last.
 
     Rows of out are `out_stride` bytes apart. Each group prefetches `num_lines` cache lines from `ahead` on.
     """
 
     def generate(context, builder, signature, arguments):
         b = VectorBuilder(builder)
-        kind, num_rows, *of_block = arguments
-        for block_kind, block_rows in _BLOCKS:
-            is_kind = builder.icmp_signed("==", kind, ir.Constant(b.integer, block_kind))
-            has_rows = builder.icmp_signed("==", num_rows, ir.Constant(b.integer, block_rows))
-            with builder.if_then(builder.and_(is_kind, has_rows)):
-                _build_block(b, _PANELS[block_kind], block_rows, *of_block)
+        reader, num_rows, *of_block = arguments
+        number = builder.or_(builder.shl(reader, ir.Constant(b.integer, _SIZE_BITS)), num_rows)
+        end = builder.append_basic_block()
+        switch = builder.switch(number, end)
+        for block, (panel, rows) in _BLOCKS.items():
+            switch.add_case(ir.Constant(b.integer, block), begin := builder.append_basic_block())
+            builder.position_at_end(begin)
+            _build_block(b, panel, rows, *of_block)
+            builder.branch(end)
+        builder.position_at_end(end)
         return context.get_dummy_value()
 
     return types.none(*[types.int64] * 11), generate
 
 
-_FOUR_BLOCK, _OPENED_BLOCK = FourBitPanel.block_bytes, FourBitPanel.opened_bytes
-_EIGHT_BLOCK, _EIGHT_END = EightBitPanel.block_bytes, EightBitPanel.end_bytes
+_BLOCK_BYTES = np.array([panel.block_bytes for panel in FORMATS])
+_FACTOR_BYTES = np.array([panel.factor_bytes for panel in FORMATS])
+_END_BYTES = np.array([panel.end_bytes for panel in FORMATS])
 _ZERO = np.float32(ZERO)
 
 
 def opened_bytes(num_inputs: int) -> int:
     """Return the bytes of an opened panel."""
-    return num_inputs // GROUP * _OPENED_BLOCK
+    return num_inputs // GROUP * OPENED_BYTES
 
 
 def record_bytes(num_rows: int, num_inputs: int) -> int:
@@ -192,9 +243,8 @@ def quantize_row(source, groups, record, size, row):
     shift = np.float32(0.0)
     for group in range(groups):
         at = group * size * ROW_BYTES
-        total = tail + at + size * 4
-        quantize_group(source + group * GROUP * 4, record + at + row * GROUP, tail + at, total, total + size * 4)
-        shift -= floats(total, 1)[0] * _ZERO
+        quantize_group(source + group * GROUP * 4, record + at + row * GROUP, tail + at, size * 4)
+        shift -= floats(tail + at + size * 4, 1)[0] * _ZERO
     floats(record + groups * size * ROW_BYTES + row * 4, 1)[0] = shift
 
 
@@ -223,27 +273,27 @@ def quantize_groups(a, thread, part, parts):
 def multiply(a, thread, part, parts, is_first):
     """Compute out = x times the transposed weight; a part is a range of panels.
 
-    a: rows, outputs, inputs, x (float32), panels, out (float32), scratch, bytes of scratch a thread, bits of a weight,
-    records of x, or 0: each thread then writes its own with the first part it takes, outputs between two rows of out
+    a: rows, outputs, inputs, x (float32), panels, out (float32), scratch, bytes of scratch a thread, number of the
+    panels' format, records of x, or 0: each thread then writes its own with the first part it takes, outputs between
+    two rows of out
     """
-    rows, outputs, inputs, bits = a[0], a[1], a[2], a[8]
+    rows, outputs, inputs, form = a[0], a[1], a[2], a[8]
     groups, panels = inputs // GROUP, outputs // PANEL
     row_bytes = groups * ROW_BYTES + SHIFT_BYTES
     opened = a[6] + thread * a[7]
     records, stride = a[9], a[10]
     if records == 0:
-        records = opened + groups * _OPENED_BLOCK
+        records = opened + groups * OPENED_BYTES
         if is_first:
             quantize_rows(a[3], rows, groups, records, 0, 1)
-    block_bytes = _FOUR_BLOCK if bits == 4 else _EIGHT_BLOCK
-    panel_bytes = groups * block_bytes + (0 if bits == 4 else _EIGHT_END)
+    panel_bytes = groups * _BLOCK_BYTES[form] + groups // SUPERBLOCK * _FACTOR_BYTES[form] + _END_BYTES[form]
     turns = rows * row_bytes // NEAR_BYTES + 1
     span = (rows // turns // 8 + 1) * 8
     for first in range(0, rows, span):
         last = min(first + span, rows)
         count = last - first
         blocks = num_blocks(count)
-        lines = (block_bytes // LINE + blocks - 1) // blocks
+        lines = -(-panel_bytes // (groups * LINE * blocks))
         for panel in range(panels * part // parts, panels * (part + 1) // parts):
             weights = a[4] + panel * panel_bytes
             ahead = weights + (AHEAD_BYTES if blocks == 1 else panel_bytes)
@@ -253,12 +303,11 @@ def multiply(a, thread, part, parts, is_first):
                 kept = min(size, last - row)
                 record = records + row * row_bytes
                 out = a[5] + (row * stride + panel * PANEL) * 4
-                if bits == 8:
-                    kind = EIGHT
-                elif size < 8 or count < OPENED_FROM:
-                    kind = FOUR
+                # Eight rows of a centred panel are two passes, of which the second reads what the first has opened.
+                if form == EIGHT or size < 8 or (count < OPENED_FROM and form != SIX):
+                    reader = form
                 else:
-                    kind = OPENING if row == first else OPENED
-                _multiply_block(kind, size, weights, opened, record, groups, out, stride * 4, ahead, lines, kept)
+                    reader = form + _NUM_FORMATS if row == first else _OPENED[form]
+                _multiply_block(reader, size, weights, opened, record, groups, out, stride * 4, ahead, lines, kept)
                 ahead += groups * lines * LINE
                 row += size

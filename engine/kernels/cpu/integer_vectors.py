@@ -27,6 +27,8 @@ LANE_INPUTS = 4
 CHUNKS = GROUP // LANE_INPUTS
 MAGIC = 3 << 22
 """A sum of products that starts at the bits of this float is itself a float, MAGIC + the sum, below 2^22."""
+CENTRE = 32
+"""The level of a weight of zero where levels have six bits and scales no minimum."""
 LEVEL_BITS = -4
 """A mask that clears the last two bits of a level, so that MAGIC times it is exact."""
 
@@ -34,6 +36,7 @@ BYTE, WORD, FLOAT = ir.IntType(8), ir.IntType(32), ir.FloatType()
 BYTES16 = ir.VectorType(BYTE, LANES)
 BYTES64 = ir.VectorType(BYTE, 64)
 WORDS = ir.VectorType(WORD, LANES)
+PAIRS = ir.VectorType(ir.IntType(16), 2 * LANES)
 FLOATS = ir.VectorType(FLOAT, LANES)
 HALVES = ir.VectorType(ir.HalfType(), LANES)
 
@@ -91,6 +94,18 @@ class VectorBuilder:
         """Add to each of 16 sums the products of four unsigned bytes of weights with four signed bytes of inputs."""
         return self.call("llvm.x86.avx512.vpdpbusd.512", WORDS, sums, weights, inputs)
 
+    def field(self, packed: Any, shift: int, mask: int) -> Any:
+        """Shift 64 bytes by less than eight bits, to the right or, below zero, to the left, and mask what is kept."""
+        if shift:
+            move = self.ir.lshr if shift > 0 else self.ir.shl
+            shifted = move(self.ir.bitcast(packed, PAIRS), ir.Constant(PAIRS, [abs(shift)] * 32))
+            packed = self.ir.bitcast(shifted, BYTES64)
+        return self.ir.and_(packed, ir.Constant(BYTES64, [mask] * 64))
+
+    def total(self, sums: list[Any]) -> Any:
+        """Add one or two vectors of integers."""
+        return sums[0] if len(sums) == 1 else self.ir.add(*sums)
+
     def fused(self, a: Any, b: Any, c: Any) -> Any:
         """Compute a * b + c (16 floats), rounded once."""
         return self.call("llvm.fma.v16f32", FLOATS, a, b, c)
@@ -101,11 +116,15 @@ class VectorBuilder:
 
 
 @intrinsic
-def quantize_group(typingctx, source, levels, scale, total, base):
-    """Quantise 32 floats: write levels (int8); then float32: a level's size, that times their sum, -MAGIC times it."""
+def quantize_group(typingctx, source, levels, numbers, stride):
+    """Quantise 32 floats: write levels (int8), and numbers `stride` bytes apart.
+
+    These are, in float32, a level's size, that times the sum of the levels, and -MAGIC times it; then -CENTRE times the
+    sums of the first and of the last 16 levels (int32).
+    """
 
     def generate(context, builder, signature, arguments):
-        source, levels, scale, total, base = arguments
+        source, levels, numbers, stride = arguments
         b = VectorBuilder(builder)
         halves = [b.load(FLOATS, b.at(source, 64 * part), 4) for part in range(2)]
         sizes = [b.call("llvm.fabs.v16f32", FLOATS, half) for half in halves]
@@ -122,10 +141,16 @@ def quantize_group(typingctx, source, levels, scale, total, base):
             rounded = b.call("llvm.rint.v16f32", FLOATS, builder.fmul(half, b.splat(inverse)))
             words.append(builder.fptosi(rounded, WORDS))
             b.store(builder.trunc(words[-1], BYTES16), b.at(levels, LANES * part), 1)
-        count = b.call("llvm.vector.reduce.add.v16i32", WORD, builder.add(*words))
-        b.store(level, scale, 4)
-        b.store(builder.fmul(level, builder.sitofp(count, FLOAT)), total, 4)
-        b.store(builder.fmul(level, ir.Constant(FLOAT, -float(MAGIC))), base, 4)
+        sums = [b.call("llvm.vector.reduce.add.v16i32", WORD, half) for half in words]
+        count = builder.add(*sums)
+        written = [
+            level,
+            builder.fmul(level, builder.sitofp(count, FLOAT)),
+            builder.fmul(level, ir.Constant(FLOAT, -float(MAGIC))),
+            *(builder.mul(part, ir.Constant(WORD, -CENTRE)) for part in sums),
+        ]
+        for part, number in enumerate(written):
+            b.store(number, builder.add(numbers, b.times(stride, part)), 4)
         return context.get_dummy_value()
 
-    return types.none(*[types.int64] * 5), generate
+    return types.none(*[types.int64] * 4), generate

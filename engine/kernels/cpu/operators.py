@@ -194,7 +194,8 @@ def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> to
 def multiply(x: torch.Tensor, *weights: tuple[torch.Tensor, int]) -> torch.Tensor:
     """Multiply x by the transposed weights, stacked by outputs. x: (R, K) float32  ->  (R, N) float32.
 
-    weights: panels (N / 32, bytes) as in panels.py and bits of each. Works only where `integer_vectors.is_available()`.
+    weights: panels (N / 32, bytes) as in panels.py and the number of their format. Works only where
+    `integer_vectors.is_available()`.
     """
     num_rows, num_inputs = x.shape
     width = sum(len(panels) * PANEL for panels, _ in weights)
@@ -211,7 +212,7 @@ def multiply(x: torch.Tensor, *weights: tuple[torch.Tensor, int]) -> torch.Tenso
         records = scratch + opened_bytes(num_inputs)
         operations = [_operation("quantize_groups", _by_rows(num_inputs), num_rows, num_inputs, x, records)]
     first = 0
-    for panels, bits in weights:
+    for panels, form in weights:
         num_outputs = len(panels) * PANEL
         product = (
             num_rows,
@@ -223,7 +224,7 @@ def multiply(x: torch.Tensor, *weights: tuple[torch.Tensor, int]) -> torch.Tenso
             scratch,
             4 * _aligned(floats),
         )
-        operations.append(_operation("multiply", partial(parts, num_outputs), *product, bits, records, width))
+        operations.append(_operation("multiply", partial(parts, num_outputs), *product, form, records, width))
         first += num_outputs
     _run_all(*operations)
     return out

@@ -4,133 +4,227 @@ Eight bits, with one scale per output: each group takes sixteen lines of 64 byte
 (16 outputs), and its byte 4n + j is input 4c + j of output n, plus 128. The 32 scales follow at the panel's end, in
 float32. y = scale * (sum over groups of xs * (w . x8) - 128 * sum of xs * sum(x8)).
 
-Four bits, with a scale and a minimum per output and group: 640 bytes a group. Eight lines of 64 bytes hold nibbles,
-then 32 scales and 32 minima in half precision. Line 2p + v belongs to vector v; its byte 4n + j holds inputs 8p + j
-(low nibble) and 8p + 4 + j (high) of output n. y = sum over groups of scale * xs * (q . x8) + minimum * xs * sum(x8),
-where x is about xs * x8, as in llama.cpp's Q4_1 x Q8_1 products (ggml, MIT).
+Four, five or six bits (q), with two numbers per output and group: eight lines of 64 bytes hold the low four bits, then
+two lines for each further bit, then the numbers. Line 2p + v belongs to vector v; its byte 4n + j holds inputs 8p + j
+(low nibble) and 8p + 4 + j (high) of output n. Byte 4n + j of a line of further bits holds those of inputs j, 4 + j, …,
+the first lowest; lines alternate between the vectors. The numbers are, as the file has them:
 
-An opened four-bit panel holds a byte for each weight, and scales and minima in float32. With many rows, the first block
-writes it to its thread's scratch for the other blocks.
+    factors  numbers (32 of each)                                      w
+    0        scale, minimum: half precision                            scale * q + minimum
+    2        scale, minimum: unsigned bytes                            factor0 * scale * q + factor1 * minimum
+    1        scales of the first and last 16 inputs: signed bytes      factor * scale * (q - CENTRE), q of six bits
+
+Factors are in half precision, 32 of each, for every SUPERBLOCK groups, before these. With x about xs * x8, a group adds
+scale * xs * (q . x8) + minimum * xs * sum(x8), as in llama.cpp's products (ggml, MIT).
+
+An opened panel holds a byte for each weight, and the numbers times their factors in float32. With many rows, the first
+block writes it to its thread's scratch for the other blocks.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from engine.kernels.cpu.integer_vectors import BYTES64, CHUNKS, FLOATS, HALVES, LANES, VECTORS, VectorBuilder
+from engine.kernels.cpu.integer_vectors import (
+    BYTES16,
+    BYTES64,
+    CHUNKS,
+    FLOATS,
+    HALVES,
+    LANES,
+    PANEL,
+    VECTORS,
+    WORDS,
+    VectorBuilder,
+)
 
 ZERO = 128
+SUPERBLOCK = 8
+"""Groups that share their factors."""
 _NIBBLE_BYTES = CHUNKS // 2 * VECTORS * 64
 _BYTES = CHUNKS * VECTORS * 64
+_NUMBERS = 2
+OPENED_BYTES = _BYTES + _NUMBERS * 4 * PANEL
+"""Bytes of a group of an opened panel."""
 
 
+class Place(NamedTuple):
+    """The addresses of a group: its factors, its block, and the same opened."""
+
+    factors: Any
+    block: Any
+    opened: Any
+
+
+@dataclass(frozen=True)
 class EightBitPanel:
-    """A reader of eight-bit panels, with the methods of FourBitPanel."""
+    """A reader of eight-bit panels, with the methods of PackedPanel."""
 
     block_bytes = _BYTES
-    end_bytes = VECTORS * 4 * LANES
+    factor_bytes = 0
+    end_bytes = 4 * PANEL
     start_bits = 0
+    is_centred = False
 
-    def place(self, b: VectorBuilder, weights: Any, opened: Any, group: Any) -> Any:
-        return b.ir.add(weights, b.times(group, self.block_bytes))
+    @property
+    def later(self) -> EightBitPanel:
+        return self
 
-    def weights(self, b: VectorBuilder, place: Any, pair: int, vector: int) -> tuple[Any, ...]:
-        return tuple(b.load(BYTES64, at, 64) for at in _byte_places(b, place, pair, vector))
+    def place(self, b: VectorBuilder, weights: Any, opened: Any, group: Any) -> Place:
+        return Place(None, b.ir.add(weights, b.times(group, self.block_bytes)), None)
 
-    def scales(self, b: VectorBuilder, place: Any, vector: int) -> tuple[Any, ...]:
+    def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
+        return tuple(b.load(BYTES64, at, 64) for at in _byte_places(b, place.block, pair, vector))
+
+    def scales(self, b: VectorBuilder, place: Place, vector: int) -> tuple[Any, ...]:
         return ()
 
     def begin(self, b: VectorBuilder, shift: Any) -> Any:
         return shift
 
-    def add_group(self, b: VectorBuilder, value: Any, products: Any, scales: tuple[Any, ...], row: list[Any]) -> Any:
-        return b.fused(b.ir.sitofp(products, FLOATS), row[0], value)
+    def add(self, b: VectorBuilder, value: Any, products: list[Any], scales: tuple[Any, ...], row: list[Any]) -> Any:
+        return b.fused(b.ir.sitofp(b.total(products), FLOATS), row[0], value)
 
     def finish(self, b: VectorBuilder, value: Any, weights: Any, num_groups: Any, vector: int) -> Any:
         end = b.ir.add(weights, b.times(num_groups, self.block_bytes))
         return b.ir.fmul(value, b.load(FLOATS, b.at(end, 64 * vector), 64))
 
 
-class FourBitPanel:
-    """A reader of packed four-bit panels. A place is the address of a group."""
+@dataclass(frozen=True)
+class PackedPanel:
+    """A reader of panels of four to six bits. factors: of an output and superblock, 0 to 2."""
 
-    block_bytes = _NIBBLE_BYTES + 2 * VECTORS * 2 * LANES
-    opened_bytes = _BYTES + 2 * VECTORS * 4 * LANES
+    bits: int
+    factors: int
+
+    end_bytes = 0
     start_bits = 0x4B400000
-    """Initial bits of the integer sums: the float MAGIC."""
+    """Initial bits of the integer sums, unless they are centred: the float MAGIC."""
 
-    def place(self, b: VectorBuilder, weights: Any, opened: Any, group: Any) -> Any:
-        return b.ir.add(weights, b.times(group, self.block_bytes))
+    @property
+    def is_centred(self) -> bool:
+        """True if zero is in the middle of the levels, and scales belong to 16 inputs."""
+        return self.factors == 1
 
-    def weights(self, b: VectorBuilder, place: Any, pair: int, vector: int) -> tuple[Any, ...]:
+    @property
+    def later(self) -> PackedPanel:
+        """The reader for further rows of a block."""
+        return self
+
+    @property
+    def factor_bytes(self) -> int:
+        return self.factors * 2 * PANEL
+
+    @property
+    def block_bytes(self) -> int:
+        return self._numbers_at + _NUMBERS * PANEL * (1 if self.factors else 2)
+
+    @property
+    def _numbers_at(self) -> int:
+        return _NIBBLE_BYTES + 2 * 64 * (self.bits - 4)
+
+    def place(self, b: VectorBuilder, weights: Any, opened: Any, group: Any) -> Place:
+        block = b.ir.add(weights, b.times(group, self.block_bytes))
+        opened = b.ir.add(opened, b.times(group, OPENED_BYTES))
+        if not self.factors:
+            return Place(None, block, opened)
+        superblock = b.ir.udiv(group, ir.Constant(b.integer, SUPERBLOCK))
+        block = b.at(b.ir.add(block, b.times(superblock, self.factor_bytes)), self.factor_bytes)
+        size = SUPERBLOCK * self.block_bytes + self.factor_bytes
+        return Place(b.ir.add(weights, b.times(superblock, size)), block, opened)
+
+    def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
         """Load two chunks of four inputs, as unsigned bytes of sixteen outputs."""
-        packed = b.load(BYTES64, b.at(place, 64 * (VECTORS * pair + vector)), 64)
-        words = ir.VectorType(ir.IntType(16), 32)
-        low_nibbles = ir.Constant(BYTES64, [15] * 64)
-        shifted = b.ir.lshr(b.ir.bitcast(packed, words), ir.Constant(words, [4] * 32))
-        return b.ir.and_(packed, low_nibbles), b.ir.and_(b.ir.bitcast(shifted, BYTES64), low_nibbles)
+        packed = b.load(BYTES64, b.at(place.block, 64 * (VECTORS * pair + vector)), 64)
+        nibbles = (b.field(packed, 0, 15), b.field(packed, 4, 15))
+        further = self.bits - 4
+        if not further:
+            return nibbles
+        line, first = divmod(2 * pair, 8 // further)
+        packed = b.load(BYTES64, b.at(place.block, _NIBBLE_BYTES + 64 * (VECTORS * line + vector)), 64)
+        mask = (1 << self.bits) - 16
+        return tuple(
+            b.ir.or_(nibble, b.field(packed, further * (first + half) - 4, mask)) for half, nibble in enumerate(nibbles)
+        )
 
-    def scales(self, b: VectorBuilder, place: Any, vector: int) -> tuple[Any, ...]:
-        """Load scales and minima of sixteen outputs."""
-        places = (b.at(place, _NIBBLE_BYTES + 2 * LANES * (vector + VECTORS * part)) for part in range(2))
-        return tuple(b.ir.fpext(b.load(HALVES, at, 32), FLOATS) for at in places)
+    def scales(self, b: VectorBuilder, place: Place, vector: int) -> tuple[Any, ...]:
+        """Load both numbers of sixteen outputs, times their factors."""
+        return tuple(self._number(b, place, index, vector) for index in range(_NUMBERS))
+
+    def _number(self, b: VectorBuilder, place: Place, index: int, vector: int) -> Any:
+        part = LANES * (VECTORS * index + vector)
+        if not self.factors:
+            return b.ir.fpext(b.load(HALVES, b.at(place.block, self._numbers_at + 2 * part), 32), FLOATS)
+        stored = b.load(BYTES16, b.at(place.block, self._numbers_at + part), 16)
+        number = b.ir.sitofp((b.ir.sext if self.is_centred else b.ir.zext)(stored, WORDS), FLOATS)
+        half = LANES * (VECTORS * (0 if self.is_centred else index) + vector)
+        return b.ir.fmul(number, b.ir.fpext(b.load(HALVES, b.at(place.factors, 2 * half), 32), FLOATS))
 
     def begin(self, b: VectorBuilder, shift: Any) -> Any:
         """Return the initial sums of a row."""
         return ir.Constant(FLOATS, [0.0] * LANES)
 
-    def add_group(self, b: VectorBuilder, value: Any, products: Any, scales: tuple[Any, ...], row: list[Any]) -> Any:
+    def add(self, b: VectorBuilder, value: Any, products: list[Any], scales: tuple[Any, ...], row: list[Any]) -> Any:
         """Add a group's integer products to the sums. row: level, total and base of the group."""
-        scale, minimum = scales
         level, total, base = row
+        if self.is_centred:
+            first, last = (b.ir.sitofp(product, FLOATS) for product in products)
+            return b.fused(b.fused(last, scales[1], b.ir.fmul(first, scales[0])), level, value)
         # NOTE: one multiplication turns integers into scaled floats: (MAGIC + n) * level - MAGIC * level is n * level,
         # rounded once.
-        scaled = b.fused(b.ir.bitcast(products, FLOATS), level, base)
-        return b.fused(minimum, total, b.fused(scaled, scale, value))
+        scaled = b.fused(b.ir.bitcast(b.total(products), FLOATS), level, base)
+        return b.fused(scales[1], total, b.fused(scaled, scales[0], value))
 
     def finish(self, b: VectorBuilder, value: Any, weights: Any, num_groups: Any, vector: int) -> Any:
         return value
 
 
-class OpenedPanel(FourBitPanel):
+class OpenedPanel(PackedPanel):
     """A reader of opened panels."""
 
-    def place(self, b: VectorBuilder, weights: Any, opened: Any, group: Any) -> Any:
-        return b.ir.add(opened, b.times(group, self.opened_bytes))
+    def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
+        return tuple(b.load(BYTES64, at, 64) for at in _byte_places(b, place.opened, pair, vector))
 
-    def weights(self, b: VectorBuilder, place: Any, pair: int, vector: int) -> tuple[Any, ...]:
-        return tuple(b.load(BYTES64, at, 64) for at in _byte_places(b, place, pair, vector))
-
-    def scales(self, b: VectorBuilder, place: Any, vector: int) -> tuple[Any, ...]:
-        return tuple(b.load(FLOATS, at, 64) for at in _scale_places(b, place, vector))
+    def _number(self, b: VectorBuilder, place: Place, index: int, vector: int) -> Any:
+        return b.load(FLOATS, _number_place(b, place, index, vector), 64)
 
 
-class OpeningPanel(OpenedPanel):
-    """A reader of packed panels that writes them opened. A place is two addresses: packed, opened."""
+class OpeningPanel(PackedPanel):
+    """A reader of packed panels that writes them opened."""
 
-    def place(self, b: VectorBuilder, weights: Any, opened: Any, group: Any) -> Any:
-        return FourBitPanel.place(self, b, weights, opened, group), OpenedPanel.place(self, b, weights, opened, group)
+    @property
+    def later(self) -> PackedPanel:
+        return OpenedPanel(self.bits, self.factors)
 
-    def weights(self, b: VectorBuilder, place: Any, pair: int, vector: int) -> tuple[Any, ...]:
-        packed, opened = place
-        return _store_all(b, FourBitPanel.weights(self, b, packed, pair, vector), _byte_places(b, opened, pair, vector))
+    def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
+        values = super().weights(b, place, pair, vector)
+        for value, at in zip(values, _byte_places(b, place.opened, pair, vector), strict=True):
+            b.store(value, at, 64)
+        return values
 
-    def scales(self, b: VectorBuilder, place: Any, vector: int) -> tuple[Any, ...]:
-        packed, opened = place
-        return _store_all(b, FourBitPanel.scales(self, b, packed, vector), _scale_places(b, opened, vector))
+    def _number(self, b: VectorBuilder, place: Place, index: int, vector: int) -> Any:
+        value = super()._number(b, place, index, vector)
+        b.store(value, _number_place(b, place, index, vector), 64)
+        return value
 
 
 def _byte_places(b: VectorBuilder, place: Any, pair: int, vector: int) -> list[Any]:
     return [b.at(place, 64 * (VECTORS * (2 * pair + half) + vector)) for half in range(2)]
 
 
-def _scale_places(b: VectorBuilder, place: Any, vector: int) -> list[Any]:
-    return [b.at(place, _BYTES + 64 * (vector + VECTORS * part)) for part in range(2)]
+def _number_place(b: VectorBuilder, place: Place, index: int, vector: int) -> Any:
+    return b.at(place.opened, _BYTES + 64 * (VECTORS * index + vector))
 
 
-def _store_all(b: VectorBuilder, values: tuple[Any, ...], places: list[Any]) -> tuple[Any, ...]:
-    for value, at in zip(values, places, strict=True):
-        b.store(value, at, 64)
-    return values
+FORMATS: tuple[PackedPanel | EightBitPanel, ...] = (
+    PackedPanel(4, 0),
+    PackedPanel(4, 2),
+    PackedPanel(5, 0),
+    PackedPanel(5, 2),
+    PackedPanel(6, 1),
+    EightBitPanel(),
+)
+"""The formats of panels by the number that stands for them in a program."""

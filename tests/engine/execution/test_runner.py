@@ -139,7 +139,7 @@ def test_the_step_budget_is_measured_within_its_bounds(checkpoint):
 @pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
 def test_recorded_programs_serve_the_first_request(tmp_path, monkeypatch):
     monkeypatch.setattr("engine.execution.step_programs.LOADING_S", float("inf"))  # on a machine of any load
-    monkeypatch.setattr("engine.quantization.scheme.possible_forms", lambda shape, four_bit: {"int8_vnni"})
+    monkeypatch.setattr("engine.quantization.scheme.possible_forms", lambda shape, four_bit: {"vnni"})
     random_model(hidden_size=128, num_attention_heads=2, vocab_size=224).save_pretrained(tmp_path)
     runner = make_runner(tmp_path, weights="auto", max_num_batched_tokens=64)
     forward = runner._programs.forward

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.gguf_file import BLOCK_TYPES
-from engine.quantization.gguf_blocks import FOUR_BIT_TYPES, dequantize, four_bit_groups
+from engine.quantization.gguf_blocks import FOUR_BIT_TYPES, PACKED_TYPES, dequantize, four_bit_groups, packed_groups
 from tests.examples import examples
 
 gguf = pytest.importorskip("gguf")
@@ -62,3 +62,23 @@ def test_a_four_bit_matrix_split_into_parts_equals_the_dequantised_one(type_name
     assert int(groups.q.max()) <= 15
     opened = groups.q.reshape(4, -1, 32) * groups.scale[..., None] + groups.minimum[..., None]
     assert torch.equal(opened.reshape(4, -1), dequantize(type_name, rows))
+
+
+@pytest.mark.parametrize("type_name", sorted(PACKED_TYPES))
+def test_packed_groups_hold_the_numbers_of_the_file(type_name):
+    rows = random_rows(type_name, 4, 512, seed=1)
+    blocks = rows.reshape(-1, TYPES[type_name].block_bytes)
+    for start in SCALES_AT.get(type_name, (0,)):  # 16 times the largest half is none
+        blocks[:, start + 1] &= 0xBF
+    packed = packed_groups(type_name, torch.from_numpy(rows))
+    assert packed.q.dtype == torch.uint8
+    assert int(packed.q.max()) < 1 << packed.bits
+    factors = [factor.float().repeat_interleave(8, 1) for factor in packed.factors]
+    scale, minimum = (number.float() for number in packed.numbers)
+    if len(factors) == 1:
+        scales = torch.stack((scale * factors[0], minimum * factors[0]), dim=2)
+        opened = (packed.q.view(4, -1, 2, 16) - 32.0) * scales[..., None]
+    else:
+        scale, minimum = (scale * factors[0], minimum * factors[1]) if factors else (scale, minimum)
+        opened = packed.q.view(4, -1, 32) * scale[..., None] + minimum[..., None]
+    assert torch.equal(opened.reshape(4, -1), dequantize(type_name, torch.from_numpy(rows)))

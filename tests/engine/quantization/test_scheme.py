@@ -101,15 +101,31 @@ def test_a_matrix_that_is_wider_than_four_bits_is_never_narrowed_to_them(monkeyp
 def test_a_mixed_stack_keeps_each_part_at_its_own_width():
     """Files of "Q4_K_M" have values of six bits beside queries and keys of four."""
     wide, narrow = float_matrix(), four_bit_matrix(64)
-    build = scheme_module.BUILDERS["int8_vnni"]
-    mixed = build(StoredMatrix.stack([narrow, wide, narrow]), CPU)
-    assert [bits for _, bits in mixed.parts] == [4, 8, 4]
-    assert (
-        mixed.num_bytes == 2 * scheme_module.BUILDERS["int4_vnni"](narrow, CPU).num_bytes + build(wide, CPU).num_bytes
-    )
+    mixed = VnniWeight.of_matrix(StoredMatrix.stack([narrow, wide, narrow]))
+    assert mixed.num_bytes == sum(VnniWeight.of_matrix(part).num_bytes for part in (narrow, wide, narrow))
     opened = torch.cat([part.to_dtype(torch.float32) for part in (narrow, wide, narrow)])
     x = torch.randn(5, 64)
     torch.testing.assert_close(mixed(x), x @ opened.T, atol=0.02 * float((x @ opened.T).abs().max()), rtol=0)
+
+
+@pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
+def test_a_token_reads_at_most_five_percent_more_than_a_q4_k_m_file_holds(monkeypatch):
+    """Matrices in the proportions of Qwen2.5-1.5B: half of the layers have values and down projections of six bits."""
+
+    def stored(type_name: str, num_outputs: int, num_inputs: int = 256) -> StoredMatrix:
+        width = num_inputs // 256 * {"Q4_K": 144, "Q6_K": 210}[type_name]
+        return StoredMatrix.from_blocks(
+            type_name, torch.randint(0, 60, (num_outputs, width), dtype=torch.uint8), (num_outputs, num_inputs)
+        )
+
+    matrices = [stored("Q6_K", 3584)]
+    for wide in ("Q4_K", "Q6_K"):
+        heads = [stored("Q4_K", 256), stored("Q4_K", 32), stored(wide, 32)]
+        matrices += [StoredMatrix.stack(heads), stored("Q4_K", 256), stored("Q4_K", 3072), stored(wide, 256, 1536)] * 2
+    monkeypatch.setattr(scheme_module, "measure", lambda *key: {"vnni": FLAT})
+    scheme = WeightScheme("auto", CPU, batch_invariant=False)
+    read = sum(scheme.build(matrix).by_rows[1].num_bytes for matrix in matrices)
+    assert read <= 1.05 * sum(matrix.num_bytes for matrix in matrices)
 
 
 def test_batch_invariance_takes_one_form_whose_rows_do_not_depend_on_each_other(monkeypatch):
@@ -165,10 +181,10 @@ def test_a_form_that_is_built_but_cannot_multiply_is_not_chosen(monkeypatch):
 def test_own_kernels_are_used_only_if_torch_computes_no_product():
     scheme = WeightScheme("auto", CPU, batch_invariant=False)
     assert not scheme.uses_own_kernels
-    scheme.choices[(32, 64), True] = ("int4_vnni",) * len(ROW_BUCKETS)
-    scheme.choices[(32, 64), False] = ("int8_vnni",) * len(ROW_BUCKETS)
+    scheme.choices[(32, 64), True] = ("vnni",) * len(ROW_BUCKETS)
+    scheme.choices[(32, 64), False] = ("vnni",) * len(ROW_BUCKETS)
     assert scheme.uses_own_kernels
-    scheme.choices[(64, 64), False] = ("int8_vnni",) * (len(ROW_BUCKETS) - 1) + ("bf16",)
+    scheme.choices[(64, 64), False] = ("vnni",) * (len(ROW_BUCKETS) - 1) + ("bf16",)
     assert not scheme.uses_own_kernels
 
 

@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from engine.quantization.scheme import BUILDERS
 from engine.quantization.stored import StoredMatrix
 from engine.quantization.vnni import VnniWeight
 from tests.engine.quantization.test_gguf_blocks import SCALES_AT, TYPES, random_rows
@@ -39,7 +38,7 @@ def test_logits_of_every_type_are_close_to_those_in_float32(type_name):
     """The mean KL divergence must stay below 0.005; one product of the largest error here has 0.0003."""
     matrix = StoredMatrix.from_blocks(type_name, torch.from_numpy(even_rows(type_name)), (NUM_OUTPUTS, NUM_INPUTS))
     x = torch.randn(32, NUM_INPUTS, generator=torch.Generator().manual_seed(0))
-    form = BUILDERS["int4_vnni" if matrix.is_four_bit else "int8_vnni"](matrix, torch.device("cpu"))
+    form = VnniWeight.of_matrix(matrix)
     exact = x @ matrix.to_dtype(torch.float32).T
     computed, expected = ((SPREAD / exact.std() * logits).log_softmax(-1) for logits in (form(x), exact))
     assert functional.kl_div(computed, expected, log_target=True, reduction="batchmean") < 0.0005

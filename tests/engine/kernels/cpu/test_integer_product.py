@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.kernels.cpu.integer_product import NEAR_BYTES, ROW_BYTES
+from engine.kernels.cpu.panels import FORMATS, SUPERBLOCK, EightBitPanel, PackedPanel
 from engine.kernels.cpu.threads import KERNEL_THREADS
-from engine.quantization.gguf_blocks import GROUP_SIZE, FourBitGroups
+from engine.quantization.gguf_blocks import GROUP_SIZE, PackedGroups
 from engine.quantization.vnni import VnniWeight
 from tests.engine.threads import WAYS, threads_of
 from tests.examples import examples
@@ -27,19 +28,33 @@ def threads(request):
 
 
 def make_weight(
-    bits: int, num_outputs: int, groups: int, generator: torch.Generator
+    panel: PackedPanel | EightBitPanel, num_outputs: int, groups: int, generator: torch.Generator
 ) -> tuple[VnniWeight, torch.Tensor]:
-    """A random matrix and the same in float64."""
-    shape = (num_outputs, groups)
-    if bits == 8:
+    """A random matrix and the same in float64; where panels have factors, of whole superblocks."""
+    if isinstance(panel, EightBitPanel):
         values = torch.randint(-127, 128, (num_outputs, groups * GROUP_SIZE), generator=generator, dtype=torch.int8)
         scale = torch.rand(num_outputs, generator=generator) * 0.02 + 0.001
         return VnniWeight.eight_bit(values, scale), values.double() * scale[:, None]
-    q = torch.randint(0, 16, (num_outputs, groups * GROUP_SIZE), generator=generator, dtype=torch.uint8)
-    scale = (torch.rand(shape, generator=generator) * 0.02 + 0.001).half().float()
-    minimum = torch.randn(shape, generator=generator).mul_(0.1).half().float()
-    opened = q.view(*shape, GROUP_SIZE).double() * scale[..., None] + minimum[..., None]
-    return VnniWeight.four_bit(FourBitGroups(q, scale, minimum)), opened.flatten(1)
+
+    def drawn(low: int, high: int, width: int) -> torch.Tensor:
+        return torch.randint(low, high, (num_outputs, width), generator=generator)
+
+    groups = -(-groups // SUPERBLOCK) * SUPERBLOCK if panel.factors else groups
+    q = drawn(0, 1 << panel.bits, groups * GROUP_SIZE).byte()
+    factors = tuple(drawn(-100, 100, groups // SUPERBLOCK).half() / 1000 for _ in range(panel.factors))
+    spread = [factor.double().repeat_interleave(SUPERBLOCK * GROUP_SIZE, 1) for factor in factors]
+    if panel.is_centred:
+        numbers = (drawn(-128, 128, groups).to(torch.int8), drawn(-128, 128, groups).to(torch.int8))
+        scale = torch.stack(numbers, dim=2).flatten(1).double().repeat_interleave(GROUP_SIZE // 2, 1)
+        opened = (q.double() - (1 << panel.bits - 1)) * scale * spread[0]
+    else:
+        numbers = (drawn(0, 256, groups).byte(), drawn(0, 256, groups).byte())
+        if not factors:
+            numbers = (numbers[0].half() / 1000, numbers[1].half() / 100 - 1)
+            spread = [torch.ones(q.shape)] * 2
+        scale, minimum = (number.double().repeat_interleave(GROUP_SIZE, 1) for number in numbers)
+        opened = q * scale * spread[0] + minimum * spread[1]
+    return VnniWeight.packed(PackedGroups(panel.bits, q, numbers, factors)), opened
 
 
 def quantised(x: torch.Tensor) -> torch.Tensor:
@@ -55,22 +70,22 @@ def quantised(x: torch.Tensor) -> torch.Tensor:
     return ((groups * (1 / level.clamp(min=1e-30))).round().double() * level).flatten(1)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("panel", FORMATS, ids=str)
 @given(shape=SHAPES, rows=st.integers(1, 45), seed=st.integers(0, 1 << 20))
 @examples(25)
-def test_the_product_is_that_of_quantised_inputs_and_opened_weights(bits, shape, rows, seed):
+def test_the_product_is_that_of_quantised_inputs_and_opened_weights(panel, shape, rows, seed):
     generator = torch.Generator().manual_seed(seed)
-    weight, opened = make_weight(bits, *shape, generator)
+    weight, opened = make_weight(panel, *shape, generator)
     x = torch.randn(rows, opened.shape[1], generator=generator) * torch.logspace(-3, 3, rows)[:, None]
     # Float sums over few groups: some roundings, relative to the sizes of what is added.
     tolerance = 4e-7 * (quantised(x).abs() @ opened.abs().T) * 3
     assert ((weight(x) - quantised(x) @ opened.T).abs() <= tolerance).all()
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_a_row_is_the_same_in_a_block_of_any_size_and_on_any_thread(bits):
+@pytest.mark.parametrize("panel", FORMATS, ids=str)
+def test_a_row_is_the_same_in_a_block_of_any_size_and_on_any_thread(panel):
     generator = torch.Generator().manual_seed(3)
-    weight, opened = make_weight(bits, 96, 20, generator)
+    weight, opened = make_weight(panel, 96, 20, generator)
     x = torch.randn(47, opened.shape[1], generator=generator)
     together = weight(x)
     assert all(torch.equal(weight(x[:rows]), together[:rows]) for rows in (1, 2, 3, 5, 7, 8, 9, 15, 16, 22, 24, 31, 46))
@@ -78,11 +93,11 @@ def test_a_row_is_the_same_in_a_block_of_any_size_and_on_any_thread(bits):
         assert torch.equal(weight(x), together)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("panel", FORMATS, ids=str)
 @pytest.mark.parametrize("rows", [3, 7, 11, 15, 23])
-def test_a_block_that_a_copy_fills_stores_nothing_behind_the_last_row(monkeypatch, bits, rows):
+def test_a_block_that_a_copy_fills_stores_nothing_behind_the_last_row(monkeypatch, panel, rows):
     generator = torch.Generator().manual_seed(4)
-    weight, opened = make_weight(bits, 64, 5, generator)
+    weight, opened = make_weight(panel, 64, 5, generator)
     x = torch.randn(rows, opened.shape[1], generator=generator)
     memory = torch.full((rows + 1, opened.shape[0]), 7.0)
     monkeypatch.setattr("engine.kernels.cpu.operators.empty", lambda shape, dtype: memory[: shape[0]])
@@ -91,23 +106,23 @@ def test_a_block_that_a_copy_fills_stores_nothing_behind_the_last_row(monkeypatc
     assert not (memory[:rows] == 7.0).any()
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("panel", FORMATS, ids=str)
 @pytest.mark.parametrize("rows", [745, 760])
-def test_more_rows_than_a_cache_holds_take_several_turns_and_stay_the_same(bits, rows):
+def test_more_rows_than_a_cache_holds_take_several_turns_and_stay_the_same(panel, rows):
     generator = torch.Generator().manual_seed(6)
-    weight, opened = make_weight(bits, 64, 64, generator)
+    weight, opened = make_weight(panel, 64, 64, generator)
     x = torch.randn(rows, opened.shape[1], generator=generator)
     assert rows * 64 * ROW_BYTES > NEAR_BYTES
     together = weight(x)
     assert all(torch.equal(weight(x[first : first + 40]), together[first : first + 40]) for first in range(0, rows, 40))
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("panel", FORMATS, ids=str)
 @pytest.mark.parametrize("rows", [7, 40])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-def test_a_broken_input_shows_in_its_own_row_alone(bits, rows, value):
+def test_a_broken_input_shows_in_its_own_row_alone(panel, rows, value):
     generator = torch.Generator().manual_seed(4)
-    weight, opened = make_weight(bits, 64, 4, generator)
+    weight, opened = make_weight(panel, 64, 4, generator)
     x = torch.randn(rows, opened.shape[1], generator=generator)
     clean = weight(x)
     x[5, 70] = value
@@ -121,23 +136,24 @@ def test_a_broken_input_shows_in_its_own_row_alone(bits, rows, value):
 @examples(15)
 def test_a_stack_of_parts_of_different_widths_gives_the_products_of_its_parts(shape, rows, seed):
     generator = torch.Generator().manual_seed(seed)
-    sizes = ((4, 64), (8, 32), (4, shape[0]))
-    weights = [make_weight(bits, num_outputs, shape[1], generator)[0] for bits, num_outputs in sizes]
-    x = torch.randn(rows, shape[1] * GROUP_SIZE, generator=generator)
-    stacked = VnniWeight(96 + shape[0], *(part for weight in weights for part in weight.parts))
+    groups = SUPERBLOCK * (1 + shape[1] % 2)
+    sizes = [*zip(FORMATS, (64, 32, 32, 96, 32), strict=False), (FORMATS[0], shape[0])]
+    weights = [make_weight(panel, num_outputs, groups, generator)[0] for panel, num_outputs in sizes]
+    x = torch.randn(rows, groups * GROUP_SIZE, generator=generator)
+    stacked = VnniWeight(256 + shape[0], *(part for weight in weights for part in weight.parts))
     assert torch.equal(stacked(x), torch.cat([weight(x) for weight in weights], dim=1))
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_no_rows_give_no_rows(bits):
-    weight, opened = make_weight(bits, 64, 3, torch.Generator().manual_seed(7))
+@pytest.mark.parametrize("panel", FORMATS, ids=str)
+def test_no_rows_give_no_rows(panel):
+    weight, opened = make_weight(panel, 64, 3, torch.Generator().manual_seed(7))
     assert weight(torch.empty(0, opened.shape[1])).shape == (0, 64)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_extreme_sizes_of_inputs_keep_their_precision(bits):
+@pytest.mark.parametrize("panel", FORMATS, ids=str)
+def test_extreme_sizes_of_inputs_keep_their_precision(panel):
     generator = torch.Generator().manual_seed(5)
-    weight, opened = make_weight(bits, 32, 4, generator)
+    weight, opened = make_weight(panel, 32, 4, generator)
     x = torch.randn(9, opened.shape[1], generator=generator)
     for size in (1e-25, 1e25):
         torch.testing.assert_close(weight(x * size) / size, weight(x), rtol=1e-3, atol=1e-3)
