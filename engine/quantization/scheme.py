@@ -4,7 +4,9 @@ On a CPU no form is best for all numbers of rows. Few rows are bound by reading 
 are bound by arithmetic, where eight-bit products (VNNI), bfloat16 (AMX) or float32 win. A matrix is held in at most two
 forms.
 
-Where our own integer products run, torch's are not tried: theirs have one scale per row of inputs, which costs quality.
+Where our own integer products run, torch's integer ones are not tried: theirs have one scale per row of inputs, which
+costs quality. Its floating point is not tried there either, except where the processor multiplies bfloat16 in tiles
+(AMX): elsewhere ours take half the time or less of any number of rows, so there is nothing to measure.
 Builds of torch differ in their operators (those for Macs lack oneDNN), so a form is measured only if it works.
 """
 
@@ -24,6 +26,7 @@ from typing import Protocol
 import torch
 
 from engine.api.errors import ModelLoadError
+from engine.kernels.cpu.integer_vectors import has_tiles
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.quantization.gguf_blocks import GROUP_SIZE
 from engine.quantization.stored import StoredMatrix
@@ -105,7 +108,7 @@ ROW_INDEPENDENT = ("int8", "int8_packed", "int4", *OWN_FORMS)
 def possible_forms(shape: tuple[int, int], four_bit: bool) -> set[str]:
     """Return the names of the forms to try for a matrix of this shape; torch may lack operators for some."""
     if VnniWeight.fits(shape):
-        return {"vnni", "bf16", "float32"}
+        return {"vnni", "bf16"} if has_tiles() else {"vnni"}
     return {"int8", "int8_packed", "bf16", "float32"} | ({"int4"} if four_bit and Int4Weight.fits(shape) else set())
 
 
@@ -186,6 +189,8 @@ class WeightScheme:
         if self._fixed != "auto":
             return (self._fixed,) * len(ROW_BUCKETS)
         key = (matrix.shape, matrix.is_four_bit and Int4Weight.fits(matrix.shape))
+        if key not in self.choices and len(only := possible_forms(*key)) == 1:
+            self.choices[key] = (*only,) * len(ROW_BUCKETS)
         if key not in self.choices:
             costs = measure(*key, self._num_threads)
             if self._batch_invariant:

@@ -48,6 +48,12 @@ def is_available() -> bool:
     return bool(features.get("avx512vnni") and features.get("avx512f") and features.get("f16c"))
 
 
+@cache
+def has_tiles() -> bool:
+    """Return True if this processor multiplies matrices of bfloat16 in tiles (AMX)."""
+    return bool(llvm.get_host_cpu_features().get("amx-bf16"))
+
+
 class VectorBuilder:
     """A builder of the vector operations of the intrinsics. Addresses are integers."""
 

@@ -62,7 +62,23 @@ def test_a_fixed_mode_uses_that_form_for_every_row_count_without_measuring(weigh
     assert forms[0].weight.dtype == dtype
 
 
+def test_a_shape_with_one_possible_form_is_not_measured(monkeypatch):
+    monkeypatch.setattr(scheme_module, "measure", None)
+    monkeypatch.setattr(scheme_module, "possible_forms", lambda shape, four_bit: {"float32"})
+    scheme = WeightScheme("auto", CPU, batch_invariant=False)
+    scheme.build(four_bit_matrix())
+    assert set(scheme.choices.values()) == {("float32",) * len(ROW_BUCKETS)}
+
+
+@pytest.mark.parametrize("has_tiles", [True, False])
+def test_floating_point_competes_with_our_kernels_only_where_it_has_tiles(has_tiles, monkeypatch):
+    monkeypatch.setattr(VnniWeight, "fits", lambda shape: True)
+    monkeypatch.setattr(scheme_module, "has_tiles", lambda: has_tiles)
+    assert possible_forms((96, 64), four_bit=True) == ({"vnni", "bf16"} if has_tiles else {"vnni"})
+
+
 def test_forms_that_serve_no_row_count_are_not_built_and_a_shape_is_measured_once(monkeypatch, caplog):
+    monkeypatch.setattr(VnniWeight, "fits", lambda shape: False)
     calls = []
 
     def measured(shape, four_bit, num_threads):
@@ -87,6 +103,7 @@ def test_forms_that_serve_no_row_count_are_not_built_and_a_shape_is_measured_onc
 
 
 def test_a_matrix_that_is_wider_than_four_bits_is_never_narrowed_to_them(monkeypatch):
+    monkeypatch.setattr(VnniWeight, "fits", lambda shape: False)
     asked = []
     monkeypatch.setattr(
         scheme_module, "measure", lambda shape, four_bit, num_threads: asked.append(four_bit) or {"int8": FLAT}
@@ -129,6 +146,7 @@ def test_a_token_reads_at_most_five_percent_more_than_a_q4_k_m_file_holds(monkey
 
 
 def test_batch_invariance_takes_one_form_whose_rows_do_not_depend_on_each_other(monkeypatch):
+    monkeypatch.setattr(VnniWeight, "fits", lambda shape: False)
     monkeypatch.setattr(
         scheme_module,
         "measure",
@@ -170,6 +188,8 @@ def test_where_no_integer_form_can_be_built_weights_are_floats(monkeypatch):
 
 
 def test_a_form_that_is_built_but_cannot_multiply_is_not_chosen(monkeypatch):
+    monkeypatch.setattr(scheme_module, "has_tiles", lambda: True)
+
     class Broken(DenseWeight):
         def __call__(self, x):
             raise NotImplementedError("no kernel for this processor")
