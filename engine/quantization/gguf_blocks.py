@@ -91,9 +91,24 @@ def _half(blocks: torch.Tensor, start: int) -> torch.Tensor:
     return blocks[:, start : start + 2].contiguous().view(torch.float16).float()
 
 
-def _nibbles(packed: torch.Tensor) -> torch.Tensor:
-    """Unpack low nibbles, then high nibbles: (n, B) -> (n, 2B) uint8."""
-    return torch.cat((packed & 15, packed >> 4), dim=1)
+def _words(blocks: torch.Tensor, start: int, end: int) -> torch.Tensor:
+    """Read bytes of each block, four to a word: (n, (end - start) / 4) int32. Torch is slow with bytes."""
+    return blocks[:, start:end].clone(memory_format=torch.contiguous_format).view(torch.int32)
+
+
+def _fields(words: torch.Tensor, bits: int, dim: int) -> torch.Tensor:
+    """Cut each byte of words into fields of a few bits, the lowest first, each as a byte: fields follow in `dim`."""
+    mask = 0x01010101 * ((1 << bits) - 1)
+    return torch.cat([words >> shift & mask for shift in range(0, 8, bits)], dim=dim)
+
+
+def _bytes(words: torch.Tensor, num_elements: int) -> torch.Tensor:
+    return words.view(torch.uint8).view(-1, num_elements)
+
+
+def _nibbles(blocks: torch.Tensor, start: int) -> torch.Tensor:
+    """Unpack low nibbles, then high nibbles, of the 16 bytes at `start` of each block: (n, 32) uint8."""
+    return _bytes(_fields(_words(blocks, start, start + 16), 4, dim=1), 32)
 
 
 def _fifth_bits(blocks: torch.Tensor, start: int) -> torch.Tensor:
@@ -104,20 +119,20 @@ def _fifth_bits(blocks: torch.Tensor, start: int) -> torch.Tensor:
 
 def _q4_0_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     scale = _half(blocks, 0)
-    return _nibbles(blocks[:, 2:]), scale, scale * -8
+    return _nibbles(blocks, 2), scale, scale * -8
 
 
 def _q4_1_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return _nibbles(blocks[:, 4:]), _half(blocks, 0), _half(blocks, 2)
+    return _nibbles(blocks, 4), _half(blocks, 0), _half(blocks, 2)
 
 
 def _q5_0_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     scale = _half(blocks, 0)
-    return _nibbles(blocks[:, 6:]) | _fifth_bits(blocks, 2), scale, scale * -16
+    return _nibbles(blocks, 6) | _fifth_bits(blocks, 2), scale, scale * -16
 
 
 def _q5_1_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return _nibbles(blocks[:, 8:]) | _fifth_bits(blocks, 4), _half(blocks, 0), _half(blocks, 2)
+    return _nibbles(blocks, 8) | _fifth_bits(blocks, 4), _half(blocks, 0), _half(blocks, 2)
 
 
 def _q4_k_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -139,36 +154,35 @@ _Parts = tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor], tuple[torch.Tens
 
 
 def _q4_k_parts(blocks: torch.Tensor) -> _Parts:
-    return _q4_k_values(blocks[:, 16:]), _k_scales(blocks), (_half(blocks, 0), -_half(blocks, 2))
+    return _bytes(_k_nibbles(blocks, 16), 256), _k_scales(blocks), (_half(blocks, 0), -_half(blocks, 2))
 
 
 def _q5_k_parts(blocks: torch.Tensor) -> _Parts:
-    high = (blocks[:, None, 16:48] >> torch.arange(8, dtype=torch.uint8)[:, None]) & 1
-    q = _q4_k_values(blocks[:, 48:]) | (high << 4).reshape(-1, 256)
-    return q, _k_scales(blocks), (_half(blocks, 0), -_half(blocks, 2))
+    q = _k_nibbles(blocks, 48).view(-1, 8, 8) | _fields(_words(blocks, 16, 48)[:, None], 1, dim=1) << 4
+    return _bytes(q, 256), _k_scales(blocks), (_half(blocks, 0), -_half(blocks, 2))
 
 
 def _q6_k_parts(blocks: torch.Tensor) -> _Parts:
-    low = blocks[:, :128].reshape(-1, 2, 1, 64) >> torch.tensor([0, 4], dtype=torch.uint8)[:, None]
-    high = blocks[:, 128:192].reshape(-1, 2, 1, 32) >> torch.tensor([0, 2, 4, 6], dtype=torch.uint8)[:, None]
-    q = (low & 15).reshape(-1, 2, 4, 32) | ((high & 3) << 4)
+    low = _fields(_words(blocks, 0, 128).view(-1, 2, 1, 16), 4, dim=2)
+    high = _fields(_words(blocks, 128, 192).view(-1, 2, 1, 8), 2, dim=2)
+    q = low.view(-1, 2, 4, 8) | high << 4
     scale = blocks[:, 192:208].view(torch.int8)
-    return q.reshape(-1, 256), (scale[:, 0::2], scale[:, 1::2]), (_half(blocks, 208),)
+    return _bytes(q, 256), (scale[:, 0::2], scale[:, 1::2]), (_half(blocks, 208),)
 
 
-def _q4_k_values(packed: torch.Tensor) -> torch.Tensor:
-    """Unpack nibbles, (n, 128) -> (n, 256): of each 32 bytes first the low ones, a group, then the high ones."""
-    packed = packed.reshape(-1, 4, 1, 32)
-    return torch.cat((packed & 15, packed >> 4), dim=2).reshape(-1, 256)
+def _k_nibbles(blocks: torch.Tensor, start: int) -> torch.Tensor:
+    """Unpack the 128 bytes at `start`: of each 32 first the low nibbles, a group, then the high: (n, 4, 2, 8) int32."""
+    return _fields(_words(blocks, start, start + 128).view(-1, 4, 1, 8), 4, dim=2)
 
 
 def _k_scales(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Unpack eight 6-bit scales and minima from the 12 bytes behind two float16: two (n, 8) uint8."""
-    packed = blocks[:, 4:16].reshape(-1, 3, 4)
-    low, middle, high = packed[:, 0], packed[:, 1], packed[:, 2]
-    scale = torch.cat((low & 63, (high & 15) | (low >> 6 << 4)), dim=1)
-    minimum = torch.cat((middle & 63, (high >> 4) | (middle >> 6 << 4)), dim=1)
-    return scale, minimum
+    low, middle, high = _words(blocks, 4, 16).unbind(1)
+    parts = ((low, high & 0x0F0F0F0F), (middle, high >> 4 & 0x0F0F0F0F))
+    scale, minimum = (
+        torch.stack((first & 0x3F3F3F3F, second | (first >> 6 & 0x03030303) << 4), dim=1) for first, second in parts
+    )
+    return _bytes(scale, 8), _bytes(minimum, 8)
 
 
 def _tq1_0_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -72,9 +72,13 @@ class StoredMatrix:
         return [StoredMatrix(run, (sum(len(part.data) for part in run), self.shape[1])) for run in runs]
 
     def rows(self, first: int, count: int) -> StoredMatrix:
-        """Return some rows of a matrix of one part, as views."""
-        (part,) = self.parts
-        return StoredMatrix((StoredPart(part.type, part.data[first : first + count]),), (count, self.shape[1]))
+        """Return some rows, as views."""
+        parts = []
+        for part in self.parts:
+            if len(data := part.data[max(first, 0) : max(first + count, 0)]):
+                parts.append(StoredPart(part.type, data))
+            first -= len(part.data)
+        return StoredMatrix(tuple(parts), (count, self.shape[1]))
 
     def take_rows(self, order: torch.Tensor) -> StoredMatrix:
         """Reorder the rows of a matrix of one part. order: (N,) int64."""

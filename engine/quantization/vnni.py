@@ -16,6 +16,8 @@ from engine.quantization.stored import StoredMatrix
 from engine.quantization.torch_forms import quantize_rows
 
 ALIGNMENT = 64
+PACK_ELEMENTS = 1 << 19
+"""Weights that are packed at a time: what comes between stays in the caches."""
 EIGHT = len(FORMATS) - 1
 
 
@@ -29,7 +31,7 @@ class VnniWeight:
 
     def __init__(self, num_outputs: int, *parts: tuple[torch.Tensor, int]) -> None:
         self._num_outputs = num_outputs
-        self.parts = [(_aligned_copy(panels), form) for panels, form in parts]
+        self.parts = [(_aligned(panels), form) for panels, form in parts]
         self.num_bytes = sum(panels.nbytes for panels, _ in parts)
 
     @staticmethod
@@ -43,11 +45,7 @@ class VnniWeight:
         runs = matrix.runs()
         if any(run.shape[0] % PANEL for run in runs[:-1]):
             return cls.eight_bit(*quantize_rows(matrix.open_rows()))
-        weights = [
-            cls.packed(run.to_packed_groups()) if run.is_packed else cls.eight_bit(*quantize_rows(run.open_rows()))
-            for run in runs
-        ]
-        return cls(matrix.shape[0], *(part for weight in weights for part in weight.parts))
+        return cls(matrix.shape[0], *map(_packed_run, runs))
 
     @classmethod
     def four_bit(cls, groups: FourBitGroups) -> VnniWeight:
@@ -80,7 +78,25 @@ class VnniWeight:
         return out if out.shape[1] == self._num_outputs else out[:, : self._num_outputs].contiguous()
 
     def __deepcopy__(self, memo: dict) -> VnniWeight:
-        return VnniWeight(self._num_outputs, *self.parts)
+        return VnniWeight(self._num_outputs, *((panels.clone(), form) for panels, form in self.parts))
+
+
+def _packed_run(matrix: StoredMatrix) -> tuple[torch.Tensor, int]:
+    """Pack a matrix whose parts have one form, some rows at a time."""
+    num_outputs, num_inputs = matrix.shape
+    num_rows = max(1, PACK_ELEMENTS // num_inputs // PANEL) * PANEL
+    whole, form = torch.empty(0), EIGHT
+    for first in range(0, num_outputs, num_rows):
+        rows = matrix.rows(first, min(num_rows, num_outputs - first))
+        if matrix.is_packed:
+            weight = VnniWeight.packed(rows.to_packed_groups())
+        else:
+            weight = VnniWeight.eight_bit(*quantize_rows(rows.open_rows()))
+        ((panels, form),) = weight.parts
+        if not first:
+            whole = _aligned_empty(-(-num_outputs // PANEL), panels.shape[1])
+        whole[first // PANEL : first // PANEL + len(panels)] = panels
+    return whole, form
 
 
 def _whole_panels(rows: torch.Tensor) -> torch.Tensor:
@@ -91,12 +107,13 @@ def _whole_panels(rows: torch.Tensor) -> torch.Tensor:
 
 def _levels(q: torch.Tensor, bits: int) -> torch.Tensor:
     """Lay out levels (N, K) as in a panel's blocks: (panels, groups, bytes) uint8."""
-    chunks = q.view(-1, VECTORS, LANES, q.shape[1] // GROUP, CHUNKS, LANE_INPUTS)
-    lines = [chunks[..., 0::2, :] & 15 | chunks[..., 1::2, :] << 4]
+    words = q.view(torch.int32).view(-1, VECTORS, LANES, q.shape[1] // GROUP, CHUNKS)
+    low = words & 0x0F0F0F0F if bits > 4 else words
+    lines = [low[..., 0::2] | low[..., 1::2] << 4]
     if further := bits - 4:
-        fields = (chunks >> 4).unflatten(4, (further, -1))
+        fields = (words >> 4 & 0x01010101 * ((1 << further) - 1)).unflatten(4, (further, -1))
         lines.append(sum(fields.select(5, i) << further * i for i in range(fields.shape[5])))
-    return torch.cat([line.permute(0, 3, 4, 1, 2, 5).flatten(2) for line in lines], dim=2)
+    return torch.cat([line.permute(0, 3, 4, 1, 2).flatten(2) for line in lines], dim=2).view(torch.uint8)
 
 
 def _numbers(numbers: torch.Tensor) -> torch.Tensor:
@@ -105,7 +122,13 @@ def _numbers(numbers: torch.Tensor) -> torch.Tensor:
     return whole.view(-1, PANEL, whole.shape[1]).transpose(1, 2).contiguous().view(torch.uint8)
 
 
-def _aligned_copy(tensor: torch.Tensor) -> torch.Tensor:
-    buffer = torch.empty(tensor.numel() + ALIGNMENT, dtype=torch.uint8)
+def _aligned(panels: torch.Tensor) -> torch.Tensor:
+    """Return the panels at an address that the kernels take: a copy, unless they are there."""
+    is_aligned = panels.is_contiguous() and panels.data_ptr() % ALIGNMENT == 0
+    return panels if is_aligned else _aligned_empty(*panels.shape).copy_(panels)
+
+
+def _aligned_empty(num_panels: int, num_bytes: int) -> torch.Tensor:
+    buffer = torch.empty(num_panels * num_bytes + ALIGNMENT, dtype=torch.uint8)
     start = -buffer.data_ptr() % ALIGNMENT
-    return buffer[start : start + tensor.numel()].view(tensor.shape).copy_(tensor)
+    return buffer[start : start + num_panels * num_bytes].view(num_panels, num_bytes)
