@@ -27,6 +27,9 @@ CHECKED = "lightcone_checked"
 """The same, with masks that say which positions a layer's tokens see."""
 NEUTRAL = {"position_ids", "use_cache", "dropout", "output_attentions", "output_router_logits", "logits_to_keep"}
 """Arguments that do not change what attention computes, as positions are in queries and keys already."""
+SERVED = {"scaling", "softcap", "sliding_window", "s_aux", "is_causal"}
+"""Arguments that the description of a layer holds. Windows are taken from masks, as transformers' own attention does."""
+KNOWN = NEUTRAL | SERVED
 
 AttentionCall = Callable[[torch.nn.Module, torch.Tensor, torch.Tensor, torch.Tensor, Any, dict[str, Any]], torch.Tensor]
 """(module, q, k, v, mask, other arguments) -> (T, H, D); q: (T, H, D)  k, v: (T, K, D)"""
@@ -40,9 +43,12 @@ class UnservedAttention(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SeenPositions:
-    """What stands for a mask while a model is checked: a token sees `window` positions, its own included; 0: all."""
+    """What stands for a mask while a model is checked: a token sees `window` positions, its own included; 0: all.
 
-    window: int
+    None: another choice of positions, which the cache does not know. Models make masks that no layer uses.
+    """
+
+    window: int | None
 
 
 @contextmanager
@@ -56,37 +62,53 @@ def attention_by(call: AttentionCall) -> Iterator[None]:
 
 
 def attend(
-    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, **others: Any
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: Any,
+    **others: Any,
 ) -> tuple[torch.Tensor, None]:
     """Compute attention as transformers asks for it. query: (1, H, T, D)  key, value: (1, K, T, D)  ->  (1, T, H, D)"""
     q, k, v = (part[0].transpose(0, 1).contiguous() for part in (query, key, value))
-    return _call.get()(module, q, k, v, mask, others)[None], None
+    return _call.get()(module, q, k, v, attention_mask, others)[None], None
 
 
 def asked_shape(
     module: torch.nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, others: dict[str, Any]
 ) -> AttentionShape:
     """Return the attention that a layer asks for. Raises UnservedAttention."""
-    others = {name: value for name, value in others.items() if value is not None and name not in NEUTRAL}
-    scale, softcap = others.pop("scaling", q.shape[-1] ** -0.5), others.pop("softcap", 0.0)
-    others.pop("sliding_window", None)  # the mask says it too, and is what transformers' own attention reads
-    has_sinks = others.pop("s_aux", None) is not None
-    if not others.pop("is_causal", getattr(module, "is_causal", True)):
+    refuse_unknown(others)
+    asked = {name: value for name, value in others.items() if value is not None}
+    if not asked.get("is_causal", getattr(module, "is_causal", True)):
         raise UnservedAttention("sees later tokens")
-    if others:
-        raise UnservedAttention(f"takes {', '.join(sorted(others))}, which the paged cache does not know")
     if not isinstance(mask, SeenPositions):
         raise UnservedAttention("has a mask of its own")
+    if mask.window is None:
+        raise UnservedAttention("is neither causal nor has it a sliding window")
     if v.shape[-1] != q.shape[-1]:
-        raise UnservedAttention(f"has keys of {q.shape[-1]} and values of {v.shape[-1]} numbers (latent attention)")
-    return AttentionShape(q.shape[1], k.shape[1], q.shape[-1], float(scale), mask.window, float(softcap), has_sinks)
+        raise UnservedAttention(f"has keys of {q.shape[-1]} and values of {v.shape[-1]} numbers")
+    return AttentionShape(
+        num_heads=q.shape[1],
+        num_kv_heads=k.shape[1],
+        head_size=q.shape[-1],
+        scale=float(asked.get("scaling", q.shape[-1] ** -0.5)),
+        window=mask.window,
+        softcap=float(asked.get("softcap", 0.0)),
+        has_sinks="s_aux" in asked,
+    )
+
+
+def refuse_unknown(others: dict[str, Any]) -> None:
+    """Raise UnservedAttention if a layer gives arguments that would change what attention computes."""
+    if unknown := [name for name, value in others.items() if value is not None and name not in KNOWN]:
+        raise UnservedAttention(f"takes {', '.join(sorted(unknown))}, which the paged cache does not know")
 
 
 def seen_positions(*, local_size: int | None = None, **mask: Any) -> SeenPositions:
-    """Make what stands for a mask. Raises UnservedAttention unless it is causal, with a window or without.
-
-    `mask`: what transformers makes masks of. A few rows of the mask are made and compared.
-    """
+    """Make what stands for a mask, by a few rows of it. `local_size`: the window; `mask`: what masks are made of."""
+    if local_size == 0:
+        return SeenPositions(None)
     window = local_size or 0
     expected_from = window or 16
     sizes = {"kv_offset": 0, "allow_is_causal_skip": False, "device": "cpu", "attention_mask": None}
@@ -95,7 +117,7 @@ def seen_positions(*, local_size: int | None = None, **mask: Any) -> SeenPositio
         made = sdpa_mask(**mask | sizes | {"batch_size": 1, "q_length": 1, "q_offset": row, "kv_length": row + 2})
         expected = (positions <= row) & (positions > row - (window or row + 1))
         if made is None or not torch.equal(made.flatten(), expected):
-            raise UnservedAttention("is neither causal nor has it a sliding window")
+            return SeenPositions(None)
     return SeenPositions(window)
 
 

@@ -15,7 +15,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from engine.attention.backend import StepAttention
-from engine.models.transformers_backend.attention import attention_by
+from engine.models.transformers_backend.attention import attention_by, refuse_unknown
 
 
 class LayersOutput:
@@ -50,11 +50,12 @@ class TransformersDecoder:
         """`model`: a causal model."""
         self._layers = model.base_model
         self._head = head_of(model)
-        self._vocab_size = model.config.vocab_size
         self._places: dict[nn.Module, int] = {}
+        self._vocab_size = 0
 
-    def bind(self, modules: Sequence[nn.Module]) -> None:
-        """Give the attention of each layer its place in the cache."""
+    def bind(self, modules: Sequence[nn.Module], vocab_size: int) -> None:
+        """Give the attention of each layer its place in the cache, and the head its width."""
+        self._vocab_size = vocab_size
         self._places = {module: place for place, module in enumerate(modules)}
 
     @torch.inference_mode()
@@ -64,6 +65,7 @@ class TransformersDecoder:
         def attend(
             module: nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: None, others: dict[str, Any]
         ) -> torch.Tensor:
+            refuse_unknown(others)  # a layer may give them in long contexts only
             sinks = others.get("s_aux")
             return attention.attend(self._places[module], q, k, v, None if sinks is None else sinks.float())
 

@@ -80,6 +80,8 @@ class Skeleton:
         except ModelLoadError:
             raise
         except Exception as error:  # transformers checks little of a config.json
+            if isinstance(error, KeyError) and attention.CHECKED in error.args:
+                raise self.refused("its attention does not go through transformers' attention interface") from error
             raise self.refused(f"transformers cannot build it: {shown(error)}") from error
         return model.eval().requires_grad_(False)
 
@@ -143,14 +145,14 @@ class Skeleton:
 
         config = self.model.config
         hidden, logits = self._run([1, 2, 3], [0, 1, 2], note)
-        num_layers = config.num_hidden_layers
+        num_layers = config.get_text_config().num_hidden_layers
         if len(shapes) != num_layers:
             raise self.refused(
                 f"{len(shapes)} of its {num_layers} layers have an attention that transformers lets us compute"
             )
         self.model.set_attn_implementation(attention.PAGED)
         self._refuse_other_ways_between_tokens()
-        self.decoder.bind(list(shapes))
+        self.decoder.bind(list(shapes), logits.shape[-1])
         length = self._max_position(config)
         widest = max((part.out_features for part in self.model.modules() if isinstance(part, Projection)), default=1)
         return ModelConfig(

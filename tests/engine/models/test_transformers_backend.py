@@ -110,7 +110,7 @@ REFUSED = {
         {"architectures": ["T5ForConditionalGeneration"], "model_type": "t5", "is_encoder_decoder": True},
         "it has an encoder",
     ),
-    "attention of its own": ({"architectures": ["GPTJForCausalLM"], "model_type": "gptj"}, "transformers cannot"),
+    "attention of its own": ({"architectures": ["GPTJForCausalLM"], "model_type": "gptj"}, "attention interface"),
     "chunked attention": (
         {"architectures": ["Llama4ForCausalLM"], "model_type": "llama4_text", "head_dim": 16},
         "layers of the kind chunked_attention",
