@@ -60,6 +60,8 @@ class EngineStats:
     core: CoreStats | None
     longest_token_chars: int = 0
     """No token stands for more characters; 0 until the tokenizer is loaded."""
+    computed_by: str = ""
+    """Which form each part of the model runs in; empty until it is loaded."""
 
 
 class Engine:
@@ -176,9 +178,10 @@ class Engine:
     def stats(self, check_integrity: bool = False) -> EngineStats:
         """Return a snapshot, with `core` None if it does not answer; `check_integrity` also verifies its blocks."""
         core = self._ask_core(QueryStats(check_integrity)) if self._state in ("ready", "draining") else None
-        context = self._limits.max_model_len if self._state not in ("loading", "failed") else 0
+        is_loaded = self._state not in ("loading", "failed")
+        context, computed_by = (self._limits.max_model_len, self._limits.computed_by) if is_loaded else (0, "")
         num_restarts, longest = self._restarter.num_restarts, self._longest_token_chars
-        return EngineStats(self._state, len(self._runs), num_restarts, context, core, longest)
+        return EngineStats(self._state, len(self._runs), num_restarts, context, core, longest, computed_by)
 
     def close(self, drain_s: float = 0.0) -> None:
         """Take no more runs, let live ones end for `drain_s`, fail the rest as lost, and end the core. Idempotent."""

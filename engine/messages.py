@@ -179,6 +179,8 @@ class CoreReady:
     num_blocks: int
     processors: list[ProcessorSpec] = field(default_factory=list)
     hidden_size: int = 0
+    computed_by: str = ""
+    """Which form each part of the model runs in, for the operator."""
 
 
 @dataclass(frozen=True, slots=True)

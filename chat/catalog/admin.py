@@ -86,12 +86,12 @@ class ServedModelAdmin(ModelAdmin):
     list_display = ("name", "show_state", "enabled", "is_default", "show_length", "path")
     search_fields = ("name",)
     actions = None
-    readonly_fields = ("show_state", "state_reason", "show_state_at", "show_maker_defaults")
+    readonly_fields = ("show_state", "state_reason", "show_state_at", "show_computed_by", "show_maker_defaults")
     fieldsets = (
         (None, {"fields": ("name", "aliases", "path", "is_elsewhere", "owned_by", "enabled", "is_default")}),
         ("Defaults", {"fields": ("max_model_len", "sampling_defaults")}),
         ("Prices", {"fields": ("input_price", "cached_price", "output_price")}),
-        ("What the workers report", {"fields": ("show_state", "state_reason", "show_state_at", "show_maker_defaults")}),
+        ("What the workers report", {"fields": readonly_fields}),
     )
 
     @display(
@@ -100,6 +100,10 @@ class ServedModelAdmin(ModelAdmin):
     )
     def show_state(self, model: ServedModel) -> str:
         return model.get_state_display()
+
+    @display(description="Computed by")
+    def show_computed_by(self, model: ServedModel) -> str:
+        return model.computed_by or "–"
 
     @display(description="Defaults in the model's files")
     def show_maker_defaults(self, model: ServedModel) -> str:

@@ -17,6 +17,9 @@ class ModelState(models.TextChoices):
     FAILED = "failed", "Failed"
 
 
+COMPUTED_BY_CHARS = 1000
+
+
 def price_field() -> models.DecimalField:
     """Return a field for the price of a million tokens; empty: free."""
     return models.DecimalField(
@@ -44,6 +47,8 @@ class ServedModel(models.Model):
     output_price = price_field()
     state = models.CharField(max_length=16, choices=ModelState.choices, default=ModelState.UNLOADED, editable=False)
     state_reason = models.CharField(max_length=500, default="", blank=True, editable=False)
+    computed_by = models.CharField(max_length=COMPUTED_BY_CHARS, default="", blank=True, editable=False)
+    """Which form each part of the model runs in, as a worker has reported it."""
     state_at = models.DateTimeField(null=True, blank=True, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 

@@ -23,7 +23,7 @@ from django.utils import timezone
 from chat.access.configuration import TTLCache, configuration_changed, configuration_touch
 from chat.access.keys import Caller
 from chat.catalog.fingerprint import system_fingerprint
-from chat.catalog.models import ModelState, ServedModel
+from chat.catalog.models import COMPUTED_BY_CHARS, ModelState, ServedModel
 
 CACHE_TTL_S = 5.0
 ALL = "all"
@@ -127,10 +127,12 @@ def model_state_report(
     reason: str = "",
     max_model_len: int | None = None,
     maker_defaults: dict[str, Any] | None = None,
+    computed_by: str = "",
 ) -> None:
     """Store the state that a worker reports of its model. Ignore unknown names.
 
-    `max_model_len` counts if none is set. `maker_defaults` None leaves those of the previous worker.
+    `max_model_len` counts if none is set. `maker_defaults` None, and `computed_by` "", leave those of the
+    previous worker.
     """
     model = ServedModel.objects.filter(name=name).first()
     if model is None:
@@ -141,7 +143,8 @@ def model_state_report(
     model.max_model_len = model.max_model_len or max_model_len
     if maker_defaults is not None:
         model.maker_defaults = maker_defaults
-    model.save(update_fields=["state", "state_reason", "state_at", "max_model_len", "maker_defaults"])
+    model.computed_by = computed_by[:COMPUTED_BY_CHARS] or model.computed_by
+    model.save(update_fields=["state", "state_reason", "state_at", "max_model_len", "maker_defaults", "computed_by"])
     configuration_touch()
 
 

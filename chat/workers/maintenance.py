@@ -103,6 +103,7 @@ class ModelStates:
                     reason=condition.reason,
                     max_model_len=condition.max_model_len or None,
                     maker_defaults=condition.maker_defaults,
+                    computed_by=condition.computed_by,
                 )
                 self._known[name] = condition
 

@@ -72,7 +72,13 @@ class CoreRestarter:
                 case CoreReady():
                     capacity = message.num_blocks * self._config.block_size
                     length = min(message.max_model_len, capacity)
-                    return ContextLimits(length, message.logits_width, tuple(message.processors), message.hidden_size)
+                    return ContextLimits(
+                        length,
+                        message.logits_width,
+                        tuple(message.processors),
+                        message.hidden_size,
+                        message.computed_by,
+                    )
 
     def replace(self, on_heartbeat: Callable[[], None] = lambda: None) -> tuple[ProcessLink, ContextLimits] | None:
         """Start a core in place of the dead one, as in `await_ready`; None if cores died too often, or at `close`."""

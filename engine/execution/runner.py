@@ -112,13 +112,17 @@ class ModelRunner:
             self.max_model_len,
             self.max_num_batched_tokens,
         )
-        logger.info("computed by: %s", "; ".join(f"{name} {text}" for name, text in self.forms().items()))
+        logger.info("computed by: %s", self.computed_by())
+
+    def computed_by(self) -> str:
+        """Say on one line which form each part of the model runs in."""
+        return "; ".join(f"{name} {text}" for name, text in self.forms().items())
 
     def forms(self) -> dict[str, str]:
         """Say which form each part of the model runs in."""
         steps = "captured graphs" if self._graphs is not None else "layer by layer"
         return {
-            "layers": self._backend,
+            "backend": self._backend,
             "weights": self._weight_forms,
             "attention": self._attention.summary(),
             "steps": steps if self._programs is None else self._programs.summary(),

@@ -29,6 +29,8 @@ class ContextLimits:
     """The logits processors that requests may name."""
     hidden_size: int = 0
     """Numbers per hidden state."""
+    computed_by: str = ""
+    """No limit: which form each part of the model runs in, for the operator."""
 
 
 def choice_token_limit(request: GenerationRequest, num_prompt_tokens: int, limits: ContextLimits) -> int:

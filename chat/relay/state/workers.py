@@ -44,6 +44,8 @@ class WorkerLease:
     num_cached_tokens: int = 0
     maker_defaults: dict[str, float] | None = None
     """Sampling values of the model's files, by the names of request fields; None until they are read."""
+    computed_by: str = ""
+    """Which form each part of the model runs in; empty until it is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class ModelCondition:
     reason: str = ""
     max_model_len: int = 0
     maker_defaults: dict[str, float] | None = None
+    computed_by: str = ""
 
 
 UNLOADED = ModelCondition()
@@ -69,7 +72,7 @@ def model_conditions(leases: Iterable[WorkerLease]) -> dict[str, ModelCondition]
 
 def _condition(lease: WorkerLease) -> ModelCondition:
     reason = f"{lease.phase} {lease.fraction:.0%}" if lease.state == "loading" else lease.reason
-    return ModelCondition(lease.state, reason, lease.max_model_len, lease.maker_defaults)
+    return ModelCondition(lease.state, reason, lease.max_model_len, lease.maker_defaults, lease.computed_by)
 
 
 async def worker_leases(client: Answers, keys: Keys) -> list[WorkerLease]:
@@ -93,5 +96,6 @@ def _lease(worker_id: str, raw: dict[bytes, bytes]) -> WorkerLease:
         reason=fields["reason"],
         max_num_seqs=int(fields["seats"]),
         maker_defaults=json.loads(fields.get("maker_defaults", "null")),
+        computed_by=fields.get("computed_by", ""),
         **{name: int(fields.get(name, 0)) for name in COUNTERS},
     )

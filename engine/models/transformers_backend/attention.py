@@ -28,7 +28,7 @@ CHECKED = "lightcone_checked"
 NEUTRAL = {"position_ids", "use_cache", "dropout", "output_attentions", "output_router_logits", "logits_to_keep"}
 """Arguments that do not change what attention computes, as positions are in queries and keys already."""
 SERVED = {"scaling", "softcap", "sliding_window", "s_aux", "is_causal"}
-"""Arguments that the description of a layer holds. Windows are taken from masks, as transformers' own attention does."""
+"""Arguments that the description of a layer holds. Windows are taken from masks, as transformers itself does."""
 KNOWN = NEUTRAL | SERVED
 
 AttentionCall = Callable[[torch.nn.Module, torch.Tensor, torch.Tensor, torch.Tensor, Any, dict[str, Any]], torch.Tensor]

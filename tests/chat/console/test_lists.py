@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from chat.access.keys import key_create
-from chat.catalog.services import model_register
+from chat.catalog.services import model_register, model_state_report
 from chat.models import Org, Project, RequestLog, ServedModel
 from chat.usage.services import usage_records_write
 from tests.chat.records import NOON, record
@@ -166,6 +166,7 @@ def test_lists_of_keys_and_projects_take_constantly_many_queries(admin_client: C
 def test_every_page_of_the_console_opens(admin_client: Client, project: Project) -> None:
     usage_records_write([record()])
     model = model_register(name="small", path="/models/small.gguf")
+    model_state_report(name="small", state="ready", computed_by="backend native; steps layer by layer")
     names = [
         "index",
         "auth_user_changelist",
@@ -178,7 +179,10 @@ def test_every_page_of_the_console_opens(admin_client: Client, project: Project)
     names += ["chat_servedmodel_changelist", "chat_servedmodel_add", "chat_usagehour_changelist"]
     for name in names:
         assert admin_client.get(reverse(f"admin:{name}")).status_code == 200, name
-    assert admin_client.get(reverse("admin:chat_servedmodel_change", args=[model.pk])).status_code == 200
+    assert (
+        "backend native; steps layer by layer"
+        in admin_client.get(reverse("admin:chat_servedmodel_change", args=[model.pk])).text
+    )
     assert admin_client.get(reverse("admin:chat_project_change", args=[project.pk])).status_code == 200
 
 

@@ -176,9 +176,11 @@ async def test_the_lease_carries_the_sampling_defaults_of_the_models_files(world
     states = ModelStates(world.client, world.keys)
     worker = await world.worker()
     await worker.beat()
-    await world.client.hset(world.keys.worker(worker.worker_id), "maker_defaults", '{"temperature": 0.2, "top_k": 20}')
+    facts = {"maker_defaults": '{"temperature": 0.2, "top_k": 20}', "computed_by": "backend transformers"}
+    await world.client.hset(world.keys.worker(worker.worker_id), mapping=facts)
     await states.turn()
-    assert (await ServedModel.objects.aget(name=MODEL)).maker_defaults == {"temperature": 0.2, "top_k": 20}
+    model = await ServedModel.objects.aget(name=MODEL)
+    assert (model.maker_defaults, model.computed_by) == ({"temperature": 0.2, "top_k": 20}, "backend transformers")
     await world.client.delete(world.keys.worker(worker.worker_id))
     await states.turn()
     world.lease_state, world.lease_facts = "loading", {"maker_defaults": "null"}
@@ -187,6 +189,7 @@ async def test_the_lease_carries_the_sampling_defaults_of_the_models_files(world
     entry = await model_resolve_async(name=MODEL)
     assert entry is not None
     assert entry.sampling_defaults == {"temperature": 0.2, "top_k": 20}, "kept until the next worker has read them"
+    assert (await ServedModel.objects.aget(name=MODEL)).computed_by == "backend transformers"
 
 
 async def test_the_catalogue_shows_the_states_of_workers_and_unloaded_without_one(world: World) -> None:
