@@ -6,6 +6,7 @@ supervisor sends to the whole process group: the worker decides when its core en
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -24,8 +25,10 @@ def main(descriptor: int) -> None:
     config = unpack_config(connection.recv_bytes())
     channel = PipeChannel(connection, on_closed=lambda: os._exit(0))
     # NOTE: imported late, as torch takes seconds to import, during which the end of the worker must be noticed.
+    gc.disable()  # visits the many objects of the imports again and again, a tenth of their time
     from engine.core.build import serve
 
+    gc.enable()
     serve(config, channel)
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from time import perf_counter, thread_time
 
 import torch
@@ -36,6 +37,8 @@ LOADING_S = 0.6
 """The time limit for programs of few rows at load: enough for all 32 of a model of 135 M parameters, and for some 5 of
 one of 1.5 B. The program of many rows adds the time of two steps of FEW_ROWS + 1.
 """
+LONG_STEP_S = 0.02
+"""Python is less than a tenth of such a step."""
 
 
 class StepProgram:
@@ -113,16 +116,20 @@ class StepPrograms:
         """Return the seconds of a step of one sequence that computes so many tokens and the logits after each.
 
         Only ratios of such times matter, so one thread computes and its processor time counts, which other load on the
-        machine does not affect. Programs depend on the number of threads, so those that serve cannot be timed.
+        machine does not affect. Programs depend on the number of threads, so those that serve cannot be timed. Long
+        steps are timed without one, which would take longer to make than it saves.
         """
         with KERNEL_THREADS.single_threaded():
-            self.prepare(num_rows)
-            self._num_timed += 1
-            start = thread_time()
-            batch = self._dummy_batch(self._num_timed, num_rows)
-            hidden = self.forward(batch)
-            self._decoder.logits(self._without_program(batch) if hidden is None else hidden)
-            return thread_time() - start
+            seconds = self._timed(num_rows, self._without_program)
+            if seconds < LONG_STEP_S and self.prepare(num_rows) and (program := self._programs[num_rows]) is not None:
+                seconds = self._timed(num_rows, program.forward)
+            return seconds
+
+    def _timed(self, num_rows: int, compute: Callable[[StepBatch], torch.Tensor]) -> float:
+        self._num_timed += 1
+        start = thread_time()
+        self._decoder.logits(compute(self._dummy_batch(self._num_timed, num_rows)))
+        return thread_time() - start
 
     def forward(self, batch: StepBatch) -> torch.Tensor | None:
         """Return the hidden rows (R, E) of a step; None if it must be computed without a program."""
