@@ -90,6 +90,11 @@ def load_model(
     if isinstance(checkpoint, FileCheckpoint):
         decoder = DecoderBuilder(config, checkpoint, scheme, torch_device).build(loading)
         checkpoint.refuse_unused()
+    elif batch_invariant:
+        raise ModelLoadError(
+            f"{path}: batch_invariant is not offered for {config.architecture}, which transformers computes: "
+            "there sums of torch may depend on how many rows are computed together; unset it"
+        )
     else:
         decoder = checkpoint.build(scheme, torch_device, loading)
     logger.info(

@@ -154,7 +154,8 @@ class Skeleton:
         self._refuse_other_ways_between_tokens()
         self.decoder.bind(list(shapes), logits.shape[-1])
         length = self._max_position(config)
-        widest = max((part.out_features for part in self.model.modules() if isinstance(part, Projection)), default=1)
+        products = [part for part in self.model.base_model.modules() if isinstance(part, Projection)]
+        widest = max((part.out_features for part in products), default=1)
         return ModelConfig(
             architecture=self.architecture,
             vocab_size=logits.shape[-1],

@@ -9,6 +9,8 @@ from safetensors.torch import load_file, save_file
 from engine.api.errors import ModelLoadError
 from engine.loading.inspection import describe_model
 from engine.loading.loader import load_model, open_checkpoint
+from tests.engine.execution.test_cuda_graphs import Twins
+from tests.engine.execution.test_runner import make_sequence
 from tests.engine.models.test_decoder import SIZES, edit_config, run, small_model
 from tests.engine.tiny_tokenizer import write_tokenizer
 
@@ -159,3 +161,22 @@ def test_a_model_that_passes_something_from_token_to_token_beside_attention_is_r
     monkeypatch.setattr(CohereMLP, "forward", lambda self, x: x.roll(1, -2))
     with pytest.raises(ModelLoadError, match="from token to token beside attention"):
         open_checkpoint(foreign_config(tmp_path, architectures=["CohereForCausalLM"], model_type="cohere"))
+
+
+def test_batch_invariant_mode_is_refused(tmp_path):
+    small_model("Cohere", {}).save_pretrained(tmp_path)
+    with pytest.raises(ModelLoadError, match="batch_invariant is not offered for CohereForCausalLM"):
+        load_model(tmp_path, batch_invariant=True)
+
+
+@pytest.mark.slow
+def test_the_cuda_path_gives_the_logits_of_the_cpu(tmp_path, monkeypatch):
+    """A prompt in two chunks, then steps of single rows. Windows as long as the context leave one cache group."""
+    family, changes = FOREIGN["gpt oss, sinks and windows"]
+    small_model(family, changes | {"sliding_window": 256, "vocab_size": 211}).save_pretrained(tmp_path)
+    twins = Twins(tmp_path, monkeypatch)
+    a, b = make_sequence(1, 30, [7, 3]), make_sequence(2, 9, [5])
+    for sequence in (a, b):
+        twins.prefill(sequence)
+        sequence.output_ids.append(sequence.num_tokens)
+    twins.decode([a, b])
