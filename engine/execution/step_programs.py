@@ -99,7 +99,7 @@ class StepPrograms:
     def prepare_many(self, most: int) -> None:
         """Make and verify the program of steps of more than FEW_ROWS, up to `most`."""
         most = min(most, self._max_tokens - 1, MANY_ROWS)
-        if most <= FEW_ROWS or not self._attention.takes_rows:
+        if most <= FEW_ROWS or not self._attention.takes_rows or not self._decoder.is_recordable:
             return
         program = self._recorded(most)
         if self._is_right(program, self._dummy_batch(0, FEW_ROWS + 1))[0]:

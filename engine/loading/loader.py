@@ -47,7 +47,7 @@ class LoadedModel:
     dtype: torch.dtype
     """The dtype of the residual stream and of q, k and v."""
     uses_own_kernels: bool
-    """See WeightScheme."""
+    """See WeightScheme. Of the layers of transformers torch computes what lies between the products: False."""
     weight_forms: str
     """How many matrices have which forms."""
 
