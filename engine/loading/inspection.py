@@ -35,8 +35,9 @@ def describe_model(path: Path) -> str:
     tokenizer = Tokenizer.from_path(path)
     num_bytes = sum(file.stat().st_size for file in files)
     template = "" if tokenizer.chat_template else ", no chat template"
+    layers = "layers" if isinstance(checkpoint, FileCheckpoint) else "layers of transformers"
     return (
-        f"{config.architecture}, {config.num_layers} layers, context {config.max_position}, "
+        f"{config.architecture}, {config.num_layers} {layers}, context {config.max_position}, "
         f"{num_bytes / 2**20:,.0f} MiB{template}"
     )
 

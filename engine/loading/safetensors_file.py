@@ -99,7 +99,8 @@ def read_config(path: Path) -> dict:
     values = _read_object(path / "config.json")
     if "auto_map" in values:
         raise ModelLoadError(
-            f"{path / 'config.json'}: names code of its own (auto_map); code from a model folder is never run"
+            f"{path / 'config.json'}: names code of its own (auto_map); code from a model folder is never run. "
+            "Remove auto_map from the file to have the model served as what its architecture names"
         )
     if "quantization_config" in values:
         raise ModelLoadError(

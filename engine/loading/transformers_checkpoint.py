@@ -20,7 +20,7 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, WeightRenaming, dot_natural_key, rename_source_key
 
 from engine.api.errors import ModelLoadError
-from engine.layers.embedding import OpenEmbedding
+from engine.layers.embedding import OpenEmbedding, StoredEmbedding
 from engine.layers.linear import Linear
 from engine.loading.names import is_ignorable, is_other_part
 from engine.loading.safetensors_file import SafetensorsFolder
@@ -104,6 +104,9 @@ class TransformersCheckpoint:
 
         @torch.inference_mode()
         def load(conversion: Conversion) -> None:
+            if conversion.converter is None and len(self._skeleton.shapes[conversion.target]) == 2:
+                places.put(conversion.target, self._folder.matrix(conversion.sources[0][0]))
+                return
             for name, tensor in conversion.made(self._folder.tensor, self._skeleton).items():
                 places.put(name, tensor)
 
@@ -129,7 +132,16 @@ class TransformersCheckpoint:
             if target not in shapes and name in shapes:
                 target, pattern = name, None
             converter = by_pattern[pattern] if pattern is not None else None
-            found.setdefault(target, Conversion(target, converter)).sources.append((name, pattern))
+            conversion = found.setdefault(target, Conversion(target, converter))
+            conversion.sources.append((name, pattern))
+            if converter is None and len(conversion.sources) > 1:
+                names = " and ".join(repr(source[:80]) for source, _ in conversion.sources)
+                raise ModelLoadError(f"{self._folder.path}: tensors {names} are both {target[:80]!r}")
+        for name, other in self._skeleton.tied.items():
+            if name in found:  # one of the two is in the file, or both, which are the same
+                copied = found.pop(name)
+                copied.target = other
+                found.setdefault(other, copied)
         return list(found.values())
 
     def _without_data(self, name: str) -> torch.Tensor:
@@ -151,28 +163,32 @@ class Places:
         for name, other in skeleton.tied.items():
             self._tied[other].append(name)
 
-    def put(self, name: str, tensor: torch.Tensor) -> None:
+    def put(self, name: str, value: torch.Tensor | StoredMatrix) -> None:
         """Store a tensor of the model, and give it to the names that are tied to it."""
         place, _, leaf = name.rpartition(".")
-        part = self._model.get_submodule(place)
+        part, scheme = self._model.get_submodule(place), self._scheme
         shared = None
         if isinstance(part, Table):
-            shared = tensor.to(self._scheme.table_dtype).to(self._device)
-            part.table = OpenEmbedding(shared, self._scheme.activation_dtype)
+            matrix = as_matrix(value)
+            if scheme.keeps_stored(matrix):
+                part.table = StoredEmbedding(matrix.parts[0], scheme.activation_dtype)
+            else:
+                shared = matrix.to_dtype(scheme.table_dtype).to(self._device)
+                part.table = OpenEmbedding(shared, scheme.activation_dtype)
         elif isinstance(part, Projection) and leaf == "weight":
-            part.linear = self._linear(tensor.T if part.is_transposed else tensor)
+            part.linear = self._linear(as_tensor(value).T if part.is_transposed else value)
         elif isinstance(part, Experts) and leaf.endswith("_proj"):
-            matrices = tensor.transpose(1, 2) if part.original.is_transposed else tensor
-            part.put(leaf, [self._linear(matrix) for matrix in matrices])
+            stack = as_tensor(value)
+            part.put(leaf, [self._linear(one.T if part.original.is_transposed else one) for one in stack])
         else:
             owner = part.original if isinstance(part, Experts) else part
-            set_tensor(owner, leaf, tensor.to(self._device, self._dtype(name)))
+            set_tensor(owner, leaf, as_tensor(value).to(self._device, self._dtype(name)))
         for tied in self._tied[name]:
             other = self._model.get_submodule(tied.rpartition(".")[0])
-            if isinstance(other, Projection) and shared is not None and self._scheme.is_fixed:
-                other.linear = Linear(self._scheme.share(shared))
+            if isinstance(other, Projection) and shared is not None and scheme.is_fixed:
+                other.linear = Linear(scheme.share(shared))
             else:
-                self.put(tied, tensor)
+                self.put(tied, value)
 
     def finish(self) -> None:
         """Move the tables that the model computes itself to the device."""
@@ -180,9 +196,17 @@ class Places:
             place, _, leaf = name.rpartition(".")
             set_tensor(self._model.get_submodule(place), leaf, buffer.to(self._device))
 
-    def _linear(self, matrix: torch.Tensor) -> Linear:
-        return Linear(self._scheme.build(StoredMatrix.from_float(matrix)))
+    def _linear(self, matrix: torch.Tensor | StoredMatrix) -> Linear:
+        return Linear(self._scheme.build(as_matrix(matrix)))
 
     def _dtype(self, name: str) -> torch.dtype:
         exact = self._model._keep_in_fp32_modules_strict or ()
         return torch.float32 if any(re.search(pattern, name) for pattern in exact) else self._scheme.activation_dtype
+
+
+def as_matrix(value: torch.Tensor | StoredMatrix) -> StoredMatrix:
+    return value if isinstance(value, StoredMatrix) else StoredMatrix.from_float(value)
+
+
+def as_tensor(value: torch.Tensor | StoredMatrix) -> torch.Tensor:
+    return value.to_dtype(torch.float32) if isinstance(value, StoredMatrix) else value

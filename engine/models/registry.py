@@ -80,6 +80,7 @@ def find_family(source: str, architecture: object, families: dict[str, Family]) 
     if not isinstance(architecture, str) or architecture not in families:
         shown = str(architecture)[:80]
         raise ModelLoadError(
-            f"{source}: the architecture {shown!r} cannot be served; supported are {', '.join(sorted(families))}"
+            f"{source}: the architecture {shown!r} cannot be served; supported are {', '.join(sorted(families))}. "
+            "Its Hugging Face folder may be, by the layers of transformers (docs/models.md)"
         )
     return families[architecture]

@@ -65,7 +65,7 @@ def test_inspection_of_a_foreign_architecture_requires_its_tensors(tmp_path):
     """Mixtral's folder has the matrices of each expert apart."""
     saved(tmp_path, "mixtral")
     write_tokenizer(tmp_path)
-    assert "MixtralForCausalLM, 3 layers, context 256" in describe_model(tmp_path)
+    assert "MixtralForCausalLM, 3 layers of transformers, context 256" in describe_model(tmp_path)
     file = tmp_path / "model.safetensors"
     tensors = load_file(file)
     assert any(".experts.0.w1." in name for name in tensors)
@@ -78,6 +78,9 @@ def test_inspection_of_a_foreign_architecture_requires_its_tensors(tmp_path):
             describe_model(tmp_path)
     save_file(tensors | {"model.layers.0.another.weight": torch.ones(3)}, file)
     with pytest.raises(ModelLoadError, match="holds 1 tensors that its architecture does not have: 'model.layers"):
+        describe_model(tmp_path)
+    save_file(tensors | {"embed_tokens.weight": torch.ones(3)}, file)
+    with pytest.raises(ModelLoadError, match="'embed_tokens.weight' and 'model.embed_tokens.weight' are both"):
         describe_model(tmp_path)
     name = "model.layers.1.block_sparse_moe.experts.2.w1.weight"
     save_file({other: values for other, values in tensors.items() if other != name}, file)
@@ -180,3 +183,20 @@ def test_the_cuda_path_gives_the_logits_of_the_cpu(tmp_path, monkeypatch):
         twins.prefill(sequence)
         sequence.output_ids.append(sequence.num_tokens)
     twins.decode([a, b])
+
+
+TABLE, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+@pytest.mark.parametrize("kept", [[TABLE], [HEAD], [TABLE, HEAD]])
+def test_a_table_that_the_output_shares_is_found_under_either_name(tmp_path, kept):
+    reference = small_model("Cohere", {"tie_word_embeddings": True})
+    reference.save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    table = tensors.pop(TABLE)
+    save_file(tensors | {name: table.clone() for name in kept}, tmp_path / "model.safetensors")
+    prompt = torch.arange(20)
+    with torch.inference_mode():
+        expected = reference(prompt[None]).logits[0]
+    (logits,) = run(load_model(tmp_path, weights="float32"), [prompt], [])
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
