@@ -15,6 +15,7 @@ Every row is computed by itself in a fixed order: its result is the same alone a
 from __future__ import annotations
 
 from contextlib import nullcontext
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -139,15 +140,15 @@ def _multiply_group(
         if panel.is_centred:
             begins = [b.splat(b.load(WORD, _number(b, num_rows, record, 3 + part, row), 4)) for part in range(2)]
         products |= {(row, vector): list(begins) for vector in range(VECTORS)}
-    for pair in range(CHUNKS // 2):
-        weights = [panel.weights(b, place, pair, vector) for vector in range(VECTORS)]
-        for half in range(2):
-            number = pair // (CHUNKS // 4) if panel.is_centred else half % num_sums
+    for pairs in [(0, 2), (1, 3)] if panel.is_centred else [(pair,) for pair in range(CHUNKS // 2)]:
+        weights = {pair: [panel.weights(b, place, pair, vector) for vector in range(VECTORS)] for pair in pairs}
+        for half, pair in product(range(2), pairs):
+            number = pairs.index(pair) if panel.is_centred else half % num_sums
             for row in rows:
                 four = b.splat(b.load(WORD, b.at(record, GROUP * row + 4 * (2 * pair + half)), 4))
                 for vector in range(VECTORS):
                     sums = products[row, vector]
-                    sums[number] = b.dot(sums[number], weights[vector][half], b.ir.bitcast(four, BYTES64))
+                    sums[number] = b.dot(sums[number], weights[pair][vector][half], b.ir.bitcast(four, BYTES64))
     return products
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ctypes
 
+import llvmlite.binding as llvm
 import numpy as np
-from numba import cfunc, njit
+from numba import cfunc, njit, types
 
 from engine.kernels.cpu import attention, integer_product, rows, sampling
 from engine.kernels.cpu.integer_vectors import is_available
@@ -48,8 +49,11 @@ def parts_and_rows(program: ctypes.Array) -> tuple[np.ndarray, np.ndarray]:
     return whole[FIRST + 1 :: STRIDE], whole[FIRST + 2 :: STRIDE]
 
 
-@njit(**OPTIONS)
-def run_part(program, index, thread, part, parts, is_first):
+_RUN_PART = types.void(types.CPointer(types.int64), types.int64, types.int64, types.int64, types.int64, types.boolean)
+
+
+@cfunc(_RUN_PART, **OPTIONS)
+def _run_part(program, index, thread, part, parts, is_first):
     """Run part `part` of `parts` of operation `index`. `is_first`: it is the first one that this thread takes of it."""
     kernel = program[FIRST + index * STRIDE]
     a = offset_pointer(program, np.int64(FIRST + index * STRIDE + 2))
@@ -79,6 +83,11 @@ def run_part(program, index, thread, part, parts, is_first):
         sampling.draw(a, thread, part, parts)
     else:
         rows.normalize_heads(a, thread, part, parts)
+
+
+llvm.add_symbol("lightcone_run_part", _run_part.address)
+run_part = types.ExternalFunction("lightcone_run_part", _RUN_PART)
+"""The same as a symbol: functions that call it hold no copy of the kernels, which take long to compile."""
 
 
 @cfunc(SIGNATURE, **OPTIONS)
