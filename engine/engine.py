@@ -75,6 +75,7 @@ class Engine:
         on_restarted: Callable[[], None] = lambda: None,
         on_failed: Callable[[], None] = lambda: None,
         connect: Connect = ProcessLink,
+        started_core: ProcessLink | None = None,
         clock: Callable[[], float] = time.time,
         renderer: Renderer | None = None,
     ) -> None:
@@ -82,12 +83,13 @@ class Engine:
 
         `on_restarted` is called when another core serves in place of a dead one. `on_failed` is called once, when cores
         have died too often and the engine takes no more runs; runs that it does not move to another engine fail when it
-        returns. The receiver thread calls all three, and none may block for long. `connect` starts a core.
+        returns. The receiver thread calls all three, and none may block for long. `connect` starts a core, except the
+        first one if it is given.
         """
         self._config = config
         self._on_restarted = on_restarted
         self._on_failed = on_failed
-        self._restarter = CoreRestarter(config, connect, clock)
+        self._restarter = CoreRestarter(config, connect, clock, started_core)
         self._clock = clock
         self._renderer = renderer
         self._state = "loading"

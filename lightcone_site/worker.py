@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from celery.utils.nodenames import default_nodename, host_format
 from django.conf import settings
 
+from chat.workers.engine_start import core_start
 from chat.workers.exit import stop_is_bounded
 from lightcone_site.celery import STEPS, app
 from lightcone_site.logs import settings_remarks_log
@@ -40,6 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     options = parser.parse_args(arguments)
     settings_check()
+    core = core_start() if role == "model" else None
     _use_one_arena()
     stop_is_bounded(STOP_S[role] + (settings.LIGHTCONE_DRAIN_S if role == "model" else 0))
     worker = app.Worker(
@@ -51,6 +53,7 @@ def main(arguments: Sequence[str]) -> int:
         without_gossip=True,
         without_mingle=True,
         without_heartbeat=True,
+        started_core=core,
     )
     settings_remarks_log()  # only now is logging set up
     worker.start()

@@ -33,6 +33,7 @@ from chat.relay.worker.loop_thread import LoopThread
 from chat.relay.worker.publisher import Publisher
 from engine.api import Admitted, Completed, EngineError, ErrorCode, Event, Failed, Outcome, Payload, Rejected, Timings
 from engine.config import EngineConfig
+from engine.core.link import ProcessLink
 from engine.engine import Engine, EngineStats, Resume, RunEvents
 from engine.loading.maker_defaults import maker_defaults
 
@@ -54,6 +55,7 @@ class ModelWorker:
     """A worker of one model that claims runs, submits them and maintains its lease. Methods are thread-safe.
 
     `on_lost` is called when the cores have died too often: it must end the process, which calls `close` on the way.
+    `started_core`: a core of this configuration, which the first engine takes instead of starting one.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class ModelWorker:
         worker_id: str,
         *,
         on_lost: Callable[[], None] = lambda: None,
+        started_core: ProcessLink | None = None,
         make_engine: Callable[..., Engine] = Engine,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -82,7 +85,7 @@ class ModelWorker:
         self._make_engine = partial(
             make_engine, config, self._publisher.publish, on_restarted=self._renew_soon, on_failed=self._leave
         )
-        self._engine = self._make_engine()
+        self._engine = self._make_engine(started_core=started_core)
         self._loop.call(self._publisher.start())
 
     @property

@@ -12,7 +12,6 @@ import secrets
 import threading
 import time
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from celery import bootsteps
@@ -21,12 +20,13 @@ from celery.worker.control import control_command, inspect_command
 from django.conf import settings
 from kombu import Exchange, Queue
 
-from chat.catalog.model_choice import NoModel, model_choice
+from chat.catalog.model_choice import NoModel
 from chat.relay.commands import STATS_COMMAND, STOP_COMMAND
 from chat.relay.state.keys import queue_of
+from chat.workers.engine_start import engine_config
 from chat.workers.exit import worker_leave
 from chat.workers.model import ModelWorker
-from engine.config import EngineConfig, StructuredLimits
+from engine.core.link import ProcessLink
 
 logger = logging.getLogger(__name__)
 
@@ -36,61 +36,17 @@ CORES_DIED_CODE = 1
 """Exit code of a worker whose cores have died too often."""
 
 
-def engine_config() -> EngineConfig:
-    """Return the engine configuration that the settings describe. Raises NoModel."""
-    choice = model_choice(path=settings.LIGHTCONE_MODEL, name=settings.LIGHTCONE_MODEL_NAME)
-    return EngineConfig(
-        model_path=Path(choice.path),
-        model_name=choice.name,
-        device=settings.LIGHTCONE_DEVICE,
-        weights=settings.LIGHTCONE_WEIGHTS,
-        max_model_len=settings.LIGHTCONE_MAX_MODEL_LEN,
-        max_num_seqs=settings.LIGHTCONE_MAX_NUM_SEQS,
-        max_num_batched_tokens=settings.LIGHTCONE_MAX_NUM_BATCHED_TOKENS,
-        kv_cache=settings.LIGHTCONE_KV_CACHE,
-        kv_cache_bytes=settings.LIGHTCONE_KV_CACHE_BYTES,
-        prefix_caching=settings.LIGHTCONE_PREFIX_CACHING,
-        batch_invariant=settings.LIGHTCONE_BATCH_INVARIANT,
-        prompt_lookup=settings.LIGHTCONE_PROMPT_LOOKUP,
-        step_timeout_s=float(settings.LIGHTCONE_STEP_TIMEOUT),
-        num_threads=settings.LIGHTCONE_NUM_THREADS,
-        max_waiting=settings.LIGHTCONE_MAX_WAITING,
-        tool_parser=settings.LIGHTCONE_TOOL_PARSER,
-        reasoning_parser=settings.LIGHTCONE_REASONING_PARSER,
-        processors=tuple(settings.LIGHTCONE_LOGITS_PROCESSORS),
-        structured=_structured_limits(),
-    )
-
-
-def _structured_limits() -> StructuredLimits:
-    limits = settings.LIGHTCONE_LIMITS
-    return StructuredLimits(
-        schema_bytes=limits.max_schema_bytes,
-        schema_depth=limits.max_schema_depth,
-        tag_depth=limits.max_structural_tag_depth,
-        schema_nodes=limits.max_schema_nodes,
-        schema_bound=limits.max_schema_bound,
-        repeats=limits.max_repeat,
-        regex_bytes=limits.max_regex_bytes,
-        grammar_bytes=limits.max_grammar_bytes,
-        choice_strings=limits.max_choice_strings,
-        choice_bytes=limits.max_choice_bytes,
-        tool_bytes=limits.max_tool_bytes,
-        compile_timeout_s=limits.grammar_compile_timeout,
-        cache_bytes=limits.grammar_cache_bytes,
-    )
-
-
 class ModelStep(bootsteps.StartStopStep):
     """The step that holds the process's ModelWorker as `app.model_worker`.
 
-    It consumes the queue of its model alone, whatever queues the command line names.
+    It consumes the queue of its model alone, whatever queues the command line names. `started_core`: see ModelWorker.
     """
 
     requires = ("celery.worker.components:Pool",)
 
-    def __init__(self, worker: Any, **options: Any) -> None:
+    def __init__(self, worker: Any, started_core: ProcessLink | None = None, **options: Any) -> None:
         super().__init__(worker, **options)
+        self._started_core = started_core
         queues = worker.app.amqp.queues
         queues.deselect(list(queues.consume_from))
         self.model_worker: ModelWorker | None = None
@@ -103,7 +59,7 @@ class ModelStep(bootsteps.StartStopStep):
             logger.error("%s", error)
             return
         self.model_worker = worker.app.model_worker = ModelWorker(
-            config, worker_id, on_lost=partial(worker_leave, CORES_DIED_CODE)
+            config, worker_id, on_lost=partial(worker_leave, CORES_DIED_CODE), started_core=self._started_core
         )
         queue = queue_of(self.model_worker.slug)
         # Without acknowledgements, which cost two round trips: leases and claims recover the runs of a lost worker.

@@ -30,7 +30,14 @@ class CoreRestarter:
     `connect` and `await_ready` run on the thread that starts the engine, `replace` on its receiver thread.
     """
 
-    def __init__(self, config: EngineConfig, connect: Connect, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        connect: Connect,
+        clock: Callable[[], float],
+        started: ProcessLink | None = None,
+    ) -> None:
+        """`started`: the first core, if it has been started already."""
         self.num_restarts = 0
         """Cores that were started in place of dead ones."""
         self.has_processes = connect is ProcessLink
@@ -38,6 +45,7 @@ class CoreRestarter:
         self._config = config
         self._connect = connect
         self._clock = clock
+        self._started = started
         self._restarts: deque[float] = deque()
         self._closing = threading.Event()
         self._changed = threading.Lock()
@@ -49,7 +57,8 @@ class CoreRestarter:
 
     def connect(self) -> ProcessLink:
         """Start a core, which begins to load its model. Raises OSError."""
-        return self._connect(self._config)
+        link, self._started = self._started, None
+        return link or self._connect(self._config)
 
     def await_ready(
         self, link: ProcessLink, progress: Progress | None, on_heartbeat: Callable[[], None] = lambda: None

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from chat.catalog.model_choice import NoModel
-from chat.workers.model_step import engine_config
+from chat.workers.engine_start import engine_config
 
 
 class Command(BaseCommand):

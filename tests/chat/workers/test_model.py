@@ -99,7 +99,11 @@ async def start(
     made: list[ScriptedEngine] = []
 
     def make_engine(
-        config: EngineConfig, publish: Any, on_restarted: Callable[[], None], on_failed: Callable[[], None]
+        config: EngineConfig,
+        publish: Any,
+        on_restarted: Callable[[], None],
+        on_failed: Callable[[], None],
+        started_core: None = None,
     ) -> ScriptedEngine:
         made.append(make(config, publish))
         made[0].on_restarted, made[0].on_failed = on_restarted, on_failed
@@ -489,7 +493,7 @@ async def test_a_repaired_model_is_loaded_without_a_restart(
     is_loaded = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def make_engine(config: EngineConfig, publish: Any, **callbacks: Callable[[], None]) -> ScriptedEngine:
+    def make_engine(config: EngineConfig, publish: Any, **callbacks: Any) -> ScriptedEngine:
         engine = ScriptedEngine(config, publish)
         engine.load_error = errors.pop()
         return engine

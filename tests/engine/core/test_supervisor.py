@@ -54,3 +54,9 @@ def test_a_closed_restarter_starts_nothing(times):
     for _ in range(times):
         stage.starter.close()
     assert stage.starter.replace() is None
+
+
+def test_a_core_that_was_started_early_is_the_first():
+    early, later = ScriptedCore(READY), ScriptedCore(READY)
+    starter = CoreRestarter(EngineConfig("m", "m"), lambda _: later, lambda: 0.0, started=early)
+    assert [starter.connect(), starter.connect()] == [early, later]

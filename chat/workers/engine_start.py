@@ -1,0 +1,67 @@
+"""What a model worker needs first: the engine's configuration, and its core, which is slow to start.
+
+Called by the entry point of worker processes, before Celery and the engine are imported.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from django.conf import settings
+
+from chat.catalog.model_choice import NoModel, model_choice
+from engine.config import EngineConfig, StructuredLimits
+from engine.core.link import ProcessLink
+
+
+def core_start() -> ProcessLink | None:
+    """Start a core with the configuration of the settings; None without a model, which the worker reports."""
+    try:
+        return ProcessLink(engine_config())
+    except NoModel:
+        return None
+
+
+def engine_config() -> EngineConfig:
+    """Return the engine configuration that the settings describe. Raises NoModel."""
+    choice = model_choice(path=settings.LIGHTCONE_MODEL, name=settings.LIGHTCONE_MODEL_NAME)
+    return EngineConfig(
+        model_path=Path(choice.path),
+        model_name=choice.name,
+        device=settings.LIGHTCONE_DEVICE,
+        weights=settings.LIGHTCONE_WEIGHTS,
+        max_model_len=settings.LIGHTCONE_MAX_MODEL_LEN,
+        max_num_seqs=settings.LIGHTCONE_MAX_NUM_SEQS,
+        max_num_batched_tokens=settings.LIGHTCONE_MAX_NUM_BATCHED_TOKENS,
+        kv_cache=settings.LIGHTCONE_KV_CACHE,
+        kv_cache_bytes=settings.LIGHTCONE_KV_CACHE_BYTES,
+        prefix_caching=settings.LIGHTCONE_PREFIX_CACHING,
+        batch_invariant=settings.LIGHTCONE_BATCH_INVARIANT,
+        prompt_lookup=settings.LIGHTCONE_PROMPT_LOOKUP,
+        step_timeout_s=float(settings.LIGHTCONE_STEP_TIMEOUT),
+        num_threads=settings.LIGHTCONE_NUM_THREADS,
+        max_waiting=settings.LIGHTCONE_MAX_WAITING,
+        tool_parser=settings.LIGHTCONE_TOOL_PARSER,
+        reasoning_parser=settings.LIGHTCONE_REASONING_PARSER,
+        processors=tuple(settings.LIGHTCONE_LOGITS_PROCESSORS),
+        structured=_structured_limits(),
+    )
+
+
+def _structured_limits() -> StructuredLimits:
+    limits = settings.LIGHTCONE_LIMITS
+    return StructuredLimits(
+        schema_bytes=limits.max_schema_bytes,
+        schema_depth=limits.max_schema_depth,
+        tag_depth=limits.max_structural_tag_depth,
+        schema_nodes=limits.max_schema_nodes,
+        schema_bound=limits.max_schema_bound,
+        repeats=limits.max_repeat,
+        regex_bytes=limits.max_regex_bytes,
+        grammar_bytes=limits.max_grammar_bytes,
+        choice_strings=limits.max_choice_strings,
+        choice_bytes=limits.max_choice_bytes,
+        tool_bytes=limits.max_tool_bytes,
+        compile_timeout_s=limits.grammar_compile_timeout,
+        cache_bytes=limits.grammar_cache_bytes,
+    )
