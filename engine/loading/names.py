@@ -133,6 +133,15 @@ def name_in_folder(name: str, names: set[str]) -> str:
     return name
 
 
+def name_in_text_model(name: str) -> str:
+    """Return what a folder of the text model alone would call a tensor of a larger one."""
+    for common, spellings in PREFIXES.items():
+        for spelling in spellings[1:]:
+            if name.startswith(spelling):
+                return common + name.removeprefix(spelling)
+    return name
+
+
 def is_ignorable(file_name: str) -> bool:
     """Return True for tensors that a file may hold unused: a tied output, tables that are computed."""
     return file_name.endswith(("lm_head.weight", "rotary_emb.inv_freq"))

@@ -7,6 +7,7 @@ applied here, so that each tensor is read, converted and quantised on its own.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import defaultdict
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from transformers.core_model_loading import WeightConverter, WeightRenaming, dot
 from engine.api.errors import ModelLoadError
 from engine.layers.embedding import OpenEmbedding, StoredEmbedding
 from engine.layers.linear import Linear
-from engine.loading.names import is_ignorable, is_other_part
+from engine.loading.names import is_ignorable, is_other_part, name_in_text_model
 from engine.loading.safetensors_file import SafetensorsFolder
 from engine.models.decoder import MAX_BUILDERS
 from engine.models.transformers_backend.decoder import TransformersDecoder
@@ -30,6 +31,8 @@ from engine.models.transformers_backend.parts import Experts, Projection, Table
 from engine.models.transformers_backend.skeleton import Skeleton, set_tensor
 from engine.quantization.scheme import WeightScheme
 from engine.quantization.stored import StoredMatrix
+
+logger = logging.getLogger(__name__)
 
 
 class Conversion:
@@ -89,6 +92,9 @@ class TransformersCheckpoint:
                         f"{source}: tensor {name!r} must have the shape {expected}, got {tuple(tensor.shape)}"
                     )
         unknown = [name for name in self._unused if not self._is_ignorable(name)]
+        if skeleton.is_text_part:  # what is not under the names of the text model belongs to the other parts
+            logger.info("%s: %d tensors of parts that are not served are left out", source, len(self._unused))
+            unknown = [name for name in unknown if name_in_text_model(name) != name]
         if unknown:
             shown = ", ".join(repr(name[:80]) for name in sorted(unknown)[:5])
             raise ModelLoadError(f"{source}: holds {len(unknown)} tensors that its architecture does not have: {shown}")
@@ -128,13 +134,14 @@ class TransformersCheckpoint:
         by_pattern = {pattern: converter for converter in converters for pattern in converter.source_patterns}
         found: dict[str, Conversion] = {}
         for name in sorted(self._folder.names, key=dot_natural_key):
-            target, pattern = rename_source_key(name, renamings, converters, model.base_model_prefix, shapes)
-            if target not in shapes and name in shapes:
-                target, pattern = name, None
+            plain = name_in_text_model(name) if self._skeleton.is_text_part else name
+            target, pattern = rename_source_key(plain, renamings, converters, model.base_model_prefix, shapes)
+            if target not in shapes and plain in shapes:
+                target, pattern = plain, None
             converter = by_pattern[pattern] if pattern is not None else None
             conversion = found.setdefault(target, Conversion(target, converter))
             conversion.sources.append((name, pattern))
-            if converter is None and len(conversion.sources) > 1:
+            if converter is None and len(conversion.sources) > 1 and target in shapes:
                 names = " and ".join(repr(source[:80]) for source, _ in conversion.sources)
                 raise ModelLoadError(f"{self._folder.path}: tensors {names} are both {target[:80]!r}")
         for name, other in self._skeleton.tied.items():

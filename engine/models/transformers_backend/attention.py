@@ -50,6 +50,10 @@ class SeenPositions:
 
     window: int | None
 
+    def __getitem__(self, index: tuple[slice, ...]) -> SeenPositions:
+        """Cut the mask to tokens that the model goes on with: here these are all."""
+        return self if all(part in (slice(None), slice(0, None)) for part in index) else SeenPositions(None)
+
 
 @contextmanager
 def attention_by(call: AttentionCall) -> Iterator[None]:

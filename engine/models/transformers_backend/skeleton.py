@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, __version__
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.pytorch_utils import Conv1D
 
 from engine.api.errors import ModelLoadError
@@ -39,14 +39,16 @@ class Skeleton:
     """A model whose parts wait for their weights.
 
     `config`: its description; `shapes`: of the tensors that it needs, by transformers' names; `tied`: names of tensors
-    that are others, to the names of these.
+    that are others, to the names of these; `is_text_part`: the folder holds a larger model.
     """
 
     def __init__(self, source: str, values: Mapping[str, object]) -> None:
         """`values`: of a config.json. Raises ModelLoadError that names what cannot be served."""
         self.source = source
         self.architecture = str(architecture_of(values))[:80]
-        self.model = self._build(values)
+        text = text_part(self.architecture, values)
+        self.is_text_part = text is not None
+        self.model = self._build(values if text is None else text)
         self.shapes = {name: tuple(tensor.shape) for name, tensor in self.model.state_dict().items()}
         self.tied: dict[str, str] = dict(self.model.all_tied_weights_keys)
         self._replace_parts()
@@ -71,8 +73,6 @@ class Skeleton:
                 model = AutoModelForCausalLM.from_config(
                     config, attn_implementation=attention.CHECKED, dtype=torch.float32
                 )
-            if type(model).__name__ != self.architecture:
-                raise self.refused(f"transformers makes {type(model).__name__} of its config.json")
             for name, buffer in model.named_non_persistent_buffers():
                 place, _, leaf = name.rpartition(".")
                 set_tensor(model.get_submodule(place), leaf, torch.empty_like(buffer, device="cpu"))
@@ -86,14 +86,9 @@ class Skeleton:
         return model.eval().requires_grad_(False)
 
     def _read_config(self, values: Mapping[str, object]) -> PreTrainedConfig:
-        model_type = values.get("model_type")
-        known = isinstance(model_type, str) and model_type in CONFIG_MAPPING
-        config_class = CONFIG_MAPPING[model_type] if known else None
-        classes = MODEL_FOR_CAUSAL_LM_MAPPING.get(config_class, ()) if config_class else ()
-        classes = classes if isinstance(classes, tuple) else (classes,)
         if values.get("is_encoder_decoder"):
             raise self.refused("it has an encoder; only decoders of text are served")
-        if self.architecture not in {one.__name__ for one in classes}:
+        if architecture_of(values) not in causal_models(values):
             raise self.refused(
                 f"no family here and no causal model of transformers {__version__} has this name (docs/models.md)"
             )
@@ -104,7 +99,7 @@ class Skeleton:
         # Names with an underscore choose implementations, which is ours to do; the weights choose the dtype.
         kept = {name: value for name, value in values.items() if not name.startswith("_") and "dtype" not in name}
         try:
-            config = config_class.from_dict(kept)
+            config = CONFIG_MAPPING[str(values["model_type"])].from_dict(kept)
         except Exception as error:  # each config class checks in its own way
             raise self.refused(f"transformers cannot read its config.json: {shown(error)}") from error
         if getattr(config, "kv_lora_rank", None):
@@ -212,6 +207,24 @@ class Skeleton:
             )
             return original
         return length
+
+
+def causal_models(values: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the names of the causal models that transformers has for the `model_type` of a config.json."""
+    names = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(str(values.get("model_type")), ())
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def text_part(architecture: str, values: Mapping[str, object]) -> dict[str, object] | None:
+    """Return the config.json of the text model within a larger one of the same family, as Gemma4ForCausalLM is within
+    Gemma4ForConditionalGeneration; None for others, which may use a text model in their own way.
+    """
+    text = values.get("text_config")
+    for name in causal_models(text) if isinstance(text, dict) else ():
+        if name != architecture and architecture.startswith(name.removesuffix("ForCausalLM")):
+            is_tied = {key: values[key] for key in ("tie_word_embeddings",) if key in values}
+            return {**text, **is_tied, "architectures": [name]}
+    return None
 
 
 def has_experts(module: nn.Module) -> bool:

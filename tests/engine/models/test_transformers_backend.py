@@ -19,6 +19,12 @@ FOREIGN = {
     "cohere": ("Cohere", {"num_key_value_heads": 2, "logit_scale": 0.5, "use_qk_norm": True}),
     "cohere2, windows": ("Cohere2", {"num_key_value_heads": 2, "sliding_window": 20, "num_hidden_layers": 4}),
     "gemma, scaled embedding": ("Gemma", {"head_dim": 16}),
+    "gemma4, shared keys": (
+        "Gemma4Text",
+        {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "num_kv_shared_layers": 2}
+        | {"num_key_value_heads": 2, "num_global_key_value_heads": 2, "head_dim": 16, "global_head_dim": 16}
+        | {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 96, "sliding_window": 20, "pad_token_id": 0},
+    ),
     "gpt2, learned positions": ("GPT2", {}),
     "gpt neox, stacked": ("GPTNeoX", {}),
     "gpt oss, sinks and windows": ("GptOss", EXPERTS | {"head_dim": 16, "sliding_window": 20}),
@@ -200,3 +206,21 @@ def test_a_table_that_the_output_shares_is_found_under_either_name(tmp_path, kep
         expected = reference(prompt[None]).logits[0]
     (logits,) = run(load_model(tmp_path, weights="float32"), [prompt], [])
     torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
+
+
+def test_the_text_part_of_a_larger_model_of_the_same_family_is_served(tmp_path, caplog):
+    """Gemma 4 with a tower: its folder is that of the text model under other names, and more."""
+    reference = saved(tmp_path, "gemma4, shared keys")
+    text = json.loads((tmp_path / "config.json").read_text())
+    larger = {"architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4", "text_config": text}
+    (tmp_path / "config.json").write_text(json.dumps(larger | {"tie_word_embeddings": text["tie_word_embeddings"]}))
+    tensors = load_file(tmp_path / "model.safetensors")
+    renamed = {name.replace("model.", "model.language_model.", 1): values for name, values in tensors.items()}
+    save_file(renamed | {"model.vision_tower.norm.weight": torch.ones(3)}, tmp_path / "model.safetensors")
+    prompt = torch.arange(40)
+    with torch.inference_mode():
+        expected = reference(prompt[None]).logits[0]
+    with caplog.at_level("INFO"):
+        (logits,) = run(load_model(tmp_path, weights="float32"), [prompt], [])
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
+    assert "1 tensors of parts that are not served are left out" in caplog.text
