@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 LAYER_KINDS = ("full_attention", "sliding_attention")
 TOLERANCE = 1e-3
 """Of rows of a model without weights that are computed in another order; a row that sees another differs by more."""
+MAX_EXPERTS = 1 << 17
+"""Of all layers; Qwen 3 with 235 billion weights has 12,032."""
 REASON_CHARS = 300
 
 
@@ -92,10 +94,7 @@ class Skeleton:
             raise self.refused(
                 f"no family here and no causal model of transformers {__version__} has this name (docs/models.md)"
             )
-        for name, value in values.items():
-            limit = MAX_LAYERS if name.startswith(("num_", "n_layer")) else MAX_SIZE
-            if isinstance(value, int) and abs(value) > limit:
-                raise ModelLoadError(f"{self.source}: {name} must be at most {limit}, got {value}")
+        self._refuse_large(values)
         # Names with an underscore choose implementations, which is ours to do; the weights choose the dtype.
         kept = {name: value for name, value in values.items() if not name.startswith("_") and "dtype" not in name}
         try:
@@ -107,6 +106,21 @@ class Skeleton:
         if others := {str(kind)[:40] for kind in getattr(config, "layer_types", None) or ()} - {*LAYER_KINDS}:
             raise self.refused(f"it has layers of the kind {', '.join(sorted(others))}, not {' or '.join(LAYER_KINDS)}")
         return config
+
+    def _refuse_large(self, values: Mapping[str, object]) -> None:
+        """Refuse numbers of layers and experts that would take for ever to build: a module each, at the worst."""
+        sizes = {name: value for name, value in values.items() if isinstance(value, int)}
+        for name, value in sizes.items():
+            is_count = name.startswith(("num_", "n_layer")) or "expert" in name
+            limit = MAX_LAYERS if is_count else MAX_SIZE
+            if abs(value) > limit:
+                raise ModelLoadError(f"{self.source}: {name} must be at most {limit}, got {value}")
+        layers = max((value for name, value in sizes.items() if "layers" in name or name == "n_layer"), default=0)
+        experts = max((value for name, value in sizes.items() if "expert" in name), default=0)
+        if layers * experts > MAX_EXPERTS:
+            raise ModelLoadError(
+                f"{self.source}: {layers} layers of {experts} experts are too many: at most {MAX_EXPERTS} together"
+            )
 
     def _replace_parts(self) -> None:
         """Put our parts in the place of matrices, and numbers without memory in the place of other parameters."""

@@ -15,6 +15,7 @@ from engine.models.registry import FAMILIES
 from tests.engine.execution.test_cuda_graphs import FAMILIES as CUDA_FAMILIES
 from tests.engine.loading.test_loader import GGUF_MODELS
 from tests.engine.models.test_decoder import TOWERS, VARIANTS
+from tests.engine.models.test_transformers_backend import FOREIGN
 from tests.oracle.test_greedy_equality import FAMILIES as GREEDY
 from tests.oracle.test_greedy_equality import OTHER_FAMILIES
 
@@ -41,6 +42,15 @@ def families_table() -> list[list[str]]:
     return rows
 
 
+def foreign_table() -> list[list[str]]:
+    answers = {family for family, _ in OTHER_FAMILIES.values()}
+    rows = [["architecture of transformers", "logits", "answers in a crowd"]]
+    for family, _ in sorted(FOREIGN.values(), key=lambda row: row[0]):
+        name = "GPT2LMHeadModel" if family == "GPT2" else f"{family.removesuffix('Text')}ForCausalLM"
+        rows.append([f"`{name}`", "tested", "tested" if family in answers else "expected"])
+    return rows
+
+
 def marks(name: str, *tested: set[str]) -> list[str]:
     return ["tested" if name in names else "expected" for names in tested]
 
@@ -62,7 +72,8 @@ def rendered(rows: list[list[str]]) -> str:
 
 def test_the_tables_of_the_page_are_those_of_the_tests():
     page = PAGE.read_text()
-    for name, rows in (("families", families_table()), ("types", types_table())):
+    tables = {"families": families_table(), "foreign": foreign_table(), "types": types_table()}
+    for name, rows in tables.items():
         block = f"<!-- table: {name} -->\n{rendered(rows)}\n<!-- end -->"
         page = re.sub(rf"<!-- table: {name} -->\n.*?<!-- end -->", lambda _, block=block: block, page, flags=re.DOTALL)
     if os.environ.get("LIGHTCONE_TEST_WRITE_TABLE") == "1":

@@ -130,6 +130,11 @@ REFUSED = {
         {"architectures": ["CohereForCausalLM"], "model_type": "cohere", "num_hidden_layers": 1 << 40},
         "num_hidden_layers must be at most 4096",
     ),
+    "too many experts": (
+        {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral"}
+        | {"num_hidden_layers": 4096, "num_local_experts": 4096},
+        "4096 layers of 4096 experts are too many",
+    ),
     "heads that do not fit": (
         {"architectures": ["CohereForCausalLM"], "model_type": "cohere", "num_attention_heads": 0},
         "transformers cannot",
