@@ -49,8 +49,10 @@ class Projection(nn.Module):
 class Table(nn.Module):
     """A table of embeddings; `table` is None until it is read."""
 
-    def __init__(self, original: nn.Embedding) -> None:
+    def __init__(self, original: nn.Embedding, scale: float) -> None:
+        """`scale`: multiplies the numbers of the table."""
         super().__init__()
+        self.scale = scale
         self.embedding_dim = original.embedding_dim
         self.weight = original.weight.detach()
         """On no device, for models that ask for its dtype."""
@@ -59,8 +61,30 @@ class Table(nn.Module):
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """ids: (1, T) int64  ->  (1, T, E)"""
         if self.table is None:
-            return nn.functional.embedding(ids, stand_in(self.weight.shape))
-        return self.table(ids.flatten()).view(*ids.shape, self.embedding_dim)
+            rows = nn.functional.embedding(ids, stand_in(self.weight.shape))
+        else:
+            rows = self.table(ids.flatten()).view(*ids.shape, self.embedding_dim)
+        return rows if self.scale == 1.0 else rows * self.scale
+
+
+def scale_of(embedding: nn.Embedding) -> float | None:
+    """Return by what an embedding multiplies its table, as Gemma's do; None if it does anything else."""
+    if type(embedding) is nn.Embedding:
+        return 1.0
+    table, kept = stand_in(embedding.weight.shape), embedding.weight
+    ids = torch.arange(min(len(table), 4))[None]
+    embedding.weight = nn.Parameter(table, False)
+    try:
+        found = embedding(ids)
+    except Exception:  # it takes more than ids, such as positions
+        return None
+    finally:
+        embedding.weight = kept
+    plain = nn.functional.embedding(ids, table)
+    if found.shape != plain.shape:
+        return None
+    scale = float((found * plain).sum() / (plain * plain).sum())
+    return scale if torch.allclose(found, plain * scale) else None
 
 
 class Experts(nn.Module):

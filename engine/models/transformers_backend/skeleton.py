@@ -25,7 +25,7 @@ from engine.models.fields import MAX_LAYERS, MAX_SIZE
 from engine.models.registry import architecture_of
 from engine.models.transformers_backend import attention
 from engine.models.transformers_backend.decoder import TransformersDecoder
-from engine.models.transformers_backend.parts import Experts, Projection, Table, stand_in
+from engine.models.transformers_backend.parts import Experts, Projection, Table, scale_of, stand_in
 
 logger = logging.getLogger(__name__)
 
@@ -128,8 +128,8 @@ class Skeleton:
             part: nn.Module | None = None
             if type(module) in (nn.Linear, Conv1D):
                 part = Projection(module)
-            elif type(module) is nn.Embedding:
-                part = Table(module)
+            elif isinstance(module, nn.Embedding) and (scale := scale_of(module)) is not None:
+                part = Table(module, scale)
             elif has_experts(module):
                 part = Experts(module)
                 for parameter in [name for name, _ in module.named_parameters(recurse=False) if "bias" not in name]:

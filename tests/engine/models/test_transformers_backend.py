@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 from engine.api.errors import ModelLoadError
 from engine.loading.inspection import describe_model
 from engine.loading.loader import load_model, open_checkpoint
+from engine.models.transformers_backend.parts import Table
 from tests.engine.execution.test_cuda_graphs import Twins
 from tests.engine.execution.test_runner import make_sequence
 from tests.engine.models.test_decoder import SIZES, edit_config, run, small_model
@@ -219,6 +220,7 @@ def test_the_text_part_of_a_larger_model_of_the_same_family_is_served(tmp_path, 
     text = json.loads((tmp_path / "config.json").read_text())
     larger = {"architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4", "text_config": text}
     (tmp_path / "config.json").write_text(json.dumps(larger | {"tie_word_embeddings": text["tie_word_embeddings"]}))
+    assert isinstance(open_checkpoint(tmp_path)[0]._skeleton.model.model.embed_tokens_per_layer, Table)
     tensors = load_file(tmp_path / "model.safetensors")
     renamed = {name.replace("model.", "model.language_model.", 1): values for name, values in tensors.items()}
     save_file(renamed | {"model.vision_tower.norm.weight": torch.ones(3)}, tmp_path / "model.safetensors")
