@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 MetadataValue = bool | int | float | str | list
 
 MAX_DIMENSIONS = 4
+MAX_NAME = 256
+"""Bytes of a tensor's name; the format allows 64."""
+SHOWN = 80
+"""Characters of a value or key of the file in an error."""
 MAX_ARRAY_NESTING = 2
 MAX_ALIGNMENT = 1 << 20
 HEAD_BYTES = 32 << 20
@@ -145,7 +149,9 @@ def _parts(path: Path, metadata: dict[str, MetadataValue]) -> tuple[Path, ...]:
     """Return the files of a model by its first one. Raises ModelLoadError if it is not the first or one is missing."""
     count, number = metadata.get("split.count", 0), metadata.get("split.no", 0)
     if type(count) is not int or type(number) is not int:
-        raise ModelLoadError(f"{path}: split.count and split.no must be integers, got {count!r} and {number!r}")
+        raise ModelLoadError(
+            f"{path}: split.count and split.no must be integers, got {str(count)[:SHOWN]!r} and {str(number)[:SHOWN]!r}"
+        )
     if count <= 1:
         return (path,)
     name = SPLIT_NAME.fullmatch(path.name)
@@ -209,27 +215,42 @@ class _Reader:
             self._what = f"metadata entry {index}"
             key = self._string()
             if key in entries:
-                raise self._error(f"metadata key {key!r} appears twice")
-            self._what = f"metadata key {key!r}"
+                raise self._error(f"metadata key {key[:SHOWN]!r} appears twice")
+            self._what = f"metadata key {key[:SHOWN]!r}"
             entries[key] = self._value(self._integer(4), nesting=0)
         return entries
 
     def tensors(self, count: int, alignment: MetadataValue) -> dict[str, GgufTensor]:
-        """Read the table, then cut the data section into views."""
+        """Read the table, then cut the data section into views.
+
+        Tensors follow each other in the order of the table, each at the next multiple of the alignment, as llama.cpp
+        wants it too: a wrong type or shape in the table then shows in the place of the next tensor.
+        """
         if type(alignment) is not int or not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
-            raise self._error(f"general.alignment must be a power of two up to {MAX_ALIGNMENT}, got {alignment!r}")
+            raise self._error(
+                f"general.alignment must be a power of two up to {MAX_ALIGNMENT}, got {str(alignment)[:SHOWN]!r}"
+            )
         table = [self._tensor_entry(index) for index in range(count)]
         data_start = -(-self._position // alignment) * alignment
         tensors: dict[str, GgufTensor] = {}
+        expected = 0
         for name, shape, block_type, offset in table:
             if name in tensors:
                 raise self._error(f"tensor {name!r} appears twice")
-            tensors[name] = self._view(name, shape, block_type, data_start, offset)
+            tensors[name] = tensor = self._view(name, shape, block_type, data_start, offset)
+            if offset != expected:
+                raise self._error(
+                    f"tensor {name!r} begins at byte {offset} of the data, but those before it end at {expected}: "
+                    "the table of tensors is damaged"
+                )
+            expected = -(-(offset + tensor.data.nbytes) // alignment) * alignment
         return tensors
 
     def _tensor_entry(self, index: int) -> tuple[str, tuple[int, ...], BlockType, int]:
         self._what = f"tensor entry {index}"
         name = self._string()
+        if len(name) > MAX_NAME:
+            raise self._error(f"{self._what} has a name of {len(name)} characters; at most {MAX_NAME} can be")
         self._what = f"tensor {name!r}"
         num_dimensions = self._integer(4)
         if not 1 <= num_dimensions <= MAX_DIMENSIONS:

@@ -19,6 +19,7 @@ from engine.loading.names import (
     tensor_sources,
 )
 from engine.models.config import ModelConfig
+from engine.models.decoder import OPTIONAL, decoder_tensors
 from engine.models.family import Family
 from engine.quantization.gguf_blocks import dequantize
 from engine.quantization.stored import StoredMatrix
@@ -96,13 +97,16 @@ class FileCheckpoint:
         values = values.clone() if order is None else values[order]
         return values + self._norm_offset if self._norm_offset and name.endswith("norm") else values
 
-    def check(self, name: str, shape: tuple[int, ...]) -> None:
-        """Raise ModelLoadError if the tensor is missing or has another shape; do not read its data."""
-        self._find(name, shape)
+    def check(self) -> None:
+        """Raise ModelLoadError if a tensor of the architecture is missing or has another shape, or the file has one
+        more: it is another kind of model. Does not read their data.
+        """
+        for name, shape in decoder_tensors(self._config):
+            if name not in OPTIONAL or self.has(name):
+                self._find(name, shape)
+        self._refuse_unused()
 
-    def refuse_unused(self) -> None:
-        """Raise ModelLoadError if the file has tensors that the decoder did not ask for: it is another kind of
-        model."""
+    def _refuse_unused(self) -> None:
         unused = {name for name in self._names - self._used if not is_ignorable(name)}
         others = {name for name in unused if is_other_part(name)}
         if others:

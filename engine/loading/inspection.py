@@ -12,7 +12,6 @@ from pathlib import Path
 from engine.api.errors import ModelLoadError
 from engine.loading.checkpoint import FileCheckpoint
 from engine.loading.loader import open_checkpoint
-from engine.models.decoder import OPTIONAL, decoder_tensors
 from engine.tokenizers.tokenizer import Tokenizer
 
 
@@ -25,13 +24,7 @@ def describe_model(path: Path) -> str:
     4. Build the tokenizer.
     """
     checkpoint, config, files = open_checkpoint(path)
-    if isinstance(checkpoint, FileCheckpoint):
-        for name, shape in decoder_tensors(config):
-            if name not in OPTIONAL or checkpoint.has(name):
-                checkpoint.check(name, shape)
-        checkpoint.refuse_unused()
-    else:
-        checkpoint.check()
+    checkpoint.check()
     tokenizer = Tokenizer.from_path(path)
     num_bytes = sum(file.stat().st_size for file in files)
     template = "" if tokenizer.chat_template else ", no chat template"

@@ -70,8 +70,8 @@ def load_model(
 
     Raises ModelLoadError, which names the file and the problem.
 
-    Steps: 1. open and check the files; 2. read the config; 3. build the decoder layer by layer; 4. refuse unused
-    tensors.
+    Steps: 1. open the files and check their tables; 2. read the config; 3. check that the files have the tensors of the
+    architecture and no others, before any is read; 4. build the decoder layer by layer.
     """
     started = perf_counter()
     path = Path(path)
@@ -88,8 +88,8 @@ def load_model(
     loading = partial(progress, "loading weights")
     decoder: Decoder | TransformersDecoder
     if isinstance(checkpoint, FileCheckpoint):
+        checkpoint.check()
         decoder = DecoderBuilder(config, checkpoint, scheme, torch_device).build(loading)
-        checkpoint.refuse_unused()
     elif batch_invariant:
         raise ModelLoadError(
             f"{path}: batch_invariant is not offered for {config.architecture}, which transformers computes: "
