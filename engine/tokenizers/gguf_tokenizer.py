@@ -1,167 +1,210 @@
-"""Build a `tokenizers` tokenizer from the metadata of a GGUF file, which has the vocabulary but not the text rules.
+"""Build a `tokenizers` tokenizer from the metadata of a GGUF file: byte-level BPE, SentencePiece's BPE and unigrams,
+WordPiece.
 
-`tokenizer.ggml.pre` names the rules that cut text before merging. The expressions are those of the original tokenizers,
-as in llama.cpp (src/llama-vocab.cpp, MIT). Where a file's own tokenizer.json would differ from llama.cpp's reading (NFC
-for Qwen2, whole-word look-up for Llama 3), the original counts.
+The file has the vocabulary, but not the text rules: they follow from `tokenizer.ggml.model` and `tokenizer.ggml.pre`.
+Where the model's own tokenizer.json is known to differ from llama.cpp's reading of the file, it counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import logging
+from collections.abc import Callable
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from engine.api.errors import ModelLoadError
+from engine.tokenizers.gguf_vocabulary import BYTE, CONTROL, NORMAL, PREFIX, USER_DEFINED, GgufVocabulary
+from engine.tokenizers.split_rules import SPLIT_RULES, SplitRule
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
-"""The values of tokenizer.ggml.token_type."""
+logger = logging.getLogger(__name__)
 
-LLAMA3_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
-    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-QWEN2_SPLIT = LLAMA3_SPLIT.replace(r"\p{N}{1,3}", r"\p{N}")
-
-
-def _split(expression: str) -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(expression), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-
-
-def _gpt2() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.ByteLevel(add_prefix_space=False)
-
-
-def _single_digits() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()])
-
-
-PRE_TOKENIZERS: dict[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
-    "default": _gpt2,
-    "gpt-2": _gpt2,
-    "olmo": _gpt2,
-    "smollm": _single_digits,
-    "starcoder": _single_digits,
-    "refact": _single_digits,
-    "llama-bpe": lambda: _split(LLAMA3_SPLIT),
-    "llama3": lambda: _split(LLAMA3_SPLIT),
-    "llama-v3": lambda: _split(LLAMA3_SPLIT),
-    "qwen2": lambda: _split(QWEN2_SPLIT),
-    "deepseek-r1-qwen": lambda: _split(QWEN2_SPLIT),
-}
+SPACE = "\u2581"
+"""SentencePiece's spelling of a space."""
 MAX_PIECE_CHARS = 1024
 """The longest SentencePiece token. Every way to cut it in two is tried, so a hostile one would take all memory."""
-WHOLE_WORD_FIRST = {"llama-bpe", "llama3", "llama-v3"}
-NFC = {"qwen2", "deepseek-r1-qwen"}
+MAX_VOCABULARY_CHARS = 4 << 20
+"""The most characters of all SentencePiece tokens together, twice those of Gemma 3, for the same reason."""
+MAX_MERGE_CHARS = 64 << 20
+"""The most characters of all pairs of tokens that merge, ten times those of Gemma 3."""
+MAX_WORD_CHARS = 100
+"""WordPiece takes a word of more characters for unknown."""
+TAKES_SPACES_BEHIND = {"phi3"}
+"""Architectures whose SentencePiece models drop white space behind most control tokens; their files do not say so."""
+RANKED_BY_ID = {"gemma", "gemma2", "gemma3", "gemma3n", "gemma-embedding"}
+"""Architectures whose tokens merge in the order of their ids: their files give some tokens a score of their own."""
 
 
-def build_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
-    """Return the tokenizer that `tokenizer.ggml.*` describes, with control and user-defined tokens.
-
-    Raises ModelLoadError.
-    """
-    kind = metadata.get("tokenizer.ggml.model")
-    if not isinstance(kind, str) or kind not in BUILDERS:
-        raise ModelLoadError(f"the file's tokenizer is of kind {kind!r}; supported are {', '.join(BUILDERS)}")
-    tokens = _strings(metadata, "tokens")
-    if not tokens:
-        raise ModelLoadError("the file has no vocabulary (tokenizer.ggml.tokens)")
-    token_types = metadata.get("tokenizer.ggml.token_type") or []
-    if not isinstance(token_types, list) or len(token_types) > len(tokens):
-        raise ModelLoadError("tokenizer.ggml.token_type must be a list with one number per token")
+def build_tokenizer(vocabulary: GgufVocabulary) -> Tokenizer:
+    """Return the tokenizer of a file, with control and user-defined tokens. Raises ModelLoadError."""
+    kind = vocabulary.kind
+    if kind not in BUILDERS:
+        raise ModelLoadError(
+            f"the file's tokenizer is of the kind {kind[:80]!r} (tokenizer.ggml.model); served are "
+            f"{', '.join(BUILDERS)}; a folder of the same model with its tokenizer.json may be"
+        )
     try:
-        tokenizer = BUILDERS[kind](metadata)
+        tokenizer = BUILDERS[kind](vocabulary)
     except ModelLoadError:
         raise
     except Exception as error:  # the library raises plain Exception
         raise ModelLoadError(f"the file's vocabulary and merges do not fit together: {error}") from error
-    marked = [
-        (tokens[index], token_type)
-        for index, token_type in enumerate(token_types)
-        if token_type in (CONTROL, USER_DEFINED)
-    ]
-    tokenizer.add_special_tokens(
-        [AddedToken(token, normalized=False) for token, token_type in marked if token_type == CONTROL]
-    )
-    tokenizer.add_tokens(
-        [AddedToken(token, normalized=False) for token, token_type in marked if token_type == USER_DEFINED]
-    )
+    takes_spaces = kind == "llama" and vocabulary.metadata.get("general.architecture") in TAKES_SPACES_BEHIND
+    for add, wanted in ((tokenizer.add_special_tokens, CONTROL), (tokenizer.add_tokens, USER_DEFINED)):
+        texts = [
+            _piece(token, token_type) if kind == "llama" else token
+            for token, token_type in zip(vocabulary.tokens, vocabulary.types, strict=True)
+            if token_type == wanted
+        ]
+        add(
+            [
+                AddedToken(text, normalized=False, rstrip=takes_spaces and text not in ("<s>", "<|endoftext|>"))
+                for text in texts
+            ]
+        )
     return tokenizer
 
 
-def _strings(metadata: Mapping[str, Any], name: str) -> list[str]:
-    values = metadata.get(f"tokenizer.ggml.{name}") or []
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ModelLoadError(f"tokenizer.ggml.{name} must be a list of strings")
-    return values
+def adds_bos(vocabulary: GgufVocabulary) -> bool:
+    """Return True if prompts begin with BOS: as the file says, else as llama.cpp takes its kind and rule."""
+    kind = vocabulary.kind
+    default = kind in ("llama", "bert") or (kind in BYTE_PAIR_KINDS and _rule(vocabulary).adds_bos)
+    return vocabulary.flag("add_bos_token", default)
 
 
-def _byte_level(metadata: Mapping[str, Any]) -> Tokenizer:
-    """Build byte-level BPE: every token is spelled in GPT-2's alphabet of 256 printable characters."""
-    pre = metadata.get("tokenizer.ggml.pre", "default")
-    if pre not in PRE_TOKENIZERS:
+def adds_eos(vocabulary: GgufVocabulary) -> bool:
+    """Return True if prompts end with EOS (SEP of WordPiece)."""
+    return vocabulary.flag("add_eos_token", vocabulary.kind in ("t5", "bert"))
+
+
+def _rule(vocabulary: GgufVocabulary) -> SplitRule:
+    name = vocabulary.metadata.get(f"{PREFIX}pre", "default")
+    if vocabulary.kind == "gemma4":
+        name = "gemma4"
+    if not isinstance(name, str) or name not in SPLIT_RULES:
         raise ModelLoadError(
-            f"the file's tokenizer cuts text by rule {pre!r}; supported are {', '.join(PRE_TOKENIZERS)}"
+            f"the file's tokenizer cuts text by the rule {str(name)[:80]!r} (tokenizer.ggml.pre), which is not known; "
+            f"the model's original folder with its tokenizer.json may serve it; known are {', '.join(SPLIT_RULES)}"
         )
-    vocabulary = {token: index for index, token in enumerate(metadata["tokenizer.ggml.tokens"])}
-    merges = [(left, right) for left, _, right in (merge.partition(" ") for merge in _strings(metadata, "merges"))]
-    model = models.BPE(vocabulary, merges, ignore_merges=pre in WHOLE_WORD_FIRST)
-    tokenizer = Tokenizer(model)
-    if pre in NFC:
+    if name == "default":
+        logger.warning(
+            "the file does not say how its tokenizer cuts text (tokenizer.ggml.pre); llama.cpp's guess is used"
+        )
+    return SPLIT_RULES[name][1]
+
+
+def _byte_pairs(vocabulary: GgufVocabulary) -> Tokenizer:
+    """Build BPE by merges: every token is spelled in GPT-2's alphabet of 256 printable characters, or in characters."""
+    rule = _rule(vocabulary)
+    if vocabulary.merges is None:
+        raise ModelLoadError("the file has no merges (tokenizer.ggml.merges), which its kind of tokenizer needs")
+    if not rule.is_byte_level:
+        return _characters(vocabulary, vocabulary.merges, with_prefix=False)
+    tokenizer = Tokenizer(models.BPE(vocabulary.ids, vocabulary.merges, ignore_merges=rule.takes_whole_words))
+    if rule.is_nfc:
         tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = PRE_TOKENIZERS[pre]()
+    tokenizer.pre_tokenizer = rule.pre_tokenizer()
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 
-def _sentencepiece(metadata: Mapping[str, Any]) -> Tokenizer:
-    """Build SentencePiece BPE: spaces are U+2581, unknown characters fall back to byte tokens, merges follow the
-    scores.
-    """
-    tokens, scores = metadata["tokenizer.ggml.tokens"], metadata.get("tokenizer.ggml.scores")
-    token_types = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
-    if not scores or len(scores) != len(tokens) or len(token_types) != len(tokens):
-        raise ModelLoadError("the file's vocabulary, scores and token types differ in length")
-    if max(map(len, tokens)) > MAX_PIECE_CHARS:
-        raise ModelLoadError(
-            f"a token of the file has {max(map(len, tokens))} characters; at most {MAX_PIECE_CHARS} can be"
-        )
-    vocabulary = {token: index for index, token in enumerate(tokens)}
-    unknown = tokens[metadata.get("tokenizer.ggml.unknown_token_id", 0)]
-    mergeable = {
-        token for token, token_type in zip(tokens, token_types, strict=True) if token_type in (NORMAL, USER_DEFINED)
-    }
-    merges = _merges_by_score(tokens, scores, mergeable)
-    tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
-    spaces = normalizers.Replace(" ", "\u2581")
-    with_prefix = metadata.get("tokenizer.ggml.add_space_prefix", True)
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), spaces]) if with_prefix else spaces
+def _sentencepiece(vocabulary: GgufVocabulary) -> Tokenizer:
+    """Build SentencePiece's BPE, in which merges follow the scores."""
+    return _characters(vocabulary, _merges_by_score(vocabulary), vocabulary.flag("add_space_prefix", True))
+
+
+def _characters(vocabulary: GgufVocabulary, merges: list[tuple[str, str]], with_prefix: bool) -> Tokenizer:
+    """Build BPE of characters: spaces are U+2581, characters without a token fall back to byte tokens."""
+    pieces = map(_piece, vocabulary.tokens, vocabulary.types)
+    ids = {piece: index for index, piece in enumerate(pieces)}
+    unknown = vocabulary.tokens[vocabulary.token_id("unknown", 0) or 0]
+    tokenizer = Tokenizer(models.BPE(ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
+    spaces = normalizers.Replace(" ", SPACE)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), spaces]) if with_prefix else spaces
     strip = [decoders.Strip(" ", 1, 0)] if with_prefix else []
     tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
+        [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
     )
     return tokenizer
 
 
-def _merges_by_score(tokens: list[str], scores: list[float], mergeable: set[str]) -> list[tuple[str, str]]:
-    """Return all ways to build each token of two others, best score first.
+def _piece(token: str, token_type: int) -> str:
+    """Return a token as the model spells it: files write user-defined tokens of spaces (Gemma) as spaces."""
+    return SPACE * len(token) if token_type == USER_DEFINED and not token.strip(" ") else token
 
-    Control and byte tokens are never the result of a merge.
+
+def _merges_by_score(vocabulary: GgufVocabulary) -> list[tuple[str, str]]:
+    """Return all ways to build each token of two others, best score first, then by id, the longest left part first.
+
+    Control and byte tokens are never the result of a merge. Tokens that all have one score merge in the order of their
+    ids.
     """
-    ids = {token: index for index, token in enumerate(tokens)}
-    ranked = []
-    for token, score in zip(tokens, scores, strict=True):
-        if token not in mergeable:
-            continue
-        pairs = [(token[:cut], token[cut:]) for cut in range(1, len(token))]
+    tokens = list(map(_piece, vocabulary.tokens, vocabulary.types))
+    longest = max(map(len, tokens))
+    if longest > MAX_PIECE_CHARS or sum(map(len, tokens)) > MAX_VOCABULARY_CHARS:
+        raise ModelLoadError(
+            f"the file's longest token has {longest} characters, all have {sum(map(len, tokens))} together; at most "
+            f"{MAX_PIECE_CHARS} and {MAX_VOCABULARY_CHARS} can be"
+        )
+    mergeable = {
+        token: index
+        for index, (token, type_) in enumerate(zip(tokens, vocabulary.types, strict=True))
+        if type_ in (NORMAL, USER_DEFINED)
+    }
+    order = sorted(mergeable, key=mergeable.__getitem__)
+    if vocabulary.metadata.get("general.architecture") not in RANKED_BY_ID:
+        order.sort(key=lambda token: -vocabulary.scores[mergeable[token]])
+    merges: list[tuple[str, str]] = []
+    num_chars = 0
+    for token in order:
+        pairs = [(token[:cut], token[cut:]) for cut in range(len(token) - 1, 0, -1)]
         pairs = [pair for pair in pairs if pair[0] in mergeable and pair[1] in mergeable]
-        ranked += [(-score, ids[left], ids[right], (left, right)) for left, right in pairs]
-    return [pair for *_, pair in sorted(ranked)]
+        num_chars += len(pairs) * len(token)
+        if num_chars > MAX_MERGE_CHARS:
+            raise ModelLoadError("the file's tokens can be cut into each other in more ways than any real vocabulary's")
+        merges += pairs
+    return merges
 
 
-BUILDERS: dict[str, Callable[[Mapping[str, Any]], Tokenizer]] = {"gpt2": _byte_level, "llama": _sentencepiece}
+def _unigram(vocabulary: GgufVocabulary) -> Tokenizer:
+    """Build SentencePiece's unigram model: of all ways to cut a text, the one of the highest sum of scores."""
+    with_prefix = "always" if vocabulary.flag("add_space_prefix", True) else "never"
+    pieces = list(zip(vocabulary.tokens, map(float, vocabulary.scores), strict=True))
+    tokenizer = Tokenizer(models.Unigram(pieces, vocabulary.token_id("unknown", 2), BYTE in vocabulary.types))
+    if charsmap := vocabulary.charsmap:
+        tokenizer.normalizer = normalizers.Precompiled(charsmap)
+    words = [pre_tokenizers.WhitespaceSplit()] if vocabulary.flag("remove_extra_whitespaces", False) else []
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*words, pre_tokenizers.Metaspace(SPACE, with_prefix)])
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(SPACE, with_prefix)])
+    return tokenizer
+
+
+def _wordpiece(vocabulary: GgufVocabulary) -> Tokenizer:
+    """Build WordPiece: the longest token at each place. Files mark the first piece of a word, the library others."""
+    ids = {
+        token.removeprefix(SPACE)
+        if token.startswith(SPACE) or type_ != NORMAL or (token.startswith("[") and token.endswith("]"))
+        else f"##{token}": index
+        for index, (token, type_) in enumerate(zip(vocabulary.tokens, vocabulary.types, strict=True))
+    }
+    if len(ids) != len(vocabulary.tokens):
+        raise ModelLoadError("the file has a token twice: as a word's first piece, and as a control token")
+    unknown = vocabulary.tokens[vocabulary.token_id("unknown", 100) or 0]
+    tokenizer = Tokenizer(models.WordPiece(ids, unk_token=unknown, max_input_chars_per_word=MAX_WORD_CHARS))
+    lowercase = vocabulary.flag("normalizer.lowercase", True)
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        lowercase=lowercase, strip_accents=vocabulary.flag("normalizer.strip_accents", lowercase)
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer
+
+
+BYTE_PAIR_KINDS = ("gpt2", "gemma4")
+BUILDERS: dict[str, Callable[[GgufVocabulary], Tokenizer]] = {
+    "gpt2": _byte_pairs,
+    "gemma4": _byte_pairs,
+    "llama": _sentencepiece,
+    "t5": _unigram,
+    "bert": _wordpiece,
+}
+"""tokenizer.ggml.model -> what builds it."""

@@ -7,6 +7,7 @@ It knows token ids, their bytes and which of them end an answer. Of chat message
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +19,8 @@ import tokenizers
 from engine.api.errors import ModelLoadError
 from engine.gguf_file import GgufFile
 from engine.memory import trim_heap
-from engine.tokenizers.gguf_tokenizer import build_tokenizer
+from engine.tokenizers.gguf_tokenizer import adds_bos, adds_eos, build_tokenizer
+from engine.tokenizers.gguf_vocabulary import GgufVocabulary
 
 END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>")
 """Control tokens that end an answer in the models that have them.
@@ -33,6 +35,8 @@ LOCK_CHARS = 4096
 """The longest text that is encoded with the interpreter lock held: about a millisecond."""
 
 SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
+GGUF_NAMES = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class Tokenizer:
     eos_ids: tuple[int, ...]
     bos_id: int | None = None
     add_bos: bool = False
+    add_eos: bool = False
     chat_template: str | None = None
     special_tokens: dict[str, str] = field(default_factory=dict)
 
@@ -65,24 +70,23 @@ class Tokenizer:
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> Tokenizer:
         """Build from GGUF keys. Raises ModelLoadError."""
-        backend = build_tokenizer(metadata)
-        tokens: list[str] = metadata["tokenizer.ggml.tokens"]
-        names = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
-        ids = {
-            name: _token_id(metadata.get(f"tokenizer.ggml.{key}_token_id"), len(tokens)) for name, key in names.items()
-        }
-        end_of_turn = _token_id(metadata.get("tokenizer.ggml.eot_token_id"), len(tokens))
-        eos_ids = [ids["eos_token"], end_of_turn, *_end_of_turn_ids(backend)]
+        vocabulary = GgufVocabulary.of(metadata)
+        backend = build_tokenizer(vocabulary)
+        ids = {name: vocabulary.token_id(key) for name, key in GGUF_NAMES.items()}
+        end_of_turn = [vocabulary.token_id("eot"), vocabulary.token_id("eom")]
         chat_template = metadata.get("tokenizer.chat_template")
         if not isinstance(chat_template, str | None):
             raise ModelLoadError("tokenizer.chat_template must be a string")
         return cls(
             backend=backend,
-            eos_ids=_unique(eos_ids),
+            eos_ids=_unique([ids["eos_token"], *end_of_turn, *_end_of_turn_ids(backend)]),
             bos_id=ids["bos_token"],
-            add_bos=bool(metadata.get("tokenizer.ggml.add_bos_token", metadata["tokenizer.ggml.model"] == "llama")),
+            add_bos=adds_bos(vocabulary),
+            add_eos=adds_eos(vocabulary),
             chat_template=chat_template,
-            special_tokens={name: tokens[token_id] for name, token_id in ids.items() if token_id is not None},
+            special_tokens={
+                name: vocabulary.tokens[token_id] for name, token_id in ids.items() if token_id is not None
+            },
         )
 
     @classmethod
@@ -116,8 +120,12 @@ class Tokenizer:
         `add_special_tokens` adds BOS and the like.
         """
         ids = _encoded(self.backend, text, add_special_tokens)
-        if add_special_tokens and self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
-            return [self.bos_id, *ids]
+        if not add_special_tokens:
+            return ids
+        if self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
+            ids = [self.bos_id, *ids]
+        if self.add_eos and self.eos_ids and ids[-1:] != [self.eos_ids[0]]:
+            ids = [*ids, self.eos_ids[0]]
         return ids
 
     def count(self, text: str) -> int:
@@ -203,16 +211,22 @@ class Tokenizer:
     def _is_byte_level(self) -> bool:
         return "ByteLevel" in repr(self.backend.decoder)
 
+    @cached_property
+    def _is_word_pieces(self) -> bool:
+        return "WordPiece" in repr(self.backend.decoder)
+
     def _spell(self, token_id: int) -> bytes:
-        if token_id in self._added:
-            return self._added[token_id].encode()
-        token = self.backend.id_to_token(token_id)
+        token = self._added.get(token_id) or self.backend.id_to_token(token_id)
         if token is None:
             return b""
+        if token_id in self._added and (self._is_byte_level or self._is_word_pieces):
+            return token.encode()
         if self._is_byte_level:
             return b"".join(BYTE_OF_CHARACTER.get(character) or character.encode() for character in token)
-        if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
-            return bytes([int(token[3:5], 16)])
+        if self._is_word_pieces:
+            return (token[2:] if token.startswith("##") else f" {token}").encode()
+        if byte := BYTE_TOKEN.fullmatch(token):
+            return bytes.fromhex(byte[1])
         return token.replace("\u2581", " ").encode()
 
 

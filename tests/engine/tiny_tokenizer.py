@@ -5,7 +5,7 @@ Token i < 256 is byte i; merges and then control tokens follow.
 
 from pathlib import Path
 
-from engine.tokenizers.gguf_tokenizer import CONTROL, NORMAL, USER_DEFINED
+from engine.tokenizers.gguf_vocabulary import CONTROL, NORMAL, USER_DEFINED
 from engine.tokenizers.tokenizer import BYTE_OF_CHARACTER, Tokenizer
 
 ALPHABET = sorted(BYTE_OF_CHARACTER, key=lambda character: BYTE_OF_CHARACTER[character])

@@ -139,7 +139,7 @@ def test_text_with_a_token_the_model_lacks_is_refused_with_its_field():
 
 def fim_tokenizer(*marks, **changes):
     """Return the tiny tokenizer with further control tokens."""
-    from engine.tokenizers.gguf_tokenizer import CONTROL
+    from engine.tokenizers.gguf_vocabulary import CONTROL
     from tests.engine.tiny_tokenizer import tiny_metadata
 
     metadata = tiny_metadata(**changes)

@@ -1,6 +1,6 @@
 """The tiny tokenizer with further tokens: control tokens, which are special, and markers, which are not."""
 
-from engine.tokenizers.gguf_tokenizer import CONTROL, USER_DEFINED
+from engine.tokenizers.gguf_vocabulary import CONTROL, USER_DEFINED
 from engine.tokenizers.tokenizer import Tokenizer
 from tests.engine.tiny_tokenizer import tiny_metadata
 

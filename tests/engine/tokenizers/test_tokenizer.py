@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api.errors import ModelLoadError
-from engine.tokenizers.gguf_tokenizer import BYTE, CONTROL, NORMAL, UNKNOWN
+from engine.tokenizers.gguf_vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN
 from engine.tokenizers.tokenizer import LOCK_CHARS, Tokenizer
 from tests.engine.tiny_tokenizer import CHATML, IM_END, IM_START, THINK, VOCAB_SIZE, tiny_metadata, tiny_tokenizer
 
