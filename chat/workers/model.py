@@ -118,6 +118,7 @@ class ModelWorker:
             logger.exception("the model cannot be served")
             self._set_state("failed", "The model could not be loaded; the worker's log has the details.")
             return False
+        self._stats = self._engine.stats()  # the first lease that says `ready` has the context
         threading.Thread(target=self._watch, name="engine-watch", daemon=True).start()
         self._set_state("ready")
         logger.info("model %s is ready after %.1f s", self.config.model_name, self._clock() - self._started_at)
@@ -285,7 +286,7 @@ class ModelWorker:
 
     def _watch(self) -> None:
         """Refresh the engine's counters, off the publisher's loop: a query may take as long as the longest step."""
-        while not self._closing.wait(WATCH_S if self._stats else 0.0):
+        while not self._closing.wait(WATCH_S):
             self._stats = self._engine.stats()
 
     def _end(self, claim: Claim, resume: Resume, payload: Completed | Rejected) -> None:

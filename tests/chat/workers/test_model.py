@@ -148,6 +148,13 @@ async def test_the_lease_carries_the_sampling_defaults_of_the_models_files(world
     await asyncio.to_thread(worker.close, 0.0)
 
 
+async def test_the_first_lease_of_a_ready_model_has_its_context(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chat.workers.model.WATCH_S", 3600.0)
+    await start(world)
+    [lease] = await worker_leases(world.client, world.keys)
+    assert (lease.state, lease.max_model_len) == ("ready", 128)
+
+
 async def test_a_model_whose_defaults_cannot_be_read_fails_to_load(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
