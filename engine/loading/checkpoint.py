@@ -31,6 +31,8 @@ class TensorFile(Protocol):
     """The tensors of a GGUF file or a folder, by their own names."""
 
     path: Path
+    format: str
+    """How the weights are quantised, for people; empty if the file's types say so."""
 
     @property
     def names(self) -> list[str]: ...
@@ -42,6 +44,8 @@ class TensorFile(Protocol):
 
 class GgufTensors:
     """The tensors of a GGUF file as views of its map."""
+
+    format = ""
 
     def __init__(self, file: GgufFile) -> None:
         self.path = file.path
@@ -79,6 +83,10 @@ class FileCheckpoint:
         self._norm_offset = 0.0 if is_gguf else family.hf_norm_offset
         self._used: set[str] = set()
 
+    @property
+    def format(self) -> str:
+        return self._file.format
+
     def has(self, name: str) -> bool:
         return name in self._sources and self._sources[name].name in self._names
 
@@ -111,12 +119,16 @@ class FileCheckpoint:
         others = {name for name in unused if is_other_part(name)}
         if others:
             logger.info("%s: %d tensors of parts that are not served are left out", self._source, len(others))
-        unknown = sorted(unused - others)
+        unknown = sorted(name for name in unused - others if not self._is_zero_bias(name))
         if unknown:
             shown = ", ".join(repr(name[:80]) for name in unknown[:5])
             raise ModelLoadError(
                 f"{self._source}: holds {len(unknown)} tensors that its architecture does not have: {shown}"
             )
+
+    def _is_zero_bias(self, name: str) -> bool:
+        """Return True for a bias that adds nothing: GPTQ files have such where the architecture has none."""
+        return name.endswith(".bias") and not any(rows.any() for rows in self._file.matrix(name).open_rows())
 
     def _order(self, name: str) -> torch.Tensor | None:
         return pair_order(name, self._config) if self._reorders else None

@@ -27,11 +27,12 @@ def describe_model(path: Path) -> str:
     checkpoint.check()
     tokenizer = Tokenizer.from_path(path)
     num_bytes = sum(file.stat().st_size for file in files)
+    weights = f", weights in {checkpoint.format}" if checkpoint.format else ""
     template = "" if tokenizer.chat_template else ", no chat template"
     layers = "layers" if isinstance(checkpoint, FileCheckpoint) else "layers of transformers"
     return (
         f"{config.architecture}, {config.num_layers} {layers}, context {config.max_position}, "
-        f"{num_bytes / 2**20:,.0f} MiB{template}"
+        f"{num_bytes / 2**20:,.0f} MiB{weights}{template}"
     )
 
 

@@ -18,6 +18,8 @@ import torch
 from engine.api.errors import ModelLoadError
 from engine.gguf_file import GgufFile
 from engine.loading.checkpoint import FileCheckpoint, GgufTensors
+from engine.loading.quantization_config import Quantization, take_quantization
+from engine.loading.quantized_folder import QuantizedFolder
 from engine.loading.safetensors_file import SafetensorsFolder, read_config
 from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder, DecoderBuilder
@@ -134,14 +136,20 @@ def _open_gguf(path: Path) -> Opened:
 
 def _open_folder(path: Path) -> Opened:
     source, values = str(path / "config.json"), read_config(path)
+    quantization = take_quantization(source, values)
     if has_family(values):
         family, config = describe_folder(source, values)
-        folder = SafetensorsFolder.open(path)
+        folder = _open_tensors(path, quantization)
         return FileCheckpoint(folder, config, family, is_gguf=False), config, (path / "config.json", *folder.files)
     # NOTE: imported here, as it takes seconds and hundreds of MiB that models with a family save.
     from engine.loading.transformers_checkpoint import TransformersCheckpoint
     from engine.models.transformers_backend.skeleton import Skeleton
 
     skeleton = Skeleton(source, values)
-    folder = SafetensorsFolder.open(path)
+    folder = _open_tensors(path, quantization)
     return TransformersCheckpoint(folder, skeleton), skeleton.config, (path / "config.json", *folder.files)
+
+
+def _open_tensors(path: Path, quantization: Quantization | None) -> SafetensorsFolder | QuantizedFolder:
+    folder = SafetensorsFolder.open(path)
+    return folder if quantization is None else QuantizedFolder(folder, quantization)

@@ -27,20 +27,23 @@ MAX_JSON_BYTES = 32 << 20
 class SafetensorsFolder:
     """The tensors of a folder's files by name, mapped and read on demand."""
 
+    format = ""
+    """How the weights are quantised."""
+
     def __init__(self, path: Path, files: list[Path]) -> None:
         self.path = path
         self.files = files
         self._open_files = ExitStack()
-        self._by_name: dict[str, safe_open] = {}
+        self.by_name: dict[str, safe_open] = {}
         for file in files:
             try:
                 handle = self._open_files.enter_context(safe_open(file, framework="pt"))
             except (OSError, SafetensorError) as error:
                 raise ModelLoadError(f"{file}: cannot be read as a safetensors file: {error}") from error
             for name in handle.keys():  # noqa: SIM118 (the handle is no mapping)
-                if name in self._by_name:
+                if name in self.by_name:
                     raise ModelLoadError(f"{file}: tensor {name!r} appears twice in {path}")
-                self._by_name[name] = handle
+                self.by_name[name] = handle
 
     @classmethod
     def open(cls, path: Path) -> SafetensorsFolder:
@@ -58,29 +61,38 @@ class SafetensorsFolder:
 
     @property
     def names(self) -> list[str]:
-        return list(self._by_name)
+        return list(self.by_name)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of one tensor without reading it.
 
         Raises KeyError when absent, ModelLoadError for integers and the like.
         """
-        try:
-            part = self._by_name[name].get_slice(name)
-        except SafetensorError as error:
-            raise ModelLoadError(f"{self.path}: tensor {name!r} cannot be read: {error}") from error
-        if part.get_dtype() not in DTYPES:
+        dtype, shape = self.stored(name)
+        if dtype not in DTYPES:
             raise ModelLoadError(
-                f"{self.path}: tensor {name!r} has the dtype {part.get_dtype()}; "
-                f"{', '.join(DTYPES.values())} can be served"
+                f"{self.path}: tensor {name!r} has the dtype {dtype}, which config.json does not explain; "
+                f"{', '.join(DTYPES.values())} can be served without a quantization_config"
             )
-        return tuple(part.get_shape())
+        return shape
 
     def tensor(self, name: str) -> torch.Tensor:
         """Read one tensor in its own dtype. Raises the errors of `shape`."""
         self.shape(name)
+        return self.read(name)
+
+    def stored(self, name: str) -> tuple[str, tuple[int, ...]]:
+        """Return the name of a tensor's dtype in the file, whatever it is, and the shape, without reading it."""
         try:
-            return self._by_name[name].get_tensor(name)
+            part = self.by_name[name].get_slice(name)
+        except SafetensorError as error:
+            raise ModelLoadError(f"{self.path}: tensor {name!r} cannot be read: {error}") from error
+        return part.get_dtype(), tuple(part.get_shape())
+
+    def read(self, name: str) -> torch.Tensor:
+        """Read one tensor of any dtype. Raises ModelLoadError."""
+        try:
+            return self.by_name[name].get_tensor(name)
         except SafetensorError as error:
             raise ModelLoadError(f"{self.path}: tensor {name!r} cannot be read: {error}") from error
 
@@ -101,11 +113,6 @@ def read_config(path: Path) -> dict:
         raise ModelLoadError(
             f"{path / 'config.json'}: names code of its own (auto_map); code from a model folder is never run. "
             "Remove auto_map from the file to have the model served as what its architecture names"
-        )
-    if "quantization_config" in values:
-        raise ModelLoadError(
-            f"{path / 'config.json'}: quantised safetensors checkpoints cannot be served; "
-            "use the original or a GGUF file"
         )
     return values
 

@@ -24,6 +24,7 @@ from engine.api.errors import ModelLoadError
 from engine.layers.embedding import OpenEmbedding, StoredEmbedding
 from engine.layers.linear import Linear
 from engine.loading.names import is_ignorable, is_other_part, name_in_text_model
+from engine.loading.quantized_folder import QuantizedFolder
 from engine.loading.safetensors_file import SafetensorsFolder
 from engine.models.decoder import MAX_BUILDERS
 from engine.models.transformers_backend.decoder import TransformersDecoder
@@ -71,12 +72,16 @@ class Conversion:
 class TransformersCheckpoint:
     """A folder and the skeleton that its tensors fill."""
 
-    def __init__(self, folder: SafetensorsFolder, skeleton: Skeleton) -> None:
+    def __init__(self, folder: SafetensorsFolder | QuantizedFolder, skeleton: Skeleton) -> None:
         self._folder = folder
         self._skeleton = skeleton
         found = self._find()
         self._used = [one for one in found if skeleton.shapes.keys() & set(one.targets())]
         self._unused = [name for one in found if one not in self._used for name, _ in one.sources]
+
+    @property
+    def format(self) -> str:
+        return self._folder.format
 
     def check(self) -> None:
         """Raise ModelLoadError if a tensor is missing, or has another shape, or belongs to no part of the model."""

@@ -2,7 +2,7 @@
 
 A block holds 32 or 256 neighbouring elements of a row: small integers with shared scales. The layouts are those of ggml
 (https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h, MIT). Every output element is written. The gguf package
-opens the types that we have no code for.
+opens the types that we have no code for. The types of folders are those of `folder_blocks`.
 Letters: N rows, K elements in a row, G groups of 32 in a row, n blocks.
 """
 
@@ -14,8 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from engine.quantization.folder_blocks import FOLDER_BLOCKS, INT4_GROUPS, uniform_groups
+
 GROUP_SIZE = 32
-FOUR_BIT_TYPES = frozenset({"Q4_0", "Q4_1", "Q4_K", "TQ1_0", "TQ2_0"})
+FOUR_BIT_TYPES = frozenset({"Q4_0", "Q4_1", "Q4_K", "TQ1_0", "TQ2_0", INT4_GROUPS})
 """Types whose numbers the four-bit forms hold as they are; ternary ones too, in more bits than they need."""
 
 
@@ -234,6 +236,7 @@ _GROUPS = {
     "Q5_K": (176, _q5_k_groups),
     "TQ1_0": (54, _tq1_0_groups),
     "TQ2_0": (66, _tq2_0_groups),
+    INT4_GROUPS: (24, uniform_groups),
 }
 
 _SUPERBLOCKS: dict[str, tuple[int, int, Callable[[torch.Tensor], _Parts]]] = {
@@ -248,4 +251,5 @@ _BLOCKS: dict[str, tuple[int, Callable[[torch.Tensor], torch.Tensor]]] = {
     **{name: (block_bytes, _open_groups(take_apart)) for name, (block_bytes, take_apart) in _GROUPS.items()},
     "Q8_0": (34, _open_q8_0),
     "Q6_K": (210, _open_q6_k),
+    **FOLDER_BLOCKS,
 }

@@ -81,16 +81,16 @@ def byte_weight(matrix: StoredMatrix, device: torch.device, is_invariant: bool) 
     """Build an eight-bit weight for bfloat16 activations on CUDA."""
     from engine.quantization.byte_weight import ByteWeight  # needs Triton, which CPU installations lack
 
-    values, scale = quantize_rows(matrix.open_rows())
+    values, scale = quantize_rows(matrix)
     return ByteWeight(values.to(device), scale.to(device), torch.bfloat16, is_invariant)
 
 
 BUILDERS: dict[str, Callable[[StoredMatrix, torch.device], WeightForm]] = {
     "int4": lambda matrix, device: Int4Weight(matrix.to_four_bit_groups()),
     "vnni": lambda matrix, device: VnniWeight.of_matrix(matrix),
-    "int8_vnni": lambda matrix, device: VnniWeight.eight_bit(*quantize_rows(matrix.open_rows())),
-    "int8": lambda matrix, device: Int8Weight(*quantize_rows(matrix.open_rows())),
-    "int8_packed": lambda matrix, device: Int8PackedWeight(*quantize_rows(matrix.open_rows())),
+    "int8_vnni": lambda matrix, device: VnniWeight.eight_bit(*quantize_rows(matrix)),
+    "int8": lambda matrix, device: Int8Weight(*quantize_rows(matrix)),
+    "int8_packed": lambda matrix, device: Int8PackedWeight(*quantize_rows(matrix)),
     "bf16": lambda matrix, device: DenseWeight(matrix.to_dtype(torch.bfloat16).to(device)),
     "float32": lambda matrix, device: DenseWeight(matrix.to_dtype(torch.float32).to(device)),
     "byte": lambda matrix, device: byte_weight(matrix, device, is_invariant=False),

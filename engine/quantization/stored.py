@@ -24,10 +24,27 @@ OPEN_ELEMENTS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class StoredPart:
-    """Some rows in one storage type. data: (N, bytes per row) uint8."""
+    """Some rows in one storage type. data: (N, bytes per row) uint8.
+
+    columns: where the data has each of the K inputs, (K,) int64; None if it has them in order.
+    """
 
     type: str
     data: torch.Tensor
+    columns: torch.Tensor | None = None
+
+    def with_data(self, data: torch.Tensor) -> StoredPart:
+        return StoredPart(self.type, data, self.columns)
+
+    def open(self) -> torch.Tensor:
+        """Dequantise: (N, K) float32."""
+        values = dequantize(self.type, self.data)
+        return values if self.columns is None else values[:, self.columns]
+
+    @property
+    def packed_type(self) -> str:
+        """The type if packed groups hold the numbers of the part, else ""."""
+        return self.type if self.type in PACKED_TYPES and self.columns is None else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +76,16 @@ class StoredMatrix:
 
     @property
     def is_four_bit(self) -> bool:
-        return all(part.type in FOUR_BIT_TYPES for part in self.parts)
+        return all(part.packed_type in FOUR_BIT_TYPES for part in self.parts)
 
     @property
     def is_packed(self) -> bool:
         """True if packed groups hold the numbers of the file: parts of one such type."""
-        return len({part.type for part in self.parts}) == 1 and self.parts[0].type in PACKED_TYPES
+        return len({part.type for part in self.parts}) == 1 and all(part.packed_type for part in self.parts)
 
     def runs(self) -> list[StoredMatrix]:
         """Cut the matrix into runs of parts of one packed type, or of other types."""
-        runs = [tuple(run) for _, run in groupby(self.parts, lambda part: part.type in PACKED_TYPES and part.type)]
+        runs = [tuple(run) for _, run in groupby(self.parts, lambda part: part.packed_type)]
         return [StoredMatrix(run, (sum(len(part.data) for part in run), self.shape[1])) for run in runs]
 
     def rows(self, first: int, count: int) -> StoredMatrix:
@@ -76,21 +93,24 @@ class StoredMatrix:
         parts = []
         for part in self.parts:
             if len(data := part.data[max(first, 0) : max(first + count, 0)]):
-                parts.append(StoredPart(part.type, data))
+                parts.append(part.with_data(data))
             first -= len(part.data)
         return StoredMatrix(tuple(parts), (count, self.shape[1]))
 
     def take_rows(self, order: torch.Tensor) -> StoredMatrix:
         """Reorder the rows of a matrix of one part. order: (N,) int64."""
         (part,) = self.parts
-        return StoredMatrix((StoredPart(part.type, part.data[order]),), self.shape)
+        return StoredMatrix((part.with_data(part.data[order]),), self.shape)
 
-    def open_rows(self) -> Iterator[torch.Tensor]:
-        """Yield the rows dequantised, few enough at a time to stay in the caches: (n, K) float32."""
+    def pieces(self) -> Iterator[StoredPart]:
+        """Yield the rows as stored, so few at a time that they stay in the caches dequantised."""
         num_rows = max(1, OPEN_ELEMENTS // self.shape[1])
         for part in self.parts:
-            for data in part.data.split(num_rows):
-                yield dequantize(part.type, data)
+            yield from map(part.with_data, part.data.split(num_rows))
+
+    def open_rows(self) -> Iterator[torch.Tensor]:
+        """Yield the rows dequantised, few at a time: (n, K) float32."""
+        return (piece.open() for piece in self.pieces())
 
     def to_dtype(self, dtype: torch.dtype) -> torch.Tensor:
         """Dequantise the whole matrix: (N, K) in `dtype`."""

@@ -5,13 +5,13 @@ A form is called with inputs (R, K) and returns their products (R, N).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from torch.nn import functional
 
 from engine.kernels.cpu import operators
+from engine.quantization.folder_blocks import INT8_ROWS, byte_rows
 from engine.quantization.gguf_blocks import GROUP_SIZE, FourBitGroups
+from engine.quantization.stored import StoredMatrix
 
 MAX_LEVEL = 127
 ROW_MULTIPLE = 16
@@ -39,9 +39,12 @@ def quantize_weight(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return (weight / scale).round_().to(torch.int8), scale.flatten()
 
 
-def quantize_rows(rows: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Do as `quantize_weight` for a matrix that is given some rows at a time."""
-    values, scales = zip(*(quantize_weight(part) for part in rows), strict=True)
+def quantize_rows(matrix: StoredMatrix) -> tuple[torch.Tensor, torch.Tensor]:
+    """Do as `quantize_weight`, some rows at a time; rows that are stored in such numbers keep them."""
+    quantized = (
+        byte_rows(piece.data) if piece.type == INT8_ROWS else quantize_weight(piece.open()) for piece in matrix.pieces()
+    )
+    values, scales = zip(*quantized, strict=True)
     return torch.cat(values), torch.cat(scales)
 
 

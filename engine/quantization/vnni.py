@@ -44,7 +44,7 @@ class VnniWeight:
         """Pack every part of a matrix in the numbers of its file, or in eight bits if no format holds them."""
         runs = matrix.runs()
         if any(run.shape[0] % PANEL for run in runs[:-1]):
-            return cls.eight_bit(*quantize_rows(matrix.open_rows()))
+            return cls.eight_bit(*quantize_rows(matrix))
         return cls(matrix.shape[0], *map(_packed_run, runs))
 
     @classmethod
@@ -91,7 +91,7 @@ def _packed_run(matrix: StoredMatrix) -> tuple[torch.Tensor, int]:
         if matrix.is_packed:
             weight = VnniWeight.packed(rows.to_packed_groups())
         else:
-            weight = VnniWeight.eight_bit(*quantize_rows(rows.open_rows()))
+            weight = VnniWeight.eight_bit(*quantize_rows(rows))
         ((panels, form),) = weight.parts
         if not first:
             whole = _aligned_empty(-(-num_outputs // PANEL), panels.shape[1])

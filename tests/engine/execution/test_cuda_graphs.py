@@ -92,7 +92,7 @@ class Twins:
     @staticmethod
     def _load(folder, monkeypatch, build):
         with monkeypatch.context() as patch:
-            patch.setitem(BUILDERS, "float32", lambda matrix, device: build(*quantize_rows(matrix.open_rows())))
+            patch.setitem(BUILDERS, "float32", lambda matrix, device: build(*quantize_rows(matrix)))
             return load_model(folder, weights="float32")
 
 

@@ -291,7 +291,7 @@ def edit_config(path, **changes):
         ({"auto_map": {"AutoModelForCausalLM": "evil.Evil"}}, "auto_map"),
         ({"architectures": ["EvilForCausalLM"]}, "EvilForCausalLM.*no family here"),
         ({"architectures": None}, "architecture"),
-        ({"quantization_config": {"quant_method": "gptq"}}, "quantised"),
+        ({"quantization_config": {"quant_method": "aqlm"}}, "quantised by 'aqlm' cannot be served; supported are awq"),
         ({"hidden_size": 1 << 40}, "hidden_size must be"),
         ({"hidden_size": 63}, "tensor 'model.* must have the shape"),
         ({"num_hidden_layers": 4}, "tensor 'model.layers.3.self_attn.q_proj.weight' is missing"),
