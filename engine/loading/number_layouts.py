@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple, TypeGuard
 
 import torch
 
@@ -24,7 +25,7 @@ from engine.quantization.folder_blocks import (
 from engine.quantization.stored import StoredMatrix
 
 SCALES = (*FLOATS, "F8_E8M0")
-MAX_STATE_BYTES = 4096
+STATE, MAX_STATE_BYTES = "weight.quant_state.bitsandbytes__", 4096
 INT8_SCALE = 127
 
 
@@ -172,41 +173,34 @@ class BitsAndBytes4(Layout):
         "weight.quant_map",
         "weight.nested_absmax",
         "weight.nested_quant_map",
-        "weight.quant_state.bitsandbytes__nf4",
-        "weight.quant_state.bitsandbytes__fp4",
+        f"{STATE}nf4",
+        f"{STATE}fp4",
     )
 
     def takes(self, module: Module) -> bool:
         return module.has("weight.absmax")
 
     def shape(self, module: Module) -> tuple[int, int]:
-        state, name = self._state(module)
-        shape, block = state.get("shape"), state.get("blocksize")
-        if not _is_sizes(shape, 2) or not _is_sizes([block], 1) or block % BLOCK:
-            raise module.wrong(name, f"must name a shape of two sizes and a blocksize that is a multiple of {BLOCK}")
-        outputs, num_inputs = shape[0], module.whole_blocks(name, shape[1])
+        state = _read_state(module)
+        outputs, num_inputs = state.shape
         packed = outputs * num_inputs // 2
         module.check(self.main, ("U8",), (packed, 1), (1, packed), (packed,))
-        num_blocks = -(-outputs * num_inputs // block)
-        if module.has("weight.nested_absmax"):
-            nested = state.get("nested_blocksize")
-            if not _is_sizes([nested], 1) or not isinstance(state.get("nested_offset"), float | int):
-                raise module.wrong(name, "must name nested_blocksize and nested_offset")
+        num_blocks = -(-outputs * num_inputs // state.block)
+        if state.nested_block:
             module.check("weight.absmax", ("U8",), (num_blocks,))
-            module.check("weight.nested_absmax", ("F32",), (-(-num_blocks // nested),))
+            module.check("weight.nested_absmax", ("F32",), (-(-num_blocks // state.nested_block),))
             module.check("weight.nested_quant_map", ("F32",), (256,))
         else:
             module.check("weight.absmax", ("F32",), (num_blocks,))
         module.check("weight.quant_map", ("F32",), (16,))
-        return outputs, num_inputs
+        return state.shape
 
     def matrix(self, module: Module) -> StoredMatrix:
-        shape, (state, _) = self.shape(module), self._state(module)
-        kind = "NF4" if module.has("weight.quant_state.bitsandbytes__nf4") else "FP4"
+        state, shape = _read_state(module), self.shape(module)
         levels = module.numbers("weight.quant_map")
-        if not torch.allclose(levels, torch.tensor(NF4 if kind == "NF4" else FP4), atol=1e-6):
-            raise module.wrong("weight.quant_map", f"must hold the levels of {kind}")
-        scale = self._scale(module, state).repeat_interleave(state["blocksize"] // BLOCK)
+        if not torch.allclose(levels, torch.tensor(NF4 if state.kind == "NF4" else FP4), atol=1e-6):
+            raise module.wrong("weight.quant_map", f"must hold the levels of {state.kind}")
+        scale = self._scale(module, state).repeat_interleave(state.block // BLOCK)
         scale = scale[: prod(shape) // BLOCK].view(shape[0], -1)
         packed = module.read(self.main).view(shape[0], -1)
 
@@ -214,29 +208,52 @@ class BitsAndBytes4(Layout):
             some = torch.stack((packed[rows] >> 4, packed[rows] & 15), dim=2).flatten(1)
             return scale[rows], nibble_blocks(some)
 
-        return StoredMatrix.from_blocks(kind, block_rows(shape, 4 + BLOCK // 2, blocks), shape)
+        return StoredMatrix.from_blocks(state.kind, block_rows(shape, 4 + BLOCK // 2, blocks), shape)
 
-    def _scale(self, module: Module, state: dict) -> torch.Tensor:
-        if not module.has("weight.nested_absmax"):
+    @staticmethod
+    def _scale(module: Module, state: _State) -> torch.Tensor:
+        if not state.nested_block:
             return module.numbers("weight.absmax")
         levels = module.numbers("weight.nested_quant_map")[module.read("weight.absmax").int()]
-        nested = module.numbers("weight.nested_absmax").repeat_interleave(state["nested_blocksize"])
-        return levels * nested[: len(levels)] + state["nested_offset"]
-
-    def _state(self, module: Module) -> tuple[dict, str]:
-        """Return the object that describes the matrix, and the name of its tensor."""
-        names = [name for name in self.others if "quant_state" in name and module.has(name)]
-        name = names[0] if names else self.others[-2]
-        if module.dtype(name) != "U8" or prod(module.shape(name)) > MAX_STATE_BYTES:
-            raise module.wrong(name, f"must be JSON of at most {MAX_STATE_BYTES} bytes")
-        try:
-            state = json.loads(bytes(module.read(name).flatten().tolist()))
-        except (ValueError, RecursionError) as error:
-            raise module.wrong(name, f"cannot be read as JSON: {error}") from error
-        if not isinstance(state, dict):
-            raise module.wrong(name, "must hold a JSON object")
-        return state, name
+        nested = module.numbers("weight.nested_absmax").repeat_interleave(state.nested_block)
+        return levels * nested[: len(levels)] + state.nested_offset
 
 
-def _is_sizes(values: object, count: int) -> bool:
-    return isinstance(values, list) and len(values) == count and all(type(one) is int and one > 0 for one in values)
+class _State(NamedTuple):
+    """What `weight.quant_state.…` says. kind: "NF4" or "FP4"   block, nested_block: elements, 0 if not nested."""
+
+    kind: str
+    shape: tuple[int, int]
+    block: int
+    nested_block: int
+    nested_offset: float
+
+
+def _read_state(module: Module) -> _State:
+    """Raise ModelLoadError if it cannot be read or lacks a field."""
+    kind = "NF4" if module.has(f"{STATE}nf4") else "FP4"
+    name = f"{STATE}{kind.lower()}"
+    if module.dtype(name) != "U8" or prod(module.shape(name)) > MAX_STATE_BYTES:
+        raise module.wrong(name, f"must be JSON of at most {MAX_STATE_BYTES} bytes")
+    try:
+        values = json.loads(bytes(module.read(name).flatten().tolist()))
+    except (ValueError, RecursionError) as error:
+        raise module.wrong(name, f"cannot be read as JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise module.wrong(name, "must hold a JSON object")
+    shape, block = values.get("shape"), values.get("blocksize")
+    if not (isinstance(shape, list) and len(shape) == 2 and all(map(_is_size, shape))):
+        raise module.wrong(name, f"must have a shape of two sizes, got {str(shape)[:80]!r}")
+    if not _is_size(block) or block % BLOCK:
+        raise module.wrong(name, f"must have a blocksize that is a multiple of {BLOCK}, got {str(block)[:80]!r}")
+    outputs, num_inputs = shape[0], module.whole_blocks(name, shape[1])
+    if not module.has("weight.nested_absmax"):
+        return _State(kind, (outputs, num_inputs), block, 0, 0.0)
+    nested, offset = values.get("nested_blocksize"), values.get("nested_offset")
+    if not _is_size(nested) or not isinstance(offset, float):
+        raise module.wrong(name, "must have a nested_blocksize and a nested_offset")
+    return _State(kind, (outputs, num_inputs), block, nested, offset)
+
+
+def _is_size(value: object) -> TypeGuard[int]:
+    return type(value) is int and value > 0

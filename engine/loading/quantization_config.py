@@ -43,7 +43,7 @@ def take_quantization(source: str, values: dict[str, Any]) -> Quantization | Non
         return None
     fields = _Fields(source, found)
     method = fields.get("quant_method")
-    if method not in READERS:
+    if not isinstance(method, str) or method not in READERS:
         shown = str(method)[:80]
         raise ModelLoadError(
             f"{source}: weights quantised by {shown!r} cannot be served; supported are {', '.join(READERS)}; {REMEDY}"
@@ -189,7 +189,7 @@ def _in_blocks(block: tuple[int, int] | None) -> str:
 
 
 COMPRESSED = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mxfp4-pack-quantized")
-READERS: dict[object, Callable[[_Fields], Quantization]] = {
+READERS: dict[str, Callable[[_Fields], Quantization]] = {
     "awq": _awq,
     "gptq": _gptq,
     "fp8": _fp8,
