@@ -203,7 +203,10 @@ class Places:
                 self.put(tied, value)
 
     def finish(self) -> None:
-        """Move the tables that the model computes itself to the device."""
+        """Move the tables that the model computes itself to the device, and have parts answer for their dtype."""
+        for part in self._model.modules():
+            if isinstance(part, Projection | Table):
+                part.weight = part.weight.to(self._scheme.activation_dtype)
         for name, buffer in list(self._model.named_buffers()):
             place, _, leaf = name.rpartition(".")
             set_tensor(self._model.get_submodule(place), leaf, buffer.to(self._device))
