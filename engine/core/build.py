@@ -118,6 +118,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore, 
     trim_heap()
     page_out(COMPILER)
     gc.freeze()  # objects of loading live on: collections during steps need not visit them
+    gc.enable()
     specs = sampler.processor_specs
     return core, CoreReady(
         logits_width, runner.max_model_len, runner.num_blocks, specs, runner.hidden_size, runner.computed_by()

@@ -25,10 +25,9 @@ def main(descriptor: int) -> None:
     config = unpack_config(connection.recv_bytes())
     channel = PipeChannel(connection, on_closed=lambda: os._exit(0))
     # NOTE: imported late, as torch takes seconds to import, during which the end of the worker must be noticed.
-    gc.disable()  # visits the many objects of the imports again and again, a tenth of their time
+    gc.disable()  # until the model is loaded: it would visit the many objects that stay, a tenth of the imports' time
     from engine.core.build import serve
 
-    gc.enable()
     serve(config, channel)
 
 

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterable
 from itertools import accumulate
 from operator import mul
 
-MEASURED_ROWS = (1, 2, 4, 8, 16, 32)
+MEASURED_ROWS, ROWS_OF_SLOW = (1, 2, 4, 8, 16, 32), (1, 8, 32)
+SLOW_S = 0.02
+"""From here on the time of one row is that of reading the weights, so that 2 and 4 rows cost hardly more: they are not
+measured, so that such a model loads no later."""
 FEW_ROWS = 8
 MEASURING_S = 1.0
 """After this much time no more numbers of rows are measured, so that a large model loads no later."""
@@ -40,13 +43,14 @@ class StepCosts:
     @classmethod
     def measure(cls, time_rows: Callable[[int], float], max_rows: int) -> StepCosts:
         """Measure with `time_rows(rows)`, which returns seconds, for at most `max_rows` rows, in up to three rounds."""
-        measured = [rows for rows in MEASURED_ROWS if rows <= max(max_rows, 2)]
-        seconds: dict[int, float] = {}
-        for rows in measured:
+        seconds = {1: time_rows(1)}
+        is_slow = seconds[1] >= SLOW_S and max_rows >= FEW_ROWS
+        measured = [rows for rows in (ROWS_OF_SLOW if is_slow else MEASURED_ROWS) if rows <= max(max_rows, 2)]
+        for rows in measured[1:]:
             if len(seconds) < 2 or sum(seconds.values()) < MEASURING_S:
                 seconds[rows] = time_rows(rows)
-        most = FEW_ROWS if sum(seconds.values()) > QUICK_S else measured[-1]
-        for _ in range(2):  # in rounds, so that a disturbance does not spoil all measurements of one number of rows
+        most = FEW_ROWS if sum(seconds.values()) > QUICK_S or is_slow else measured[-1]
+        for _ in range(1 if is_slow else 2):  # in rounds, so that a disturbance spoils not all measurements of a number
             seconds |= {rows: min(seconds[rows], time_rows(rows)) for rows in seconds if rows <= most}
         return cls(seconds)
 

@@ -95,17 +95,24 @@ def test_slow_outlier_in_one_round_is_ignored():
     assert [costs.cost(rows) for rows in (1, 8, 32)] == [0.001, 0.008, 0.032]
 
 
-def test_slow_model_is_measured_once_with_many_rows():
+def test_model_that_is_not_quick_is_measured_once_with_many_rows():
     asked = []
-    StepCosts.measure(lambda rows: asked.append(rows) or 0.1, 99)
+    StepCosts.measure(lambda rows: asked.append(rows) or rows / 100, 99)
     assert asked == [1, 2, 4, 8, 16, 32] + [1, 2, 4, 8] * 2
+
+
+@pytest.mark.parametrize(("max_rows", "expected"), [(99, [1, 8, 32, 1, 8]), (9, [1, 8, 1, 8]), (4, [1, 2, 4] * 3)])
+def test_slow_model_is_measured_with_some_numbers_of_rows(max_rows, expected):
+    asked = []
+    StepCosts.measure(lambda rows: asked.append(rows) or 0.1, max_rows)
+    assert asked == expected
 
 
 def test_very_slow_model_is_measured_with_few_rows_only():
     asked = []
     costs = StepCosts.measure(lambda rows: asked.append(rows) or rows / 4, 99)
-    assert asked == [1, 2, 4] * 3
-    assert costs.cost(8) == 2.0
+    assert asked == [1, 8] * 2
+    assert costs.cost(4) == 1.0
 
 
 def test_drafts_stop_where_confidence_drops():
