@@ -150,14 +150,16 @@ class OutputParsing:
         return None
 
     def _resolve_tool_parser(self, name: str) -> str:
-        """Return the parser's name; for "auto" that of the template, or the default if its markers are missing."""
+        """Return the parser's name; for "auto" that of the template or family, or the default if its markers are
+        missing.
+        """
         if name == NONE:
             return NONE
         find_token = self._tokenizer.backend.token_to_id
         if name != AUTO:
             check_tool_parser(name, find_token)
             return name
-        chosen = choose_tool_parser(self._tokenizer.chat_template)
+        chosen = choose_tool_parser(self._tokenizer.chat_template, self._tokenizer.architecture, find_token)
         return chosen if all(find_token(text) is not None for text in tool_format(chosen).special) else DEFAULT
 
     def _thinking(self, format: ReasoningFormat, state: ReasoningState, request: GenerationRequest) -> Thinking | None:

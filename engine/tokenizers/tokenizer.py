@@ -43,7 +43,8 @@ BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")
 class Tokenizer:
     """A model's tokenizer. The primary of `eos_ids` comes first.
 
-    `special_tokens` map names to texts, as templates use them (`bos_token`, ...).
+    `special_tokens` map names to texts, as templates use them (`bos_token`, ...). `architecture` is what the model's
+    file calls it, "" if it does not say.
     """
 
     backend: tokenizers.Tokenizer
@@ -51,6 +52,7 @@ class Tokenizer:
     bos_id: int | None = None
     add_bos: bool = False
     add_eos: bool = False
+    architecture: str = ""
     chat_template: str | None = None
     special_tokens: dict[str, str] = field(default_factory=dict)
 
@@ -83,6 +85,7 @@ class Tokenizer:
             bos_id=ids["bos_token"],
             add_bos=adds_bos(vocabulary),
             add_eos=adds_eos(vocabulary),
+            architecture=str(metadata.get("general.architecture", "")),
             chat_template=chat_template,
             special_tokens={
                 name: vocabulary.tokens[token_id] for name, token_id in ids.items() if token_id is not None
@@ -104,12 +107,14 @@ class Tokenizer:
         special_tokens = {name: text for name in SPECIAL_NAMES if (text := _token_text(settings.get(name)))}
         generation_eos = _read_json(folder / "generation_config.json").get("eos_token_id")
         listed = generation_eos if isinstance(generation_eos, list) else [generation_eos]
+        architectures = _read_json(folder / "config.json").get("architectures")
         eos_id = backend.token_to_id(special_tokens["eos_token"]) if "eos_token" in special_tokens else None
         bos_id = backend.token_to_id(special_tokens["bos_token"]) if "bos_token" in special_tokens else None
         return cls(
             backend=backend,
             eos_ids=_unique([eos_id, *(_token_id(listed_id, MAX_TOKENS) for listed_id in listed)]),
             bos_id=bos_id,
+            architecture=str(architectures[0]) if isinstance(architectures, list) and architectures else "",
             chat_template=_folder_template(folder, settings),
             special_tokens=special_tokens,
         )

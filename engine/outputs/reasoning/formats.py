@@ -71,6 +71,10 @@ _ALL = (
     ReasoningFormat("seed_oss", ("<seed:think>",), ("</seed:think>",), vocabulary=("<seed:think>", "</seed:think>")),
     ReasoningFormat("granite", THOUGHT, RESPONSE, needs_start=True, vocabulary=()),
     ReasoningFormat(
+        "granite33", needs_start=True, vocabulary=(), wrapper=("<response>", "</response>"), takes_breaks=True
+    ),
+    ReasoningFormat("think_text", needs_start=True, vocabulary=()),
+    ReasoningFormat(
         "hunyuan_a13b", needs_start=True, vocabulary=(), wrapper=("<answer>", "</answer>"), takes_breaks=True
     ),
     ReasoningFormat(

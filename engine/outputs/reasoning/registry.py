@@ -9,6 +9,7 @@ from engine.outputs.reasoning.formats import FORMATS, HARMONY, ReasoningFormat
 from engine.outputs.reasoning.harmony import HarmonyReasoningParser
 from engine.outputs.reasoning.parser import ReasoningParser, ReasoningState
 from engine.outputs.reasoning.tags import TagParser
+from engine.outputs.tools.registry import MISTRAL_NAMES
 from engine.tokenizers.tokenizer import Tokenizer
 
 AUTO, NONE = "auto", "none"
@@ -21,6 +22,7 @@ SIGNS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("[THINK]",), "mistral"),
     (("<seed:think>",), "seed_oss"),
     (("Here is my thought process:",), "granite"),
+    (("between <think></think>", "between <response></response>"), "granite33"),
     (("]~b]", "<think>"), "minimax_m2"),
     (("<response>", "<think>"), "ernie45"),
     (("<answer>", "<think>"), "hunyuan_a13b"),
@@ -31,6 +33,17 @@ SIGNS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("<｜Assistant｜>", "</think>"), "deepseek_r1"),
 )
 """Texts that identify a family by its chat template; the first row whose texts all occur decides."""
+
+FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("mistral", MISTRAL_NAMES),
+    (HARMONY, ("GptOssForCausalLM",)),
+)
+"""Formats of models whose template says nothing of reasoning, as Magistral, which learns its tags from a system prompt.
+
+They are taken if the vocabulary has their markers.
+"""
+PLAIN = {True: "think_text", False: "olmo3"}
+"""The formats whose think tags are plain text: by whether an answer may come without reasoning."""
 
 
 def reasoning_format(name: str, tokenizer: Tokenizer) -> ReasoningFormat | None:
@@ -70,16 +83,25 @@ def make_reasoning_parser(
 
 
 def _choose(tokenizer: Tokenizer) -> ReasoningFormat | None:
+    """Return the format of the model's template; of its family if that has no sign; None if neither is known."""
     template = tokenizer.chat_template or ""
     name = next((name for signs, name in SIGNS if all(sign in template for sign in signs)), None)
     if name is None and "think>" in template:
         name = _plain_tags(template)
     if name is None:
-        return None
+        return _of_family(tokenizer)
     format = FORMATS[name]
     if not _missing(format, tokenizer):
         return format
-    return FORMATS["olmo3"] if format.ends == FORMATS["olmo3"].ends else None
+    plain = FORMATS[PLAIN[format.needs_start]]
+    return plain if format.ends == plain.ends else None
+
+
+def _of_family(tokenizer: Tokenizer) -> ReasoningFormat | None:
+    for name, architectures in FAMILIES:
+        if tokenizer.architecture in architectures and not _missing(FORMATS[name], tokenizer):
+            return FORMATS[name]
+    return None
 
 
 def _plain_tags(template: str) -> str:

@@ -1,4 +1,4 @@
-"""Tool formats by name, and the choice of one from a model's chat template.
+"""Tool formats by name, and the choice of one from a model's chat template and family.
 
 To add a format that a shared parser can read, write its data in formats.py and give it a name in `FORMATS`:
 
@@ -287,6 +287,23 @@ TEMPLATE_MARKS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 """Parsers, each with texts that all occur in the templates of its models. The first row that fits decides."""
 
+MISTRAL_NAMES = (
+    *("MistralForCausalLM", "Mistral3ForConditionalGeneration", "MinistralForCausalLM", "Ministral3ForCausalLM"),
+    *("MixtralForCausalLM", "llama", "mistral3"),
+)
+FAMILIES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("mistral", MISTRAL_NAMES, (MARKER,)),
+    ("phi4_mini_json", ("Phi3ForCausalLM", "phi3"), ("<|tool_call|>",)),
+    ("granite", ("GraniteForCausalLM", "granite"), ("<|tool_call|>",)),
+    ("functiongemma", ("Gemma3ForCausalLM", "gemma3"), (FUNCTION_GEMMA.begin,)),
+    ("cohere_command", ("CohereForCausalLM", "Cohere2ForCausalLM"), ("<|START_ACTION|>",)),
+    ("openai", ("GptOssForCausalLM",), (CHANNEL, MESSAGE)),
+)
+"""Parsers for models whose template says nothing of calls: their architectures, and tokens that their vocabulary has.
+
+One architecture has several families: a GGUF file of Mistral says `llama`. Their tokens tell them apart.
+"""
+
 
 def known_tool_parsers() -> tuple[str, ...]:
     """Return the names of all parsers, sorted."""
@@ -319,7 +336,17 @@ def check_tool_parser(name: str, find_token: FindToken) -> None:
         )
 
 
-def choose_tool_parser(chat_template: str | None) -> str:
-    """Return the parser whose markers occur in the template; `DEFAULT` if none do."""
+def choose_tool_parser(
+    chat_template: str | None, architecture: str = "", find_token: FindToken = lambda text: None
+) -> str:
+    """Return the parser whose markers occur in the template. If none do, that of the family; else `DEFAULT`."""
     template = chat_template or ""
-    return next((name for name, marks in TEMPLATE_MARKS if all(mark in template for mark in marks)), DEFAULT)
+    for name, marks in TEMPLATE_MARKS:
+        if all(mark in template for mark in marks):
+            return name
+    if "<tool_call>" in template:
+        return DEFAULT
+    for name, architectures, tokens in FAMILIES:
+        if architecture in architectures and all(find_token(token) is not None for token in tokens):
+            return name
+    return DEFAULT

@@ -12,10 +12,16 @@ import gguf
 
 from engine.gguf_file import BLOCK_TYPES
 from engine.models.registry import FAMILIES
+from engine.outputs.reasoning import registry as reasoning
+from engine.outputs.tools import registry as tools
+from engine.tokenizers.gguf_tokenizer import BUILDERS
+from engine.tokenizers.split_rules import SPLIT_RULES
 from tests.engine.execution.test_cuda_graphs import FAMILIES as CUDA_FAMILIES
 from tests.engine.loading.test_loader import GGUF_MODELS
 from tests.engine.models.test_decoder import TOWERS, VARIANTS
 from tests.engine.models.test_transformers_backend import FOREIGN
+from tests.engine.tokenizers.originals import ORIGINALS
+from tests.engine.tokenizers.test_gguf_tokenizer import KINDS
 from tests.oracle.test_greedy_equality import FAMILIES as GREEDY
 from tests.oracle.test_greedy_equality import OTHER_FAMILIES
 
@@ -65,14 +71,61 @@ def types_table() -> list[list[str]]:
     ]
 
 
+def tokenizers_table() -> list[list[str]]:
+    """Rows of kinds, then of rules: one for all names that share a rule."""
+    rows = [["`tokenizer.ggml.model`", "`tokenizer.ggml.pre`", "models", "state"]]
+    tested = {kind: [models for models, (other, _) in KINDS.items() if other == kind] for kind in BUILDERS}
+    rows += [[f"`{kind}`", "any", "; ".join(models), "tested"] for kind, models in tested.items() if models]
+    for rule in dict.fromkeys(rule for _, rule in SPLIT_RULES.values()):
+        names = [name for name, (_, other) in SPLIT_RULES.items() if other == rule]
+        models = ", ".join(dict.fromkeys(SPLIT_RULES[name][0] for name in names))
+        equal = [f"`{name}`" for name in names if name in ORIGINALS]
+        state = "expected" if not equal else "tested" if len(equal) == len(names) else f"tested: {', '.join(equal)}"
+        rows.append(["`gpt2`", ", ".join(f"`{name}`" for name in names), models, state])
+    return rows
+
+
+def parsers_table() -> list[list[str]]:
+    rows = [["reads", "parser", "if the template has", "else for the architectures", "with the tokens"]]
+    for name in dict.fromkeys(name for name, _ in tools.TEMPLATE_MARKS):
+        marks = [quoted(texts) for marked, texts in tools.TEMPLATE_MARKS if marked == name]
+        family = next(((names, tokens) for other, names, tokens in tools.FAMILIES if other == name), ((), ()))
+        rows.append(["calls", f"`{name}`", "; or ".join(marks), *map(quoted, family)])
+    rows.append(["calls", f"`{tools.DEFAULT}`", "anything else", "", ""])
+    for name in dict.fromkeys(name for _, name in reasoning.SIGNS):
+        marks = [quoted(texts) for texts, signed in reasoning.SIGNS if signed == name]
+        names = next((names for other, names in reasoning.FAMILIES if other == name), ())
+        tokens = reasoning.FORMATS[name].vocabulary if names else ()
+        rows.append(["reasoning", f"`{name}`", "; or ".join(marks), quoted(names), quoted(tokens)])
+    rows.append(
+        ["reasoning", "`deepseek_r1` (`olmo3` if the tags are no tokens)", "a prompt that opens `<think>`", "", ""]
+    )
+    rows.append(["reasoning", "`qwen3` (`think_text` if the tags are no tokens)", "`think>` elsewhere", "", ""])
+    return rows
+
+
+def quoted(texts: Iterable[str]) -> str:
+    return ", ".join(f"`{text}`".replace("|", "\\|") for text in texts)
+
+
 def rendered(rows: list[list[str]]) -> str:
     head, *body = rows
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
 
 
+def test_every_kind_of_tokenizer_is_compared():
+    assert {"gpt2", *(kind for kind, _ in KINDS.values())} == set(BUILDERS)
+
+
 def test_the_tables_of_the_page_are_those_of_the_tests():
     page = PAGE.read_text()
-    tables = {"families": families_table(), "foreign": foreign_table(), "types": types_table()}
+    tables = {
+        "families": families_table(),
+        "foreign": foreign_table(),
+        "types": types_table(),
+        "tokenizers": tokenizers_table(),
+        "parsers": parsers_table(),
+    }
     for name, rows in tables.items():
         block = f"<!-- table: {name} -->\n{rendered(rows)}\n<!-- end -->"
         page = re.sub(rf"<!-- table: {name} -->\n.*?<!-- end -->", lambda _, block=block: block, page, flags=re.DOTALL)

@@ -61,6 +61,7 @@ QWEN_THINKING = (
         ("[THINK][/THINK][INST]", "mistral"),
         ("<seed:think></seed:think>", "seed_oss"),
         ("Write your thoughts after 'Here is my thought process:' and", "granite"),
+        ("Write your thoughts between <think></think> and your response between <response></response>", "granite33"),
         ("]~b]ai\n<think>\n", "minimax_m2"),
         ("<think></think><response></response>", "ernie45"),
         ("<think></think><answer></answer>", "hunyuan_a13b"),
@@ -75,7 +76,18 @@ def test_template_determines_the_reasoning_format(template, name):
     assert chosen(template) == name
 
 
+def test_a_family_decides_where_the_template_is_silent():
+    def of(architecture, markers):
+        names = {"general.architecture": architecture}
+        form = reasoning_format("auto", marked_tokenizer(markers=markers, **template_of(CHATML), **names))
+        return form and form.name
+
+    assert of("llama", ["[THINK]", "[/THINK]"]) == "mistral"
+    assert of("llama", []) is None
+    assert of("qwen2", ["[THINK]", "[/THINK]"]) is None
+
+
 def test_think_tags_that_are_no_tokens_are_read_as_plain_text():
     assert chosen("{% if add_generation_prompt %}<|im_start|>assistant\n<think>{% endif %}", markers=[]) == "olmo3"
-    assert chosen(QWEN_3, markers=[]) == "olmo3"
+    assert chosen(QWEN_3, markers=[]) == "think_text"
     assert chosen("[THINK][/THINK]", markers=[]) is None

@@ -8,6 +8,7 @@ from engine.api import ModelLoadError
 from engine.outputs.pieces import CallEnd, ContentText
 from engine.outputs.reasoning.harmony import HarmonyReasoningParser
 from engine.outputs.tools.registry import (
+    FAMILIES,
     FORMATS,
     TEMPLATE_MARKS,
     check_tool_parser,
@@ -114,6 +115,16 @@ def test_without_markers_the_choice_is_hermes():
         == choose_tool_parser("<tool_call>")
         == "hermes"
     )
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in FAMILIES])
+def test_a_family_decides_where_the_template_is_silent(name):
+    _, architectures, tokens = next(row for row in FAMILIES if row[0] == name)
+    find_token = dict.fromkeys(tokens, 1).get
+    assert choose_tool_parser("{{ messages }}", architectures[0], find_token) == name
+    assert choose_tool_parser("{{ messages }}", architectures[0], {}.get) == "hermes"
+    assert choose_tool_parser("{{ messages }}", "BertModel", find_token) == "hermes"
+    assert choose_tool_parser("<tool_call>", architectures[0], find_token) == "hermes"
 
 
 def test_calls_come_through_the_reasoning_parser_of_harmony():
