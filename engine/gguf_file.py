@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 MetadataValue = bool | int | float | str | list
 
 MAX_DIMENSIONS = 4
+MAX_KEYS, MAX_TENSORS = 1 << 16, 1 << 20
+MAX_VALUES = 1 << 23
+"""Entries of all arrays of the metadata together, some 40 bytes each in memory; large vocabularies have a million."""
 MAX_NAME = 256
 """Bytes of a tensor's name; the format allows 64."""
 SHOWN = 80
@@ -196,6 +199,7 @@ class _Reader:
         self._size = len(contents)
         self._position = 0
         self._what = "header"
+        self._num_values = 0
 
     def header(self) -> tuple[int, int]:
         """Return the number of tensors and of metadata entries."""
@@ -205,8 +209,8 @@ class _Reader:
         if version not in (2, 3):
             raise self._error(f"GGUF version must be 2 or 3 (little-endian), got {version}")
         tensor_count, metadata_count = self._integer(8), self._integer(8)
-        self._check_count(tensor_count, 24, "the tensor count")
-        self._check_count(metadata_count, 13, "the metadata count")
+        self._check_count(tensor_count, 24, "the tensor count", MAX_TENSORS)
+        self._check_count(metadata_count, 13, "the metadata count", MAX_KEYS)
         return tensor_count, metadata_count
 
     def metadata(self, count: int) -> dict[str, MetadataValue]:
@@ -293,10 +297,11 @@ class _Reader:
         if nesting >= MAX_ARRAY_NESTING:
             raise self._error(f"{self._what} nests arrays deeper than {MAX_ARRAY_NESTING}")
         type_id, count = self._integer(4), self._integer(8)
+        least_bytes = struct.calcsize(f"<{SCALARS[type_id]}") if type_id in SCALARS else 8 if type_id == STRING else 12
+        self._check_count(count, least_bytes, self._what, MAX_VALUES - self._num_values)
+        self._num_values += count
         if type_id in SCALARS:
-            self._check_count(count, struct.calcsize(f"<{SCALARS[type_id]}"), self._what)
             return self._numbers(SCALARS[type_id], count)
-        self._check_count(count, 8 if type_id == STRING else 12, self._what)
         if type_id == STRING:
             return self._strings(count)
         return [self._value(type_id, nesting + 1) for _ in range(count)]
@@ -337,9 +342,11 @@ class _Reader:
         self._position = end
         return taken
 
-    def _check_count(self, count: int, least_bytes: int, what: str) -> None:
+    def _check_count(self, count: int, least_bytes: int, what: str, most: int) -> None:
         if count * least_bytes > self._size - self._position:
             raise self._error(f"{what} claims {count} entries, more than the file can hold")
+        if count > most:
+            raise self._error(f"{what} claims {count} entries; at most {most} can be read")
 
     def _truncated(self) -> ModelLoadError:
         return self._error(

@@ -129,6 +129,23 @@ def test_a_damaged_header_is_refused_with_the_file_named(tmp_path, changes, what
         GgufFile.open(damaged(**changes).write(tmp_path / "m.gguf"))
 
 
+@pytest.mark.parametrize(
+    ("limit", "least", "what"),
+    [
+        ("MAX_VALUES", 6, "'a.numbers' claims 3 entries; at most 2 can be read"),
+        ("MAX_KEYS", len(GOOD.metadata), "the metadata count claims 6 entries; at most 5"),
+        ("MAX_TENSORS", 2, "the tensor count claims 2 entries; at most 1"),
+    ],
+)
+def test_a_file_of_more_values_than_memory_is_meant_for_is_refused(tmp_path, monkeypatch, limit, least, what):
+    path = GOOD.write(tmp_path / "m.gguf")
+    monkeypatch.setattr(f"engine.gguf_file.{limit}", least)
+    GgufFile.open(path)
+    monkeypatch.setattr(f"engine.gguf_file.{limit}", least - 1)
+    with pytest.raises(ModelLoadError, match=what):
+        GgufFile.open(path)
+
+
 def test_a_file_cut_anywhere_is_refused(tmp_path):
     whole = GOOD.encode()
     for length in range(len(whole)):
