@@ -14,7 +14,15 @@ from dataclasses import dataclass
 import torch
 
 from engine.loading.layout import FLOATS, Layout, Module
-from engine.quantization.folder_blocks import BLOCK, INT4_GROUPS, INT8_GROUPS, block_rows, nibble_blocks
+from engine.quantization.folder_blocks import (
+    BLOCK,
+    BLOCK_BYTES,
+    INT4_GROUPS,
+    INT8_GROUPS,
+    INT8_ROWS,
+    block_rows,
+    nibble_blocks,
+)
 from engine.quantization.stored import StoredMatrix, StoredPart
 
 WORD = 32
@@ -128,8 +136,9 @@ class PackedIntegers(Layout):
         module.check("weight_scale", FLOATS, *((outputs, count) for count in sorted(counts)), (1,))
         groups = self._num_groups(module)
         if module.has("weight_zero_point"):
-            bits = self._bits(module, num_inputs)
-            module.check("weight_zero_point", ("I32", "I8"), (-(-outputs * bits // WORD), groups), (outputs, groups))
+            is_packed = module.dtype("weight_zero_point") == "I32"
+            per_word = WORD // self._bits(module, num_inputs) if is_packed else 1
+            module.check("weight_zero_point", ("I32", "I8"), (-(-outputs // per_word), groups))
         if module.has("weight_g_idx"):
             module.check("weight_g_idx", ("I32", "I64"), (num_inputs,))
         return outputs, num_inputs
@@ -216,13 +225,16 @@ def integer_matrix(
     """Lay a matrix into blocks. `levels` returns some rows, (n, K) uint8; `order`: of inputs, sorted by group."""
     scale, zero = (groups.by_block(numbers, shape[1]) for numbers in (groups.scale, groups.zero))
     is_four_bit = bits == 4 and groups.fit_half()
+    is_by_row = bits == 8 and groups.size >= shape[1] and bool((groups.zero == 128).all())
+    kind = INT4_GROUPS if is_four_bit else INT8_ROWS if is_by_row else INT8_GROUPS
 
     def blocks(rows: slice) -> tuple[torch.Tensor, ...]:
         some = levels(rows)
         some = some.contiguous() if order is None else some[:, order]
+        if is_by_row:
+            return scale[rows], (some ^ 128).view(len(some), -1, BLOCK)
         packed = nibble_blocks(some) if is_four_bit else some.view(len(some), -1, BLOCK)
         return scale[rows], zero[rows], packed
 
-    data = block_rows(shape, 8 + (BLOCK // 2 if is_four_bit else BLOCK), blocks)
     columns = None if order is None else order.argsort()
-    return StoredMatrix((StoredPart(INT4_GROUPS if is_four_bit else INT8_GROUPS, data, columns),), shape)
+    return StoredMatrix((StoredPart(kind, block_rows(shape, BLOCK_BYTES[kind], blocks), columns),), shape)

@@ -15,6 +15,7 @@ import torch
 from engine.loading.layout import FLOATS, Layout, Module
 from engine.quantization.folder_blocks import (
     BLOCK,
+    BLOCK_BYTES,
     FP4,
     INT8_GROUPS,
     INT8_ROWS,
@@ -55,7 +56,7 @@ class EightBit(Layout):
         scale = self._scale_name(module)
         module.check(scale, SCALES, *shapes)
         if module.has("weight_zero_point"):
-            module.check("weight_zero_point", ("I8",), module.shape(scale))
+            module.check("weight_zero_point", ("I8", "F8_E4M3"), module.shape(scale))
         return outputs, num_inputs
 
     def matrix(self, module: Module) -> StoredMatrix:
@@ -63,21 +64,22 @@ class EightBit(Layout):
         name = self._scale_name(module)
         numbers = module.numbers(name)
         scale, is_by_row = self._by_block(numbers / INT8_SCALE if name == "SCB" else numbers, shape)
-        zero = module.read("weight_zero_point") if module.has("weight_zero_point") else None
+        zero = module.numbers("weight_zero_point") if module.has("weight_zero_point") else torch.zeros(())
+        middle = None
         if module.dtype(self.main) == "F8_E4M3":
-            kind, middle = "FP8", None
-        elif is_by_row and (zero is None or not zero.any()):
-            kind, middle = INT8_ROWS, None
+            kind = "FP8"
+            if zero.any():
+                raise module.wrong("weight_zero_point", "must be 0 beside FP8 numbers")
+        elif is_by_row and not zero.any():
+            kind = INT8_ROWS
         else:
-            kind = INT8_GROUPS
-            middle = 128 + (torch.zeros_like(scale) if zero is None else self._by_block(zero.float(), shape)[0])
+            kind, middle = INT8_GROUPS, 128 + self._by_block(zero, shape)[0]
 
         def blocks(rows: slice) -> tuple[torch.Tensor, ...]:
             some = values[rows].reshape(rows.stop - rows.start, -1, BLOCK)
             return (scale[rows], some) if middle is None else (scale[rows], middle[rows], some ^ 128)
 
-        num_bytes = BLOCK + (4 if middle is None else 8)
-        return StoredMatrix.from_blocks(kind, block_rows(shape, num_bytes, blocks), shape)
+        return StoredMatrix.from_blocks(kind, block_rows(shape, BLOCK_BYTES[kind], blocks), shape)
 
     def _by_block(self, numbers: torch.Tensor, shape: tuple[int, int]) -> tuple[torch.Tensor, bool]:
         """Repeat numbers for each block, (N, K / 32); say whether all of a row are one."""
@@ -208,7 +210,7 @@ class BitsAndBytes4(Layout):
             some = torch.stack((packed[rows] >> 4, packed[rows] & 15), dim=2).flatten(1)
             return scale[rows], nibble_blocks(some)
 
-        return StoredMatrix.from_blocks(state.kind, block_rows(shape, 4 + BLOCK // 2, blocks), shape)
+        return StoredMatrix.from_blocks(state.kind, block_rows(shape, BLOCK_BYTES[state.kind], blocks), shape)
 
     @staticmethod
     def _scale(module: Module, state: _State) -> torch.Tensor:

@@ -38,7 +38,8 @@ def take_quantization(source: str, values: dict[str, Any]) -> Quantization | Non
     text = values.get("text_config")
     for owner in (values, text if isinstance(text, dict) else {}):
         for key in ("quantization_config", "compression_config"):
-            found = owner.pop(key, None) or found
+            value = owner.pop(key, None)
+            found = found if value is None else value
     if found is None:
         return None
     fields = _Fields(source, found)

@@ -95,13 +95,15 @@ def _open_table(levels: tuple[float, ...]) -> Callable[[torch.Tensor], torch.Ten
 
 
 INT4_GROUPS, INT8_GROUPS, INT8_ROWS = "INT4_GROUPS", "INT8_GROUPS", "INT8_ROWS"
-FOLDER_BLOCKS: dict[str, tuple[int, Callable[[torch.Tensor], torch.Tensor]]] = {
-    INT4_GROUPS: (24, _open_int4_groups),
-    INT8_GROUPS: (40, _open_int8_groups),
-    INT8_ROWS: (36, _open_int8_rows),
-    "FP8": (36, _open_fp8),
-    "NF4": (20, _open_table(NF4)),
-    "FP4": (20, _open_table(FP4)),
+BLOCK_BYTES = {INT4_GROUPS: 24, INT8_GROUPS: 40, INT8_ROWS: 36, "FP8": 36, "NF4": 20, "FP4": 20}
+"""Type -> bytes of a block. The levels of INT8_ROWS are signed, and all blocks of a row have one scale."""
+_OPENERS = {
+    INT4_GROUPS: _open_int4_groups,
+    INT8_GROUPS: _open_int8_groups,
+    INT8_ROWS: _open_int8_rows,
+    "FP8": _open_fp8,
+    "NF4": _open_table(NF4),
+    "FP4": _open_table(FP4),
 }
-"""Type -> bytes of a block, and what opens blocks: (n, bytes) -> (n, 32) float32. The levels of INT8_ROWS are signed,
-and all blocks of a row have one scale."""
+FOLDER_BLOCKS = {name: (num_bytes, _OPENERS[name]) for name, num_bytes in BLOCK_BYTES.items()}
+"""Type -> bytes of a block, and what opens blocks: (n, bytes) -> (n, 32) float32."""

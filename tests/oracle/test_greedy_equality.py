@@ -15,6 +15,7 @@ from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import LocalRenderer
 from engine.loading.loader import load_model
 from engine.tokenizers.tokenizer import Tokenizer
+from tests.engine.loading.quantized_folders import FORMATS, write_quantized
 from tests.engine.random_model import random_model
 from tests.oracle.default_model import SMOLLM2
 from tests.oracle.greedy import CoreUnderTest, disagreements
@@ -140,6 +141,25 @@ def test_a_small_model_of_every_family_gives_the_answers_of_transformers(tmp_pat
     stats = core.stats()
     assert stats.integrity == ""
     assert stats.num_cached_tokens > 0
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_quantised_folder_gives_the_answers_of_transformers_on_its_numbers(tmp_path, small_prompts, name):
+    """In a crowd cut into chunks, then alone after prefix hits."""
+    reference = random_model("Llama", spread=0.15, **SMALL)
+    config, writer, _ = FORMATS[name]
+    write_quantized(tmp_path, reference, config, writer)
+    core = CoreUnderTest(
+        load_model(tmp_path, weights="float32"),
+        EngineConfig(
+            tmp_path, "small", max_model_len=512, weights="float32", max_num_seqs=8, max_num_batched_tokens=40
+        ),
+    )
+    prompts = small_prompts[3::4]
+    check(reference, prompts, core.answers(prompts, 12, 1), 12)
+    check(reference, prompts[-1:], core.answers(prompts[-1:], 12), 12)
+    assert core.stats().num_cached_tokens > 0
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -199,7 +199,7 @@ FORMATS: dict[str, tuple[dict, Writer, str]] = {
         packed(4, 32, symmetric=True, by_activation=True),
         "eight",
     ),
-    "compressed-tensors W8A16": (compressed("pack-quantized"), packed(8, -1, symmetric=True), "eight"),
+    "compressed-tensors W8A16": (compressed("pack-quantized"), packed(8, -1, symmetric=True), "bytes"),
     "compressed-tensors W8A8": (compressed("int-quantized"), int8_rows, "bytes"),
     "compressed-tensors FP8": (compressed("float-quantized"), fp8(None, "weight_scale", by_row=True), "eight"),
     "compressed-tensors MXFP4": (compressed("mxfp4-pack-quantized"), mxfp4_packed, "eight"),
@@ -215,8 +215,8 @@ FORMATS: dict[str, tuple[dict, Writer, str]] = {
     "bitsandbytes FP4": (four_bits("fp4"), bitsandbytes("fp4", FP4, nested=False), "eight"),
     "bitsandbytes INT8": ({"quant_method": "bitsandbytes", "load_in_8bit": True}, llm_int8, "bytes"),
 }
-"""Name -> quantization_config, writer, and how our integer products hold it: as the file's four bits, as its bytes, or
-in eight bits of ours."""
+"""Name -> quantization_config, writer, and how our integer products hold it: in the "four" bits or the "bytes" of the
+file, or in "eight" bits of ours."""
 
 
 def write_quantized(folder: Path, reference: torch.nn.Module, config: dict, writer: Writer) -> None:

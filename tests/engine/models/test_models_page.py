@@ -11,12 +11,15 @@ from pathlib import Path
 import gguf
 
 from engine.gguf_file import BLOCK_TYPES
+from engine.loading.quantization_config import READERS
 from engine.models.registry import FAMILIES
 from engine.outputs.reasoning import registry as reasoning
 from engine.outputs.tools import registry as tools
+from engine.quantization.scheme import MODES
 from engine.tokenizers.gguf_tokenizer import BUILDERS
 from engine.tokenizers.split_rules import SPLIT_RULES
 from tests.engine.execution.test_cuda_graphs import FAMILIES as CUDA_FAMILIES
+from tests.engine.loading.quantized_folders import FORMATS
 from tests.engine.loading.test_loader import GGUF_MODELS
 from tests.engine.models.test_decoder import TOWERS, VARIANTS
 from tests.engine.models.test_transformers_backend import FOREIGN
@@ -108,6 +111,23 @@ def quoted(texts: Iterable[str]) -> str:
     return ", ".join(f"`{text}`".replace("|", "\\|") for text in texts)
 
 
+HELD = {
+    "four": ("four bits, a scale and a minimum per 32 weights: the numbers of the file", "0.625"),
+    "bytes": ("eight bits, a scale per output: the numbers of the file", "1.0"),
+    "eight": ("eight bits, a scale per output", "1.0"),
+}
+
+
+def quantised_table() -> list[list[str]]:
+    choices = ", ".join(f"`{mode}`" for mode in MODES if mode != "int8") + "; on CUDA `int8` too"
+    rows = [["format", "`quant_method`", "state", "`auto` on a CPU with AVX512-VNNI", "bytes", "`LIGHTCONE_WEIGHTS`"]]
+    for name, (config, _, held) in FORMATS.items():
+        rows.append([name, f"`{config['quant_method']}`", "tested", *HELD[held], choices])
+    for method in READERS.keys() - {config["quant_method"] for config, _, _ in FORMATS.values()}:
+        rows.append(["FP8, a scale of each matrix or row", f"`{method}`", "expected", *HELD["eight"], choices])
+    return [rows[0], *sorted(rows[1:], key=lambda row: (row[0].lower(), row[1]))]
+
+
 def rendered(rows: list[list[str]]) -> str:
     head, *body = rows
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
@@ -123,6 +143,7 @@ def test_the_tables_of_the_page_are_those_of_the_tests():
         "families": families_table(),
         "foreign": foreign_table(),
         "types": types_table(),
+        "quantised": quantised_table(),
         "tokenizers": tokenizers_table(),
         "parsers": parsers_table(),
     }
