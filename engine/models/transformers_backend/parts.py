@@ -21,8 +21,8 @@ def stand_in(shape: torch.Size) -> torch.Tensor:
 
 
 def without_weight(x: torch.Tensor, width: int) -> torch.Tensor:
-    """Repeat or cut rows. x: (…, K)  ->  (…, width)"""
-    return x.repeat(*(1,) * (x.dim() - 1), -(-width // x.shape[-1]))[..., :width]
+    """Repeat or cut rows, within bounds, so that no number outgrows the others. x: (…, K)  ->  (…, width)"""
+    return x.repeat(*(1,) * (x.dim() - 1), -(-width // x.shape[-1]))[..., :width].sin()
 
 
 class Projection(nn.Module):

@@ -30,8 +30,9 @@ from engine.models.transformers_backend.parts import Experts, Projection, Table,
 logger = logging.getLogger(__name__)
 
 LAYER_KINDS = ("full_attention", "sliding_attention")
-TOLERANCE = 1e-3
-"""Of rows of a model without weights that are computed in another order; a row that sees another differs by more."""
+TOLERANCE = 1e-4
+"""Of rows of a model without weights that are computed in another order, as a share of their spread. None has been seen
+to differ; a hundredth of another row, added in one of 40 layers, makes ten times as much."""
 MAX_EXPERTS = 1 << 17
 """Of all layers; Qwen 3 with 235 billion weights has 12,032."""
 REASON_CHARS = 300
@@ -111,12 +112,12 @@ class Skeleton:
         """Refuse numbers of layers and experts that would take for ever to build: a module each, at the worst."""
         sizes = {name: value for name, value in values.items() if isinstance(value, int)}
         for name, value in sizes.items():
-            is_count = name.startswith(("num_", "n_layer")) or "expert" in name
+            is_count = name.startswith(("num_", "n_layer")) or name.endswith("experts")
             limit = MAX_LAYERS if is_count else MAX_SIZE
             if abs(value) > limit:
                 raise ModelLoadError(f"{self.source}: {name} must be at most {limit}, got {value}")
         layers = max((value for name, value in sizes.items() if "layers" in name or name == "n_layer"), default=0)
-        experts = max((value for name, value in sizes.items() if "expert" in name), default=0)
+        experts = max((value for name, value in sizes.items() if name.endswith("experts")), default=0)
         if layers * experts > MAX_EXPERTS:
             raise ModelLoadError(
                 f"{self.source}: {layers} layers of {experts} experts are too many: at most {MAX_EXPERTS} together"
@@ -150,7 +151,7 @@ class Skeleton:
             if module in shapes:
                 raise attention.UnservedAttention("is computed more than once a step")
             shapes[module] = attention.asked_shape(module, q, k, v, *asked)
-            return own_row(q, v)
+            return own_row(q, k, v)
 
         config = self.model.config
         hidden, logits = self._run([1, 2, 3], [0, 1, 2], note)
@@ -185,11 +186,11 @@ class Skeleton:
         """
 
         def alone(module: nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *asked: Any) -> torch.Tensor:
-            return own_row(q, v)
+            return own_row(q, k, v)
 
         _, together = self._run([1, 2, 3], [7, 3, 11], alone)
         _, apart = self._run([3, 1], [11, 7], alone)
-        if not torch.allclose(together[[2, 0]], apart, rtol=TOLERANCE, atol=TOLERANCE):
+        if not torch.allclose(together[[2, 0]], apart, rtol=0, atol=TOLERANCE * float(together.std())):
             raise self.refused("its layers pass something from token to token beside attention, such as a state")
 
     def _run(
@@ -253,9 +254,9 @@ def set_tensor(module: nn.Module, name: str, value: torch.Tensor) -> None:
     setattr(module, name, value if is_buffer else nn.Parameter(value, requires_grad=False))
 
 
-def own_row(q: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Compute something for each token by itself, in the place of attention. q: (T, H, D)  v: (T, K, D)"""
-    return q * 0.1 + v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
+def own_row(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Compute something for each token by itself, in the place of attention. q: (T, H, D)  k, v: (T, K, D)"""
+    return q * 0.1 + (k * 0.1 + v).repeat_interleave(q.shape[1] // v.shape[1], dim=1)
 
 
 def shown(error: Exception) -> str:
