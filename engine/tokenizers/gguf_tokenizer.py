@@ -189,6 +189,8 @@ def _wordpiece(vocabulary: GgufVocabulary) -> Tokenizer:
     if len(ids) != len(vocabulary.tokens):
         raise ModelLoadError("the file has a token twice: as a word's first piece, and as a control token")
     unknown = vocabulary.tokens[vocabulary.token_id("unknown", 100) or 0]
+    if unknown not in ids:
+        raise ModelLoadError(f"the file's token for unknown words, {unknown[:80]!r}, must be a control token")
     tokenizer = Tokenizer(models.WordPiece(ids, unk_token=unknown, max_input_chars_per_word=MAX_WORD_CHARS))
     lowercase = vocabulary.flag("normalizer.lowercase", True)
     tokenizer.normalizer = normalizers.BertNormalizer(

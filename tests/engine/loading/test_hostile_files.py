@@ -21,6 +21,7 @@ from engine.api.errors import ModelLoadError
 from engine.loading.checkpoint import GgufTensors
 from engine.loading.loader import load_model
 from engine.loading.safetensors_file import SafetensorsFolder
+from engine.tokenizers.tokenizer import Tokenizer
 from tests.engine.loading.gguf_writing import ARRAY, BOOL, FLOAT32, STRING, UINT32, UINT64, GgufContents, string
 from tests.examples import examples
 
@@ -217,6 +218,40 @@ def test_a_gguf_file_with_a_lie_about_a_tensor_is_refused(tmp_path, place):
     for lie in lies:
         changed = [*GOOD.tensors[:place], lie, *GOOD.tensors[place + 1 :]]
         assert not opens(replace(GOOD, tensors=changed).write(tmp_path / "m.gguf")), lie
+
+
+VOCABULARY: dict[str, Any] = {
+    "pre": "gpt-2",
+    "tokens": ["a", "b", "ab", "<|x|>", "\u0120"],
+    "merges": ["a b"],
+    "scores": [0.0, 0.0, 1.0, 0.0, 0.0],
+    "token_type": [1, 1, 1, 3, 1],
+    "bos_token_id": 3,
+    "unknown_token_id": 3,
+    "add_space_prefix": True,
+    "precompiled_charsmap": [],
+}
+
+
+@examples(200)
+@given(
+    model=st.sampled_from(["gpt2", "llama", "t5", "bert", "", "rwkv"]),
+    name=st.sampled_from(sorted(VOCABULARY)),
+    value=st.sampled_from(
+        [None, 0, 1, -1, 1 << 63, 2.5, float("nan"), True, "", "x" * 5000, [], [1] * 5, [1 << 40] * 5, [[1]], [""]]
+        + [["a"] * 5, ["x" * 5000] * 5, [float("nan")] * 5, ["a b", "c d"], [" "]]
+    ),
+)
+def test_a_tokenizer_with_a_lie_is_refused_or_encodes(model, name, value):
+    metadata = {f"tokenizer.ggml.{key}": known for key, known in (VOCABULARY | {name: value}).items()}
+    try:
+        tokenizer = Tokenizer.from_metadata(metadata | {"tokenizer.ggml.model": model})
+    except ModelLoadError as refusal:
+        message = refusal.message
+    else:
+        message = ""
+        assert all(token_id < tokenizer.num_tokens for token_id in tokenizer.encode("ab a<|x|>"))
+    assert len(message) < 2000
 
 
 @examples(120, suppress_health_check=[HealthCheck.function_scoped_fixture])
