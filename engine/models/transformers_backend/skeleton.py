@@ -54,7 +54,7 @@ class Skeleton:
         self.model = self._build(values if text is None else text)
         self.shapes = {name: tuple(tensor.shape) for name, tensor in self.model.state_dict().items()}
         self.tied: dict[str, str] = dict(self.model.all_tied_weights_keys)
-        self._replace_parts()
+        self._replace_parts(router_sizes(values if text is None else text))
         self.decoder = TransformersDecoder(self.model)
         self.config = self._describe()
         logger.info(
@@ -123,10 +123,15 @@ class Skeleton:
                 f"{self.source}: {layers} layers of {experts} experts are too many: at most {MAX_EXPERTS} together"
             )
 
-    def _replace_parts(self) -> None:
-        """Put our parts in the place of matrices, and numbers without memory in the place of other parameters."""
+    def _replace_parts(self, kept_sizes: set[int]) -> None:
+        """Put our parts in the place of matrices, and numbers without memory in the place of other parameters.
+
+        `kept_sizes`: matrices with so many outputs choose experts, and stay exact.
+        """
         for name, module in list(self.model.named_modules()):
             part: nn.Module | None = None
+            if type(module) is nn.Linear and module.out_features in kept_sizes:
+                continue
             if type(module) in (nn.Linear, Conv1D):
                 part = Projection(module)
             elif isinstance(module, nn.Embedding) and (scale := scale_of(module)) is not None:
@@ -240,6 +245,12 @@ def text_part(architecture: str, values: Mapping[str, object]) -> dict[str, obje
             is_tied = {key: values[key] for key in ("tie_word_embeddings",) if key in values}
             return {**text, **is_tied, "architectures": [name]}
     return None
+
+
+def router_sizes(values: Mapping[str, object]) -> set[int]:
+    """Return the numbers of outputs of what chooses or weighs experts; empty for a model without."""
+    counts = {value for name, value in values.items() if name.endswith("experts") and type(value) is int and value}
+    return counts | {1} if counts else set()
 
 
 def has_experts(module: nn.Module) -> bool:

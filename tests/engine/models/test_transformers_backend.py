@@ -34,6 +34,7 @@ FOREIGN = {
     "olmo": ("Olmo", {}),
     "phi": ("Phi", {}),
     "qwen3 moe": ("Qwen3Moe", EXPERTS | {"moe_intermediate_size": 32, "head_dim": 16}),
+    "qwen2 moe, a shared expert": ("Qwen2Moe", EXPERTS | {"moe_intermediate_size": 32}),
     "stablelm": ("StableLm", {}),
 }
 
@@ -231,3 +232,11 @@ def test_the_text_part_of_a_larger_model_of_the_same_family_is_served(tmp_path, 
         (logits,) = run(load_model(tmp_path, weights="float32"), [prompt], [])
     torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
     assert "1 tensors of parts that are not served are left out" in caplog.text
+
+
+def test_what_chooses_experts_stays_exact(tmp_path):
+    """A matrix with one output weighs the shared expert, in each of 3 layers."""
+    saved(tmp_path, "qwen2 moe, a shared expert")
+    layer = open_checkpoint(tmp_path)[0]._skeleton.model.model.layers[0].mlp
+    assert type(layer.shared_expert_gate) is torch.nn.Linear
+    assert type(layer.shared_expert.up_proj) is not torch.nn.Linear
