@@ -26,8 +26,8 @@ from engine.quantization.folder_blocks import (
 from engine.quantization.stored import StoredMatrix, StoredPart
 
 WORD = 32
-AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
-"""The output of each four bits of a word, the lowest first, among its eight."""
+AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
+"""Where a word has each of its eight outputs, from its lowest bits on."""
 MAX_HALF, HALF_ERROR = 65504, 2.0**-11
 INTEGERS = ("I32",)
 
@@ -71,11 +71,13 @@ class Awq(Layout):
 
     def matrix(self, module: Module) -> StoredMatrix:
         shape, words = self.shape(module), module.read(self.main)
-        zero = _awq_levels(module.read("qzeros")).T.float()
+        zero = unpack(module.read("qzeros").T, 4, 0, AWQ_ORDER).float()
         groups = Groups(_size(self.group_size, shape), module.numbers("scales").T, zero)
-        return integer_matrix(
-            shape, 4, groups, lambda rows: _awq_levels(words[:, rows.start // 8 : -(-rows.stop // 8)]).T
-        )
+
+        def levels(rows: slice) -> torch.Tensor:
+            return unpack(words[:, rows.start // 8 : rows.stop // 8].T.contiguous(), 4, 0, AWQ_ORDER)
+
+        return integer_matrix(shape, 4, groups, levels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,20 +170,12 @@ class PackedIntegers(Layout):
         return unpack(zero, bits, 0)[: len(scale)].float()
 
 
-def unpack(words: torch.Tensor, bits: int, dim: int) -> torch.Tensor:
-    """Unpack the levels of words, which follow each other in `dim`: uint8."""
-    shifts = torch.arange(0, WORD, bits, dtype=torch.int32)
-    shifts = shifts if dim else shifts[:, None]
-    levels = words.unsqueeze(dim + 1) >> shifts & ((1 << bits) - 1)
+def unpack(words: torch.Tensor, bits: int, dim: int, order: tuple[int, ...] | None = None) -> torch.Tensor:
+    """Unpack the levels of words, which follow each other in `dim`: uint8. `order`: the place of each in its word."""
+    places = torch.arange(WORD // bits) if order is None else torch.tensor(order)
+    shifts = (places * bits).int()
+    levels = words.unsqueeze(dim + 1) >> (shifts if dim else shifts[:, None]) & ((1 << bits) - 1)
     return levels.to(torch.uint8).flatten(dim, dim + 1)
-
-
-def _awq_levels(words: torch.Tensor) -> torch.Tensor:
-    """Unpack words of outputs: (n, N / 8) int32  ->  (n, N) uint8."""
-    levels = unpack(words, 4, 1).unflatten(1, (-1, 8))
-    in_order = torch.empty_like(levels)
-    in_order[:, :, list(AWQ_ORDER)] = levels
-    return in_order.flatten(1)
 
 
 def num_groups(num_inputs: int, group_size: int) -> int:

@@ -23,6 +23,8 @@ NF4 += (0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0)
 FP4 = (0.0, 0.0052083333, 0.6666666667, 1.0, 0.3333333333, 0.5, 0.1666666667, 0.25)
 FP4 += tuple(-level for level in FP4)
 """Levels of bitsandbytes' FP4, of one sign bit, two of exponent and one of mantissa."""
+E4M3 = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float()
+"""The numbers of FP8 (https://arxiv.org/abs/2209.05433) by their bytes."""
 
 
 def block_rows(
@@ -54,7 +56,7 @@ def nibble_blocks(levels: torch.Tensor) -> torch.Tensor:
 def uniform_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Take INT4_GROUPS apart: levels (n, 32) uint8, scale and minimum (n, 1) float32."""
     scale = _number(blocks, 0)
-    return _nibbles(blocks, 8), scale, -_number(blocks, 4) * scale
+    return nibbles(blocks, 8), scale, -_number(blocks, 4) * scale
 
 
 def byte_rows(data: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -68,13 +70,14 @@ def _number(blocks: torch.Tensor, start: int) -> torch.Tensor:
     return blocks[:, start : start + 4].clone(memory_format=torch.contiguous_format).view(torch.float32)
 
 
-def _nibbles(blocks: torch.Tensor, start: int) -> torch.Tensor:
+def nibbles(blocks: torch.Tensor, start: int) -> torch.Tensor:
+    """Unpack the 16 bytes at `start` of each block, as `nibble_blocks` packs them: (n, 32) uint8."""
     packed = blocks[:, start : start + BLOCK // 2]
     return torch.cat((packed & 15, packed >> 4), dim=1)
 
 
 def _open_int4_groups(blocks: torch.Tensor) -> torch.Tensor:
-    return (_nibbles(blocks, 8).float() - _number(blocks, 4)) * _number(blocks, 0)
+    return (nibbles(blocks, 8).float() - _number(blocks, 4)) * _number(blocks, 0)
 
 
 def _open_int8_groups(blocks: torch.Tensor) -> torch.Tensor:
@@ -86,12 +89,17 @@ def _open_int8_rows(blocks: torch.Tensor) -> torch.Tensor:
 
 
 def _open_fp8(blocks: torch.Tensor) -> torch.Tensor:
-    return blocks[:, 4:].contiguous().view(torch.float8_e4m3fn).float() * _number(blocks, 0)
+    return look_up(E4M3, blocks[:, 4:]) * _number(blocks, 0)
 
 
-def _open_table(levels: tuple[float, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
+def _open_nibbles(levels: tuple[float, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
     table = torch.tensor(levels)
-    return lambda blocks: table[_nibbles(blocks, 4).int()] * _number(blocks, 0)
+    return lambda blocks: look_up(table, nibbles(blocks, 4)) * _number(blocks, 0)
+
+
+def look_up(table: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+    """Return the table's number for each code: (n, m) uint8  ->  (n, m) float32. Quicker than torch's conversions."""
+    return table.index_select(0, codes.flatten().int()).view(codes.shape)
 
 
 INT4_GROUPS, INT8_GROUPS, INT8_ROWS = "INT4_GROUPS", "INT8_GROUPS", "INT8_ROWS"
@@ -102,8 +110,8 @@ _OPENERS = {
     INT8_GROUPS: _open_int8_groups,
     INT8_ROWS: _open_int8_rows,
     "FP8": _open_fp8,
-    "NF4": _open_table(NF4),
-    "FP4": _open_table(FP4),
+    "NF4": _open_nibbles(NF4),
+    "FP4": _open_nibbles(FP4),
 }
 FOLDER_BLOCKS = {name: (num_bytes, _OPENERS[name]) for name, num_bytes in BLOCK_BYTES.items()}
 """Type -> bytes of a block, and what opens blocks: (n, bytes) -> (n, 32) float32."""

@@ -14,11 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from engine.quantization.folder_blocks import FOLDER_BLOCKS, INT4_GROUPS, uniform_groups
+from engine.quantization.folder_blocks import FOLDER_BLOCKS, INT4_GROUPS, look_up, nibbles, uniform_groups
 
 GROUP_SIZE = 32
 FOUR_BIT_TYPES = frozenset({"Q4_0", "Q4_1", "Q4_K", "TQ1_0", "TQ2_0", INT4_GROUPS})
 """Types whose numbers the four-bit forms hold as they are; ternary ones too, in more bits than they need."""
+E2M1 = torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, -0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0])
+EXPONENTS = torch.arange(-128, 128).float().exp2()
+"""Twice the numbers and half the scales of MXFP4, by their codes (OCP Microscaling Formats, version 1.0)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +222,10 @@ def _open_q8_0(blocks: torch.Tensor) -> torch.Tensor:
     return blocks[:, 2:].view(torch.int8) * _half(blocks, 0)
 
 
+def _open_mxfp4(blocks: torch.Tensor) -> torch.Tensor:
+    return look_up(E2M1, nibbles(blocks, 1)) * look_up(EXPONENTS, blocks[:, :1])
+
+
 def _open_q6_k(blocks: torch.Tensor) -> torch.Tensor:
     q, scales, (factor,) = _q6_k_parts(blocks)
     scale = torch.stack(scales, dim=2).flatten(1) * factor
@@ -251,5 +258,6 @@ _BLOCKS: dict[str, tuple[int, Callable[[torch.Tensor], torch.Tensor]]] = {
     **{name: (block_bytes, _open_groups(take_apart)) for name, (block_bytes, take_apart) in _GROUPS.items()},
     "Q8_0": (34, _open_q8_0),
     "Q6_K": (210, _open_q6_k),
+    "MXFP4": (17, _open_mxfp4),
     **FOLDER_BLOCKS,
 }

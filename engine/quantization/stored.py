@@ -39,7 +39,7 @@ class StoredPart:
     def open(self) -> torch.Tensor:
         """Dequantise: (N, K) float32."""
         values = dequantize(self.type, self.data)
-        return values if self.columns is None else values[:, self.columns]
+        return values if self.columns is None else values.index_select(1, self.columns)
 
     @property
     def packed_type(self) -> str:
