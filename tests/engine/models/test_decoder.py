@@ -294,7 +294,7 @@ def edit_config(path, **changes):
         ({"quantization_config": {"quant_method": "aqlm"}}, "quantised by 'aqlm' cannot be served; supported are awq"),
         ({"hidden_size": 1 << 40}, "hidden_size must be"),
         ({"hidden_size": 63}, "tensor 'model.* must have the shape"),
-        ({"num_hidden_layers": 4}, "tensor 'model.layers.3.self_attn.q_proj.weight' is missing"),
+        ({"num_hidden_layers": 4}, "tensor 'model.layers.3.input_layernorm.weight' is missing"),
         ({"num_hidden_layers": 2}, "tensors that its architecture does not have"),
         ({"num_attention_heads": 0}, "num_attention_heads must be"),
         ({"num_key_value_heads": 3}, "cannot share"),
