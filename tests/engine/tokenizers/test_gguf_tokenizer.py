@@ -77,6 +77,13 @@ def test_every_rule_keeps_the_text(name):
         assert tokenizer.text_of(tokenizer.encode_ordinary(text)) == kept
 
 
+@pytest.mark.parametrize("rule", dict.fromkeys(rule for _, rule in SPLIT_RULES.values()))
+def test_no_text_takes_more_than_its_share_of_time(rule):
+    """Rules that looked ahead to the end of a run at each place took minutes for each of these."""
+    for text in ("1" * 20_000 + "a", " " * 20_000 + "a", "\n" * 20_000 + "a", "a \u0e01" * 8_000, "aB" * 8_000):
+        assert rule.pre_tokenizer().pre_tokenize_str(text)
+
+
 SENTENCEPIECE = {
     "tokenizer.ggml.model": "llama",
     "tokenizer.ggml.tokens": ["<unk>", "<s>", "a"],
