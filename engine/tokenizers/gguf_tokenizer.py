@@ -114,9 +114,9 @@ def _sentencepiece(vocabulary: GgufVocabulary) -> Tokenizer:
 
 def _characters(vocabulary: GgufVocabulary, merges: list[tuple[str, str]], with_prefix: bool) -> Tokenizer:
     """Build BPE of characters: spaces are U+2581, characters without a token fall back to byte tokens."""
-    pieces = map(_piece, vocabulary.tokens, vocabulary.types)
-    ids = {piece: index for index, piece in enumerate(pieces)}
-    unknown = vocabulary.tokens[vocabulary.token_id("unknown", 0) or 0]
+    pieces = list(map(_piece, vocabulary.tokens, vocabulary.types))
+    ids = _ids(pieces)
+    unknown = pieces[vocabulary.token_id("unknown", 0) or 0]
     tokenizer = Tokenizer(models.BPE(ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
     spaces = normalizers.Replace(" ", SPACE)
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), spaces]) if with_prefix else spaces
@@ -130,6 +130,13 @@ def _characters(vocabulary: GgufVocabulary, merges: list[tuple[str, str]], with_
 def _piece(token: str, token_type: int) -> str:
     """Return a token as the model spells it: files write user-defined tokens of spaces (Gemma) as spaces."""
     return SPACE * len(token) if token_type == USER_DEFINED and not token.strip(" ") else token
+
+
+def _ids(pieces: list[str]) -> dict[str, int]:
+    ids = {piece: index for index, piece in enumerate(pieces)}
+    if len(ids) != len(pieces) or "" in ids:
+        raise ModelLoadError("two tokens of the file mean the same: with spaces or marks spelled out, and without")
+    return ids
 
 
 def _merges_by_score(vocabulary: GgufVocabulary) -> list[tuple[str, str]]:
@@ -180,14 +187,13 @@ def _unigram(vocabulary: GgufVocabulary) -> Tokenizer:
 
 def _wordpiece(vocabulary: GgufVocabulary) -> Tokenizer:
     """Build WordPiece: the longest token at each place. Files mark the first piece of a word, the library others."""
-    ids = {
+    pieces = [
         token.removeprefix(SPACE)
         if token.startswith(SPACE) or type_ != NORMAL or (token.startswith("[") and token.endswith("]"))
-        else f"##{token}": index
-        for index, (token, type_) in enumerate(zip(vocabulary.tokens, vocabulary.types, strict=True))
-    }
-    if len(ids) != len(vocabulary.tokens):
-        raise ModelLoadError("the file has a token twice: as a word's first piece, and as a control token")
+        else f"##{token}"
+        for token, type_ in zip(vocabulary.tokens, vocabulary.types, strict=True)
+    ]
+    ids = _ids(pieces)
     unknown = vocabulary.tokens[vocabulary.token_id("unknown", 100) or 0]
     if unknown not in ids:
         raise ModelLoadError(f"the file's token for unknown words, {unknown[:80]!r}, must be a control token")

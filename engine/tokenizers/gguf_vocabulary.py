@@ -132,12 +132,14 @@ def _is_charsmap(charsmap: bytes) -> bool:
     texts = charsmap[4 + num_bytes :]
     if num_bytes % 1024 or not num_bytes or not texts.endswith(b"\0"):
         return False
-    num_units = num_bytes // 4
-    for index, unit in enumerate(struct.unpack_from(f"<{num_units}I", charsmap, 4)):
-        if unit >> 31:
-            start = unit & 0x7FFFFFFF
-            if start >= len(texts) or texts[start] & 0xC0 == 0x80:
-                return False
-        elif index ^ (unit >> 10 << ((unit & 0x200) >> 6)) >= num_units:
+    units = struct.unpack_from(f"<{num_bytes // 4}I", charsmap, 4)
+    for index, unit in enumerate(units):
+        if unit >> 31 and index:
+            continue  # a value, reached by the unit above it
+        target = index ^ (unit >> 10 << ((unit & 0x200) >> 6))
+        if target >= len(units):
+            return False
+        start = units[target] & 0x7FFFFFFF
+        if unit >> 8 & 1 and (start >= len(texts) or texts[start] & 0xC0 == 0x80):
             return False
     return True

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.api.errors import ModelLoadError
 from engine.outputs.detokenizer import Detokenizer
-from engine.tokenizers.gguf_vocabulary import CONTROL, NORMAL, UNKNOWN
+from engine.tokenizers.gguf_vocabulary import CONTROL, NORMAL, UNKNOWN, USER_DEFINED
 from engine.tokenizers.split_rules import SPLIT_RULES
 from engine.tokenizers.tokenizer import Tokenizer
 from tests.engine.tiny_tokenizer import tiny_metadata, tiny_tokenizer
@@ -95,6 +95,10 @@ SENTENCEPIECE = {
 RUNS = [letter * length for letter in "ab" for length in range(1, 1025)]
 HOSTILE = {
     "a token twice": ({"tokens": ["<unk>", "a", "a"]}, "both 'a'"),
+    "a token twice in another spelling": (
+        {"tokens": ["<unk>", "  ", "\u2581\u2581"], "token_type": [UNKNOWN, USER_DEFINED, NORMAL]},
+        "mean the same",
+    ),
     "too few types": ({"token_type": [UNKNOWN]}, "token_type must be"),
     "types that are no numbers": ({"token_type": ["1", "2", "3"]}, "token_type must be"),
     "too few scores": ({"scores": [0.0]}, "scores must be"),
