@@ -167,6 +167,15 @@ def _q5_k_parts(blocks: torch.Tensor) -> _Parts:
     return _bytes(q, 256), _k_scales(blocks), (_half(blocks, 0), -_half(blocks, 2))
 
 
+def _q3_k_parts(blocks: torch.Tensor) -> _Parts:
+    low = _fields(_words(blocks, 32, 96).view(-1, 2, 1, 8), 2, dim=2)
+    high = _fields(_words(blocks, 0, 32)[:, None], 1, dim=1).view(-1, 2, 4, 8)
+    q = (low | high << 2) + 0x04040404  # levels around 4; those of four bits are around 8
+    scale = _fields(_words(blocks, 96, 104), 4, dim=1) | _fields(_words(blocks, 104, 108), 2, dim=1) << 4
+    scale = _bytes(scale, 16).view(torch.int8) - 32
+    return _bytes(q, 256), (scale[:, 0::2], scale[:, 1::2]), (_half(blocks, 108),)
+
+
 def _q6_k_parts(blocks: torch.Tensor) -> _Parts:
     low = _fields(_words(blocks, 0, 128).view(-1, 2, 1, 16), 4, dim=2)
     high = _fields(_words(blocks, 128, 192).view(-1, 2, 1, 8), 2, dim=2)
@@ -226,10 +235,19 @@ def _open_mxfp4(blocks: torch.Tensor) -> torch.Tensor:
     return look_up(E2M1, nibbles(blocks, 1)) * look_up(EXPONENTS, blocks[:, :1])
 
 
+def _open_q3_k(blocks: torch.Tensor) -> torch.Tensor:
+    return _open_centred(*_q3_k_parts(blocks), centre=8)
+
+
 def _open_q6_k(blocks: torch.Tensor) -> torch.Tensor:
-    q, scales, (factor,) = _q6_k_parts(blocks)
-    scale = torch.stack(scales, dim=2).flatten(1) * factor
-    return (q.reshape(-1, 16, 16).float() - 32) * scale[..., None]
+    return _open_centred(*_q6_k_parts(blocks), centre=32)
+
+
+def _open_centred(
+    q: torch.Tensor, scales: tuple[torch.Tensor, torch.Tensor], factors: tuple[torch.Tensor, ...], centre: int
+) -> torch.Tensor:
+    scale = torch.stack(scales, dim=2).flatten(1) * factors[0]
+    return (q.reshape(-1, 16, 16).float() - centre) * scale[..., None]
 
 
 FLOAT_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -247,6 +265,7 @@ _GROUPS = {
 }
 
 _SUPERBLOCKS: dict[str, tuple[int, int, Callable[[torch.Tensor], _Parts]]] = {
+    "Q3_K": (110, 4, _q3_k_parts),
     "Q4_K": (144, 4, _q4_k_parts),
     "Q5_K": (176, 5, _q5_k_parts),
     "Q6_K": (210, 6, _q6_k_parts),
@@ -257,6 +276,7 @@ PACKED_TYPES = _GROUPS.keys() | _SUPERBLOCKS.keys()
 _BLOCKS: dict[str, tuple[int, Callable[[torch.Tensor], torch.Tensor]]] = {
     **{name: (block_bytes, _open_groups(take_apart)) for name, (block_bytes, take_apart) in _GROUPS.items()},
     "Q8_0": (34, _open_q8_0),
+    "Q3_K": (110, _open_q3_k),
     "Q6_K": (210, _open_q6_k),
     "MXFP4": (17, _open_mxfp4),
     **FOLDER_BLOCKS,

@@ -153,7 +153,7 @@ def _multiply_group(
 
 
 _NUM_FORMATS = len(FORMATS)
-EIGHT, SIX = _NUM_FORMATS - 1, FORMATS.index(PackedPanel(6, 1))
+EIGHT = _NUM_FORMATS - 1
 _PACKED = [panel for panel in FORMATS if isinstance(panel, PackedPanel)]
 _READERS = (
     *FORMATS,
@@ -168,7 +168,7 @@ _BLOCKS = {
     number << _SIZE_BITS | rows: (reader, rows)
     for number, reader in enumerate(_READERS)
     for rows in (8, 4, 2, 1)
-    if (rows == MAX_BLOCK_ROWS if number >= _NUM_FORMATS else (number, rows) != (SIX, MAX_BLOCK_ROWS))
+    if (rows == MAX_BLOCK_ROWS if number >= _NUM_FORMATS else rows < MAX_BLOCK_ROWS or not reader.is_centred)
 }
 """The blocks that are compiled: reader and number of rows."""
 
@@ -202,6 +202,7 @@ def _multiply_block(
 _BLOCK_BYTES = np.array([panel.block_bytes for panel in FORMATS])
 _FACTOR_BYTES = np.array([panel.factor_bytes for panel in FORMATS])
 _END_BYTES = np.array([panel.end_bytes for panel in FORMATS])
+_IS_CENTRED = np.array([panel.is_centred for panel in FORMATS])
 _ZERO = np.float32(ZERO)
 
 
@@ -305,7 +306,7 @@ def multiply(a, thread, part, parts, is_first):
                 record = records + row * row_bytes
                 out = a[5] + (row * stride + panel * PANEL) * 4
                 # Eight rows of a centred panel are two passes, of which the second reads what the first has opened.
-                if form == EIGHT or size < 8 or (count < OPENED_FROM and form != SIX):
+                if form == EIGHT or size < 8 or (count < OPENED_FROM and not _IS_CENTRED[form]):
                     reader = form
                 else:
                     reader = form + _NUM_FORMATS if row == first else _OPENED[form]

@@ -28,7 +28,7 @@ CHUNKS = GROUP // LANE_INPUTS
 MAGIC = 3 << 22
 """A sum of products that starts at the bits of this float is itself a float, MAGIC + the sum, below 2^22."""
 CENTRE = 32
-"""The level of a weight of zero where levels have six bits and scales no minimum."""
+"""The level of a weight of zero where scales have no minimum, in six bits."""
 LEVEL_BITS = -4
 """A mask that clears the last two bits of a level, so that MAGIC times it is exact."""
 

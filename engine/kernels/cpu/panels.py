@@ -12,7 +12,7 @@ the first lowest; lines alternate between the vectors. The numbers are, as the f
     factors  numbers (32 of each)                                      w
     0        scale, minimum: half precision                            scale * q + minimum
     2        scale, minimum: unsigned bytes                            factor0 * scale * q + factor1 * minimum
-    1        scales of the first and last 16 inputs: signed bytes      factor * scale * (q - CENTRE), q of six bits
+    1        scales of the first and last 16 inputs: signed bytes      factor * scale * (q - 2^(bits - 1))
 
 Factors are in half precision, 32 of each, for every SUPERBLOCK groups, before these. With x about xs * x8, a group adds
 scale * xs * (q . x8) + minimum * xs * sum(x8), as in llama.cpp's products (ggml, MIT).
@@ -110,6 +110,11 @@ class PackedPanel:
         return self.factors == 1
 
     @property
+    def _raised(self) -> int:
+        """The bits by which levels are shifted left, so that the middle of centred ones is CENTRE."""
+        return 6 - self.bits if self.is_centred else 0
+
+    @property
     def later(self) -> PackedPanel:
         """The reader for further rows of a block."""
         return self
@@ -139,15 +144,16 @@ class PackedPanel:
     def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
         """Load two chunks of four inputs, as unsigned bytes of sixteen outputs."""
         packed = b.load(BYTES64, b.at(place.block, 64 * (VECTORS * pair + vector)), 64)
-        nibbles = (b.field(packed, 0, 15), b.field(packed, 4, 15))
+        nibbles = tuple(b.field(packed, shift - self._raised, 15 << self._raised) for shift in (0, 4))
         further = self.bits - 4
         if not further:
             return nibbles
         line, first = divmod(2 * pair, 8 // further)
         packed = b.load(BYTES64, b.at(place.block, _NIBBLE_BYTES + 64 * (VECTORS * line + vector)), 64)
-        mask = (1 << self.bits) - 16
+        mask, target = (1 << self.bits) - 16 << self._raised, 4 + self._raised
         return tuple(
-            b.ir.or_(nibble, b.field(packed, further * (first + half) - 4, mask)) for half, nibble in enumerate(nibbles)
+            b.ir.or_(nibble, b.field(packed, further * (first + half) - target, mask))
+            for half, nibble in enumerate(nibbles)
         )
 
     def scales(self, b: VectorBuilder, place: Place, vector: int) -> tuple[Any, ...]:
@@ -161,7 +167,10 @@ class PackedPanel:
         stored = b.load(BYTES16, b.at(place.block, self._numbers_at + part), 16)
         number = b.ir.sitofp((b.ir.sext if self.is_centred else b.ir.zext)(stored, WORDS), FLOATS)
         half = LANES * (VECTORS * (0 if self.is_centred else index) + vector)
-        return b.ir.fmul(number, b.ir.fpext(b.load(HALVES, b.at(place.factors, 2 * half), 32), FLOATS))
+        factor = b.ir.fpext(b.load(HALVES, b.at(place.factors, 2 * half), 32), FLOATS)
+        if self._raised:
+            factor = b.ir.fmul(factor, ir.Constant(FLOATS, [2.0**-self._raised] * LANES))
+        return b.ir.fmul(number, factor)
 
     def begin(self, b: VectorBuilder, shift: Any) -> Any:
         """Return the initial sums of a row."""
@@ -221,6 +230,7 @@ def _number_place(b: VectorBuilder, place: Place, index: int, vector: int) -> An
 
 FORMATS: tuple[PackedPanel | EightBitPanel, ...] = (
     PackedPanel(4, 0),
+    PackedPanel(4, 1),
     PackedPanel(4, 2),
     PackedPanel(5, 0),
     PackedPanel(5, 2),

@@ -77,7 +77,7 @@ def test_packed_groups_hold_the_numbers_of_the_file(type_name):
     scale, minimum = (number.float() for number in packed.numbers)
     if len(factors) == 1:
         scales = torch.stack((scale * factors[0], minimum * factors[0]), dim=2)
-        opened = (packed.q.view(4, -1, 2, 16) - 32.0) * scales[..., None]
+        opened = (packed.q.view(4, -1, 2, 16).float() - (1 << packed.bits - 1)) * scales[..., None]
     else:
         scale, minimum = (scale * factors[0], minimum * factors[1]) if factors else (scale, minimum)
         opened = packed.q.view(4, -1, 32) * scale[..., None] + minimum[..., None]
