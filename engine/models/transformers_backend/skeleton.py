@@ -74,7 +74,10 @@ class Skeleton:
         try:
             with torch.device("meta"):
                 model = AutoModelForCausalLM.from_config(
-                    config, attn_implementation=attention.CHECKED, dtype=torch.float32
+                    config,
+                    attn_implementation=attention.CHECKED,
+                    experts_implementation="eager",
+                    dtype=torch.float32,
                 )
             for name, buffer in model.named_non_persistent_buffers():
                 place, _, leaf = name.rpartition(".")
@@ -96,8 +99,9 @@ class Skeleton:
                 f"no family here and no causal model of transformers {__version__} has this name (docs/models.md)"
             )
         self._refuse_large(values)
-        # Names with an underscore choose implementations, which is ours to do; the weights choose the dtype.
-        kept = {name: value for name, value in values.items() if not name.startswith("_") and "dtype" not in name}
+        # What computes a model, some of which transformers would fetch, and in which dtype, is ours to say.
+        ours = ("_implementation", "dtype")
+        kept = {name: value for name, value in values.items() if not (name.startswith("_") or name.endswith(ours))}
         try:
             config = CONFIG_MAPPING[str(values["model_type"])].from_dict(kept)
         except Exception as error:  # each config class checks in its own way

@@ -163,6 +163,15 @@ def test_the_log_names_the_architecture_and_the_backend(tmp_path, caplog):
     assert "CohereForCausalLM has no native family here; it is run by the layers of transformers 5." in caplog.text
 
 
+def test_a_config_does_not_choose_what_computes_the_model(tmp_path):
+    """transformers would fetch such implementations from elsewhere."""
+    small_model("Mixtral", EXPERTS).save_pretrained(tmp_path)
+    names = ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation")
+    edit_config(tmp_path, **dict.fromkeys(names, "somebody/kernels"), use_kernels=True)
+    config = open_checkpoint(tmp_path)[0]._skeleton.model.config
+    assert (config._attn_implementation, config._experts_implementation) == ("lightcone", "eager")
+
+
 def test_longrope_ends_where_it_depends_on_the_longest_context_of_a_step(tmp_path, caplog):
     small_model("Cohere", {}).save_pretrained(tmp_path)
     rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
