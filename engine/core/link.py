@@ -206,11 +206,16 @@ def unpack_config(data: bytes) -> EngineConfig:
 def thread_environment(num_threads: int) -> dict[str, str]:
     """Return the environment to add for the child; the operator's own values win.
 
-    Huge pages for the weights take 4 % off a step (Linux). OpenMP's threads wait actively a third as long as by
-    default: longer waits let a step collapse when other processes want the cores, much shorter ones put threads to
-    sleep between two tokens.
+    Huge pages for the weights take 4 % off a step (Linux). Freed memory of up to 32 MiB is kept for the next
+    allocation: given back, it would be cleared again and again, a third of the time of loading. OpenMP's threads wait
+    actively a third as long as by default: longer waits let a step collapse when other processes want the cores, much
+    shorter ones put threads to sleep between two tokens.
     """
-    environment = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "GOMP_SPINCOUNT": "100000"}
+    tunables = {"hugetlb": 1, "mmap_threshold": 32 << 20, "trim_threshold": 64 << 20}
+    environment = {
+        "GLIBC_TUNABLES": ":".join(f"glibc.malloc.{name}={value}" for name, value in tunables.items()),
+        "GOMP_SPINCOUNT": "100000",
+    }
     environment |= {name: os.environ[name] for name in environment if name in os.environ}
     if num_threads:
         environment["OMP_NUM_THREADS"] = str(num_threads)

@@ -16,8 +16,8 @@ from engine.quantization.stored import StoredMatrix
 from engine.quantization.torch_forms import quantize_rows
 
 ALIGNMENT = 64
-PACK_ELEMENTS = 1 << 19
-"""Weights that are packed at a time: what comes between stays in the caches."""
+PACK_ELEMENTS = 1 << 20
+"""Weights that are packed at a time: what comes between stays in the caches, and calls of torch take little time."""
 EIGHT = len(FORMATS) - 1
 
 
