@@ -35,6 +35,12 @@ LOCK_CHARS = 4096
 """The longest text that is encoded with the interpreter lock held: about a millisecond."""
 
 SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
+OTHER_FILES = ("tekken.json", "tokenizer.model", "spiece.model", "tiktoken.model", "vocab.json", "vocab.txt")
+"""What folders have that were saved without tokenizer.json."""
+
+PROBE = "a \u0e01\U0001f600"
+"""Text that every tokenizer must take. What a file says wrongly shows only here."""
+
 GGUF_NAMES = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")
 
@@ -95,9 +101,18 @@ class Tokenizer:
     @classmethod
     def from_folder(cls, folder: Path) -> Tokenizer:
         """Read tokenizer.json and what stands beside it. Raises ModelLoadError."""
+        if not (folder / "tokenizer.json").is_file():
+            found = [name for name in OTHER_FILES if (folder / name).is_file()]
+            raise ModelLoadError(
+                f"{folder.name} has no tokenizer.json{', only ' if found else ''}{', '.join(found)}; transformers may "
+                f"make it: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+            )
         try:
             backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-        except Exception as error:  # the library raises plain Exception
+            backend.encode(PROBE)
+        except (KeyboardInterrupt, MemoryError):
+            raise
+        except BaseException as error:  # the library raises plain Exception, and beside it what its panics are
             raise ModelLoadError(f"{folder.name}/tokenizer.json cannot be read: {error}") from error
         if not backend.get_vocab_size():
             raise ModelLoadError(f"{folder.name}/tokenizer.json has no tokens")

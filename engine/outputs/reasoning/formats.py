@@ -73,6 +73,13 @@ _ALL = (
     ReasoningFormat(
         "granite33", needs_start=True, vocabulary=(), wrapper=("<response>", "</response>"), takes_breaks=True
     ),
+    ReasoningFormat(
+        "cohere_command",
+        ("<|START_THINKING|>",),
+        ("<|END_THINKING|>",),
+        needs_start=True,
+        vocabulary=("<|START_THINKING|>", "<|END_THINKING|>"),
+    ),
     ReasoningFormat("think_text", needs_start=True, vocabulary=()),
     ReasoningFormat(
         "hunyuan_a13b", needs_start=True, vocabulary=(), wrapper=("<answer>", "</answer>"), takes_breaks=True

@@ -21,6 +21,7 @@ SIGNS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("<|channel|>", "analysis"), HARMONY),
     (("[THINK]",), "mistral"),
     (("<seed:think>",), "seed_oss"),
+    (("<|START_THINKING|>",), "cohere_command"),
     (("Here is my thought process:",), "granite"),
     (("between <think></think>", "between <response></response>"), "granite33"),
     (("]~b]", "<think>"), "minimax_m2"),

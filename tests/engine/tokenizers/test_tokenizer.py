@@ -117,10 +117,27 @@ def test_a_folder_with_named_templates_serves_the_default_one(tmp_path):
 EMPTY = '{"model": {"type": "WordLevel", "vocab": {}, "unk_token": "?"}}'
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"model": {"type": "Invented"}}', EMPTY])
+DAMAGED_MAP = json.dumps(
+    json.loads(tiny_tokenizer().backend.to_str())
+    | {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AA=="}}
+)
+WITHOUT_UNKNOWN = (
+    '{"model": {"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "?", "continuing_subword_prefix": "##"}}'
+)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"model": {"type": "Invented"}}', EMPTY, DAMAGED_MAP, WITHOUT_UNKNOWN]
+)
 def test_a_folder_that_cannot_be_read_stops_the_load(tmp_path, content):
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(ModelLoadError, match="tokenizer.json"):
+        Tokenizer.from_path(tmp_path)
+
+
+def test_a_folder_without_tokenizer_json_is_refused_with_what_it_has(tmp_path):
+    (tmp_path / "tekken.json").write_text("{}")
+    with pytest.raises(ModelLoadError, match=r"no tokenizer.json, only tekken.json; .*save_pretrained"):
         Tokenizer.from_path(tmp_path)
 
 

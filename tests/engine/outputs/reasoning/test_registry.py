@@ -60,6 +60,7 @@ QWEN_THINKING = (
         ("<|start|>assistant<|channel|>analysis<|message|>", HARMONY),
         ("[THINK][/THINK][INST]", "mistral"),
         ("<seed:think></seed:think>", "seed_oss"),
+        ("<|START_THINKING|>{{ message.tool_plan }}<|END_THINKING|>", "cohere_command"),
         ("Write your thoughts after 'Here is my thought process:' and", "granite"),
         ("Write your thoughts between <think></think> and your response between <response></response>", "granite33"),
         ("]~b]ai\n<think>\n", "minimax_m2"),
