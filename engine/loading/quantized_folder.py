@@ -36,10 +36,8 @@ class QuantizedFolder:
     """The tensors of a `SafetensorsFolder`, in which the quantised matrices are single tensors."""
 
     def __init__(self, folder: SafetensorsFolder, quantization: Quantization) -> None:
-        """Raise ModelLoadError if the tensors of a matrix do not fit each other. No weights are read."""
         self.path: Path = folder.path
         self.files = folder.files
-        self.format = quantization.described
         self._folder = folder
         self._modules: dict[str, tuple[Layout, Module]] = {}
         held: set[str] = set()
@@ -49,21 +47,27 @@ class QuantizedFolder:
                 module = Module(folder, name.removesuffix(layout.main))
                 self._modules[module.prefix + layout.target] = layout, module
                 held |= {module.prefix + suffix for suffix in (layout.main, *layout.others)}
-        self._shapes = {name: layout.shape(module) for name, (layout, module) in self._modules.items()}
+        self.format = quantization.described if self._modules else ""
         left_out = {name for name in folder.names if name.endswith(LEFT_OUT)}
         if left_out:
             logger.info("%s: %d scales of activations and of the cache are left out", self.path, len(left_out))
         self._plain = [name for name in folder.names if name not in held | left_out]
         self._latest = local()
-        logger.info("%s: %d matrices are %s", self.path, len(self._modules), self.format)
+        logger.info("%s: %d matrices are %s", self.path, len(self._modules), quantization.described)
 
     @property
     def names(self) -> list[str]:
         return [*self._plain, *self._modules]
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of one tensor without reading it. Raises as SafetensorsFolder's."""
-        return self._shapes[name] if name in self._shapes else self._folder.shape(name)
+        """Return the shape of one tensor without reading its numbers.
+
+        Raises as SafetensorsFolder's, and ModelLoadError if the tensors of a matrix do not fit each other.
+        """
+        if name not in self._modules:
+            return self._folder.shape(name)
+        layout, module = self._modules[name]
+        return layout.shape(module)
 
     def tensor(self, name: str) -> torch.Tensor:
         """Read one tensor, dequantised. Raises ModelLoadError for numbers out of range."""
