@@ -181,10 +181,12 @@ class Tokenizer:
 
     @cached_property
     def added_texts(self) -> tuple[str, ...]:
-        """The texts that `encode` turns into one token wherever they stand, longest first."""
-        return tuple(
-            sorted((token.content for token in self.backend.get_added_tokens_decoder().values()), key=len, reverse=True)
-        )
+        """The texts that `encode` turns into one token wherever they stand, longest first.
+
+        Runs of spaces are left out, also in SentencePiece's spelling (Gemma): merges make the same token of them.
+        """
+        texts = (token.content for token in self.backend.get_added_tokens_decoder().values())
+        return tuple(sorted((text for text in texts if text.strip(" \u2581")), key=len, reverse=True))
 
     @cached_property
     def beginning(self) -> tuple[int, ...]:

@@ -69,6 +69,14 @@ def test_ids_and_texts_equal_those_of_the_folder(tmp_path, kind):
             assert ours.text_of(ids) == text == reference.decode(ids, clean_up_tokenization_spaces=False)
 
 
+def test_runs_of_spaces_are_no_control_texts(tmp_path):
+    """A prompt of Gemma with two spaces in a row was taken for one with a forged control token, and encoded twice."""
+    tokenizer = Tokenizer.from_path(made.write_sentencepiece(tmp_path, "gemma2"))
+    assert SPACE * 2 in tokenizer.backend.get_vocab()
+    assert not any(text.startswith(SPACE) for text in tokenizer.added_texts)
+    assert tokenizer.encode("\u00e9  b") == tokenizer.encode_ordinary("\u00e9  b")
+
+
 @pytest.mark.parametrize("name", [name for name, (_, rule) in SPLIT_RULES.items() if rule.is_byte_level])
 def test_every_rule_keeps_the_text(name):
     tokenizer = tiny_tokenizer(**{"tokenizer.ggml.pre": name})
