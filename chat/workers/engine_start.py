@@ -15,10 +15,10 @@ from engine.core.link import ProcessLink
 
 
 def core_start() -> ProcessLink | None:
-    """Start a core with the configuration of the settings; None without a model, which the worker reports."""
+    """Start a core with the configuration of the settings; None if that fails, which the worker then reports itself."""
     try:
         return ProcessLink(engine_config())
-    except NoModel:
+    except (NoModel, OSError):
         return None
 
 
