@@ -42,7 +42,7 @@ class Groups:
 
     def by_block(self, numbers: torch.Tensor, num_inputs: int) -> torch.Tensor:
         """Repeat numbers of groups for each block: (N, B)."""
-        return numbers.repeat_interleave(self.size // BLOCK, dim=1)[:, : num_inputs // BLOCK]
+        return numbers[:, torch.arange(num_inputs // BLOCK) * BLOCK // self.size]
 
     def fit_half(self) -> bool:
         """Return True if half precision, as four-bit products have it, holds the numbers to 1/2048 of the largest."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from math import prod
+from math import isfinite, prod
 from typing import NamedTuple, TypeGuard
 
 import torch
@@ -27,6 +27,7 @@ from engine.quantization.stored import StoredMatrix
 
 SCALES = (*FLOATS, "F8_E8M0")
 STATE, MAX_STATE_BYTES = "weight.quant_state.bitsandbytes__", 4096
+MAX_SIZE = 1 << 31
 INT8_SCALE = 127
 
 
@@ -88,8 +89,7 @@ class EightBit(Layout):
             return numbers.reshape(-1, 1).expand(rows, num_blocks), True
         assert self.block is not None
         height, width = self.block
-        by_row = numbers.repeat_interleave(height, dim=0)[:rows]
-        return by_row.repeat_interleave(width // BLOCK, dim=1)[:, :num_blocks], False
+        return numbers[torch.arange(rows) // height][:, torch.arange(num_blocks) * BLOCK // width], False
 
     @staticmethod
     def _scale_name(module: Module) -> str:
@@ -202,8 +202,8 @@ class BitsAndBytes4(Layout):
         levels = module.numbers("weight.quant_map")
         if not torch.allclose(levels, torch.tensor(NF4 if state.kind == "NF4" else FP4), atol=1e-6):
             raise module.wrong("weight.quant_map", f"must hold the levels of {state.kind}")
-        scale = self._scale(module, state).repeat_interleave(state.block // BLOCK)
-        scale = scale[: prod(shape) // BLOCK].view(shape[0], -1)
+        scale = self._scale(module, state)[torch.arange(prod(shape) // BLOCK) * BLOCK // state.block]
+        scale = scale.view(shape[0], -1)
         packed = module.read(self.main).view(shape[0], -1)
 
         def blocks(rows: slice) -> tuple[torch.Tensor, ...]:
@@ -217,8 +217,8 @@ class BitsAndBytes4(Layout):
         if not state.nested_block:
             return module.numbers("weight.absmax")
         levels = module.numbers("weight.nested_quant_map")[module.read("weight.absmax").int()]
-        nested = module.numbers("weight.nested_absmax").repeat_interleave(state.nested_block)
-        return levels * nested[: len(levels)] + state.nested_offset
+        nested = module.numbers("weight.nested_absmax")[torch.arange(len(levels)) // state.nested_block]
+        return levels * nested + state.nested_offset
 
 
 class _State(NamedTuple):
@@ -252,10 +252,10 @@ def _read_state(module: Module) -> _State:
     if not module.has("weight.nested_absmax"):
         return _State(kind, (outputs, num_inputs), block, 0, 0.0)
     nested, offset = values.get("nested_blocksize"), values.get("nested_offset")
-    if not _is_size(nested) or not isinstance(offset, float):
-        raise module.wrong(name, "must have a nested_blocksize and a nested_offset")
+    if not _is_size(nested) or not isinstance(offset, float) or not isfinite(offset):
+        raise module.wrong(name, "must have a nested_blocksize and a finite nested_offset")
     return _State(kind, (outputs, num_inputs), block, nested, offset)
 
 
 def _is_size(value: object) -> TypeGuard[int]:
-    return type(value) is int and value > 0
+    return type(value) is int and 0 < value <= MAX_SIZE

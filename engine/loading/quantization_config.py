@@ -17,6 +17,7 @@ from engine.loading.number_layouts import BitsAndBytes4, EightBit, Mxfp4, Mxfp4B
 from engine.quantization.folder_blocks import BLOCK
 
 REMEDY = "use the original or a GGUF file"
+MAX_GROUP = 1 << 24
 CHANNEL = -1
 """A group that is a whole row."""
 
@@ -74,19 +75,20 @@ class _Fields:
 
     def group_size(self, default: int | None = None) -> int:
         value = self.get("group_size", default)
-        if type(value) is not int or (value != CHANNEL and (value <= 0 or value % BLOCK)):
-            raise self.wrong("group_size", f"must be {CHANNEL} or a multiple of {BLOCK}", value)
+        if type(value) is not int or (value != CHANNEL and (not 0 < value <= MAX_GROUP or value % BLOCK)):
+            raise self.wrong("group_size", f"must be {CHANNEL} or a multiple of {BLOCK} up to {MAX_GROUP}", value)
         return value
 
     def pair(self, name: str) -> tuple[int, int] | None:
         value = self.get(name)
         if value is None:
             return None
-        if not (isinstance(value, list) and len(value) == 2 and all(type(one) is int and one > 0 for one in value)):
-            raise self.wrong(name, "must be two positive numbers", value)
-        if value[1] % BLOCK:
+        sizes = value if isinstance(value, list) and len(value) == 2 else []
+        if not sizes or not all(type(one) is int and 0 < one <= MAX_GROUP for one in sizes):
+            raise self.wrong(name, f"must be two numbers from 1 to {MAX_GROUP}", value)
+        if sizes[1] % BLOCK:
             raise self.wrong(name, f"must have a width that is a multiple of {BLOCK}", value)
-        return value[0], value[1]
+        return sizes[0], sizes[1]
 
     def objects(self, name: str) -> Iterator[_Fields]:
         values = self.get(name)
