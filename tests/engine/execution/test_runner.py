@@ -136,6 +136,16 @@ def test_the_step_budget_is_measured_within_its_bounds(checkpoint):
     assert make_runner(checkpoint[0], max_num_batched_tokens=100).max_num_batched_tokens == 100
 
 
+@pytest.mark.parametrize(("seconds", "expected"), [(0.001, MAX_STEP_TOKENS), (0.01, 400), (0.1, MIN_STEP_TOKENS)])
+def test_the_slow_first_step_of_a_process_does_not_make_the_budget_small(checkpoint, monkeypatch, seconds, expected):
+    steps = []
+    monkeypatch.setattr(
+        ModelRunner, "_run_prompt", lambda self, n: steps.append(n) or (0.2 if len(steps) == 1 else seconds * n / 40)
+    )
+    runner = make_runner(checkpoint[0], max_num_batched_tokens=0)
+    assert runner.max_num_batched_tokens == expected
+
+
 @pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
 def test_recorded_programs_serve_the_first_request(tmp_path, monkeypatch):
     monkeypatch.setattr("engine.execution.step_programs.LOADING_S", float("inf"))  # on a machine of any load
