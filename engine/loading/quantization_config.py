@@ -157,6 +157,7 @@ def _compressed(fields: _Fields) -> Quantization:
         raise fields.wrong("transform_config", "must be empty: rotated weights need rotated activations", "rotations")
     common = fields.get("format")
     packed: list[tuple[int, int]] = []
+    blocks: list[tuple[int, int] | None] = []
     layouts: list[Layout] = []
     described: list[str] = []
     for group in fields.objects("config_groups"):
@@ -176,8 +177,13 @@ def _compressed(fields: _Fields) -> Quantization:
         else:
             weights.one_of("num_bits", (8,))
             block = weights.pair("block_structure") if strategy == "block" else None
-            layouts.append(EightBit((1, size) if size > 0 else block))
+            blocks.append((1, size) if size > 0 else block)
             described.append(f"{kind}, 8 bits{_in_groups(size) if size > 0 else _in_blocks(block)}")
+    if blocks:
+        sizes = {block for block in blocks if block is not None}
+        if len(sizes) > 1:
+            raise fields.wrong("config_groups", "must have scales of blocks of one size", sorted(sizes))
+        layouts.append(EightBit(*sizes))
     if packed:
         layouts.append(PackedIntegers(*(tuple(sorted(set(values))) for values in zip(*packed, strict=True))))
     return Quantization(f"compressed-tensors {'; '.join(dict.fromkeys(described))}", tuple(dict.fromkeys(layouts)))

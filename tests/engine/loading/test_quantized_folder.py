@@ -44,7 +44,7 @@ def check_logits(folder, reference, atol=1e-4):
 @pytest.mark.parametrize("name", FORMATS)
 def test_matrices_that_a_file_stacks_are_cut_apart(tmp_path, name):
     """Phi-3 has queries, keys and values in one matrix, gate and up in another."""
-    reference = small_model("Phi3", {"num_key_value_heads": 2, "pad_token_id": 0})
+    reference = small_model("Phi3", {"num_key_value_heads": 2, "pad_token_id": 0, "num_hidden_layers": 2})
     config, writer, _ = FORMATS[name]
     write_quantized(tmp_path, reference, config, writer)
     check_logits(tmp_path, reference)
@@ -154,6 +154,10 @@ def change(folder, tensors):
     save_file({name: tensor for name, tensor in kept.items() if tensor is not None}, file)
 
 
+def of_groups(size):
+    return {"weights": {"num_bits": 8, "strategy": "group", "group_size": size}}
+
+
 @pytest.mark.parametrize(
     ("config", "what"),
     [
@@ -175,6 +179,10 @@ def change(folder, tensors):
         (compressed("nvfp4-pack-quantized"), "format must be 'pack-quantized' or .*got 'nvfp4-pack-quantized'"),
         (compressed("pack-quantized", num_bits=3), "num_bits must be 4 or 8"),
         (compressed("int-quantized") | {"config_groups": {}}, "config_groups must be an object with entries"),
+        (
+            compressed("int-quantized") | {"config_groups": {size: of_groups(size) for size in (32, 64)}},
+            r"config_groups must have scales of blocks of one size, got '\[\(1, 32\), \(1, 64\)\]'",
+        ),
         (compressed("int-quantized") | {"sparsity_config": {"format": "sparse-24"}}, "must have the format 'dense'"),
         (compressed("int-quantized") | {"transform_config": {"R1": {}}}, "transform_config must be empty"),
         (four_bits("nf4") | {"bnb_4bit_quant_storage": "bfloat16"}, "bnb_4bit_quant_storage must be 'uint8'"),
@@ -236,7 +244,7 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 def test_a_folder_whose_tensors_do_not_fit_each_other_is_refused_by_name(tmp_path, lie):
     name, tensors, what = LIES[lie]
-    write_quantized(tmp_path, small_model("Llama", {}), *FORMATS[name][:2])
+    write_quantized(tmp_path, small_model("Llama", {"num_hidden_layers": 1}), *FORMATS[name][:2])
     change(tmp_path, tensors)
     if not tensors:
         edit_config(tmp_path, intermediate_size=64)
