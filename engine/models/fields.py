@@ -33,6 +33,7 @@ KEYS = {
     "max_position": ("max_position_embeddings", "context_length"),
     "norm_eps": ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
     "sliding_window": ("sliding_window", "attention.sliding_window"),
+    "sliding_window_pattern": ("sliding_window_pattern", "attention.sliding_window_pattern"),
     "embedding_scale": ("embedding_multiplier", "embedding_scale"),
     "residual_scale": ("residual_multiplier", "residual_scale"),
     "attention_scale": ("attention_multiplier", "attention.scale"),
@@ -71,7 +72,10 @@ class Fields:
         return self.values.get(self.key(name))
 
     def size(self, name: str, default: int | None = None, most: int = MAX_SIZE) -> int:
+        """Read an integer. GGUF files may list it layer by layer (kv heads of Granite 4), always the same one."""
         value = self.get(name)
+        if self.is_gguf and isinstance(value, list) and value and all(one == value[0] for one in value):
+            value = value[0]
         value = default if value is None else value
         if type(value) is not int or not 1 <= value <= most:
             raise self.wrong(name, f"an integer from 1 to {most}", value)
@@ -158,12 +162,17 @@ class Fields:
     def windows(self, num_layers: int, pattern: int = 0) -> tuple[int, ...]:
         """Read the window of each layer, 0 for those that see everything.
 
-        config.json may list `layer_types`. Without, every `pattern`th layer sees everything; 0: none does, 1: all do.
+        config.json may list `layer_types`, and a GGUF file which layers have the window. Without, every `pattern`th
+        layer sees everything; 0: none does, 1: all do.
         """
         if self.get("sliding_window") in (None, 0):  # GGUF files of Phi-4 have 0
             return (0,) * num_layers
         window = self.size("sliding_window")
-        kinds = self.get("layer_types")
+        kinds, marks = self.get("layer_types"), self.get("sliding_window_pattern")
+        if self.is_gguf and isinstance(marks, list):
+            if len(marks) != num_layers or not all(type(mark) is bool for mark in marks):
+                raise self.wrong("sliding_window_pattern", f"{num_layers} times true or false", marks)
+            return tuple(window if mark else 0 for mark in marks)
         if kinds is None:
             pattern = pattern if self.get("sliding_window_pattern") is None else self.size("sliding_window_pattern")
             return tuple(0 if pattern and (number + 1) % pattern == 0 else window for number in range(num_layers))
@@ -186,17 +195,23 @@ class Fields:
         return size
 
     def _gguf_rotation(self, head_size: int) -> Rotation:
+        factor = self.number("rope.scaling.factor", 1.0)
         kind = self.get("rope.scaling.type") or "none"
-        if self.get("rope.scaling.attn_factor") is not None:  # of longrope, whose type llama.cpp does not name
+        # Of longrope, whose type llama.cpp does not name. Files of OLMo 3 have it beside yarn, with yarn's own value.
+        if kind == "none" and self.get("rope.scaling.attn_factor") is not None:
             kind = "longrope"
+        elif self.get("rope.scaling.type") is None and factor != 1.0:
+            kind = "linear"
         if kind not in ("none", "linear", "yarn", "longrope"):
             raise self.wrong("rope.scaling.type", "none, linear, yarn or longrope", kind)
         scaling = RopeScaling()
         if kind != "none":
             scaling = RopeScaling(
                 kind=str(kind),
-                factor=self.number("rope.scaling.factor", 1.0),
+                factor=factor,
                 original_length=self.size("rope.scaling.original_context_length", self.size("max_position")),
+                beta_fast=self.number("rope.scaling.yarn_beta_fast", 32.0),
+                beta_slow=self.number("rope.scaling.yarn_beta_slow", 1.0),
                 attention_factor=self.number("rope.scaling.attn_factor", 1.0) if kind == "longrope" else None,
             )
         return Rotation(self.number("rope.freq_base", 10000.0), self._rotated_size(head_size), head_size, scaling)

@@ -65,6 +65,31 @@ def test_both_spellings_of_rope_scaling_are_read():
     assert written.scaling == RopeScaling(kind="yarn", factor=4.0, original_length=128)
 
 
+YARN_KEYS = {"rope.scaling.type": "yarn", "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 128}
+
+
+def test_an_attention_factor_beside_yarn_does_not_make_it_longrope():
+    """GGUF files of OLMo 3 have both, and their frequencies were not stretched."""
+    wide, local = from_gguf_of(
+        "olmo2", **YARN_KEYS, **{"rope.scaling.attn_factor": 1.2079, "attention.sliding_window": 128}
+    ).rotations
+    assert wide.scaling == RopeScaling(kind="yarn", factor=8.0, original_length=128)
+    assert local == Rotation(10000.0, 16, 16)
+
+
+def test_the_bounds_of_yarn_and_a_factor_without_a_type_are_read_from_gguf_files():
+    betas = {"rope.scaling.yarn_beta_fast": 16.0, "rope.scaling.yarn_beta_slow": 2.0}
+    (yarn,) = from_gguf(**YARN_KEYS, **betas).rotations
+    assert (yarn.scaling.beta_fast, yarn.scaling.beta_slow) == (16.0, 2.0)
+    (linear,) = from_gguf(**{"rope.scaling.factor": 4.0}).rotations
+    assert (linear.scaling.kind, linear.scaling.factor) == ("linear", 4.0)
+
+
+def test_sizes_that_a_gguf_file_lists_by_layer_are_read_if_they_are_one():
+    """Files of Granite 4 list their kv heads, and were refused."""
+    assert from_gguf(**{"attention.head_count_kv": [2, 2]}).attention_shape.num_kv_heads == 2
+
+
 def windows(config):
     return [layer.attention.window for layer in config.layers]
 
@@ -83,6 +108,18 @@ def test_a_window_of_zero_is_none():
     """GGUF files of Phi-4 have it, and were refused."""
     assert windows(from_gguf_of("phi3", **{"attention.sliding_window": 0})) == [0, 0]
     assert windows(from_gguf_of("phi3", **{"attention.sliding_window": 128})) == [128, 128]
+
+
+def test_a_gguf_file_may_say_which_layers_have_a_window():
+    """The usual layers of the family had it."""
+    window = {"attention.sliding_window": 128}
+    assert windows(from_gguf_of("gemma3", **window)) == [128, 128]
+    marked = window | {"attention.sliding_window_pattern": [False, True]}
+    assert windows(from_gguf_of("gemma3", **marked)) == [0, 128]
+    assert windows(from_gguf_of("gemma3", **window | {"attention.sliding_window_pattern": 2})) == [128, 0]
+    for wrong in ([True], [0, 1]):
+        with pytest.raises(ModelLoadError, match=r"attention\.sliding_window_pattern must be 2 times true or false"):
+            from_gguf_of("gemma3", **window | {"attention.sliding_window_pattern": wrong})
 
 
 def test_llama_has_no_windows():
@@ -144,7 +181,9 @@ def test_a_window_beyond_the_context_leaves_the_rotation_of_its_layer():
         ("block_count", True),
         ("context_length", 1 << 40),
         ("embedding_length", "64"),
-        ("attention.head_count", [4, 4]),
+        ("attention.head_count", [4, 2]),
+        ("attention.head_count", []),
+        ("attention.head_count", [[4], [4]]),
         ("attention.head_count_kv", 3),
         ("attention.key_length", 6),
         ("attention.value_length", 8),
