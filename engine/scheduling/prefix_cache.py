@@ -64,8 +64,7 @@ class PrefixCache:
             spans.append(blocks)
         if not self._window_spans:
             return [block_id for blocks in spans for block_id in blocks]
-        while (gap := self._last_gap(spans)) >= 0:
-            del spans[gap:]
+        del spans[self._num_usable(spans) :]
         table = []
         for number, blocks in enumerate(spans, -len(spans)):
             table += blocks[:num_whole]
@@ -73,15 +72,19 @@ class PrefixCache:
             table += [block_id if number >= -seen else NO_BLOCK for block_id, seen in windowed]
         return table
 
-    def _last_gap(self, spans: list[list[int]]) -> int:
-        """Return the last span that a token behind all of them sees in a group that does not know it, or -1."""
-        gaps = (
-            number
-            for group, seen in enumerate(self._window_spans, self._num_whole)
-            for number in range(max(0, len(spans) - seen), len(spans))
-            if spans[number][group] == NO_BLOCK
-        )
-        return max(gaps, default=-1)
+    def _num_usable(self, spans: list[list[int]]) -> int:
+        """Return how many of the first spans are known as far as a token behind them sees. Looks at each span once."""
+        windowed = list(enumerate(self._window_spans, self._num_whole))
+        widest = max(self._window_spans)
+        end = number = len(spans)
+        while number > max(0, end - widest):
+            number -= 1
+            blocks = spans[number]
+            if NO_BLOCK in blocks and any(
+                blocks[group] == NO_BLOCK and number >= end - seen for group, seen in windowed
+            ):
+                end = number
+        return end
 
     def register(self, digest: bytes, blocks: Iterable[int]) -> None:
         """Add the blocks of a computed span. A block that is known already is kept for its digest."""
