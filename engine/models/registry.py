@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from engine.api.errors import ModelLoadError
 from engine.models import exaone, gemma, glm, granite, llama, olmo, phi, qwen, smollm, starcoder
@@ -29,6 +30,9 @@ FAMILIES = (
 )
 EMBEDDING = "token_embd.weight"
 """The tensor of GGUF files that shows the size of the vocabulary."""
+SECTIONS = "rope.dimension_sections"
+"""The key of GGUF files whose model sees images too (GLM-4.1V). Text rotates as in others, but pairs lie as two halves:
+llama.cpp's rotation by sections takes no other order."""
 GGUF_FAMILIES = {name: family for family in FAMILIES for name in family.gguf_names}
 HF_FAMILIES = {name: family for family in FAMILIES for name in family.hf_names}
 
@@ -72,6 +76,8 @@ def describe_gguf(
         vocab_size=shapes[EMBEDDING][0],
         tensors=shapes.keys(),
     )
+    if SECTIONS in fields.values:
+        family = replace(family, gguf_adjacent_pairs=False)
     return family, family.describe(fields).check(source)
 
 

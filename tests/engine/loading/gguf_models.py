@@ -25,14 +25,23 @@ RENAMED = {
 
 
 def write_gguf(
-    path: Path, model: torch.nn.Module, architecture: str, extra: dict[str, torch.Tensor] | None = None
+    path: Path,
+    model: torch.nn.Module,
+    architecture: str,
+    extra: dict[str, torch.Tensor] | None = None,
+    sections: list[int] | None = None,
 ) -> Path:
-    """Write the weights of `model` in float32, and `extra` tensors by their names in the file."""
+    """Write the weights of `model` in float32, and `extra` tensors by their names in the file.
+
+    `sections`: of positions of images, for which the rows of q and k are written as two halves.
+    """
     import gguf
 
     config = model.config
     writer = gguf.GGUFWriter(path, architecture)
     _write_fields(writer, config)
+    if sections:
+        writer.add_rope_dimension_sections(sections)
     kind = next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
     tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
@@ -45,6 +54,10 @@ def write_gguf(
         if architecture in ADJACENT_PAIRS and stem.endswith(("q_proj", "k_proj")):
             num_heads = config.num_attention_heads if stem.endswith("q_proj") else config.num_key_value_heads
             values = _adjacent_rows(values, num_heads)
+        if sections and stem.endswith(("q_proj", "k_proj")):
+            values = _halves(
+                values, config.head_dim, int(config.head_dim * config.rope_parameters["partial_rotary_factor"])
+            )
         if architecture.startswith("gemma") and stem.endswith("norm"):
             values = values + 1
         writer.add_tensor(f"{found}.{ending}", values.numpy())
@@ -69,6 +82,11 @@ def _adjacent_rows(values: torch.Tensor, num_heads: int) -> torch.Tensor:
         .swapaxes(1, 2)
         .reshape(values.shape)
     )
+
+
+def _halves(values: torch.Tensor, head_size: int, rotated: int) -> torch.Tensor:
+    rows = values.unflatten(0, (-1, head_size))
+    return torch.cat((rows[:, :rotated:2], rows[:, 1:rotated:2], rows[:, rotated:]), 1).flatten(0, 1)
 
 
 def _write_fields(writer, config) -> None:

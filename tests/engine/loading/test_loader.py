@@ -63,6 +63,18 @@ def test_a_gguf_file_gives_the_logits_of_the_model_that_it_was_made_of(tmp_path,
     torch.testing.assert_close(run(model, [prompt], cuts=[7])[0], expected, atol=1e-4, rtol=0)
 
 
+def test_a_file_with_positions_of_images_holds_rotated_pairs_as_two_halves(tmp_path):
+    """Files of GLM-4.1V, whose architecture is that of GLM-4, gave wrong answers."""
+    _, family, changes = GGUF_MODELS["glm4"]
+    reference = small_model(family, changes)
+    path = write_gguf(tmp_path / "m.gguf", reference, "glm4", sections=[1, 1, 2, 0])
+    prompt = torch.arange(30)
+    with torch.inference_mode():
+        expected = reference(prompt[None]).logits[0]
+    found = run(load_model(path, weights="float32"), [prompt], cuts=[7])[0]
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+
+
 def test_frequency_factors_of_a_file_equal_the_rope_scaling_they_encode(tmp_path):
     rope = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
     reference = small_model("Llama", {"rope_parameters": rope})
