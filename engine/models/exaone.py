@@ -35,4 +35,5 @@ FAMILY = Family(
         "attention_output_norm": "post_attention_layernorm.weight",
         "mlp_output_norm": "post_feedforward_layernorm.weight",
     },
+    hf_defaults={"sliding_window": 4096},
 )

@@ -34,6 +34,7 @@ KEYS = {
     "norm_eps": ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
     "sliding_window": ("sliding_window", "attention.sliding_window"),
     "sliding_window_pattern": ("sliding_window_pattern", "attention.sliding_window_pattern"),
+    "local_theta": ("rope_local_base_freq", "rope.freq_base_swa"),
     "embedding_scale": ("embedding_multiplier", "embedding_scale"),
     "residual_scale": ("residual_multiplier", "residual_scale"),
     "attention_scale": ("attention_multiplier", "attention.scale"),

@@ -24,7 +24,7 @@ def describe_gemma3(fields: Fields) -> ModelConfig:
     if fields.get("rope_parameters") is not None:
         local = fields.rotation(head_size, "sliding_attention")
     else:
-        local = fields.local_rotation(head_size, fields.number("rope_local_base_freq", LOCAL_THETA))
+        local = fields.local_rotation(head_size, fields.number("local_theta", LOCAL_THETA))
     config = replace(config, rotations=(fields.rotation(head_size, "full_attention"), local))
     return with_windows(config, fields.windows(fields.num_layers, pattern=6), {False: 0, True: 1})
 
@@ -70,6 +70,7 @@ HF_DEFAULTS = {
     "head_dim": 256,
     "query_pre_attn_scalar": 256,
     "rms_norm_eps": 1e-6,
+    "sliding_window": 4096,
 }
 """Folders of Gemma 3 with a vision tower leave out most of them."""
 GEMMA2 = Family(

@@ -12,6 +12,7 @@ from engine.models.fields import Fields
 
 def describe(fields: Fields) -> ModelConfig:
     has_bias = fields.flag("attention_bias")
+    fields.expect("rope.scaling.finetuned", True)  # llama.cpp: False in files of models that see no positions
     layer = {
         "attention": fields.attention_shape(fields.number("attention_scale")),
         "qkv_bias": has_bias,

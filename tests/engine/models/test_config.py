@@ -104,6 +104,14 @@ def test_windows_are_read_for_each_layer():
     assert windows(from_hf("Qwen2ForCausalLM", **qwen, use_sliding_window=False)) == [0, 0]
 
 
+@pytest.mark.parametrize(
+    "architecture", ["Exaone4ForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM", "MistralForCausalLM"]
+)
+def test_windows_that_transformers_takes_for_granted_may_be_left_out(architecture):
+    assert windows(from_hf(architecture, max_position_embeddings=8192))[0] == 4096
+    assert windows(from_hf(architecture, max_position_embeddings=8192, sliding_window=None)) == [0, 0]
+
+
 def test_a_window_of_zero_is_none():
     """GGUF files of Phi-4 have it, and were refused."""
     assert windows(from_gguf_of("phi3", **{"attention.sliding_window": 0})) == [0, 0]
@@ -240,3 +248,16 @@ def test_what_would_give_other_answers_than_the_models_is_refused(architecture, 
     """They were left out of account."""
     with pytest.raises(ModelLoadError, match=r"truncate|use_bidirectional_attention"):
         from_hf(architecture, **changes)
+
+
+def test_a_granite_file_whose_layers_see_no_positions_is_refused():
+    """llama.cpp's name for it is that the rotation is not finetuned."""
+    values = {"attention.scale": 0.1, "rope.scaling.finetuned": True}
+    assert from_gguf_of("granite", **values).rotations[0].size == 16
+    with pytest.raises(ModelLoadError, match=r"rope\.scaling\.finetuned must be True"):
+        from_gguf_of("granite", **values | {"rope.scaling.finetuned": False})
+
+
+def test_the_frequencies_of_layers_with_windows_are_read_from_gguf_files():
+    config = from_gguf_of("gemma3", **{"attention.sliding_window": 128, "rope.freq_base_swa": 77.0})
+    assert [rotation.theta for rotation in config.rotations] == [10000.0, 77.0]
