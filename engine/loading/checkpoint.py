@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -63,6 +64,25 @@ class GgufTensors:
         tensor = self._tensors[name]
         data = torch.from_numpy(tensor.data)
         return StoredMatrix.from_blocks(tensor.type, data, (len(data), tensor.shape[-1]))
+
+
+def with_own_output(file: TensorFile, config: ModelConfig, family: Family) -> ModelConfig:
+    """Return the description of a folder that says its output is tied to the embedding, but may hold another one.
+
+    Fine-tuned models do. transformers does not tie them either.
+    """
+    untied, names = replace(config, tied_output=False), set(file.names)
+    sources = tensor_sources(untied, family, is_gguf=False)
+    embedding, output = (name_in_folder(sources[kind].name, names) for kind in ("embedding", "output"))
+    shape = (config.vocab_size, config.hidden_size)
+    if not config.tied_output or not names.issuperset((embedding, output)) or file.shape(embedding) != shape:
+        return config
+    if file.shape(output) == shape:
+        rows = zip(file.matrix(embedding).open_rows(), file.matrix(output).open_rows(), strict=True)
+        if all(torch.equal(*pair) for pair in rows):
+            return config
+    logger.warning("%s: config.json ties the output to the embedding, but they differ and are not tied", file.path)
+    return untied
 
 
 class FileCheckpoint:

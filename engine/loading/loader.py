@@ -17,7 +17,7 @@ import torch
 
 from engine.api.errors import ModelLoadError
 from engine.gguf_file import GgufFile
-from engine.loading.checkpoint import FileCheckpoint, GgufTensors
+from engine.loading.checkpoint import FileCheckpoint, GgufTensors, with_own_output
 from engine.loading.quantization_config import Quantization, take_quantization
 from engine.loading.quantized_folder import QuantizedFolder
 from engine.loading.safetensors_file import SafetensorsFolder, read_config
@@ -140,6 +140,7 @@ def _open_folder(path: Path) -> Opened:
     if has_family(values):
         family, config = describe_folder(source, values)
         folder = _open_tensors(path, quantization)
+        config = with_own_output(folder, config, family)
         return FileCheckpoint(folder, config, family, is_gguf=False), config, (path / "config.json", *folder.files)
     # NOTE: imported here, as it takes seconds and hundreds of MiB that models with a family save.
     from engine.loading.transformers_checkpoint import TransformersCheckpoint

@@ -272,6 +272,23 @@ def test_a_batch_invariant_model_gives_a_token_the_same_logits_alone_and_in_a_cr
     assert torch.equal(run(model, prompts[:1], cuts=[1, 8])[0], together[0])
 
 
+@pytest.mark.parametrize("differs", [True, False])
+def test_an_output_that_differs_from_the_embedding_is_used_although_the_config_ties_them(tmp_path, caplog, differs):
+    """Fine-tuned models have one. It was left out, as if it were a copy."""
+    reference = small_model("Qwen2", {"num_key_value_heads": 2})
+    if not differs:
+        reference.lm_head.weight.data.copy_(reference.model.embed_tokens.weight)
+    reference.save_pretrained(tmp_path)
+    edit_config(tmp_path, tie_word_embeddings=True)
+    prompt = torch.arange(20)
+    with torch.inference_mode():
+        expected = reference(prompt[None]).logits[0]
+    model = load_model(tmp_path, weights="float32")
+    torch.testing.assert_close(run(model, [prompt], [7])[0], expected, atol=1e-4, rtol=0)
+    assert model.config.tied_output is not differs
+    assert ("ties the output to the embedding" in caplog.text) is differs
+
+
 def test_progress_runs_from_zero_to_one(tmp_path):
     small_model("Llama", {}).save_pretrained(tmp_path)
     heard = []
