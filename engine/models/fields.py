@@ -196,7 +196,7 @@ class Fields:
         return size
 
     def _gguf_rotation(self, head_size: int) -> Rotation:
-        factor = self.number("rope.scaling.factor", 1.0)
+        factor = self.number("rope.scaling.factor") if self.get("rope.scaling.factor") else 1.0
         kind = self.get("rope.scaling.type") or "none"
         # Of longrope, whose type llama.cpp does not name. Files of OLMo 3 have it beside yarn, with yarn's own value.
         if kind == "none" and self.get("rope.scaling.attn_factor") is not None:

@@ -39,7 +39,7 @@ def write_gguf(
 
     config = model.config
     writer = gguf.GGUFWriter(path, architecture)
-    _write_fields(writer, config)
+    _write_fields(writer, config, architecture)
     if sections:
         writer.add_rope_dimension_sections(sections)
     kind = next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
@@ -89,7 +89,9 @@ def _halves(values: torch.Tensor, head_size: int, rotated: int) -> torch.Tensor:
     return torch.cat((rows[:, :rotated:2], rows[:, 1:rotated:2], rows[:, rotated:]), 1).flatten(0, 1)
 
 
-def _write_fields(writer, config) -> None:
+def _write_fields(writer, config, architecture: str) -> None:
+    import gguf
+
     head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -104,9 +106,16 @@ def _write_fields(writer, config) -> None:
     writer.add_rope_freq_base(rope["rope_theta"])
     if getattr(config, "sliding_window", None):
         writer.add_sliding_window(config.sliding_window)
+        if architecture == "olmo2":
+            writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
     if getattr(config, "attn_logit_softcapping", None):
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if rope["rope_type"] == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        writer.add_rope_scaling_attn_factors(0.1 * log(rope["factor"]) + 1)  # as files of OLMo 3 have it
     if rope["rope_type"] == "longrope":
         original = rope["original_max_position_embeddings"]
         writer.add_rope_scaling_orig_ctx_len(original)

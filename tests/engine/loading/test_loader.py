@@ -7,12 +7,12 @@ from engine.api.errors import ModelLoadError
 from engine.loading.loader import load_model
 from tests.engine.loading.gguf_models import write_gguf
 from tests.engine.loading.gguf_writing import STRING, GgufContents, string
-from tests.engine.models.test_decoder import LONGROPE, LONGROPE_CONFIG, run, small_model
+from tests.engine.models.test_decoder import LONGROPE, LONGROPE_CONFIG, YARN, run, small_model
 
 pytest.importorskip("gguf")
 transformers = pytest.importorskip("transformers")
 
-
+LOCAL = {"rope_type": "default", "rope_theta": 10000.0}
 GGUF_MODELS = {
     "llama": ("llama", "Llama", {"num_key_value_heads": 2}),
     "llama with tied output": ("llama", "Llama", {"num_key_value_heads": 2, "tie_word_embeddings": True}),
@@ -31,6 +31,13 @@ GGUF_MODELS = {
         },
     ),
     "olmo2": ("olmo2", "Olmo2", {"num_key_value_heads": 2}),
+    "olmo 3": (
+        "olmo2",
+        "Olmo3",
+        {"num_key_value_heads": 2, "sliding_window": 20}
+        | {"layer_types": ["full_attention", "sliding_attention", "sliding_attention"]}
+        | {"rope_parameters": {"full_attention": YARN, "sliding_attention": LOCAL}},
+    ),
     "starcoder2": ("starcoder2", "Starcoder2", {"num_key_value_heads": 2, "tie_word_embeddings": True}),
     "glm4": ("glm4", "Glm4", {"num_key_value_heads": 2, "head_dim": 16, "attention_bias": True, "pad_token_id": 0}),
     "smollm3": ("smollm3", "SmolLM3", {"num_key_value_heads": 2, "num_hidden_layers": 5, "pad_token_id": 0}),

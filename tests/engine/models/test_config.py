@@ -83,6 +83,7 @@ def test_the_bounds_of_yarn_and_a_factor_without_a_type_are_read_from_gguf_files
     assert (yarn.scaling.beta_fast, yarn.scaling.beta_slow) == (16.0, 2.0)
     (linear,) = from_gguf(**{"rope.scaling.factor": 4.0}).rotations
     assert (linear.scaling.kind, linear.scaling.factor) == ("linear", 4.0)
+    assert from_gguf(**{"rope.scaling.factor": 0.0}) == from_gguf()
 
 
 def test_sizes_that_a_gguf_file_lists_by_layer_are_read_if_they_are_one():
