@@ -148,7 +148,9 @@ class FileCheckpoint:
 
     def _is_zero_bias(self, name: str) -> bool:
         """Return True for a bias that adds nothing: GPTQ files have such where the architecture has none."""
-        return name.endswith(".bias") and not any(rows.any() for rows in self._file.matrix(name).open_rows())
+        if not name.endswith(".bias") or len(shape := self._file.shape(name)) != 1 or not shape[0]:
+            return False
+        return not any(rows.any() for rows in self._file.matrix(name).open_rows())
 
     def _order(self, name: str) -> torch.Tensor | None:
         return pair_order(name, self._config) if self._reorders else None

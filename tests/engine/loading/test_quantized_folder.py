@@ -142,9 +142,10 @@ def test_biases_of_nothing_but_zeros_are_taken_where_the_architecture_has_none(t
     name = "model.layers.0.self_attn.q_proj.bias"
     change(tmp_path, {name: torch.zeros(64)})
     check_logits(tmp_path, reference)
-    change(tmp_path, {name: torch.ones(64)})
-    with pytest.raises(ModelLoadError, match=f"tensors that its architecture does not have: '{name}'"):
-        load_model(tmp_path)
+    for wrong in (torch.ones(64), torch.zeros(0), torch.zeros(()), torch.zeros(2, 2, 2)):
+        change(tmp_path, {name: wrong})
+        with pytest.raises(ModelLoadError, match=f"tensors that its architecture does not have: '{name}'"):
+            load_model(tmp_path)
 
 
 def change(folder, tensors):
