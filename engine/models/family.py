@@ -88,5 +88,7 @@ class Family:
     """Files hold the rows of q and k with rotated pairs adjacent, not as two halves."""
     hf_defaults: Mapping[str, object] = field(default_factory=dict)
     """Values of keys that a config.json may leave out, where transformers has others than `Fields` or `describe`."""
+    gguf_defaults: Mapping[str, object] = field(default_factory=dict)
+    """Values of keys that a GGUF file may leave out, where llama.cpp has others."""
     hf_norm_offset: float = 0.0
     """Added to the weights of norms in folders, as Gemma stores them minus one."""

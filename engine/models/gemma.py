@@ -73,13 +73,15 @@ HF_DEFAULTS = {
     "sliding_window": 4096,
 }
 """Folders of Gemma 3 with a vision tower leave out most of them."""
+SOFTCAPS_2 = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
 GEMMA2 = Family(
     "Gemma 2",
     gguf_names=("gemma2",),
     hf_names=("Gemma2ForCausalLM",),
     describe=describe_gemma2,
     hf_tensors=HF_TENSORS,
-    hf_defaults=HF_DEFAULTS | {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+    hf_defaults=HF_DEFAULTS | SOFTCAPS_2,
+    gguf_defaults=SOFTCAPS_2 | {"attention.sliding_window": 4096},
     hf_norm_offset=1.0,
 )
 GEMMA3 = Family(

@@ -70,7 +70,7 @@ def describe_gguf(
         raise ModelLoadError(f"{source}: tensor {EMBEDDING!r} is missing")
     fields = Fields(
         source,
-        {key.removeprefix(f"{architecture}."): value for key, value in metadata.items()},
+        {**family.gguf_defaults, **{key.removeprefix(f"{architecture}."): value for key, value in metadata.items()}},
         architecture=str(architecture),
         is_gguf=True,
         vocab_size=shapes[EMBEDDING][0],

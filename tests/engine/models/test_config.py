@@ -262,3 +262,11 @@ def test_a_granite_file_whose_layers_see_no_positions_is_refused():
 def test_the_frequencies_of_layers_with_windows_are_read_from_gguf_files():
     config = from_gguf_of("gemma3", **{"attention.sliding_window": 128, "rope.freq_base_swa": 77.0})
     assert [rotation.theta for rotation in config.rotations] == [10000.0, 77.0]
+
+
+def test_the_first_gguf_files_of_gemma_2_leave_out_its_caps_and_its_window():
+    """llama.cpp takes them for granted; scores were not capped."""
+    config = from_gguf_of("gemma2", context_length=8192)
+    assert [(layer.attention.softcap, layer.attention.window) for layer in config.layers] == [(50.0, 4096), (50.0, 0)]
+    assert config.logits_softcap == 30.0
+    assert from_gguf_of("gemma2", final_logit_softcapping=20.0).logits_softcap == 20.0
