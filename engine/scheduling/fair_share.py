@@ -71,13 +71,18 @@ class FairShare:
         return victims
 
     def victim_for_block(self) -> Sequence:
-        """Return the sequence to preempt for one block: of the worst priority, the newest of the richest tenant."""
+        """Return the sequence to preempt for one block: of the worst priority, the newest of the richest tenant.
+
+        One that has got no token since it was preempted is spared while there are others. If all are such, it is the
+        newest: prompts of several tenants that grow behind windows would otherwise preempt each other for ever.
+        """
         worst = self._running[-1].priority
-        tenants = {sequence.tenant for sequence in self._running if sequence.priority == worst}
-        if len(tenants) == 1:
-            return self._running[-1]
+        spare = [other for other in reversed(self._running) if other.priority == worst and not other.is_owed]
+        tenants = {sequence.tenant for sequence in spare}
+        if len(tenants) <= 1:
+            return spare[0] if spare else self._running[-1]
         richest = max(sorted(tenants), key=lambda tenant: self._held(tenant, worst)[1])
-        return next(sequence for sequence in reversed(self._running) if sequence.tenant == richest)
+        return next(sequence for sequence in spare if sequence.tenant == richest)
 
     def _shares(self, head: Sequence) -> _EqualShares:
         held = {tenant: self._held(tenant, head.priority) for tenant in self._running_by_tenant(head.priority)}

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api.errors import EngineUnavailable
+from engine.attention.cache_groups import CacheGroups
 from engine.scheduling.blocks import BlockTables
 from engine.scheduling.fair_share import FAIR_WAIT_S, FairShare
+from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.waiting import WaitingQueue
 from engine.sequence import Sequence, SequenceStatus
 from tests.engine.scheduling.sequences import make_scheduler, make_sequence, run, solo_output, step
@@ -333,6 +335,21 @@ def test_a_resumed_sequence_is_queued_even_if_the_queue_is_full():
 
 
 # Victims
+
+
+@pytest.mark.parametrize(
+    ("windows", "num_blocks"), [((0, 17), 83), ((0, 9, 9), 95), ((17,), 26), ((17, 5), 38)], ids=str
+)
+@pytest.mark.parametrize("shares_prefixes", [True, False])
+def test_prompts_that_grow_behind_windows_do_not_preempt_each_other_for_ever(windows, num_blocks, shares_prefixes):
+    """Each in its turn held the most blocks, was preempted when either wanted another, and began again."""
+    groups = CacheGroups(1, windows, chunk_tokens=4)
+    scheduler = Scheduler(num_blocks, 1, 4, 2, 100, shares_prefixes, groups=groups, clock=Clock())
+    for seq_id, tenant in enumerate(("one", "two"), 1):
+        prompt = [100 * seq_id + i for i in range(33)]
+        scheduler.add(make_sequence(seq_id, prompt, 1, tenant=tenant, cache_root=tenant.encode()))
+    assert len(run(scheduler, 100)) == 2
+    assert scheduler.stats().num_preemptions <= 3
 
 
 @given(st.data())
