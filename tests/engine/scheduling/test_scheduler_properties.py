@@ -230,6 +230,16 @@ class SchedulerMachine(RuleBasedStateMachine):
                 "stop" if len(sequence.output_ids) < sequence.max_tokens or self.ends_with_stop(sequence) else "length"
             )
 
+    @precondition(lambda self: self.plan is not None and all(chunk.samples for chunk in self.plan.chunks))
+    @rule()
+    def plan_ahead_and_advance(self):
+        """Plan the next step before the tokens of this one are known; this one still sees its blocks."""
+        plan = self.plan
+        if all(chunk.num_positions == 1 for chunk in plan.chunks):
+            ahead = self.scheduler.plan_ahead(plan)
+            self.advance()
+            self.plan = ahead
+
     def ends_with_stop(self, sequence):
         return (
             sequence.output_ids[-1] in sequence.stop_ids and len(sequence.output_ids) > sequence.request.stop.min_tokens
