@@ -13,7 +13,7 @@ from collections.abc import Callable
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from engine.api.errors import ModelLoadError
-from engine.tokenizers.gguf_vocabulary import BYTE, CONTROL, NORMAL, PREFIX, USER_DEFINED, GgufVocabulary
+from engine.tokenizers.gguf_vocabulary import BYTE, CONTROL, NORMAL, PREFIX, UNKNOWN, USER_DEFINED, GgufVocabulary
 from engine.tokenizers.split_rules import SPLIT_RULES, SplitRule
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ RANKED_BY_ID = {"gemma", "gemma2", "gemma3", "gemma3n", "gemma-embedding"}
 
 
 def build_tokenizer(vocabulary: GgufVocabulary) -> Tokenizer:
-    """Return the tokenizer of a file, with control and user-defined tokens. Raises ModelLoadError."""
+    """Return the tokenizer of a file, with control, unknown and user-defined tokens. Raises ModelLoadError."""
     kind = vocabulary.kind
     if kind not in BUILDERS:
         raise ModelLoadError(
@@ -49,15 +49,20 @@ def build_tokenizer(vocabulary: GgufVocabulary) -> Tokenizer:
     except Exception as error:  # the library raises plain Exception
         raise ModelLoadError(f"the file's vocabulary and merges do not fit together: {error}") from error
     takes_spaces = kind == "llama" and vocabulary.metadata.get("general.architecture") in TAKES_SPACES_BEHIND
-    for add, wanted in ((tokenizer.add_special_tokens, CONTROL), (tokenizer.add_tokens, USER_DEFINED)):
+    for add, wanted in (
+        (tokenizer.add_special_tokens, (CONTROL, UNKNOWN)),
+        (tokenizer.add_tokens, (USER_DEFINED,)),
+    ):
         texts = [
             _piece(token, token_type) if kind == "llama" else token
             for token, token_type in zip(vocabulary.tokens, vocabulary.types, strict=True)
-            if token_type == wanted
+            if token_type in wanted
         ]
         add(
             [
-                AddedToken(text, normalized=False, rstrip=takes_spaces and text not in ("<s>", "<|endoftext|>"))
+                AddedToken(
+                    text, normalized=False, rstrip=takes_spaces and text not in ("<unk>", "<s>", "<|endoftext|>")
+                )
                 for text in texts
             ]
         )

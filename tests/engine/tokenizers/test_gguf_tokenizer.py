@@ -57,9 +57,10 @@ def test_ids_and_texts_equal_those_of_the_folder(tmp_path, kind):
     some = [
         text for text in texts(NUM_TEXTS) if kind != "WordPiece (BERT)" or SPACE not in text
     ]  # it marks first pieces
-    assert_equal(ours, reference, [*some, "a</s> b"])
+    assert_equal(ours, reference, [*some, "a</s> b", "a<unk> b"])
     folder = Tokenizer.from_path(tmp_path)
     assert list(map(ours.token_bytes, range(ours.num_tokens))) == list(map(folder.token_bytes, range(ours.num_tokens)))
+    assert [*filter(ours.is_special, range(ours.num_tokens))] == [*filter(folder.is_special, range(ours.num_tokens))]
     for text in some[:50]:
         ids = ours.encode(text)
         detokenizer = Detokenizer(ours, skip_special_tokens=False)
