@@ -120,14 +120,13 @@ class Tokenizer:
         backend.no_padding()
         settings = _read_json(folder / "special_tokens_map.json") | _read_json(folder / "tokenizer_config.json")
         special_tokens = {name: text for name in SPECIAL_NAMES if (text := _token_text(settings.get(name)))}
-        generation_eos = _read_json(folder / "generation_config.json").get("eos_token_id")
-        listed = generation_eos if isinstance(generation_eos, list) else [generation_eos]
-        architectures = _read_json(folder / "config.json").get("architectures")
+        config = _read_json(folder / "config.json")
+        architectures = config.get("architectures")
         eos_id = backend.token_to_id(special_tokens["eos_token"]) if "eos_token" in special_tokens else None
         bos_id = backend.token_to_id(special_tokens["bos_token"]) if "bos_token" in special_tokens else None
         return cls(
             backend=backend,
-            eos_ids=_unique([eos_id, *(_token_id(listed_id, MAX_TOKENS) for listed_id in listed)]),
+            eos_ids=_unique([eos_id, *(_token_id(listed, MAX_TOKENS) for listed in _folder_ends(folder, config))]),
             bos_id=bos_id,
             architecture=str(architectures[0]) if isinstance(architectures, list) and architectures else "",
             chat_template=_folder_template(folder, settings),
@@ -305,6 +304,16 @@ def _token_text(token: object) -> str | None:
     if isinstance(token, dict):
         token = token.get("content")
     return token if isinstance(token, str) else None
+
+
+def _folder_ends(folder: Path, config: dict[str, Any]) -> list[Any]:
+    """Return what the folder lists as end tokens: in generation_config.json, or without that file in config.json."""
+    text_config = config.get("text_config")
+    sources = [config, text_config if isinstance(text_config, dict) else {}]
+    if (folder / "generation_config.json").is_file():
+        sources = [_read_json(folder / "generation_config.json")]
+    ends = next((source["eos_token_id"] for source in sources if source.get("eos_token_id") is not None), None)
+    return ends if isinstance(ends, list) else [ends]
 
 
 def _folder_template(folder: Path, settings: dict[str, Any]) -> str | None:

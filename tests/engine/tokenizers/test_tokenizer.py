@@ -107,6 +107,16 @@ def test_a_folder_gives_the_same_tokenizer_as_its_gguf_file(tmp_path):
     assert (tokenizer.eos_ids, tokenizer.bos_id, tokenizer.chat_template) == ((IM_END, 5), IM_START, CHATML)
 
 
+@pytest.mark.parametrize("config", [{"eos_token_id": [IM_END, 5]}, {"text_config": {"eos_token_id": [IM_END, 5]}}])
+def test_a_folder_without_generation_config_ends_as_its_config_says(tmp_path, config):
+    """As in transformers. Its answers ended at the tokenizer's own end token only, so some never did."""
+    tiny_tokenizer().backend.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert Tokenizer.from_path(tmp_path).eos_ids == (IM_END, 5)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": 7}))
+    assert Tokenizer.from_path(tmp_path).eos_ids == (7,)
+
+
 def test_a_folder_with_named_templates_serves_the_default_one(tmp_path):
     tiny_tokenizer().backend.save(str(tmp_path / "tokenizer.json"))
     templates = [{"name": "tool_use", "template": "a"}, {"name": "default", "template": "b"}]
