@@ -123,7 +123,9 @@ Opened = tuple["FileCheckpoint | TransformersCheckpoint", ModelConfig, tuple[Pat
 
 
 def open_checkpoint(path: Path) -> Opened:
-    """Open and check the files of a model without reading its weights. Raises ModelLoadError."""
+    """Open and check the files of a model without reading its weights, but for an output that may be a copy of the
+    embedding. Raises ModelLoadError.
+    """
     return _open_folder(path) if path.is_dir() else _open_gguf(path)
 
 
