@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +23,12 @@ CUDA_SHARE = 0.9
 MIN_CONTEXT = 256
 """A model whose cache has room for fewer tokens is refused."""
 CGROUPS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
+    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
+"""Where the limit and the use of a control group stand, version 2 and version 1."""
+FILE_PAGES = ("inactive_file", "active_file")
+"""What the use of a control group counts although the system takes it back when memory is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +126,23 @@ def _machine_free() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _container_free(cgroups: tuple[tuple[str, str], ...] = CGROUPS) -> int:
-    """Return the limit of the control group (v2, v1) minus its use; very large if there is none."""
-    for limit_file, used_file in cgroups:
+def _container_free(cgroups: Sequence[tuple[Path, str, str]] = CGROUPS) -> int:
+    """Return the limit of the control group minus its use, pages of files aside; very large if there is none."""
+    for folder, limit_file, used_file in cgroups:
         try:
-            limit = Path(limit_file).read_text().strip()
-            used = int(Path(used_file).read_text())
+            limit = (folder / limit_file).read_text().strip()
+            used = int((folder / used_file).read_text())
         except OSError:
             continue
         if limit.isdigit():
-            return max(0, int(limit) - used)
+            return max(0, int(limit) - max(0, used - _file_pages(folder)))
     return 1 << 62
+
+
+def _file_pages(folder: Path) -> int:
+    """Return the bytes of a control group's pages of files; 0 where the system does not say."""
+    try:
+        lines = (folder / "memory.stat").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith(FILE_PAGES))
