@@ -301,7 +301,4 @@ SPLIT_RULES: dict[str, tuple[str, SplitRule]] = {
     "granite-embed-multi-311m": ("Granite Embedding", GEMMA_4),
     "sarvam-moe": ("Sarvam", replace(GEMMA_4, adds_bos=False)),
 }
-"""Name -> (models that have it, rule)."""
-
-REFUSED = {"whitespace"}
-"""Names that llama.cpp knows and we do not serve: of encoders alone."""
+"""Name -> (models that have it, rule). Of llama.cpp's names `whitespace` is missing: only encoders have it."""
