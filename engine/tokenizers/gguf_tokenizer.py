@@ -21,7 +21,8 @@ logger = logging.getLogger(__name__)
 SPACE = "\u2581"
 """SentencePiece's spelling of a space."""
 MAX_PIECE_CHARS = 1024
-"""The longest SentencePiece token. Every way to cut it in two is tried, so a hostile one would take all memory."""
+"""The longest SentencePiece token. Every way to cut it in two is tried, so a hostile one would take all memory; and the
+library frees a unigram recursively, character by character, until the stack overflows."""
 MAX_VOCABULARY_CHARS = 4 << 20
 """The most characters of all SentencePiece tokens together, twice those of Gemma 3, for the same reason."""
 MAX_MERGE_CHARS = 64 << 20
@@ -151,12 +152,7 @@ def _merges_by_score(vocabulary: GgufVocabulary) -> list[tuple[str, str]]:
     ids.
     """
     tokens = list(map(_piece, vocabulary.tokens, vocabulary.types))
-    longest = max(map(len, tokens))
-    if longest > MAX_PIECE_CHARS or sum(map(len, tokens)) > MAX_VOCABULARY_CHARS:
-        raise ModelLoadError(
-            f"the file's longest token has {longest} characters, all have {sum(map(len, tokens))} together; at most "
-            f"{MAX_PIECE_CHARS} and {MAX_VOCABULARY_CHARS} can be"
-        )
+    _check_lengths(tokens)
     mergeable = {
         token: index
         for index, (token, type_) in enumerate(zip(tokens, vocabulary.types, strict=True))
@@ -177,8 +173,18 @@ def _merges_by_score(vocabulary: GgufVocabulary) -> list[tuple[str, str]]:
     return merges
 
 
+def _check_lengths(tokens: list[str]) -> None:
+    longest, total = max(map(len, tokens)), sum(map(len, tokens))
+    if longest > MAX_PIECE_CHARS or total > MAX_VOCABULARY_CHARS:
+        raise ModelLoadError(
+            f"the file's longest token has {longest} characters, all have {total} together; at most "
+            f"{MAX_PIECE_CHARS} and {MAX_VOCABULARY_CHARS} can be"
+        )
+
+
 def _unigram(vocabulary: GgufVocabulary) -> Tokenizer:
     """Build SentencePiece's unigram model: of all ways to cut a text, the one of the highest sum of scores."""
+    _check_lengths(vocabulary.tokens)
     with_prefix = "always" if vocabulary.flag("add_space_prefix", True) else "never"
     pieces = list(zip(vocabulary.tokens, map(float, vocabulary.scores), strict=True))
     tokenizer = Tokenizer(models.Unigram(pieces, vocabulary.token_id("unknown", 2), BYTE in vocabulary.types))

@@ -118,6 +118,10 @@ HOSTILE = {
         {"tokens": RUNS, "scores": [0.0] * len(RUNS), "token_type": [NORMAL] * len(RUNS)},
         "more ways",
     ),
+    "a unigram whose release overflows the stack": (
+        {"model": "t5", "tokens": ["<unk>", "<s>", "a" * 1025]},
+        "longest token has 1025",
+    ),
     "merges of unknown tokens": ({"model": "gpt2", "merges": ["a b"]}, "merge 0 of the file"),
     "no merges": ({"model": "gpt2", "merges": None}, "no merges"),
     "a map that is cut off": ({"model": "t5", "precompiled_charsmap": [0, 4, 0, 0, 1]}, "charsmap is damaged"),
