@@ -113,5 +113,6 @@ def dummy_batch(number: int, num_rows: int, max_tokens: int, groups: CacheGroups
     token_ids = torch.arange(num_rows).add_(number).remainder_(min(num_rows + 1, DUMMY_TOKENS))
     positions = torch.arange(end - num_rows, end)
     table, size = groups.lone_table(end), groups.block_size
-    slots = torch.tensor(table).view(-1, groups.count)[positions // size].t() * size + positions % size
+    blocks = torch.tensor(table).view(-1, groups.count).t()[:, positions // size]
+    slots = (blocks * size + positions % size).contiguous()
     return StepBatch(token_ids, positions, StepLayout([num_rows], [end], slots, [table], int(num_rows == 1)), None)

@@ -82,10 +82,11 @@ class StepPrograms:
 
     def summary(self) -> str:
         """Say which steps run as programs."""
-        if self._many is not None:
-            return f"recorded up to {self._many.num_rows} tokens"
-        num_proven = sum(program is not None for program in self._programs.values())
-        return f"recorded up to {FEW_ROWS} tokens" if num_proven else "layer by layer"
+        if self._many is None and not any(self._programs.values()):
+            return "layer by layer"
+        most = FEW_ROWS if self._many is None else self._many.num_rows
+        dropped = ", ".join(str(num_rows) for num_rows, program in sorted(self._programs.items()) if program is None)
+        return f"recorded up to {most} tokens" + (f", but not of {dropped}" if dropped else "")
 
     @torch.inference_mode()
     def prepare_few(self, most: int) -> None:

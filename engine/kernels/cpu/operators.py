@@ -270,6 +270,7 @@ class RowAttention:
         table: torch.Tensor,
         most_rows: int,
     ) -> None:
+        assert slots.is_contiguous(), "the kernel reads slots one after another"
         self._held = (slots, tokens, contexts, tiles, table)  # the kernel reads them by address
         self._most_rows = most_rows
         self._width = table.shape[1]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from engine.attention.backend import AttentionShape, StepLayout
+from engine.attention.backend import AttentionShape, StepLayout, kv_sizes
+from engine.attention.cache_groups import group_layers
 from engine.attention.torch_cpu import TorchCpuAttention
 from engine.execution.batch import StepBatch
-from engine.execution.step_programs import FEW_ROWS, StepPrograms
+from engine.execution.step_programs import FEW_ROWS, StepProgram, StepPrograms
 from engine.layers.attention import Attention
 from engine.layers.embedding import OpenEmbedding
 from engine.layers.feed_forward import FeedForward
@@ -231,6 +234,34 @@ def test_large_steps_of_any_size_share_one_recording():
         assert torch.equal(programs.forward(batch), ordinary(decoder, twin, batch)), lengths
     assert torch.equal(attention.keys, twin.keys)
     assert torch.equal(attention.values, twin.values)
+
+
+@VNNI
+@torch.inference_mode()
+def test_layers_in_several_cache_groups_are_recorded_at_load():
+    """Dummy steps of several rows had their slots group by group in turn, so that programs seemed wrong and were
+    dropped: models with windows in some layers ran all larger steps layer by layer.
+    """
+    shapes = [SHAPE, *[replace(SHAPE, window=24)] * 2]
+    sizes = kv_sizes(shapes, BLOCK_SIZE, torch.device("cpu"))
+    groups = group_layers([shape.window for shape in shapes], sizes, block_size=BLOCK_SIZE)
+    assert groups.count > 1
+    attention = TorchCpuAttention(
+        shapes, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, dtype=torch.float32, groups=groups
+    )
+    programs = StepPrograms(make_decoder(), attention, MAX_TOKENS)
+    assert programs.prepare(2)
+    programs.prepare_many(MOST)
+    assert programs.summary() == f"recorded up to {MOST} tokens"
+
+
+@torch.inference_mode()
+def test_the_summary_names_steps_whose_program_was_dropped():
+    programs = StepPrograms(make_decoder(is_ours=False), make_attention(), MAX_TOKENS)
+    programs.prepare(3)
+    assert programs.summary() == "layer by layer"
+    programs._programs[1] = StepProgram(make_decoder(), make_attention().fixed_rows(1, WIDTH), 1)
+    assert programs.summary() == f"recorded up to {FEW_ROWS} tokens, but not of 3"
 
 
 @VNNI
