@@ -28,8 +28,9 @@ END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_tur
 GGUF files name only one of them (llama.cpp does the same).
 """
 
-MAX_TOKENS = 1 << 31
-"""The largest id. Ids that a folder lists may lie behind the tokenizer's own, in rows that pad the vocabulary."""
+MAX_TOKENS = 1 << 20
+"""More ids than any model has. Those that a folder lists may lie behind the tokenizer's own, in rows that pad the
+vocabulary; grammars hold an entry for each id up to the largest."""
 
 LOCK_CHARS = 4096
 """The longest text that is encoded with the interpreter lock held: about a millisecond."""

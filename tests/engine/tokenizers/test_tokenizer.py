@@ -151,7 +151,7 @@ def test_a_folder_without_tokenizer_json_is_refused_with_what_it_has(tmp_path):
         Tokenizer.from_path(tmp_path)
 
 
-@pytest.mark.parametrize("eos_ids", ["two", [2, "three"], -1, [True]])
+@pytest.mark.parametrize("eos_ids", ["two", [2, "three"], -1, [True], 1 << 20])
 def test_end_tokens_of_a_folder_that_are_no_ids_stop_the_load(tmp_path, eos_ids):
     tiny_tokenizer().backend.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": eos_ids}))
