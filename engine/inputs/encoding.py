@@ -5,6 +5,7 @@ Only control texts that the template wrote become control tokens.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.api.errors import ErrorCode, RequestError
@@ -79,16 +80,23 @@ class PieceEncoder:
         if add_special_tokens and pieces and pieces[0].is_typed:
             token_ids += self._tokenizer.beginning
         for index, piece in enumerate(pieces):
+            is_behind_text = bool(token_ids) and token_ids[-1] not in self._control_ids
             if piece.is_typed:
-                token_ids += self._tokenizer.encode_ordinary(piece.text)
+                token_ids += self._encode_part(self._tokenizer.encode_ordinary, piece.text, is_behind_text)
                 continue
             adds = add_special_tokens and index == 0
-            encoded = self._tokenizer.encode(piece.text, add_special_tokens=adds)
+            if adds:
+                encoded = self._tokenizer.encode(piece.text, add_special_tokens=True)
+            else:
+                encoded = self._encode_part(self._tokenizer.encode, piece.text, is_behind_text)
             if self._normalises and not piece.text.isascii():
                 plain = self._tokenizer.encode(piece.text) if adds else encoded
                 encoded = self._encode_spelled(piece.text) if self._has_forged(piece.text, plain) else encoded
             token_ids += encoded
         return token_ids
+
+    def _encode_part(self, encode: Callable[[str], list[int]], text: str, is_behind_text: bool) -> list[int]:
+        return self._tokenizer.without_prefix_space(encode, text) if is_behind_text else encode(text)
 
     def _has_forged(self, text: str, token_ids: list[int]) -> bool:
         """Return True if more control tokens came out than the text spells.

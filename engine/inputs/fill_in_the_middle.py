@@ -30,10 +30,6 @@ ENDS = (
 ).split()
 """Tokens that models write after the middle, besides the marks themselves. They end the answer."""
 
-ANCHOR = "☺"
-"""A character that absorbs the space which some tokenizers put in front of every text. Meta's and Mistral's reference
-code do the same."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Format:
@@ -96,12 +92,7 @@ class FillInTheMiddle:
         return Prompt([*(self._tokenizer.beginning if adds_bos else ()), *parts, *middle], None, self._ends)
 
     def _joined_ids(self, text: str) -> list[int]:
-        """Return the ids of a text that follows other text: without the space that a tokenizer puts in front."""
-        token_ids = self._tokenizer.encode_ordinary(text)
-        if not self._tokenizer.has_prefix_space:
-            return token_ids
-        anchor_ids, anchored = self._tokenizer.encode_ordinary(ANCHOR), self._tokenizer.encode_ordinary(ANCHOR + text)
-        return anchored[len(anchor_ids) :] if anchored[: len(anchor_ids)] == anchor_ids else token_ids
+        return self._tokenizer.without_prefix_space(self._tokenizer.encode_ordinary, text)
 
     def _mark(self, text: str) -> int:
         token_id = self._tokenizer.backend.token_to_id(text)

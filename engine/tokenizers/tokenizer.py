@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +41,10 @@ OTHER_FILES = ("tekken.json", "tokenizer.model", "spiece.model", "tiktoken.model
 
 PROBE = "a \u0e01\U0001f600"
 """Text that every tokenizer must take. What a file says wrongly shows only here."""
+
+ANCHOR = "\u263a"
+"""A character that absorbs the space which some tokenizers put in front of every text. Meta's and Mistral's reference
+code do the same."""
 
 GGUF_NAMES = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")
@@ -155,6 +159,13 @@ class Tokenizer:
     def encode_ordinary(self, text: str) -> list[int]:
         """Return the token ids of text that a user typed: no control token can come out."""
         return _encoded(self._ordinary, text, False)
+
+    def without_prefix_space(self, encode: Callable[[str], list[int]], text: str) -> list[int]:
+        """Return the ids of a text that follows other text: without the space that `encode` puts in front."""
+        if not self.has_prefix_space:
+            return encode(text)
+        anchor_ids, anchored = encode(ANCHOR), encode(ANCHOR + text)
+        return anchored[len(anchor_ids) :] if anchored[: len(anchor_ids)] == anchor_ids else encode(text)
 
     def token_bytes(self, token_id: int) -> bytes:
         """Return the raw bytes that a token adds to the text; none for ids outside the vocabulary."""

@@ -11,6 +11,8 @@ from engine.api import GenerationRequest, PromptOptions, Tool
 from engine.inputs.escaping import ControlTexts, ControlTokenEscaper
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import LocalRenderer
+from engine.tokenizers.gguf_vocabulary import BYTE, NORMAL, UNKNOWN
+from engine.tokenizers.gguf_vocabulary import CONTROL as CONTROL_TYPE
 from engine.tokenizers.tokenizer import Tokenizer
 from tests.engine.tiny_tokenizer import IM_END, IM_START, THINK, tiny_metadata, tiny_tokenizer
 
@@ -135,3 +137,27 @@ def test_a_normalising_tokenizer_makes_no_control_token_of_other_characters():
     for typed in ("a[THIN\u212a]b", "a", "é", "[THINK]"):
         prompt = processor.prompt(GenerationRequest("run", "model", ({"role": "user", "content": typed},), 0.0), 1000)
         assert prompt.token_ids.count(think) == 1
+
+
+SPACED = "{{ bos_token }}[INST] {{ messages[0].content }} [/INST]"
+
+
+@given(st.lists(st.sampled_from(["</s>", "<s>", "<unk>", " ", "a", "\n", "\u00e9"]), max_size=6).map("".join))
+def test_no_space_appears_around_control_texts_of_tokenizers_that_put_one_in_front(text):
+    """A message with `</s>` reached Llama 2 with a space more before and behind it."""
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", "a"]
+    keys = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": pieces,
+        "tokenizer.ggml.scores": [0.0] * len(pieces),
+        "tokenizer.ggml.token_type": [UNKNOWN, CONTROL_TYPE, CONTROL_TYPE, *[BYTE] * 256, NORMAL, NORMAL],
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.chat_template": SPACED,
+    }
+    tokenizer = Tokenizer.from_metadata(tiny_metadata(**keys))
+    request = GenerationRequest("run", "model", ({"role": "user", "content": text},), 0.0)
+    made = PromptProcessor(tokenizer, LocalRenderer()).prompt(request, 100_000)
+    assert made.token_ids[0] == 1
+    assert tokenizer.text_of(made.token_ids[1:]) == f"[INST] {text} [/INST]"
+    assert not {0, 1, 2} & set(made.token_ids[1:])
