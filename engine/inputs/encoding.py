@@ -91,7 +91,8 @@ class PieceEncoder:
                 encoded = self._encode_part(self._tokenizer.encode, piece.text, is_behind_text)
             if self._normalises and not piece.text.isascii():
                 plain = self._tokenizer.encode(piece.text) if adds else encoded
-                encoded = self._encode_spelled(piece.text) if self._has_forged(piece.text, plain) else encoded
+                if self._has_forged(piece.text, plain):
+                    encoded = [*(self._tokenizer.beginning if adds else ()), *self._encode_spelled(piece.text)]
             token_ids += encoded
         return token_ids
 

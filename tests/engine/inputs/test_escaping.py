@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, normalizers
 
 from engine.api import GenerationRequest, PromptOptions, Tool
-from engine.inputs.escaping import ControlTexts, ControlTokenEscaper
+from engine.inputs.encoding import PieceEncoder
+from engine.inputs.escaping import ControlTexts, ControlTokenEscaper, PromptPiece
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import LocalRenderer
 from engine.tokenizers.gguf_vocabulary import BYTE, NORMAL, UNKNOWN
@@ -137,6 +138,16 @@ def test_a_normalising_tokenizer_makes_no_control_token_of_other_characters():
     for typed in ("a[THIN\u212a]b", "a", "é", "[THINK]"):
         prompt = processor.prompt(GenerationRequest("run", "model", ({"role": "user", "content": typed},), 0.0), 1000)
         assert prompt.token_ids.count(think) == 1
+
+
+def test_bos_stays_before_a_raw_prompt_whose_control_text_arises_by_normalisation():
+    backend = Tokenizer.from_metadata(tiny_metadata()).backend
+    backend.normalizer = normalizers.NFC()
+    backend.add_tokens([AddedToken("[THINK]", normalized=True)])
+    tokenizer = Tokenizer(backend, (IM_END,), bos_id=IM_START, add_bos=True)
+    encoder = PieceEncoder(tokenizer, ControlTexts(tokenizer.added_texts))
+    ids = encoder.encode([PromptPiece("[THIN\u212a]")], add_special_tokens=True)
+    assert ids == [IM_START, *tokenizer.encode_ordinary("[THINK]")]
 
 
 SPACED = "{{ bos_token }}[INST] {{ messages[0].content }} [/INST]"
