@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
-from safetensors.torch import save
+from safetensors.torch import load, save
 
 from engine.api.errors import ModelLoadError
 from engine.loading.checkpoint import GgufTensors
@@ -295,6 +295,13 @@ def test_a_folder_with_a_lie_about_a_tensor_is_refused(tmp_path, name):
     twin = HEADER | {name: HEADER[NAMES_IN_FOLDER["blk.0.attn_q.weight"]]}
     for header in (others, others | {"unknown": HEADER[name]}, HEADER | {"unknown": HEADER[name]}, twin, {}):
         assert not opens(write_folder(tmp_path, CONFIG, with_header(header)))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (2, 3), (2, 3, 4)])
+def test_a_folder_with_another_bias_that_is_no_vector_is_refused(tmp_path, shape):
+    """Those of a file for another architecture are taken if they are zero: such ones stopped the loading half-way."""
+    tensors = load(TENSORS) | {"x.bias": torch.zeros(shape)}
+    assert not opens(write_folder(tmp_path, CONFIG, save(tensors)))
 
 
 TABLES = {
