@@ -7,7 +7,6 @@ from typing import Protocol
 import torch
 from torch.nn import functional
 
-from engine.quantization.gguf_blocks import dequantize
 from engine.quantization.stored import StoredPart
 
 
@@ -37,9 +36,9 @@ class StoredEmbedding:
     """
 
     def __init__(self, table: StoredPart, dtype: torch.dtype) -> None:
-        self._type = table.type
-        self._data = table.data.clone()
+        self._table = table.with_data(table.data.clone())
         self._dtype = dtype
 
     def __call__(self, token_ids: torch.Tensor) -> torch.Tensor:
-        return dequantize(self._type, self._data.index_select(0, token_ids)).to(self._dtype)
+        table = self._table
+        return table.with_data(table.data.index_select(0, token_ids)).open().to(self._dtype)

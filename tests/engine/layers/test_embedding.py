@@ -6,7 +6,7 @@ import torch
 from engine.layers.embedding import OpenEmbedding, StoredEmbedding
 from engine.quantization.gguf_blocks import dequantize
 from engine.quantization.scheme import WeightScheme
-from engine.quantization.stored import StoredMatrix
+from engine.quantization.stored import StoredMatrix, StoredPart
 
 NUM_TOKENS, SIZE = 50, 512
 BLOCKS = {"Q8_0": (32, 34), "Q6_K": (256, 210), "Q4_K": (256, 144), "Q4_1": (32, 20)}
@@ -37,6 +37,13 @@ def test_a_stored_table_keeps_a_copy_of_its_data():
     before = embedding(ids)
     matrix.parts[0].data.zero_()
     assert torch.equal(embedding(ids), before)
+
+
+def test_a_table_whose_columns_are_stored_by_activation_returns_them_in_order():
+    (part,) = stored("Q8_0").parts
+    columns, ids = torch.randperm(SIZE), torch.tensor([7, 2])
+    table = StoredPart(part.type, part.data, columns)
+    assert torch.equal(StoredEmbedding(table, torch.float32)(ids), table.open()[ids])
 
 
 @pytest.mark.parametrize(("weights", "expected"), [("auto", True), ("bf16", False), ("float32", False)])
