@@ -151,8 +151,12 @@ class PackedIntegers(Layout):
         scale = module.numbers("weight_scale").expand(shape[0], count)
         sizes = (_size(size, shape) for size in self.group_sizes if num_groups(shape[1], size) == count)
         groups = Groups(next(sizes, shape[1]), scale, self._zero(module, bits, scale))
-        order = group_order(module, "weight_g_idx", groups)
+        order = group_order(module, "weight_g_idx", groups) if self._has_order(module) else None
         return integer_matrix(shape, bits, groups, lambda rows: unpack(words[rows], bits, 1), order)
+
+    def _has_order(self, module: Module) -> bool:
+        """Return True if inputs are grouped by activation; an index with a -1 was never set: they are in order."""
+        return module.has("weight_g_idx") and not bool((module.read("weight_g_idx") == -1).any())
 
     def _bits(self, module: Module, num_inputs: int) -> int:
         return module.shape(self.main)[1] * WORD // num_inputs

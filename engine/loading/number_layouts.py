@@ -62,6 +62,8 @@ class EightBit(Layout):
 
     def matrix(self, module: Module) -> StoredMatrix:
         shape, values = self.shape(module), module.read(self.main).view(torch.uint8)
+        if module.has("weight_format") and module.read("weight_format").any():
+            raise module.wrong("weight_format", "must be 0, rows one after another; the tiles of a GPU are not read")
         name = self._scale_name(module)
         numbers = module.numbers(name)
         scale, is_by_row = self._by_block(numbers / INT8_SCALE if name == "SCB" else numbers, shape)

@@ -114,6 +114,14 @@ def test_four_bit_groups_beyond_half_precision_take_eight_bits(tmp_path, size):
     assert matrix.to_dtype(torch.float32).abs().max() == 8 * scale.max()
 
 
+def test_an_order_of_compressed_tensors_that_was_never_set_is_none(tmp_path):
+    """Files that ask for an order by activation, but are written without calibration, have -1 for each input."""
+    weight = torch.randn(32, 64, generator=torch.Generator().manual_seed(1))
+    unset = {"weight_g_idx": torch.full((64,), -1, dtype=torch.int32)}
+    matrix, values = stored(tmp_path, "compressed-tensors W4A16", weight, **unset)
+    torch.testing.assert_close(matrix.to_dtype(torch.float32), values)
+
+
 def test_four_bits_of_a_file_stay_near_float32(tmp_path):
     reference = small_model("Llama", {"num_key_value_heads": 2})
     config, writer, _ = FORMATS["AWQ"]
@@ -224,6 +232,11 @@ LIES = {
         r"must have the shape .* or \(2, 1\), got \(3, 1\)",
     ),
     "no scale": ("compressed-tensors W8A8", {f"{Q}weight_scale": None}, r"weight_scale' is missing"),
+    "bytes in tiles of a GPU": (
+        "bitsandbytes INT8",
+        {f"{Q}weight_format": torch.tensor(2, dtype=torch.uint8)},
+        "weight_format' must be 0",
+    ),
     "exponents of other blocks": (
         "MXFP4, blocks and scales",
         {f"{Q}weight_scales": torch.zeros(64, 3).byte()},
