@@ -143,8 +143,8 @@ def name_in_text_model(name: str) -> str:
 
 
 def is_ignorable(file_name: str) -> bool:
-    """Return True for tensors that a file may hold unused: a tied output, tables that are computed."""
-    return file_name.endswith(("lm_head.weight", "rotary_emb.inv_freq"))
+    """Return True for tensors that a file may hold unused: a tied output, tables and constants that are computed."""
+    return file_name.endswith(("lm_head.weight", "rotary_emb.inv_freq", ".masked_bias"))
 
 
 def is_other_part(file_name: str) -> bool:

@@ -61,7 +61,7 @@ class Conversion:
             converter.add_tensor(self.target, name, str(pattern), cast(Any, partial(read, name)))
         try:
             made = converter.convert(self.target, model=skeleton.model, config=skeleton.model.config)
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             raise ModelLoadError(
                 f"{skeleton.source}: tensor {self.target!r} cannot be made of {len(self.sources)} tensors such as "
                 f"{self.sources[0][0]!r}: {error}"
@@ -194,7 +194,8 @@ class Places:
             part.put(leaf, [self._linear(one.T if part.original.is_transposed else one) for one in stack])
         else:
             owner = part.original if isinstance(part, Experts) else part
-            set_tensor(owner, leaf, as_tensor(value).to(self._device, self._dtype(name)))
+            # NOTE: a copy, since a view would keep the whole file mapped for as long as the model lives.
+            set_tensor(owner, leaf, as_tensor(value).to(self._device, self._dtype(name), copy=True))
         for tied in self._tied[name]:
             other = self._model.get_submodule(tied.rpartition(".")[0])
             if isinstance(other, Projection) and shared is not None and scheme.is_fixed:

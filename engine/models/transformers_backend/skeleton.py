@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from transformers.pytorch_utils import Conv1D
 from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape
 from engine.models.config import LayerConfig, ModelConfig
-from engine.models.fields import MAX_LAYERS, MAX_SIZE
+from engine.models.fields import MAX_LAYERS, MAX_SIZE, ORIGINAL_LENGTH
 from engine.models.registry import architecture_of
 from engine.models.transformers_backend import attention
 from engine.models.transformers_backend.decoder import TransformersDecoder
@@ -35,6 +36,8 @@ TOLERANCE = 1e-4
 to differ; a hundredth of another row, added in one of 40 layers, makes ten times as much."""
 MAX_EXPERTS = 1 << 17
 """Of all layers; Qwen 3 with 235 billion weights has 12,032."""
+BASES = ("rope_theta", "rotary_emb_base")
+"""Bases of rotations, which are no sizes: those of long contexts are 100 million and more."""
 REASON_CHARS = 300
 
 
@@ -114,7 +117,7 @@ class Skeleton:
 
     def _refuse_large(self, values: Mapping[str, object]) -> None:
         """Refuse numbers of layers and experts that would take for ever to build: a module each, at the worst."""
-        sizes = {name: value for name, value in values.items() if isinstance(value, int)}
+        sizes = {name: value for name, value in values.items() if isinstance(value, int) and name not in BASES}
         for name, value in sizes.items():
             is_count = name.startswith(("num_", "n_layer")) or name.endswith("experts")
             limit = MAX_LAYERS if is_count else MAX_SIZE
@@ -199,7 +202,10 @@ class Skeleton:
 
         _, together = self._run([1, 2, 3], [7, 3, 11], alone)
         _, apart = self._run([3, 1], [11, 7], alone)
-        if not torch.allclose(together[[2, 0]], apart, rtol=0, atol=TOLERANCE * float(together.std())):
+        spread = float(together.std())
+        if not isfinite(spread):
+            raise self.refused("with the numbers of its config.json its layers compute none that are finite")
+        if not torch.allclose(together[[2, 0]], apart, rtol=0, atol=TOLERANCE * spread):
             raise self.refused("its layers pass something from token to token beside attention, such as a state")
 
     def _run(
@@ -220,17 +226,24 @@ class Skeleton:
         length = getattr(config, "max_position_embeddings", None)
         if type(length) is not int or not 1 <= length <= MAX_SIZE:
             raise ModelLoadError(f"{self.source}: max_position_embeddings must be from 1 to {MAX_SIZE}, got {length!r}")
-        rope = getattr(config, "rope_parameters", None) or {}
-        original = rope.get("original_max_position_embeddings", length)
-        if rope.get("rope_type") == "longrope" and original < length:
-            logger.warning(
-                "%s: the context is %d of %d tokens: beyond, longrope depends on the longest context of a step",
-                self.source,
-                original,
-                length,
-            )
-            return original
-        return length
+        shortest = min(original_lengths(getattr(config, "rope_parameters", None) or {}), default=length)
+        if shortest < 1:
+            raise ModelLoadError(f"{self.source}: {ORIGINAL_LENGTH} must be at least 1, got {shortest}")
+        if shortest >= length:
+            return length
+        logger.warning(
+            "%s: the context is %d of %d tokens: beyond, longrope depends on the longest context of a step",
+            self.source,
+            shortest,
+            length,
+        )
+        return int(shortest)
+
+
+def original_lengths(rope: Mapping[str, Any]) -> list[float]:
+    """Return the contexts before longrope stretched them; kinds of layers may each have a rule of rotation."""
+    rules = [rope, *(rule for rule in rope.values() if isinstance(rule, Mapping))]
+    return [rule[ORIGINAL_LENGTH] for rule in rules if rule.get("rope_type") == "longrope" and ORIGINAL_LENGTH in rule]
 
 
 def causal_models(values: Mapping[str, object]) -> tuple[str, ...]:

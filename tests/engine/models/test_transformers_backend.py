@@ -1,6 +1,7 @@
 """Architectures without a family of ours: logits against transformers, and refusals before weights are read."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,9 +11,10 @@ from engine.api.errors import ModelLoadError
 from engine.loading.inspection import describe_model
 from engine.loading.loader import load_model, open_checkpoint
 from engine.models.transformers_backend.parts import Table
+from engine.models.transformers_backend.skeleton import Skeleton
 from tests.engine.execution.test_cuda_graphs import Twins
 from tests.engine.execution.test_runner import make_sequence
-from tests.engine.models.test_decoder import SIZES, edit_config, run, small_model
+from tests.engine.models.test_decoder import LONGROPE, SIZES, edit_config, run, small_model
 from tests.engine.tiny_tokenizer import write_tokenizer
 
 EXPERTS = {"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2, "num_key_value_heads": 2}
@@ -94,6 +96,27 @@ def test_inspection_of_a_foreign_architecture_requires_its_tensors(tmp_path):
     save_file({other: values for other, values in tensors.items() if other != name}, file)
     with pytest.raises(ModelLoadError, match="'model.layers.1.mlp.experts.gate_up_proj' cannot be made of 7 tensors"):
         describe_model(tmp_path)
+    save_file({other: values for other, values in tensors.items() if ".w1." not in other}, file)
+    with pytest.raises(ModelLoadError, match="'model.layers.0.mlp.experts.gate_up_proj' cannot be made of 4 tensors"):
+        describe_model(tmp_path)
+
+
+def test_masks_that_older_files_hold_are_left_out(tmp_path):
+    """Those of GPT-2 have names without a prefix, the causal mask of each layer and the number of its hidden places."""
+    saved(tmp_path, "gpt2, learned positions")
+    file = tmp_path / "model.safetensors"
+    tensors = {name.removeprefix("transformer."): values for name, values in load_file(file).items()}
+    masks = {"h.0.attn.bias": torch.ones(1, 1, 8, 8), "h.0.attn.masked_bias": torch.tensor(-1e4)}
+    save_file(tensors | masks, file)
+    open_checkpoint(tmp_path)[0].check()
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs Linux")
+def test_a_loaded_model_does_not_keep_its_files_mapped(tmp_path):
+    saved(tmp_path, "cohere")
+    model = load_model(tmp_path, weights="float32")
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
+    assert model.backend == "transformers"
 
 
 def foreign_config(folder, **changes):
@@ -141,6 +164,15 @@ REFUSED = {
         {"architectures": ["CohereForCausalLM"], "model_type": "cohere", "num_attention_heads": 0},
         "transformers cannot",
     ),
+    "a number that is none": (
+        {"architectures": ["CohereForCausalLM"], "model_type": "cohere", "logit_scale": float("nan")},
+        "its layers compute none that are finite",
+    ),
+    "longrope of no context": (
+        {"architectures": ["CohereForCausalLM"], "model_type": "cohere"}
+        | {"rope_parameters": LONGROPE | {"original_max_position_embeddings": -5}},
+        "original_max_position_embeddings must be at least 1, got -5",
+    ),
     "no context": (
         {"architectures": ["CohereForCausalLM"], "model_type": "cohere", "max_position_embeddings": None},
         "'max_position_embeddings' expected int",
@@ -170,6 +202,21 @@ def test_a_config_does_not_choose_what_computes_the_model(tmp_path):
     edit_config(tmp_path, **dict.fromkeys(names, "somebody/kernels"), use_kernels=True)
     config = open_checkpoint(tmp_path)[0]._skeleton.model.config
     assert (config._attn_implementation, config._experts_implementation) == ("lightcone", "eager")
+
+
+def test_longrope_of_some_layers_ends_the_context_too():
+    family, changes = FOREIGN["gemma4, shared keys"]
+    rope = {"full_attention": LONGROPE | {"original_max_position_embeddings": 64}}
+    rope["sliding_attention"] = {"rope_type": "default", "rope_theta": 1e4}
+    config = SIZES | changes | {"architectures": ["Gemma4ForCausalLM"], "model_type": "gemma4_text"}
+    assert Skeleton("config.json", config | {"rope_parameters": rope}).config.max_position == 64
+
+
+def test_a_rotation_may_have_a_base_beyond_any_size():
+    """Command R+ has 75 million; an integer of that size was refused as one of layers would be."""
+    config = SIZES | {"architectures": ["CohereForCausalLM"], "model_type": "cohere", "rope_theta": 75_000_000}
+    skeleton = Skeleton("config.json", config)
+    assert skeleton.model.config.rope_parameters["rope_theta"] == 75_000_000
 
 
 def test_longrope_ends_where_it_depends_on_the_longest_context_of_a_step(tmp_path, caplog):
