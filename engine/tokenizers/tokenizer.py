@@ -23,8 +23,12 @@ from engine.memory import trim_heap
 from engine.tokenizers.gguf_tokenizer import adds_bos, adds_eos, build_tokenizer
 from engine.tokenizers.gguf_vocabulary import GgufVocabulary
 
-END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>")
-"""Control tokens that end an answer in the models that have them.
+END_OF_TURN = (
+    *("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>"),
+    *("<|observation|>", "<start_function_response>"),
+)
+"""Control tokens that end an answer in the models that have them; behind the last two (GLM-4, FunctionGemma) the result
+of a call would follow.
 
 GGUF files name only one of them (llama.cpp does the same).
 """
