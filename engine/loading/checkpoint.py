@@ -27,6 +27,8 @@ from engine.quantization.stored import StoredMatrix
 
 logger = logging.getLogger(__name__)
 
+UNTIED = "%s: config.json ties the output to the embedding, but they differ and are not tied"
+
 
 class TensorFile(Protocol):
     """The tensors of a GGUF file or a folder, by their own names."""
@@ -77,12 +79,16 @@ def with_own_output(file: TensorFile, config: ModelConfig, family: Family) -> Mo
     shape = (config.vocab_size, config.hidden_size)
     if not config.tied_output or not names.issuperset((embedding, output)) or file.shape(embedding) != shape:
         return config
-    if file.shape(output) == shape:
-        rows = zip(file.matrix(embedding).open_rows(), file.matrix(output).open_rows(), strict=True)
-        if all(torch.equal(*pair) for pair in rows):
-            return config
-    logger.warning("%s: config.json ties the output to the embedding, but they differ and are not tied", file.path)
+    if file.shape(output) == shape and has_equal_rows(file, embedding, output):
+        return config
+    logger.warning(UNTIED, file.path)
     return untied
+
+
+def has_equal_rows(file: TensorFile, first: str, second: str) -> bool:
+    """Return True if two matrices of one shape hold the same numbers."""
+    rows = zip(file.matrix(first).open_rows(), file.matrix(second).open_rows(), strict=True)
+    return all(torch.equal(*pair) for pair in rows)
 
 
 class FileCheckpoint:

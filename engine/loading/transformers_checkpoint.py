@@ -23,6 +23,7 @@ from transformers.core_model_loading import WeightConverter, WeightRenaming, dot
 from engine.api.errors import ModelLoadError
 from engine.layers.embedding import OpenEmbedding, StoredEmbedding
 from engine.layers.linear import Linear
+from engine.loading.checkpoint import UNTIED, has_equal_rows
 from engine.loading.names import is_ignorable, is_other_part, name_in_text_model
 from engine.loading.quantized_folder import QuantizedFolder
 from engine.loading.safetensors_file import SafetensorsFolder
@@ -149,12 +150,23 @@ class TransformersCheckpoint:
             if converter is None and len(conversion.sources) > 1 and target in shapes:
                 names = " and ".join(repr(source[:80]) for source, _ in conversion.sources)
                 raise ModelLoadError(f"{self._folder.path}: tensors {names} are both {target[:80]!r}")
-        for name, other in self._skeleton.tied.items():
-            if name in found:  # one of the two is in the file, or both, which are the same
+        for name, other in list(self._skeleton.tied.items()):
+            if name in found and other in found and self._differ(found[name], found[other]):
+                logger.warning(UNTIED, self._folder.path)
+                del self._skeleton.tied[name]
+            elif name in found:  # one of the two is in the file, or both, which are the same
                 copied = found.pop(name)
                 copied.target = other
                 found.setdefault(other, copied)
         return list(found.values())
+
+    def _differ(self, one: Conversion, other: Conversion) -> bool:
+        """Return True if two tied matrices are both in the folder, and hold different numbers."""
+        (first, _), (second, _) = one.sources[0], other.sources[0]
+        is_plain = one.converter is other.converter is None
+        shape = self._folder.shape(first)
+        is_comparable = is_plain and len(shape) == 2 and min(shape) > 0 and shape == self._folder.shape(second)
+        return is_comparable and not has_equal_rows(self._folder, first, second)
 
     def _without_data(self, name: str) -> torch.Tensor:
         return torch.empty(self._folder.shape(name), device="meta")

@@ -271,6 +271,20 @@ def test_a_table_that_the_output_shares_is_found_under_either_name(tmp_path, kep
     torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize("family", ["Cohere", "GPT2"])
+def test_an_output_that_differs_from_the_embedding_is_used_although_the_config_ties_them(tmp_path, caplog, family):
+    """Fine-tuned models have one. It was left out, as if it were a copy."""
+    reference = small_model(family, {"tie_word_embeddings": False})
+    reference.save_pretrained(tmp_path)
+    edit_config(tmp_path, tie_word_embeddings=True)
+    prompt = torch.arange(20)
+    with torch.inference_mode():
+        expected = reference(prompt[None]).logits[0]
+    (logits,) = run(load_model(tmp_path, weights="float32"), [prompt], [])
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
+    assert "ties the output to the embedding" in caplog.text
+
+
 def test_the_text_part_of_a_larger_model_of_the_same_family_is_served(tmp_path, caplog):
     """Gemma 4 with a tower: its folder is that of the text model under other names, and more."""
     reference = saved(tmp_path, "gemma4, shared keys")
