@@ -47,16 +47,19 @@ def model_facts(config: EngineConfig) -> Iterator[tuple[str, str]]:
     yield "ready after", f"{perf_counter() - started:.1f} s"
     yield "context", f"{runner.max_model_len} of {loaded.config.max_position} tokens"
     yield from runner.forms().items()
-    for num_rows in (1, min(8, config.max_num_seqs)):
-        seconds = _step_s(runner, [(CONTEXT, 1)] * num_rows)
+    context, length = (min(tokens, runner.max_model_len) for tokens in (CONTEXT, PROMPT))
+    timed = dict(_timed_step(runner, [(context, 1)] * wanted) for wanted in (1, min(8, config.max_num_seqs)))
+    for num_rows, seconds in timed.items():
         yield f"{num_rows} at once", f"{num_rows / seconds:,.0f} tokens/s, {seconds * 1000:.1f} ms a step"
-    length = min(PROMPT, runner.max_model_len)
-    seconds = _step_s(runner, [(length, length)])
+    _, seconds = _timed_step(runner, [(length, length)])
     yield "prompt", f"{length / seconds:,.0f} tokens/s"
 
 
-def _step_s(runner: ModelRunner, chunks: list[tuple[int, int]]) -> float:
-    """Return the median seconds of a step. `chunks`: length of each sequence, and how many of its tokens are new."""
+def _timed_step(runner: ModelRunner, chunks: list[tuple[int, int]]) -> tuple[int, float]:
+    """Return the number of sequences that the cache holds at once, and the median seconds of a step with them.
+
+    `chunks`: length of each sequence, and how many of its tokens are new.
+    """
     planned: list[Chunk] = []
     first = 0
     for number, (length, num_new) in enumerate(chunks):
@@ -72,7 +75,7 @@ def _step_s(runner: ModelRunner, chunks: list[tuple[int, int]]) -> float:
         started = perf_counter()
         runner.forward(plan).max().item()
         times.append(perf_counter() - started)
-    return median(times)
+    return len(planned), median(times)
 
 
 def main(packed: str) -> int:

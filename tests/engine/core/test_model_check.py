@@ -34,6 +34,24 @@ def test_every_fact_of_a_model_is_printed(tmp_path, capsys, variant, backend, nu
     assert facts["1 at once"].split()[1] == "tokens/s,"
 
 
+@pytest.mark.parametrize(
+    ("limits", "at_once"),
+    [
+        ({"max_model_len": 64}, ["1 at once", "8 at once"]),
+        ({"max_model_len": 32, "kv_cache_bytes": 50_000}, ["1 at once", "2 at once"]),
+        ({"max_model_len": 32, "kv_cache_bytes": 30_000}, ["1 at once"]),
+    ],
+)
+def test_short_contexts_and_small_caches_are_timed_as_they_are(tmp_path, capsys, limits, at_once):
+    """A context below 128 tokens ended in a traceback; sequences that had no room were counted in the speed."""
+    small_model(*VARIANTS["llama"]).save_pretrained(tmp_path)
+    write_tokenizer(tmp_path)
+    config = EngineConfig(tmp_path, "small", num_threads=1, core_in_process=True, **limits)
+    assert main(pack_config(config).decode()) == 0
+    names = [line.split(": ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert [name for name in names if name.endswith("at once")] == at_once
+
+
 def test_a_model_that_cannot_be_served_is_named_with_the_reason(tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["Mystery"]}))
     assert main(pack_config(EngineConfig(tmp_path, "small")).decode()) == 1
