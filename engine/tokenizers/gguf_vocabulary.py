@@ -19,6 +19,9 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
 PREFIX = "tokenizer.ggml."
 
+NO_TOKEN = (-1, (1 << 32) - 1)
+"""Ids that converters write for a token that the model does not have."""
+
 
 @dataclass(frozen=True)
 class GgufVocabulary:
@@ -89,7 +92,7 @@ class GgufVocabulary:
     def token_id(self, name: str, default: int | None = None) -> int | None:
         """Return the id that `<name>_token_id` names, if it names one."""
         value = self.metadata.get(f"{PREFIX}{name}_token_id")
-        if value is None:
+        if value is None or value in NO_TOKEN:
             return default if default is None or default < len(self.tokens) else None
         if type(value) is not int or not 0 <= value < len(self.tokens):
             raise ModelLoadError(

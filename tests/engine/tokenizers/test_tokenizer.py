@@ -192,6 +192,15 @@ def test_an_inconsistent_vocabulary_stops_the_load(changes):
         tiny_tokenizer(**changes)
 
 
+@pytest.mark.parametrize("no_token", [-1, (1 << 32) - 1])
+def test_an_id_of_minus_one_names_no_token(no_token):
+    """The converter of llama2.c writes it for the padding of its models."""
+    names = ("bos", "padding", "unknown", "eot")
+    tokenizer = tiny_tokenizer(**{f"tokenizer.ggml.{name}_token_id": no_token for name in names})
+    assert (tokenizer.bos_id, tokenizer.eos_ids) == (None, (IM_END,))
+    assert tokenizer.special_tokens == {"eos_token": "<|im_end|>"}
+
+
 # SentencePiece vocabularies: pieces with scores, byte tokens for the rest.
 
 PIECES = ["\u2581", "a", "b", "c", "ab", "bc", "abc", "\u2581a", "\u2581ab", "ca", "caa", "aa"]
