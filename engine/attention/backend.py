@@ -29,7 +29,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class AttentionShape:
-    """The attention of a layer. Heads and their sizes are the same in all layers of a model."""
+    """The attention of a layer. Heads and their sizes may differ between the layers of a model on a CPU only."""
 
     num_heads: int
     num_kv_heads: int
@@ -42,6 +42,12 @@ class AttentionShape:
     """Scores become cap * tanh(score / cap); 0: no cap."""
     has_sinks: bool = False
     """Each head has a score that takes probability and has no value."""
+    source: int | None = None
+    """The index of the earlier layer whose keys and values this one reads; None: it has its own."""
+
+    @property
+    def has_keys(self) -> bool:
+        return self.source is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +71,16 @@ class StepAttention(Protocol):
     """Attention bound to the layout and the cache of one step."""
 
     def attend(
-        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None = None
+        self,
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor | None,
+        v: torch.Tensor | None,
+        sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Store k, v and attend causally. q and k are already rotated.
 
-        q: (T, H, D)  k, v: (T, K, D)  ->  (T, H, D), dtype of q
+        q: (T, H, D)  k, v: (T, K, D), or None if the layer reads those of another  ->  (T, H, D), dtype of q
         sinks: (H,) float32, a score of each head that takes probability and has no value
         """
 

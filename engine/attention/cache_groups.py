@@ -95,16 +95,25 @@ class CacheGroups:
 
 
 def group_layers(
-    windows: Sequence[int], sizes: Sequence[int], *, block_size: int, chunk_tokens: int = 0
+    windows: Sequence[int],
+    sizes: Sequence[int],
+    *,
+    block_size: int,
+    chunk_tokens: int = 0,
+    sources: Sequence[int | None] = (),
 ) -> CacheGroups:
     """Group layers by their windows and by the size of a position's keys.
+
+    `sources`: of each layer, the earlier one whose keys it reads; None: its own. Empty: all have their own.
 
     A block has one part in each of several cache tensors, and a part the keys of one layer, or of several smaller ones.
     The number of tensors is the one that costs long contexts least, and of these the largest, which makes few groups.
     """
     kinds: dict[tuple[int, int], list[int]] = defaultdict(list)
+    shared = {layer: source for layer, source in enumerate(sources) if source is not None}
     for layer, kind in enumerate(zip(windows, sizes, strict=True)):
-        kinds[kind].append(layer)
+        if layer not in shared:
+            kinds[kind].append(layer)
     part_size = max(sizes)
 
     def num_groups(kind: tuple[int, int], num_tensors: int) -> int:
@@ -128,4 +137,6 @@ def group_layers(
             group, part = divmod(row, part_size // kind[1])
             places[layer] = LayerPlace(len(found) + group, tensor, part)
         found += [kind[0]] * num_groups(kind, num_tensors)
+    for layer, source in shared.items():
+        places[layer] = places[source]
     return CacheGroups(block_size, tuple(found), tuple(places), part_size * block_size, chunk_tokens)

@@ -4,8 +4,8 @@ Where the kernel's vectors do not fit the head size, longer chunks go one by one
 `scaled_dot_product_attention`. Every row is computed on its own, in one order of additions, so its result does not
 depend on its neighbours.
 
-Layout, of each layer: keys (B, K, D, P), values (B, K, P, D), heads filled up to what the vectors take. Measurements:
-docs/decisions/0001-kv-cache-layout.md.
+Layout, of each layer: keys (B, K, D, P), values (B, K, P, D), heads filled up to what the vectors take. A block
+is a part of the block of a cache tensor. Measurements: docs/decisions/0001-kv-cache-layout.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from engine.attention.backend import CPU, AttentionShape, StepLayout, kv_sizes
-from engine.attention.cache_groups import CacheGroups, group_layers
+from engine.attention.cache_groups import CacheGroups, LayerPlace, group_layers
 from engine.kernels.cpu import operators
 from engine.kernels.cpu.operators import RowAttention, tile_rows
 
@@ -49,29 +49,44 @@ class TorchCpuAttention:
         batch_invariant: bool = False,
     ) -> None:
         """`shapes`: of all layers. `groups`: of the layers, all in one unless given."""
-        shape = self.shape = shapes[0]
-        groups = groups or group_layers([0] * len(shapes), kv_sizes(shapes, block_size, CPU), block_size=block_size)
+        self.shape = shapes[0]
+        sizes = kv_sizes(shapes, block_size, CPU)
+        groups = groups or group_layers(
+            [0] * len(shapes), sizes, block_size=block_size, sources=[one.source for one in shapes]
+        )
         self.groups = groups
         self.block_size = block_size
         self.batch_invariant = batch_invariant
-        heads, size = shape.num_kv_heads, operators.cached_size(shape.head_size, block_size)
-        self.keys = untouched_zeros(groups.num_tensors, num_blocks, heads, size, block_size, dtype=dtype)
-        self.values = untouched_zeros(groups.num_tensors, num_blocks, heads, block_size, size, dtype=dtype)
+        part_size = max(sizes) * block_size
+        self.keys, self.values = (
+            untouched_zeros(groups.num_tensors, num_blocks, part_size, dtype=dtype) for _ in range(2)
+        )
         constants = {(one.scale, one.softcap): torch.tensor([one.scale, one.softcap]) for one in shapes}
         self.layers = [
             LayerCache(
                 place.group,
-                self.keys[place.tensor],
-                self.values[place.tensor],
+                *self._blocks_of(place, one),
                 constants[one.scale, one.softcap],
                 one.window,
             )
             for place, one in zip(groups.places, shapes, strict=True)
         ]
-        self.has_vectors = operators.attention_has_vectors(size, block_size)
-        is_plain = not any(one.window or one.softcap or one.has_sinks for one in shapes)
+        self.has_vectors = all(
+            operators.attention_has_vectors(operators.cached_size(one.head_size, block_size), block_size)
+            for one in shapes
+        )
+        is_plain = not any(one.window or one.softcap or one.has_sinks for one in shapes) and len(set(shapes)) == 1
+        self._most_group = max(one.num_heads // one.num_kv_heads for one in shapes)
         self.takes_rows = batch_invariant or self.has_vectors or groups.count > 1 or not is_plain
         """True if every new token is a row, however many a sequence has."""
+
+    def _blocks_of(self, place: LayerPlace, shape: AttentionShape) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the keys (B, K, D, P) and values (B, K, P, D) of a layer, views of its part of each block."""
+        heads, size = shape.num_kv_heads, operators.cached_size(shape.head_size, self.block_size)
+        count = heads * size * self.block_size
+        part = slice(place.part * count, (place.part + 1) * count)
+        keys, values = (cache[place.tensor, :, part] for cache in (self.keys, self.values))
+        return keys.unflatten(1, (heads, size, self.block_size)), values.unflatten(1, (heads, self.block_size, size))
 
     def summary(self) -> str:
         """Say what computes attention."""
@@ -96,7 +111,7 @@ class TorchCpuAttention:
 
     def tile_rows(self, num_rows: int) -> int:
         """Return how many of a sequence's `num_rows` new rows are computed together."""
-        return tile_rows(self.shape.num_heads // self.shape.num_kv_heads, num_rows)
+        return tile_rows(self._most_group, num_rows)
 
     def fixed_rows(self, num_rows: int, table_width: int) -> FixedRows:
         """Return rows in fixed memory that is filled anew each step. `table_width`: blocks of the longest context."""
@@ -187,13 +202,20 @@ class CpuStep:
         self._chunks = chunks
 
     def attend(
-        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None = None
+        self,
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor | None,
+        v: torch.Tensor | None,
+        sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """q: (T, H, D)  k, v: (T, K, D), float32  ->  (T, H, D)"""
+        """q: (T, H, D)  k, v: (T, K, D), float32, or None  ->  (T, H, D)"""
         group, keys, values, constants, window = self._layers[layer]
         out = operators.empty(q.shape, torch.float32)
         self._rows[group].attend(keys, values, q, k, v, out, constants, window, sinks)
         for part in self._chunks:
+            assert k is not None
+            assert v is not None
             out[part.tokens] = part.attend(keys, values, q[part.tokens], k[part.tokens], v[part.tokens])
         return out
 

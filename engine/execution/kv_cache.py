@@ -50,8 +50,8 @@ def step_bytes(model: ModelConfig, *, num_tokens: int, dtype: torch.dtype) -> in
     A layer holds the residual stream, the addend, the norm and a product, with queries, keys, values and the attention
     output, or with the gates of the MLP.
     """
-    heads = model.attention_shape
-    attention = 2 * (heads.num_heads + heads.num_kv_heads) * heads.head_size
+    shapes = [layer.attention for layer in model.layers]
+    attention = max(2 * (heads.num_heads + heads.num_kv_heads) * heads.head_size for heads in shapes)
     return num_tokens * dtype.itemsize * (4 * model.hidden_size + max(attention, 3 * model.intermediate_size))
 
 

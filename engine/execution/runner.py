@@ -59,6 +59,7 @@ class ModelRunner:
             kv_sizes(shapes, config.block_size, self._device),
             block_size=config.block_size,
             chunk_tokens=PREFILL_ONLY_STEPS * self._most_step_tokens(config),
+            sources=[shape.source for shape in shapes],
         )
         block_bytes = bytes_per_block(self.groups, dtype)
         size = size_cache(

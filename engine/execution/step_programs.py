@@ -42,7 +42,7 @@ LONG_STEP_S = 0.02
 
 
 class StepProgram:
-    """The program of steps of R rows. Input buffers: hidden (R, E), rotations (N, R, 1, D/2), the rows of attention."""
+    """The program of steps of R rows. Input buffers: those of the layers, and the rows of attention."""
 
     def __init__(self, decoder: Decoder, rows: FixedRows, num_rows: int) -> None:
         """Record the layers."""
@@ -50,22 +50,25 @@ class StepProgram:
         self._decoder = decoder
         self._rows = rows
         nothing = torch.zeros(num_rows, dtype=torch.int64)
-        self._hidden, self._rotations = decoder.begin(nothing, nothing)
+        self._inputs = decoder.begin(nothing, nothing)
         # NOTE: what torch computes of these while the layers are recorded stays NaN, so that the comparison shows it.
-        self._hidden.fill_(math.nan)
-        self._rotations.fill_(math.nan)
+        for buffer in self._inputs:
+            if buffer is not None:
+                buffer.fill_(math.nan)
         with operators.recording() as self._recording:
-            self._delta = decoder.run_layers(self._hidden, self._rotations, rows)
+            self._delta = decoder.run_layers(self._inputs, rows)
 
     def forward(self, batch: StepBatch) -> torch.Tensor:
         """Compute what `Decoder.forward` does, for at most R rows."""
         num_rows = len(batch.token_ids)
-        hidden, rotations = self._decoder.begin(batch.token_ids, batch.positions)
-        self._hidden[:num_rows].copy_(hidden)
-        self._rotations[:, :num_rows].copy_(rotations)
+        hidden, rotations, own = self._decoder.begin(batch.token_ids, batch.positions)
+        self._inputs.hidden[:num_rows].copy_(hidden)
+        self._inputs.rotations[:, :num_rows].copy_(rotations)
+        if own is not None and self._inputs.own is not None:
+            self._inputs.own[:num_rows].copy_(own)
         self._rows.fill(batch.layout)
         self._recording.run(num_rows)
-        return self._decoder.end(self._hidden[:num_rows], self._delta[:num_rows])
+        return self._decoder.end(self._inputs.hidden[:num_rows], self._delta[:num_rows])
 
 
 class StepPrograms:

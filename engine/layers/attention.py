@@ -13,8 +13,8 @@ from engine.layers.rotary import rotate
 class Attention:
     """The attention of one layer.
 
-    `qkv` stacks the rows of queries, keys and values; `layer` is the index of the layer's cache, `rotation` that of its
-    rotation.
+    `qkv` stacks the rows of queries, and of keys and values if the layer has its own. `layer` is the index of the
+    layer's cache, `rotation` that of its rotation.
     """
 
     def __init__(
@@ -30,14 +30,20 @@ class Attention:
         self._rotation = rotation
         self._heads_norm = heads_norm
         self._num_heads = shape.num_heads
-        self._num_rotated = shape.num_heads + shape.num_kv_heads
-        self._heads_shape = (-1, shape.num_heads + 2 * shape.num_kv_heads, shape.head_size)
+        num_keys = shape.num_kv_heads if shape.has_keys else 0
+        self._has_keys = shape.has_keys
+        self._num_pairs = shape.head_size // 2
+        self._num_rotated = shape.num_heads + num_keys
+        self._heads_shape = (-1, shape.num_heads + 2 * num_keys, shape.head_size)
         self._qkv = qkv
         self._output = output
 
     def __call__(self, x: torch.Tensor, rotations: torch.Tensor, attention: StepAttention) -> torch.Tensor:
-        """x: (T, E)   rotations: (N, T, 1, D/2)  ->  (T, E). q, k, v reach the backend as views of one buffer."""
-        heads, rotation = self._qkv(x).view(self._heads_shape), rotations[self._rotation]
+        """x: (T, E)   rotations: (N, T, 1, D/2)  ->  (T, E). q, k, v reach the backend as views of one buffer.
+
+        D is the size of the largest heads of the model.
+        """
+        heads, rotation = self._qkv(x).view(self._heads_shape), rotations[self._rotation, :, :, : self._num_pairs]
         if self._heads_norm is not None:
             heads = heads.float() if heads.is_cpu else heads
             self._heads_norm(heads)
@@ -46,8 +52,8 @@ class Attention:
         heads = rotate(heads, self._num_rotated, rotation)
         q, k, v = (
             heads[:, : self._num_heads],
-            heads[:, self._num_heads : self._num_rotated],
-            heads[:, self._num_rotated :],
+            heads[:, self._num_heads : self._num_rotated] if self._has_keys else None,
+            heads[:, self._num_rotated :] if self._has_keys else None,
         )
         return self._output(attention.attend(self._layer, q, k, v).flatten(1))
 

@@ -29,10 +29,20 @@ class FeedForward:
         return self._up.input_dtype(num_rows)
 
 
-def activate(x: torch.Tensor, dtype: torch.dtype, *, is_gelu: bool = False, is_gated: bool = True) -> torch.Tensor:
-    """Compute act(gate) * up for x of (T, 2I), gates first, or act(x): (T, I) in `dtype`."""
+def activate(
+    x: torch.Tensor,
+    dtype: torch.dtype,
+    *,
+    is_gelu: bool = False,
+    is_gated: bool = True,
+    factors: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Compute act(gate) * up for x of (T, 2I), gates first, or act(x): (T, I) in `dtype`.
+
+    factors: (T, I) float32, multiply act(x), on a CPU only.
+    """
     if x.is_cpu:
-        return operators.gate(x, dtype, is_gelu=is_gelu, is_gated=is_gated)
+        return operators.gate(x, dtype, is_gelu=is_gelu, is_gated=is_gated, factors=factors)
     from engine.kernels.cuda.rows import gate
 
     return gate(x, dtype, is_gelu=is_gelu, is_gated=is_gated)

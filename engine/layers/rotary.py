@@ -20,7 +20,8 @@ from engine.kernels.cpu import operators
 class RopeScaling:
     """The rule that stretches frequencies beyond the trained context.
 
-    `kind`: "default", "linear", "llama3", "yarn" or "longrope" (https://arxiv.org/abs/2402.13753).
+    `kind`: "default", "linear", "llama3", "yarn", "longrope" (https://arxiv.org/abs/2402.13753) or "proportional"
+    (Gemma 4).
     """
 
     kind: str = "default"
@@ -35,11 +36,13 @@ class RopeScaling:
     short_factors: tuple[float, ...] = ()
     long_factors: tuple[float, ...] = ()
     """Divisors of the frequencies of each pair (longrope); empty if the file holds them as tensors."""
+    share: float = 1.0
+    """The part of the pairs of a head that turns; the others have frequency 0 (proportional)."""
     is_long: bool = False
     """The long factors are used: the context is opened for more than `original_length`."""
 
 
-KINDS = ("default", "linear", "llama3", "yarn", "longrope")
+KINDS = ("default", "linear", "llama3", "yarn", "longrope", "proportional")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,8 @@ class Rotation:
 class RotaryEmbedding:
     """The rotations of a step, cos + i sin, computed from its positions for each kind of layer.
 
-    frequencies, magnitudes: (N, D/2) float32, of N kinds. Pairs that are not rotated have frequency 0, magnitude 1.
+    frequencies, magnitudes: (N, D/2) float32, of N kinds, D of the largest heads. Pairs that are not rotated have
+    frequency 0, magnitude 1.
     """
 
     def __init__(self, frequencies: torch.Tensor, magnitudes: torch.Tensor) -> None:
@@ -88,14 +92,16 @@ class RotaryEmbedding:
         cls, rotations: Sequence[Rotation], device: torch.device, frequency_factors: torch.Tensor | None = None
     ) -> RotaryEmbedding:
         """`frequency_factors`: divisors (D/2,) that some files hold instead of a scaling rule."""
-        num_pairs = rotations[0].head_size // 2
+        num_pairs = max(rotation.head_size for rotation in rotations) // 2
         frequencies, magnitudes = torch.zeros(len(rotations), num_pairs), torch.ones(len(rotations), num_pairs)
         for number, rotation in enumerate(rotations):
             rotated = rotation.size // 2
             frequencies[number, :rotated] = scaled_frequencies(rotation.size, rotation.theta, rotation.scaling)
             magnitudes[number, :rotated] = _attention_factor(rotation.scaling)
         if frequency_factors is not None:
-            frequencies[:, : len(frequency_factors)] /= frequency_factors
+            for number, rotation in enumerate(rotations):
+                if rotation.size == 2 * len(frequency_factors):
+                    frequencies[number, : len(frequency_factors)] /= frequency_factors
         return cls(frequencies.to(device), magnitudes.to(device))
 
     def at(self, positions: torch.Tensor) -> torch.Tensor:
@@ -107,8 +113,8 @@ class RotaryEmbedding:
 def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> torch.Tensor:
     """Rotate adjacent pairs of the first heads on a CPU; the input may be changed.
 
-    heads: (T, H, D)   rotations: (T, 1, D/2)  ->  (T, H, D) float32. On CUDA attention rotates as it stores
-    (`StepAttention.attend_heads`).
+    heads: (T, H, D)   rotations: (T, 1, D/2), rows may be apart  ->  (T, H, D) float32. On CUDA attention rotates as it
+    stores (`StepAttention.attend_heads`).
     """
     return operators.rotate(heads, num_rotated, rotations)
 
@@ -127,6 +133,9 @@ def scaled_frequencies(head_size: int, theta: float, scaling: RopeScaling) -> to
     frequencies = theta ** -(torch.arange(0, head_size, 2, dtype=torch.float32) / head_size)
     if scaling.kind == "linear":
         return frequencies / scaling.factor
+    if scaling.kind == "proportional":
+        num_turned = int(scaling.share * head_size // 2)
+        return torch.where(torch.arange(head_size // 2) < num_turned, frequencies / scaling.factor, 0.0)
     if scaling.kind == "longrope":
         factors = scaling.long_factors if scaling.is_long else scaling.short_factors
         return frequencies / torch.tensor(factors) if factors else frequencies

@@ -17,6 +17,7 @@ from engine.loading.names import (
     is_other_part,
     name_in_folder,
     pair_order,
+    shared_keys,
     tensor_sources,
 )
 from engine.models.config import ModelConfig
@@ -107,6 +108,8 @@ class FileCheckpoint:
             }
         self._reorders = not (family.gguf_adjacent_pairs if is_gguf else family.hf_adjacent_pairs)
         self._norm_offset = 0.0 if is_gguf else family.hf_norm_offset
+        shared = shared_keys(config, family, is_gguf=is_gguf)
+        self._ignorable = shared if is_gguf else {name_in_folder(name, self._names) for name in shared}
         self._used: set[str] = set()
 
     @property
@@ -141,7 +144,7 @@ class FileCheckpoint:
         self._refuse_unused()
 
     def _refuse_unused(self) -> None:
-        unused = {name for name in self._names - self._used if not is_ignorable(name)}
+        unused = {name for name in self._names - self._used if not is_ignorable(name) and name not in self._ignorable}
         others = {name for name in unused if is_other_part(name)}
         if others:
             logger.info("%s: %d tensors of parts that are not served are left out", self._source, len(others))

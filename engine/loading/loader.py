@@ -87,6 +87,8 @@ def load_model(
         )
     length = max_model_len or config.max_position
     config = config.opened(length)
+    if torch_device.type == "cuda" and config.cpu_only:
+        raise ModelLoadError(f"{path}: {config.cpu_only} are computed on a CPU only: set LIGHTCONE_DEVICE=cpu")
     loading = partial(progress, "loading weights")
     decoder: Decoder | TransformersDecoder
     if isinstance(checkpoint, FileCheckpoint):

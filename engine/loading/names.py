@@ -21,6 +21,13 @@ GGUF_TENSORS = {
     "frequency_factors": "rope_freqs.weight",
     "short_factors": "rope_factors_short.weight",
     "long_factors": "rope_factors_long.weight",
+    "input_embedding": "per_layer_token_embd.weight",
+    "input_projection": "per_layer_model_proj.weight",
+    "input_projection_norm": "per_layer_proj_norm.weight",
+    "input_gate": "inp_gate.weight",
+    "input_up": "proj.weight",
+    "input_norm": "post_norm.weight",
+    "scale": "layer_output_scale.weight",
     "attention_norm": "attn_norm.weight",
     "attention_norm_bias": "attn_norm.bias",
     "attention_output_norm": "post_attention_norm.weight",
@@ -49,6 +56,13 @@ HF_TENSORS = {
     "output": "lm_head.weight",
     "final_norm": "model.norm.weight",
     "final_norm_bias": "model.norm.bias",
+    "input_embedding": "model.embed_tokens_per_layer.weight",
+    "input_projection": "model.per_layer_model_projection.weight",
+    "input_projection_norm": "model.per_layer_projection_norm.weight",
+    "input_gate": "per_layer_input_gate.weight",
+    "input_up": "per_layer_projection.weight",
+    "input_norm": "post_per_layer_input_norm.weight",
+    "scale": "layer_scalar",
     "attention_norm": "input_layernorm.weight",
     "attention_norm_bias": "input_layernorm.bias",
     "q": "self_attn.q_proj.weight",
@@ -77,7 +91,10 @@ PREFIXES = {
     "lm_head.": ("lm_head.", "language_model.lm_head."),
 }
 """Beginnings of the names in folders, as they are, or where the text model is a part of a larger one."""
-OTHER_PARTS = ("vision_tower.", "vision_model.", "multi_modal_projector.", "visual.")
+OTHER_PARTS = (
+    *("vision_tower.", "vision_model.", "multi_modal_projector.", "visual."),
+    *("audio_tower.", "embed_vision.", "embed_audio."),
+)
 """Beginnings of names of parts that are not served, behind `model.` too."""
 
 
@@ -97,6 +114,9 @@ def tensor_sources(config: ModelConfig, family: Family, *, is_gguf: bool) -> dic
     found: dict[str, TensorSource] = {}
     for name, shape in decoder_tensors(config):
         *place, kind = name.split(".")
+        if place and kind in ("v", "v_bias") and config.layers[int(place[1])].values_are_keys:
+            found[name] = found[f"{name.removesuffix(kind)}{kind.replace('v', 'k')}"]
+            continue
         file_name = own.get(kind) or common.get(kind)
         if file_name is None:
             continue
@@ -106,6 +126,15 @@ def tensor_sources(config: ModelConfig, family: Family, *, is_gguf: bool) -> dic
         num_rows[file_name] = first + shape[0]
         found[name] = TensorSource(file_name, first, 0)
     return {name: source._replace(num_rows=num_rows[source.name]) for name, source in found.items()}
+
+
+def shared_keys(config: ModelConfig, family: Family, *, is_gguf: bool) -> set[str]:
+    """Return the tensors of keys and values that a file may hold for layers that read those of others."""
+    common, own = (GGUF_TENSORS, family.gguf_tensors) if is_gguf else (HF_TENSORS, family.hf_tensors)
+    layers = "blk" if is_gguf else "model.layers"
+    numbers = (number for number, layer in enumerate(config.layers) if not layer.attention.has_keys)
+    names = [own.get(kind) or common[kind] for kind in ("k", "v", "k_norm", "k_bias", "v_bias")]
+    return {f"{layers}.{number}.{name}" for number in numbers for name in names}
 
 
 def pair_order(name: str, config: ModelConfig) -> torch.Tensor | None:

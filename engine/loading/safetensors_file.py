@@ -1,12 +1,13 @@
 """Hugging Face folders: config.json and safetensors files, one or sharded.
 
-Refuses pickled checkpoints and folders that ask to run their own code. Nothing from a model folder is executed, and no
-file outside the folder is opened. The safetensors library checks offsets and shapes against the file itself.
+Refuses pickled checkpoints. Nothing from a model folder is executed, and no file outside the
+folder is opened. The safetensors library checks offsets and shapes against the file itself.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from safetensors import SafetensorError, safe_open
 
 from engine.api.errors import ModelLoadError
 from engine.quantization.stored import StoredMatrix
+
+logger = logging.getLogger(__name__)
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -107,13 +110,13 @@ class SafetensorsFolder:
 
 
 def read_config(path: Path) -> dict:
-    """Read config.json. Raises ModelLoadError when it is missing, not an object, or asks for the folder's own code."""
+    """Read config.json, without the names of code in the folder, which is never run (`auto_map`).
+
+    Raises ModelLoadError if the file is missing or not an object.
+    """
     values = _read_object(path / "config.json")
-    if "auto_map" in values:
-        raise ModelLoadError(
-            f"{path / 'config.json'}: names code of its own (auto_map); code from a model folder is never run. "
-            "Remove auto_map from the file to have the model served as what its architecture names"
-        )
+    if values.pop("auto_map", None) is not None:
+        logger.info("%s: names code of its own (auto_map), which is never run", path / "config.json")
     return values
 
 

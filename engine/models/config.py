@@ -51,6 +51,15 @@ class LayerConfig:
     """Attention and feed-forward read the normalised residual stream."""
     has_output_norms: bool = False
     """The outputs of attention and feed-forward are normalised before they are added to the stream."""
+    has_value_norm: bool = False
+    """The values of each head are normalised, without a weight."""
+    values_are_keys: bool = False
+    """The projection of keys gives the values too."""
+    input_size: int = 0
+    """The size of the layer's own input of each token, added after the feed-forward (Gemma 4's per-layer embeddings);
+    0: it has none."""
+    has_scale: bool = False
+    """The residual stream is multiplied by a number of the layer at its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +83,8 @@ class ModelConfig:
     logits_scale: float = 1.0
     logits_softcap: float = 0.0
     """Logits become cap * tanh(logits / cap); 0: no cap."""
+    input_vocab_size: int = 0
+    """The rows of the table of layers' own inputs; 0: there is none."""
 
     @property
     def num_layers(self) -> int:
@@ -81,7 +92,7 @@ class ModelConfig:
 
     @property
     def attention_shape(self) -> AttentionShape:
-        """The heads that all layers share; windows may differ."""
+        """The heads of the first layer."""
         return self.layers[0].attention
 
     @property
@@ -89,14 +100,31 @@ class ModelConfig:
         """The largest of all layers."""
         return max(layer.intermediate_size for layer in self.layers)
 
+    @property
+    def input_size(self) -> int:
+        """The size of the layers' own inputs together."""
+        return sum(layer.input_size for layer in self.layers)
+
+    @property
+    def cpu_only(self) -> str:
+        """What a CUDA device cannot compute, for people; "" if it computes all."""
+        if len({(layer.attention.num_kv_heads, layer.attention.head_size) for layer in self.layers}) > 1:
+            return "layers with different heads"
+        marks = {
+            "layers that share keys and values": any(not layer.attention.has_keys for layer in self.layers),
+            "norms of values": any(layer.has_value_norm for layer in self.layers),
+            "inputs of single layers": self.input_size > 0,
+            "scales of layers": any(layer.has_scale for layer in self.layers),
+        }
+        return next((name for name, is_there in marks.items() if is_there), "")
+
     def opened(self, length: int) -> ModelConfig:
         """Return the description of the model with a context of `length` tokens."""
         return replace(self, rotations=tuple(rotation.opened(length) for rotation in self.rotations))
 
     def check(self, source: str) -> ModelConfig:
         """Return self. Raise ModelLoadError if sizes do not fit together."""
-        shapes = list(dict.fromkeys(replace(layer.attention, window=0) for layer in self.layers))
-        for shape in shapes:
+        for shape in dict.fromkeys(layer.attention for layer in self.layers):
             if shape.num_heads % shape.num_kv_heads:
                 raise ModelLoadError(
                     f"{source}: {shape.num_heads} heads cannot share {shape.num_kv_heads} kv heads evenly"
@@ -105,8 +133,6 @@ class ModelConfig:
                 raise ModelLoadError(
                     f"{source}: the head size must be a multiple of {HEAD_SIZE_STEP}, got {shape.head_size}"
                 )
-        if len(shapes) > 1:
-            raise ModelLoadError(f"{source}: layers with different heads cannot be served yet")
         for rotation in self.rotations:
             rotation.check(source)
         return self

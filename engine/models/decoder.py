@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -17,6 +17,7 @@ from engine.layers.embedding import Embedding, OpenEmbedding, StoredEmbedding
 from engine.layers.feed_forward import FeedForward
 from engine.layers.linear import Linear
 from engine.layers.norm import HeadsNorm, Norm
+from engine.layers.own_input import OwnInput, OwnInputs
 from engine.layers.rotary import RotaryEmbedding
 from engine.models.config import Activation, LayerConfig, ModelConfig, QkNorm
 from engine.quantization.scheme import WeightScheme
@@ -53,6 +54,10 @@ def decoder_tensors(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]
         yield name, (config.rotations[0].size // 2,)
     if not config.tied_output:
         yield "output", (config.vocab_size, hidden)
+    if config.input_size:
+        yield "input_embedding", (config.input_vocab_size, config.input_size)
+        yield "input_projection", (config.input_size, hidden)
+        yield "input_projection_norm", (config.layers[0].input_size,)
     for part in norm_parts:
         yield f"final_norm{part}", (hidden,)
     for number, layer in enumerate(config.layers):
@@ -68,25 +73,33 @@ def layer_tensors(layer: LayerConfig, hidden: int, norm_parts: Sequence[str]) ->
     for block in ("attention", "mlp"):
         kinds = [f"{block}_norm"] * layer.has_input_norms + [f"{block}_output_norm"] * layer.has_output_norms
         tensors |= {f"{kind}{part}": (hidden,) for kind in kinds for part in norm_parts}
-    tensors |= {"q": (query, hidden), "k": (kv, hidden), "v": (kv, hidden), "o": (hidden, query)}
+    stacked = stacked_names(layer)
+    tensors |= {"q": (query, hidden)} | {name: (kv, hidden) for name in ("k", "v") if name in stacked}
+    tensors |= {"o": (hidden, query)}
     if layer.qk_norm is not QkNorm.NONE:
         is_whole = layer.qk_norm is QkNorm.WIDTH
-        tensors |= {
-            "q_norm": (query if is_whole else heads.head_size,),
-            "k_norm": (kv if is_whole else heads.head_size,),
-        }
-    tensors |= {f"{name}_bias": tensors[name][:1] for name in ("q", "k", "v") if layer.qkv_bias}
+        tensors |= {"q_norm": (query if is_whole else heads.head_size,)}
+        tensors |= {"k_norm": (kv if is_whole else heads.head_size,)} if heads.has_keys else {}
+    tensors |= {f"{name}_bias": tensors[name][:1] for name in stacked if layer.qkv_bias}
     tensors |= {"o_bias": (hidden,)} if layer.output_bias else {}
     mlp = {"gate": (inner, hidden)} if layer.is_gated else {}
     mlp |= {"up": (inner, hidden), "down": (hidden, inner)}
-    biases = {f"{name}_bias": shape[:1] for name, shape in mlp.items() if layer.mlp_bias}
-    return tensors | mlp | biases
+    mlp |= {f"{name}_bias": shape[:1] for name, shape in mlp.items() if layer.mlp_bias}
+    size = layer.input_size
+    own = {"input_gate": (size, hidden), "input_up": (hidden, size), "input_norm": (hidden,)} if size else {}
+    scale = {"scale": (1,)} if layer.has_scale else {}
+    return tensors | mlp | own | scale
+
+
+def stacked_names(layer: LayerConfig) -> tuple[str, ...]:
+    """Return the tensors whose rows make the first projection of a layer's attention: queries, keys, values."""
+    return ("q", "k", "v") if layer.attention.has_keys else ("q",)
 
 
 class DecoderLayer:
     """Attention, then feed-forward, each with norms before or after it, and added to the residual stream.
 
-    A norm after them is None where the layer has none.
+    A norm after them is None where the layer has none, as is `own_input`.
     """
 
     def __init__(
@@ -97,6 +110,7 @@ class DecoderLayer:
         mlp_norm: Norm,
         mlp: FeedForward,
         mlp_output_norm: Norm | None,
+        own_input: OwnInput | None = None,
     ) -> None:
         self._attention_norm = attention_norm
         self._attention = attention
@@ -104,13 +118,19 @@ class DecoderLayer:
         self._mlp_norm = mlp_norm
         self._mlp = mlp
         self._mlp_output_norm = mlp_output_norm
+        self._own_input = own_input
 
     def __call__(
-        self, hidden: torch.Tensor, delta: torch.Tensor | None, rotations: torch.Tensor, attention: StepAttention
+        self,
+        hidden: torch.Tensor,
+        delta: torch.Tensor | None,
+        rotations: torch.Tensor,
+        attention: StepAttention,
+        own_inputs: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Add `delta`, the output of the layer before, to the residual stream in place; return this layer's output.
 
-        All are (T, E).
+        All are (T, E), but for own_inputs, (T, P of all layers).
         """
         num_rows = hidden.shape[0]
         normed = self._attention_norm(hidden, delta, self._attention.input_dtype(num_rows))
@@ -120,7 +140,19 @@ class DecoderLayer:
         delta = self._mlp(self._mlp_norm(hidden, delta, self._mlp.input_dtype(num_rows)))
         if self._mlp_output_norm is not None:
             delta = self._mlp_output_norm(delta.to(hidden.dtype), None, hidden.dtype)
+        if self._own_input is not None and own_inputs is not None:
+            delta = self._own_input(hidden, delta, own_inputs)
         return delta
+
+
+class LayerInputs(NamedTuple):
+    """What the layers read of a step: the residual stream (T, E), which they change, the rotations (N, T, 1, D/2), and
+    their own inputs (T, P of all layers) where they have some.
+    """
+
+    hidden: torch.Tensor
+    rotations: torch.Tensor
+    own: torch.Tensor | None
 
 
 class Decoder:
@@ -138,7 +170,12 @@ class Decoder:
         final_norm: Norm,
         output: Linear,
         config: ModelConfig,
+        own_inputs: OwnInputs | None = None,
+        last_scale: float = 1.0,
     ) -> None:
+        """`last_scale`: of the residual stream at the end of the last layer."""
+        self._own_inputs = own_inputs
+        self._last_scale = last_scale
         self._embedding = embedding
         self._rotary = rotary
         self._layers = layers
@@ -149,28 +186,29 @@ class Decoder:
     @torch.inference_mode()
     def forward(self, token_ids: torch.Tensor, positions: torch.Tensor, attention: StepAttention) -> torch.Tensor:
         """Run the layers. token_ids, positions: (T,) int64  ->  hidden (T, E), before the final norm."""
-        hidden, rotations = self.begin(token_ids, positions)
-        return self.end(hidden, self.run_layers(hidden, rotations, attention))
+        inputs = self.begin(token_ids, positions)
+        return self.end(inputs.hidden, self.run_layers(inputs, attention))
 
-    def begin(self, token_ids: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute the inputs of the layers: the residual stream (T, E), which they change, and the rotations
-        (N, T, 1, D/2).
-        """
+    def begin(self, token_ids: torch.Tensor, positions: torch.Tensor) -> LayerInputs:
+        """Compute the inputs of the layers."""
         hidden = self._embedding(token_ids)
         if self._config.embedding_scale != 1.0:
             hidden *= self._config.embedding_scale
-        return hidden, self._rotary.at(positions)
+        own = None if self._own_inputs is None else self._own_inputs(token_ids, hidden)
+        return LayerInputs(hidden, self._rotary.at(positions), own)
 
-    def run_layers(self, hidden: torch.Tensor, rotations: torch.Tensor, attention: StepAttention) -> torch.Tensor:
-        """Run the layers over `begin`'s rows; return the last layer's output (T, E), not yet added to `hidden`."""
+    def run_layers(self, inputs: LayerInputs, attention: StepAttention) -> torch.Tensor:
+        """Run the layers over `begin`'s rows; return the last layer's output (T, E), not yet added to the stream."""
+        hidden, rotations, own = inputs
         delta = None
         for layer in self._layers:
-            delta = layer(hidden, delta, rotations, attention)
+            delta = layer(hidden, delta, rotations, attention, own)
         return torch.zeros_like(hidden) if delta is None else delta
 
     def end(self, hidden: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
         """Add the last layer's output to the residual stream. hidden, delta: (T, E)  ->  (T, E)."""
-        return torch.add(hidden, delta, alpha=self._config.residual_scale)
+        ended = torch.add(hidden, delta, alpha=self._config.residual_scale)
+        return ended if self._last_scale == 1.0 else ended.mul_(self._last_scale)
 
     @torch.inference_mode()
     def normed(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -212,16 +250,17 @@ class DecoderBuilder:
             for layer in pool.map(self._layer, range(self._config.num_layers)):
                 layers.append(layer)
                 progress(len(layers) / num_parts)
-            embedding, rotary, final_norm, output = ends.result()
+            embedding, rotary, final_norm, output, own_inputs = ends.result()
         finally:
             pool.shutdown(cancel_futures=True)
             torch.set_num_threads(num_threads)
         progress(1.0)
-        return Decoder(embedding, rotary, layers, final_norm, output, self._config)
+        last_scale = self._stream_scale(self._config.num_layers)
+        return Decoder(embedding, rotary, layers, final_norm, output, self._config, own_inputs, last_scale)
 
     @torch.inference_mode()
-    def _ends(self) -> tuple[Embedding, RotaryEmbedding, Norm, Linear]:
-        """Load what is before and after the layers: embedding, rotations, final norm, output."""
+    def _ends(self) -> tuple[Embedding, RotaryEmbedding, Norm, Linear, OwnInputs | None]:
+        """Load what is before and after the layers: embedding, rotations, final norm, output, layers' own inputs."""
         config, checkpoint, scheme = self._config, self._checkpoint, self._scheme
         shape = (config.vocab_size, config.hidden_size)
         stored_table = checkpoint.matrix("embedding", shape)
@@ -234,7 +273,20 @@ class DecoderBuilder:
             output = scheme.share(embedding.table)
         else:
             output = scheme.build(stored_table if config.tied_output else checkpoint.matrix("output", shape))
-        return embedding, rotary, self._norm("final_norm"), Linear(output)
+        return embedding, rotary, self._norm("final_norm"), Linear(output), self._own_inputs()
+
+    def _own_inputs(self) -> OwnInputs | None:
+        config, checkpoint = self._config, self._checkpoint
+        if not config.input_size:
+            return None
+        table = checkpoint.matrix("input_embedding", (config.input_vocab_size, config.input_size))
+        projection = checkpoint.matrix("input_projection", (config.input_size, config.hidden_size))
+        return OwnInputs(
+            StoredEmbedding(table.parts[0], self._scheme.activation_dtype),
+            Linear(self._scheme.build(projection)),
+            self._vector("input_projection_norm", config.layers[0].input_size),
+            config.norm_eps,
+        )
 
     def _embedding(self, table: StoredMatrix) -> Embedding:
         if self._scheme.keeps_stored(table):
@@ -246,54 +298,74 @@ class DecoderBuilder:
         layer, hidden, prefix = self._config.layers[number], self._config.hidden_size, f"layers.{number}."
         heads, inner = layer.attention, layer.intermediate_size
         query, kv = heads.num_heads * heads.head_size, heads.num_kv_heads * heads.head_size
-        qkv = self._linear(prefix, {"q": query, "k": kv, "v": kv}, hidden, layer.qkv_bias)
-        output = self._linear(prefix, {"o": hidden}, query, layer.output_bias)
-        up = self._linear(
-            prefix, {"gate": inner, "up": inner} if layer.is_gated else {"up": inner}, hidden, layer.mlp_bias
-        )
-        down = self._linear(prefix, {"down": hidden}, inner, layer.mlp_bias)
+        stacked = [(name, query if name == "q" else kv) for name in stacked_names(layer)]
+        qkv = self._linear(prefix, stacked, hidden, layer.qkv_bias)
+        output = self._linear(prefix, [("o", hidden)], query, layer.output_bias)
+        up = self._linear(prefix, [("gate", inner)] * layer.is_gated + [("up", inner)], hidden, layer.mlp_bias)
+        down = self._linear(prefix, [("down", hidden)], inner, layer.mlp_bias)
         mlp = FeedForward(up, down, is_gelu=layer.activation is Activation.GELU_TANH, is_gated=layer.is_gated)
         attention = Attention(number, heads, qkv, output, layer.rotation, self._heads_norm(prefix, layer))
         norms = [
             (
-                self._norm(f"{prefix}{block}_norm") if layer.has_input_norms else self._sum(),
+                self._norm(f"{prefix}{block}_norm", scale) if layer.has_input_norms else self._sum(scale),
                 self._norm(f"{prefix}{block}_output_norm") if layer.has_output_norms else None,
             )
-            for block in ("attention", "mlp")
+            for block, scale in (("attention", self._stream_scale(number)), ("mlp", 1.0))
         ]
         (attention_norm, attention_output_norm), (mlp_norm, mlp_output_norm) = norms
-        return DecoderLayer(attention_norm, attention, attention_output_norm, mlp_norm, mlp, mlp_output_norm)
+        own = self._own_input(number) if layer.input_size else None
+        return DecoderLayer(attention_norm, attention, attention_output_norm, mlp_norm, mlp, mlp_output_norm, own)
 
-    def _linear(self, prefix: str, outputs: dict[str, int], num_inputs: int, has_bias: bool = False) -> Linear:
-        """Stack tensors with the same inputs into one linear layer. outputs: name -> rows."""
+    def _own_input(self, number: int) -> OwnInput:
+        layers, hidden, prefix = self._config.layers, self._config.hidden_size, f"layers.{number}."
+        size = layers[number].input_size
+        first = sum(layer.input_size for layer in layers[:number])
+        return OwnInput(
+            self._sum(),
+            self._linear(prefix, [("input_gate", size)], hidden),
+            self._linear(prefix, [("input_up", hidden)], size),
+            self._norm(f"{prefix}input_norm"),
+            slice(first, first + size),
+            is_gelu=layers[number].activation is Activation.GELU_TANH,
+        )
+
+    def _stream_scale(self, number: int) -> float:
+        """Return the number by which the layer before the one of this number multiplies the residual stream."""
+        if not number or not self._config.layers[number - 1].has_scale:
+            return 1.0
+        return self._checkpoint.vector(f"layers.{number - 1}.scale", 1).item()
+
+    def _linear(self, prefix: str, outputs: list[tuple[str, int]], num_inputs: int, has_bias: bool = False) -> Linear:
+        """Stack tensors with the same inputs into one linear layer. outputs: names and rows."""
         stacked = StoredMatrix.stack(
-            [self._checkpoint.matrix(prefix + name, (rows, num_inputs)) for name, rows in outputs.items()]
+            [self._checkpoint.matrix(prefix + name, (rows, num_inputs)) for name, rows in outputs]
         )
         if not has_bias:
             return Linear(self._scheme.build(stacked))
-        bias = torch.cat([self._checkpoint.vector(f"{prefix}{name}_bias", rows) for name, rows in outputs.items()])
+        bias = torch.cat([self._checkpoint.vector(f"{prefix}{name}_bias", rows) for name, rows in outputs])
         return Linear(self._scheme.build(stacked), bias.to(self._device, self._scheme.activation_dtype))
 
-    def _norm(self, name: str) -> Norm:
+    def _norm(self, name: str, stream_scale: float = 1.0) -> Norm:
         config = self._config
         bias = self._vector(f"{name}_bias", config.hidden_size) if config.has_norm_bias else None
-        return Norm(self._vector(name, config.hidden_size), bias, config.norm_eps, config.residual_scale)
+        weight = self._vector(name, config.hidden_size)
+        return Norm(weight, bias, config.norm_eps, config.residual_scale, stream_scale)
 
-    def _sum(self) -> Norm:
+    def _sum(self, stream_scale: float = 1.0) -> Norm:
         """Make the norm of a layer that reads the residual stream as it is."""
-        return Norm(None, None, self._config.norm_eps, self._config.residual_scale)
+        return Norm(None, None, self._config.norm_eps, self._config.residual_scale, stream_scale)
 
     def _heads_norm(self, prefix: str, layer: LayerConfig) -> HeadsNorm | None:
         heads = layer.attention
         if layer.qk_norm is QkNorm.NONE:
             return None
-        counts = (1, 1) if layer.qk_norm is QkNorm.WIDTH else (heads.num_heads, heads.num_kv_heads)
-        size = heads.num_heads * heads.head_size, heads.num_kv_heads * heads.head_size
-        query_weight, key_weight = (
-            self._vector(prefix + name, total // count)
-            for name, total, count in zip(("q_norm", "k_norm"), size, counts, strict=True)
-        )
-        return HeadsNorm(query_weight, counts[0], key_weight, counts[1], self._config.norm_eps)
+        num_queries, num_keys = (1, 1) if layer.qk_norm is QkNorm.WIDTH else (heads.num_heads, heads.num_kv_heads)
+        query_weight = self._vector(prefix + "q_norm", heads.num_heads * heads.head_size // num_queries)
+        if not heads.has_keys:
+            return HeadsNorm(query_weight, num_queries, query_weight, 0, self._config.norm_eps)
+        key_weight = self._vector(prefix + "k_norm", heads.num_kv_heads * heads.head_size // num_keys)
+        num_values = num_keys if layer.has_value_norm else 0
+        return HeadsNorm(query_weight, num_queries, key_weight, num_keys, self._config.norm_eps, num_values)
 
     def _vector(self, name: str, size: int) -> torch.Tensor:
         return self._checkpoint.vector(name, size).to(self._device, self._scheme.activation_dtype)

@@ -40,6 +40,8 @@ KEYS = {
     "attention_scale": ("attention_multiplier", "attention.scale"),
     "logits_divisor": ("logits_scaling", "logit_scale"),
     "attention_softcap": ("attn_logit_softcapping", "attn_logit_softcapping"),
+    "num_kv_shared_layers": ("num_kv_shared_layers", "attention.shared_kv_layers"),
+    "own_input_size": ("hidden_size_per_layer_input", "embedding_length_per_layer_input"),
     "logits_softcap": ("final_logit_softcapping", "final_logit_softcapping"),
 }
 """Our name -> the key in config.json, the key of GGUF after the architecture. Other names are used as they stand."""
@@ -81,6 +83,19 @@ class Fields:
         if type(value) is not int or not 1 <= value <= most:
             raise self.wrong(name, f"an integer from 1 to {most}", value)
         return value
+
+    def sizes(self, name: str, num_layers: int) -> list[int]:
+        """Read an integer for each layer, which a GGUF file may list."""
+        values = self.get(name)
+        if not self.is_gguf or not isinstance(values, list):
+            return [self.size(name)] * num_layers
+        if len(values) != num_layers or not all(type(value) is int and 1 <= value <= MAX_SIZE for value in values):
+            raise self.wrong(name, f"{num_layers} integers from 1 to {MAX_SIZE}", values)
+        return values
+
+    def count(self, name: str) -> int:
+        """Read an integer that may be 0, or absent for 0."""
+        return self.size(name) if self.get(name) else 0
 
     def number(self, name: str, default: float | None = None) -> float:
         value = self.get(name)
@@ -156,6 +171,10 @@ class Fields:
         """Read the rotation of heads. `kind`: of which layers, where config.json has several ("full_attention")."""
         return self._gguf_rotation(head_size) if self.is_gguf else self._hf_rotation(head_size, kind)
 
+    def whole_rotation(self, head_size: int, theta: str) -> Rotation:
+        """Return an unscaled rotation of whole heads, whose base is the field `theta`."""
+        return Rotation(self.number(theta, 10000.0), head_size, head_size)
+
     def local_rotation(self, head_size: int, theta: float) -> Rotation:
         """Return an unscaled rotation of the same share of each head."""
         return Rotation(theta, self._rotated_size(head_size), head_size)
@@ -226,8 +245,11 @@ class Fields:
             raise self.wrong("rope_parameters", "an object", values)
         rope = Fields(self.source, values, architecture=self.architecture)
         theta = rope.number("rope_theta", self.number("rope_theta", 10000.0))
-        size = self._rotated_size(head_size)
         kind = values.get("rope_type", values.get("type", "default"))
+        if kind == "proportional":
+            share = min(rope.number("partial_rotary_factor", 1.0), 1.0)
+            return Rotation(theta, head_size, head_size, RopeScaling(kind, rope.number("factor", 1.0), share=share))
+        size = self._rotated_size(head_size)
         kind = "longrope" if kind == "su" else kind
         if kind not in KINDS:
             raise rope.wrong("rope_type", f"one of {', '.join(KINDS)}", kind)

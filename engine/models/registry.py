@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from engine.api.errors import ModelLoadError
-from engine.models import exaone, gemma, glm, granite, llama, olmo, phi, qwen, smollm, starcoder
+from engine.models import exaone, gemma, gemma4, glm, granite, llama, olmo, phi, qwen, smollm, starcoder
 from engine.models.config import ModelConfig
 from engine.models.family import Family
 from engine.models.fields import Fields
@@ -20,6 +20,7 @@ FAMILIES = (
     exaone.FAMILY,
     gemma.GEMMA2,
     gemma.GEMMA3,
+    gemma4.FAMILY,
     glm.FAMILY,
     granite.FAMILY,
     granite.HYBRID,

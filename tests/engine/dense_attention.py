@@ -29,14 +29,22 @@ class DenseStep:
         self._query_lens = query_lens
 
     def attend(
-        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None = None
+        self,
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor | None,
+        v: torch.Tensor | None,
+        sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         outputs, start = [], 0
         for cache, length in zip(self._history.caches, self._query_lens, strict=True):
             new = slice(start, start + length)
-            old_k, old_v = cache.get(layer, (k[:0], v[:0]))
-            cache[layer] = (torch.cat((old_k, k[new])), torch.cat((old_v, v[new])))
-            outputs.append(self._attend_one(self._history.shapes[layer], q[new], *cache[layer], sinks))
+            shape = self._history.shapes[layer]
+            if k is not None and v is not None:
+                old_k, old_v = cache.get(layer, (k[:0], v[:0]))
+                cache[layer] = (torch.cat((old_k, k[new])), torch.cat((old_v, v[new])))
+            kept = cache[layer if shape.source is None else shape.source]
+            outputs.append(self._attend_one(shape, q[new], *kept, sinks))
             start += length
         return torch.cat(outputs)
 

@@ -34,4 +34,7 @@ def random_model(family: str = "Llama", *, seed: int = 0, spread: float | None =
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.copy_(torch.randn_like(parameter) * spread + (parameter.dim() == 1))
+            stored, parameters = model.state_dict(), dict(model.named_parameters(remove_duplicate=False))
+            for name in stored.keys() - parameters.keys():  # scales of layers
+                stored[name].fill_(1 - spread)
     return model

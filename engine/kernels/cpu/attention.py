@@ -40,13 +40,13 @@ def score_stride(num_positions):
 @njit(inline="always")
 def store_token(a, token):
     """Write the new key and value of one token into its slot."""
-    kv_heads, size, block_size, stride, kept = a[3], a[4], a[5], a[9], a[27]
+    kv_heads, size, block_size, stride, kept, block_stride = a[3], a[4], a[5], a[9], a[27], a[28]
     slot = integers(a[8], a[0])[token]
     block, offset = slot // block_size, slot % block_size
     for head in range(kv_heads):
         key = floats(a[6] + (token * stride + head * size) * 4, size)
         value = floats(a[7] + (token * stride + head * size) * 4, size)
-        base = (block * kv_heads + head) * kept * block_size
+        base = block * block_stride + head * kept * block_size
         if a[12] != 0:
             keys, values = halves(a[10] + base * 2, kept * block_size), halves(a[11] + base * 2, kept * block_size)
             for d in range(size):
@@ -124,7 +124,7 @@ def attend_tiles(a, thread, part, parts, given_size, size, block_size):
 
     Queries of a tile are numbered row by row, then head by head.
     """
-    group, kv_heads = a[2] // a[3], a[3]
+    group, kv_heads, block_stride = a[2] // a[3], a[3], a[28]
     count = size * block_size
     is_half = a[12] != 0
     width = 2 if is_half else 4
@@ -163,8 +163,8 @@ def attend_tiles(a, thread, part, parts, given_size, size, block_size):
                     out[place + i] = 0.0
         for block in range(first_block, num_blocks):
             if block + 1 < num_blocks:
-                prefetch_block(a[10], is_half, (blocks[block + 1] * kv_heads + head) * count, count)
-            base = (blocks[block] * kv_heads + head) * count
+                prefetch_block(a[10], is_half, blocks[block + 1] * block_stride + head * count, count)
+            base = blocks[block] * block_stride + head * count
             scores = weights + (block - first_block) * block_size * 4
             if is_vector and not opens:
                 score_block(queries, num_queries, a[10] + base * width, is_half, scores, stride, size)
@@ -185,8 +185,8 @@ def attend_tiles(a, thread, part, parts, given_size, size, block_size):
             weigh_positions(weights + number * stride, unseen, context - begin, softcap, sink)
         for block in range(first_block, num_blocks):
             if block + 1 < num_blocks:
-                prefetch_block(a[11], is_half, (blocks[block + 1] * kv_heads + head) * count, count)
-            base = (blocks[block] * kv_heads + head) * count
+                prefetch_block(a[11], is_half, blocks[block + 1] * block_stride + head * count, count)
+            base = blocks[block] * block_stride + head * count
             first = block * block_size
             opened = opens or not is_vector
             values = open_block(a[11], is_half, base, count, widened) if opened else a[11] + base * width
@@ -241,6 +241,6 @@ def attend(a, thread, part, parts):
        each row (int64), in a tile ascending, 16 block table (int64) by tile, 17 integers between two tiles in it,
        18 out (tokens, H, D), 19 out is half, 20 scale and softcap (float32, at an address), 21 scratch (float32),
        22 its floats a thread, 23 floats between two tokens in q, 24 most queries of a tile, 25 window or 0, 26 sinks
-       (float32) of the query heads or 0, 27 head size in the cache
+       (float32) of the query heads or 0, 27 head size in the cache, 28 numbers between two blocks in the cache
     """
     attend_tiles(a, thread, part, parts, a[4], a[27], a[5])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -123,9 +123,9 @@ def add_normalize(
     constants: torch.Tensor,
     dtype: torch.dtype,
 ) -> torch.Tensor:
-    """Add scale * delta to hidden in place and return the normalised rows in `dtype`.
+    """Compute hidden = stream_scale * (hidden + scale * delta) in place; return the normalised rows in `dtype`.
 
-    hidden: (T, E) float32   delta: (T, E)   weight, bias: (E,) float32   constants: eps, scale, float32
+    hidden: (T, E) float32   delta: (T, E)   weight, bias: (E,) float32   constants: eps, scale, stream_scale, float32
 
     With a bias the norm is a LayerNorm; without a weight the rows are returned as they are.
     """
@@ -149,13 +149,19 @@ def add_normalize(
     return out
 
 
-def gate(x: torch.Tensor, dtype: torch.dtype, *, is_gelu: bool, is_gated: bool) -> torch.Tensor:
-    """Activate in `dtype`: act(gate) * up for x of (T, 2I), gates first, or act(x) for (T, I)  ->  (T, I)."""
+def gate(
+    x: torch.Tensor, dtype: torch.dtype, *, is_gelu: bool, is_gated: bool, factors: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Activate in `dtype`: act(gate) * up for x of (T, 2I), gates first, or act(x) for (T, I)  ->  (T, I).
+
+    factors: (T, I) float32, rows may be apart, multiply act(x) if not `is_gated`.
+    """
     num_rows, width = x.shape
     size = width // 2 if is_gated else width
     out = empty((num_rows, size), dtype)
     given = (x, _is_half(x))
-    _run("gate", _by_rows(width), num_rows, size, *given, out, _is_half(out), _scratch(width), is_gelu, is_gated)
+    by = (0, 0) if factors is None else (factors, factors.stride(0))
+    _run("gate", _by_rows(width), num_rows, size, *given, out, _is_half(out), _scratch(width), is_gelu, is_gated, *by)
     return out
 
 
@@ -168,26 +174,27 @@ def quantize(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.T
     return levels, scales
 
 
-def normalize_heads(
-    heads: torch.Tensor, queries: tuple[int, torch.Tensor], keys: tuple[int, torch.Tensor], eps: torch.Tensor
-) -> None:
-    """Normalise queries and keys in place. heads: (T, H, D) float32, queries first, then keys.
+def normalize_heads(heads: torch.Tensor, kinds: Sequence[tuple[int, torch.Tensor]], eps: torch.Tensor) -> None:
+    """Normalise queries, keys and values in place. heads: (T, H, D) float32, in this order.
 
-    queries, keys: number of groups with one norm each, weight of a group float32   eps: float32
+    kinds: of the three, the number of groups with one norm each and the weight of a group, float32   eps: float32
     """
     num_rows = heads.shape[0]
     size = heads[0].numel() if num_rows else 0
-    (num_queries, query_weight), (num_keys, key_weight) = queries, keys
-    arguments = (heads, num_queries, len(query_weight), query_weight, num_keys, len(key_weight), key_weight, eps)
-    _run("normalize_heads", _by_rows(size), num_rows, size, *arguments)
+    norms = [argument for count, weight in kinds for argument in (count, len(weight), weight)]
+    _run("normalize_heads", _by_rows(size), num_rows, size, heads, *norms, eps)
 
 
 def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> torch.Tensor:
-    """Rotate pairs of the first `num_rotated` heads; float32 in place. heads: (T, H, D)   rotations: (T, 1, D/2)."""
+    """Rotate pairs of the first `num_rotated` heads; float32 in place.
+
+    heads: (T, H, D)   rotations: (T, 1, D/2) complex64, rows may be apart
+    """
     num_rows, num_heads, size = heads.shape
     is_half = _is_half(heads)
     out = empty((num_rows, num_heads, size), torch.float32) if is_half else heads
-    _run("rotate", _by_rows(num_heads * size), num_rows, num_rotated, num_heads, size, heads, is_half, rotations, out)
+    arguments = (num_rotated, num_heads, size, heads, is_half, rotations, out, 2 * rotations.stride(0))
+    _run("rotate", _by_rows(num_heads * size), num_rows, *arguments)
     return out
 
 
@@ -281,16 +288,16 @@ class RowAttention:
         keys: torch.Tensor,
         values: torch.Tensor,
         q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
+        k: torch.Tensor | None,
+        v: torch.Tensor | None,
         out: torch.Tensor,
         constants: torch.Tensor,
         window: int = 0,
         sinks: torch.Tensor | None = None,
     ) -> None:
-        """Store k, v of all tokens and attend the rows into `out`.
+        """Store k, v of all tokens, unless they are None, and attend the rows into `out`.
 
-        keys: (B, K, D', P)  values: (B, K, P, D'), with D' >= D and zeros behind D
+        keys: (B, K, D', P)  values: (B, K, P, D'), with D' >= D and zeros behind D, blocks may be apart
         q, out: (T, H, D)  k, v: (T, K, D), float32, tokens may be apart
         constants: scale, softcap or 0, float32   `window`: positions that a row sees, itself included, or 0
         sinks: (H,) float32
@@ -302,19 +309,22 @@ class RowAttention:
         queries = self._most_rows * group
         floats = program.attention.scratch_floats(queries, keys.shape[2], block_size, self._width)
         sizes = (num_tokens, tiles, num_heads, kv_heads, size, block_size)
-        written = (k, v, slots, k.stride(0), keys, values, _is_half(keys))
+        new = (0, 0, slots, 0) if k is None or v is None else (k, v, slots, k.stride(0))
+        written = (*new, keys, values, _is_half(keys))
         attended = (q, tokens, contexts, table, table.stride(0), out, _is_half(out), constants)
         scratch = (_scratch(floats), _aligned(floats), q.stride(0), queries)
-        arguments = (*sizes, *written, *attended, *scratch, window, 0 if sinks is None else sinks, keys.shape[2])
+        options = (window, 0 if sinks is None else sinks, keys.shape[2], keys.stride(0))
+        arguments = (*sizes, *written, *attended, *scratch, *options)
         # How long the contexts of a recorded step will be is not known.
         work = self._work * num_heads * size if _thread.recording is None else sys.maxsize
         most_tiles = table.shape[0]
-        _run_all(
-            _operation("store", _by_rows(2 * kv_heads * size), *arguments),
-            _operation(
-                "attend", lambda rows: _parts(min(rows, most_tiles) * kv_heads, work, _PART_OF_ATTENTION), *arguments
-            ),
+        attend = _operation(
+            "attend", lambda rows: _parts(min(rows, most_tiles) * kv_heads, work, _PART_OF_ATTENTION), *arguments
         )
+        if k is None:
+            _run_all(attend)
+        else:
+            _run_all(_operation("store", _by_rows(2 * kv_heads * size), *arguments), attend)
 
 
 def add_bias(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:

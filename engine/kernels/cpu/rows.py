@@ -16,22 +16,22 @@ from engine.kernels.cpu.vectors import CUBE, GELU, activate_vectors, gate_vector
 
 @njit(**OPTIONS)
 def add_normalize(a, thread, part, parts):
-    """Compute hidden += scale * delta; out = hidden / sqrt(mean(hidden^2) + eps) * weight.
+    """Compute hidden = stream_scale * (hidden + scale * delta); out = hidden / sqrt(mean(hidden^2) + eps) * weight.
 
     With a bias, out = (hidden - mean) / sqrt(variance + eps) * weight + bias. Without a weight, out = hidden.
 
-    a: rows, size, hidden (float32), delta or 0, delta is half, weight or 0 (float32), eps and scale (float32, at an
-    address), out, out is half, scratch (float32, size a thread), bias or 0 (float32)
+    a: rows, size, hidden (float32), delta or 0, delta is half, weight or 0 (float32), eps, scale and stream_scale
+    (float32, at an address), out, out is half, scratch (float32, size a thread), bias or 0 (float32)
     """
     rows, size = a[0], a[1]
-    eps, scale = floats(a[6], 2)[0], floats(a[6], 2)[1]
+    eps, scale, stream_scale = floats(a[6], 3)[0], floats(a[6], 3)[1], floats(a[6], 3)[2]
     work = floats(a[9] + thread * size * 4, size)
     for row in range(rows * part // parts, rows * (part + 1) // parts):
         hidden = floats(a[2] + row * size * 4, size)
         if a[3] != 0:
             load_row(a[3], a[4] != 0, row, size, work)
             for i in range(size):
-                hidden[i] = hidden[i] + scale * work[i]
+                hidden[i] = (hidden[i] + scale * work[i]) * stream_scale
         if a[5] == 0:
             store_row(a[7], a[8] != 0, row, size, hidden)
             continue
@@ -69,10 +69,10 @@ def activated(x, is_gelu):
 
 @njit(**OPTIONS)
 def gate(a, thread, part, parts):
-    """Compute out = act(gate) * up for rows (gate, up), or out = act(x).
+    """Compute out = act(gate) * up for rows (gate, up), or out = act(x) * factors.
 
     a: rows, size of a row of out, gate_up, gate_up is half, out, out is half, scratch (float32, a row of gate_up a
-    thread), act is gelu, has up
+    thread), act is gelu, has up, factors (float32) or 0, floats between two rows of factors
     """
     rows, size = a[0], a[1]
     is_gelu, has_up = a[7] != 0, a[8] != 0
@@ -80,6 +80,13 @@ def gate(a, thread, part, parts):
     work = floats(a[6] + thread * width * 4, width)
     whole = size // LANES * LANES
     for row in range(rows * part // parts, rows * (part + 1) // parts):
+        if a[9] != 0:
+            load_row(a[2], a[3] != 0, row, width, work)
+            factors = floats(a[9] + row * a[10] * 4, size)
+            for i in range(size):
+                work[i] = activated(work[i], is_gelu) * factors[i]
+            store_row(a[4], a[5] != 0, row, size, work)
+            continue
         if a[3] == 0 and a[5] == 0:
             first, target = a[2] + row * width * 4, a[4] + row * size * 4
             if has_up:
@@ -121,15 +128,15 @@ def quantize(a, thread, part, parts):
 
 @njit(**OPTIONS)
 def normalize_heads(a, thread, part, parts):
-    """Normalise, in place, groups of a row: x / sqrt(mean(x^2) + eps) * weight; first those of queries, then of keys.
+    """Normalise, in place, groups of a row: x / sqrt(mean(x^2) + eps) * weight; of queries, then keys, then values.
 
-    a: rows, floats of a row, x (float32), groups of queries, their size, their weight (float32), groups of keys, their
-    size, their weight (float32), eps (float32, at an address)
+    a: rows, floats of a row, x (float32), three times groups, their size, their weight (float32), eps (float32, at an
+    address)
     """
-    eps = floats(a[9], 1)[0]
+    eps = floats(a[12], 1)[0]
     for row in range(a[0] * part // parts, a[0] * (part + 1) // parts):
         place = a[2] + row * a[1] * 4
-        for kind in range(2):
+        for kind in range(3):
             size = a[4 + 3 * kind]
             weight = floats(a[5 + 3 * kind], size)
             for _ in range(a[3 + 3 * kind]):
@@ -147,7 +154,8 @@ def normalize_heads(a, thread, part, parts):
 def rotate(a, thread, part, parts):
     """Rotate adjacent pairs of the first heads of each row and keep the others; in place if x is float32.
 
-    a: rows, heads to rotate, heads, head size, x, x is half, rotations (float32: cos, sin of each pair), out (float32)
+    a: rows, heads to rotate, heads, head size, x, x is half, rotations (float32: cos, sin of each pair), out (float32),
+    floats between two rows of rotations
     """
     rows, rotated, heads, head_size = a[0], a[1], a[2], a[3]
     size = heads * head_size
@@ -157,7 +165,7 @@ def rotate(a, thread, part, parts):
             source = halves(a[4] + row * size * 2, size)
             for i in range(size):
                 out[i] = widen(source[i])
-        turns = floats(a[6] + row * head_size * 4, head_size)
+        turns = floats(a[6] + row * a[8] * 4, head_size)
         for head in range(rotated):
             first = head * head_size
             for pair in range(head_size // 2):

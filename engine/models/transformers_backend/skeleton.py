@@ -253,8 +253,8 @@ def causal_models(values: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def text_part(architecture: str, values: Mapping[str, object]) -> dict[str, object] | None:
-    """Return the config.json of the text model within a larger one of the same family, as Gemma4ForCausalLM is within
-    Gemma4ForConditionalGeneration; None for others, which may use a text model in their own way.
+    """Return the config.json of the text model within a larger one of the same family, as Gemma3nForCausalLM is within
+    Gemma3nForConditionalGeneration; None for others, which may use a text model in their own way.
     """
     text = values.get("text_config")
     for name in causal_models(text) if isinstance(text, dict) else ():

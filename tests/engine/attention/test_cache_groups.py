@@ -36,6 +36,13 @@ def test_every_layer_has_a_place_of_its_own_in_a_group_with_its_window(layers):
     assert groups.windows[: groups.num_whole] == (0,) * groups.num_whole
 
 
+def test_a_layer_that_reads_the_keys_of_another_takes_no_room():
+    own = group_layers([8, 0, 8], [1, 2, 1], block_size=16)
+    shared = group_layers([8, 0, 8, 8, 0], [1, 2, 1, 1, 2], block_size=16, sources=[None, None, None, 2, 1])
+    assert shared.places == (*own.places, own.places[2], own.places[1])
+    assert (shared.windows, shared.num_tensors, shared.part_size) == (own.windows, own.num_tensors, own.part_size)
+
+
 @examples(60)
 @given(
     st.lists(st.sampled_from([1, 5, 8, 16, 40]), max_size=3),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import log
 from pathlib import Path
 
+import numpy as np
 import torch
 
 ADJACENT_PAIRS = ("llama", "granite", "smollm3")
@@ -21,6 +22,7 @@ RENAMED = {
     "exaone4": OUTPUT_NORMS,
     "gemma2": OUTPUT_NORMS | {"pre_feedforward_layernorm": "ffn_norm"},
     "gemma3": OUTPUT_NORMS | {"pre_feedforward_layernorm": "ffn_norm"},
+    "gemma4": OUTPUT_NORMS | {"pre_feedforward_layernorm": "ffn_norm"},
 }
 
 
@@ -50,6 +52,8 @@ def write_gguf(
             continue
         stem, _, ending = name.rpartition(".")
         found = _renamed(architecture, stem) or names.get_name(stem)
+        if ending == "layer_scalar":
+            found, ending = names.get_name(name), "weight"
         assert found is not None, name
         if architecture in ADJACENT_PAIRS and stem.endswith(("q_proj", "k_proj")):
             num_heads = config.num_attention_heads if stem.endswith("q_proj") else config.num_key_value_heads
@@ -58,7 +62,7 @@ def write_gguf(
             values = _halves(
                 values, config.head_dim, int(config.head_dim * config.rope_parameters["partial_rotary_factor"])
             )
-        if architecture.startswith("gemma") and stem.endswith("norm"):
+        if architecture in ("gemma2", "gemma3") and stem.endswith("norm"):
             values = values + 1
         writer.add_tensor(f"{found}.{ending}", values.numpy())
     for name, values in (extra or {}).items():
@@ -92,25 +96,34 @@ def _halves(values: torch.Tensor, head_size: int, rotated: int) -> torch.Tensor:
 def _write_fields(writer, config, architecture: str) -> None:
     import gguf
 
-    head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    is_gemma4 = config.model_type == "gemma4_text"
+    head_size = (
+        0 if is_gemma4 else getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    )
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
+    if not is_gemma4:
+        writer.add_feed_forward_length(config.intermediate_size)
     writer.add_block_count(config.num_hidden_layers)
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_key_length(head_size)
-    writer.add_value_length(head_size)
+    if is_gemma4:
+        _write_gemma4_fields(writer, config)
+    else:
+        writer.add_head_count_kv(config.num_key_value_heads)
+        writer.add_key_length(head_size)
+        writer.add_value_length(head_size)
     rope = config.rope_parameters.get("full_attention", config.rope_parameters)
-    writer.add_rope_dimension_count(int(head_size * rope.get("partial_rotary_factor", 1.0)))
+    if not is_gemma4:
+        writer.add_rope_dimension_count(int(head_size * rope.get("partial_rotary_factor", 1.0)))
     writer.add_rope_freq_base(rope["rope_theta"])
     if getattr(config, "sliding_window", None):
         writer.add_sliding_window(config.sliding_window)
         if architecture == "olmo2":
             writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
+    if getattr(config, "final_logit_softcapping", None):
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
     if getattr(config, "attn_logit_softcapping", None):
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
-        writer.add_final_logit_softcapping(config.final_logit_softcapping)
     if rope["rope_type"] == "yarn":
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(rope["factor"])
@@ -131,3 +144,26 @@ def _write_fields(writer, config, architecture: str) -> None:
         writer.add_residual_scale(config.residual_multiplier)
         writer.add_attention_scale(config.attention_multiplier)
         writer.add_logit_scale(config.logits_scaling)
+
+
+def _write_gemma4_fields(writer, config) -> None:
+    """Write what differs by layer, and which pairs of the whole rotation do not turn, as llama.cpp's converter does."""
+    layers = [config.per_layer_config[number] for number in range(config.num_hidden_layers)]
+    local, full = layers[0], layers[-1]
+    writer.add_head_count_kv([layer.num_key_value_heads for layer in layers])
+    writer.add_key_length(full.head_dim)
+    writer.add_value_length(full.head_dim)
+    writer.add_key_length_swa(local.head_dim)
+    writer.add_value_length_swa(local.head_dim)
+    num_own = config.num_hidden_layers - config.num_kv_shared_layers
+    wide = [config.use_double_wide_mlp and number >= num_own for number in range(config.num_hidden_layers)]
+    writer.add_feed_forward_length([config.intermediate_size * (1 + is_wide) for is_wide in wide])
+    writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
+    writer.add_shared_kv_layers(config.num_kv_shared_layers)
+    writer.add_embedding_length_per_layer_input(config.hidden_size_per_layer_input)
+    writer.add_rope_freq_base_swa(config.rope_parameters["sliding_attention"]["rope_theta"])
+    writer.add_rope_dimension_count(full.head_dim)
+    writer.add_rope_dimension_count_swa(local.head_dim)
+    num_turned = int(config.rope_parameters["full_attention"]["partial_rotary_factor"] * full.head_dim // 2)
+    divisors = [1.0] * num_turned + [1e30] * (full.head_dim // 2 - num_turned)
+    writer.add_tensor("rope_freqs.weight", np.array(divisors, np.float32))

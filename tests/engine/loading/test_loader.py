@@ -7,7 +7,7 @@ from engine.api.errors import ModelLoadError
 from engine.loading.loader import load_model
 from tests.engine.loading.gguf_models import write_gguf
 from tests.engine.loading.gguf_writing import STRING, GgufContents, string
-from tests.engine.models.test_decoder import LONGROPE, LONGROPE_CONFIG, YARN, run, small_model
+from tests.engine.models.test_decoder import LONGROPE, LONGROPE_CONFIG, VARIANTS, YARN, run, small_model
 
 pytest.importorskip("gguf")
 transformers = pytest.importorskip("transformers")
@@ -54,6 +54,8 @@ GGUF_MODELS = {
         {"head_dim": 16, "num_key_value_heads": 2, "sliding_window": 20, "num_hidden_layers": 7}
         | {"query_pre_attn_scalar": 16, "tie_word_embeddings": True},
     ),
+    "gemma 4": ("gemma4", *VARIANTS["gemma4"]),
+    "gemma 4 with values that are keys": ("gemma4", *VARIANTS["gemma4 with values that are keys"]),
     "exaone 3": ("exaone", "Llama", {"num_key_value_heads": 2}),
     "phi3": ("phi3", "Phi3", {"num_key_value_heads": 2, "pad_token_id": 0}),
 }

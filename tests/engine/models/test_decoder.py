@@ -77,6 +77,18 @@ VARIANTS = {
         "Gemma3Text",
         {"head_dim": 16, "num_key_value_heads": 2, "sliding_window": 20, "num_hidden_layers": 7},
     ),
+    "gemma4": (
+        "Gemma4Text",
+        {"head_dim": 8, "global_head_dim": 16, "num_key_value_heads": 2, "sliding_window": 20, "num_hidden_layers": 6}
+        | {"layer_types": (["sliding_attention"] * 2 + ["full_attention"]) * 2, "num_kv_shared_layers": 2}
+        | {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 96, "use_double_wide_mlp": True}
+        | {"final_logit_softcapping": 3.0},
+    ),
+    "gemma4 with values that are keys": (
+        "Gemma4Text",
+        {"head_dim": 8, "global_head_dim": 16, "num_key_value_heads": 2, "num_global_key_value_heads": 1}
+        | {"sliding_window": 20, "num_hidden_layers": 7, "attention_k_eq_v": True, "hidden_size_per_layer_input": 0},
+    ),
     "olmo3": ("Olmo3", {"num_key_value_heads": 2, "sliding_window": 20, "num_hidden_layers": 5}),
     "exaone4": ("Exaone4", {"num_key_value_heads": 2, "sliding_window": 20, "num_hidden_layers": 5}),
     "exaone4 without windows": (
@@ -218,14 +230,16 @@ TEXT = SIZES | {"num_key_value_heads": 2, "head_dim": 16}
 VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1}
 
 
-TOWERS = ("Gemma3", "Mistral3")
+TOWERS = ("Gemma3", "Gemma4", "Mistral3")
 
 
 @pytest.mark.parametrize("family", TOWERS)
 def test_the_text_part_of_a_model_with_a_vision_tower_is_served(tmp_path, family):
     transformers = pytest.importorskip("transformers")
-    vision = VISION | {"image_size": 28, "patch_size": 14} | ({"head_dim": 16} if family == "Mistral3" else {})
-    config = getattr(transformers, f"{family}Config")(text_config=TEXT, vision_config=vision)
+    of_tower = {"Mistral3": {"head_dim": 16}, "Gemma4": {"head_dim": 16, "num_key_value_heads": 1}}
+    vision = VISION | {"image_size": 28, "patch_size": 14} | of_tower.get(family, {})
+    text = SIZES | VARIANTS["gemma4"][1] if family == "Gemma4" else TEXT
+    config = getattr(transformers, f"{family}Config")(text_config=text, vision_config=vision)
     torch.manual_seed(0)
     reference = getattr(transformers, f"{family}ForConditionalGeneration")(config).float().eval()
     reference.save_pretrained(tmp_path)
@@ -235,6 +249,57 @@ def test_the_text_part_of_a_model_with_a_vision_tower_is_served(tmp_path, family
     torch.testing.assert_close(
         run(load_model(tmp_path, weights="float32"), [prompt], [9])[0], expected, atol=1e-4, rtol=0
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"enable_moe_block": True}, "enable_moe_block must be False"),
+        ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention must be 'vision'"),
+        ({"per_layer_config": {"2": 16}}, "per_layer_config must be an object of objects"),
+        ({"num_kv_shared_layers": 5}, "num_kv_shared_layers must be so few that"),
+        ({"per_layer_config": None, "num_kv_shared_layers": 6}, "num_kv_shared_layers must be so few that"),
+        ({"global_head_dim": 20, "per_layer_config": None}, "tensor 'model.layers.2.* must have the shape"),
+    ],
+)
+def test_a_gemma_4_that_cannot_be_served_is_refused_with_the_reason(tmp_path, changes, what):
+    small_model(*VARIANTS["gemma4"]).save_pretrained(tmp_path)
+    edit_config(tmp_path, **changes)
+    with pytest.raises(ModelLoadError, match=what):
+        load_model(tmp_path, weights="float32")
+
+
+def test_heads_of_two_sizes_are_read_as_their_makers_write_them(tmp_path):
+    """transformers lists them by layer since its version 5."""
+    reference = small_model(*VARIANTS["gemma4"])
+    reference.save_pretrained(tmp_path)
+    edit_config(tmp_path, per_layer_config=None, global_head_dim=16)
+    prompt = torch.arange(40)
+    with torch.inference_mode():
+        expected = reference(prompt[None]).logits[0]
+    found = run(load_model(tmp_path, weights="float32"), [prompt], [9])[0]
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+
+
+def test_keys_that_a_folder_holds_for_layers_that_share_them_are_left_out(tmp_path):
+    """Files of the makers have them."""
+    from safetensors.torch import load_file, save_file
+
+    small_model(*VARIANTS["gemma4"]).save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["model.layers.4.self_attn.k_proj.weight"] = torch.ones(16, 64)
+    save_file(tensors, tmp_path / "model.safetensors")
+    load_model(tmp_path, weights="float32")
+    tensors["model.layers.3.self_attn.x_proj.weight"] = torch.ones(16, 64)
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(ModelLoadError, match="x_proj"):
+        load_model(tmp_path, weights="float32")
+
+
+def test_a_model_that_no_device_but_a_cpu_computes_is_refused_there_before_its_weights_are_read(tmp_path):
+    small_model(*VARIANTS["gemma4"]).save_pretrained(tmp_path)
+    with pytest.raises(ModelLoadError, match="layers with different heads are computed on a CPU only"):
+        load_model(tmp_path, weights="bf16", device="cuda")
 
 
 @pytest.mark.parametrize("prefix", ["model.", "language_model.model.", "model.language_model."])
@@ -289,6 +354,21 @@ def test_an_output_that_differs_from_the_embedding_is_used_although_the_config_t
     assert ("ties the output to the embedding" in caplog.text) is differs
 
 
+def test_code_that_a_folder_names_is_not_run(tmp_path, caplog):
+    """Published folders of Phi-3 name some, though its architecture is known."""
+    reference = small_model("Phi3", {"num_key_value_heads": 2, "pad_token_id": 0})
+    reference.save_pretrained(tmp_path)
+    (tmp_path / "evil.py").write_text("raise SystemExit")
+    edit_config(tmp_path, auto_map={"AutoConfig": "evil.Evil", "AutoModelForCausalLM": "evil.Evil"})
+    prompt = torch.arange(20)
+    with torch.inference_mode():
+        expected = reference(prompt[None]).logits[0]
+    with caplog.at_level("INFO"):
+        (logits,) = run(load_model(tmp_path, weights="float32"), [prompt], [7])
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
+    assert "names code of its own (auto_map), which is never run" in caplog.text
+
+
 def test_progress_runs_from_zero_to_one(tmp_path):
     small_model("Llama", {}).save_pretrained(tmp_path)
     heard = []
@@ -305,7 +385,6 @@ def edit_config(path, **changes):
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"auto_map": {"AutoModelForCausalLM": "evil.Evil"}}, "auto_map"),
         ({"architectures": ["EvilForCausalLM"]}, "EvilForCausalLM.*no family here"),
         ({"architectures": None}, "architecture"),
         ({"quantization_config": {"quant_method": "aqlm"}}, "quantised by 'aqlm' cannot be served; supported are awq"),

@@ -12,6 +12,7 @@ import gguf
 
 from engine.gguf_file import BLOCK_TYPES
 from engine.loading.quantization_config import READERS
+from engine.models import gemma4
 from engine.models.registry import FAMILIES
 from engine.outputs.reasoning import registry as reasoning
 from engine.outputs.tools import registry as tools
@@ -44,10 +45,11 @@ def families_table() -> list[list[str]]:
     cuda = architectures(CUDA_FAMILIES)
     rows = [["models", "architecture", "files", "logits", "answers in a crowd", "CUDA"]]
     for family in FAMILIES:
-        rows += [
-            [family.models, f"`{name}`", "folder", *marks(name, logits, answers, cuda)] for name in family.hf_names
-        ]
-        rows += [[family.models, f"`{name}`", "GGUF", *marks(name, files, set(), set())] for name in family.gguf_names]
+        folders = [(name, "folder", *marks(name, logits, answers, cuda)) for name in family.hf_names]
+        others = [(name, "GGUF", *marks(name, files, set(), set())) for name in family.gguf_names]
+        for name, kind, *states, on_cuda in folders + others:
+            state = "refused" if family is gemma4.FAMILY else on_cuda
+            rows.append([family.models, f"`{name}`", kind, *states, state])
     return rows
 
 

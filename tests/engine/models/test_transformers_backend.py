@@ -22,10 +22,11 @@ FOREIGN = {
     "cohere": ("Cohere", {"num_key_value_heads": 2, "logit_scale": 0.5, "use_qk_norm": True}),
     "cohere2, windows": ("Cohere2", {"num_key_value_heads": 2, "sliding_window": 20, "num_hidden_layers": 4}),
     "gemma, scaled embedding": ("Gemma", {"head_dim": 16}),
-    "gemma4, shared keys": (
-        "Gemma4Text",
+    "gemma 3n, shared keys": (
+        "Gemma3nText",
         {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "num_kv_shared_layers": 2}
-        | {"num_key_value_heads": 2, "num_global_key_value_heads": 2, "head_dim": 16, "global_head_dim": 16}
+        | {"num_key_value_heads": 2, "head_dim": 16, "laurel_rank": 8, "intermediate_size": [96] * 4}
+        | {"activation_sparsity_pattern": [0.5, 0.0, 0.0, 0.0]}
         | {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 96, "sliding_window": 20, "pad_token_id": 0},
     ),
     "gpt2, learned positions": ("GPT2", {}),
@@ -129,8 +130,8 @@ REFUSED = {
     "unknown": ({"architectures": ["EvilForCausalLM"], "model_type": "evil"}, "no causal model of transformers"),
     "no name": ({"architectures": None, "model_type": "cohere"}, "'None' cannot be served"),
     "own code": (
-        {"architectures": ["CohereForCausalLM"], "model_type": "cohere", "auto_map": {"AutoConfig": "evil.Evil"}},
-        "code from a model folder is never run",
+        {"architectures": ["EvilForCausalLM"], "model_type": "cohere", "auto_map": {"AutoConfig": "evil.Evil"}},
+        "no causal model of transformers",
     ),
     "another head": ({"architectures": ["CohereModel"], "model_type": "cohere"}, "no causal model of transformers"),
     "a state": ({"architectures": ["MambaForCausalLM"], "model_type": "mamba"}, "layers of the kind linear_attention"),
@@ -205,10 +206,10 @@ def test_a_config_does_not_choose_what_computes_the_model(tmp_path):
 
 
 def test_longrope_of_some_layers_ends_the_context_too():
-    family, changes = FOREIGN["gemma4, shared keys"]
+    _, changes = FOREIGN["gemma 3n, shared keys"]
     rope = {"full_attention": LONGROPE | {"original_max_position_embeddings": 64}}
     rope["sliding_attention"] = {"rope_type": "default", "rope_theta": 1e4}
-    config = SIZES | changes | {"architectures": ["Gemma4ForCausalLM"], "model_type": "gemma4_text"}
+    config = SIZES | changes | {"architectures": ["Gemma3nForCausalLM"], "model_type": "gemma3n_text"}
     assert Skeleton("config.json", config | {"rope_parameters": rope}).config.max_position == 64
 
 
@@ -286,10 +287,10 @@ def test_an_output_that_differs_from_the_embedding_is_used_although_the_config_t
 
 
 def test_the_text_part_of_a_larger_model_of_the_same_family_is_served(tmp_path, caplog):
-    """Gemma 4 with a tower: its folder is that of the text model under other names, and more."""
-    reference = saved(tmp_path, "gemma4, shared keys")
+    """Gemma 3n with a tower: its folder is that of the text model under other names, and more."""
+    reference = saved(tmp_path, "gemma 3n, shared keys")
     text = json.loads((tmp_path / "config.json").read_text())
-    larger = {"architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4", "text_config": text}
+    larger = {"architectures": ["Gemma3nForConditionalGeneration"], "model_type": "gemma3n", "text_config": text}
     (tmp_path / "config.json").write_text(json.dumps(larger | {"tie_word_embeddings": text["tie_word_embeddings"]}))
     assert isinstance(open_checkpoint(tmp_path)[0]._skeleton.model.model.embed_tokens_per_layer, Table)
     tensors = load_file(tmp_path / "model.safetensors")

@@ -14,7 +14,7 @@ DTYPES = [torch.float32, torch.bfloat16]
 ROUNDING = {torch.float32: {"atol": 3e-6, "rtol": 3e-6}, torch.bfloat16: {"atol": 1e-6, "rtol": 2**-7}}
 """Tolerances: float32 has another order of additions and an exp good to 2e-7; bfloat16 one rounding of the result."""
 
-CONSTANTS = torch.tensor([1e-5, 1.0])
+CONSTANTS = torch.tensor([1e-5, 1.0, 1.0])
 """The eps of a norm, and the scale of what is added before it."""
 SILU = {"is_gelu": False, "is_gated": True}
 
@@ -35,6 +35,23 @@ def test_adding_and_normalising_equal_two_operators(rows, given, dtype):
     result = operators.add_normalize(hidden_now := hidden.clone(), delta, weight, None, CONSTANTS, dtype)
     torch.testing.assert_close(hidden_now, expected)
     torch.testing.assert_close(result, functional.rms_norm(expected, (100,), weight, 1e-5).to(dtype), **ROUNDING[dtype])
+
+
+def test_the_stream_is_scaled_after_the_addition():
+    hidden, delta, weight = torch.randn(3, 100), torch.randn(3, 100), torch.rand(100)
+    constants = torch.tensor([1e-5, 0.5, 0.25])
+    expected = 0.25 * (hidden + 0.5 * delta)
+    result = operators.add_normalize(hidden, delta, weight, None, constants, torch.float32)
+    torch.testing.assert_close(hidden, expected)
+    torch.testing.assert_close(result, functional.rms_norm(expected, (100,), weight, 1e-5))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_factors_of_an_activation_may_lie_apart(dtype):
+    x, factors = torch.randn(3, 40), torch.randn(3, 100)[:, 20:60]
+    result = operators.gate(x, dtype, is_gelu=True, is_gated=False, factors=factors)
+    expected = functional.gelu(x, approximate="tanh") * factors
+    torch.testing.assert_close(result, expected.to(dtype), **ROUNDING[dtype])
 
 
 @pytest.mark.parametrize("rows", ROWS)

@@ -33,7 +33,7 @@ def own_threads():
 
 def normalised(x):
     return operators.add_normalize(
-        x.clone(), None, torch.ones(x.shape[1]), None, torch.tensor([1e-5, 1.0]), torch.float32
+        x.clone(), None, torch.ones(x.shape[1]), None, torch.tensor([1e-5, 1.0, 1.0]), torch.float32
     )
 
 
@@ -107,7 +107,7 @@ def test_workers_sleep_without_work_and_are_woken():
 def test_a_program_of_many_operations_is_run_in_order(own_threads):
     """Each row's norms build on the last; a part that began before its operation's turn would show."""
     x = torch.randn(32, 2048)
-    weight, eps = torch.rand(2048), torch.tensor([1e-5, 1.0])
+    weight, eps = torch.rand(2048), torch.tensor([1e-5, 1.0, 1.0])
     hidden = x.clone()
     with operators.recording() as recording:
         delta = None
@@ -124,7 +124,7 @@ def test_a_program_of_many_operations_is_run_in_order(own_threads):
 
 
 def test_a_program_can_run_with_fewer_rows(own_threads):
-    x, weight, eps = torch.randn(48, 2048), torch.rand(2048), torch.tensor([1e-5, 1.0])
+    x, weight, eps = torch.randn(48, 2048), torch.rand(2048), torch.tensor([1e-5, 1.0, 1.0])
     with operators.recording() as recording:
         out = operators.add_normalize(x, None, weight, None, eps, torch.float32)
     expected = operators.add_normalize(x, None, weight, None, eps, torch.float32)
@@ -162,7 +162,7 @@ def test_a_recording_reuses_a_buffer_after_three_results_of_other_sizes(own_thre
     with operators.recording():
         addresses = [
             operators.add_normalize(
-                rows[size], None, torch.rand(size), None, torch.tensor([1e-5, 1.0]), torch.float32
+                rows[size], None, torch.rand(size), None, torch.tensor([1e-5, 1.0, 1.0]), torch.float32
             ).data_ptr()
             for size in (64, 128, 192, 64, 128, 192)
         ]
@@ -170,7 +170,7 @@ def test_a_recording_reuses_a_buffer_after_three_results_of_other_sizes(own_thre
 
 
 def test_a_recording_reuses_a_buffer_after_two_further_results(own_threads):
-    x, weight, eps = torch.randn(2, 64), torch.rand(64), torch.tensor([1e-5, 1.0])
+    x, weight, eps = torch.randn(2, 64), torch.rand(64), torch.tensor([1e-5, 1.0, 1.0])
     with operators.recording():
         addresses = [operators.add_normalize(x, None, weight, None, eps, torch.float32).data_ptr() for _ in range(9)]
     assert len(set(addresses[:3])) == 3
