@@ -2,7 +2,7 @@
 
 Tokens are decoded from their raw bytes. That needs no context of the prompt, because a chat prompt ends with complete
 text. Bytes that can never become UTF-8 become U+FFFD, one per maximal part (Unicode 15, section 3.9), as in the
-tokenizers library.
+tokenizers library for byte-level tokens. (Of byte tokens, `<0xE9>`, it gives up a whole run with all its good parts.)
 """
 
 from __future__ import annotations
