@@ -39,7 +39,7 @@ class EngineConfig:
     model_name: str
     device: str = "cpu"
     weights: str = "auto"
-    """ "auto" (int4 from 4-bit files and bf16 by row count; on CUDA bf16), "bf16", "int8" (on CUDA) or "float32"."""
+    """ "auto" (integers of four to eight bits, or floats; on CUDA bf16), "bf16", "int8" (on CUDA) or "float32"."""
     max_model_len: int = 0
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 0

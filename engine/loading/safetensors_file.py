@@ -1,7 +1,7 @@
 """Hugging Face folders: config.json and safetensors files, one or sharded.
 
-Refuses pickled checkpoints. Nothing from a model folder is executed, and no file outside the
-folder is opened. The safetensors library checks offsets and shapes against the file itself.
+Refuses pickled checkpoints. Nothing from a model folder is executed, and an index names files of the folder alone
+(links are followed, as download caches have them). The library checks offsets and shapes against the file itself.
 """
 
 from __future__ import annotations
@@ -114,6 +114,10 @@ def read_config(path: Path) -> dict:
 
     Raises ModelLoadError if the file is missing or not an object.
     """
+    if not (path / "config.json").is_file():
+        gguf = min(path.glob("*.gguf"), default=None)
+        remedy = f"a GGUF file is named itself, as {gguf}" if gguf else "a folder of a model has one"
+        raise ModelLoadError(f"{path}: holds no config.json; {remedy}")
     values = _read_object(path / "config.json")
     if values.pop("auto_map", None) is not None:
         logger.info("%s: names code of its own (auto_map), which is never run", path / "config.json")

@@ -81,5 +81,13 @@ def test_a_config_that_is_no_object_is_refused(tmp_path, text):
 
 
 def test_a_folder_without_config_is_refused(tmp_path):
-    with pytest.raises(ModelLoadError, match=r"config\.json"):
+    with pytest.raises(ModelLoadError, match=r"holds no config\.json; a folder of a model has one"):
+        read_config(tmp_path)
+
+
+def test_a_folder_of_gguf_files_is_refused_with_the_file_to_name(tmp_path):
+    """It was refused as a config.json that cannot be read."""
+    for name in ("m-00001-of-00002.gguf", "m-00002-of-00002.gguf"):
+        (tmp_path / name).touch()
+    with pytest.raises(ModelLoadError, match=r"a GGUF file is named itself, as .*m-00001-of-00002\.gguf"):
         read_config(tmp_path)
