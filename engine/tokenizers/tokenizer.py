@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -75,7 +76,7 @@ class Tokenizer:
     def from_path(cls, path: Path) -> Tokenizer:
         """Read a GGUF file or a folder. Raises ModelLoadError."""
         tokenizer = cls.from_folder(path) if path.is_dir() else cls.from_gguf(path)
-        tokenizer.longest_token_chars  # noqa: B018  looks through all tokens, which no request should wait for
+        tokenizer.longest_token_chars, tokenizer._ordinary  # noqa: B018  both take long; no request should wait for them
         trim_heap()  # reading takes more than twice of what is kept
         return tokenizer
 
@@ -235,7 +236,9 @@ class Tokenizer:
 
     @cached_property
     def _ordinary(self) -> tokenizers.Tokenizer:
-        copy = tokenizers.Tokenizer(self.backend.model)
+        model = self.backend.model
+        is_unigram = isinstance(model, tokenizers.models.Unigram)
+        copy = tokenizers.Tokenizer(_unigrams_without(self.backend, self.added_texts) if is_unigram else model)
         copy.normalizer = self.backend.normalizer
         copy.pre_tokenizer = self.backend.pre_tokenizer
         return copy
@@ -275,6 +278,17 @@ def _encoded(backend: tokenizers.Tokenizer, text: str, add_special_tokens: bool)
     if len(text) < LOCK_CHARS:
         return backend.encode(text, add_special_tokens=add_special_tokens).ids
     return backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+
+
+def _unigrams_without(backend: tokenizers.Tokenizer, texts: Sequence[str]) -> tokenizers.models.Unigram:
+    """Return the unigrams of a backend without these texts, which other models make of no merges.
+
+    Ids are places, so each gets another text instead, which nobody types.
+    """
+    model = json.loads(backend.to_str())["model"]
+    left_out = frozenset(texts)
+    pieces = [(secrets.token_hex(16) if text in left_out else text, score) for text, score in model["vocab"]]
+    return tokenizers.models.Unigram(pieces, model["unk_id"], model["byte_fallback"])
 
 
 def _byte_alphabet() -> dict[str, bytes]:

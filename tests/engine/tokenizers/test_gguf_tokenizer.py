@@ -61,6 +61,10 @@ def test_ids_and_texts_equal_those_of_the_folder(tmp_path, kind):
     folder = Tokenizer.from_path(tmp_path)
     assert list(map(ours.token_bytes, range(ours.num_tokens))) == list(map(folder.token_bytes, range(ours.num_tokens)))
     assert [*filter(ours.is_special, range(ours.num_tokens))] == [*filter(folder.is_special, range(ours.num_tokens))]
+    for tokenizer in (ours, folder):  # <unk> stands for characters without a token
+        controls = {text for text in tokenizer.added_texts if text.strip() and "unk" not in text.lower()}
+        typed = tokenizer.encode_ordinary("".join(controls))
+        assert not controls & set(map(tokenizer.backend.id_to_token, typed))
     for text in some[:50]:
         ids = ours.encode(text)
         detokenizer = Detokenizer(ours, skip_special_tokens=False)
