@@ -25,10 +25,11 @@ from engine.tokenizers.gguf_vocabulary import GgufVocabulary
 
 END_OF_TURN = (
     *("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>"),
-    *("<|observation|>", "<start_function_response>"),
+    "<turn|>",
+    *("<|observation|>", "<start_function_response>", "<|tool_response>"),
 )
-"""Control tokens that end an answer in the models that have them; behind the last two (GLM-4, FunctionGemma) the result
-of a call would follow.
+"""Control tokens that end an answer in the models that have them; behind the last three (GLM-4, FunctionGemma, Gemma 4)
+the result of a call would follow.
 
 GGUF files name only one of them (llama.cpp does the same).
 """

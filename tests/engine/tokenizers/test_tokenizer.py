@@ -72,13 +72,20 @@ def test_end_tokens_are_read_from_the_file(smollm2):
     assert "<|im_start|>" in (smollm2.chat_template or "")
 
 
+def test_an_answer_of_gemma_4_ends_with_its_turn():
+    metadata = tiny_metadata()
+    metadata["tokenizer.ggml.tokens"].append("<turn|>")
+    metadata["tokenizer.ggml.token_type"].append(CONTROL)
+    assert VOCAB_SIZE in Tokenizer.from_metadata(metadata).eos_ids
+
+
 def test_an_answer_of_a_file_ends_where_the_result_of_a_call_would_begin():
     """FunctionGemma and GLM-4 went on and invented the result."""
     metadata = tiny_metadata()
-    for text in ("<|observation|>", "<start_function_response>"):
+    for text in ("<|observation|>", "<start_function_response>", "<|tool_response>"):
         metadata["tokenizer.ggml.tokens"].append(text)
         metadata["tokenizer.ggml.token_type"].append(CONTROL)
-    assert Tokenizer.from_metadata(metadata).eos_ids == (IM_END, VOCAB_SIZE, VOCAB_SIZE + 1)
+    assert Tokenizer.from_metadata(metadata).eos_ids == (IM_END, VOCAB_SIZE, VOCAB_SIZE + 1, VOCAB_SIZE + 2)
 
 
 def test_every_control_token_of_the_file_is_ordinary_text_when_typed(smollm2):
