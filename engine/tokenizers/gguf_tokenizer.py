@@ -71,8 +71,13 @@ def build_tokenizer(vocabulary: GgufVocabulary) -> Tokenizer:
 
 
 def adds_bos(vocabulary: GgufVocabulary) -> bool:
-    """Return True if prompts begin with BOS: as the file says, else as llama.cpp takes its kind and rule."""
+    """Return True if prompts begin with BOS: as the file says, else as llama.cpp takes its kind and rule.
+
+    Gemma 4's always do: its first files deny it.
+    """
     kind = vocabulary.kind
+    if kind == "gemma4":
+        return True
     default = kind in ("llama", "bert") or (kind in BYTE_PAIR_KINDS and _rule(vocabulary).adds_bos)
     return vocabulary.flag("add_bos_token", default)
 

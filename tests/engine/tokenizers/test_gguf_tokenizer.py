@@ -82,6 +82,11 @@ def test_runs_of_spaces_are_no_control_texts(tmp_path):
     assert tokenizer.encode("\u00e9  b") == tokenizer.encode_ordinary("\u00e9  b")
 
 
+def test_prompts_of_gemma_4_begin_with_bos_whatever_the_file_says():
+    keys = {"tokenizer.ggml.model": "gemma4", "tokenizer.ggml.add_bos_token": False}
+    assert Tokenizer.from_metadata(tiny_metadata(**keys)).add_bos
+
+
 @pytest.mark.parametrize("name", [name for name, (_, rule) in SPLIT_RULES.items() if rule.is_byte_level])
 def test_every_rule_keeps_the_text(name):
     tokenizer = tiny_tokenizer(**{"tokenizer.ggml.pre": name})
