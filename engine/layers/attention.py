@@ -14,7 +14,8 @@ class Attention:
     """The attention of one layer.
 
     `qkv` stacks the rows of queries, and of keys and values if the layer has its own. `layer` is the index of the
-    layer's cache, `rotation` that of its rotation.
+    layer's cache, `rotation` that of its rotation, `query_rotation` that of queries if they have another: the same
+    with magnitudes that grow.
     """
 
     def __init__(
@@ -25,9 +26,11 @@ class Attention:
         output: Linear,
         rotation: int = 0,
         heads_norm: HeadsNorm | None = None,
+        query_rotation: int | None = None,
     ) -> None:
         self._layer = layer
         self._rotation = rotation
+        self._query_rotation = query_rotation
         self._heads_norm = heads_norm
         self._num_heads = shape.num_heads
         num_keys = shape.num_kv_heads if shape.has_keys else 0
@@ -47,9 +50,18 @@ class Attention:
         if self._heads_norm is not None:
             heads = heads.float() if heads.is_cpu else heads
             self._heads_norm(heads)
+        for_queries = None
+        if self._query_rotation is not None:
+            for_queries = rotations[self._query_rotation, :, :, : self._num_pairs]
         if not heads.is_cpu:
+            if for_queries is not None:
+                heads[:, : self._num_heads] *= for_queries[:, :, :1].abs() / rotation[:, :, :1].abs()
             return self._output(attention.attend_heads(self._layer, heads, rotation).flatten(1))
-        heads = rotate(heads, self._num_rotated, rotation)
+        if for_queries is None:
+            heads = rotate(heads, self._num_rotated, rotation)
+        else:
+            heads = rotate(heads, self._num_heads, for_queries)
+            heads = rotate(heads, self._num_rotated - self._num_heads, rotation, self._num_heads)
         q, k, v = (
             heads[:, : self._num_heads],
             heads[:, self._num_heads : self._num_rotated] if self._has_keys else None,

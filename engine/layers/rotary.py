@@ -56,6 +56,9 @@ class Rotation:
     size: int
     head_size: int
     scaling: RopeScaling = RopeScaling()
+    growth: float = 0.0
+    """Of queries: all numbers of a head at position p are multiplied by 1 + growth * ln(1 + p // growth_length)."""
+    growth_length: int = 1
 
     def check(self, source: str) -> None:
         """Raise ModelLoadError if the values do not fit together."""
@@ -83,9 +86,13 @@ class RotaryEmbedding:
     frequency 0, magnitude 1.
     """
 
-    def __init__(self, frequencies: torch.Tensor, magnitudes: torch.Tensor) -> None:
+    def __init__(
+        self, frequencies: torch.Tensor, magnitudes: torch.Tensor, growth: tuple[torch.Tensor, torch.Tensor] | None
+    ) -> None:
+        """`growth`: factors and lengths, (N,), of kinds whose magnitudes grow with the position; None if none does."""
         self._frequencies = frequencies[:, None]
         self._magnitudes = magnitudes[:, None]
+        self._growth = None if growth is None else tuple(values[:, None] for values in growth)
 
     @classmethod
     def build(
@@ -102,21 +109,29 @@ class RotaryEmbedding:
             for number, rotation in enumerate(rotations):
                 if rotation.size == 2 * len(frequency_factors):
                     frequencies[number, : len(frequency_factors)] /= frequency_factors
-        return cls(frequencies.to(device), magnitudes.to(device))
+        growth = None
+        if any(rotation.growth for rotation in rotations):
+            factors = torch.tensor([rotation.growth for rotation in rotations], device=device)
+            growth = factors, torch.tensor([rotation.growth_length for rotation in rotations], device=device)
+        return cls(frequencies.to(device), magnitudes.to(device), growth)
 
     def at(self, positions: torch.Tensor) -> torch.Tensor:
         """Compute the rotations of a step. positions: (T,) int64  ->  (N, T, 1, D/2) complex64."""
         angles = positions[:, None] * self._frequencies
-        return torch.polar(self._magnitudes.expand_as(angles), angles).unsqueeze(2)
+        magnitudes = self._magnitudes
+        if self._growth is not None:
+            factors, lengths = self._growth
+            magnitudes = magnitudes * (1 + factors * torch.log1p((positions // lengths).float())).unsqueeze(2)
+        return torch.polar(magnitudes.expand_as(angles), angles).unsqueeze(2)
 
 
-def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> torch.Tensor:
-    """Rotate adjacent pairs of the first heads on a CPU; the input may be changed.
+def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor, first: int = 0) -> torch.Tensor:
+    """Rotate adjacent pairs of some heads, from `first` on, on a CPU; the input may be changed.
 
     heads: (T, H, D)   rotations: (T, 1, D/2), rows may be apart  ->  (T, H, D) float32. On CUDA attention rotates as it
     stores (`StepAttention.attend_heads`).
     """
-    return operators.rotate(heads, num_rotated, rotations)
+    return operators.rotate(heads, num_rotated, rotations, first)
 
 
 def adjacent_pairs(num_heads: int, head_size: int, rotated: int) -> torch.Tensor:

@@ -40,6 +40,8 @@ class LayerConfig:
     intermediate_size: int
     rotation: int = 0
     """The index in `ModelConfig.rotations`."""
+    query_rotation: int | None = None
+    """The index of the rotation of queries, if its magnitudes grow with the position (Ministral 3); None: as keys."""
     qk_norm: QkNorm = QkNorm.NONE
     qkv_bias: bool = False
     output_bias: bool = False

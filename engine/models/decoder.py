@@ -304,7 +304,8 @@ class DecoderBuilder:
         up = self._linear(prefix, [("gate", inner)] * layer.is_gated + [("up", inner)], hidden, layer.mlp_bias)
         down = self._linear(prefix, [("down", hidden)], inner, layer.mlp_bias)
         mlp = FeedForward(up, down, is_gelu=layer.activation is Activation.GELU_TANH, is_gated=layer.is_gated)
-        attention = Attention(number, heads, qkv, output, layer.rotation, self._heads_norm(prefix, layer))
+        heads_norm = self._heads_norm(prefix, layer)
+        attention = Attention(number, heads, qkv, output, layer.rotation, heads_norm, layer.query_rotation)
         norms = [
             (
                 self._norm(f"{prefix}{block}_norm", scale) if layer.has_input_norms else self._sum(scale),

@@ -5,7 +5,6 @@ Every value is checked: a model's files are not trusted. Errors name the file an
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Mapping, Set
 from math import log, sqrt
@@ -14,12 +13,14 @@ from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape
 from engine.layers.rotary import KINDS, RopeScaling, Rotation
 
-logger = logging.getLogger(__name__)
-
 MAX_SIZE = 1 << 24
 MAX_LAYERS = 1 << 12
 ORIGINAL_LENGTH = "original_max_position_embeddings"
 """The trained context before it was stretched, in config.json beside the rules of rotations or within them."""
+GROWTH = "attention.temperature_scale"
+"""The growth of queries with their position in GGUF files (Ministral 3)."""
+LOG_FACTOR = "rope.scaling.yarn_log_multiplier"
+"""The growth of the divisor of yarn's factor on queries and keys there."""
 OUTPUT = "output.weight"
 """The tensor of a GGUF file whose output has a matrix of its own."""
 
@@ -137,17 +138,7 @@ class Fields:
 
     @property
     def max_position(self) -> int:
-        """The context, without the positions at which queries are scaled (Ministral 3), which is not served."""
-        length = self.size("max_position")
-        rope = self.get("rope_parameters") or self.get("rope_scaling")
-        if not isinstance(rope, dict) or not rope.get("llama_4_scaling_beta"):
-            return length
-        unscaled = min(length, Fields(self.source, rope, architecture=self.architecture).size(ORIGINAL_LENGTH, length))
-        if unscaled < length:
-            logger.warning(
-                "%s: the context is %d of %d tokens, as scaled queries are not served", self.source, unscaled, length
-            )
-        return unscaled
+        return self.size("max_position")
 
     @property
     def tied_output(self) -> bool:
@@ -174,6 +165,17 @@ class Fields:
     def whole_rotation(self, head_size: int, theta: str) -> Rotation:
         """Return an unscaled rotation of whole heads, whose base is the field `theta`."""
         return Rotation(self.number(theta, 10000.0), head_size, head_size)
+
+    def query_growth(self) -> tuple[float, int]:
+        """Read by how much queries grow with their position, 0 if not, and at every how many positions they do."""
+        if self.is_gguf:
+            length = self.size("rope.scaling.original_context_length", self.size("max_position"))
+            return (self.number(GROWTH) if self.get(GROWTH) else 0.0), length
+        values = self.get("rope_parameters") or self.get("rope_scaling")
+        rope = Fields(self.source, values if isinstance(values, dict) else {}, architecture=self.architecture)
+        if not rope.get("llama_4_scaling_beta"):
+            return 0.0, 1
+        return rope.number("llama_4_scaling_beta"), rope.size(ORIGINAL_LENGTH, self.size("max_position"))
 
     def local_rotation(self, head_size: int, theta: float) -> Rotation:
         """Return an unscaled rotation of the same share of each head."""
@@ -232,9 +234,18 @@ class Fields:
                 original_length=self.size("rope.scaling.original_context_length", self.size("max_position")),
                 beta_fast=self.number("rope.scaling.yarn_beta_fast", 32.0),
                 beta_slow=self.number("rope.scaling.yarn_beta_slow", 1.0),
-                attention_factor=self.number("rope.scaling.attn_factor", 1.0) if kind == "longrope" else None,
+                attention_factor=self._gguf_attention_factor(str(kind), factor),
             )
         return Rotation(self.number("rope.freq_base", 10000.0), self._rotated_size(head_size), head_size, scaling)
+
+    def _gguf_attention_factor(self, kind: str, factor: float) -> float | None:
+        """Read the factor on queries and keys. Files of Ministral 3 have the divisor of yarn's."""
+        if kind == "longrope":
+            return self.number("rope.scaling.attn_factor", 1.0)
+        if kind != "yarn" or not self.get(LOG_FACTOR):
+            return None
+        growth = 0.1 * log(max(factor, 1.0))
+        return (growth + 1) / (self.number(LOG_FACTOR) * growth + 1)
 
     def _hf_rotation(self, head_size: int, kind_of_layer: str) -> Rotation:
         """`rope_parameters` (new) holds theta too; `rope_scaling` (old) has it beside it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from engine.models.config import ModelConfig
 from engine.models.family import Family, dense_model, with_windows
 from engine.models.fields import Fields
@@ -14,7 +16,13 @@ def describe_llama(fields: Fields) -> ModelConfig:
 
 
 def describe_mistral(fields: Fields) -> ModelConfig:
-    return with_windows(dense_model(fields), fields.windows(fields.num_layers))
+    config = with_windows(dense_model(fields), fields.windows(fields.num_layers))
+    growth, length = fields.query_growth()
+    if not growth:
+        return config
+    rotations = (*config.rotations, replace(config.rotations[0], growth=growth, growth_length=length))
+    layers = tuple(replace(layer, query_rotation=len(rotations) - 1) for layer in config.layers)
+    return replace(config, rotations=rotations, layers=layers)
 
 
 EXAONE_3 = Family("EXAONE 3", gguf_names=("exaone",), hf_names=(), describe=describe_llama)
@@ -27,7 +35,7 @@ LLAMA = Family(
 )
 MISTRAL = Family(
     "Mistral, Mistral Small 3, Ministral (text)",
-    gguf_names=(),
+    gguf_names=("mistral3",),
     hf_names=(
         "MistralForCausalLM",
         "MinistralForCausalLM",
@@ -35,5 +43,6 @@ MISTRAL = Family(
         "Mistral3ForConditionalGeneration",
     ),
     describe=describe_mistral,
+    gguf_adjacent_pairs=True,
     hf_defaults={"sliding_window": 4096},
 )

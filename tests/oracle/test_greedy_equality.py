@@ -23,6 +23,7 @@ from tests.oracle.greedy import CoreUnderTest, disagreements
 SMALL = {"vocab_size": 512, "intermediate_size": 128, "num_hidden_layers": 3}
 FAMILIES = {"llama": ("Llama", {"tie_word_embeddings": True}), "qwen2": ("Qwen2", {"tie_word_embeddings": False})}
 WINDOW = {"num_key_value_heads": 2, "sliding_window": 24, "num_hidden_layers": 7}
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 32}
 OTHER_FAMILIES = {
     "cohere2, by transformers": ("Cohere2", WINDOW),
     "exaone4": ("Exaone4", WINDOW),
@@ -37,6 +38,10 @@ OTHER_FAMILIES = {
     "glm4": ("Glm4", {"num_key_value_heads": 2, "head_dim": 16, "attention_bias": True, "pad_token_id": 0}),
     "gpt oss, by transformers": ("GptOss", WINDOW | {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 16}),
     "granite": ("Granite", {"embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.2}),
+    "ministral3": (
+        "Ministral3",
+        {"sliding_window": None, "head_dim": 64, "rope_parameters": YARN | {"llama_4_scaling_beta": 0.1}},
+    ),
     "mistral": ("Mistral", WINDOW),
     "olmo2": ("Olmo2", {}),
     "olmo3": ("Olmo3", WINDOW),

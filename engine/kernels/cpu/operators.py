@@ -185,15 +185,15 @@ def normalize_heads(heads: torch.Tensor, kinds: Sequence[tuple[int, torch.Tensor
     _run("normalize_heads", _by_rows(size), num_rows, size, heads, *norms, eps)
 
 
-def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor) -> torch.Tensor:
-    """Rotate pairs of the first `num_rotated` heads; float32 in place.
+def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor, first: int = 0) -> torch.Tensor:
+    """Rotate pairs of `num_rotated` heads from `first` on; float32 in place.
 
     heads: (T, H, D)   rotations: (T, 1, D/2) complex64, rows may be apart
     """
     num_rows, num_heads, size = heads.shape
     is_half = _is_half(heads)
     out = empty((num_rows, num_heads, size), torch.float32) if is_half else heads
-    arguments = (num_rotated, num_heads, size, heads, is_half, rotations, out, 2 * rotations.stride(0))
+    arguments = (num_rotated, num_heads, size, heads, is_half, rotations, out, 2 * rotations.stride(0), first)
     _run("rotate", _by_rows(num_heads * size), num_rows, *arguments)
     return out
 

@@ -152,10 +152,10 @@ def normalize_heads(a, thread, part, parts):
 
 @njit(**OPTIONS)
 def rotate(a, thread, part, parts):
-    """Rotate adjacent pairs of the first heads of each row and keep the others; in place if x is float32.
+    """Rotate adjacent pairs of some adjacent heads of each row and keep the others; in place if x is float32.
 
     a: rows, heads to rotate, heads, head size, x, x is half, rotations (float32: cos, sin of each pair), out (float32),
-    floats between two rows of rotations
+    floats between two rows of rotations, first head to rotate
     """
     rows, rotated, heads, head_size = a[0], a[1], a[2], a[3]
     size = heads * head_size
@@ -167,7 +167,7 @@ def rotate(a, thread, part, parts):
                 out[i] = widen(source[i])
         turns = floats(a[6] + row * a[8] * 4, head_size)
         for head in range(rotated):
-            first = head * head_size
+            first = (a[9] + head) * head_size
             for pair in range(head_size // 2):
                 i = first + 2 * pair
                 cosine, sine = turns[2 * pair], turns[2 * pair + 1]

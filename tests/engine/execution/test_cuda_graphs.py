@@ -28,11 +28,15 @@ CACHE_DIVERGENCE = 0.02
 """Limit of the mean KL divergence; attention of random weights is sharper than that of real models."""
 
 
-FAMILIES = ("Llama", "Qwen2")
+GROWING = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
+CHANGES = {"Llama": {}, "Ministral3": {"rope_parameters": GROWING | {"llama_4_scaling_beta": 0.1}, "head_dim": 8}}
+BIASED = "Qwen2"
+FAMILIES = (*CHANGES, BIASED)
 
 
 def save_model(folder, family):
-    model = random_model(family, seed=5, spread=0.2, hidden_size=48, intermediate_size=80, num_attention_heads=6)
+    sizes = {"hidden_size": 48, "intermediate_size": 80, "num_attention_heads": 6}
+    model = random_model(family, seed=5, spread=0.2, **sizes, **CHANGES.get(family, {}))
     model.save_pretrained(folder)
     return folder
 
@@ -40,7 +44,7 @@ def save_model(folder, family):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A model whose products have biases."""
-    return save_model(tmp_path_factory.mktemp("model"), "Qwen2")
+    return save_model(tmp_path_factory.mktemp("model"), BIASED)
 
 
 class Twins:
@@ -100,7 +104,7 @@ class Twins:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CHANGES)
 def test_decode_steps_give_the_logits_of_the_cpu_while_sequences_come_and_go(family, tmp_path, monkeypatch):
     twins = Twins(save_model(tmp_path, family), monkeypatch)
     a, b, c = make_sequence(1, 30, [7, 3]), make_sequence(2, 21, [1, 20]), make_sequence(3, 9, [5])

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-ADJACENT_PAIRS = ("llama", "granite", "smollm3")
+ADJACENT_PAIRS = ("llama", "granite", "mistral3", "smollm3")
 """Architectures whose q and k rows llama.cpp's converter reorders (convert_hf_to_gguf.py, MIT)."""
 OUTPUT_NORMS = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 RENAMED = {
@@ -124,6 +124,9 @@ def _write_fields(writer, config, architecture: str) -> None:
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
     if getattr(config, "attn_logit_softcapping", None):
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+    if rope.get("llama_4_scaling_beta"):
+        writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+        writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
     if rope["rope_type"] == "yarn":
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(rope["factor"])

@@ -56,6 +56,7 @@ GGUF_MODELS = {
     ),
     "gemma 4": ("gemma4", *VARIANTS["gemma4"]),
     "gemma 4 with values that are keys": ("gemma4", *VARIANTS["gemma4 with values that are keys"]),
+    "ministral 3": ("mistral3", *VARIANTS["ministral3"]),
     "exaone 3": ("exaone", "Llama", {"num_key_value_heads": 2}),
     "phi3": ("phi3", "Phi3", {"num_key_value_heads": 2, "pad_token_id": 0}),
 }
