@@ -111,11 +111,6 @@ def _bytes(words: torch.Tensor, num_elements: int) -> torch.Tensor:
     return words.view(torch.uint8).view(-1, num_elements)
 
 
-def _nibbles(blocks: torch.Tensor, start: int) -> torch.Tensor:
-    """Unpack low nibbles, then high nibbles, of the 16 bytes at `start` of each block: (n, 32) uint8."""
-    return _bytes(_fields(_words(blocks, start, start + 16), 4, dim=1), 32)
-
-
 def _fifth_bits(blocks: torch.Tensor, start: int) -> torch.Tensor:
     """Unpack the 32 bits at byte `start`, as 0 or 16: (n, 32) uint8."""
     bits = blocks[:, start : start + 4, None] >> torch.arange(8, dtype=torch.uint8)
@@ -124,20 +119,20 @@ def _fifth_bits(blocks: torch.Tensor, start: int) -> torch.Tensor:
 
 def _q4_0_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     scale = _half(blocks, 0)
-    return _nibbles(blocks, 2), scale, scale * -8
+    return nibbles(blocks, 2), scale, scale * -8
 
 
 def _q4_1_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return _nibbles(blocks, 4), _half(blocks, 0), _half(blocks, 2)
+    return nibbles(blocks, 4), _half(blocks, 0), _half(blocks, 2)
 
 
 def _q5_0_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     scale = _half(blocks, 0)
-    return _nibbles(blocks, 6) | _fifth_bits(blocks, 2), scale, scale * -16
+    return nibbles(blocks, 6) | _fifth_bits(blocks, 2), scale, scale * -16
 
 
 def _q5_1_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return _nibbles(blocks, 8) | _fifth_bits(blocks, 4), _half(blocks, 0), _half(blocks, 2)
+    return nibbles(blocks, 8) | _fifth_bits(blocks, 4), _half(blocks, 0), _half(blocks, 2)
 
 
 def _q4_k_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
