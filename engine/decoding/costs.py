@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from itertools import accumulate
 from operator import mul
 
-MEASURED_ROWS, ROWS_OF_SLOW = (1, 2, 4, 8, 16, 32), (1, 8, 32)
+MEASURED_ROWS, ROWS_OF_SLOW = (1, 2, 4, 8, 16, 32), (1, 8, 16)
 SLOW_S = 0.02
 """From here on the time of one row is that of reading the weights, so that 2 and 4 rows cost hardly more: they are not
 measured, so that such a model loads no later."""

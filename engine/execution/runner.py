@@ -35,7 +35,7 @@ MIN_STEP_TOKENS = 64
 MAX_STEP_TOKENS = 2048
 TRIES = 3
 FIRST_PROMPT = 40
-"""Tokens of the first steps of a CPU. If they take as long as a step may, the budget is the least, and nothing more is
+"""Tokens of the first measured step of a CPU. If it takes as long as a step may, the budget is the least, and nothing more is
 tried."""
 LARGE_DEVICE_BYTES, LARGE_STEP_TOKENS = 70 << 30, 8192
 """Devices with so much memory compute longer steps."""
@@ -92,10 +92,10 @@ class ModelRunner:
                 KERNEL_THREADS.start(torch.get_num_threads())
             self._programs = StepPrograms(loaded.decoder, self._attention, size.max_model_len)
         self._batches = BatchBuilder(self.groups, self._device)
+        self._run_prompt(1)  # the first step of a process takes a tenth of a second more
         self.max_num_batched_tokens = config.max_num_batched_tokens or self._default_step_tokens(config.max_num_seqs)
         self.prefill_only_token_budget = PREFILL_ONLY_STEPS * self.max_num_batched_tokens
         self.token_budget = None if config.max_num_batched_tokens else self._make_token_budget(config.max_num_seqs)
-        self._run_prompt(1)
         if self._programs is not None:
             self._programs.prepare_few(config.max_num_seqs)
             # NOTE: a recording of other kernels would be dropped, and keeps all of torch's intermediate tensors.
@@ -199,8 +199,7 @@ class ModelRunner:
             return self._device_step_tokens()
         longest = min(MAX_STEP_TOKENS, self.max_model_len)
         num_tokens = min(MIN_STEP_TOKENS, longest)
-        # NOTE: twice, as the first step of a process takes a tenth of a second more.
-        seconds = min(self._run_prompt(min(FIRST_PROMPT, longest)) for _ in range(2))
+        seconds = self._run_prompt(min(FIRST_PROMPT, longest))
         while seconds < STEP_SECONDS:
             seconds = min(self._run_prompt(num_tokens) for _ in range(TRIES))
             if seconds >= STEP_SECONDS / 2 or num_tokens >= longest:

@@ -33,8 +33,8 @@ FEW_ROWS = 32
 """Up to here each row count has its own program; above, weights have one form for all counts."""
 MANY_ROWS = 512
 """Larger steps are computed without a program: the time saved is not worth the memory of its buffers."""
-LOADING_S = 0.4
-"""The time limit for programs of few rows at load: enough for most of a model of 135 M parameters, and for some 4 of
+LOADING_S = 0.25
+"""The time limit for programs of few rows at load: enough for most of a model of 135 M parameters, and for some 3 of
 one of 1.5 B. The program of many rows adds the time of two steps of FEW_ROWS + 1.
 """
 LONG_STEP_S = 0.02
