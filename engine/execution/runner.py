@@ -35,8 +35,8 @@ MIN_STEP_TOKENS = 64
 MAX_STEP_TOKENS = 2048
 TRIES = 3
 FIRST_PROMPT = 40
-"""Tokens of the first measured step of a CPU. If it takes as long as a step may, the budget is the least, and nothing more is
-tried."""
+"""Tokens of the first measured step of a CPU. If it takes as long as a step may, the budget is the least, and nothing
+more is tried."""
 LARGE_DEVICE_BYTES, LARGE_STEP_TOKENS = 70 << 30, 8192
 """Devices with so much memory compute longer steps."""
 

@@ -30,7 +30,14 @@ from engine.kernels.cpu.integer_vectors import has_tiles
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.quantization.gguf_blocks import GROUP_SIZE
 from engine.quantization.stored import StoredMatrix
-from engine.quantization.torch_forms import DenseWeight, Int4Weight, Int8PackedWeight, Int8Weight, quantize_rows
+from engine.quantization.torch_forms import (
+    DenseWeight,
+    Int4Weight,
+    Int8PackedWeight,
+    Int8Weight,
+    quantize_groups,
+    quantize_rows,
+)
 from engine.quantization.vnni import VnniWeight
 
 logger = logging.getLogger(__name__)
@@ -88,7 +95,7 @@ def byte_weight(matrix: StoredMatrix, device: torch.device, is_invariant: bool) 
 BUILDERS: dict[str, Callable[[StoredMatrix, torch.device], WeightForm]] = {
     "int4": lambda matrix, device: Int4Weight(matrix.to_four_bit_groups()),
     "vnni": lambda matrix, device: VnniWeight.of_matrix(matrix),
-    "int8_vnni": lambda matrix, device: VnniWeight.eight_bit(*quantize_rows(matrix)),
+    "int8_vnni": lambda matrix, device: VnniWeight.eight_bit(*quantize_groups(matrix)),
     "int8": lambda matrix, device: Int8Weight(*quantize_rows(matrix)),
     "int8_packed": lambda matrix, device: Int8PackedWeight(*quantize_rows(matrix)),
     "bf16": lambda matrix, device: DenseWeight(matrix.to_dtype(torch.bfloat16).to(device)),

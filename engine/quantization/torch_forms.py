@@ -48,6 +48,21 @@ def quantize_rows(matrix: StoredMatrix) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.cat(values), torch.cat(scales)
 
 
+def quantize_groups(matrix: StoredMatrix) -> tuple[torch.Tensor, torch.Tensor]:
+    """Do as `quantize_rows` with a scale for each GROUP_SIZE weights: (N, K) int8 and scales (N, G) float32."""
+    num_groups = matrix.shape[1] // GROUP_SIZE
+    quantized = []
+    for piece in matrix.pieces():
+        if piece.type == INT8_ROWS:
+            values, scale = byte_rows(piece.data)
+            quantized.append((values, scale[:, None].expand(-1, num_groups)))
+        else:
+            values, scale = quantize_weight(piece.open().view(-1, GROUP_SIZE))
+            quantized.append((values.view(-1, matrix.shape[1]), scale.view(-1, num_groups)))
+    values, scales = zip(*quantized, strict=True)
+    return torch.cat(values), torch.cat(scales)
+
+
 class Int8Weight:
     """A weight for torch's integer matmul: a scale per output and per row of the input, integer sums.
 

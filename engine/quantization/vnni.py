@@ -1,7 +1,8 @@
 """Integer weights with eight-bit activations on our own kernels, for any number of rows, where the processor has VNNI.
 
 Inputs are quantised per row and group of 32, an error of about half a percent of the output's spread. Weights of four
-to six bits keep the file's numbers; others take eight bits with a scale per output. Layouts: engine.kernels.cpu.panels.
+to six bits keep the file's numbers; others take eight bits with a scale per output and group. Layouts:
+engine.kernels.cpu.panels.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import torch
 
 from engine.kernels.cpu import operators
-from engine.kernels.cpu.integer_vectors import CHUNKS, GROUP, LANE_INPUTS, LANES, PANEL, VECTORS, is_available
-from engine.kernels.cpu.panels import FORMATS, SUPERBLOCK, ZERO, PackedPanel
+from engine.kernels.cpu.integer_vectors import CHUNKS, GROUP, LANE_INPUTS, LANES, PANEL, VECTORS, ZERO, is_available
+from engine.kernels.cpu.panels import FORMATS, SUPERBLOCK, PackedPanel
 from engine.quantization.gguf_blocks import FourBitGroups, PackedGroups
 from engine.quantization.stored import StoredMatrix
-from engine.quantization.torch_forms import quantize_rows
+from engine.quantization.torch_forms import quantize_groups
 
 ALIGNMENT = 64
 PACK_ELEMENTS = 1 << 20
@@ -44,7 +45,7 @@ class VnniWeight:
         """Pack every part of a matrix in the numbers of its file, or in eight bits if no format holds them."""
         runs = matrix.runs()
         if any(run.shape[0] % PANEL for run in runs[:-1]):
-            return cls.eight_bit(*quantize_rows(matrix))
+            return cls.eight_bit(*quantize_groups(matrix))
         return cls(matrix.shape[0], *map(_packed_run, runs))
 
     @classmethod
@@ -65,11 +66,14 @@ class VnniWeight:
 
     @classmethod
     def eight_bit(cls, values: torch.Tensor, scale: torch.Tensor) -> VnniWeight:
-        """Pack an eight-bit matrix. values: (N, K) int8   scale: (N,) float32."""
+        """Pack an eight-bit matrix. values: (N, K) int8   scale: (N, K / 32), or (N, 1) for whole rows, float32."""
         num_outputs, num_inputs = values.shape
+        largest = scale.amax(dim=1)
+        shares = (scale / largest[:, None]).nan_to_num_(0.0).half().expand(-1, num_inputs // GROUP)
         unsigned = _whole_panels(values).view(torch.uint8) ^ ZERO
-        lanes = unsigned.view(-1, PANEL, num_inputs // LANE_INPUTS, LANE_INPUTS).transpose(1, 2).flatten(1)
-        panels = torch.cat([lanes, _whole_panels(scale).view(-1, PANEL).view(torch.uint8)], dim=1)
+        lanes = unsigned.view(-1, PANEL, num_inputs // LANE_INPUTS, LANE_INPUTS).transpose(1, 2)
+        blocks = torch.cat([lanes.reshape(len(lanes), num_inputs // GROUP, GROUP * PANEL), _numbers(shares)], dim=2)
+        panels = torch.cat([blocks.flatten(1), _whole_panels(largest).view(-1, PANEL).view(torch.uint8)], dim=1)
         return cls(num_outputs, (panels, EIGHT))
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -91,7 +95,7 @@ def _packed_run(matrix: StoredMatrix) -> tuple[torch.Tensor, int]:
         if matrix.is_packed:
             weight = VnniWeight.packed(rows.to_packed_groups())
         else:
-            weight = VnniWeight.eight_bit(*quantize_rows(rows))
+            weight = VnniWeight.eight_bit(*quantize_groups(rows))
         ((panels, form),) = weight.parts
         if not first:
             whole = _aligned_empty(-(-num_outputs // PANEL), panels.shape[1])

@@ -7,7 +7,7 @@ panel stays in the caches while all blocks are multiplied by it, and each block 
 block's 16 integer sums stay in registers for a group and are then scaled into as many float sums.
 
 A block has a record per group, one after another, so that it reads one stream: the levels of its rows, 32 bytes each,
-then of each row the numbers of `quantize_group`, NUMBERS times 4 bytes. After the last group follow the rows' shifts.
+then of each row the numbers of `quantize_group`, NUMBERS times 4 bytes.
 
 Every row is computed by itself in a fixed order: its result is the same alone and in any batch.
 """
@@ -27,12 +27,12 @@ from numba.extending import intrinsic
 from engine.kernels.cpu.integer_vectors import (
     BYTES64,
     CHUNKS,
+    FLOATS,
     GROUP,
     LANES,
     PANEL,
     VECTORS,
     WORD,
-    WORDS,
     VectorBuilder,
     quantize_group,
 )
@@ -40,13 +40,12 @@ from engine.kernels.cpu.panels import (
     FORMATS,
     OPENED_BYTES,
     SUPERBLOCK,
-    ZERO,
     EightBitPanel,
     OpenedPanel,
     OpeningPanel,
     PackedPanel,
 )
-from engine.kernels.cpu.primitives import OPTIONS, floats
+from engine.kernels.cpu.primitives import OPTIONS
 
 MAX_BLOCK_ROWS = 8
 OPENED_FROM = 2 * MAX_BLOCK_ROWS
@@ -55,11 +54,10 @@ MAX_SUMS = 16
 """Integer sums that stay in registers."""
 NEAR_BYTES = 1 << 20
 """Records that stay in the second-level cache; more rows take several passes through all panels."""
-NUMBERS = 5
-"""Numbers of a row in a record: level, total, base, starts of the first and last 16 inputs."""
+NUMBERS = 6
+"""Numbers of a row in a record: level, total, base, starts of the first and last 16 inputs, start of eight bits."""
 ROW_BYTES = GROUP + 4 * NUMBERS
 """Bytes of a row in a record."""
-SHIFT_BYTES = 4
 LINE = 64
 AHEAD_BYTES = 4096
 """How far ahead a single block prefetches, one page: the hardware prefetcher stops at page ends."""
@@ -86,9 +84,8 @@ def _build_block(
     }
     for target in targets.values():
         b.prefetch(target, is_written=True)
-    shifts = builder.add(records, b.times(num_groups, num_rows * ROW_BYTES))
-    begins = [panel.begin(b, b.splat_float(b.at(shifts, 4 * row))) for row in range(num_rows)]
-    sums = {(row, vector): cgutils.alloca_once_value(builder, begins[row]) for row, vector in places}
+    nothing = ir.Constant(FLOATS, [0.0] * LANES)
+    sums = {place: cgutils.alloca_once_value(builder, nothing) for place in places}
     with b.loop(num_groups) as group:
         place = panel.place(b, weights, opened, group)
         record = builder.add(records, b.times(group, num_rows * ROW_BYTES))
@@ -133,12 +130,9 @@ def _multiply_group(
 
     Two are of the first and last 16 inputs if the panel is centred, else any, so that additions overlap.
     """
-    starts = [panel.start_bits, 0][:num_sums]
     products: dict[tuple[int, int], list[Any]] = {}
     for row in rows:
-        begins = [ir.Constant(WORDS, [start] * LANES) for start in starts]
-        if panel.is_centred:
-            begins = [b.splat(b.load(WORD, _number(b, num_rows, record, 3 + part, row), 4)) for part in range(2)]
+        begins = panel.starts(b, [_number(b, num_rows, record, part, row) for part in range(3, 6)], num_sums)
         products |= {(row, vector): list(begins) for vector in range(VECTORS)}
     for pairs in [(0, 2), (1, 3)] if panel.is_centred else [(pair,) for pair in range(CHUNKS // 2)]:
         weights = {pair: [panel.weights(b, place, pair, vector) for vector in range(VECTORS)] for pair in pairs}
@@ -203,7 +197,6 @@ _BLOCK_BYTES = np.array([panel.block_bytes for panel in FORMATS])
 _FACTOR_BYTES = np.array([panel.factor_bytes for panel in FORMATS])
 _END_BYTES = np.array([panel.end_bytes for panel in FORMATS])
 _IS_CENTRED = np.array([panel.is_centred for panel in FORMATS])
-_ZERO = np.float32(ZERO)
 
 
 def opened_bytes(num_inputs: int) -> int:
@@ -213,7 +206,7 @@ def opened_bytes(num_inputs: int) -> int:
 
 def record_bytes(num_rows: int, num_inputs: int) -> int:
     """Return the bytes of the records of all rows and of the copy that may fill the last block."""
-    return (num_rows + 1) * (num_inputs // GROUP * ROW_BYTES + SHIFT_BYTES)
+    return (num_rows + 1) * (num_inputs // GROUP * ROW_BYTES)
 
 
 def scratch_bytes(num_rows: int, num_inputs: int) -> int:
@@ -242,12 +235,9 @@ def num_blocks(rows):
 def quantize_row(source, groups, record, size, row):
     """Write row `row` of a block of `size` rows into its records."""
     tail = record + size * GROUP + row * 4
-    shift = np.float32(0.0)
     for group in range(groups):
         at = group * size * ROW_BYTES
         quantize_group(source + group * GROUP * 4, record + at + row * GROUP, tail + at, size * 4)
-        shift -= floats(tail + at + size * 4, 1)[0] * _ZERO
-    floats(record + groups * size * ROW_BYTES + row * 4, 1)[0] = shift
 
 
 @njit(inline="always")
@@ -257,7 +247,7 @@ def quantize_rows(source, rows, groups, records, part, parts):
     row = 0
     while row < last:
         size = block_rows(rows - row)
-        record = records + row * (groups * ROW_BYTES + SHIFT_BYTES)
+        record = records + row * groups * ROW_BYTES
         for i in range(max(first - row, 0), min(size, last - row)):
             quantize_row(source + (row + i) * groups * GROUP * 4, groups, record, size, i)
         if row + size > rows and last == rows:
@@ -281,7 +271,7 @@ def multiply(a, thread, part, parts, is_first):
     """
     rows, outputs, inputs, form = a[0], a[1], a[2], a[8]
     groups, panels = inputs // GROUP, outputs // PANEL
-    row_bytes = groups * ROW_BYTES + SHIFT_BYTES
+    row_bytes = groups * ROW_BYTES
     opened = a[6] + thread * a[7]
     records, stride = a[9], a[10]
     if records == 0:

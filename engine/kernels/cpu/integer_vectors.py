@@ -27,6 +27,10 @@ LANE_INPUTS = 4
 CHUNKS = GROUP // LANE_INPUTS
 MAGIC = 3 << 22
 """A sum of products that starts at the bits of this float is itself a float, MAGIC + the sum, below 2^22."""
+START_BITS = 0x4B400000
+"""The bits of MAGIC."""
+ZERO = 128
+"""The level of a weight of zero in eight bits."""
 CENTRE = 32
 """The level of a weight of zero where scales have no minimum, in six bits."""
 LEVEL_BITS = -4
@@ -126,7 +130,7 @@ def quantize_group(typingctx, source, levels, numbers, stride):
     """Quantise 32 floats: write levels (int8), and numbers `stride` bytes apart.
 
     These are, in float32, a level's size, that times the sum of the levels, and -MAGIC times it; then -CENTRE times the
-    sums of the first and of the last 16 levels (int32).
+    sums of the first and of the last 16 levels, and -ZERO times the sum of all plus the bits of MAGIC (int32).
     """
 
     def generate(context, builder, signature, arguments):
@@ -154,6 +158,7 @@ def quantize_group(typingctx, source, levels, numbers, stride):
             builder.fmul(level, builder.sitofp(count, FLOAT)),
             builder.fmul(level, ir.Constant(FLOAT, -float(MAGIC))),
             *(builder.mul(part, ir.Constant(WORD, -CENTRE)) for part in sums),
+            builder.add(builder.mul(count, ir.Constant(WORD, -ZERO)), ir.Constant(WORD, START_BITS)),
         ]
         for part, number in enumerate(written):
             b.store(number, builder.add(numbers, b.times(stride, part)), 4)

@@ -1,8 +1,8 @@
 """The layouts of integer weights for integer_product.py. A panel is 32 outputs; inputs are in groups of 32.
 
-Eight bits, with one scale per output: each group takes sixteen lines of 64 bytes. Line 2c + v holds chunk c of vector v
-(16 outputs), and its byte 4n + j is input 4c + j of output n, plus 128. The 32 scales follow at the panel's end, in
-float32. y = scale * (sum over groups of xs * (w . x8) - 128 * sum of xs * sum(x8)).
+Eight bits: each group takes sixteen lines of 64 bytes. Line 2c + v holds chunk c of vector v (16 outputs), and its byte
+4n + j is input 4c + j of output n, plus 128. The 32 shares of the group follow, in half precision, and at the panel's
+end the 32 scales, in float32. w = scale * share * q. y = scale * (sum over groups of share * xs * (q . x8)).
 
 Four, five or six bits (q), with two numbers per output and group: eight lines of 64 bytes hold the low four bits, then
 two lines for each further bit, then the numbers. Line 2p + v belongs to vector v; its byte 4n + j holds inputs 8p + j
@@ -36,12 +36,13 @@ from engine.kernels.cpu.integer_vectors import (
     HALVES,
     LANES,
     PANEL,
+    START_BITS,
     VECTORS,
+    WORD,
     WORDS,
     VectorBuilder,
 )
 
-ZERO = 128
 SUPERBLOCK = 8
 """Groups that share their factors."""
 _NIBBLE_BYTES = CHUNKS // 2 * VECTORS * 64
@@ -63,11 +64,14 @@ class Place(NamedTuple):
 class EightBitPanel:
     """A reader of eight-bit panels, with the methods of PackedPanel."""
 
-    block_bytes = _BYTES
+    block_bytes = _BYTES + 2 * PANEL
     factor_bytes = 0
     end_bytes = 4 * PANEL
-    start_bits = 0
     is_centred = False
+
+    def starts(self, b: VectorBuilder, numbers: list[Any], num_sums: int) -> list[Any]:
+        """Return the initial integer sums of a row: the float MAGIC, less what the 128 added to each weight gives."""
+        return [b.splat(b.load(WORD, numbers[2], 4)), *[ir.Constant(WORDS, [0] * LANES)] * (num_sums - 1)]
 
     @property
     def later(self) -> EightBitPanel:
@@ -80,13 +84,10 @@ class EightBitPanel:
         return tuple(b.load(BYTES64, at, 64) for at in _byte_places(b, place.block, pair, vector))
 
     def scales(self, b: VectorBuilder, place: Place, vector: int) -> tuple[Any, ...]:
-        return ()
-
-    def begin(self, b: VectorBuilder, shift: Any) -> Any:
-        return shift
+        return (b.ir.fpext(b.load(HALVES, b.at(place.block, _BYTES + 2 * LANES * vector), 32), FLOATS),)
 
     def add(self, b: VectorBuilder, value: Any, products: list[Any], scales: tuple[Any, ...], row: list[Any]) -> Any:
-        return b.fused(b.ir.sitofp(b.total(products), FLOATS), row[0], value)
+        return b.fused(_scaled(b, products, row), scales[0], value)
 
     def finish(self, b: VectorBuilder, value: Any, weights: Any, num_groups: Any, vector: int) -> Any:
         end = b.ir.add(weights, b.times(num_groups, self.block_bytes))
@@ -101,8 +102,12 @@ class PackedPanel:
     factors: int
 
     end_bytes = 0
-    start_bits = 0x4B400000
-    """Initial bits of the integer sums, unless they are centred: the float MAGIC."""
+
+    def starts(self, b: VectorBuilder, numbers: list[Any], num_sums: int) -> list[Any]:
+        """Return the initial integer sums of a row: the float MAGIC, or what the centre of the levels gives."""
+        if self.is_centred:
+            return [b.splat(b.load(WORD, number, 4)) for number in numbers[:2]]
+        return [ir.Constant(WORDS, [start] * LANES) for start in (START_BITS, 0)[:num_sums]]
 
     @property
     def is_centred(self) -> bool:
@@ -172,20 +177,13 @@ class PackedPanel:
             factor = b.ir.fmul(factor, ir.Constant(FLOATS, [2.0**-self._raised] * LANES))
         return b.ir.fmul(number, factor)
 
-    def begin(self, b: VectorBuilder, shift: Any) -> Any:
-        """Return the initial sums of a row."""
-        return ir.Constant(FLOATS, [0.0] * LANES)
-
     def add(self, b: VectorBuilder, value: Any, products: list[Any], scales: tuple[Any, ...], row: list[Any]) -> Any:
         """Add a group's integer products to the sums. row: level, total and base of the group."""
-        level, total, base = row
+        level, total, _ = row
         if self.is_centred:
             first, last = (b.ir.sitofp(product, FLOATS) for product in products)
             return b.fused(b.fused(last, scales[1], b.ir.fmul(first, scales[0])), level, value)
-        # NOTE: one multiplication turns integers into scaled floats: (MAGIC + n) * level - MAGIC * level is n * level,
-        # rounded once.
-        scaled = b.fused(b.ir.bitcast(b.total(products), FLOATS), level, base)
-        return b.fused(scales[1], total, b.fused(scaled, scales[0], value))
+        return b.fused(scales[1], total, b.fused(_scaled(b, products, row), scales[0], value))
 
     def finish(self, b: VectorBuilder, value: Any, weights: Any, num_groups: Any, vector: int) -> Any:
         return value
@@ -218,6 +216,12 @@ class OpeningPanel(PackedPanel):
         value = super()._number(b, place, index, vector)
         b.store(value, _number_place(b, place, index, vector), 64)
         return value
+
+
+def _scaled(b: VectorBuilder, products: list[Any], row: list[Any]) -> Any:
+    """Turn integer sums n that began at MAGIC into n * level, rounded once: (MAGIC + n) * level - MAGIC * level."""
+    level, _, base = row
+    return b.fused(b.ir.bitcast(b.total(products), FLOATS), level, base)
 
 
 def _byte_places(b: VectorBuilder, place: Any, pair: int, vector: int) -> list[Any]:

@@ -22,7 +22,8 @@ from engine.models.config import LayerConfig, ModelConfig
 from engine.models.decoder import Decoder, DecoderLayer
 from engine.quantization.gguf_blocks import FourBitGroups
 from engine.quantization.scheme import RowForms
-from engine.quantization.torch_forms import DenseWeight, quantize_weight
+from engine.quantization.stored import StoredMatrix
+from engine.quantization.torch_forms import DenseWeight
 from engine.quantization.vnni import VnniWeight
 from tests.engine.threads import WAYS, threads_of
 
@@ -46,7 +47,7 @@ def mixed(weight):
     step = torch.full((32, weight.shape[1] // 32), float(first.abs().max()) / 8)
     levels = (first / step[0, 0] + 8).clamp(0, 15).to(torch.uint8)
     narrow = VnniWeight.four_bit(FourBitGroups(levels, step, -8 * step))
-    return VnniWeight(len(weight), *narrow.parts, *VnniWeight.eight_bit(*quantize_weight(weight[32:])).parts)
+    return VnniWeight(len(weight), *narrow.parts, *VnniWeight.of_matrix(StoredMatrix.from_float(weight[32:])).parts)
 
 
 def norm():

@@ -115,8 +115,8 @@ def quoted(texts: Iterable[str]) -> str:
 
 HELD = {
     "four": ("four bits, a scale and a minimum per 32 weights: the numbers of the file", "0.625"),
-    "bytes": ("eight bits, a scale per output: the numbers of the file", "1.0"),
-    "eight": ("eight bits, a scale per output", "1.0"),
+    "bytes": ("eight bits, a scale per output: the numbers of the file", "1.06"),
+    "eight": ("eight bits, a scale per 32 weights", "1.06"),
 }
 
 

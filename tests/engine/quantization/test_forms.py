@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from engine.quantization.gguf_blocks import FourBitGroups
+from engine.quantization.stored import StoredMatrix
 from engine.quantization.torch_forms import DenseWeight, Int4Weight, Int8PackedWeight, Int8Weight, quantize_weight
 from engine.quantization.vnni import VnniWeight
 
@@ -35,7 +36,10 @@ def forms() -> dict:
     weight = opened(groups)
     vnni = {}
     if VnniWeight.fits((NUM_OUTPUTS, NUM_INPUTS)):
-        vnni = {"int4_vnni": VnniWeight.four_bit(groups), "int8_vnni": VnniWeight.eight_bit(*quantize_weight(weight))}
+        vnni = {
+            "int4_vnni": VnniWeight.four_bit(groups),
+            "int8_vnni": VnniWeight.of_matrix(StoredMatrix.from_float(weight)),
+        }
     return vnni | {
         "int4": Int4Weight(groups),
         "int8": Int8Weight(*quantize_weight(weight)),

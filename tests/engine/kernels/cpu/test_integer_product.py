@@ -33,8 +33,11 @@ def make_weight(
     """A random matrix and the same in float64; where panels have factors, of whole superblocks."""
     if isinstance(panel, EightBitPanel):
         values = torch.randint(-127, 128, (num_outputs, groups * GROUP_SIZE), generator=generator, dtype=torch.int8)
-        scale = torch.rand(num_outputs, generator=generator) * 0.02 + 0.001
-        return VnniWeight.eight_bit(values, scale), values.double() * scale[:, None]
+        largest = torch.rand(num_outputs, 1, generator=generator) * 0.02 + 0.001
+        shares = torch.randint(1, 1024, (num_outputs, groups), generator=generator) / 1024
+        shares[:, 0] = 1.0
+        scale = shares * largest
+        return VnniWeight.eight_bit(values, scale), values.double() * scale.double().repeat_interleave(GROUP_SIZE, 1)
 
     def drawn(low: int, high: int, width: int) -> torch.Tensor:
         return torch.randint(low, high, (num_outputs, width), generator=generator)

@@ -145,7 +145,8 @@ def test_a_product_shared_by_threads_can_run_with_fewer_rows(own_threads, bits):
         scale = torch.rand(num_outputs, num_inputs // GROUP_SIZE, generator=generator)
         weight = VnniWeight.four_bit(FourBitGroups(q, scale, scale - 1))
     else:
-        weight = VnniWeight.eight_bit(*quantize_weight(torch.randn(num_outputs, num_inputs, generator=generator)))
+        levels, scale = quantize_weight(torch.randn(num_outputs, num_inputs, generator=generator))
+        weight = VnniWeight.eight_bit(levels, scale[:, None])
     x = torch.randn(80, num_inputs, generator=generator)
     with operators.recording() as recording:
         out = weight(x)
