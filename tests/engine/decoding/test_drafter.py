@@ -101,7 +101,7 @@ def test_model_that_is_not_quick_is_measured_once_with_many_rows():
     assert asked == [1, 2, 4, 8, 16, 32] + [1, 2, 4, 8] * 2
 
 
-@pytest.mark.parametrize(("max_rows", "expected"), [(99, [1, 8, 32, 1, 8]), (9, [1, 8, 1, 8]), (4, [1, 2, 4] * 3)])
+@pytest.mark.parametrize(("max_rows", "expected"), [(99, [1, 8, 16, 1, 8]), (9, [1, 8, 1, 8]), (4, [1, 2, 4] * 3)])
 def test_slow_model_is_measured_with_some_numbers_of_rows(max_rows, expected):
     asked = []
     StepCosts.measure(lambda rows: asked.append(rows) or 0.1, max_rows)
