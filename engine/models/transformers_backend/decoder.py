@@ -7,7 +7,7 @@ that the layers see of sequences.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
+from copy import copy, deepcopy
 from typing import Any
 
 import torch
@@ -33,10 +33,10 @@ class LayersOutput:
 
 def head_of(model: PreTrainedModel) -> nn.Module:
     """Return the model with layers that return the embeddings that they are given; it shares all other parts."""
-    layers, head = copy(model.base_model), copy(model)
+    layers = copy(model.base_model)
     layers.forward = lambda *args, inputs_embeds, **others: LayersOutput(inputs_embeds)
-    head._modules = {**model._modules, model.base_model_prefix: layers}
-    return head
+    shared = {id(part): part for part in (*model.children(), *model.parameters(), *model.buffers())}
+    return deepcopy(model, shared | {id(model.base_model): layers})
 
 
 class TransformersDecoder:
