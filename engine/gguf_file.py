@@ -228,7 +228,8 @@ class _Reader:
         """Read the table, then cut the data section into views.
 
         Tensors follow each other in the order of the table, each at the next multiple of the alignment, as llama.cpp
-        wants it too: a wrong type or shape in the table then shows in the place of the next tensor.
+        wants it too, and the file ends with the last one or with the padding behind it: a wrong type or shape in the
+        table then shows in the place of what follows.
         """
         if type(alignment) is not int or not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
             raise self._error(
@@ -237,7 +238,7 @@ class _Reader:
         table = [self._tensor_entry(index) for index in range(count)]
         data_start = -(-self._position // alignment) * alignment
         tensors: dict[str, GgufTensor] = {}
-        expected = 0
+        expected = end = 0
         for name, shape, block_type, offset in table:
             if name in tensors:
                 raise self._error(f"tensor {name!r} appears twice")
@@ -247,7 +248,13 @@ class _Reader:
                     f"tensor {name!r} begins at byte {offset} of the data, but those before it end at {expected}: "
                     "the table of tensors is damaged"
                 )
-            expected = -(-(offset + tensor.data.nbytes) // alignment) * alignment
+            end = offset + tensor.data.nbytes
+            expected = -(-end // alignment) * alignment
+        if self._size > data_start + expected:
+            raise self._error(
+                f"has {self._size - data_start} bytes of data, but the last tensor of its table, "
+                f"{table[-1][0] if table else None!r}, ends at {end}: the table of tensors is damaged"
+            )
         return tensors
 
     def _tensor_entry(self, index: int) -> tuple[str, tuple[int, ...], BlockType, int]:

@@ -146,6 +146,25 @@ def test_a_file_of_more_values_than_memory_is_meant_for_is_refused(tmp_path, mon
         GgufFile.open(path)
 
 
+@pytest.mark.parametrize("num_more", [0, 13, 14, 15, 1 << 20])
+def test_a_file_that_goes_on_behind_its_last_tensor_and_the_padding_is_refused(tmp_path, num_more):
+    """The last tensor ends 18 bytes behind a multiple of 32. A wrong type of it went unnoticed: no other follows."""
+    path = tmp_path / "m.gguf"
+    path.write_bytes(GOOD.encode() + bytes(num_more))
+    if num_more <= 14:
+        assert len(GgufFile.open(path).tensors) == 2
+    else:
+        with pytest.raises(ModelLoadError, match=r"m\.gguf: has .* the last tensor of its table, 'second', ends at 50"):
+            GgufFile.open(path)
+
+
+def test_a_file_without_tensors_ends_with_its_metadata(tmp_path):
+    contents = GgufContents(metadata=GOOD.metadata)
+    assert not GgufFile.open(contents.write(tmp_path / "m.gguf")).tensors
+    with pytest.raises(ModelLoadError, match="damaged"):
+        GgufFile.open(GgufContents(metadata=GOOD.metadata, data=bytes(32)).write(tmp_path / "m.gguf"))
+
+
 def test_a_file_cut_anywhere_is_refused(tmp_path):
     whole = GOOD.encode()
     for length in range(len(whole)):
