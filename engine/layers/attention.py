@@ -15,7 +15,7 @@ class Attention:
 
     `qkv` stacks the rows of queries, and of keys and values if the layer has its own. `layer` is the index of the
     layer's cache, `rotation` that of its rotation, `query_rotation` that of queries if they have another: the same
-    with magnitudes that grow.
+    with magnitudes that grow. `sinks`: (H,) float32, where the layer has them.
     """
 
     def __init__(
@@ -27,11 +27,13 @@ class Attention:
         rotation: int = 0,
         heads_norm: HeadsNorm | None = None,
         query_rotation: int | None = None,
+        sinks: torch.Tensor | None = None,
     ) -> None:
         self._layer = layer
         self._rotation = rotation
         self._query_rotation = query_rotation
         self._heads_norm = heads_norm
+        self._sinks = sinks
         self._num_heads = shape.num_heads
         num_keys = shape.num_kv_heads if shape.has_keys else 0
         self._has_keys = shape.has_keys
@@ -56,7 +58,7 @@ class Attention:
         if not heads.is_cpu:
             if for_queries is not None:
                 heads[:, : self._num_heads] *= for_queries[:, :, :1].abs() / rotation[:, :, :1].abs()
-            return self._output(attention.attend_heads(self._layer, heads, rotation).flatten(1))
+            return self._output(attention.attend_heads(self._layer, heads, rotation, self._sinks).flatten(1))
         if for_queries is None:
             heads = rotate(heads, self._num_rotated, rotation)
         else:
@@ -67,7 +69,7 @@ class Attention:
             heads[:, self._num_heads : self._num_rotated] if self._has_keys else None,
             heads[:, self._num_rotated :] if self._has_keys else None,
         )
-        return self._output(attention.attend(self._layer, q, k, v).flatten(1))
+        return self._output(attention.attend(self._layer, q, k, v, self._sinks).flatten(1))
 
     def input_dtype(self, num_rows: int) -> torch.dtype:
         """Return the dtype in which the projection takes so many rows."""

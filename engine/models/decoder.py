@@ -76,6 +76,7 @@ def layer_tensors(layer: LayerConfig, hidden: int, norm_parts: Sequence[str]) ->
     stacked = stacked_names(layer)
     tensors |= {"q": (query, hidden)} | {name: (kv, hidden) for name in ("k", "v") if name in stacked}
     tensors |= {"o": (hidden, query)}
+    tensors |= {"sinks": (heads.num_heads,)} if heads.has_sinks else {}
     if layer.qk_norm is not QkNorm.NONE:
         is_whole = layer.qk_norm is QkNorm.WIDTH
         tensors |= {"q_norm": (query if is_whole else heads.head_size,)}
@@ -305,7 +306,9 @@ class DecoderBuilder:
         down = self._linear(prefix, [("down", hidden)], inner, layer.mlp_bias)
         mlp = FeedForward(up, down, is_gelu=layer.activation is Activation.GELU_TANH, is_gated=layer.is_gated)
         heads_norm = self._heads_norm(prefix, layer)
-        attention = Attention(number, heads, qkv, output, layer.rotation, heads_norm, layer.query_rotation)
+        sinks = self._checkpoint.vector(f"{prefix}sinks", heads.num_heads) if heads.has_sinks else None
+        sinks = None if sinks is None else sinks.to(self._device)
+        attention = Attention(number, heads, qkv, output, layer.rotation, heads_norm, layer.query_rotation, sinks)
         norms = [
             (
                 self._norm(f"{prefix}{block}_norm", scale) if layer.has_input_norms else self._sum(scale),

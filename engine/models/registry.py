@@ -24,6 +24,7 @@ FAMILIES = (
     glm.FAMILY,
     granite.FAMILY,
     granite.HYBRID,
+    granite.WITH_SINKS,
     olmo.FAMILY,
     phi.FAMILY,
     smollm.FAMILY,

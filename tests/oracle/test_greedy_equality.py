@@ -38,6 +38,7 @@ OTHER_FAMILIES = {
     "glm4": ("Glm4", {"num_key_value_heads": 2, "head_dim": 16, "attention_bias": True, "pad_token_id": 0}),
     "gpt oss, by transformers": ("GptOss", WINDOW | {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 16}),
     "granite": ("Granite", {"embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.2}),
+    "granite with sinks": ("GraniteSWA", WINDOW | {"layer_rope_theta": [0, 1e4, 1e4, 1e4] + [5e5] * 3}),
     "ministral3": (
         "Ministral3",
         {"sliding_window": None, "head_dim": 64, "rope_parameters": YARN | {"llama_4_scaling_beta": 0.1}},

@@ -29,7 +29,11 @@ CACHE_DIVERGENCE = 0.02
 
 
 GROWING = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
-CHANGES = {"Llama": {}, "Ministral3": {"rope_parameters": GROWING | {"llama_4_scaling_beta": 0.1}, "head_dim": 8}}
+CHANGES = {
+    "Llama": {},
+    "Ministral3": {"rope_parameters": GROWING | {"llama_4_scaling_beta": 0.1}, "head_dim": 8},
+    "GraniteSWA": {"sliding_window": 512, "layer_rope_theta": [0, 10000.0]},
+}
 BIASED = "Qwen2"
 FAMILIES = (*CHANGES, BIASED)
 

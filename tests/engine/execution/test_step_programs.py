@@ -55,15 +55,22 @@ def norm():
 
 
 def make_decoder(*, is_ours=True, has_everything=False):
-    """`has_everything`: layers differ in rotation, activation, norms and the norms of their heads."""
+    """`has_everything`: layers differ in rotation, sinks, activation, norms and the norms of their heads."""
     torch.manual_seed(0)
     layers = []
     for layer in range(LAYERS):
         qkv = linear((HEADS + 2 * KV_HEADS) * HEAD_SIZE, SIZE, is_ours=is_ours, has_bias=True)
         output = linear(SIZE, HEADS * HEAD_SIZE, is_ours=is_ours)
         heads_norm = HeadsNorm(torch.rand(HEAD_SIZE), HEADS, torch.rand(HEAD_SIZE), KV_HEADS, 1e-5)
+        sinks = torch.rand(HEADS) if has_everything and layer else None
         attention = Attention(
-            layer, SHAPE, qkv, output, layer % 2 * has_everything, heads_norm if has_everything else None
+            layer,
+            SHAPE,
+            qkv,
+            output,
+            layer % 2 * has_everything,
+            heads_norm if has_everything else None,
+            sinks=sinks,
         )
         is_gated = layer < 2 or not has_everything
         mlp = FeedForward(

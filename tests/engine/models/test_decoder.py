@@ -122,6 +122,15 @@ VARIANTS = {
         {"num_key_value_heads": 2, "num_local_experts": 0, "layer_types": ["full_attention"] * 3}
         | {"shared_intermediate_size": 48, "mamba_n_heads": 4, "attention_multiplier": 0.2},
     ),
+    "granite with sinks": (
+        "GraniteSWA",
+        {"num_key_value_heads": 2, "sliding_window": 20, "num_hidden_layers": 5, "attention_multiplier": 0.2}
+        | {"residual_multiplier": 0.5, "layer_rope_theta": [0, 10000.0, 500000, 0, 10000.0]},
+    ),
+    "granite with sinks alone": (
+        "GraniteSWA",
+        {"layer_types": ["full_attention"] * 3, "head_dim": 24, "attention_bias": True},
+    ),
     "qwen2 untied with yarn": ("Qwen2", {"num_key_value_heads": 2, "rope_parameters": YARN}),
 }
 
@@ -180,6 +189,7 @@ def test_logits_equal_those_of_transformers(tmp_path, variant):
 OLD_SPELLINGS = {
     "llama": ("Llama", {"rope_parameters": LLAMA3}, {"rope_scaling": LLAMA3, "rope_theta": 10000.0}),
     "glm4": ("Glm4", {"head_dim": 16, "pad_token_id": 0}, {"rope_theta": 10000.0}),
+    "granite with sinks": ("GraniteSWA", {"num_hidden_layers": 5, "num_key_value_heads": 4}, {}),
     "smollm3": ("SmolLM3", {"pad_token_id": 0}, {}),
     "starcoder2": ("Starcoder2", {}, {}),
     "gemma2": ("Gemma2", {"head_dim": 16}, {}),
