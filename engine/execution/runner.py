@@ -92,15 +92,16 @@ class ModelRunner:
                 KERNEL_THREADS.start(torch.get_num_threads())
             self._programs = StepPrograms(loaded.decoder, self._attention, size.max_model_len)
         self._batches = BatchBuilder(self.groups, self._device)
-        self._run_prompt(1)  # the first step of a process takes a tenth of a second more
+        # NOTE: a recording of other kernels would be dropped, and keeps all of torch's intermediate tensors.
+        if self._programs is not None and loaded.uses_own_kernels:
+            self._programs.prepare_many(PREFILL_ONLY_STEPS * config.max_num_batched_tokens or MANY_ROWS)
+        else:
+            self._run_prompt(1)  # the first step of a process takes a tenth of a second more: none is measured
         self.max_num_batched_tokens = config.max_num_batched_tokens or self._default_step_tokens(config.max_num_seqs)
         self.prefill_only_token_budget = PREFILL_ONLY_STEPS * self.max_num_batched_tokens
         self.token_budget = None if config.max_num_batched_tokens else self._make_token_budget(config.max_num_seqs)
         if self._programs is not None:
             self._programs.prepare_few(config.max_num_seqs)
-            # NOTE: a recording of other kernels would be dropped, and keeps all of torch's intermediate tensors.
-            if loaded.uses_own_kernels:
-                self._programs.prepare_many(self.prefill_only_token_budget if self.token_budget is None else MANY_ROWS)
         if self._device.type == "cuda":
             self.forward(self._longest_step())  # allocates the memory that serving must not lack
             if loaded.decoder.is_recordable:
