@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -23,6 +24,7 @@ from engine.loading.names import (
 from engine.models.config import ModelConfig
 from engine.models.decoder import OPTIONAL, decoder_tensors
 from engine.models.family import Family
+from engine.models.fields import blamed
 from engine.quantization.gguf_blocks import dequantize
 from engine.quantization.stored import StoredMatrix
 
@@ -95,11 +97,20 @@ def has_equal_rows(file: TensorFile, first: str, second: str) -> bool:
 class FileCheckpoint:
     """A `Checkpoint` over a file's tensors."""
 
-    def __init__(self, file: TensorFile, config: ModelConfig, family: Family, *, is_gguf: bool) -> None:
+    def __init__(
+        self, file: TensorFile, config: ModelConfig, family: Family, fields: Mapping[str, object], *, is_gguf: bool
+    ) -> None:
+        """`fields`: the description as the file has it, for errors."""
         self._file = file
         self._config = config
+        self._fields = fields
         self._source = str(file.path)
         self._names = set(file.names)
+        if config.num_layers > len(self._names):
+            raise ModelLoadError(
+                f"{self._source}: has {len(self._names)} tensors in all, fewer than layers"
+                f"{blamed(fields, (config.num_layers,), ())}"
+            )
         self._sources = tensor_sources(config, family, is_gguf=is_gguf)
         if not is_gguf:
             self._sources = {
@@ -170,6 +181,9 @@ class FileCheckpoint:
             raise ModelLoadError(f"{self._source}: tensor {source.name!r} is missing")
         found, expected = self._file.shape(source.name), (source.num_rows, *shape[1:])
         if found != expected:
-            raise ModelLoadError(f"{self._source}: tensor {source.name!r} must have the shape {expected}, got {found}")
+            raise ModelLoadError(
+                f"{self._source}: tensor {source.name!r} must have the shape {expected}, got {found}"
+                f"{blamed(self._fields, expected, found)}"
+            )
         self._used.add(source.name)
         return source

@@ -24,7 +24,6 @@ def describe_model(path: Path) -> str:
     4. Build the tokenizer.
     """
     checkpoint, config, files = open_checkpoint(path)
-    checkpoint.check()
     tokenizer = Tokenizer.from_path(path)
     num_bytes = sum(file.stat().st_size for file in files)
     weights = f", weights in {checkpoint.format}" if checkpoint.format else ""

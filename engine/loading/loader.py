@@ -92,7 +92,6 @@ def load_model(
     loading = partial(progress, "loading weights")
     decoder: Decoder | TransformersDecoder
     if isinstance(checkpoint, FileCheckpoint):
-        checkpoint.check()
         decoder = DecoderBuilder(config, checkpoint, scheme, torch_device).build(loading)
     elif batch_invariant:
         raise ModelLoadError(
@@ -125,8 +124,9 @@ Opened = tuple["FileCheckpoint | TransformersCheckpoint", ModelConfig, tuple[Pat
 
 
 def open_checkpoint(path: Path) -> Opened:
-    """Open and check the files of a model without reading its weights, but for an output that may be a copy of the
-    embedding. Raises ModelLoadError.
+    """Open the files of a model and check that they have the tensors of its description, and no others.
+
+    Does not read its weights, but for an output that may be a copy of the embedding. Raises ModelLoadError.
     """
     return _open_folder(path) if path.is_dir() else _open_gguf(path)
 
@@ -135,7 +135,9 @@ def _open_gguf(path: Path) -> Opened:
     file = GgufFile.open(path)
     shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
     family, config = describe_gguf(str(path), file.metadata, shapes)
-    return FileCheckpoint(GgufTensors(file), config, family, is_gguf=True), config, file.files
+    checkpoint = FileCheckpoint(GgufTensors(file), config, family, file.metadata, is_gguf=True)
+    checkpoint.check()
+    return checkpoint, config, file.files
 
 
 def _open_folder(path: Path) -> Opened:
@@ -145,14 +147,18 @@ def _open_folder(path: Path) -> Opened:
         family, config = describe_folder(source, values)
         folder = _open_tensors(path, quantization)
         config = with_own_output(folder, config, family)
-        return FileCheckpoint(folder, config, family, is_gguf=False), config, (path / "config.json", *folder.files)
+        checkpoint = FileCheckpoint(folder, config, family, values, is_gguf=False)
+        checkpoint.check()
+        return checkpoint, config, (path / "config.json", *folder.files)
     # NOTE: imported here, as it takes seconds and hundreds of MiB that models with a family save.
     from engine.loading.transformers_checkpoint import TransformersCheckpoint
     from engine.models.transformers_backend.skeleton import Skeleton
 
-    skeleton = Skeleton(source, values)
     folder = _open_tensors(path, quantization)
-    return TransformersCheckpoint(folder, skeleton), skeleton.config, (path / "config.json", *folder.files)
+    skeleton = Skeleton(source, values, len(folder.names))
+    foreign = TransformersCheckpoint(folder, skeleton)
+    foreign.check()
+    return foreign, skeleton.describe(), (path / "config.json", *folder.files)
 
 
 def _open_tensors(path: Path, quantization: Quantization | None) -> SafetensorsFolder | QuantizedFolder:

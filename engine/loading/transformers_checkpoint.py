@@ -28,6 +28,7 @@ from engine.loading.names import is_ignorable, is_other_part, name_in_text_model
 from engine.loading.quantized_folder import QuantizedFolder
 from engine.loading.safetensors_file import SafetensorsFolder
 from engine.models.decoder import MAX_BUILDERS
+from engine.models.fields import blamed
 from engine.models.transformers_backend.decoder import TransformersDecoder
 from engine.models.transformers_backend.parts import Experts, Projection, Table
 from engine.models.transformers_backend.skeleton import Skeleton, set_tensor
@@ -94,8 +95,10 @@ class TransformersCheckpoint:
             for name, tensor in conversion.made(self._without_data, skeleton).items():
                 expected = skeleton.shapes.get(name)
                 if expected is not None and tensor.shape != expected:
+                    found_shape = tuple(tensor.shape)
                     raise ModelLoadError(
-                        f"{source}: tensor {name!r} must have the shape {expected}, got {tuple(tensor.shape)}"
+                        f"{source}: tensor {name!r} must have the shape {expected}, got {found_shape}"
+                        f"{blamed(skeleton.values, expected, found_shape)}"
                     )
         unknown = [name for name in self._unused if not self._is_ignorable(name)]
         if skeleton.is_text_part:  # what is not under the names of the text model belongs to the other parts
@@ -109,7 +112,6 @@ class TransformersCheckpoint:
         self, scheme: WeightScheme, device: torch.device, progress: Callable[[float], None]
     ) -> TransformersDecoder:
         """Read the weights into the skeleton, several tensors at a time, and return its decoder."""
-        self.check()
         places = Places(self._skeleton, scheme, device)
         num_threads = torch.get_num_threads()
         pool = ThreadPoolExecutor(min(num_threads, MAX_BUILDERS), initializer=torch.set_num_threads, initargs=(1,))

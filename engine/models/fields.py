@@ -6,7 +6,8 @@ Every value is checked: a model's files are not trusted. Errors name the file an
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
+from itertools import combinations, zip_longest
 from math import log, sqrt
 
 from engine.api.errors import ModelLoadError
@@ -294,6 +295,27 @@ class Fields:
             short_factors=rope.numbers("short_factor"),
             long_factors=rope.numbers("long_factor"),
         )
+
+
+def integers(values: Mapping[str, object]) -> Iterator[tuple[str, int]]:
+    """Yield the integers of a description by their names, with those of objects in it."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from integers(value)
+        elif type(value) is int:
+            yield name, value
+
+
+def blamed(values: Mapping[str, object], expected: tuple[int, ...], found: tuple[int, ...]) -> str:
+    """Say which fields of a description are sizes that a tensor should have and has not, alone or as heads by their
+    size; "" if none is.
+    """
+    wrong = {size for size, other in zip_longest(expected, found) if size is not None and size != other and size > 1}
+    fields = [(name, f"{name} {value}", value) for name, value in integers(values) if value > 1]
+    ones = [text for _, text, value in fields if value in wrong]
+    heads = [(text, value) for name, text, value in fields if "head" in name or name.endswith("key_length")]
+    pairs = [f"{first[0]} x {second[0]}" for first, second in combinations(heads, 2) if first[1] * second[1] in wrong]
+    return f"; its description says {' and '.join([*ones, *pairs][:3])}" if ones or pairs else ""
 
 
 def _attention_factor(rope: Fields) -> float | None:

@@ -22,7 +22,7 @@ from transformers.pytorch_utils import Conv1D
 from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape
 from engine.models.config import LayerConfig, ModelConfig
-from engine.models.fields import MAX_LAYERS, MAX_SIZE, ORIGINAL_LENGTH
+from engine.models.fields import MAX_LAYERS, MAX_SIZE, ORIGINAL_LENGTH, blamed, integers
 from engine.models.registry import architecture_of
 from engine.models.transformers_backend import attention
 from engine.models.transformers_backend.decoder import TransformersDecoder
@@ -36,6 +36,8 @@ TOLERANCE = 1e-4
 to differ; a hundredth of another row, added in one of 40 layers, makes ten times as much."""
 MAX_EXPERTS = 1 << 17
 """Of all layers; Qwen 3 with 235 billion weights has 12,032."""
+MAX_TABLE = 1 << 27
+"""Numbers of a table that a model computes itself; a rotation of heads of 128 has 64."""
 BASES = ("rope_theta", "rotary_emb_base")
 """Bases of rotations, which are no sizes: those of long contexts are 100 million and more."""
 REASON_CHARS = 300
@@ -44,29 +46,26 @@ REASON_CHARS = 300
 class Skeleton:
     """A model whose parts wait for their weights.
 
-    `config`: its description; `shapes`: of the tensors that it needs, by transformers' names; `tied`: names of tensors
-    that are others, to the names of these; `is_text_part`: the folder holds a larger model.
+    `values`: of its config.json; `shapes`: of the tensors that it needs, by transformers' names; `tied`: names of
+    tensors that are others, to the names of these; `is_text_part`: the folder holds a larger model.
     """
 
-    def __init__(self, source: str, values: Mapping[str, object]) -> None:
-        """`values`: of a config.json. Raises ModelLoadError that names what cannot be served."""
+    def __init__(self, source: str, values: Mapping[str, object], num_tensors: int) -> None:
+        """`values`: of a config.json; `num_tensors`: of the folder, which no number of layers exceeds.
+
+        Raises ModelLoadError that names what cannot be served.
+        """
         self.source = source
+        self.values = values
+        self._num_tensors = num_tensors
         self.architecture = str(architecture_of(values))[:80]
         text = text_part(self.architecture, values)
         self.is_text_part = text is not None
         self.model = self._build(values if text is None else text)
         self.shapes = {name: tuple(tensor.shape) for name, tensor in self.model.state_dict().items()}
         self.tied: dict[str, str] = dict(self.model.all_tied_weights_keys)
-        self._replace_parts(router_sizes(values if text is None else text))
-        self.decoder = TransformersDecoder(self.model)
-        self.config = self._describe()
-        logger.info(
-            "%s: the architecture %s has no native family here; it is run by the layers of transformers %s with our "
-            "attention and weights",
-            source,
-            self.architecture,
-            __version__,
-        )
+        self._router_sizes = router_sizes(values if text is None else text)
+        self.decoder: TransformersDecoder
 
     def refused(self, problem: str) -> ModelLoadError:
         return ModelLoadError(f"{self.source}: the architecture {self.architecture!r} cannot be served: {problem}")
@@ -82,6 +81,7 @@ class Skeleton:
                     experts_implementation="eager",
                     dtype=torch.float32,
                 )
+            self._refuse_large_tables(model)
             for name, buffer in model.named_non_persistent_buffers():
                 place, _, leaf = name.rpartition(".")
                 set_tensor(model.get_submodule(place), leaf, torch.empty_like(buffer, device="cpu"))
@@ -117,18 +117,29 @@ class Skeleton:
 
     def _refuse_large(self, values: Mapping[str, object]) -> None:
         """Refuse numbers of layers and experts that would take for ever to build: a module each, at the worst."""
-        sizes = {name: value for name, value in values.items() if isinstance(value, int) and name not in BASES}
+        sizes = {name: value for name, value in integers(values) if name not in BASES}
         for name, value in sizes.items():
             is_count = name.startswith(("num_", "n_layer")) or name.endswith("experts")
             limit = MAX_LAYERS if is_count else MAX_SIZE
             if abs(value) > limit:
                 raise ModelLoadError(f"{self.source}: {name} must be at most {limit}, got {value}")
+            if "layers" in name and value > self._num_tensors:
+                raise ModelLoadError(
+                    f"{self.source}: {name} is {value}, but the folder has {self._num_tensors} tensors in all"
+                )
         layers = max((value for name, value in sizes.items() if "layers" in name or name == "n_layer"), default=0)
         experts = max((value for name, value in sizes.items() if name.endswith("experts")), default=0)
         if layers * experts > MAX_EXPERTS:
             raise ModelLoadError(
                 f"{self.source}: {layers} layers of {experts} experts are too many: at most {MAX_EXPERTS} together"
             )
+
+    def _refuse_large_tables(self, model: PreTrainedModel) -> None:
+        """Refuse tables that the model computes itself, such as those of positions, if they would fill the memory."""
+        for name, buffer in model.named_non_persistent_buffers():
+            if buffer.numel() > MAX_TABLE:
+                shape = tuple(buffer.shape)
+                raise self.refused(f"its table {name} has the shape {shape}{blamed(self.values, shape, ())}")
 
     def _replace_parts(self, kept_sizes: set[int]) -> None:
         """Put our parts in the place of matrices, and numbers without memory in the place of other parameters.
@@ -155,8 +166,14 @@ class Skeleton:
                 place, _, leaf = name.rpartition(".")
                 set_tensor(self.model.get_submodule(place), leaf, stand_in(tensor.shape))
 
-    def _describe(self) -> ModelConfig:
-        """Run the layers without weights, and return what they ask for. Raises ModelLoadError."""
+    def describe(self) -> ModelConfig:
+        """Put our parts into the model, run the layers without weights, and return what they ask for.
+
+        Called once, when the folder is known to have tensors of these shapes: others could take any time and memory.
+        Raises ModelLoadError.
+        """
+        self._replace_parts(self._router_sizes)
+        self.decoder = TransformersDecoder(self.model)
         shapes: dict[nn.Module, AttentionShape] = {}
 
         def note(module: nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *asked: Any) -> torch.Tensor:
@@ -178,6 +195,13 @@ class Skeleton:
         length = self._max_position(config)
         products = [part for part in self.model.base_model.modules() if isinstance(part, Projection)]
         widest = max((part.out_features for part in products), default=1)
+        logger.info(
+            "%s: the architecture %s has no native family here; it is run by the layers of transformers %s with our "
+            "attention and weights",
+            self.source,
+            self.architecture,
+            __version__,
+        )
         return ModelConfig(
             architecture=self.architecture,
             vocab_size=logits.shape[-1],

@@ -264,6 +264,20 @@ def test_a_folder_with_a_lie_in_its_config_is_refused_or_opens(tmp_path, name, v
         opens(write_folder(tmp_path, CONFIG | {name: value}, TENSORS))
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("hidden_size", 1 << 24, r"\(48, 16777216\), got \(48, 32\); its description says hidden_size 16777216"),
+        ("vocab_size", 1 << 24, r"\(16777216, 32\), got \(48, 32\); its description says vocab_size 16777216"),
+        ("num_attention_heads", 8, r"got \(32, 32\); its description says .*num_attention_heads 8 x head_dim 16"),
+        ("num_hidden_layers", 4096, "has 12 tensors in all, fewer than layers; its description says num_hidden_layers"),
+    ],
+)
+def test_a_size_that_the_tensors_do_not_have_is_named(tmp_path, name, value, said):
+    with pytest.raises(ModelLoadError, match=said):
+        load_model(write_folder(tmp_path, CONFIG | {name: value}, TENSORS))
+
+
 @pytest.mark.parametrize("name", [NAMES_IN_FOLDER["token_embd.weight"], NAMES_IN_FOLDER["output.weight"]])
 def test_a_folder_with_a_lie_about_a_tensor_is_refused(tmp_path, name):
     first, last = HEADER[name]["data_offsets"]
