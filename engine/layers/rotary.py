@@ -56,6 +56,8 @@ class Rotation:
     size: int
     head_size: int
     scaling: RopeScaling = RopeScaling()
+    is_divided: bool = True
+    """Divisors of frequencies that a GGUF file holds are for this rotation."""
     growth: float = 0.0
     """Of queries: all numbers of a head at position p are multiplied by 1 + growth * ln(1 + p // growth_length)."""
     growth_length: int = 1
@@ -107,7 +109,7 @@ class RotaryEmbedding:
             magnitudes[number, :rotated] = _attention_factor(rotation.scaling)
         if frequency_factors is not None:
             for number, rotation in enumerate(rotations):
-                if rotation.size == 2 * len(frequency_factors):
+                if rotation.is_divided and rotation.size == 2 * len(frequency_factors):
                     frequencies[number, : len(frequency_factors)] /= frequency_factors
         growth = None
         if any(rotation.growth for rotation in rotations):

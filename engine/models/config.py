@@ -54,7 +54,7 @@ class LayerConfig:
     has_output_norms: bool = False
     """The outputs of attention and feed-forward are normalised before they are added to the stream."""
     has_value_norm: bool = False
-    """The values of each head are normalised, without a weight."""
+    """The values of each head are normalised, without a weight, beside its queries and keys (QkNorm.HEAD)."""
     values_are_keys: bool = False
     """The projection of keys gives the values too."""
     input_size: int = 0
@@ -135,6 +135,22 @@ class ModelConfig:
                 raise ModelLoadError(
                     f"{source}: the head size must be a multiple of {HEAD_SIZE_STEP}, got {shape.head_size}"
                 )
+        for number, layer in enumerate(self.layers):
+            self._check_shared_keys(source, number, layer.attention)
         for rotation in self.rotations:
             rotation.check(source)
         return self
+
+    def _check_shared_keys(self, source: str, number: int, shape: AttentionShape) -> None:
+        """Raise ModelLoadError if a layer would read the keys of another one as they do not lie in the cache."""
+        if shape.source is None:
+            return
+        own = self.layers[shape.source].attention
+        assert own.has_keys
+        assert own.window == shape.window
+        if (own.num_kv_heads, own.head_size) != (shape.num_kv_heads, shape.head_size):
+            raise ModelLoadError(
+                f"{source}: layer {number} reads the keys of layer {shape.source}, so both must have the same kv heads "
+                f"and head size; they have {shape.num_kv_heads} of {shape.head_size}, and {own.num_kv_heads} of "
+                f"{own.head_size}"
+            )

@@ -361,6 +361,7 @@ class DecoderBuilder:
 
     def _heads_norm(self, prefix: str, layer: LayerConfig) -> HeadsNorm | None:
         heads = layer.attention
+        assert layer.qk_norm is QkNorm.HEAD or not layer.has_value_norm
         if layer.qk_norm is QkNorm.NONE:
             return None
         num_queries, num_keys = (1, 1) if layer.qk_norm is QkNorm.WIDTH else (heads.num_heads, heads.num_kv_heads)

@@ -33,6 +33,9 @@ def describe(fields: Fields) -> ModelConfig:
     softcap = fields.number("logits_softcap") if fields.get("logits_softcap") is not None else 0.0
     num_own = num_layers - fields.count("num_kv_shared_layers")
     input_size = fields.count("own_input_size")
+    input_vocab_size = fields.size("vocab_size_per_layer_input", fields.vocab_size) if input_size else 0
+    if input_size and input_vocab_size < fields.vocab_size:
+        raise fields.wrong("vocab_size_per_layer_input", f"an integer from {fields.vocab_size}", input_vocab_size)
     inner = fields.sizes("intermediate_size", num_layers)
     is_doubled = fields.flag("use_double_wide_mlp")
     has_bias = fields.flag("attention_bias")
@@ -66,7 +69,7 @@ def describe(fields: Fields) -> ModelConfig:
         tied_output=fields.tied_output,
         embedding_scale=sqrt(fields.size("hidden_size")),
         logits_softcap=softcap,
-        input_vocab_size=fields.size("vocab_size_per_layer_input", fields.vocab_size) if input_size else 0,
+        input_vocab_size=input_vocab_size,
     )
 
 
@@ -105,7 +108,11 @@ def _heads_in_folder(fields: Fields, number: int, is_local: bool) -> tuple[int, 
 def _rotations(fields: Fields, full_size: int, local_size: int) -> tuple[Rotation, Rotation]:
     """Read both rotations. A GGUF file says by divisors of the frequencies which pairs of the full one do not turn."""
     if fields.is_gguf:
-        return fields.whole_rotation(full_size, "rope.freq_base"), fields.whole_rotation(local_size, "local_theta")
+        local = replace(fields.whole_rotation(local_size, "local_theta"), is_divided=False)
+        return fields.whole_rotation(full_size, "rope.freq_base"), local
+    if fields.get("rope_parameters") is None:
+        values = {**fields.values, "rope_parameters": ROTATIONS}
+        fields = Fields(fields.source, values, architecture=fields.architecture)
     return fields.rotation(full_size, "full_attention"), fields.rotation(local_size, "sliding_attention")
 
 
@@ -123,6 +130,11 @@ def _last_alike(windows: tuple[int, ...], number: int, num_own: int, fields: Fie
     raise fields.wrong("num_kv_shared_layers", "so few that a layer of each kind has its own keys", num_own)
 
 
+ROTATIONS = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
+}
+"""Of a config.json that leaves them out, or has null."""
 HF_DEFAULTS = {
     "tie_word_embeddings": True,
     "num_attention_heads": 8,
@@ -132,10 +144,6 @@ HF_DEFAULTS = {
     "rms_norm_eps": 1e-6,
     "hidden_size_per_layer_input": 256,
     "vocab_size_per_layer_input": 262144,
-    "rope_parameters": {
-        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
-        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
-    },
 }
 FAMILY = Family(
     "Gemma 4 (text, without experts)",

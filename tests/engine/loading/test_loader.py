@@ -55,6 +55,7 @@ GGUF_MODELS = {
         | {"query_pre_attn_scalar": 16, "tie_word_embeddings": True},
     ),
     "gemma 4": ("gemma4", *VARIANTS["gemma4"]),
+    "gemma 4 with heads of one size": ("gemma4", "Gemma4Text", VARIANTS["gemma4"][1] | {"head_dim": 16}),
     "gemma 4 with values that are keys": ("gemma4", *VARIANTS["gemma4 with values that are keys"]),
     "ministral 3": ("mistral3", *VARIANTS["ministral3"]),
     "exaone 3": ("exaone", "Llama", {"num_key_value_heads": 2}),

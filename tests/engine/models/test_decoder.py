@@ -261,6 +261,11 @@ def test_the_text_part_of_a_model_with_a_vision_tower_is_served(tmp_path, family
         ({"enable_moe_block": True}, "enable_moe_block must be False"),
         ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention must be 'vision'"),
         ({"per_layer_config": {"2": 16}}, "per_layer_config must be an object of objects"),
+        ({"vocab_size_per_layer_input": 95}, "vocab_size_per_layer_input must be an integer from 96, got '95'"),
+        (
+            {"per_layer_config": {"2": {"head_dim": 16}, "5": {"head_dim": 16, "num_key_value_heads": 4}}},
+            "layer 5 reads the keys of layer 2, so both must have the same kv heads and head size",
+        ),
         ({"num_kv_shared_layers": 5}, "num_kv_shared_layers must be so few that"),
         ({"per_layer_config": None, "num_kv_shared_layers": 6}, "num_kv_shared_layers must be so few that"),
         ({"global_head_dim": 20, "per_layer_config": None}, "tensor 'model.layers.2.* must have the shape"),
@@ -278,6 +283,17 @@ def test_heads_of_two_sizes_are_read_as_their_makers_write_them(tmp_path):
     reference = small_model(*VARIANTS["gemma4"])
     reference.save_pretrained(tmp_path)
     edit_config(tmp_path, per_layer_config=None, global_head_dim=16)
+    prompt = torch.arange(40)
+    with torch.inference_mode():
+        expected = reference(prompt[None]).logits[0]
+    found = run(load_model(tmp_path, weights="float32"), [prompt], [9])[0]
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+
+
+def test_rotations_that_a_config_sets_to_null_are_those_of_transformers(tmp_path):
+    reference = small_model(*VARIANTS["gemma4"])
+    reference.save_pretrained(tmp_path)
+    edit_config(tmp_path, rope_parameters=None)
     prompt = torch.arange(40)
     with torch.inference_mode():
         expected = reference(prompt[None]).logits[0]
