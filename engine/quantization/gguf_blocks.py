@@ -205,10 +205,13 @@ def _tq2_0_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tor
 def _ternary_groups(
     type_name: str, blocks: torch.Tensor, scale: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Find the levels 0 to 3 of weights that are a block's scale times -1, 0, 1 (2 in no real file)."""
-    levels = (_open_by_library(type_name, blocks) / scale.where(scale != 0, 1) + 1).round()
+    """Find the levels 7 to 10 of weights that are a block's scale times -1, 0, 1 (2 in no real file).
+
+    They lie around 8, where torch's four-bit products have their zero: another one they round to bfloat16.
+    """
+    levels = (_open_by_library(type_name, blocks) / scale.where(scale != 0, 1) + 8).round()
     scale = scale.expand(-1, 8)
-    return levels.to(torch.uint8), scale, -scale
+    return levels.to(torch.uint8), scale, scale * -8
 
 
 def _open_groups(

@@ -1,43 +1,13 @@
+import gguf
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.gguf_file import BLOCK_TYPES
 from engine.quantization.gguf_blocks import FOUR_BIT_TYPES, PACKED_TYPES, dequantize, four_bit_groups, packed_groups
+from tests.engine.quantization.gguf_rows import SCALES_AT, TYPES, random_rows
 from tests.examples import examples
-
-gguf = pytest.importorskip("gguf")
-TYPES = {block_type.name: block_type for block_type in BLOCK_TYPES.values()}
-
-SCALES_AT = {
-    **dict.fromkeys(("Q4_1", "Q5_1", "Q4_K", "Q5_K"), (0, 2)),
-    **dict.fromkeys(("IQ1_M", "MXFP4", "NVFP4"), ()),
-    "Q2_K": (80, 82),
-    "Q3_K": (108,),
-    "Q6_K": (208,),
-    "TQ1_0": (52,),
-    "TQ2_0": (64,),
-}
-"""Where blocks have half-precision numbers, if not at their beginning."""
-
-
-def random_rows(type_name: str, num_rows: int, num_elements: int, seed: int) -> np.ndarray:
-    """Return random bytes; halves that are not finite are made zero, as no file has them."""
-    block_type = TYPES[type_name]
-    rng = np.random.default_rng(seed)
-    if type_name in ("F32", "F16", "BF16"):
-        values = rng.standard_normal((num_rows, num_elements)).astype(np.float32)
-        return gguf.quantize(values, gguf.GGMLQuantizationType[type_name]).view(np.uint8)
-    blocks = rng.integers(
-        0, 256, (num_rows, num_elements // block_type.block_size, block_type.block_bytes), dtype=np.uint8
-    )
-    halves = SCALES_AT.get(type_name, (0,))
-    for start in halves:
-        scale = blocks[..., start : start + 2].copy().view(np.float16)
-        blocks[..., start : start + 2] = np.where(np.isfinite(scale), scale, np.float16(0)).view(np.uint8)
-    return blocks.reshape(num_rows, -1)
 
 
 @pytest.mark.parametrize("type_name", TYPES)
