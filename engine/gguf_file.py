@@ -81,12 +81,14 @@ BLOCK_TYPES: dict[int, BlockType] = {
 }
 SPLIT_NAME = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 """The name of one part of a split file; parts count from 1 here and from 0 in `split.no`."""
+ONE_MODEL = "all parts must be of one model: fetch them again"
 
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """One stored tensor. shape: outermost first; data: uint8 (rows, bytes per row), a view of the file."""
+    """One stored tensor. shape: outermost first; data: uint8 (rows, bytes per row), a view of the file at `path`."""
 
+    path: Path
     name: str
     shape: tuple[int, ...]
     type: str
@@ -111,16 +113,18 @@ class GgufFile:
         path = Path(path)
         metadata, tensors = _read(path)
         files = _parts(path, metadata)
+        total = metadata.get("split.tensors.count")
         for number, file in enumerate(files[1:], 1):
             part, more = _read(file)
-            if (part.get("split.no"), part.get("split.count")) != (number, len(files)):
-                raise ModelLoadError(f"{file}: does not say that it is part {number + 1} of {len(files)}")
+            _check_part(file, part, (number, len(files), total))
             for name in tensors.keys() & more.keys():
-                raise ModelLoadError(f"{file}: tensor {name!r} is in an earlier part too")
+                raise ModelLoadError(f"{file}: tensor {name!r} is in an earlier part too; {ONE_MODEL}")
             tensors |= more
-        expected = metadata.get("split.tensors.count", len(tensors))
-        if len(files) > 1 and len(tensors) != expected:
-            raise ModelLoadError(f"{path}: its {len(files)} parts hold {len(tensors)} tensors, but should {expected}")
+        if len(files) > 1 and total not in (None, len(tensors)):
+            raise ModelLoadError(
+                f"{path}: its {len(files)} parts hold {len(tensors)} tensors, but should {str(total)[:SHOWN]}; "
+                f"{ONE_MODEL}"
+            )
         return cls(path, metadata, tensors, files)
 
     @staticmethod
@@ -172,6 +176,22 @@ def _parts(path: Path, metadata: dict[str, MetadataValue]) -> tuple[Path, ...]:
         if not files[-1].is_file():
             raise ModelLoadError(f"{files[-1]}: part {part} of {count} is missing; all parts must lie in one folder")
     return tuple(files)
+
+
+def _check_part(file: Path, metadata: dict[str, MetadataValue], expected: tuple[int, int, object]) -> None:
+    """Raise ModelLoadError if a part does not say that it has this number, of so many parts and tensors."""
+    number, count = metadata.get("split.no"), metadata.get("split.count")
+    total = metadata.get("split.tensors.count", expected[2])
+    if (number, count) != expected[:2]:
+        raise ModelLoadError(
+            f"{file}: must have split.no {expected[0]} and split.count {expected[1]}, got {str(number)[:SHOWN]} and "
+            f"{str(count)[:SHOWN]}; {ONE_MODEL}"
+        )
+    if total != expected[2]:
+        raise ModelLoadError(
+            f"{file}: is of a model of {str(total)[:SHOWN]} tensors, the first part of {str(expected[2])[:SHOWN]}; "
+            f"{ONE_MODEL}"
+        )
 
 
 def _mapped(path: Path, max_bytes: int = sys.maxsize) -> mmap.mmap:
@@ -289,7 +309,7 @@ class _Reader:
         import numpy as np  # imported late: tokenizers read only metadata
 
         data = np.frombuffer(self._contents, dtype=np.uint8, count=num_bytes, offset=start).reshape(num_rows, row_bytes)
-        return GgufTensor(name, shape, block_type.name, data)
+        return GgufTensor(self._path, name, shape, block_type.name, data)
 
     def _value(self, type_id: int, nesting: int) -> MetadataValue:
         if type_id == STRING:

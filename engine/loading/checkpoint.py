@@ -43,6 +43,8 @@ class TensorFile(Protocol):
     @property
     def names(self) -> list[str]: ...
 
+    def file_of(self, name: str) -> Path: ...
+
     def shape(self, name: str) -> tuple[int, ...]: ...
 
     def matrix(self, name: str) -> StoredMatrix: ...
@@ -60,6 +62,10 @@ class GgufTensors:
     @property
     def names(self) -> list[str]:
         return list(self._tensors)
+
+    def file_of(self, name: str) -> Path:
+        """Return the part of a split model that holds a tensor, else the file."""
+        return self._tensors[name].path
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self._tensors[name].shape
@@ -182,7 +188,7 @@ class FileCheckpoint:
         found, expected = self._file.shape(source.name), (source.num_rows, *shape[1:])
         if found != expected:
             raise ModelLoadError(
-                f"{self._source}: tensor {source.name!r} must have the shape {expected}, got {found}"
+                f"{self._file.file_of(source.name)}: tensor {source.name!r} must have the shape {expected}, got {found}"
                 f"{blamed(self._fields, expected, found)}"
             )
         self._used.add(source.name)

@@ -59,6 +59,10 @@ class QuantizedFolder:
     def names(self) -> list[str]:
         return [*self._plain, *self._modules]
 
+    def file_of(self, name: str) -> Path:
+        """Return what errors about a tensor name: the folder."""
+        return self.path
+
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of one tensor without reading its numbers.
 

@@ -66,6 +66,10 @@ class SafetensorsFolder:
     def names(self) -> list[str]:
         return list(self.by_name)
 
+    def file_of(self, name: str) -> Path:
+        """Return what errors about a tensor name: the folder."""
+        return self.path
+
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of one tensor without reading it.
 

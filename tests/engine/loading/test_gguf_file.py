@@ -188,10 +188,10 @@ def test_a_changed_byte_gives_a_file_that_opens_inside_its_bounds_or_is_refused(
     assert sum(tensor.data.nbytes for tensor in file.tensors.values()) <= 2 * len(contents)
 
 
-def write_parts(folder: Path, counts=(2, 2), numbers=(0, 1), **changes) -> Path:
+def write_parts(folder: Path, counts=(2, 2), numbers=(0, 1), totals=(2, 2), **changes) -> Path:
     """Write a model in two parts, a tensor in each; return the first."""
-    for index, (count, number) in enumerate(zip(counts, numbers, strict=True)):
-        fields = [("split.no", UINT16, number), ("split.count", UINT16, count), ("split.tensors.count", INT32, 2)]
+    for index, (count, number, total) in enumerate(zip(counts, numbers, totals, strict=True)):
+        fields = [("split.no", UINT16, number), ("split.count", UINT16, count), ("split.tensors.count", INT32, total)]
         contents = GgufContents(
             metadata=[(key, kind, value.to_bytes(2 if kind == UINT16 else 4, "little")) for key, kind, value in fields],
             tensors=[(changes.get("names", ("first", "second"))[index], [2, 3], F32, 0)],
@@ -223,15 +223,21 @@ def test_a_split_model_is_refused_by_another_part_or_name_or_without_all_parts(t
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"numbers": (0, 0)}, "does not say that it is part 2 of 2"),
-        ({"counts": (2, 3)}, "does not say that it is part 2 of 2"),
-        ({"counts": (65535, 2)}, "part 1 of 65535, so its name must end"),
-        ({"names": ("first", "first")}, "tensor 'first' is in an earlier part"),
+        ({"numbers": (0, 0)}, r"m-00002-of-00002\.gguf: must have split.no 1 and split.count 2, got 0 and 2"),
+        ({"counts": (2, 3)}, r"m-00002-of-00002\.gguf: must have split.no 1 and split.count 2, got 1 and 3"),
+        ({"names": ("first", "first")}, r"m-00002-of-00002\.gguf: tensor 'first' is in an earlier part too"),
+        ({"totals": (2, 9)}, r"m-00002-of-00002\.gguf: is of a model of 9 tensors, the first part of 2"),
+        ({"totals": (9, 9)}, r"m-00001-of-00002\.gguf: its 2 parts hold 2 tensors, but should 9"),
     ],
 )
-def test_parts_that_do_not_fit_together_are_refused(tmp_path, changes, what):
-    with pytest.raises(ModelLoadError, match=what):
+def test_parts_that_do_not_fit_together_are_refused_with_the_remedy(tmp_path, changes, what):
+    with pytest.raises(ModelLoadError, match=f"{what}.*; all parts must be of one model: fetch them again"):
         GgufFile.open(write_parts(tmp_path, **changes))
+
+
+def test_a_part_is_refused_if_its_name_has_another_count(tmp_path):
+    with pytest.raises(ModelLoadError, match=r"is part 1 of 65535, so its name must end in -00001-of-65535\.gguf"):
+        GgufFile.open(write_parts(tmp_path, counts=(65535, 2)))
 
 
 @pytest.mark.parametrize(
