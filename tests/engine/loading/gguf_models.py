@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import log
 from pathlib import Path
+from zlib import crc32
 
+import gguf
 import numpy as np
 import torch
+
+from tests.engine.quantization.gguf_rows import stored_rows
 
 ADJACENT_PAIRS = ("llama", "granite", "mistral3", "smollm3")
 """Architectures whose q and k rows llama.cpp's converter reorders (convert_hf_to_gguf.py, MIT)."""
@@ -33,14 +38,24 @@ def write_gguf(
     extra: dict[str, torch.Tensor] | None = None,
     sections: list[int] | None = None,
 ) -> Path:
-    """Write the weights of `model` in float32, and `extra` tensors by their names in the file.
+    """Write a model in float32; see `write_model`."""
+    write_model(gguf.GGUFWriter(path, architecture), model, extra, sections)
+    return path
 
-    `sections`: of positions of images, for which the rows of q and k are written as two halves.
+
+def write_model(
+    writer: gguf.GGUFWriter,
+    model: torch.nn.Module,
+    extra: dict[str, torch.Tensor] | None = None,
+    sections: list[int] | None = None,
+    type_of: Callable[[str], str] = lambda name: "F32",
+) -> None:
+    """Write the weights of `model`, and `extra` tensors by their names in the file.
+
+    `sections`: of positions of images, for which the rows of q and k are written as two halves. `type_of`: the type of
+    a matrix by its name in the file. `model` is given the numbers that the file holds.
     """
-    import gguf
-
-    config = model.config
-    writer = gguf.GGUFWriter(path, architecture)
+    architecture, config = writer.arch, model.config
     _write_fields(writer, config, architecture)
     if sections:
         writer.add_rope_dimension_sections(sections)
@@ -55,6 +70,11 @@ def write_gguf(
         if ending == "layer_scalar":
             found, ending = names.get_name(name), "weight"
         assert found is not None, name
+        found = f"{found}.{ending}"
+        raw_dtype = None
+        if values.dim() == 2 and type_of(found) != "F32":
+            raw_dtype = gguf.GGMLQuantizationType[type_of(found)]
+            values = _stored(type_of(found), values, crc32(found.encode()))
         if architecture in ADJACENT_PAIRS and stem.endswith(("q_proj", "k_proj")):
             num_heads = config.num_attention_heads if stem.endswith("q_proj") else config.num_key_value_heads
             values = _adjacent_rows(values, num_heads)
@@ -64,14 +84,20 @@ def write_gguf(
             )
         if architecture in ("gemma2", "gemma3") and stem.endswith("norm"):
             values = values + 1
-        writer.add_tensor(f"{found}.{ending}", values.numpy())
+        writer.add_tensor(found, values.numpy(), raw_dtype=raw_dtype)
     for name, values in (extra or {}).items():
         writer.add_tensor(name, values.numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
+
+
+def _stored(type_name: str, values: torch.Tensor, seed: int) -> torch.Tensor:
+    """Return rows of blocks (N, bytes per row), and set `values` (N, K) to their numbers."""
+    rows, numbers = stored_rows(type_name, values.numpy(), seed)
+    values.copy_(torch.from_numpy(numbers))
+    return torch.from_numpy(rows)
 
 
 def _renamed(architecture: str, stem: str) -> str | None:
@@ -94,8 +120,6 @@ def _halves(values: torch.Tensor, head_size: int, rotated: int) -> torch.Tensor:
 
 
 def _write_fields(writer, config, architecture: str) -> None:
-    import gguf
-
     is_gemma4 = config.model_type == "gemma4_text"
     head_size = (
         0 if is_gemma4 else getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
