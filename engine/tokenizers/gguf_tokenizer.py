@@ -157,7 +157,7 @@ def _merges_by_score(vocabulary: GgufVocabulary) -> list[tuple[str, str]]:
     ids.
     """
     tokens = list(map(_piece, vocabulary.tokens, vocabulary.types))
-    _check_lengths(tokens)
+    check_lengths(tokens)
     mergeable = {
         token: index
         for index, (token, type_) in enumerate(zip(tokens, vocabulary.types, strict=True))
@@ -178,18 +178,19 @@ def _merges_by_score(vocabulary: GgufVocabulary) -> list[tuple[str, str]]:
     return merges
 
 
-def _check_lengths(tokens: list[str]) -> None:
-    longest, total = max(map(len, tokens)), sum(map(len, tokens))
+def check_lengths(tokens: list[str], source: str = "the file") -> None:
+    """Raise ModelLoadError for tokens that would take all memory, or overflow the stack when they are freed."""
+    longest, total = max(map(len, tokens), default=0), sum(map(len, tokens))
     if longest > MAX_PIECE_CHARS or total > MAX_VOCABULARY_CHARS:
         raise ModelLoadError(
-            f"the file's longest token has {longest} characters, all have {total} together; at most "
+            f"{source}: the longest token has {longest} characters, all have {total} together; at most "
             f"{MAX_PIECE_CHARS} and {MAX_VOCABULARY_CHARS} can be"
         )
 
 
 def _unigram(vocabulary: GgufVocabulary) -> Tokenizer:
     """Build SentencePiece's unigram model: of all ways to cut a text, the one of the highest sum of scores."""
-    _check_lengths(vocabulary.tokens)
+    check_lengths(vocabulary.tokens)
     with_prefix = "always" if vocabulary.flag("add_space_prefix", True) else "never"
     pieces = list(zip(vocabulary.tokens, map(float, vocabulary.scores), strict=True))
     tokenizer = Tokenizer(models.Unigram(pieces, vocabulary.token_id("unknown", 2), BYTE in vocabulary.types))

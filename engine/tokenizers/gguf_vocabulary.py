@@ -114,7 +114,7 @@ class GgufVocabulary:
         if not _all(values, int) or not all(-128 <= value < 256 for value in values):
             raise ModelLoadError(f"{PREFIX}precompiled_charsmap must be a list of bytes")
         charsmap = bytes(value & 255 for value in values)
-        if charsmap and not _is_charsmap(charsmap):
+        if charsmap and not is_charsmap(charsmap):
             raise ModelLoadError(f"{PREFIX}precompiled_charsmap is damaged: its trie does not lead to texts")
         return charsmap
 
@@ -124,7 +124,7 @@ def _all(values: object, kind: type | tuple[type, ...]) -> bool:
     return isinstance(values, list) and not any(isinstance(v, bool) or not isinstance(v, kind) for v in values)
 
 
-def _is_charsmap(charsmap: bytes) -> bool:
+def is_charsmap(charsmap: bytes) -> bool:
     """Return True if no look-up can leave the double-array trie (darts-clone) or the texts behind it.
 
     Source: SentencePiece, normalizer.cc: the trie's size, its units, then texts that end with NUL.

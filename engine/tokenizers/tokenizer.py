@@ -20,6 +20,7 @@ import tokenizers
 from engine.api.errors import ModelLoadError
 from engine.gguf_file import GgufFile
 from engine.memory import trim_heap
+from engine.tokenizers.folder_files import read_object, read_text, read_tokenizer
 from engine.tokenizers.gguf_tokenizer import adds_bos, adds_eos, build_tokenizer
 from engine.tokenizers.gguf_vocabulary import GgufVocabulary
 
@@ -118,8 +119,9 @@ class Tokenizer:
                 f"{folder.name} has no tokenizer.json{', only ' if found else ''}{', '.join(found)}; transformers may "
                 f"make it: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
             )
+        contents = read_tokenizer(folder / "tokenizer.json")
         try:
-            backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+            backend = tokenizers.Tokenizer.from_buffer(contents)
             backend.encode(PROBE)
         except (KeyboardInterrupt, MemoryError):
             raise
@@ -129,9 +131,9 @@ class Tokenizer:
             raise ModelLoadError(f"{folder.name}/tokenizer.json has no tokens")
         backend.no_truncation()
         backend.no_padding()
-        settings = _read_json(folder / "special_tokens_map.json") | _read_json(folder / "tokenizer_config.json")
+        settings = read_object(folder / "special_tokens_map.json") | read_object(folder / "tokenizer_config.json")
         special_tokens = {name: text for name in SPECIAL_NAMES if (text := _token_text(settings.get(name)))}
-        config = _read_json(folder / "config.json")
+        config = read_object(folder / "config.json")
         architectures = config.get("architectures")
         eos_id = backend.token_to_id(special_tokens["eos_token"]) if "eos_token" in special_tokens else None
         bos_id = backend.token_to_id(special_tokens["bos_token"]) if "bos_token" in special_tokens else None
@@ -320,16 +322,6 @@ def _unique(ids: list[int | None]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(token_id for token_id in ids if token_id is not None))
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelLoadError(f"{path.name} is not JSON: {error}") from error
-    return content if isinstance(content, dict) else {}
-
-
 def _token_text(token: object) -> str | None:
     """Return the text of a special token, which is a string or an object with `content`."""
     if isinstance(token, dict):
@@ -342,7 +334,7 @@ def _folder_ends(folder: Path, config: dict[str, Any]) -> list[Any]:
     text_config = config.get("text_config")
     sources = [config, text_config if isinstance(text_config, dict) else {}]
     if (folder / "generation_config.json").is_file():
-        sources = [_read_json(folder / "generation_config.json")]
+        sources = [read_object(folder / "generation_config.json")]
     ends = next((source["eos_token_id"] for source in sources if source.get("eos_token_id") is not None), None)
     return ends if isinstance(ends, list) else [ends]
 
@@ -351,7 +343,7 @@ def _folder_template(folder: Path, settings: dict[str, Any]) -> str | None:
     """Return chat_template.jinja, else the setting: one template, or the `default` one of a list."""
     file = folder / "chat_template.jinja"
     if file.is_file():
-        return file.read_text(encoding="utf-8")
+        return read_text(file)
     template = settings.get("chat_template")
     if isinstance(template, list):
         named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}

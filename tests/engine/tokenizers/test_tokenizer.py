@@ -152,12 +152,57 @@ WITHOUT_UNKNOWN = (
 )
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{", "[]", '{"model": {"type": "Invented"}}', EMPTY, DAMAGED_MAP, WITHOUT_UNKNOWN]
-)
+def unigrams(*tokens: str, **others) -> dict:
+    vocabulary = [[token, -1.0] for token in ("<unk>", *tokens)]
+    return {"model": {"type": "Unigram", "unk_id": 0, "vocab": vocabulary}} | others
+
+
+HOSTILE = {
+    "nothing": "",
+    "half an object": "{",
+    "a list": "[]",
+    "no text": b"\xff\xfe",
+    "deep lists": "[" * 100_000,
+    "an unknown model": '{"model": {"type": "Invented"}}',
+    "no tokens": EMPTY,
+    "a map of no length": DAMAGED_MAP,
+    "a map that leads nowhere": json.dumps(
+        unigrams("a", normalizer={"type": "Precompiled", "precompiled_charsmap": "AAQAAAE="})
+    ),
+    "no unknown token": WITHOUT_UNKNOWN,
+    "a unigram whose release overflows the stack": json.dumps(unigrams("a" * 1_000_000)),
+    "such a unigram before another model": json.dumps(unigrams("a" * 1_000_000))[:-1] + ', "model": {}}',
+    "such a unigram without a type": json.dumps(
+        {"model": {"unk_id": 0, "vocab": [["<unk>", 0], ["\\u0061" * 4000, 0]]}}
+    ),
+    "more characters than memory is meant for": json.dumps(unigrams(*(f"{n:01000}" for n in range(5000)))),
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
 def test_a_folder_that_cannot_be_read_stops_the_load(tmp_path, content):
-    (tmp_path / "tokenizer.json").write_text(content)
-    with pytest.raises(ModelLoadError, match="tokenizer.json"):
+    """The library frees unigrams recursively: long ones ended the process."""
+    (tmp_path / "tokenizer.json").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ModelLoadError, match="tokenizer.json") as refusal:
+        Tokenizer.from_path(tmp_path)
+    assert len(refusal.value.message) < 1000
+
+
+@pytest.mark.parametrize(
+    "name", ["tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "config.json"]
+)
+@pytest.mark.parametrize("content", [b"\xff", b"{", b'{"a":' * 100_000])
+def test_another_file_of_a_folder_that_cannot_be_read_is_refused_by_its_name(tmp_path, name, content):
+    tiny_tokenizer().backend.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ModelLoadError, match=name):
+        Tokenizer.from_path(tmp_path)
+
+
+def test_a_template_that_is_no_text_is_refused_by_its_name(tmp_path):
+    tiny_tokenizer().backend.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
+    with pytest.raises(ModelLoadError, match="chat_template.jinja"):
         Tokenizer.from_path(tmp_path)
 
 
