@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from math import isfinite, nan
 from pathlib import Path
 from typing import Protocol
 
 import torch
 
 from engine.api.errors import ModelLoadError
-from engine.gguf_file import GgufFile
+from engine.gguf_file import GgufFile, GgufTensor
 from engine.loading.names import (
     TensorSource,
     is_ignorable,
@@ -26,7 +27,7 @@ from engine.models.decoder import OPTIONAL, decoder_tensors
 from engine.models.family import Family
 from engine.models.fields import blamed
 from engine.quantization.gguf_blocks import dequantize
-from engine.quantization.stored import StoredMatrix
+from engine.quantization.stored import StoredMatrix, StoredPart
 
 logger = logging.getLogger(__name__)
 
@@ -51,13 +52,23 @@ class TensorFile(Protocol):
 
 
 class GgufTensors:
-    """The tensors of a GGUF file as views of its map."""
+    """The tensors of a GGUF file as views of its map.
+
+    A matrix may have a scale in a tensor of its own, as llama.cpp's converter writes beside NVFP4: it is a part of the
+    matrix. The scale of its activations is left out, as they are quantised by what they hold.
+    """
 
     format = ""
 
     def __init__(self, file: GgufFile) -> None:
+        """Raise ModelLoadError if a scale is no finite number."""
         self.path = file.path
-        self._tensors = file.tensors
+        self._tensors = dict(file.tensors)
+        matrices = [name.removesuffix(".weight") for name, tensor in file.tensors.items() if len(tensor.shape) == 2]
+        scales = {name: self._tensors.pop(f"{name}.scale", None) for name in matrices}
+        self._scales = {f"{name}.weight": _number(scale) for name, scale in scales.items() if scale is not None}
+        if left_out := sum(self._tensors.pop(f"{name}.input_scale", None) is not None for name in matrices):
+            logger.info("%s: %d scales of activations are left out", self.path, left_out)
 
     @property
     def names(self) -> list[str]:
@@ -74,7 +85,16 @@ class GgufTensors:
         """Return a tensor as stored; a vector is a matrix of one row."""
         tensor = self._tensors[name]
         data = torch.from_numpy(tensor.data)
-        return StoredMatrix.from_blocks(tensor.type, data, (len(data), tensor.shape[-1]))
+        part = StoredPart(tensor.type, data, factor=self._scales.get(name, 1.0))
+        return StoredMatrix((part,), (len(data), tensor.shape[-1]))
+
+
+def _number(tensor: GgufTensor) -> float:
+    """Read a scale. Raises ModelLoadError."""
+    number = float(tensor.data.view("<f4").flat[0]) if (tensor.type, tensor.shape) == ("F32", (1,)) else nan
+    if not isfinite(number):
+        raise ModelLoadError(f"{tensor.path}: tensor {tensor.name!r} must hold one finite number in float32")
+    return number
 
 
 def with_own_output(file: TensorFile, config: ModelConfig, family: Family) -> ModelConfig:

@@ -27,24 +27,27 @@ class StoredPart:
     """Some rows in one storage type. data: (N, bytes per row) uint8.
 
     columns: where the data has each of the K inputs, (K,) int64; None if it has them in order.
+    factor: what all numbers of the data are multiplied by.
     """
 
     type: str
     data: torch.Tensor
     columns: torch.Tensor | None = None
+    factor: float = 1.0
 
     def with_data(self, data: torch.Tensor) -> StoredPart:
-        return StoredPart(self.type, data, self.columns)
+        return StoredPart(self.type, data, self.columns, self.factor)
 
     def open(self) -> torch.Tensor:
         """Dequantise: (N, K) float32."""
         values = dequantize(self.type, self.data)
+        values = values if self.factor == 1 else values * self.factor
         return values if self.columns is None else values.index_select(1, self.columns)
 
     @property
     def packed_type(self) -> str:
         """The type if packed groups hold the numbers of the part, else ""."""
-        return self.type if self.type in PACKED_TYPES and self.columns is None else ""
+        return self.type if self.type in PACKED_TYPES and self.columns is None and self.factor == 1 else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,13 +44,51 @@ def written(path, name, max_tensors=0, **more):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_of_every_type_gives_the_logits_of_transformers(tmp_path, name):
     """Exactly in float32, closely in what is chosen for this machine."""
-    path = tmp_path / "m.gguf"
-    reference = written(path, name)
+    check_logits(tmp_path / "m.gguf", written(tmp_path / "m.gguf", name))
+
+
+def check_logits(path, reference):
     with torch.inference_mode():
         expected = reference(PROMPT[None]).logits[0]
     exact, chosen = (run(load_model(path, weights=weights), [PROMPT], cuts=[7])[0] for weights in ("float32", "auto"))
     torch.testing.assert_close(exact, expected, atol=1e-4, rtol=0)
     assert (chosen - expected).std() < 0.05 * expected.std()
+
+
+def scaled(path, **more):
+    """Write a model in NVFP4 whose matrices have scales in tensors of their own; return transformers' of the same."""
+    reference = small_model("Qwen3", SHAPE)
+    places = {"attn_q": "q_proj", "attn_k": "k_proj", "attn_v": "v_proj", "ffn_up": "up_proj", "ffn_down": "down_proj"}
+    scales = {name: torch.tensor([0.5 + 0.3 * number]) for number, name in enumerate(places)}
+    extra = {f"blk.0.{name}.scale": scale for name, scale in scales.items()}
+    extra |= {f"blk.0.{name}.input_scale": torch.tensor([0.01]) for name in scales}
+    write_model(gguf.GGUFWriter(path, "qwen3"), reference, extra | more, type_of=lambda tensor: "NVFP4")
+    for name, parameter in reference.named_parameters():
+        for place, ending in places.items():
+            if name.endswith(f"{ending}.weight"):
+                parameter.data.mul_(scales[place])
+    return reference
+
+
+def test_scales_of_matrices_in_tensors_of_their_own_are_applied(tmp_path, caplog):
+    """llama.cpp's converter writes them beside NVFP4 matrices. The model was refused for them."""
+    caplog.set_level("INFO")
+    reference = scaled(tmp_path / "m.gguf")
+    check_logits(tmp_path / "m.gguf", reference)
+    assert "m.gguf: 5 scales of activations are left out" in caplog.text
+
+
+@pytest.mark.parametrize("wrong", [[1.0, 2.0], [float("nan")], [float("inf")]])
+def test_a_scale_that_is_not_one_finite_number_is_refused_by_name(tmp_path, wrong):
+    scaled(tmp_path / "m.gguf", **{"output.scale": torch.tensor(wrong)})
+    with pytest.raises(ModelLoadError, match=r"m\.gguf: tensor 'output.scale' must hold one finite number in float32"):
+        load_model(tmp_path / "m.gguf")
+
+
+def test_a_scale_of_no_matrix_is_refused_by_name(tmp_path):
+    scaled(tmp_path / "m.gguf", **{"blk.0.attn_norm.scale": torch.ones(1)})
+    with pytest.raises(ModelLoadError, match=r"tensors that its architecture does not have: 'blk.0.attn_norm.scale'"):
+        load_model(tmp_path / "m.gguf")
 
 
 @pytest.mark.parametrize(("weights", "margin"), [("float32", 0), ("auto", 0.2)])
