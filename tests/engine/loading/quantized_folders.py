@@ -101,6 +101,17 @@ def int8_rows(weight: torch.Tensor) -> Written:
     return {"weight": levels.to(torch.int8), "weight_scale": scale}, levels * scale
 
 
+def int8_groups(size: int) -> Writer:
+    """Bytes with a scale and a zero point for each group of inputs."""
+
+    def write(weight: torch.Tensor) -> Written:
+        levels, scale, zero, values = uniform(weight, 8, size, symmetric=False)
+        tensors = {"weight": levels - 128, "weight_zero_point": zero - 128}
+        return {name: part.to(torch.int8) for name, part in tensors.items()} | {"weight_scale": scale}, values
+
+    return write
+
+
 def llm_int8(weight: torch.Tensor) -> Written:
     largest = weight.abs().amax(1)
     levels = (weight / largest[:, None] * 127).round()
@@ -201,9 +212,27 @@ FORMATS: dict[str, tuple[dict, Writer, str]] = {
     ),
     "compressed-tensors W8A16": (compressed("pack-quantized"), packed(8, -1, symmetric=True), "bytes"),
     "compressed-tensors W8A8": (compressed("int-quantized"), int8_rows, "bytes"),
+    "compressed-tensors W8A8, with zero points": (compressed("int-quantized"), int8_groups(-1), "eight"),
+    "compressed-tensors W8A8 in groups, with zero points": (
+        compressed("int-quantized", strategy="group", group_size=32),
+        int8_groups(32),
+        "eight",
+    ),
     "compressed-tensors FP8": (compressed("float-quantized"), fp8(None, "weight_scale", by_row=True), "eight"),
+    "compressed-tensors FP8, a scale of each matrix": (
+        compressed("float-quantized", strategy="tensor"),
+        fp8(None, "weight_scale"),
+        "eight",
+    ),
+    "compressed-tensors FP8, scales of blocks": (
+        compressed("float-quantized", strategy="block", block_structure=[48, 64]),
+        fp8((48, 64), "weight_scale"),
+        "eight",
+    ),
     "compressed-tensors MXFP4": (compressed("mxfp4-pack-quantized"), mxfp4_packed, "eight"),
     "FP8, a scale of each matrix": ({"quant_method": "fp8"}, fp8(None, "weight_scale"), "eight"),
+    "FBGEMM FP8": ({"quant_method": "fbgemm_fp8"}, fp8(None, "weight_scale", by_row=True), "eight"),
+    "ModelOpt FP8": ({"quant_method": "modelopt", "quant_algo": "FP8"}, fp8(None, "weight_scale"), "eight"),
     "FP8, scales of blocks": (
         {"quant_method": "fp8", "weight_block_size": [48, 64]},
         fp8((48, 64), "weight_scale_inv"),
@@ -219,16 +248,23 @@ FORMATS: dict[str, tuple[dict, Writer, str]] = {
 file, or in "eight" bits of ours."""
 
 
-def write_quantized(folder: Path, reference: torch.nn.Module, config: dict, writer: Writer) -> None:
-    """Save the model with the projections of its layers quantised; give `reference` the numbers that these stand for.
+def write_quantized(
+    folder: Path,
+    reference: torch.nn.Module,
+    config: dict,
+    writer: Writer,
+    endings: tuple[str, ...] = ("proj.weight",),
+) -> None:
+    """Save the model with the matrices of these names quantised; give `reference` the numbers that they stand for.
 
-    The second layer's `down_proj` stays as it is, as modules do that are to be left out.
+    By default these are the projections of its layers. The second layer's `down_proj` stays as it is, as modules do
+    that are to be left out.
     """
     reference.save_pretrained(folder)
     file = folder / "model.safetensors"
     tensors = load_file(file)
     for name, parameter in reference.named_parameters():
-        if name.endswith("proj.weight") and not name.endswith("1.mlp.down_proj.weight"):
+        if name.endswith(endings) and not name.endswith("1.mlp.down_proj.weight"):
             made, values = writer(parameter.detach())
             parameter.data.copy_(values)
             del tensors[name]
