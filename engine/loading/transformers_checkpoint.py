@@ -30,7 +30,7 @@ from engine.loading.safetensors_file import SafetensorsFolder
 from engine.models.decoder import MAX_BUILDERS
 from engine.models.fields import blamed
 from engine.models.transformers_backend.decoder import TransformersDecoder
-from engine.models.transformers_backend.parts import Experts, Projection, Table
+from engine.models.transformers_backend.parts import ExpertMatrices, Projection, Table
 from engine.models.transformers_backend.skeleton import Skeleton, set_tensor
 from engine.quantization.scheme import WeightScheme
 from engine.quantization.stored import StoredMatrix
@@ -203,13 +203,11 @@ class Places:
                 part.table = OpenEmbedding(shared, scheme.activation_dtype)
         elif isinstance(part, Projection) and leaf == "weight":
             part.linear = self._linear(as_tensor(value).T if part.is_transposed else value)
-        elif isinstance(part, Experts) and leaf.endswith("_proj"):
-            stack = as_tensor(value)
-            part.put(leaf, [self._linear(one.T if part.original.is_transposed else one) for one in stack])
+        elif isinstance(stack := getattr(part, leaf, None), ExpertMatrices):
+            stack.linears = [self._linear(one.T if stack.is_transposed else one) for one in as_tensor(value)]
         else:
-            owner = part.original if isinstance(part, Experts) else part
             # NOTE: a copy, since a view would keep the whole file mapped for as long as the model lives.
-            set_tensor(owner, leaf, as_tensor(value).to(self._device, self._dtype(name), copy=True))
+            set_tensor(part, leaf, as_tensor(value).to(self._device, self._dtype(name), copy=True))
         for tied in self._tied[name]:
             other = self._model.get_submodule(tied.rpartition(".")[0])
             if isinstance(other, Projection) and shared is not None and scheme.is_fixed:

@@ -6,6 +6,9 @@ row, which is all that a check of the model's layers needs.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
@@ -87,40 +90,44 @@ def scale_of(embedding: nn.Embedding) -> float | None:
     return scale if torch.allclose(found, plain * scale) else None
 
 
-class Experts(nn.Module):
-    """The experts of a layer, each of them two products.
-
-    `original` computes the activation and holds the biases; its matrices are not kept.
+class ExpertMatrix:
+    """A matrix of an expert for transformers' code, which multiplies by it: torch asks it for the products
+    (https://docs.pytorch.org/docs/stable/notes/extending.html#extending-torch-python-api).
     """
 
-    def __init__(self, original: nn.Module) -> None:
+    def __init__(self, linear: Linear | None, width: int) -> None:
+        """`width`: its outputs; `linear` is None until its weight is read."""
+        self._linear = linear
+        self._width = width
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Callable[..., Any], types: Any, given: Sequence[Any] = (), named: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Compute `linear(x, matrix)` and `x @ matrix`. torch raises TypeError for anything else."""
+        if function not in PRODUCTS or named or len(given) != 2 or not isinstance(given[1], cls):
+            return NotImplemented
+        x, matrix = given
+        return matrix._multiply(x)
+
+    def _multiply(self, x: torch.Tensor) -> torch.Tensor:
+        """x: (T, K)  ->  (T, N), dtype of x"""
+        return without_weight(x, self._width) if self._linear is None else self._linear(x).to(x.dtype)
+
+
+PRODUCTS = (nn.functional.linear, torch.Tensor.matmul, torch.matmul)
+
+
+class ExpertMatrices(nn.Module):
+    """The matrices of a layer's experts in the place of a stack, from which transformers' code takes one at a time."""
+
+    def __init__(self, stack: torch.Tensor, *, is_transposed: bool) -> None:
+        """`is_transposed`: the stack, on no device, holds matrices by inputs."""
         super().__init__()
-        self.original = original
-        self.ups: list[Linear] = []
-        self.downs: list[Linear] = []
+        self.is_transposed = is_transposed
+        self._width = stack.shape[2 if is_transposed else 1]
+        self.linears: list[Linear] = []
         """Empty until the weights are read."""
 
-    def put(self, name: str, products: list[Linear]) -> None:
-        """Store the products of all experts. `name`: of the stack of matrices in the original."""
-        if name == "down_proj":
-            self.downs = products
-        else:
-            self.ups = products
-
-    def forward(self, hidden: torch.Tensor, expert_of: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """hidden: (T, E)  expert_of: (T, k) int64  weights: (T, k)  ->  (T, E)"""
-        if not self.ups:
-            return hidden * weights.sum(-1, keepdim=True).to(hidden.dtype)
-        original = self.original
-        up_name = "gate_up_proj" if original.has_gate else "up_proj"
-        outputs = torch.zeros(*expert_of.shape, hidden.shape[1], dtype=hidden.dtype, device=hidden.device)
-        for expert in expert_of.unique().tolist():
-            rows, places = (expert_of == expert).nonzero(as_tuple=True)
-            inner = self._product(self.ups, up_name, expert, hidden[rows])
-            inner = original._apply_gate(inner) if original.has_gate else original.act_fn(inner)
-            outputs[rows, places] = self._product(self.downs, "down_proj", expert, inner)
-        return (outputs * weights[..., None].to(hidden.dtype)).sum(1)
-
-    def _product(self, products: list[Linear], name: str, expert: int, x: torch.Tensor) -> torch.Tensor:
-        y = products[expert](x).to(x.dtype)
-        return y + getattr(self.original, f"{name}_bias")[expert] if self.original.has_bias else y
+    def __getitem__(self, expert: int | torch.Tensor) -> ExpertMatrix:
+        return ExpertMatrix(self.linears[expert] if self.linears else None, self._width)

@@ -26,7 +26,7 @@ from engine.models.fields import MAX_LAYERS, MAX_SIZE, ORIGINAL_LENGTH, blamed, 
 from engine.models.registry import architecture_of
 from engine.models.transformers_backend import attention
 from engine.models.transformers_backend.decoder import TransformersDecoder
-from engine.models.transformers_backend.parts import Experts, Projection, Table, scale_of, stand_in
+from engine.models.transformers_backend.parts import ExpertMatrices, Projection, Table, scale_of, stand_in
 
 logger = logging.getLogger(__name__)
 
@@ -155,9 +155,10 @@ class Skeleton:
             elif isinstance(module, nn.Embedding) and (scale := scale_of(module)) is not None:
                 part = Table(module, scale)
             elif has_experts(module):
-                part = Experts(module)
-                for parameter in [name for name, _ in module.named_parameters(recurse=False) if "bias" not in name]:
-                    delattr(module, parameter)
+                for leaf, stack in list(module.named_parameters(recurse=False)):
+                    if leaf.endswith("_proj"):
+                        delattr(module, leaf)
+                        setattr(module, leaf, ExpertMatrices(stack, is_transposed=module.is_transposed))
             if part is not None:
                 place, _, leaf = name.rpartition(".")
                 setattr(self.model.get_submodule(place), leaf, part)
@@ -295,9 +296,8 @@ def router_sizes(values: Mapping[str, object]) -> set[int]:
 
 
 def has_experts(module: nn.Module) -> bool:
-    """Return True for experts that transformers computes by one of several functions, all of these two products."""
-    names = ("is_concatenated", "is_transposed", "has_gate", "has_bias", "has_post_expert_norm", "down_proj")
-    return all(hasattr(module, name) for name in names) and not module.has_post_expert_norm
+    """Return True for experts of which transformers' code multiplies by one matrix of a stack after another."""
+    return all(hasattr(module, name) for name in ("is_concatenated", "is_transposed", "has_gate", "down_proj"))
 
 
 def set_tensor(module: nn.Module, name: str, value: torch.Tensor) -> None:

@@ -268,6 +268,15 @@ def test_a_model_that_passes_something_from_token_to_token_beside_attention_is_r
         open_checkpoint(tmp_path)
 
 
+def test_experts_whose_matrices_are_not_multiplied_by_are_refused(tmp_path, monkeypatch):
+    from transformers.models.mixtral.modeling_mixtral import MixtralExperts
+
+    saved(tmp_path, "mixtral")
+    monkeypatch.setattr(MixtralExperts, "forward", lambda self, x, *routes: torch.relu(self.gate_up_proj[0]))
+    with pytest.raises(ModelLoadError, match="its layers do not run with an attention of ours: TypeError"):
+        open_checkpoint(tmp_path)
+
+
 def test_batch_invariant_mode_is_refused(tmp_path):
     small_model("Cohere", {}).save_pretrained(tmp_path)
     with pytest.raises(ModelLoadError, match="batch_invariant is not offered for CohereForCausalLM"):
