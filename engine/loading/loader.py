@@ -152,8 +152,9 @@ def _open_folder(path: Path) -> Opened:
         return checkpoint, config, (path / "config.json", *folder.files)
     # NOTE: imported here, as it takes seconds and hundreds of MiB that models with a family save.
     from engine.loading.transformers_checkpoint import TransformersCheckpoint
-    from engine.models.transformers_backend.skeleton import Skeleton
+    from engine.models.transformers_backend.skeleton import Skeleton, check_architecture
 
+    check_architecture(source, values)
     folder = _open_tensors(path, quantization)
     skeleton = Skeleton(source, values, len(folder.names))
     foreign = TransformersCheckpoint(folder, skeleton)

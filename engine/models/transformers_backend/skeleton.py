@@ -51,7 +51,8 @@ class Skeleton:
     """
 
     def __init__(self, source: str, values: Mapping[str, object], num_tensors: int) -> None:
-        """`values`: of a config.json; `num_tensors`: of the folder, which no number of layers exceeds.
+        """`values`: of a config.json that `check_architecture` takes; `num_tensors`: of the folder, which no number of
+        layers exceeds.
 
         Raises ModelLoadError that names what cannot be served.
         """
@@ -68,7 +69,7 @@ class Skeleton:
         self.decoder: TransformersDecoder
 
     def refused(self, problem: str) -> ModelLoadError:
-        return ModelLoadError(f"{self.source}: the architecture {self.architecture!r} cannot be served: {problem}")
+        return refusal(self.source, self.architecture, problem)
 
     def _build(self, values: Mapping[str, object]) -> PreTrainedModel:
         """Build the model on no device, but for the tables that it computes itself."""
@@ -95,12 +96,6 @@ class Skeleton:
         return model.eval().requires_grad_(False)
 
     def _read_config(self, values: Mapping[str, object]) -> PreTrainedConfig:
-        if values.get("is_encoder_decoder"):
-            raise self.refused("it has an encoder; only decoders of text are served")
-        if architecture_of(values) not in causal_models(values):
-            raise self.refused(
-                f"no family here and no causal model of transformers {__version__} has this name (docs/models.md)"
-            )
         self._refuse_large(values)
         # What computes a model, some of which transformers would fetch, and in which dtype, is ours to say.
         ours = ("_implementation", "dtype")
@@ -269,6 +264,22 @@ def original_lengths(rope: Mapping[str, Any]) -> list[float]:
     """Return the contexts before longrope stretched them; kinds of layers may each have a rule of rotation."""
     rules = [rope, *(rule for rule in rope.values() if isinstance(rule, Mapping))]
     return [rule[ORIGINAL_LENGTH] for rule in rules if rule.get("rope_type") == "longrope" and ORIGINAL_LENGTH in rule]
+
+
+def check_architecture(source: str, values: Mapping[str, object]) -> None:
+    """Raise ModelLoadError unless a config.json, or the text part in it, names a causal model of transformers."""
+    architecture = str(architecture_of(values))[:80]
+    text = text_part(architecture, values)
+    values = values if text is None else text
+    if values.get("is_encoder_decoder"):
+        raise refusal(source, architecture, "it has an encoder; only decoders of text are served")
+    if architecture_of(values) not in causal_models(values):
+        problem = f"no family here and no causal model of transformers {__version__} has this name (docs/models.md)"
+        raise refusal(source, architecture, problem)
+
+
+def refusal(source: str, architecture: str, problem: str) -> ModelLoadError:
+    return ModelLoadError(f"{source}: the architecture {architecture!r} cannot be served: {problem}")
 
 
 def causal_models(values: Mapping[str, object]) -> tuple[str, ...]:
