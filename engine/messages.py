@@ -23,6 +23,11 @@ class Thinking:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadModel:
+    """Load the model. Sent when its tokenizer is known to be served: until then a core imports what it needs."""
+
+
+@dataclass(frozen=True, slots=True)
 class AddSequence:
     """Start a sequence, or go on with one that has output."""
 
@@ -224,5 +229,7 @@ class CoreFailed:
     """A text for the log."""
 
 
-ToCore = AddSequence | DefineGrammar | ForgetGrammars | AbortSequences | QueryStats | AnnounceSteps | Shutdown
+ToCore = (
+    LoadModel | AddSequence | DefineGrammar | ForgetGrammars | AbortSequences | QueryStats | AnnounceSteps | Shutdown
+)
 FromCore = StepResult | CoreProgress | CoreReady | CoreStats | Heartbeat | StepStarted | CoreFailed

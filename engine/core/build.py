@@ -19,7 +19,7 @@ from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
 from engine.loading.loader import load_model
 from engine.memory import page_out, trim_heap
-from engine.messages import CoreFailed, CoreProgress, CoreReady, Heartbeat
+from engine.messages import CoreFailed, CoreProgress, CoreReady, Heartbeat, LoadModel
 from engine.sampling.processors.registry import load_registry
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
@@ -49,10 +49,15 @@ class HeartbeatThread(threading.Thread):
 
 
 def serve(config: EngineConfig, channel: PipeChannel) -> None:
-    """Load the model, report that it is ready, and run the loop until Shutdown. Report every error as CoreFailed."""
+    """Wait for LoadModel, load the model, report that it is ready, and run the loop until Shutdown.
+
+    Report every error as CoreFailed.
+    """
     heartbeat = HeartbeatThread(channel)
     heartbeat.start()
     try:
+        if not any(isinstance(message, LoadModel) for message in channel.receive(block=True)):
+            return  # Shutdown: no other message comes before
         with refused_if_too_large():
             core, ready = build_core(config, channel)
         heartbeat.core = core

@@ -5,6 +5,7 @@ It waits until a core has loaded its model; the messages after that are the engi
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections import deque
@@ -14,7 +15,7 @@ from engine.api.errors import ModelLoadError
 from engine.config import EngineConfig
 from engine.core.link import LinkClosed, ProcessLink
 from engine.inputs.limits import ContextLimits
-from engine.messages import CoreFailed, CoreProgress, CoreReady, Heartbeat
+from engine.messages import CoreFailed, CoreProgress, CoreReady, Heartbeat, LoadModel
 
 logger = logging.getLogger(__name__)
 
@@ -56,14 +57,19 @@ class CoreRestarter:
         return self._closing.is_set()
 
     def connect(self) -> ProcessLink:
-        """Start a core, which begins to load its model. Raises OSError."""
+        """Start a core, which waits for `await_ready` to load its model. Raises OSError."""
         link, self._started = self._started, None
         return link or self._connect(self._config)
 
     def await_ready(
         self, link: ProcessLink, progress: Progress | None, on_heartbeat: Callable[[], None] = lambda: None
     ) -> ContextLimits:
-        """Wait until a core is ready; `on_heartbeat` is called about once a second meanwhile. Raises ModelLoadError."""
+        """Have a core load the model and wait until it is ready. Raises ModelLoadError.
+
+        `on_heartbeat` is called about once a second meanwhile.
+        """
+        with contextlib.suppress(LinkClosed):  # receive() finds that out again
+            link.send(LoadModel())
         while True:
             try:
                 message = link.receive()

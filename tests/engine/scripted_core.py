@@ -3,7 +3,16 @@
 import queue
 
 from engine.core.link import LinkClosed
-from engine.messages import AbortSequences, AddSequence, AnnounceSteps, CoreReady, SequenceOutput, Shutdown, StepResult
+from engine.messages import (
+    AbortSequences,
+    AddSequence,
+    AnnounceSteps,
+    CoreReady,
+    LoadModel,
+    SequenceOutput,
+    Shutdown,
+    StepResult,
+)
 
 READY = CoreReady(logits_width=300, max_model_len=512, num_blocks=64)
 
@@ -20,6 +29,7 @@ class ScriptedCore:
         self._is_dead = False
         self.answers_aborts = False
         self.announces_steps = False
+        self.may_load = False
         for message in greeting:
             self._said.put(message)
 
@@ -57,6 +67,9 @@ class ScriptedCore:
             self.die()
         if isinstance(message, AnnounceSteps):
             self.announces_steps = True
+            return
+        if isinstance(message, LoadModel):
+            self.may_load = True
             return
         if isinstance(message, AbortSequences) and self.answers_aborts:
             self.say(*(SequenceOutput(seq_id, [], finish="aborted") for seq_id in message.seq_ids))

@@ -254,6 +254,16 @@ def test_load_progress_is_reported_and_a_failure_has_its_reason(folder):
     stage.engine.close()
 
 
+@pytest.mark.parametrize("content", ['{"model": {"type": "Invented"}}', None])
+def test_a_tokenizer_that_is_not_served_is_refused_before_the_core_may_read_the_model(tmp_path, content):
+    """The core had read weights by then."""
+    (tmp_path / ("tekken.json" if content is None else "tokenizer.json")).write_text(content or "{}")
+    core = ScriptedCore()
+    with pytest.raises(ModelLoadError, match=r"tokenizer\.json"):
+        Stage(tmp_path, core).engine.start()
+    assert not core.may_load
+
+
 def test_a_core_that_dies_while_loading_is_a_failed_load(folder):
     core = ScriptedCore()
     core.die()

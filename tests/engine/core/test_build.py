@@ -10,13 +10,14 @@ from engine.config import EngineConfig
 from engine.core import build as build
 from engine.core.build import serve
 from engine.execution.runner import ModelRunner
-from engine.messages import CoreFailed
+from engine.messages import CoreFailed, LoadModel, Shutdown
 from tests.engine.in_process import QueueChannel
 from tests.engine.real_engine import RealEngine, tokens_of, write_model
 
 
 def failure(tmp_path, **options) -> str:
     channel = QueueChannel()
+    channel.inbox.put(LoadModel())
     serve(EngineConfig(tmp_path / "model.gguf", "tiny", **options), channel)
     (message,) = [message for message in _said(channel) if isinstance(message, CoreFailed)]
     return message.message
@@ -25,6 +26,14 @@ def failure(tmp_path, **options) -> str:
 def _said(channel):
     while not channel.outbox.empty():
         yield channel.outbox.get()
+
+
+def test_a_core_reads_nothing_of_a_model_before_it_is_told_to(tmp_path):
+    """The worker finds meanwhile whether the tokenizer is served."""
+    channel = QueueChannel()
+    channel.inbox.put(Shutdown())
+    serve(EngineConfig(tmp_path / "missing.gguf", "tiny"), channel)
+    assert not list(_said(channel))
 
 
 def test_a_missing_device_is_reported_before_the_model_is_read(tmp_path, monkeypatch):

@@ -33,6 +33,7 @@ from engine.messages import (
     AddSequence,
     CoreFailed,
     Heartbeat,
+    LoadModel,
     QueryStats,
     SampledLogprobs,
     SequenceOutput,
@@ -174,6 +175,7 @@ def link(tmp_path):
 
 @pytest.mark.slow
 def test_a_child_core_reports_why_it_cannot_load_and_exits(link):
+    link.send(LoadModel())
     message = link.receive()
     while not isinstance(message, CoreFailed):
         message = link.receive()

@@ -12,7 +12,7 @@ from engine.api.request import ProcessorCall, SamplingParams
 from engine.config import EngineConfig
 from engine.core.build import serve
 from engine.core.link import pack, unpack
-from engine.messages import CoreFailed, CoreReady
+from engine.messages import CoreFailed, CoreReady, LoadModel
 from engine.sampling.processors.registry import ProcessorRegistry, load_registry
 from engine.sampling.sampler import Sampler
 from tests.engine.in_process import QueueChannel
@@ -54,6 +54,7 @@ def test_a_bad_processor_entry_stops_the_start_and_is_named(entry, says):
 
 def test_a_bad_processor_entry_is_reported_before_the_model_is_read(tmp_path):
     channel = QueueChannel()
+    channel.inbox.put(LoadModel())
     serve(EngineConfig(tmp_path / "none.gguf", "none", processors=("halver",)), channel)
     failure = channel.outbox.get()
     assert isinstance(failure, CoreFailed)
