@@ -11,7 +11,7 @@ import gguf
 import numpy as np
 import torch
 
-from tests.engine.quantization.gguf_rows import stored_rows
+from tests.engine.quantization.gguf_rows import TYPES, stored_rows
 
 ADJACENT_PAIRS = ("llama", "granite", "mistral3", "smollm3")
 """Architectures whose q and k rows llama.cpp's converter reorders (convert_hf_to_gguf.py, MIT)."""
@@ -53,7 +53,7 @@ def write_model(
     """Write the weights of `model`, and `extra` tensors by their names in the file.
 
     `sections`: of positions of images, for which the rows of q and k are written as two halves. `type_of`: the type of
-    a matrix by its name in the file. `model` is given the numbers that the file holds.
+    a matrix by its name in the file, float32 if its rows are no whole blocks. `model` is given the numbers of the file.
     """
     architecture, config = writer.arch, model.config
     _write_fields(writer, config, architecture)
@@ -71,10 +71,10 @@ def write_model(
             found, ending = names.get_name(name), "weight"
         assert found is not None, name
         found = f"{found}.{ending}"
-        raw_dtype = None
-        if values.dim() == 2 and type_of(found) != "F32":
-            raw_dtype = gguf.GGMLQuantizationType[type_of(found)]
-            values = _stored(type_of(found), values, crc32(found.encode()))
+        raw_dtype, type_name = None, type_of(found) if values.dim() == 2 else "F32"
+        if type_name != "F32" and values.shape[-1] % TYPES[type_name].block_size == 0:
+            raw_dtype = gguf.GGMLQuantizationType[type_name]
+            values = _stored(type_name, values, crc32(found.encode()))
         if architecture in ADJACENT_PAIRS and stem.endswith(("q_proj", "k_proj")):
             num_heads = config.num_attention_heads if stem.endswith("q_proj") else config.num_key_value_heads
             values = _adjacent_rows(values, num_heads)

@@ -1,15 +1,17 @@
 """GGUF files against transformers: small ones written with the reference package, and the real default model."""
 
+from zlib import crc32
+
+import gguf
 import pytest
 import torch
 
 from engine.api.errors import ModelLoadError
 from engine.loading.loader import load_model
-from tests.engine.loading.gguf_models import write_gguf
+from tests.engine.loading.gguf_models import write_gguf, write_model
 from tests.engine.loading.gguf_writing import STRING, GgufContents, string
 from tests.engine.models.test_decoder import LONGROPE, LONGROPE_CONFIG, VARIANTS, YARN, run, small_model
 
-pytest.importorskip("gguf")
 transformers = pytest.importorskip("transformers")
 
 LOCAL = {"rope_type": "default", "rope_theta": 10000.0}
@@ -71,6 +73,23 @@ def test_a_gguf_file_gives_the_logits_of_the_model_that_it_was_made_of(tmp_path,
     prompt = torch.arange(60)
     with torch.inference_mode():
         expected = reference(prompt[None]).logits[0]
+    torch.testing.assert_close(run(model, [prompt], cuts=[7])[0], expected, atol=1e-4, rtol=0)
+
+
+SMALL_BLOCKS = ("Q8_0", "Q4_0", "Q5_1", "IQ4_NL")
+
+
+@pytest.mark.parametrize("name", GGUF_MODELS)
+def test_a_quantised_file_of_every_architecture_gives_the_logits_of_its_numbers(tmp_path, name):
+    """Matrices that are cut, reordered, scaled or looked up are in blocks, of one type beside another."""
+    architecture, family, changes = GGUF_MODELS[name]
+    reference = small_model(family, changes)
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", architecture)
+    write_model(writer, reference, type_of=lambda tensor: SMALL_BLOCKS[crc32(tensor.encode()) % 4])
+    prompt = torch.arange(60)
+    with torch.inference_mode():
+        expected = reference(prompt[None]).logits[0]
+    model = load_model(tmp_path / "m.gguf", weights="float32")
     torch.testing.assert_close(run(model, [prompt], cuts=[7])[0], expected, atol=1e-4, rtol=0)
 
 
