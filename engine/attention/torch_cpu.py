@@ -105,7 +105,8 @@ class TorchCpuAttention:
         width = -(-max((run.context_len for run in runs), default=0) // self.block_size)
         num_tiles = sum(-(-run.num_rows // self.tile_rows(run.num_rows)) for run in runs)
         most_rows = max((self.tile_rows(run.num_rows) for run in runs), default=1)
-        rows = RowIndex(self, sum(run.num_rows for run in runs), num_tiles, most_rows, width)
+        table = torch.zeros(num_tiles, self.groups.count, width, dtype=torch.int64)
+        rows = RowIndex(self, sum(run.num_rows for run in runs), most_rows, table)
         rows.fill(runs)
         return CpuStep(self, rows.attentions(layout.slots), chunks)
 
@@ -146,18 +147,15 @@ def runs_of(layout: StepLayout) -> list[Run]:
 class RowIndex:
     """The positions of a step's rows, in memory that the kernel reads. Cache groups differ by their block tables.
 
-    `num_tiles`: the most tiles of a step; `most_rows`: the most rows of a tile; `table_width`: blocks of the longest
-    context.
+    `most_rows`: the most rows of a tile; `table`: zeros, (tiles of a step, G, blocks of the longest context) int64.
     """
 
-    def __init__(
-        self, backend: TorchCpuAttention, num_rows: int, num_tiles: int, most_rows: int, table_width: int
-    ) -> None:
+    def __init__(self, backend: TorchCpuAttention, num_rows: int, most_rows: int, table: torch.Tensor) -> None:
         self._backend = backend
         self._most_rows = most_rows
         self._tokens, self._contexts = torch.zeros(num_rows, dtype=torch.int64), torch.ones(num_rows, dtype=torch.int64)
-        self._tiles = torch.zeros(num_tiles + 2, dtype=torch.int64)
-        self._table = torch.zeros(num_tiles, backend.groups.count, table_width, dtype=torch.int64)
+        self._tiles = torch.zeros(len(table) + 2, dtype=torch.int64)
+        self._table = table
         self._writable = self._tokens.numpy(), self._contexts.numpy(), self._tiles.numpy(), self._table.numpy()
 
     def attentions(self, slots: torch.Tensor) -> list[RowAttention]:
@@ -225,7 +223,9 @@ class FixedRows(CpuStep):
 
     def __init__(self, backend: TorchCpuAttention, num_rows: int, table_width: int) -> None:
         self._slots = torch.zeros(backend.groups.count, num_rows, dtype=torch.int64)
-        self._index = RowIndex(backend, num_rows, num_rows, backend.tile_rows(num_rows), table_width)
+        # NOTE: a table of the longest contexts has hundreds of megabytes, of which steps write what contexts have.
+        table = untouched_zeros(num_rows, backend.groups.count, table_width, dtype=torch.int64)
+        self._index = RowIndex(backend, num_rows, backend.tile_rows(num_rows), table)
         super().__init__(backend, self._index.attentions(self._slots), [])
 
     def fill(self, layout: StepLayout) -> None:
