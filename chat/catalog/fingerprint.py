@@ -7,10 +7,14 @@ all web processes agree. A large file counts with its size, beginning and end; a
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from functools import cache, lru_cache
+from glob import escape
 from pathlib import Path
 
 from django.conf import settings
+
+from chat.catalog.model_choice import PART
 
 WHOLE_BYTES = 2**20
 EDGE_BYTES = 2**16
@@ -38,13 +42,21 @@ def _build() -> str:
 
 
 def file_states(path: Path) -> tuple[FileState, ...]:
-    """Return the state of the file, or of the files in the folder; empty if it cannot be read."""
+    """Return the states of the file and the other parts of its model, or of the files in the folder.
+
+    Empty if they cannot be read.
+    """
     try:
-        files = sorted(path.iterdir())[:MAX_FILES] if path.is_dir() else [path]
+        files = sorted(path.iterdir() if path.is_dir() else _parts(path))[:MAX_FILES]
         states = [(str(file), file.stat()) for file in files if file.is_file()]
     except (OSError, ValueError):
         return ()
     return tuple((name, state.st_size, state.st_mtime_ns) for name, state in states)
+
+
+def _parts(path: Path) -> Iterable[Path]:
+    part = PART.search(path.stem)
+    return path.parent.glob(f"{escape(path.stem[: part.start()])}-?????-of-{part[1]}.gguf") if part else [path]
 
 
 @lru_cache(maxsize=64)

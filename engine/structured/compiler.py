@@ -62,7 +62,7 @@ class ConstraintCompiler:
         work = work or SlowWork()
         self._limits = limits
         self._clock = clock
-        first_call = (PREPARE, str(model_path.resolve()), dataclasses.asdict(limits))
+        first_call = (PREPARE, str(model_path.absolute()), dataclasses.asdict(limits))
         self._pool = KillablePool(
             "engine.structured.child_task:run", NUM_PROCESSES, limits.compile_bytes, first_call, work=work
         )
@@ -70,10 +70,10 @@ class ConstraintCompiler:
             "engine.structured.backends.xgrammar_child:run",
             1,
             limits.compile_bytes,
-            (PREPARE, str(model_path.resolve())),
+            (PREPARE, str(model_path.absolute())),
             work=work,
         )
-        self._model = str(model_path.resolve()).encode()
+        self._model = str(model_path.absolute()).encode()
         self._changed = threading.Lock()
         self._grammars: OrderedDict[str, DefineGrammar] = OrderedDict()
         self._refusals: OrderedDict[str, _Refusal] = OrderedDict()

@@ -30,7 +30,7 @@ class Command(BaseCommand):
         parser.add_argument("--default", action="store_true", help="serve this model where a request names none")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        path = options["path"] if options["elsewhere"] else str(Path(options["path"]).expanduser().resolve())
+        path = options["path"] if options["elsewhere"] else str(Path(options["path"]).expanduser().absolute())
         try:
             if not options["elsewhere"]:
                 model_path_check(path=path)

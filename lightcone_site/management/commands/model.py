@@ -30,7 +30,7 @@ class Command(BaseCommand):
         except NoModel as error:
             raise CommandError(str(error)) from error
         if options["path"]:
-            config = replace(config, model_path=Path(options["path"]).expanduser().resolve())
+            config = replace(config, model_path=Path(options["path"]).expanduser().absolute())
         packed = json.dumps(asdict(config) | {"model_path": str(config.model_path)})
         done = subprocess.run(
             [sys.executable, "-m", "engine.core.model_check", packed], cwd=settings.BASE_DIR, check=False

@@ -54,6 +54,17 @@ def test_a_renamed_or_longer_file_changes_the_fingerprint(folder):
     assert len(seen) == 3
 
 
+def test_a_changed_part_of_a_model_changes_the_fingerprint_and_other_files_do_not(tmp_path):
+    first, second = (tmp_path / f"[m]-0000{part}-of-00002.gguf" for part in (1, 2))
+    first.write_bytes(b"1")
+    second.write_bytes(b"2")
+    before = of(first)
+    (tmp_path / "[m]-00002-of-00003.gguf").write_bytes(b"another model")
+    assert of(first) == before
+    second.write_bytes(b"3")
+    assert of(first) != before
+
+
 def test_modification_times_do_not_change_the_fingerprint(folder):
     before = of(folder)
     os.utime(folder / "config.json", (5, 5))

@@ -94,7 +94,7 @@ def test_model_add_registers_a_model(tmp_path: Path) -> None:
     file.write_bytes(b"GGUF")
     assert "model.small" in run("model_add", "small", str(file), "--alias", "tiny", "--default")
     model = ServedModel.objects.get()
-    assert (model.path, model.aliases, model.is_default) == (str(file.resolve()), ["tiny"], True)
+    assert (model.path, model.aliases, model.is_default) == (str(file), ["tiny"], True)
     with pytest.raises(CommandError, match="no file or folder"):
         run("model_add", "large", str(tmp_path / "missing.gguf"))
     (tmp_path / "notes.txt").write_text("no model")
@@ -103,6 +103,15 @@ def test_model_add_registers_a_model(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="already leads to"):
         run("model_add", "tiny", str(file))
     assert ServedModel.objects.count() == 1
+
+
+@pytest.mark.django_db
+def test_model_add_keeps_the_name_of_a_link(tmp_path: Path) -> None:
+    (tmp_path / "0123abcd").write_bytes(b"GGUF")
+    link = tmp_path / "small-00001-of-00002.gguf"
+    link.symlink_to("0123abcd")
+    run("model_add", "small", str(link))
+    assert ServedModel.objects.get().path == str(link)
 
 
 @pytest.mark.django_db

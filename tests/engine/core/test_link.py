@@ -7,7 +7,7 @@ import select
 import signal
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from multiprocessing import Pipe
 from pathlib import Path
 
@@ -107,6 +107,8 @@ def test_a_configuration_is_sent_completely_with_an_absolute_path(tmp_path):
     assert unpack_config(pack_config(config)) == config
     relative = unpack_config(pack_config(EngineConfig(Path("model.gguf"), "name")))
     assert relative.model_path == Path.cwd() / "model.gguf"
+    (tmp_path / "link.gguf").symlink_to(config.model_path)
+    assert unpack_config(pack_config(replace(config, model_path=tmp_path / "link.gguf"))).model_path.name == "link.gguf"
     assert {field.name for field in fields(EngineConfig)} == set(json.loads(pack_config(config)))
 
 

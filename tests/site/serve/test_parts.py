@@ -95,6 +95,19 @@ def test_a_model_has_the_name_of_its_file_or_folder_by_default(tmp_path, is_fold
     assert model_choice(path=str(path), name=name).name == expected
 
 
+def test_a_model_in_parts_has_the_name_of_all_of_them(tmp_path):
+    assert model_choice(path=str(tmp_path / "model-Q4-00001-of-00003.gguf"), name="").name == "model-Q4"
+
+
+def test_a_link_to_a_model_is_not_followed(tmp_path):
+    """Caches of downloads name their files by checksums and link to them, so that models in parts lost their parts."""
+    (tmp_path / "0123abcd").touch()
+    link = tmp_path / "model-00001-of-00002.gguf"
+    link.symlink_to("0123abcd")
+    choice = model_choice(path=str(link), name="")
+    assert (choice.path, choice.name) == (link, "model")
+
+
 class ScriptedModel:
     """The statuses of web and model, one pair per turn, and a clock that advances four seconds per turn."""
 
