@@ -1,7 +1,7 @@
 """The kernel of paged attention for rows with a context each: decodes, drafts, the tokens of prompts.
 
 Keys are (B, K, D, P): a query adds the D rows of a block, weighted, into P scores. Values are (B, K, P, D): a
-position's probability weights its row. Zeros behind heads make D a size that the vectors take. The cache is read in
+position's probability weights its row. Zeros behind keys make D a size that the vectors take. The cache is read in
 place, once per tile: a few rows of one sequence with the query heads that share a kv head. A row's result does not
 depend on the others of its tile.
 """
@@ -39,7 +39,9 @@ def score_stride(num_positions):
 
 @njit(inline="always")
 def store_token(a, token):
-    """Write the new key and value of one token into its slot."""
+    """Write the new key and value of one token into its slot, and zeros behind the key: what other layers have left
+    there, in another layout, may be no number.
+    """
     kv_heads, size, block_size, stride, kept, block_stride = a[3], a[4], a[5], a[9], a[27], a[28]
     slot = integers(a[8], a[0])[token]
     block, offset = slot // block_size, slot % block_size
@@ -52,12 +54,16 @@ def store_token(a, token):
             for d in range(size):
                 keys[d * block_size + offset] = narrow(key[d])
                 values[offset * kept + d] = narrow(value[d])
+            for d in range(size, kept):
+                keys[d * block_size + offset] = np.uint16(0)
         else:
             plain_keys = floats(a[10] + base * 4, kept * block_size)
             plain_values = floats(a[11] + base * 4, kept * block_size)
             for d in range(size):
                 plain_keys[d * block_size + offset] = key[d]
                 plain_values[offset * kept + d] = value[d]
+            for d in range(size, kept):
+                plain_keys[d * block_size + offset] = np.float32(0.0)
 
 
 @njit(inline="always")

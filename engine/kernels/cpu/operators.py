@@ -297,7 +297,7 @@ class RowAttention:
     ) -> None:
         """Store k, v of all tokens, unless they are None, and attend the rows into `out`.
 
-        keys: (B, K, D', P)  values: (B, K, P, D'), with D' >= D and zeros behind D, blocks may be apart
+        keys: (B, K, D', P)  values: (B, K, P, D'), with D' >= D, blocks may be apart
         q, out: (T, H, D)  k, v: (T, K, D), float32, tokens may be apart
         constants: scale, softcap or 0, float32   `window`: positions that a row sees, itself included, or 0
         sinks: (H,) float32
