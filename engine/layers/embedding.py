@@ -36,6 +36,8 @@ class StoredEmbedding:
     """
 
     def __init__(self, table: StoredPart, dtype: torch.dtype) -> None:
+        """Raise ModelLoadError for NaN and infinite numbers."""
+        table.check()
         self._table = table.with_data(table.data.clone())
         self._dtype = dtype
 

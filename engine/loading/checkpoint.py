@@ -26,7 +26,6 @@ from engine.models.config import ModelConfig
 from engine.models.decoder import OPTIONAL, decoder_tensors
 from engine.models.family import Family
 from engine.models.fields import blamed
-from engine.quantization.gguf_blocks import dequantize
 from engine.quantization.stored import StoredMatrix, StoredPart
 
 logger = logging.getLogger(__name__)
@@ -85,7 +84,8 @@ class GgufTensors:
         """Return a tensor as stored; a vector is a matrix of one row."""
         tensor = self._tensors[name]
         data = torch.from_numpy(tensor.data)
-        part = StoredPart(tensor.type, data, factor=self._scales.get(name, 1.0))
+        source = f"{tensor.path}: tensor {name!r}"
+        part = StoredPart(tensor.type, data, factor=self._scales.get(name, 1.0), source=source)
         return StoredMatrix((part,), (len(data), tensor.shape[-1]))
 
 
@@ -165,7 +165,7 @@ class FileCheckpoint:
     def vector(self, name: str, size: int) -> torch.Tensor:
         source = self._find(name, (size,))
         (part,) = self._file.matrix(source.name).parts
-        values = dequantize(part.type, part.data).flatten()[source.first : source.first + size]
+        values = part.load().flatten()[source.first : source.first + size]
         order = self._order(name)
         # NOTE: a copy, since a view would keep the whole file mapped for as long as the model lives.
         values = values.clone() if order is None else values[order]

@@ -64,7 +64,11 @@ class Module:
         return num_inputs
 
     def wrong(self, suffix: str, problem: str) -> ModelLoadError:
-        return ModelLoadError(f"{self.path}: tensor {self.prefix + suffix!r} {problem}")
+        return ModelLoadError(f"{self.name(suffix)} {problem}")
+
+    def name(self, suffix: str) -> str:
+        """Return the file and the name of a tensor, for errors."""
+        return f"{self.path}: tensor {self.prefix + suffix!r}"
 
     def _stored(self, suffix: str) -> tuple[str, tuple[int, ...]]:
         if not self.has(suffix):
@@ -95,4 +99,4 @@ class Layout(Protocol):
 
     def tensor(self, module: Module) -> torch.Tensor:
         """Read and dequantise the matrix: float32 in its `shape`."""
-        return self.matrix(module).to_dtype(torch.float32)
+        return self.matrix(module).named(module.name(self.main)).to_dtype(torch.float32)

@@ -29,6 +29,8 @@ SCALES = (*FLOATS, "F8_E8M0")
 STATE, MAX_STATE_BYTES = "weight.quant_state.bitsandbytes__", 4096
 MAX_SIZE = 1 << 31
 INT8_SCALE = 127
+NAN = 255
+"""As an exponent of MXFP4 (OCP Microscaling Formats, version 1.0)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ class Mxfp4(Layout):
         return shape[0], num_inputs
 
     def matrix(self, module: Module) -> StoredMatrix:
-        return mxfp4_matrix(module.read(self.main), module.read("weight_scale").view(torch.uint8))
+        return mxfp4_matrix(module.read(self.main), read_exponents(module, "weight_scale"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +144,23 @@ class Mxfp4Blocks(Layout):
         return (outputs, num_inputs) if len(shape) == 3 else (shape[0], num_inputs, outputs)
 
     def matrix(self, module: Module) -> StoredMatrix:
-        return mxfp4_matrix(module.read(self.main).flatten(-2), module.read("_scales"))
+        return mxfp4_matrix(module.read(self.main).flatten(-2), read_exponents(module, "_scales"))
 
     def tensor(self, module: Module) -> torch.Tensor:
         """Dequantise to bfloat16, which holds these numbers."""
         if len(self.shape(module)) == 2:
             return self.matrix(module).to_dtype(torch.bfloat16)
-        experts = zip(module.read(self.main).flatten(-2), module.read("_scales"), strict=True)
-        return torch.stack([mxfp4_matrix(*expert).to_dtype(torch.bfloat16).T for expert in experts])
+        experts = zip(module.read(self.main).flatten(-2), read_exponents(module, "_scales"), strict=True)
+        name = module.name(self.main)
+        return torch.stack([mxfp4_matrix(*expert).named(name).to_dtype(torch.bfloat16).T for expert in experts])
+
+
+def read_exponents(module: Module, suffix: str) -> torch.Tensor:
+    """Read the scales of MXFP4. Raises ModelLoadError for NaN."""
+    exponents = module.read(suffix).view(torch.uint8)
+    if exponents.numel() and int(exponents.max()) == NAN:
+        raise module.wrong(suffix, "must hold finite numbers")
+    return exponents
 
 
 def mxfp4_matrix(packed: torch.Tensor, exponents: torch.Tensor) -> StoredMatrix:

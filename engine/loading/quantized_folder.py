@@ -89,7 +89,7 @@ class QuantizedFolder:
             return self._folder.matrix(name)
         if getattr(self._latest, "name", None) != name:
             layout, module = self._modules[name]
-            self._latest.matrix = layout.matrix(module)
+            self._latest.matrix = layout.matrix(module).named(module.name(layout.main))
             self._latest.name = name
         return self._latest.matrix
 

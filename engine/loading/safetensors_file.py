@@ -106,7 +106,9 @@ class SafetensorsFolder:
     def matrix(self, name: str) -> StoredMatrix:
         """Read one tensor as stored; a vector is a matrix of one row. Raises the errors of `shape`."""
         values = self.tensor(name)
-        return StoredMatrix.from_float(values if values.dim() == 2 else values[None])
+        return StoredMatrix.from_float(values if values.dim() == 2 else values[None]).named(
+            f"{self.file_of(name)}: tensor {name!r}"
+        )
 
     def close(self) -> None:
         """Unmap the files."""

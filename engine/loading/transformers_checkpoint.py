@@ -33,7 +33,7 @@ from engine.models.transformers_backend.decoder import TransformersDecoder
 from engine.models.transformers_backend.parts import ExpertMatrices, Projection, Table
 from engine.models.transformers_backend.skeleton import Skeleton, set_tensor
 from engine.quantization.scheme import WeightScheme
-from engine.quantization.stored import StoredMatrix
+from engine.quantization.stored import StoredMatrix, damaged, is_finite
 
 logger = logging.getLogger(__name__)
 
@@ -183,6 +183,7 @@ class Places:
 
     def __init__(self, skeleton: Skeleton, scheme: WeightScheme, device: torch.device) -> None:
         self._model = skeleton.model
+        self._file = skeleton.source
         self._scheme = scheme
         self._device = device
         self._tied: defaultdict[str, list[str]] = defaultdict(list)
@@ -190,24 +191,31 @@ class Places:
             self._tied[other].append(name)
 
     def put(self, name: str, value: torch.Tensor | StoredMatrix) -> None:
-        """Store a tensor of the model, and give it to the names that are tied to it."""
+        """Store a tensor of the model, and give it to the names that are tied to it.
+
+        Raises ModelLoadError for NaN and infinite numbers.
+        """
+        source = f"{self._file}: tensor {name!r}"
         place, _, leaf = name.rpartition(".")
         part, scheme = self._model.get_submodule(place), self._scheme
         shared = None
         if isinstance(part, Table):
-            matrix = as_matrix(value)
+            matrix = as_matrix(value, source)
             if scheme.keeps_stored(matrix):
                 part.table = StoredEmbedding(matrix.parts[0], scheme.activation_dtype)
             else:
                 shared = matrix.to_dtype(scheme.table_dtype).to(self._device)
                 part.table = OpenEmbedding(shared, scheme.activation_dtype)
         elif isinstance(part, Projection) and leaf == "weight":
-            part.linear = self._linear(as_tensor(value).T if part.is_transposed else value)
+            part.linear = self._linear(as_tensor(value).T if part.is_transposed else value, source)
         elif isinstance(stack := getattr(part, leaf, None), ExpertMatrices):
-            stack.linears = [self._linear(one.T if stack.is_transposed else one) for one in as_tensor(value)]
+            stack.linears = [self._linear(one.T if stack.is_transposed else one, source) for one in as_tensor(value)]
         else:
+            numbers = as_tensor(value)
+            if not is_finite(numbers):
+                raise damaged(source)
             # NOTE: a copy, since a view would keep the whole file mapped for as long as the model lives.
-            set_tensor(part, leaf, as_tensor(value).to(self._device, self._dtype(name), copy=True))
+            set_tensor(part, leaf, numbers.to(self._device, self._dtype(name), copy=True))
         for tied in self._tied[name]:
             other = self._model.get_submodule(tied.rpartition(".")[0])
             if isinstance(other, Projection) and shared is not None and scheme.is_fixed:
@@ -224,16 +232,16 @@ class Places:
             place, _, leaf = name.rpartition(".")
             set_tensor(self._model.get_submodule(place), leaf, buffer.to(self._device))
 
-    def _linear(self, matrix: torch.Tensor | StoredMatrix) -> Linear:
-        return Linear(self._scheme.build(as_matrix(matrix)))
+    def _linear(self, matrix: torch.Tensor | StoredMatrix, source: str) -> Linear:
+        return Linear(self._scheme.build(as_matrix(matrix, source)))
 
     def _dtype(self, name: str) -> torch.dtype:
         exact = self._model._keep_in_fp32_modules_strict or ()
         return torch.float32 if any(re.search(pattern, name) for pattern in exact) else self._scheme.activation_dtype
 
 
-def as_matrix(value: torch.Tensor | StoredMatrix) -> StoredMatrix:
-    return value if isinstance(value, StoredMatrix) else StoredMatrix.from_float(value)
+def as_matrix(value: torch.Tensor | StoredMatrix, source: str) -> StoredMatrix:
+    return value if isinstance(value, StoredMatrix) else StoredMatrix.from_float(value).named(source)
 
 
 def as_tensor(value: torch.Tensor | StoredMatrix) -> torch.Tensor:

@@ -248,6 +248,30 @@ def _open_centred(
     return (q.reshape(-1, 16, 16).float() - centre) * scale[..., None]
 
 
+HALVES = {
+    "Q4_0": (18, (0,)),
+    "Q4_1": (20, (0, 2)),
+    "Q5_0": (22, (0,)),
+    "Q5_1": (24, (0, 2)),
+    "Q8_0": (34, (0,)),
+    "Q2_K": (84, (80, 82)),
+    "Q3_K": (110, (108,)),
+    "Q4_K": (144, (0, 2)),
+    "Q5_K": (176, (0, 2)),
+    "Q6_K": (210, (208,)),
+    "IQ2_XXS": (66, (0,)),
+    "IQ2_XS": (74, (0,)),
+    "IQ2_S": (82, (0,)),
+    "IQ3_XXS": (98, (0,)),
+    "IQ3_S": (110, (0,)),
+    "IQ1_S": (50, (0,)),
+    "IQ4_NL": (18, (0,)),
+    "IQ4_XS": (136, (0,)),
+    "TQ1_0": (54, (52,)),
+    "TQ2_0": (66, (64,)),
+}
+"""Type -> bytes of a block, and where it has its scales in float16, by which alone a block can hold NaN."""
+
 FLOAT_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 _GROUPS = {

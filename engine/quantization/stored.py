@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
+from math import isfinite
 
 import torch
 
+from engine.api.errors import ModelLoadError
 from engine.quantization.gguf_blocks import (
     FLOAT_DTYPES,
     FOUR_BIT_TYPES,
+    HALVES,
     PACKED_TYPES,
     FourBitGroups,
     PackedGroups,
@@ -27,22 +30,41 @@ class StoredPart:
     """Some rows in one storage type. data: (N, bytes per row) uint8.
 
     columns: where the data has each of the K inputs, (K,) int64; None if it has them in order.
-    factor: what all numbers of the data are multiplied by.
+    factor: what all numbers of the data are multiplied by. source: its file and tensor, for errors.
     """
 
     type: str
     data: torch.Tensor
     columns: torch.Tensor | None = None
     factor: float = 1.0
+    source: str = "a weight"
 
     def with_data(self, data: torch.Tensor) -> StoredPart:
-        return StoredPart(self.type, data, self.columns, self.factor)
+        return StoredPart(self.type, data, self.columns, self.factor, self.source)
 
     def open(self) -> torch.Tensor:
         """Dequantise: (N, K) float32."""
         values = dequantize(self.type, self.data)
         values = values if self.factor == 1 else values * self.factor
         return values if self.columns is None else values.index_select(1, self.columns)
+
+    def load(self) -> torch.Tensor:
+        """Do as `open`. Raises ModelLoadError for NaN and infinite numbers."""
+        values = self.open()
+        if not is_finite(values):
+            raise damaged(self.source)
+        return values
+
+    def check(self) -> None:
+        """Raise ModelLoadError for NaN and infinite numbers. Reads scales alone where blocks have them as halves."""
+        if self.type not in HALVES:
+            for rows in self.data.split(max(1, OPEN_ELEMENTS // self.data.shape[1])):
+                self.with_data(rows).load()
+            return
+        block_bytes, places = HALVES[self.type]
+        blocks = self.data.view(-1, block_bytes)
+        if not all(is_finite(blocks[:, at : at + 2].contiguous().view(torch.float16)) for at in places):
+            raise damaged(self.source)
 
     @property
     def packed_type(self) -> str:
@@ -72,6 +94,10 @@ class StoredMatrix:
         """Stack matrices of equal width by rows."""
         parts = tuple(part for matrix in matrices for part in matrix.parts)
         return cls(parts, (sum(matrix.shape[0] for matrix in matrices), matrices[0].shape[1]))
+
+    def named(self, source: str) -> StoredMatrix:
+        """Return the matrix with the name of its file and tensor, for errors."""
+        return StoredMatrix(tuple(replace(part, source=source) for part in self.parts), self.shape)
 
     @property
     def num_bytes(self) -> int:
@@ -112,21 +138,43 @@ class StoredMatrix:
             yield from map(part.with_data, part.data.split(num_rows))
 
     def open_rows(self) -> Iterator[torch.Tensor]:
-        """Yield the rows dequantised, few at a time: (n, K) float32."""
-        return (piece.open() for piece in self.pieces())
+        """Yield the rows dequantised, few at a time: (n, K) float32. Raises ModelLoadError as `StoredPart.load`."""
+        return (piece.load() for piece in self.pieces())
 
     def to_dtype(self, dtype: torch.dtype) -> torch.Tensor:
         """Dequantise the whole matrix: (N, K) in `dtype`."""
         return torch.cat([rows.to(dtype) for rows in self.open_rows()])
 
     def to_four_bit_groups(self) -> FourBitGroups:
-        """Split every part into four-bit groups; only when `is_four_bit`."""
-        groups = [four_bit_groups(part.type, part.data) for part in self.parts]
+        """Split every part into four-bit groups; only when `is_four_bit`. Raises ModelLoadError as `check`."""
+        groups = []
+        for part in self.parts:
+            groups.append(four_bit_groups(part.type, part.data))
+            if not (is_finite(groups[-1].scale) and is_finite(groups[-1].minimum)):
+                raise damaged(part.source)
         return FourBitGroups(
             *(torch.cat([getattr(group, name) for group in groups]) for name in ("q", "scale", "minimum"))
         )
 
     def to_packed_groups(self) -> PackedGroups:
-        """Take apart a matrix that `is_packed`."""
+        """Take apart a matrix that `is_packed`. Raises ModelLoadError as `check`, or for scales beyond a half."""
         data = torch.cat([part.data for part in self.parts]) if len(self.parts) > 1 else self.parts[0].data
-        return packed_groups(self.parts[0].type, data)
+        groups = packed_groups(self.parts[0].type, data)
+        if not all(is_finite(numbers) for numbers in groups.factors or groups.numbers):
+            self.check()
+            raise damaged(self.parts[0].source)
+        return groups
+
+    def check(self) -> None:
+        """Raise ModelLoadError for NaN and infinite numbers."""
+        for part in self.parts:
+            part.check()
+
+
+def damaged(source: str) -> ModelLoadError:
+    return ModelLoadError(f"{source} holds numbers that are not finite (NaN or infinite): it is damaged")
+
+
+def is_finite(numbers: torch.Tensor) -> bool:
+    """Return True if all numbers are finite: those that are not make a sum that is not, which is quick to compute."""
+    return isfinite(numbers.sum(dtype=torch.float32)) or bool(numbers.isfinite().all())

@@ -42,7 +42,7 @@ def quantize_weight(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def quantize_rows(matrix: StoredMatrix) -> tuple[torch.Tensor, torch.Tensor]:
     """Do as `quantize_weight`, some rows at a time; rows that are stored in such numbers keep them."""
     quantized = (
-        byte_rows(piece.data) if piece.type == INT8_ROWS else quantize_weight(piece.open()) for piece in matrix.pieces()
+        byte_rows(piece.data) if piece.type == INT8_ROWS else quantize_weight(piece.load()) for piece in matrix.pieces()
     )
     values, scales = zip(*quantized, strict=True)
     return torch.cat(values), torch.cat(scales)
@@ -57,7 +57,7 @@ def quantize_groups(matrix: StoredMatrix) -> tuple[torch.Tensor, torch.Tensor]:
             values, scale = byte_rows(piece.data)
             quantized.append((values, scale[:, None].expand(-1, num_groups)))
         else:
-            values, scale = quantize_weight(piece.open().view(-1, GROUP_SIZE))
+            values, scale = quantize_weight(piece.load().view(-1, GROUP_SIZE))
             quantized.append((values.view(-1, matrix.shape[1]), scale.view(-1, num_groups)))
     values, scales = zip(*quantized, strict=True)
     return torch.cat(values), torch.cat(scales)

@@ -117,9 +117,11 @@ def quantize(a, thread, part, parts):
     for row in range(rows * part // parts, rows * (part + 1) // parts):
         load_row(a[2], a[3] != 0, row, size, work)
         largest = np.float32(1e-18)
+        broken = np.float32(0.0)
         for i in range(size):
             largest = max(largest, abs(work[i]))
-        scales[row] = largest * np.float32(1.0 / 127.0)
+            broken += work[i] * np.float32(0.0)  # NaN, which `max` passes over, if the row has any
+        scales[row] = largest * np.float32(1.0 / 127.0) + broken
         factor = np.float32(127.0) / largest
         out = carray(pointer(a[4] + row * size), size, np.int8)
         for i in range(size):

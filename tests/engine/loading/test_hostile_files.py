@@ -308,6 +308,22 @@ def test_a_folder_with_a_lie_about_a_tensor_is_refused(tmp_path, name):
         assert not opens(write_folder(tmp_path, CONFIG, with_header(header)))
 
 
+@pytest.mark.parametrize("weights", ["auto", "bf16", "float32"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_numbers_that_are_not_finite_are_refused_by_the_name_of_their_tensor(tmp_path, name, weights):
+    """They made answers fail, or on some processors answers of no sense."""
+    place = [tensor[0] for tensor in GOOD.tensors].index(name)
+    last = GOOD.tensors[place][3] + torch.Size(SHAPES[name]).numel() * 4
+    for broken in (torch.nan, torch.inf):
+        data = GOOD.data[: last - 4] + struct.pack("<f", broken) + GOOD.data[last:]
+        with pytest.raises(ModelLoadError, match=f"m.gguf: tensor '{name}' holds numbers that are not finite"):
+            load_model(replace(GOOD, data=data).write(tmp_path / "m.gguf"), weights=weights)
+        tensors = load(TENSORS)
+        tensors[NAMES_IN_FOLDER[name]].view(-1)[-1] = broken
+        with pytest.raises(ModelLoadError, match=f"tensor '{NAMES_IN_FOLDER[name]}' holds numbers that are not finite"):
+            load_model(write_folder(tmp_path, CONFIG, save(tensors)), weights=weights)
+
+
 @pytest.mark.parametrize("shape", [(), (0,), (2, 3), (2, 3, 4)])
 def test_a_folder_with_another_bias_that_is_no_vector_is_refused(tmp_path, shape):
     """Those of a file for another architecture are taken if they are zero: such ones stopped the loading half-way."""

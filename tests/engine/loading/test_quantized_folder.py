@@ -257,6 +257,40 @@ LIES = {
 }
 
 
+def fp8_bytes(broken: int) -> torch.Tensor:
+    data = torch.zeros(64, 64, dtype=torch.uint8)
+    data[63, 40] = broken
+    return data.view(torch.float8_e4m3fn)
+
+
+EXPONENTS = torch.full((64, 2), 120, dtype=torch.uint8).index_fill(0, torch.tensor([7]), 255)
+BROKEN = {
+    "NaN in FP8": ("FP8, scales of blocks", {f"{Q}weight": fp8_bytes(0x7F)}),
+    "negative NaN in FP8": ("compressed-tensors FP8", {f"{Q}weight": fp8_bytes(0xFF)}),
+    "numbers beyond float32": (
+        "FP8, scales of blocks",
+        {f"{Q}weight": fp8_bytes(0x7E), f"{Q}weight_scale_inv": torch.full((2, 1), 3e38)},
+    ),
+    "NaN as an exponent": ("MXFP4, blocks and scales", {f"{Q}weight_scales": EXPONENTS}),
+    "NaN as a scale of rows": ("compressed-tensors W8A8", {f"{Q}weight_scale": torch.full((64, 1), torch.nan)}),
+    "NaN as the largest of a block": ("bitsandbytes NF4", {f"{Q}weight.absmax": torch.full((64,), torch.nan)}),
+    "NaN beside": ("AWQ", {"model.norm.weight": torch.full((64,), torch.nan)}),
+}
+
+
+@pytest.mark.parametrize("weights", ["auto", "float32"])
+@pytest.mark.parametrize("fault", BROKEN)
+def test_numbers_that_are_not_finite_are_refused_by_the_name_of_their_tensor(tmp_path, fault, weights):
+    """NaN in FP8 made answers of no sense, as it became the scale of a group."""
+    name, tensors = BROKEN[fault]
+    write_quantized(tmp_path, small_model("Llama", {"num_hidden_layers": 1}), *FORMATS[name][:2])
+    found = load_file(tmp_path / "model.safetensors")
+    assert all(found[key].shape == tensor.shape for key, tensor in tensors.items())
+    change(tmp_path, tensors)
+    with pytest.raises(ModelLoadError, match=f"tensor '({'|'.join(tensors)})' .*finite"):
+        load_model(tmp_path, weights=weights)
+
+
 @pytest.mark.parametrize("lie", LIES)
 def test_a_folder_whose_tensors_do_not_fit_each_other_is_refused_by_name(tmp_path, lie):
     name, tensors, what = LIES[lie]

@@ -346,6 +346,24 @@ def test_the_text_part_of_a_larger_model_of_the_same_family_is_served(tmp_path, 
     assert "1 tensors of parts that are not served are left out" in caplog.text
 
 
+@pytest.mark.parametrize("weights", ["auto", "float32"])
+def test_numbers_that_are_not_finite_are_refused_by_the_name_of_their_tensor(tmp_path, weights):
+    saved(tmp_path, "mixtral")
+    tensors = load_file(tmp_path / "model.safetensors")
+    for name in ("model.embed_tokens.weight", "model.layers.1.self_attn.q_proj.weight", "model.norm.weight"):
+        broken = tensors[name].clone()
+        broken.view(-1)[-1] = torch.nan
+        save_file(tensors | {name: broken}, tmp_path / "model.safetensors")
+        with pytest.raises(ModelLoadError, match=f"tensor '{name}' holds numbers that are not finite"):
+            load_model(tmp_path, weights=weights)
+    expert = "model.layers.2.block_sparse_moe.experts.3.w2.weight"
+    save_file(tensors | {expert: tensors[expert] * torch.inf}, tmp_path / "model.safetensors")
+    with pytest.raises(
+        ModelLoadError, match="tensor 'model.layers.2.mlp.experts.down_proj' holds numbers that are not"
+    ):
+        load_model(tmp_path, weights=weights)
+
+
 def test_what_chooses_experts_stays_exact(tmp_path):
     """A matrix with one output weighs the shared expert, in each of 3 layers."""
     saved(tmp_path, "qwen2 moe, a shared expert")

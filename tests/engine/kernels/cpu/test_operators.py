@@ -77,6 +77,16 @@ def test_quantised_rows_come_back_within_half_a_level(rows, levels):
     assert ((back - x).abs() <= scales * 0.501).all()
 
 
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("levels", [torch.int8, torch.uint8])
+def test_a_broken_value_makes_the_scale_of_its_row_and_no_other_broken(broken, levels):
+    """NaN was passed over, and the row multiplied as if it were sound."""
+    x = torch.randn(3, 90)
+    x[1, 5] = broken
+    _, scales = operators.quantize(x, levels)
+    assert scales.flatten().isfinite().tolist() == [True, False, True]
+
+
 def test_an_infinite_or_broken_value_stays_in_its_row():
     x = torch.randn(3, 64)
     x[1, 5] = float("nan")
