@@ -88,6 +88,8 @@ class Family:
     """Files hold the rows of q and k with rotated pairs adjacent, not as two halves."""
     hf_defaults: Mapping[str, object] = field(default_factory=dict)
     """Values of keys that a config.json may leave out, where transformers has others than `Fields` or `describe`."""
+    hf_without: Sequence[str] = ()
+    """Switches of a config.json for what `describe` lacks. The layers of transformers run a model that sets one."""
     gguf_defaults: Mapping[str, object] = field(default_factory=dict)
     """Values of keys that a GGUF file may leave out, where llama.cpp has others."""
     hf_norm_offset: float = 0.0

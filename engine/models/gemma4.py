@@ -21,7 +21,6 @@ FULL, LOCAL = 0, 1
 
 def describe(fields: Fields) -> ModelConfig:
     fields.expect("use_bidirectional_attention", "vision")
-    fields.expect("enable_moe_block", False)
     if fields.get("expert_count"):
         raise ModelLoadError(f"{fields.source}: Gemma 4 with experts cannot be served")
     num_layers = fields.num_layers
@@ -156,5 +155,6 @@ FAMILY = Family(
         "mlp_output_norm": "post_feedforward_layernorm.weight",
     },
     hf_defaults=HF_DEFAULTS,
+    hf_without=("enable_moe_block",),
     gguf_defaults={"rope.freq_base": 1000000.0},
 )

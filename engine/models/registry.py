@@ -46,9 +46,12 @@ def architecture_of(values: Mapping[str, object]) -> object:
 
 
 def has_family(values: Mapping[str, object]) -> bool:
-    """Return True if the architecture of a config.json has a family here."""
-    architecture = architecture_of(values)
-    return isinstance(architecture, str) and architecture in HF_FAMILIES
+    """Return True if the architecture of a config.json has a family here, which describes all that the file names."""
+    architecture, text = architecture_of(values), values.get("text_config")
+    if not isinstance(architecture, str) or architecture not in HF_FAMILIES:
+        return False
+    parts = (values, text) if isinstance(text, dict) else (values,)
+    return not any(part.get(name) for part in parts for name in HF_FAMILIES[architecture].hf_without)
 
 
 def describe_folder(source: str, values: dict[str, object]) -> tuple[Family, ModelConfig]:

@@ -35,6 +35,12 @@ OTHER_FAMILIES = {
         | {"head_dim": 64, "global_head_dim": 128, "num_kv_shared_layers": 1, "use_double_wide_mlp": True}
         | {"hidden_size_per_layer_input": 32, "vocab_size_per_layer_input": 512, "num_hidden_layers": 7},
     ),
+    "gemma4 with experts, by transformers": (
+        "Gemma4Text",
+        WINDOW
+        | {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32}
+        | {"head_dim": 64, "global_head_dim": 128, "hidden_size_per_layer_input": 0},
+    ),
     "glm4": ("Glm4", {"num_key_value_heads": 2, "head_dim": 16, "attention_bias": True, "pad_token_id": 0}),
     "gpt oss, by transformers": ("GptOss", WINDOW | {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 16}),
     "granite": ("Granite", {"embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.2}),

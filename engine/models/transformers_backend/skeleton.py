@@ -192,7 +192,7 @@ class Skeleton:
         products = [part for part in self.model.base_model.modules() if isinstance(part, Projection)]
         widest = max((part.out_features for part in products), default=1)
         logger.info(
-            "%s: the architecture %s has no native family here; it is run by the layers of transformers %s with our "
+            "%s: no native family here describes this %s; it is run by the layers of transformers %s with our "
             "attention and weights",
             self.source,
             self.architecture,

@@ -258,7 +258,6 @@ def test_the_text_part_of_a_model_with_a_vision_tower_is_served(tmp_path, family
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"enable_moe_block": True}, "enable_moe_block must be False"),
         ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention must be 'vision'"),
         ({"per_layer_config": {"2": 16}}, "per_layer_config must be an object of objects"),
         ({"vocab_size_per_layer_input": 95}, "vocab_size_per_layer_input must be an integer from 96, got '95'"),

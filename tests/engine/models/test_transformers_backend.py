@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from engine.api.errors import ModelLoadError
 from engine.loading.inspection import describe_model
 from engine.loading.loader import load_model, open_checkpoint
+from engine.models.registry import has_family
 from engine.models.transformers_backend.parts import Table
 from engine.models.transformers_backend.skeleton import Skeleton
 from tests.engine.execution.test_cuda_graphs import Twins
@@ -28,6 +29,12 @@ FOREIGN = {
         | {"num_key_value_heads": 2, "head_dim": 16, "laurel_rank": 8, "intermediate_size": [96] * 4}
         | {"activation_sparsity_pattern": [0.5, 0.0, 0.0, 0.0]}
         | {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 96, "sliding_window": 20, "pad_token_id": 0},
+    ),
+    "gemma 4, experts": (
+        "Gemma4Text",
+        {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32}
+        | {"head_dim": 8, "global_head_dim": 16, "num_key_value_heads": 2, "num_global_key_value_heads": 1}
+        | {"sliding_window": 20, "num_hidden_layers": 6, "attention_k_eq_v": True, "hidden_size_per_layer_input": 0},
     ),
     "gpt2, learned positions": ("GPT2", {}),
     "gpt neox, stacked": ("GPTNeoX", {}),
@@ -59,6 +66,15 @@ def test_logits_of_a_foreign_architecture_equal_those_of_transformers(tmp_path, 
         with torch.inference_mode():
             expected = reference(prompt[None]).logits[0]
         torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
+
+
+def test_a_model_with_more_than_its_family_describes_is_foreign():
+    names = ("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration")
+    plain, larger = ({"architectures": [name], "text_config": {"enable_moe_block": False}} for name in names)
+    assert has_family(plain)
+    assert has_family(larger)
+    assert not has_family(plain | {"enable_moe_block": True})
+    assert not has_family(larger | {"text_config": {"enable_moe_block": True}})
 
 
 @pytest.mark.parametrize("name", ["cohere", "gpt2, learned positions", "gpt oss, sinks and windows"])
@@ -223,7 +239,7 @@ def test_the_log_names_the_architecture_and_the_backend(tmp_path, caplog):
     small_model("Cohere", {}).save_pretrained(tmp_path)
     with caplog.at_level("INFO"):
         open_checkpoint(tmp_path)
-    assert "CohereForCausalLM has no native family here; it is run by the layers of transformers 5." in caplog.text
+    assert "describes this CohereForCausalLM; it is run by the layers of transformers 5." in caplog.text
 
 
 def test_a_config_does_not_choose_what_computes_the_model(tmp_path):
