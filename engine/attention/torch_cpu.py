@@ -71,10 +71,9 @@ class TorchCpuAttention:
             )
             for place, one in zip(groups.places, shapes, strict=True)
         ]
-        self.has_vectors = all(
-            operators.attention_has_vectors(operators.cached_size(one.head_size, block_size), block_size)
-            for one in shapes
-        )
+        head_sizes = {operators.cached_size(one.head_size, block_size) for one in shapes}
+        self.has_vectors = all(operators.attention_has_vectors(size, block_size) for size in head_sizes)
+        self._is_flash = all(operators.attention_is_flash(size, block_size, dtype) for size in head_sizes)
         is_plain = not any(one.window or one.softcap or one.has_sinks for one in shapes) and len(set(shapes)) == 1
         self._most_group = max(one.num_heads // one.num_kv_heads for one in shapes)
         self.takes_rows = batch_invariant or self.has_vectors or groups.count > 1 or not is_plain
@@ -91,6 +90,7 @@ class TorchCpuAttention:
     def summary(self) -> str:
         """Say what computes attention."""
         form = "our kernel" if self.has_vectors else "our kernel without its vectors"
+        form = "our flash attention" if self._is_flash else form
         long_chunks = "" if self.takes_rows else f", torch for more than {FEW_ROWS} tokens of a prompt"
         return f"{form}{long_chunks}, cache in {str(self.keys.dtype).removeprefix('torch.')}"
 
@@ -112,7 +112,7 @@ class TorchCpuAttention:
 
     def tile_rows(self, num_rows: int) -> int:
         """Return how many of a sequence's `num_rows` new rows are computed together."""
-        return tile_rows(self._most_group, num_rows)
+        return tile_rows(self._most_group, num_rows, self._is_flash)
 
     def fixed_rows(self, num_rows: int, table_width: int) -> FixedRows:
         """Return rows in fixed memory that is filled anew each step. `table_width`: blocks of the longest context."""

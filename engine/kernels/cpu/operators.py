@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 
-from engine.kernels.cpu import program
+from engine.kernels.cpu import flash_attention, program
 from engine.kernels.cpu.integer_product import opened_bytes, scratch_bytes
 from engine.kernels.cpu.integer_vectors import PANEL
 from engine.kernels.cpu.sampling import BLOCK
@@ -239,6 +239,8 @@ def multiply(x: torch.Tensor, *weights: tuple[torch.Tensor, int]) -> torch.Tenso
 
 TILE_QUERIES, PROMPT_TILE_QUERIES = 6, 24
 """Queries of one attention tile, if the sequence has as many. A prompt's tile widens each block once."""
+FLASH_TILE_QUERIES, FLASH_PROMPT_TILE_QUERIES = 24, 96
+"""The same of flash attention, where every tile opens each block."""
 PROMPT_ROWS = 32
 """A sequence with more new rows than this counts as a prompt."""
 
@@ -254,9 +256,15 @@ def cached_size(size: int, block_size: int) -> int:
     return filled if size > HEAD_STEP and attention_has_vectors(filled, block_size) else size
 
 
-def tile_rows(group: int, num_rows: int) -> int:
+def attention_is_flash(size: int, block_size: int, dtype: torch.dtype) -> bool:
+    """Return True if flash attention computes heads of `size` over a cache of this type and block size."""
+    return flash_attention.is_possible() and dtype is torch.bfloat16 and attention_has_vectors(size, block_size)
+
+
+def tile_rows(group: int, num_rows: int, is_flash: bool) -> int:
     """Return how many of a sequence's `num_rows` new rows make a tile if `group` query heads share a kv head."""
-    return max(2, (TILE_QUERIES if num_rows <= PROMPT_ROWS else PROMPT_TILE_QUERIES) // group)
+    few, many = (TILE_QUERIES, PROMPT_TILE_QUERIES) if not is_flash else (FLASH_TILE_QUERIES, FLASH_PROMPT_TILE_QUERIES)
+    return max(2, (few if num_rows <= PROMPT_ROWS else many) // group)
 
 
 class RowAttention:
@@ -307,7 +315,10 @@ class RowAttention:
         kv_heads, block_size = keys.shape[1], keys.shape[3]
         group = num_heads // kv_heads
         queries = self._most_rows * group
-        floats = program.attention.scratch_floats(queries, keys.shape[2], block_size, self._width)
+        if is_flash := attention_is_flash(keys.shape[2], block_size, keys.dtype):
+            floats = flash_attention.scratch_floats(queries, keys.shape[2])
+        else:
+            floats = program.attention.scratch_floats(queries, keys.shape[2], block_size, self._width)
         sizes = (num_tokens, tiles, num_heads, kv_heads, size, block_size)
         new = (0, 0, slots, 0) if k is None or v is None else (k, v, slots, k.stride(0))
         written = (*new, keys, values, _is_half(keys))
@@ -319,7 +330,9 @@ class RowAttention:
         work = self._work * num_heads * size if _thread.recording is None else sys.maxsize
         most_tiles = table.shape[0]
         attend = _operation(
-            "attend", lambda rows: _parts(min(rows, most_tiles) * kv_heads, work, _PART_OF_ATTENTION), *arguments
+            "flash_attend" if is_flash else "attend",
+            lambda rows: _parts(min(rows, most_tiles) * kv_heads, work, _PART_OF_ATTENTION),
+            *arguments,
         )
         if k is None:
             _run_all(attend)

@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 import numpy as np
 from numba import cfunc, njit, types
 
-from engine.kernels.cpu import attention, integer_product, rows, sampling
+from engine.kernels.cpu import attention, flash_attention, integer_product, rows, sampling
 from engine.kernels.cpu.integer_vectors import is_available
 from engine.kernels.cpu.primitives import OPTIONS, SIGNATURE, offset_pointer
 
@@ -20,7 +20,7 @@ FIRST = 1
 STRIDE = 32
 KERNELS = (
     "add_normalize gate quantize rotate add_bias store attend quantize_groups multiply forbid weigh_blocks draw "
-    "normalize_heads".split()
+    "normalize_heads flash_attend".split()
 )
 
 
@@ -35,6 +35,7 @@ def _unavailable_multiply(a, thread, part, parts, is_first):
 
 
 _quantize_groups = integer_product.quantize_groups if is_available() else _unavailable
+_flash_attend = flash_attention.attend if flash_attention.is_possible() else _unavailable
 _multiply = integer_product.multiply if is_available() else _unavailable_multiply
 
 
@@ -81,8 +82,10 @@ def _run_part(program, index, thread, part, parts, is_first):
         sampling.weigh_blocks(a, thread, part, parts)
     elif kernel == 11:
         sampling.draw(a, thread, part, parts)
-    else:
+    elif kernel == 12:
         rows.normalize_heads(a, thread, part, parts)
+    else:
+        _flash_attend(a, thread, part, parts)
 
 
 llvm.add_symbol("lightcone_run_part", _run_part.address)

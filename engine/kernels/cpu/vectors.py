@@ -60,21 +60,26 @@ def _weigh_values(typingctx, count, is_half, scores, stride, values, row_bytes, 
     return types.none(types.int64, types.boolean, *[types.int64] * 7), generate
 
 
+def build_for_each_count(b: VectorBuilder, count: Any, build: Callable[[int], None]) -> None:
+    """Build for each number of queries that are computed at once, and branch to that of `count`."""
+    for number in QUERIES_AT_ONCE:
+        with b.ir.if_then(b.ir.icmp_signed("==", count, ir.Constant(b.integer, number))):
+            build(number)
+
+
 def _for_each_count(b: VectorBuilder, arguments: list[Any], build: Callable[..., None]) -> None:
     """Build a loop for each number of queries and each type of keys or values, and branch to that of the arguments."""
     count, is_half, *of_loop = arguments
     with b.ir.if_else(is_half) as branches:
         for branch, half in zip(branches, (True, False), strict=True):
             with branch:
-                for number in QUERIES_AT_ONCE:
-                    with b.ir.if_then(b.ir.icmp_signed("==", count, ir.Constant(b.integer, number))):
-                        build(b, number, half, *of_loop)
+                build_for_each_count(b, count, lambda number, half=half: build(b, number, half, *of_loop))
 
 
 def _build_weigh_keys(
     b: VectorBuilder, count: int, is_half: bool, queries: Any, keys: Any, scores: Any, stride: Any, size: Any
 ) -> None:
-    sums = [[cgutils.alloca_once_value(b.ir, _constant(0.0)) for _ in range(4)] for _ in range(count)]
+    sums = [[cgutils.alloca_once_value(b.ir, constant(0.0)) for _ in range(4)] for _ in range(count)]
     query_bytes = b.times(size, 4)
     firsts = [b.ir.add(queries, b.times(query_bytes, number)) for number in range(count)]
     with b.loop(size, step=4) as d:
@@ -143,11 +148,11 @@ def _soften(typingctx, scores, num_vectors):
             builder.store(builder.fadd(builder.load(total), raised), total)
 
         top = cgutils.alloca_once_value(builder, _load(b, scores))
-        total = cgutils.alloca_once_value(builder, _constant(0.0))
+        total = cgutils.alloca_once_value(builder, constant(0.0))
         each(gather)
         largest = b.splat(b.call("llvm.vector.reduce.fmax.v16f32", FLOAT, builder.load(top)))
         each(raise_and_add)
-        whole = _sum(builder, builder.load(total))
+        whole = sum_lanes(builder, builder.load(total))
         factor = b.splat(builder.fdiv(ir.Constant(FLOAT, 1.0), whole))
         each(lambda place, value: b.store(builder.fmul(value, factor), place, 4))
         return context.get_dummy_value()
@@ -166,10 +171,10 @@ def _make_gate(is_gelu: bool, has_up: bool) -> Callable[..., None]:
             with b.loop(num_vectors) as number:
                 offset = b.times(number, _BYTES)
                 gate = _load(b, builder.add(gates, offset))
-                most = _constant(88.0)
+                most = constant(88.0)
                 exponent = builder.fneg(_logistic(b, gate) if is_gelu else gate)
                 exponent = builder.select(builder.fcmp_ordered(">", exponent, most), most, exponent)
-                gated = builder.fdiv(gate, builder.fadd(_exp(b, exponent), _constant(1.0)))
+                gated = builder.fdiv(gate, builder.fadd(_exp(b, exponent), constant(1.0)))
                 if has_up:
                     gated = builder.fmul(gated, _load(b, builder.add(ups, offset)))
                 b.store(gated, builder.add(out, offset), 4)
@@ -182,7 +187,7 @@ def _make_gate(is_gelu: bool, has_up: bool) -> Callable[..., None]:
 
 def _logistic(b: VectorBuilder, x: Any) -> Any:
     """Compute the argument of the sigmoid that multiplies x in gelu."""
-    return b.ir.fmul(x, b.fused(b.ir.fmul(x, x), _constant(GELU * CUBE), _constant(GELU)))
+    return b.ir.fmul(x, b.fused(b.ir.fmul(x, x), constant(GELU * CUBE), constant(GELU)))
 
 
 def _load(b: VectorBuilder, address: Any, is_half: bool = False) -> Any:
@@ -193,7 +198,7 @@ def _load(b: VectorBuilder, address: Any, is_half: bool = False) -> Any:
     return b.ir.bitcast(b.ir.shl(words, ir.Constant(WORDS, [16] * LANES)), FLOATS)
 
 
-def _constant(number: float) -> Any:
+def constant(number: float) -> Any:
     return ir.Constant(FLOATS, [number] * LANES)
 
 
@@ -202,20 +207,20 @@ def _exp(b: VectorBuilder, x: Any) -> Any:
 
     x is at most 88; values below -87 count as -87, NaN stays.
     """
-    low = _constant(-87.0)
+    low = constant(-87.0)
     x = b.ir.select(b.ir.fcmp_ordered("<", x, low), low, x)
-    n = b.call("llvm.floor.v16f32", FLOATS, b.fused(x, _constant(1.44269504), _constant(0.5)))
-    r = b.fused(n, _constant(-0.693359375), x)
-    r = b.fused(n, _constant(2.12194440e-4), r)
-    p = _constant(1.9875691500e-4)
+    n = b.call("llvm.floor.v16f32", FLOATS, b.fused(x, constant(1.44269504), constant(0.5)))
+    r = b.fused(n, constant(-0.693359375), x)
+    r = b.fused(n, constant(2.12194440e-4), r)
+    p = constant(1.9875691500e-4)
     for coefficient in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
-        p = b.fused(p, r, _constant(coefficient))
-    p = b.fused(b.ir.fmul(p, r), r, b.ir.fadd(r, _constant(1.0)))
+        p = b.fused(p, r, constant(coefficient))
+    p = b.fused(b.ir.fmul(p, r), r, b.ir.fadd(r, constant(1.0)))
     exponents = b.ir.add(b.ir.fptosi(n, WORDS), ir.Constant(WORDS, [127] * LANES))
     return b.ir.fmul(p, b.ir.bitcast(b.ir.shl(exponents, ir.Constant(WORDS, [23] * LANES)), FLOATS))
 
 
-def _sum(builder: Any, vector: Any) -> Any:
+def sum_lanes(builder: Any, vector: Any) -> Any:
     """Add all lanes, in pairs (`reassoc`)."""
     kind = ir.FunctionType(FLOAT, [FLOAT, FLOATS])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.vector.reduce.fadd.v16f32")
@@ -255,7 +260,7 @@ def softmax(scores, context):
 
 
 @njit(inline="always")
-def _queries_at_once(left):
+def queries_at_once(left):
     """Return how many of the `left` queries are computed next."""
     if left == 6 or left > 7:
         return 6
@@ -267,7 +272,7 @@ def score_block(queries, count, keys, is_half, scores, stride, size):
     """Score one block of keys for `count` adjacent queries; their scores are `stride` bytes apart."""
     done = 0
     while done < count:
-        taken = _queries_at_once(count - done)
+        taken = queries_at_once(count - done)
         _weigh_keys(taken, is_half, queries + done * size * 4, keys, scores + done * stride, stride, size)
         done += taken
 
@@ -277,7 +282,7 @@ def sum_block(scores, count, stride, values, is_half, row_bytes, num_positions, 
     """Sum the values of one block's first positions, HEAD_STEP floats wide, for `count` queries."""
     done = 0
     while done < count:
-        taken = _queries_at_once(count - done)
+        taken = queries_at_once(count - done)
         at_scores, at_out = scores + done * stride, out + done * out_bytes
         _weigh_values(taken, is_half, at_scores, stride, values, row_bytes, num_positions, at_out, out_bytes)
         done += taken

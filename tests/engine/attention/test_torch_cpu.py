@@ -202,10 +202,11 @@ def test_vector_kernels_give_bit_equal_results_in_any_chunking(shape, dtype):
 
 
 @vector_shapes
+@dtypes
 @pytest.mark.parametrize("broken", [0, 1, 2], ids=["query", "key", "value"])
-def test_nan_in_a_prompt_reaches_only_rows_that_attend_to_it(shape, broken):
+def test_nan_in_a_prompt_reaches_only_rows_that_attend_to_it(shape, broken, dtype):
     def run(is_broken):
-        world, backend = make(shape, num_layers=1, num_blocks=16)
+        world, backend = make(shape, num_layers=1, num_blocks=16, dtype=dtype)
         world.add(0, 120)
         world.step(backend, [(0, 10)])
         if is_broken:
@@ -238,9 +239,10 @@ def test_fixed_rows_have_room_for_a_prompt_chunk(shape):
 
 
 @shapes
-def test_a_nan_draft_does_not_affect_the_tokens_before_it(shape):
+@dtypes
+def test_a_nan_draft_does_not_affect_the_tokens_before_it(shape, dtype):
     def run(is_broken):
-        world, backend = make(shape, num_layers=1)
+        world, backend = make(shape, num_layers=1, dtype=dtype)
         world.add(0, 60)
         world.step(backend, [(0, 14)])
         if is_broken:
@@ -316,13 +318,41 @@ def test_numbers_of_other_sequences_are_never_read(shape, dtype):
 
 
 @shapes
-def test_sinks_take_probability_and_give_no_value(shape):
-    world, backend = make(shape, batch_invariant=True)
+@dtypes
+def test_sinks_take_probability_and_give_no_value(shape, dtype):
+    tolerance = TOLERANCE if dtype is torch.float32 else 0.05
+    world, backend = make(shape, batch_invariant=True, dtype=dtype)
     world.add(0, 80)
     sinks = torch.linspace(-1.0, 3.0, shape.num_heads)
-    check(world.step(backend, [(0, 37)], sinks))
+    check(world.step(backend, [(0, 37)], sinks), tolerance)
     for _ in range(20):
-        check(world.step(backend, [(0, 1)], sinks))
+        check(world.step(backend, [(0, 1)], sinks), tolerance)
+
+
+LONG_WINDOW = AttentionShape(num_heads=6, num_kv_heads=2, head_size=64, scale=0.125, window=300)
+LONG_CAPPED = AttentionShape(num_heads=6, num_kv_heads=2, head_size=64, scale=0.125, window=70, softcap=3.0)
+WIDEST = AttentionShape(num_heads=2, num_kv_heads=1, head_size=256, scale=0.0625)
+
+
+@pytest.mark.parametrize("shape", [WIDE, MANY, LONG_WINDOW, LONG_CAPPED, WIDEST])
+@dtypes
+def test_long_prompts_cut_anywhere_are_bit_equal_and_match_dense_attention(shape, dtype):
+    """Over several spans of positions and windows that begin within one."""
+    tolerance = TOLERANCE if dtype is torch.float32 else 0.05
+
+    def run(lengths):
+        world, backend = make(shape, dtype=dtype, num_blocks=50, num_layers=1, seed=5)
+        world.add(0, 700)
+        rows = []
+        for length in lengths:
+            ((result, expected),) = world.step(backend, [(0, length)])
+            torch.testing.assert_close(result, expected, atol=tolerance, rtol=0)
+            rows.append(result)
+        return torch.cat(rows)
+
+    whole = run([650])
+    for lengths in ([255, 1, 1, 3, 390], [256, 10, 384], [1, 511, 40, 98]):
+        assert torch.equal(run(lengths), whole)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
