@@ -76,6 +76,10 @@ class Fields:
     def get(self, name: str) -> object:
         return self.values.get(self.key(name))
 
+    def with_values(self, values: Mapping[str, object]) -> Fields:
+        """Return a reader of these values in the place of a folder's own."""
+        return Fields(self.source, values, architecture=self.architecture)
+
     def size(self, name: str, default: int | None = None, most: int = MAX_SIZE) -> int:
         """Read an integer. GGUF files may list it layer by layer (kv heads of Granite 4), always the same one."""
         value = self.get(name)
@@ -173,7 +177,7 @@ class Fields:
             length = self.size("rope.scaling.original_context_length", self.size("max_position"))
             return (self.number(GROWTH) if self.get(GROWTH) else 0.0), length
         values = self.get("rope_parameters") or self.get("rope_scaling")
-        rope = Fields(self.source, values if isinstance(values, dict) else {}, architecture=self.architecture)
+        rope = self.with_values(values if isinstance(values, dict) else {})
         if not rope.get("llama_4_scaling_beta"):
             return 0.0, 1
         return rope.number("llama_4_scaling_beta"), rope.size(ORIGINAL_LENGTH, self.size("max_position"))
@@ -209,7 +213,7 @@ class Fields:
             size = self.size("rope.dimension_count", head_size)
         else:
             nested = self.get("rope_parameters")
-            rope = Fields(self.source, nested if isinstance(nested, dict) else {}, architecture=self.architecture)
+            rope = self.with_values(nested if isinstance(nested, dict) else {})
             share = rope.number("partial_rotary_factor", self.number("partial_rotary_factor", 1.0))
             size = int(head_size * min(share, 2.0))
         if not 2 <= size <= head_size or size % 2:
@@ -255,7 +259,7 @@ class Fields:
             values = values[kind_of_layer]
         if not isinstance(values, dict):
             raise self.wrong("rope_parameters", "an object", values)
-        rope = Fields(self.source, values, architecture=self.architecture)
+        rope = self.with_values(values)
         theta = rope.number("rope_theta", self.number("rope_theta", 10000.0))
         kind = values.get("rope_type", values.get("type", "default"))
         if kind == "proportional":

@@ -95,7 +95,7 @@ def _heads_in_folder(fields: Fields, number: int, is_local: bool) -> tuple[int, 
             raise fields.wrong("per_layer_config", "an object of objects", listed)
         # The numbers of layers are filled up with zeros to the length of the longest.
         own = next((own for key, own in listed.items() if str(key).lstrip("0") == str(number).lstrip("0")), {})
-        layer = Fields(fields.source, {**fields.values, **own}, architecture=fields.architecture)
+        layer = fields.with_values({**fields.values, **own})
         return layer.size("num_kv_heads"), layer.size("head_size")
     if is_local:
         return fields.size("num_kv_heads"), fields.size("head_size")
@@ -110,8 +110,7 @@ def _rotations(fields: Fields, full_size: int, local_size: int) -> tuple[Rotatio
         local = replace(fields.whole_rotation(local_size, "local_theta"), is_divided=False)
         return fields.whole_rotation(full_size, "rope.freq_base"), local
     if fields.get("rope_parameters") is None:
-        values = {**fields.values, "rope_parameters": ROTATIONS}
-        fields = Fields(fields.source, values, architecture=fields.architecture)
+        fields = fields.with_values({**fields.values, "rope_parameters": ROTATIONS})
     return fields.rotation(full_size, "full_attention"), fields.rotation(local_size, "sliding_attention")
 
 

@@ -16,6 +16,8 @@ def describe_llama(fields: Fields) -> ModelConfig:
 
 
 def describe_mistral(fields: Fields) -> ModelConfig:
+    if not fields.is_gguf and fields.get("model_type") != MINISTRAL_3:
+        fields = fields.with_values({"sliding_window": WINDOW, **fields.values})
     config = with_windows(dense_model(fields), fields.windows(fields.num_layers))
     growth, length = fields.query_growth()
     if not growth:
@@ -25,6 +27,10 @@ def describe_mistral(fields: Fields) -> ModelConfig:
     return replace(config, rotations=rotations, layers=layers)
 
 
+WINDOW = 4096
+"""Of a config.json that leaves it out, in transformers."""
+MINISTRAL_3 = "ministral3"
+"""The kind of text models that have none then."""
 EXAONE_3 = Family("EXAONE 3", gguf_names=("exaone",), hf_names=(), describe=describe_llama)
 LLAMA = Family(
     "Llama 2 and 3, SmolLM2, Falcon 3",
@@ -44,5 +50,4 @@ MISTRAL = Family(
     ),
     describe=describe_mistral,
     gguf_adjacent_pairs=True,
-    hf_defaults={"sliding_window": 4096},
 )

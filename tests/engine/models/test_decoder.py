@@ -8,6 +8,7 @@ import torch
 from engine.api.errors import ModelLoadError
 from engine.loading.loader import LoadedModel, load_model
 from engine.loading.names import name_in_folder
+from engine.models.registry import describe_folder
 from tests.engine.dense_attention import DenseHistory
 from tests.engine.random_model import random_model
 
@@ -228,6 +229,23 @@ def test_a_config_that_leaves_out_what_transformers_takes_for_granted_is_read_al
     torch.testing.assert_close(
         run(load_model(tmp_path, weights="float32"), [prompt], [9])[0], expected, atol=1e-4, rtol=0
     )
+
+
+@pytest.mark.parametrize(
+    ("architecture", "model_type", "window"),
+    [
+        ("MistralForCausalLM", "mistral", 4096),
+        ("Ministral3ForCausalLM", "ministral3", 0),
+        ("Mistral3ForConditionalGeneration", "mistral", 4096),
+        ("Mistral3ForConditionalGeneration", "ministral3", 0),
+    ],
+)
+def test_a_window_that_a_config_leaves_out_is_that_of_transformers_for_its_kind_of_model(
+    architecture, model_type, window
+):
+    text = SIZES | {"max_position_embeddings": 8192, "model_type": model_type}
+    _, config = describe_folder("config.json", {"architectures": [architecture], "text_config": text})
+    assert {layer.attention.window for layer in config.layers} == {window}
 
 
 TEXT = SIZES | {"num_key_value_heads": 2, "head_dim": 16}
