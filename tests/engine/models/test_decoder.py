@@ -190,6 +190,12 @@ def test_logits_equal_those_of_transformers(tmp_path, variant):
 OLD_SPELLINGS = {
     "llama": ("Llama", {"rope_parameters": LLAMA3}, {"rope_scaling": LLAMA3, "rope_theta": 10000.0}),
     "glm4": ("Glm4", {"head_dim": 16, "pad_token_id": 0}, {"rope_theta": 10000.0}),
+    "gemma4": (
+        "Gemma4Text",
+        {"num_hidden_layers": 7, "global_head_dim": 16, "hidden_size_per_layer_input": 8, "sliding_window": 20}
+        | {"vocab_size_per_layer_input": 96, "head_dim": 8},
+        {},
+    ),
     "granite with sinks": ("GraniteSWA", {"num_hidden_layers": 5, "num_key_value_heads": 4}, {}),
     "smollm3": ("SmolLM3", {"pad_token_id": 0}, {}),
     "starcoder2": ("Starcoder2", {}, {}),
