@@ -55,19 +55,24 @@ def nibble_blocks(levels: torch.Tensor) -> torch.Tensor:
 
 def uniform_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Take INT4_GROUPS apart: levels (n, 32) uint8, scale and minimum (n, 1) float32."""
-    scale = _number(blocks, 0)
-    return nibbles(blocks, 8), scale, -_number(blocks, 4) * scale
+    scale = number(blocks, 0)
+    return nibbles(blocks, 8), scale, -number(blocks, 4) * scale
 
 
 def byte_rows(data: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Take rows of INT8_ROWS apart: levels (N, K) int8 and scales (N,) float32."""
     blocks = data.view(len(data), -1, 4 + BLOCK)
-    return blocks[:, :, 4:].flatten(1).view(torch.int8), _number(blocks[:, 0], 0).flatten()
+    return blocks[:, :, 4:].flatten(1).view(torch.int8), number(blocks[:, 0], 0).flatten()
 
 
-def _number(blocks: torch.Tensor, start: int) -> torch.Tensor:
+def number(blocks: torch.Tensor, start: int) -> torch.Tensor:
     """Read the float32 at byte `start` of each block: (n, 1)."""
     return blocks[:, start : start + 4].clone(memory_format=torch.contiguous_format).view(torch.float32)
+
+
+def half(blocks: torch.Tensor, start: int) -> torch.Tensor:
+    """Read the float16 at byte `start` of each block: (n, 1) float32."""
+    return blocks[:, start : start + 2].contiguous().view(torch.float16).float()
 
 
 def nibbles(blocks: torch.Tensor, start: int) -> torch.Tensor:
@@ -80,24 +85,19 @@ def nibbles(blocks: torch.Tensor, start: int) -> torch.Tensor:
 
 
 def _open_int4_groups(blocks: torch.Tensor) -> torch.Tensor:
-    return (nibbles(blocks, 8).float() - _number(blocks, 4)) * _number(blocks, 0)
+    return (nibbles(blocks, 8).float() - number(blocks, 4)) * number(blocks, 0)
 
 
 def _open_int8_groups(blocks: torch.Tensor) -> torch.Tensor:
-    return (blocks[:, 8:].float() - _number(blocks, 4)) * _number(blocks, 0)
+    return (blocks[:, 8:].float() - number(blocks, 4)) * number(blocks, 0)
 
 
 def _open_int8_rows(blocks: torch.Tensor) -> torch.Tensor:
-    return blocks[:, 4:].view(torch.int8).float() * _number(blocks, 0)
+    return blocks[:, 4:].view(torch.int8).float() * number(blocks, 0)
 
 
 def _open_fp8(blocks: torch.Tensor) -> torch.Tensor:
-    return look_up(E4M3, blocks[:, 4:]) * _number(blocks, 0)
-
-
-def _open_nibbles(levels: tuple[float, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
-    table = torch.tensor(levels)
-    return lambda blocks: look_up(table, nibbles(blocks, 4)) * _number(blocks, 0)
+    return look_up(E4M3, blocks[:, 4:]) * number(blocks, 0)
 
 
 def look_up(table: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
@@ -113,8 +113,6 @@ _OPENERS = {
     INT8_GROUPS: _open_int8_groups,
     INT8_ROWS: _open_int8_rows,
     "FP8": _open_fp8,
-    "NF4": _open_nibbles(NF4),
-    "FP4": _open_nibbles(FP4),
 }
-FOLDER_BLOCKS = {name: (num_bytes, _OPENERS[name]) for name, num_bytes in BLOCK_BYTES.items()}
+FOLDER_BLOCKS = {name: (BLOCK_BYTES[name], open_blocks) for name, open_blocks in _OPENERS.items()}
 """Type -> bytes of a block, and what opens blocks: (n, bytes) -> (n, 32) float32."""

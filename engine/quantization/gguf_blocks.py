@@ -2,7 +2,8 @@
 
 A block holds 32 or 256 neighbouring elements of a row: small integers with shared scales. The layouts are those of ggml
 (https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h, MIT). Every output element is written. The gguf package
-opens the types that we have no code for. The types of folders are those of `folder_blocks`.
+opens the types that we have no code for. Types with a table are those of `table_blocks`, those of folders of
+`folder_blocks`.
 Letters: N rows, K elements in a row, G groups of 32 in a row, n blocks.
 """
 
@@ -14,14 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from engine.quantization.folder_blocks import FOLDER_BLOCKS, INT4_GROUPS, look_up, nibbles, uniform_groups
+from engine.quantization.folder_blocks import FOLDER_BLOCKS, INT4_GROUPS, half, nibbles, uniform_groups
+from engine.quantization.table_blocks import TABLE_BLOCKS
 
 GROUP_SIZE = 32
 FOUR_BIT_TYPES = frozenset({"Q4_0", "Q4_1", "Q4_K", "TQ1_0", "TQ2_0", INT4_GROUPS})
 """Types whose numbers the four-bit forms hold as they are; ternary ones too, in more bits than they need."""
-E2M1 = torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, -0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0])
-EXPONENTS = torch.arange(-128, 128).float().exp2()
-"""Twice the numbers and half the scales of MXFP4, by their codes (OCP Microscaling Formats, version 1.0)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +90,6 @@ def packed_groups(type_name: str, data: torch.Tensor) -> PackedGroups:
     return PackedGroups(bits, by_row[0], (by_row[1], by_row[2]), tuple(by_row[3:]))
 
 
-def _half(blocks: torch.Tensor, start: int) -> torch.Tensor:
-    """Read the float16 at byte `start` of each block: (n, 1) float32."""
-    return blocks[:, start : start + 2].contiguous().view(torch.float16).float()
-
-
 def _words(blocks: torch.Tensor, start: int, end: int) -> torch.Tensor:
     """Read bytes of each block, four to a word: (n, (end - start) / 4) int32. Torch is slow with bytes."""
     return blocks[:, start:end].clone(memory_format=torch.contiguous_format).view(torch.int32)
@@ -118,21 +112,21 @@ def _fifth_bits(blocks: torch.Tensor, start: int) -> torch.Tensor:
 
 
 def _q4_0_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    scale = _half(blocks, 0)
+    scale = half(blocks, 0)
     return nibbles(blocks, 2), scale, scale * -8
 
 
 def _q4_1_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return nibbles(blocks, 4), _half(blocks, 0), _half(blocks, 2)
+    return nibbles(blocks, 4), half(blocks, 0), half(blocks, 2)
 
 
 def _q5_0_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    scale = _half(blocks, 0)
+    scale = half(blocks, 0)
     return nibbles(blocks, 6) | _fifth_bits(blocks, 2), scale, scale * -16
 
 
 def _q5_1_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return nibbles(blocks, 8) | _fifth_bits(blocks, 4), _half(blocks, 0), _half(blocks, 2)
+    return nibbles(blocks, 8) | _fifth_bits(blocks, 4), half(blocks, 0), half(blocks, 2)
 
 
 def _q4_k_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -154,12 +148,12 @@ _Parts = tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor], tuple[torch.Tens
 
 
 def _q4_k_parts(blocks: torch.Tensor) -> _Parts:
-    return _bytes(_k_nibbles(blocks, 16), 256), _k_scales(blocks), (_half(blocks, 0), -_half(blocks, 2))
+    return _bytes(_k_nibbles(blocks, 16), 256), _k_scales(blocks), (half(blocks, 0), -half(blocks, 2))
 
 
 def _q5_k_parts(blocks: torch.Tensor) -> _Parts:
     q = _k_nibbles(blocks, 48).view(-1, 8, 8) | _fields(_words(blocks, 16, 48)[:, None], 1, dim=1) << 4
-    return _bytes(q, 256), _k_scales(blocks), (_half(blocks, 0), -_half(blocks, 2))
+    return _bytes(q, 256), _k_scales(blocks), (half(blocks, 0), -half(blocks, 2))
 
 
 def _q3_k_parts(blocks: torch.Tensor) -> _Parts:
@@ -168,7 +162,7 @@ def _q3_k_parts(blocks: torch.Tensor) -> _Parts:
     q = (low | high << 2) + 0x04040404  # levels around 4; those of four bits are around 8
     scale = _fields(_words(blocks, 96, 104), 4, dim=1) | _fields(_words(blocks, 104, 108), 2, dim=1) << 4
     scale = _bytes(scale, 16).view(torch.int8) - 32
-    return _bytes(q, 256), (scale[:, 0::2], scale[:, 1::2]), (_half(blocks, 108),)
+    return _bytes(q, 256), (scale[:, 0::2], scale[:, 1::2]), (half(blocks, 108),)
 
 
 def _q6_k_parts(blocks: torch.Tensor) -> _Parts:
@@ -176,7 +170,7 @@ def _q6_k_parts(blocks: torch.Tensor) -> _Parts:
     high = _fields(_words(blocks, 128, 192).view(-1, 2, 1, 8), 2, dim=2)
     q = low.view(-1, 2, 4, 8) | high << 4
     scale = blocks[:, 192:208].view(torch.int8)
-    return _bytes(q, 256), (scale[:, 0::2], scale[:, 1::2]), (_half(blocks, 208),)
+    return _bytes(q, 256), (scale[:, 0::2], scale[:, 1::2]), (half(blocks, 208),)
 
 
 def _k_nibbles(blocks: torch.Tensor, start: int) -> torch.Tensor:
@@ -195,11 +189,11 @@ def _k_scales(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _tq1_0_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return _ternary_groups("TQ1_0", blocks, _half(blocks, 52))
+    return _ternary_groups("TQ1_0", blocks, half(blocks, 52))
 
 
 def _tq2_0_groups(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return _ternary_groups("TQ2_0", blocks, _half(blocks, 64))
+    return _ternary_groups("TQ2_0", blocks, half(blocks, 64))
 
 
 def _ternary_groups(
@@ -226,11 +220,7 @@ def _open_groups(
 
 
 def _open_q8_0(blocks: torch.Tensor) -> torch.Tensor:
-    return blocks[:, 2:].view(torch.int8) * _half(blocks, 0)
-
-
-def _open_mxfp4(blocks: torch.Tensor) -> torch.Tensor:
-    return look_up(E2M1, nibbles(blocks, 1)) * look_up(EXPONENTS, blocks[:, :1])
+    return blocks[:, 2:].view(torch.int8) * half(blocks, 0)
 
 
 def _open_q3_k(blocks: torch.Tensor) -> torch.Tensor:
@@ -300,6 +290,6 @@ _BLOCKS: dict[str, tuple[int, Callable[[torch.Tensor], torch.Tensor]]] = {
     "Q8_0": (34, _open_q8_0),
     "Q3_K": (110, _open_q3_k),
     "Q6_K": (210, _open_q6_k),
-    "MXFP4": (17, _open_mxfp4),
+    **TABLE_BLOCKS,
     **FOLDER_BLOCKS,
 }
