@@ -21,6 +21,7 @@ from engine.quantization.gguf_blocks import (
     four_bit_groups,
     packed_groups,
 )
+from engine.quantization.table_blocks import TABLE_TYPES, TableGroups, table_groups
 
 OPEN_ELEMENTS = 1 << 18
 
@@ -68,8 +69,9 @@ class StoredPart:
 
     @property
     def packed_type(self) -> str:
-        """The type if packed groups hold the numbers of the part, else ""."""
-        return self.type if self.type in PACKED_TYPES and self.columns is None and self.factor == 1 else ""
+        """The type if packed or table groups hold the numbers of the part, else ""."""
+        is_plain = self.columns is None and self.factor == 1
+        return self.type if is_plain and (self.type in PACKED_TYPES or self.type in TABLE_TYPES) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,17 @@ class StoredMatrix:
     @property
     def is_packed(self) -> bool:
         """True if packed groups hold the numbers of the file: parts of one such type."""
-        return len({part.type for part in self.parts}) == 1 and all(part.packed_type for part in self.parts)
+        return self._packed_type in PACKED_TYPES
+
+    @property
+    def has_table(self) -> bool:
+        """True if table groups hold the numbers of the file: parts of one such type."""
+        return self._packed_type in TABLE_TYPES
+
+    @property
+    def _packed_type(self) -> str:
+        first, *others = {part.packed_type for part in self.parts}
+        return "" if others else first
 
     def runs(self) -> list[StoredMatrix]:
         """Cut the matrix into runs of parts of one packed type, or of other types."""
@@ -158,12 +170,21 @@ class StoredMatrix:
 
     def to_packed_groups(self) -> PackedGroups:
         """Take apart a matrix that `is_packed`. Raises ModelLoadError as `check`, or for scales beyond a half."""
-        data = torch.cat([part.data for part in self.parts]) if len(self.parts) > 1 else self.parts[0].data
-        groups = packed_groups(self.parts[0].type, data)
+        groups = packed_groups(self._packed_type, self._data())
         if not all(is_finite(numbers) for numbers in groups.factors or groups.numbers):
             self.check()
             raise damaged(self.parts[0].source)
         return groups
+
+    def to_table_groups(self) -> TableGroups:
+        """Take apart a matrix that `has_table`. Raises ModelLoadError as `check`."""
+        groups = table_groups(self._packed_type, self._data())
+        if not is_finite(groups.scale * groups.table.abs().max()):
+            self.check()
+        return groups
+
+    def _data(self) -> torch.Tensor:
+        return torch.cat([part.data for part in self.parts]) if len(self.parts) > 1 else self.parts[0].data
 
     def check(self) -> None:
         """Raise ModelLoadError for NaN and infinite numbers."""

@@ -1,8 +1,8 @@
 """Integer weights with eight-bit activations on our own kernels, for any number of rows, where the processor has VNNI.
 
 Inputs are quantised per row and group of 32, an error of about half a percent of the output's spread. Weights of four
-to six bits keep the file's numbers; others take eight bits with a scale per output and group. Layouts:
-engine.kernels.cpu.panels.
+to six bits keep the file's numbers, those from a table too; others take eight bits with a scale per output and group.
+Layouts: engine.kernels.cpu.panels.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import torch
 
 from engine.kernels.cpu import operators
 from engine.kernels.cpu.integer_vectors import CHUNKS, GROUP, LANE_INPUTS, LANES, PANEL, VECTORS, ZERO, is_available
-from engine.kernels.cpu.panels import FORMATS, SUPERBLOCK, PackedPanel
+from engine.kernels.cpu.panels import FORMATS, SUPERBLOCK, PackedPanel, TablePanel
 from engine.quantization.gguf_blocks import FourBitGroups, PackedGroups
 from engine.quantization.stored import StoredMatrix
+from engine.quantization.table_blocks import TableGroups
 from engine.quantization.torch_forms import quantize_groups
 
 ALIGNMENT = 64
 PACK_ELEMENTS = 1 << 20
 """Weights that are packed at a time: what comes between stays in the caches, and calls of torch take little time."""
-EIGHT = len(FORMATS) - 1
+TABLE, EIGHT = FORMATS.index(TablePanel()), len(FORMATS) - 1
 
 
 class VnniWeight:
@@ -65,6 +66,16 @@ class VnniWeight:
         return cls(num_outputs, (panels.flatten(1), FORMATS.index(PackedPanel(groups.bits, len(groups.factors)))))
 
     @classmethod
+    def tabled(cls, groups: TableGroups) -> VnniWeight:
+        """Pack a four-bit matrix whose weights come from a table, its scales as shares of a power of two."""
+        exponent = groups.scale.abs().amax(dim=1).frexp().exponent - 1
+        shares = groups.scale.ldexp(-exponent[:, None]).half()
+        blocks = torch.cat([_levels(_whole_panels(groups.codes), 4), _numbers(shares)], dim=2)
+        table = (groups.table.view(torch.uint8) ^ ZERO).repeat(4).expand(len(blocks), -1)
+        scale = _whole_panels(torch.ones(len(shares)).ldexp(exponent)).view(-1, PANEL).view(torch.uint8)
+        return cls(len(shares), (torch.cat([table, blocks.flatten(1), scale], dim=1), TABLE))
+
+    @classmethod
     def eight_bit(cls, values: torch.Tensor, scale: torch.Tensor) -> VnniWeight:
         """Pack an eight-bit matrix. values: (N, K) int8   scale: (N, K / 32), or (N, 1) for whole rows, float32."""
         num_outputs, num_inputs = values.shape
@@ -94,6 +105,8 @@ def _packed_run(matrix: StoredMatrix) -> tuple[torch.Tensor, int]:
         rows = matrix.rows(first, min(num_rows, num_outputs - first))
         if matrix.is_packed:
             weight = VnniWeight.packed(rows.to_packed_groups())
+        elif matrix.has_table:
+            weight = VnniWeight.tabled(rows.to_table_groups())
         else:
             weight = VnniWeight.eight_bit(*quantize_groups(rows))
         ((panels, form),) = weight.parts

@@ -42,7 +42,6 @@ from engine.kernels.cpu.panels import (
     SUPERBLOCK,
     EightBitPanel,
     OpenedPanel,
-    OpeningPanel,
     PackedPanel,
 )
 from engine.kernels.cpu.primitives import OPTIONS
@@ -104,11 +103,12 @@ def _build_block(
                     total = sums[row, vector]
                     value = reader.add(b, builder.load(total), products[row, vector], scales[vector], of_row)
                     builder.store(value, total)
+    ends = [panel.end(b, weights, opened, num_groups, vector) for vector in range(VECTORS)]
     is_last_kept = builder.icmp_signed("==", num_kept, ir.Constant(b.integer, num_rows))
     for row in range(num_rows):
         with builder.if_then(is_last_kept, likely=True) if row == num_rows - 1 else nullcontext():
             for vector in range(VECTORS):
-                value = panel.finish(b, builder.load(sums[row, vector]), weights, num_groups, vector)
+                value = panel.finish(b, builder.load(sums[row, vector]), ends[vector])
                 b.store(value, targets[row, vector], 4)
 
 
@@ -148,15 +148,16 @@ def _multiply_group(
 
 _NUM_FORMATS = len(FORMATS)
 EIGHT = _NUM_FORMATS - 1
-_PACKED = [panel for panel in FORMATS if isinstance(panel, PackedPanel)]
 _READERS = (
     *FORMATS,
-    *(OpeningPanel(panel.bits, panel.factors) for panel in _PACKED),
+    *(panel.opening for panel in FORMATS[:EIGHT]),
     OpenedPanel(4, 0),
     OpenedPanel(6, 1),
 )
 """Readers of panels: as they are by format, the same opening them, and of opened ones without and with a centre."""
-_OPENED = np.array([len(_READERS) - 2 + panel.is_centred for panel in _PACKED])
+_OPENED = np.array(
+    [len(_READERS) - 2 + panel.is_centred if isinstance(panel, PackedPanel) else EIGHT for panel in FORMATS[:EIGHT]]
+)
 _SIZE_BITS = 4
 _BLOCKS = {
     number << _SIZE_BITS | rows: (reader, rows)
@@ -195,7 +196,7 @@ def _multiply_block(
 
 _BLOCK_BYTES = np.array([panel.block_bytes for panel in FORMATS])
 _FACTOR_BYTES = np.array([panel.factor_bytes for panel in FORMATS])
-_END_BYTES = np.array([panel.end_bytes for panel in FORMATS])
+_END_BYTES = np.array([panel.head_bytes + panel.end_bytes for panel in FORMATS])
 _IS_CENTRED = np.array([panel.is_centred for panel in FORMATS])
 
 
@@ -296,10 +297,13 @@ def multiply(a, thread, part, parts, is_first):
                 record = records + row * row_bytes
                 out = a[5] + (row * stride + panel * PANEL) * 4
                 # Eight rows of a centred panel are two passes, of which the second reads what the first has opened.
+                source = weights
                 if form == EIGHT or size < 8 or (count < OPENED_FROM and not _IS_CENTRED[form]):
                     reader = form
+                elif row == first:
+                    reader = form + _NUM_FORMATS
                 else:
-                    reader = form + _NUM_FORMATS if row == first else _OPENED[form]
-                _multiply_block(reader, size, weights, opened, record, groups, out, stride * 4, ahead, lines, kept)
+                    reader, source = _OPENED[form], opened
+                _multiply_block(reader, size, source, opened, record, groups, out, stride * 4, ahead, lines, kept)
                 ahead += groups * lines * LINE
                 row += size

@@ -49,7 +49,7 @@ HALVES = ir.VectorType(ir.HalfType(), LANES)
 def is_available() -> bool:
     """Return True if this processor has the instructions."""
     features = llvm.get_host_cpu_features()
-    return bool(features.get("avx512vnni") and features.get("avx512f") and features.get("f16c"))
+    return bool(features.get("avx512vnni") and features.get("avx512bw") and features.get("f16c"))
 
 
 @cache
@@ -111,6 +111,10 @@ class VectorBuilder:
             shifted = move(self.ir.bitcast(packed, PAIRS), ir.Constant(PAIRS, [abs(shift)] * 32))
             packed = self.ir.bitcast(shifted, BYTES64)
         return self.ir.and_(packed, ir.Constant(BYTES64, [mask] * 64))
+
+    def look_up(self, table: Any, codes: Any) -> Any:
+        """Return the table's byte for each of 64 codes below 16. table: 64 bytes, the same 16 four times."""
+        return self.call("llvm.x86.avx512.pshuf.b.512", BYTES64, table, codes)
 
     def total(self, sums: list[Any]) -> Any:
         """Add one or two vectors of integers."""

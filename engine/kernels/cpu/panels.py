@@ -17,8 +17,12 @@ the first lowest; lines alternate between the vectors. The numbers are, as the f
 Factors are in half precision, 32 of each, for every SUPERBLOCK groups, before these. With x about xs * x8, a group adds
 scale * xs * (q . x8) + minimum * xs * sum(x8), as in llama.cpp's products (ggml, MIT).
 
-An opened panel holds a byte for each weight, and the numbers times their factors in float32. With many rows, the first
-block writes it to its thread's scratch for the other blocks.
+Four bits whose weights come from a table: a line of 64 bytes holds its 16 bytes four times, plus 128. Each group takes
+eight lines of codes, laid as low four bits above, and its 32 shares; the 32 scales end the panel, as in eight bits.
+w = scale * share * table[code].
+
+An opened panel holds a byte for each weight, and the numbers times their factors in float32. One with a table becomes a
+panel of eight bits. With many rows, the first block writes it to its thread's scratch for the other blocks.
 """
 
 from __future__ import annotations
@@ -47,17 +51,19 @@ SUPERBLOCK = 8
 """Groups that share their factors."""
 _NIBBLE_BYTES = CHUNKS // 2 * VECTORS * 64
 _BYTES = CHUNKS * VECTORS * 64
+_TABLE_BYTES = 64
 _NUMBERS = 2
 OPENED_BYTES = _BYTES + _NUMBERS * 4 * PANEL
 """Bytes of a group of an opened panel."""
 
 
 class Place(NamedTuple):
-    """The addresses of a group: its factors, its block, and the same opened."""
+    """The addresses of a group: its factors, its block, and the same opened. table: the panel's, as 64 bytes."""
 
     factors: Any
     block: Any
     opened: Any
+    table: Any = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,7 @@ class EightBitPanel:
 
     block_bytes = _BYTES + 2 * PANEL
     factor_bytes = 0
+    head_bytes = 0
     end_bytes = 4 * PANEL
     is_centred = False
 
@@ -84,14 +91,64 @@ class EightBitPanel:
         return tuple(b.load(BYTES64, at, 64) for at in _byte_places(b, place.block, pair, vector))
 
     def scales(self, b: VectorBuilder, place: Place, vector: int) -> tuple[Any, ...]:
-        return (b.ir.fpext(b.load(HALVES, b.at(place.block, _BYTES + 2 * LANES * vector), 32), FLOATS),)
+        return (b.ir.fpext(self._shares(b, place, vector), FLOATS),)
+
+    def _shares(self, b: VectorBuilder, place: Place, vector: int) -> Any:
+        return b.load(HALVES, b.at(place.block, self.block_bytes - 2 * PANEL + 2 * LANES * vector), 32)
 
     def add(self, b: VectorBuilder, value: Any, products: list[Any], scales: tuple[Any, ...], row: list[Any]) -> Any:
         return b.fused(_scaled(b, products, row), scales[0], value)
 
-    def finish(self, b: VectorBuilder, value: Any, weights: Any, num_groups: Any, vector: int) -> Any:
-        end = b.ir.add(weights, b.times(num_groups, self.block_bytes))
-        return b.ir.fmul(value, b.load(FLOATS, b.at(end, 64 * vector), 64))
+    def end(self, b: VectorBuilder, weights: Any, opened: Any, num_groups: Any, vector: int) -> Any:
+        """Load what the panel has behind its last group for sixteen outputs."""
+        return b.load(FLOATS, self._end_place(b, weights, num_groups, vector), 64)
+
+    def _end_place(self, b: VectorBuilder, panel: Any, num_groups: Any, vector: int) -> Any:
+        return b.at(b.ir.add(panel, b.times(num_groups, self.block_bytes)), self.head_bytes + 4 * LANES * vector)
+
+    def finish(self, b: VectorBuilder, value: Any, end: Any) -> Any:
+        """Turn the sum over all groups into the result."""
+        return b.ir.fmul(value, end)
+
+
+EIGHT_BIT = EightBitPanel()
+
+
+class TablePanel(EightBitPanel):
+    """A reader of panels whose weights come from a table."""
+
+    block_bytes = _NIBBLE_BYTES + 2 * PANEL
+    head_bytes = _TABLE_BYTES
+
+    @property
+    def opening(self) -> TablePanel:
+        return OpeningTablePanel()
+
+    def place(self, b: VectorBuilder, weights: Any, opened: Any, group: Any) -> Place:
+        block = b.at(b.ir.add(weights, b.times(group, self.block_bytes)), self.head_bytes)
+        opened = EIGHT_BIT.place(b, opened, None, group).block
+        return Place(None, block, opened, b.load(BYTES64, weights, 64))
+
+    def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
+        codes = b.load(BYTES64, b.at(place.block, 64 * (VECTORS * pair + vector)), 64)
+        return tuple(b.look_up(place.table, b.field(codes, shift, 15)) for shift in (0, 4))
+
+
+class OpeningTablePanel(TablePanel):
+    """A reader of panels with a table that writes them as panels of eight bits."""
+
+    def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
+        return _stored(b, super().weights(b, place, pair, vector), _byte_places(b, place.opened, pair, vector))
+
+    def _shares(self, b: VectorBuilder, place: Place, vector: int) -> Any:
+        shares = super()._shares(b, place, vector)
+        b.store(shares, b.at(place.opened, _BYTES + 2 * LANES * vector), 32)
+        return shares
+
+    def end(self, b: VectorBuilder, weights: Any, opened: Any, num_groups: Any, vector: int) -> Any:
+        end = super().end(b, weights, opened, num_groups, vector)
+        b.store(end, EIGHT_BIT._end_place(b, opened, num_groups, vector), 64)
+        return end
 
 
 @dataclass(frozen=True)
@@ -101,7 +158,13 @@ class PackedPanel:
     bits: int
     factors: int
 
+    head_bytes = 0
     end_bytes = 0
+
+    @property
+    def opening(self) -> PackedPanel:
+        """The reader that writes such panels opened."""
+        return OpeningPanel(self.bits, self.factors)
 
     def starts(self, b: VectorBuilder, numbers: list[Any], num_sums: int) -> list[Any]:
         """Return the initial integer sums of a row: the float MAGIC, or what the centre of the levels gives."""
@@ -185,7 +248,10 @@ class PackedPanel:
             return b.fused(b.fused(last, scales[1], b.ir.fmul(first, scales[0])), level, value)
         return b.fused(scales[1], total, b.fused(_scaled(b, products, row), scales[0], value))
 
-    def finish(self, b: VectorBuilder, value: Any, weights: Any, num_groups: Any, vector: int) -> Any:
+    def end(self, b: VectorBuilder, weights: Any, opened: Any, num_groups: Any, vector: int) -> Any:
+        return None
+
+    def finish(self, b: VectorBuilder, value: Any, end: Any) -> Any:
         return value
 
 
@@ -207,10 +273,7 @@ class OpeningPanel(PackedPanel):
         return OpenedPanel(self.bits, self.factors)
 
     def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
-        values = super().weights(b, place, pair, vector)
-        for value, at in zip(values, _byte_places(b, place.opened, pair, vector), strict=True):
-            b.store(value, at, 64)
-        return values
+        return _stored(b, super().weights(b, place, pair, vector), _byte_places(b, place.opened, pair, vector))
 
     def _number(self, b: VectorBuilder, place: Place, index: int, vector: int) -> Any:
         value = super()._number(b, place, index, vector)
@@ -222,6 +285,12 @@ def _scaled(b: VectorBuilder, products: list[Any], row: list[Any]) -> Any:
     """Turn integer sums n that began at MAGIC into n * level, rounded once: (MAGIC + n) * level - MAGIC * level."""
     level, _, base = row
     return b.fused(b.ir.bitcast(b.total(products), FLOATS), level, base)
+
+
+def _stored(b: VectorBuilder, values: tuple[Any, ...], places: list[Any]) -> tuple[Any, ...]:
+    for value, place in zip(values, places, strict=True):
+        b.store(value, place, 64)
+    return values
 
 
 def _byte_places(b: VectorBuilder, place: Any, pair: int, vector: int) -> list[Any]:
@@ -239,6 +308,7 @@ FORMATS: tuple[PackedPanel | EightBitPanel, ...] = (
     PackedPanel(5, 0),
     PackedPanel(5, 2),
     PackedPanel(6, 1),
-    EightBitPanel(),
+    TablePanel(),
+    EIGHT_BIT,
 )
 """The formats of panels by the number that stands for them in a program."""

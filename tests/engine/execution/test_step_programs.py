@@ -23,6 +23,7 @@ from engine.models.decoder import Decoder, DecoderLayer
 from engine.quantization.gguf_blocks import FourBitGroups
 from engine.quantization.scheme import RowForms
 from engine.quantization.stored import StoredMatrix
+from engine.quantization.table_blocks import TableGroups
 from engine.quantization.torch_forms import DenseWeight
 from engine.quantization.vnni import VnniWeight
 from tests.engine.threads import WAYS, threads_of
@@ -36,7 +37,7 @@ VNNI = pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a process
 
 
 def linear(num_outputs, num_inputs, *, is_ours=True, has_bias=False):
-    """Make a layer; our own have eight bits, but for the first 32 outputs, which have four."""
+    """Make a layer; our own have four bits for the first 32 outputs, four from a table for the next, then eight."""
     weight = torch.randn(num_outputs, num_inputs) * num_inputs**-0.5
     form = mixed(weight) if is_ours else DenseWeight(weight)
     return Linear(RowForms((form, form), num_outputs), torch.randn(num_outputs) if has_bias else None)
@@ -47,7 +48,9 @@ def mixed(weight):
     step = torch.full((32, weight.shape[1] // 32), float(first.abs().max()) / 8)
     levels = (first / step[0, 0] + 8).clamp(0, 15).to(torch.uint8)
     narrow = VnniWeight.four_bit(FourBitGroups(levels, step, -8 * step))
-    return VnniWeight(len(weight), *narrow.parts, *VnniWeight.of_matrix(StoredMatrix.from_float(weight[32:])).parts)
+    table = VnniWeight.tabled(TableGroups(levels, step, torch.arange(-8, 8, dtype=torch.int8)))
+    wide = VnniWeight.of_matrix(StoredMatrix.from_float(weight[64:])).parts if len(weight) > 64 else []
+    return VnniWeight(len(weight), *narrow.parts, *table.parts, *wide)
 
 
 def norm():

@@ -229,7 +229,7 @@ FORMATS: dict[str, tuple[dict, Writer, str]] = {
         fp8((48, 64), "weight_scale"),
         "eight",
     ),
-    "compressed-tensors MXFP4": (compressed("mxfp4-pack-quantized"), mxfp4_packed, "eight"),
+    "compressed-tensors MXFP4": (compressed("mxfp4-pack-quantized"), mxfp4_packed, "table"),
     "FP8, a scale of each matrix": ({"quant_method": "fp8"}, fp8(None, "weight_scale"), "eight"),
     "FBGEMM FP8": ({"quant_method": "fbgemm_fp8"}, fp8(None, "weight_scale", by_row=True), "eight"),
     "ModelOpt FP8": ({"quant_method": "modelopt", "quant_algo": "FP8"}, fp8(None, "weight_scale"), "eight"),
@@ -238,14 +238,14 @@ FORMATS: dict[str, tuple[dict, Writer, str]] = {
         fp8((48, 64), "weight_scale_inv"),
         "eight",
     ),
-    "MXFP4, blocks and scales": ({"quant_method": "mxfp4"}, mxfp4_blocks, "eight"),
-    "bitsandbytes NF4": (four_bits("nf4"), bitsandbytes("nf4", NF4, nested=False), "eight"),
-    "bitsandbytes NF4, scales quantised too": (four_bits("nf4"), bitsandbytes("nf4", NF4, nested=True), "eight"),
-    "bitsandbytes FP4": (four_bits("fp4"), bitsandbytes("fp4", FP4, nested=False), "eight"),
+    "MXFP4, blocks and scales": ({"quant_method": "mxfp4"}, mxfp4_blocks, "table"),
+    "bitsandbytes NF4": (four_bits("nf4"), bitsandbytes("nf4", NF4, nested=False), "table"),
+    "bitsandbytes NF4, scales quantised too": (four_bits("nf4"), bitsandbytes("nf4", NF4, nested=True), "table"),
+    "bitsandbytes FP4": (four_bits("fp4"), bitsandbytes("fp4", FP4, nested=False), "table"),
     "bitsandbytes INT8": ({"quant_method": "bitsandbytes", "load_in_8bit": True}, llm_int8, "bytes"),
 }
-"""Name -> quantization_config, writer, and how our integer products hold it: in the "four" bits or the "bytes" of the
-file, or in "eight" bits of ours."""
+"""Name -> quantization_config, writer, and how our integer products hold it: in the "four" bits, the "table" or the
+"bytes" of the file, or in "eight" bits of ours."""
 
 
 def write_quantized(

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.kernels.cpu.integer_product import NEAR_BYTES, ROW_BYTES
-from engine.kernels.cpu.panels import FORMATS, SUPERBLOCK, EightBitPanel, PackedPanel
+from engine.kernels.cpu.panels import FORMATS, SUPERBLOCK, EightBitPanel, PackedPanel, TablePanel
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.quantization.gguf_blocks import GROUP_SIZE, PackedGroups
+from engine.quantization.table_blocks import TableGroups
 from engine.quantization.vnni import VnniWeight
 from tests.engine.threads import WAYS, threads_of
 from tests.examples import examples
@@ -31,6 +32,13 @@ def make_weight(
     panel: PackedPanel | EightBitPanel, num_outputs: int, groups: int, generator: torch.Generator
 ) -> tuple[VnniWeight, torch.Tensor]:
     """A random matrix and the same in float64; where panels have factors, of whole superblocks."""
+    if isinstance(panel, TablePanel):
+        codes = torch.randint(0, 16, (num_outputs, groups * GROUP_SIZE), generator=generator, dtype=torch.uint8)
+        table = torch.randint(-128, 128, (16,), generator=generator, dtype=torch.int8)
+        scale = torch.randint(-1024, 1024, (num_outputs, groups), generator=generator) / 1024
+        scale *= torch.randint(-20, 5, (num_outputs, 1), generator=generator).float().exp2()
+        opened = table.double()[codes.int()] * scale.double().repeat_interleave(GROUP_SIZE, 1)
+        return VnniWeight.tabled(TableGroups(codes, scale, table)), opened
     if isinstance(panel, EightBitPanel):
         values = torch.randint(-127, 128, (num_outputs, groups * GROUP_SIZE), generator=generator, dtype=torch.int8)
         largest = torch.rand(num_outputs, 1, generator=generator) * 0.02 + 0.001
@@ -140,7 +148,7 @@ def test_a_broken_input_shows_in_its_own_row_alone(panel, rows, value):
 def test_a_stack_of_parts_of_different_widths_gives_the_products_of_its_parts(shape, rows, seed):
     generator = torch.Generator().manual_seed(seed)
     groups = SUPERBLOCK * (1 + shape[1] % 2)
-    sizes = [*zip(FORMATS, (64, 32, 32, 32, 64, 32), strict=False), (FORMATS[0], shape[0])]
+    sizes = [*zip(FORMATS, (64, 32, 32, 32, 64, 32, 32), strict=False), (FORMATS[0], shape[0])]
     weights = [make_weight(panel, num_outputs, groups, generator)[0] for panel, num_outputs in sizes]
     x = torch.randn(rows, groups * GROUP_SIZE, generator=generator)
     stacked = VnniWeight(
