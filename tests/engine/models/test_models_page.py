@@ -119,7 +119,7 @@ def quoted(texts: Iterable[str]) -> str:
 
 HELD = {
     "four": ("four bits, a scale and a minimum per 32 weights: the numbers of the file", "0.625"),
-    "table": ("four bits from a table, a scale per 32 weights: the numbers of the file", "0.56"),
+    "table": ("four bits from a table, a scale per 32 weights", "0.56"),
     "bytes": ("eight bits, a scale per output: the numbers of the file", "1.06"),
     "eight": ("eight bits, a scale per 32 weights", "1.06"),
 }
