@@ -5,7 +5,6 @@ Every value is checked: a model's files are not trusted. Errors name the file an
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Set
 from itertools import combinations, zip_longest
 from math import log, sqrt
@@ -16,6 +15,8 @@ from engine.layers.rotary import KINDS, RopeScaling, Rotation
 
 MAX_SIZE = 1 << 24
 MAX_LAYERS = 1 << 12
+MAX_NUMBER = (2 - 2**-23) * 2.0**127
+"""The largest of float32."""
 ORIGINAL_LENGTH = "original_max_position_embeddings"
 """The trained context before it was stretched, in config.json beside the rules of rotations or within them."""
 GROWTH = "attention.temperature_scale"
@@ -106,7 +107,7 @@ class Fields:
     def number(self, name: str, default: float | None = None) -> float:
         value = self.get(name)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_NUMBER:
             raise self.wrong(name, "a positive number", value)
         return float(value)
 

@@ -7,13 +7,15 @@ replaced by our parts (parts.py) before any weight is read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from math import isfinite
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_module_registration_hook
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, __version__
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -22,7 +24,7 @@ from transformers.pytorch_utils import Conv1D
 from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape
 from engine.models.config import LayerConfig, ModelConfig
-from engine.models.fields import MAX_LAYERS, MAX_SIZE, ORIGINAL_LENGTH, blamed, integers
+from engine.models.fields import MAX_LAYERS, MAX_SIZE, ORIGINAL_LENGTH, blamed
 from engine.models.registry import architecture_of
 from engine.models.transformers_backend import attention
 from engine.models.transformers_backend.decoder import TransformersDecoder
@@ -34,10 +36,10 @@ LAYER_KINDS = ("full_attention", "sliding_attention")
 TOLERANCE = 1e-4
 """Of rows of a model without weights that are computed in another order, as a share of their spread. None has been seen
 to differ; a hundredth of another row, added in one of 40 layers, makes ten times as much."""
-MAX_EXPERTS = 1 << 17
-"""Of all layers; Qwen 3 with 235 billion weights has 12,032."""
-MAX_TABLE = 1 << 27
-"""Numbers of a table that a model computes itself; a rotation of heads of 128 has 64."""
+PARTS, PARTS_A_TENSOR = 1000, 8
+"""Parts of a model: so many, and so many for each tensor of its folder; a layer of Llama has 14 for 9."""
+MAX_TABLE = 1 << 24
+"""Numbers of a table that a model computes itself; a rotation of heads of 128 has 64, XGLM's positions 8 million."""
 BASES = ("rope_theta", "rotary_emb_base")
 """Bases of rotations, which are no sizes: those of long contexts are 100 million and more."""
 REASON_CHARS = 300
@@ -75,7 +77,7 @@ class Skeleton:
         """Build the model on no device, but for the tables that it computes itself."""
         config = self._read_config(values)
         try:
-            with torch.device("meta"):
+            with torch.device("meta"), self._bounded_parts():
                 model = AutoModelForCausalLM.from_config(
                     config,
                     attn_implementation=attention.CHECKED,
@@ -111,9 +113,10 @@ class Skeleton:
         return config
 
     def _refuse_large(self, values: Mapping[str, object]) -> None:
-        """Refuse numbers of layers and experts that would take for ever to build: a module each, at the worst."""
-        sizes = {name: value for name, value in integers(values) if name not in BASES}
-        for name, value in sizes.items():
+        """Refuse sizes beyond those of any model, and more layers than the folder has tensors."""
+        for name, value in values.items():
+            if type(value) is not int or name in BASES:
+                continue
             is_count = name.startswith(("num_", "n_layer")) or name.endswith("experts")
             limit = MAX_LAYERS if is_count else MAX_SIZE
             if abs(value) > limit:
@@ -122,12 +125,23 @@ class Skeleton:
                 raise ModelLoadError(
                     f"{self.source}: {name} is {value}, but the folder has {self._num_tensors} tensors in all"
                 )
-        layers = max((value for name, value in sizes.items() if "layers" in name or name == "n_layer"), default=0)
-        experts = max((value for name, value in sizes.items() if name.endswith("experts")), default=0)
-        if layers * experts > MAX_EXPERTS:
-            raise ModelLoadError(
-                f"{self.source}: {layers} layers of {experts} experts are too many: at most {MAX_EXPERTS} together"
-            )
+
+    @contextmanager
+    def _bounded_parts(self) -> Iterator[None]:
+        """Raise ModelLoadError once a model has many more parts than its folder has tensors: it would take for ever."""
+        most, count = PARTS + PARTS_A_TENSOR * self._num_tensors, 0
+
+        def note(*registered: object) -> None:
+            nonlocal count
+            count += 1
+            if count > most:
+                raise self.refused(f"it has more than {most} parts, but its folder has {self._num_tensors} tensors")
+
+        handle = register_module_module_registration_hook(note)
+        try:
+            yield
+        finally:
+            handle.remove()
 
     def _refuse_large_tables(self, model: PreTrainedModel) -> None:
         """Refuse tables that the model computes itself, such as those of positions, if they would fill the memory."""

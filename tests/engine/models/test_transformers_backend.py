@@ -173,10 +173,11 @@ REFUSED = {
         {"architectures": ["CohereForCausalLM"], "model_type": "cohere", "num_hidden_layers": 1 << 40},
         "num_hidden_layers must be at most 4096",
     ),
-    "too many experts": (
-        {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral"}
-        | {"num_hidden_layers": 40, "num_local_experts": 4096},
-        "40 layers of 4096 experts are too many",
+    "too many parts": (
+        {"architectures": ["Gemma3nForCausalLM"], "model_type": "gemma3n_text"}
+        | FOREIGN["gemma 3n, shared keys"][1]
+        | {"altup_num_inputs": 1 << 16},
+        "it has more than 1512 parts, but its folder has 64 tensors",
     ),
     "more layers than tensors": (
         {"architectures": ["CohereForCausalLM"], "model_type": "cohere", "num_hidden_layers": 65},
