@@ -196,6 +196,8 @@ def _check_part(file: Path, metadata: dict[str, MetadataValue], expected: tuple[
 
 def _mapped(path: Path, max_bytes: int = sys.maxsize) -> mmap.mmap:
     """Map the first bytes of a file. Raises ModelLoadError."""
+    if path.exists() and not path.is_file():  # opening a pipe would wait for ever
+        raise ModelLoadError(f"{path}: cannot be read as a GGUF file: it is no file")
     try:
         with path.open("rb") as file:
             num_bytes = min(max_bytes, os.fstat(file.fileno()).st_size)

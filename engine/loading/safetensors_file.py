@@ -145,6 +145,8 @@ def _shards(path: Path) -> list[Path]:
                 f"{path / INDEX}: {name[:200]!r} is not the name of a safetensors file in the same folder"
             )
         files.append(path / name)
+        if not files[-1].is_file():  # opening a pipe would wait for ever
+            raise ModelLoadError(f"{path / INDEX}: names {name[:200]!r}, but the folder has no such file")
     return files
 
 

@@ -219,6 +219,7 @@ def test_an_invalid_gguf_value_is_refused(key, value):
         ("layer_types", [["full_attention"], {}]),
         ("hidden_act", []),
         ("rope_theta", 10**400),
+        ("rms_norm_eps", 1e39),  # beyond float32
         ("rope_parameters", {"partial_rotary_factor": "half"}),
         ("rope_parameters", {"partial_rotary_factor": 1e300}),
         ("tie_word_embeddings", "yes"),

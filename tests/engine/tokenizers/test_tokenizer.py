@@ -135,7 +135,7 @@ def test_a_folder_without_generation_config_ends_as_its_config_says(tmp_path, co
 
 def test_a_folder_with_named_templates_serves_the_default_one(tmp_path):
     tiny_tokenizer().backend.save(str(tmp_path / "tokenizer.json"))
-    templates = [{"name": "tool_use", "template": "a"}, {"name": "default", "template": "b"}]
+    templates = [{"name": ["a"]}, "a", {"name": "tool_use", "template": "a"}, {"name": "default", "template": "b"}]
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": templates}))
     assert Tokenizer.from_path(tmp_path).chat_template == "b"
 
