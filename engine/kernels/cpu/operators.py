@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 
-from engine.kernels.cpu import flash_attention, program
+from engine.kernels.cpu import flash_attention, flash_vectors, program
 from engine.kernels.cpu.integer_product import opened_bytes, scratch_bytes
 from engine.kernels.cpu.integer_vectors import PANEL
 from engine.kernels.cpu.sampling import BLOCK
@@ -258,7 +258,7 @@ def cached_size(size: int, block_size: int) -> int:
 
 def attention_is_flash(size: int, block_size: int, dtype: torch.dtype) -> bool:
     """Return True if flash attention computes heads of `size` over a cache of this type and block size."""
-    return flash_attention.is_possible() and dtype is torch.bfloat16 and attention_has_vectors(size, block_size)
+    return flash_vectors.is_possible() and dtype is torch.bfloat16 and attention_has_vectors(size, block_size)
 
 
 def tile_rows(group: int, num_rows: int, is_flash: bool) -> int:

@@ -1,0 +1,272 @@
+"""The inner loops of flash attention: vectors of sixteen positions or numbers, multiplied in pairs of bfloat16.
+
+Keys and values come opened, two adjacent numbers of a key or of two positions' values in one lane, or as they lie in
+the cache. A query's additions have one order, whatever is computed beside it. Addresses are integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from engine.kernels.cpu.integer_vectors import FLOAT, FLOATS, LANES, PAIRS, WORD, WORDS, VectorBuilder, is_available
+from engine.kernels.cpu.vectors import HEAD_STEP, build_for_each_count, constant, sum_lanes
+
+SPAN = 256
+"""Positions that are scored before their values are summed: both stay in the nearest caches."""
+BLOCKS_AT_ONCE = 4
+"""Blocks of positions that are scored at once: with six queries, 24 sums in 32 registers."""
+VECTOR_BYTES = 4 * LANES
+STATE_BYTES = 4 * 3
+"""Of a query: the largest score so far, the sum of probabilities, the factor on what was summed before the last span.
+"""
+POWERS = (0.009582845494151115, 0.05590645968914032, 0.24024099111557007, 0.6931241750717163, 1.0)
+"""Coefficients of 2^x on [-0.5, 0.5], highest first."""
+NEAREST = 4
+"""The rounding mode of a result as the processor is set: to nearest."""
+_HALVES = ir.VectorType(ir.IntType(16), LANES)
+
+
+@cache
+def is_possible() -> bool:
+    """Return True if this processor has the instructions."""
+    return is_available() and bool(llvm.get_host_cpu_features().get("avx512bf16"))
+
+
+@intrinsic
+def pair_keys(typingctx, keys, out, num_pairs):
+    """Open a block of keys: (2 * num_pairs, 16) -> (num_pairs, 16, 2)."""
+
+    def generate(context, builder, signature, arguments):
+        b = VectorBuilder(builder)
+        keys, out, num_pairs = arguments
+        with b.loop(num_pairs) as pair:
+            row = builder.add(keys, b.times(pair, 4 * LANES))
+            b.store(_paired(b, row, b.at(row, 2 * LANES)), builder.add(out, b.times(pair, VECTOR_BYTES)), 4)
+        return context.get_dummy_value()
+
+    return types.none(*[types.int64] * 3), generate
+
+
+@intrinsic
+def pair_values(typingctx, first, second, out, num_vectors):
+    """Open two positions' values: two rows of 16 * num_vectors -> (num_vectors, 16, 2). Return 0 if all are finite."""
+
+    def generate(context, builder, signature, arguments):
+        b = VectorBuilder(builder)
+        first, second, out, num_vectors = arguments
+        found = cgutils.alloca_once_value(builder, ir.Constant(WORD, 0))
+        exponent = ir.Constant(PAIRS, [0x7F80] * (2 * LANES))
+        with b.loop(num_vectors) as number:
+            offset = b.times(number, 2 * LANES)
+            pair = _paired(b, builder.add(first, offset), builder.add(second, offset))
+            b.store(pair, builder.add(out, b.times(number, VECTOR_BYTES)), 4)
+            is_broken = builder.icmp_unsigned("==", builder.and_(builder.bitcast(pair, PAIRS), exponent), exponent)
+            builder.store(builder.or_(builder.load(found), builder.bitcast(is_broken, WORD)), found)
+        return builder.zext(builder.load(found), b.integer)
+
+    return types.int64(*[types.int64] * 4), generate
+
+
+@intrinsic
+def narrow_vector(typingctx, source, scale, out):
+    """Multiply 16 floats by a float at an address, and round them to bfloat16."""
+
+    def generate(context, builder, signature, arguments):
+        b = VectorBuilder(builder)
+        source, scale, out = arguments
+        scaled = builder.fmul(b.load(FLOATS, source, 4), b.splat_float(scale))
+        b.store(_narrowed(b, scaled), out, 2)
+        return context.get_dummy_value()
+
+    return types.none(*[types.int64] * 3), generate
+
+
+def _make_score(is_opened: bool) -> Callable[..., None]:
+    """Make the scoring of BLOCKS_AT_ONCE opened blocks, or of one as it lies in the cache."""
+    num_blocks = BLOCKS_AT_ONCE if is_opened else 1
+
+    @intrinsic
+    def score(typingctx, count, queries, query_bytes, keys, key_bytes, num_pairs, scores, stride):
+        """Score blocks, `key_bytes` apart, for `count` queries of `num_pairs` pairs of numbers."""
+
+        def generate(context, builder, signature, arguments):
+            b = VectorBuilder(builder)
+            count, *of_loop = arguments
+            build_for_each_count(b, count, lambda number: _build_score(b, number, num_blocks, is_opened, *of_loop))
+            return context.get_dummy_value()
+
+        return types.none(*[types.int64] * 8), generate
+
+    return score
+
+
+def _build_score(
+    b: VectorBuilder,
+    count: int,
+    num_blocks: int,
+    is_opened: bool,
+    queries: Any,
+    query_bytes: Any,
+    keys: Any,
+    key_bytes: Any,
+    num_pairs: Any,
+    scores: Any,
+    stride: Any,
+) -> None:
+    sums = [[cgutils.alloca_once_value(b.ir, constant(0.0)) for _ in range(num_blocks)] for _ in range(count)]
+    rows = [b.ir.add(queries, b.times(query_bytes, number)) for number in range(count)]
+    blocks = [b.ir.add(keys, b.times(key_bytes, number)) for number in range(num_blocks)]
+    with b.loop(num_pairs) as pair:
+        places = [b.ir.add(block, b.times(pair, VECTOR_BYTES)) for block in blocks]
+        loaded = [b.load(WORDS, at, 4) if is_opened else _paired(b, at, b.at(at, VECTOR_BYTES // 2)) for at in places]
+        for row, totals in zip(rows, sums, strict=True):
+            query = b.splat(b.load(WORD, b.ir.add(row, b.times(pair, 4)), 4))
+            for key, total in zip(loaded, totals, strict=True):
+                b.ir.store(_dot(b, b.ir.load(total), query, key), total)
+    for number, totals in enumerate(sums):
+        for part, total in enumerate(totals):
+            b.store(b.ir.load(total), b.at(b.ir.add(scores, b.times(stride, number)), VECTOR_BYTES * part), 4)
+
+
+@intrinsic
+def soften(typingctx, count, scores, num_vectors, probabilities, states):
+    """Turn scores of `count` queries, in powers of two, into probabilities relative to the largest score so far.
+
+    Updates the states. Scores of -inf have a probability of zero. Queries are SPAN scores and probabilities apart.
+    """
+
+    def generate(context, builder, signature, arguments):
+        b = VectorBuilder(builder)
+        count, *of_loop = arguments
+        build_for_each_count(b, count, lambda number: _build_soften(b, number, *of_loop))
+        return context.get_dummy_value()
+
+    return types.none(*[types.int64] * 5), generate
+
+
+def _build_soften(b: VectorBuilder, count: int, scores: Any, num_vectors: Any, probabilities: Any, states: Any) -> None:
+    before = [b.load(FLOAT, b.at(states, STATE_BYTES * query), 4) for query in range(count)]
+    tops = [cgutils.alloca_once_value(b.ir, b.splat(value)) for value in before]
+    totals = [cgutils.alloca_once_value(b.ir, constant(0.0)) for _ in range(count)]
+    with b.loop(num_vectors) as number:
+        for query, top in enumerate(tops):
+            value, held = b.load(FLOATS, _vector_of(b, scores, query, number), 4), b.ir.load(top)
+            b.ir.store(b.ir.select(b.ir.fcmp_ordered(">", held, value), held, value), top)
+    largest = [b.call("llvm.vector.reduce.fmax.v16f32", FLOAT, b.ir.load(top)) for top in tops]
+    subtracted = [b.splat(value) for value in largest]
+    with b.loop(num_vectors) as number:
+        for query, total in enumerate(totals):
+            value = b.load(FLOATS, _vector_of(b, scores, query, number), 4)
+            power = _power_of_two(b, b.ir.fsub(value, subtracted[query]))
+            half_at = b.at(b.ir.add(probabilities, b.times(number, 2 * LANES)), 2 * SPAN * query)
+            b.store(_narrowed(b, power), half_at, 2)
+            b.ir.store(b.ir.fadd(b.ir.load(total), power), total)
+    for query, total in enumerate(totals):
+        factors = _power_of_two(b, b.splat(b.ir.fsub(before[query], largest[query])))
+        factor = b.ir.extract_element(factors, ir.Constant(WORD, 0))
+        state = b.at(states, STATE_BYTES * query)
+        carried = b.ir.fmul(b.load(FLOAT, b.at(state, 4), 4), factor)
+        written = (largest[query], b.ir.fadd(carried, sum_lanes(b.ir, b.ir.load(total))), factor)
+        for part, number in enumerate(written):
+            b.store(number, b.at(state, 4 * part), 4)
+
+
+def _vector_of(b: VectorBuilder, scores: Any, query: int, number: Any) -> Any:
+    """Return the address of vector `number` of a query's scores."""
+    return b.at(b.ir.add(scores, b.times(number, VECTOR_BYTES)), 4 * SPAN * query)
+
+
+def _make_sum(is_opened: bool) -> Callable[..., None]:
+    """Make the summation of opened values, or of a block as it lies in the cache."""
+
+    @intrinsic
+    def sum_values(typingctx, count, probabilities, stride, values, pair_bytes, num_pairs, out, out_bytes):
+        """Compute out[0..64] += sum over pairs of positions of probability * value for `count` queries."""
+
+        def generate(context, builder, signature, arguments):
+            b = VectorBuilder(builder)
+            count, *of_loop = arguments
+            build_for_each_count(b, count, lambda number: _build_sum(b, number, is_opened, *of_loop))
+            return context.get_dummy_value()
+
+        return types.none(*[types.int64] * 8), generate
+
+    return sum_values
+
+
+def _build_sum(
+    b: VectorBuilder,
+    count: int,
+    is_opened: bool,
+    probabilities: Any,
+    stride: Any,
+    values: Any,
+    pair_bytes: Any,
+    num_pairs: Any,
+    out: Any,
+    out_bytes: Any,
+) -> None:
+    parts = range(HEAD_STEP // LANES)
+    firsts = [b.ir.add(probabilities, b.times(stride, number)) for number in range(count)]
+    rows = [b.ir.add(out, b.times(out_bytes, number)) for number in range(count)]
+    targets = [[b.at(row, VECTOR_BYTES * part) for part in parts] for row in rows]
+    sums = [[cgutils.alloca_once_value(b.ir, b.load(FLOATS, target, 4)) for target in of_query] for of_query in targets]
+    row_bytes = b.ir.lshr(pair_bytes, ir.Constant(b.integer, 1))
+    with b.loop(num_pairs) as pair:
+        row = b.ir.add(values, b.ir.mul(pair, pair_bytes))
+        if is_opened:
+            loaded = [b.load(WORDS, b.at(row, VECTOR_BYTES * part), 4) for part in parts]
+        else:
+            firsts_of_pair = [b.at(row, VECTOR_BYTES // 2 * part) for part in parts]
+            loaded = [_paired(b, first, b.ir.add(first, row_bytes)) for first in firsts_of_pair]
+        for first, totals in zip(firsts, sums, strict=True):
+            weight = b.splat(b.load(WORD, b.ir.add(first, b.times(pair, 4)), 4))
+            for part, total in zip(loaded, totals, strict=True):
+                b.ir.store(_dot(b, b.ir.load(total), weight, part), total)
+    for of_query, totals in zip(targets, sums, strict=True):
+        for target, total in zip(of_query, totals, strict=True):
+            b.store(b.ir.load(total), target, 4)
+
+
+score_opened, score_cached = _make_score(True), _make_score(False)
+sum_opened, sum_cached = _make_sum(True), _make_sum(False)
+
+
+def _paired(b: VectorBuilder, first: Any, second: Any) -> Any:
+    """Load 16 bfloat16 from each of two addresses and put them into the halves of 16 lanes."""
+    low, high = (b.ir.zext(b.load(_HALVES, address, 2), WORDS) for address in (first, second))
+    return b.ir.or_(low, b.ir.shl(high, ir.Constant(WORDS, [16] * LANES)))
+
+
+def _dot(b: VectorBuilder, sums: Any, x: Any, y: Any) -> Any:
+    """Add to each of 16 sums the products of two pairs of bfloat16."""
+    return b.call("llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, sums, x, y)
+
+
+def _narrowed(b: VectorBuilder, values: Any) -> Any:
+    """Round 16 floats to bfloat16, to nearest even."""
+    return b.call("llvm.x86.avx512bf16.cvtneps2bf16.512", _HALVES, values)
+
+
+def _power_of_two(b: VectorBuilder, x: Any) -> Any:
+    """Compute 2^x for x <= 0 with a relative error below 3e-6; less than 2^-126 from -126.5 on. NaN stays.
+
+    2^x is 2^n times a polynomial of what remains.
+    """
+    low = constant(-127.0)
+    x = b.ir.select(b.ir.fcmp_ordered("<", x, low), low, x)
+    n = b.call("llvm.rint.v16f32", FLOATS, x)
+    r = b.ir.fsub(x, n)
+    p = constant(POWERS[0])
+    for coefficient in POWERS[1:]:
+        p = b.fused(p, r, constant(coefficient))
+    arguments = (p, n, p, ir.Constant(ir.IntType(16), -1), ir.Constant(WORD, NEAREST))
+    return b.call("llvm.x86.avx512.mask.scalef.ps.512", FLOATS, *arguments)
