@@ -126,7 +126,7 @@ class FileCheckpoint:
     def __init__(
         self, file: TensorFile, config: ModelConfig, family: Family, fields: Mapping[str, object], *, is_gguf: bool
     ) -> None:
-        """`fields`: the description as the file has it, for errors."""
+        """`fields`: the description as the file has it, for errors and parts that are not served."""
         self._file = file
         self._config = config
         self._fields = fields
@@ -182,7 +182,7 @@ class FileCheckpoint:
 
     def _refuse_unused(self) -> None:
         unused = {name for name in self._names - self._used if not is_ignorable(name) and name not in self._ignorable}
-        others = {name for name in unused if is_other_part(name)}
+        others = {name for name in unused if is_other_part(name, self._fields)}
         if others:
             logger.info("%s: %d tensors of parts that are not served are left out", self._source, len(others))
         unknown = sorted(name for name in unused - others if not self._is_zero_bias(name))

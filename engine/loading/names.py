@@ -4,6 +4,7 @@ rows of a stacked tensor are ours.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -93,11 +94,12 @@ PREFIXES = {
     "lm_head.": ("lm_head.", "language_model.lm_head."),
 }
 """Beginnings of the names in folders, as they are, or where the text model is a part of a larger one."""
-OTHER_PARTS = (
-    *("vision_tower.", "vision_model.", "multi_modal_projector.", "visual."),
-    *("audio_tower.", "embed_vision.", "embed_audio."),
-)
-"""Beginnings of names of parts that are not served, behind `model.` too."""
+OTHER_PARTS = {
+    "vision_config": ("vision_tower.", "vision_model.", "multi_modal_projector.", "visual.", "embed_vision."),
+    "audio_config": ("audio_tower.", "audio_model.", "multi_modal_projector.", "embed_audio."),
+}
+"""The object of a config.json that describes a part which is not served -> beginnings of the names of its tensors,
+behind `model.` too."""
 
 
 class TensorSource(NamedTuple):
@@ -178,6 +180,7 @@ def is_ignorable(file_name: str) -> bool:
     return file_name.endswith(("lm_head.weight", "rotary_emb.inv_freq", ".masked_bias"))
 
 
-def is_other_part(file_name: str) -> bool:
-    """Return True for tensors of parts that are not served, such as a vision tower."""
-    return file_name.removeprefix("model.").startswith(OTHER_PARTS)
+def is_other_part(file_name: str, values: Mapping[str, object]) -> bool:
+    """Return True for tensors of parts that are not served, such as a vision tower, if the description has them."""
+    name = file_name.removeprefix("model.")
+    return any(isinstance(values.get(part), Mapping) and name.startswith(OTHER_PARTS[part]) for part in OTHER_PARTS)

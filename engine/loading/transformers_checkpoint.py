@@ -100,10 +100,16 @@ class TransformersCheckpoint:
                         f"{source}: tensor {name!r} must have the shape {expected}, got {found_shape}"
                         f"{blamed(skeleton.values, expected, found_shape)}"
                     )
-        unknown = [name for name in self._unused if not self._is_ignorable(name)]
-        if skeleton.is_text_part:  # what is not under the names of the text model belongs to the other parts
-            logger.info("%s: %d tensors of parts that are not served are left out", source, len(self._unused))
-            unknown = [name for name in unknown if name_in_text_model(name) != name]
+        unused = [name for name in self._unused if not is_ignorable(name)]
+        if left_out := [name for name in unused if self._is_left_out(name)]:
+            logger.info(
+                "%s: %d tensors such as %.80r are left out, as by transformers", source, len(left_out), left_out[0]
+            )
+            unused = [name for name in unused if name not in left_out]
+        unknown = [name for name in unused if not self._is_other_part(name)]
+        if len(unknown) < len(unused):
+            num_others = len(unused) - len(unknown)
+            logger.info("%s: %d tensors of parts that are not served are left out", source, num_others)
         if unknown:
             shown = ", ".join(repr(name[:80]) for name in sorted(unknown)[:5])
             raise ModelLoadError(f"{source}: holds {len(unknown)} tensors that its architecture does not have: {shown}")
@@ -173,9 +179,15 @@ class TransformersCheckpoint:
     def _without_data(self, name: str) -> torch.Tensor:
         return torch.empty(self._folder.shape(name), device="meta")
 
-    def _is_ignorable(self, name: str) -> bool:
+    def _is_left_out(self, name: str) -> bool:
+        """Return True for a tensor that the class of the model expects in files and does not use, such as masks."""
         patterns = self._skeleton.model._keys_to_ignore_on_load_unexpected or ()
-        return is_ignorable(name) or is_other_part(name) or any(re.search(pattern, name) for pattern in patterns)
+        return any(re.search(pattern, name) for pattern in patterns)
+
+    def _is_other_part(self, name: str) -> bool:
+        """Return True for a tensor beside the text model: in a larger one, all that its names do not have."""
+        is_beside = self._skeleton.is_text_part and name_in_text_model(name) == name
+        return is_beside or is_other_part(name, self._skeleton.values)
 
 
 class Places:

@@ -324,6 +324,17 @@ def test_numbers_that_are_not_finite_are_refused_by_the_name_of_their_tensor(tmp
             load_model(write_folder(tmp_path, CONFIG, save(tensors)), weights=weights)
 
 
+@pytest.mark.parametrize("name", ["vision_tower.norm.weight", "model.visual.norm.weight", "audio_tower.x"])
+def test_tensors_of_another_part_are_left_out_only_if_the_config_describes_it(tmp_path, caplog, name):
+    """They were left out of any model."""
+    tensors = save(load(TENSORS) | {name: torch.ones(3)})
+    assert not opens(write_folder(tmp_path, CONFIG, tensors))
+    part = "audio_config" if name.startswith("audio") else "vision_config"
+    with caplog.at_level("INFO"):
+        assert opens(write_folder(tmp_path, CONFIG | {part: {"hidden_size": 3}}, tensors))
+    assert "1 tensors of parts that are not served are left out" in caplog.text
+
+
 @pytest.mark.parametrize("shape", [(), (0,), (2, 3), (2, 3, 4)])
 def test_a_folder_with_another_bias_that_is_no_vector_is_refused(tmp_path, shape):
     """Those of a file for another architecture are taken if they are zero: such ones stopped the loading half-way."""

@@ -118,14 +118,16 @@ def test_inspection_of_a_foreign_architecture_requires_its_tensors(tmp_path):
         describe_model(tmp_path)
 
 
-def test_masks_that_older_files_hold_are_left_out(tmp_path):
+def test_masks_that_older_files_hold_are_left_out(tmp_path, caplog):
     """Those of GPT-2 have names without a prefix, the causal mask of each layer and the number of its hidden places."""
     saved(tmp_path, "gpt2, learned positions")
     file = tmp_path / "model.safetensors"
     tensors = {name.removeprefix("transformer."): values for name, values in load_file(file).items()}
     masks = {"h.0.attn.bias": torch.ones(1, 1, 8, 8), "h.0.attn.masked_bias": torch.tensor(-1e4)}
     save_file(tensors | masks, file)
-    open_checkpoint(tmp_path)
+    with caplog.at_level("INFO"):
+        open_checkpoint(tmp_path)
+    assert "1 tensors such as 'h.0.attn.bias' are left out, as by transformers" in caplog.text
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs Linux")
@@ -379,6 +381,18 @@ def test_numbers_that_are_not_finite_are_refused_by_the_name_of_their_tensor(tmp
         ModelLoadError, match="tensor 'model.layers.2.mlp.experts.down_proj' holds numbers that are not"
     ):
         load_model(tmp_path, weights=weights)
+
+
+def test_tensors_of_another_part_are_left_out_only_if_the_config_describes_it(tmp_path, caplog):
+    saved(tmp_path, "cohere")
+    tensors = load_file(tmp_path / "model.safetensors")
+    save_file(tensors | {"vision_tower.norm.weight": torch.ones(3)}, tmp_path / "model.safetensors")
+    with pytest.raises(ModelLoadError, match="tensors that its architecture does not have: 'vision_tower.norm.weight'"):
+        open_checkpoint(tmp_path)
+    edit_config(tmp_path, vision_config={"hidden_size": 3})
+    with caplog.at_level("INFO"):
+        open_checkpoint(tmp_path)
+    assert "1 tensors of parts that are not served are left out" in caplog.text
 
 
 def test_what_chooses_experts_stays_exact(tmp_path):
