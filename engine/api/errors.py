@@ -13,6 +13,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+MAX_LOAD_ERROR = 2000
+"""Characters of a ModelLoadError."""
+
 
 class ErrorCode(StrEnum):
     """Stable codes, which reach clients as `error.code`."""
@@ -69,7 +72,12 @@ class EngineFailure(EngineError):
 
 
 class ModelLoadError(EngineError):
-    """A model file or folder is unreadable, truncated, hostile or of an unknown architecture."""
+    """A model file or folder is unreadable, truncated, hostile or of an unknown architecture.
+
+    The message is one line of printable characters, however long the names of the file are that it quotes.
+    """
 
     def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.MODEL_LOAD_FAILED, message)
+        cut = message if len(message) <= MAX_LOAD_ERROR else f"{message[:MAX_LOAD_ERROR]}…"
+        line = "".join(character if character.isprintable() else " " for character in cut)
+        super().__init__(ErrorCode.MODEL_LOAD_FAILED, line)

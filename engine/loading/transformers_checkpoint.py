@@ -101,10 +101,9 @@ class TransformersCheckpoint:
                         f"{blamed(skeleton.values, expected, found_shape)}"
                     )
         unused = [name for name in self._unused if not is_ignorable(name)]
-        if left_out := [name for name in unused if self._is_left_out(name)]:
-            logger.info(
-                "%s: %d tensors such as %.80r are left out, as by transformers", source, len(left_out), left_out[0]
-            )
+        if left_out := {name for name in unused if self._is_left_out(name)}:
+            shown = min(left_out)[:80]
+            logger.info("%s: %d tensors such as %r are left out, as by transformers", source, len(left_out), shown)
             unused = [name for name in unused if name not in left_out]
         unknown = [name for name in unused if not self._is_other_part(name)]
         if len(unknown) < len(unused):

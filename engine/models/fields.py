@@ -15,6 +15,8 @@ from engine.layers.rotary import KINDS, RopeScaling, Rotation
 
 MAX_SIZE = 1 << 24
 MAX_LAYERS = 1 << 12
+SHOWN = 40
+"""Characters of a name or value, and heads, of which an error tells."""
 MAX_NUMBER = (2 - 2**-23) * 2.0**127
 """The largest of float32."""
 ORIGINAL_LENGTH = "original_max_position_embeddings"
@@ -304,11 +306,8 @@ class Fields:
 
 def integers(values: Mapping[str, object]) -> Iterator[tuple[str, int]]:
     """Yield the integers of a description by their names, with those of objects in it."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from integers(value)
-        elif type(value) is int:
-            yield name, value
+    for objects in (values, *(value for value in values.values() if isinstance(value, Mapping))):
+        yield from ((name[:SHOWN], value) for name, value in objects.items() if type(value) is int)
 
 
 def blamed(values: Mapping[str, object], expected: tuple[int, ...], found: tuple[int, ...]) -> str:
@@ -316,9 +315,9 @@ def blamed(values: Mapping[str, object], expected: tuple[int, ...], found: tuple
     size; "" if none is.
     """
     wrong = {size for size, other in zip_longest(expected, found) if size is not None and size != other and size > 1}
-    fields = [(name, f"{name} {value}", value) for name, value in integers(values) if value > 1]
+    fields = [(name, f"{name} {str(value)[:SHOWN]}", value) for name, value in integers(values) if value > 1]
     ones = [text for _, text, value in fields if value in wrong]
-    heads = [(text, value) for name, text, value in fields if "head" in name or name.endswith("key_length")]
+    heads = [(text, value) for name, text, value in fields if "head" in name or name.endswith("key_length")][:SHOWN]
     pairs = [f"{first[0]} x {second[0]}" for first, second in combinations(heads, 2) if first[1] * second[1] in wrong]
     return f"; its description says {' and '.join([*ones, *pairs][:3])}" if ones or pairs else ""
 

@@ -120,10 +120,10 @@ class Skeleton:
             is_count = name.startswith(("num_", "n_layer")) or name.endswith("experts")
             limit = MAX_LAYERS if is_count else MAX_SIZE
             if abs(value) > limit:
-                raise ModelLoadError(f"{self.source}: {name} must be at most {limit}, got {value}")
+                raise ModelLoadError(f"{self.source}: {name[:80]} must be at most {limit}, got {str(value)[:80]}")
             if "layers" in name and value > self._num_tensors:
                 raise ModelLoadError(
-                    f"{self.source}: {name} is {value}, but the folder has {self._num_tensors} tensors in all"
+                    f"{self.source}: {name[:80]} is {value}, but the folder has {self._num_tensors} tensors in all"
                 )
 
     @contextmanager

@@ -16,7 +16,7 @@ import torch
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from engine.api.errors import ModelLoadError
+from engine.api.errors import MAX_LOAD_ERROR, ModelLoadError
 from engine.gguf_file import GgufFile
 from engine.loading.loader import load_model
 from engine.tokenizers.tokenizer import Tokenizer
@@ -234,6 +234,41 @@ def test_a_tokenizer_with_errors_in_its_files(tmp_path, data):
 def write_index(folder: Path, index: object) -> None:
     write_folder(folder, CONFIG, TENSORS).joinpath("model.safetensors").rename(folder / "a.safetensors")
     (folder / "model.safetensors.index.json").write_text(index if isinstance(index, str) else json.dumps(index))
+
+
+LONG = "x" * 100_000
+LONG_CONFIGS = {
+    "a name": CONFIG | {"hidden_size": 64, f"head{LONG}": 64},
+    "many heads": CONFIG | {"hidden_size": 64} | {f"head{number}": 1000 + number for number in range(20_000)},
+    "a number": CONFIG | {"hidden_size": 10**4000},
+    "a number for transformers": {"architectures": ["CohereForCausalLM"], "model_type": "cohere", "num_x": 10**4000},
+    "a name for transformers": {"architectures": ["CohereForCausalLM"], "model_type": "cohere", f"num_{LONG}": 1 << 20},
+    "an architecture": CONFIG | {"architectures": [LONG]},
+    "a method": CONFIG | {"quantization_config": {"quant_method": f"a\n{LONG}"}},
+}
+
+
+@pytest.mark.parametrize("config", LONG_CONFIGS.values(), ids=LONG_CONFIGS)
+def test_what_a_config_spells_at_length_is_refused_at_once_in_one_line(tmp_path, config):
+    """The products of pairs of heads took for ever to look for."""
+    write_folder(tmp_path, config, TENSORS)
+    assert is_refused(lambda: compute(tmp_path), str(tmp_path))
+
+
+@pytest.mark.parametrize("text", [LONG, "a\nb", "\x1b[2J", "\u2028"])
+def test_what_a_library_quotes_of_a_file_stays_one_line(tmp_path, text):
+    header = json.dumps({"x": {"dtype": text, "shape": [1], "data_offsets": [0, 4]}}).encode()
+    write_folder(tmp_path, CONFIG, len(header).to_bytes(8, "little") + header + bytes(4))
+    with pytest.raises(ModelLoadError) as refusal:
+        compute(tmp_path)
+    assert refusal.value.message.isprintable()
+    assert len(refusal.value.message) <= MAX_LOAD_ERROR + 1
+    merges = {"type": "BPE", "vocab": {"a": 0}, "merges": [f"{text} {text}"]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": merges}))
+    with pytest.raises(ModelLoadError) as refusal:
+        encode(tmp_path)
+    assert refusal.value.message.isprintable()
+    assert len(refusal.value.message) <= MAX_LOAD_ERROR + 1
 
 
 OUTSIDE = ["../a.safetensors", "/etc/passwd", "x/a.safetensors", "a.bin", "", "..", "a.safetensors/", "x" * 5000, 5]
