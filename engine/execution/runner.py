@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 MIN_STEP_TOKENS = 64
 MAX_STEP_TOKENS = 2048
+CPU_STEP_TOKENS = MANY_ROWS
+"""The most tokens of a step on a CPU: larger ones are not recorded, and take 1.1 to 1.5 times as long a token."""
 TRIES = 3
 FIRST_PROMPT = 40
 """Tokens of the first measured step of a CPU. If it takes as long as a step may, the budget is the least, and nothing
@@ -58,7 +60,7 @@ class ModelRunner:
             [shape.window for shape in shapes],
             kv_sizes(shapes, config.block_size, self._device),
             block_size=config.block_size,
-            chunk_tokens=PREFILL_ONLY_STEPS * self._most_step_tokens(config),
+            chunk_tokens=self._most_prefill_only_tokens(config),
             sources=[shape.source for shape in shapes],
         )
         block_bytes = bytes_per_block(self.groups, dtype)
@@ -98,8 +100,11 @@ class ModelRunner:
         else:
             self._run_prompt(1)  # the first step of a process takes a tenth of a second more: none is measured
         self.max_num_batched_tokens = config.max_num_batched_tokens or self._default_step_tokens(config.max_num_seqs)
-        self.prefill_only_token_budget = PREFILL_ONLY_STEPS * self.max_num_batched_tokens
-        self.token_budget = None if config.max_num_batched_tokens else self._make_token_budget(config.max_num_seqs)
+        most_prefill_only = self._most_prefill_only_tokens(config)
+        self.prefill_only_token_budget = min(PREFILL_ONLY_STEPS * self.max_num_batched_tokens, most_prefill_only)
+        self.token_budget = None
+        if not config.max_num_batched_tokens:
+            self.token_budget = self._make_token_budget(config.max_num_seqs, most_prefill_only)
         if self._programs is not None:
             self._programs.prepare_few(config.max_num_seqs)
         if self._device.type == "cuda":
@@ -181,14 +186,22 @@ class ModelRunner:
         """Return the memory to leave for the longest step: 0 on a CPU, where the cache takes a small share."""
         if self._device.type == "cpu":
             return 0
-        num_tokens = PREFILL_ONLY_STEPS * self._most_step_tokens(config)
+        num_tokens = self._most_prefill_only_tokens(config)
         return step_bytes(loaded.config, num_tokens=num_tokens, dtype=loaded.dtype)
 
     def _most_step_tokens(self, config: EngineConfig) -> int:
         """Return the largest budget of tokens that steps with decodes may get."""
         if config.max_num_batched_tokens:
             return config.max_num_batched_tokens
-        return MAX_STEP_TOKENS if self._device.type == "cpu" else self._device_step_tokens()
+        return self._most_cpu_tokens(config.max_num_seqs) if self._device.type == "cpu" else self._device_step_tokens()
+
+    def _most_prefill_only_tokens(self, config: EngineConfig) -> int:
+        """Return the largest budget of tokens that steps without decodes may get."""
+        most = self._most_step_tokens(config)
+        return most if self._device.type == "cpu" and not config.max_num_batched_tokens else PREFILL_ONLY_STEPS * most
+
+    def _most_cpu_tokens(self, max_num_seqs: int) -> int:
+        return max(CPU_STEP_TOKENS, self._least_step_tokens(max_num_seqs))
 
     def _device_step_tokens(self) -> int:
         is_large = torch.cuda.get_device_properties(self._device).total_memory >= LARGE_DEVICE_BYTES
@@ -198,7 +211,8 @@ class ModelRunner:
         """Return a budget by the memory of a CUDA device; on a CPU the prompt tokens of STEP_SECONDS, by doubling."""
         if self._device.type != "cpu":
             return self._device_step_tokens()
-        longest = min(MAX_STEP_TOKENS, self.max_model_len)
+        most = self._most_cpu_tokens(max_num_seqs)
+        longest = min(most, self.max_model_len)
         num_tokens = min(MIN_STEP_TOKENS, longest)
         seconds = self._run_prompt(min(FIRST_PROMPT, longest))
         while seconds < STEP_SECONDS:
@@ -209,18 +223,18 @@ class ModelRunner:
         affordable = int(num_tokens * STEP_SECONDS / max(seconds, 1e-6))
         return max(
             self._least_step_tokens(max_num_seqs),
-            min(MAX_STEP_TOKENS, affordable // self._block_size * self._block_size),
+            min(most, affordable // self._block_size * self._block_size),
         )
 
     def _least_step_tokens(self, max_num_seqs: int) -> int:
         """Return the smallest budget: it has a next token for each running sequence."""
         return max(MIN_STEP_TOKENS, min(max_num_seqs, MAX_STEP_TOKENS))
 
-    def _make_token_budget(self, max_num_seqs: int) -> AdaptiveTokenBudget:
+    def _make_token_budget(self, max_num_seqs: int, most_prefill_only: int) -> AdaptiveTokenBudget:
         """Return the budget to adapt while serving; on a device never above the step that has allocated the memory."""
         least = min(self._least_step_tokens(max_num_seqs), self.max_num_batched_tokens)
-        most = MAX_STEP_TOKENS if self._device.type == "cpu" else self.max_num_batched_tokens
-        return AdaptiveTokenBudget(self.max_num_batched_tokens, least, most, self._block_size)
+        most = self._most_cpu_tokens(max_num_seqs) if self._device.type == "cpu" else self.max_num_batched_tokens
+        return AdaptiveTokenBudget(self.max_num_batched_tokens, least, most, most_prefill_only, self._block_size)
 
     def _longest_step(self) -> StepPlan:
         """Plan a step with the most tokens, at the ends of the longest contexts."""

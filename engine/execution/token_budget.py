@@ -30,12 +30,20 @@ class AdaptiveTokenBudget:
     """The present `max_num_batched_tokens`: from `least` to `most`, and a multiple of `grain` once it has changed."""
 
     def __init__(
-        self, max_num_batched_tokens: int, least: int, most: int, grain: int, clock: Callable[[], float] = perf_counter
+        self,
+        max_num_batched_tokens: int,
+        least: int,
+        most: int,
+        most_prefill_only: int,
+        grain: int,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
+        """`most_prefill_only`: the most tokens of a step without decodes."""
         assert least <= max_num_batched_tokens <= most
         self.max_num_batched_tokens = max_num_batched_tokens
         self._least = least
         self._most = most
+        self._most_prefill_only = most_prefill_only
         self._grain = grain
         self._clock = clock
         self._rates: deque[float] = deque(maxlen=MAX_SAMPLES)
@@ -44,7 +52,7 @@ class AdaptiveTokenBudget:
     @property
     def prefill_only_token_budget(self) -> int:
         """The budget of a step without decodes."""
-        return PREFILL_ONLY_STEPS * self.max_num_batched_tokens
+        return min(PREFILL_ONLY_STEPS * self.max_num_batched_tokens, self._most_prefill_only)
 
     def begin(self) -> None:
         self._started_at = self._clock()

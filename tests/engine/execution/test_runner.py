@@ -10,7 +10,7 @@ import torch
 from engine.api.errors import ModelLoadError
 from engine.config import EngineConfig
 from engine.execution.batch import dummy_sequence
-from engine.execution.runner import MAX_STEP_TOKENS, MIN_STEP_TOKENS, ModelRunner
+from engine.execution.runner import CPU_STEP_TOKENS, MIN_STEP_TOKENS, ModelRunner
 from engine.kernels.cpu.openmp import PARALLEL
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.loading.loader import load_model
@@ -132,11 +132,11 @@ def test_batch_invariant_logits_are_equal_bit_for_bit_alone_and_in_a_crowd(check
 
 def test_the_step_budget_is_measured_within_its_bounds(checkpoint):
     runner = make_runner(checkpoint[0], max_num_batched_tokens=0)
-    assert MIN_STEP_TOKENS <= runner.max_num_batched_tokens <= MAX_STEP_TOKENS
+    assert MIN_STEP_TOKENS <= runner.max_num_batched_tokens <= CPU_STEP_TOKENS
     assert make_runner(checkpoint[0], max_num_batched_tokens=100).max_num_batched_tokens == 100
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(0.001, MAX_STEP_TOKENS), (0.01, 400), (0.1, MIN_STEP_TOKENS)])
+@pytest.mark.parametrize(("seconds", "expected"), [(0.001, CPU_STEP_TOKENS), (0.01, 400), (0.1, MIN_STEP_TOKENS)])
 def test_the_slow_first_step_of_a_process_does_not_make_the_budget_small(checkpoint, monkeypatch, seconds, expected):
     steps = []
     monkeypatch.setattr(
@@ -144,6 +144,7 @@ def test_the_slow_first_step_of_a_process_does_not_make_the_budget_small(checkpo
     )
     runner = make_runner(checkpoint[0], max_num_batched_tokens=0)
     assert runner.max_num_batched_tokens == expected
+    assert runner.prefill_only_token_budget == min(2 * expected, CPU_STEP_TOKENS), "larger steps are not recorded"
 
 
 @pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")

@@ -34,7 +34,7 @@ class Machine:
 
 
 def make_budget(machine, max_num_batched_tokens=LEAST):
-    return AdaptiveTokenBudget(max_num_batched_tokens, LEAST, MOST, 16, lambda: machine.now)
+    return AdaptiveTokenBudget(max_num_batched_tokens, LEAST, MOST, MOST, 16, lambda: machine.now)
 
 
 def test_the_token_budget_recovers_from_a_busy_start():
