@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from engine.api.errors import ModelLoadError
 from engine.attention.backend import cache_dtype, kv_sizes, make_backend
 from engine.attention.cache_groups import group_layers
 from engine.attention.torch_cpu import TorchCpuAttention
@@ -47,8 +48,9 @@ class ModelRunner:
     """A loaded model with its cache. `num_blocks`, `max_model_len` and `hidden_size` are fixed once it is built."""
 
     def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
-        """Raises ModelLoadError if the memory does not suffice for a useful context."""
+        """Raises ModelLoadError if the memory does not suffice for a useful context, or no step gives finite logits."""
         model = loaded.config
+        self._path = config.model_path
         self._decoder = loaded.decoder
         self._weight_forms = loaded.weight_forms
         self._backend = loaded.backend
@@ -97,7 +99,7 @@ class ModelRunner:
         # NOTE: a recording of other kernels would be dropped, and keeps all of torch's intermediate tensors.
         if self._programs is not None and loaded.uses_own_kernels:
             self._programs.prepare_many(PREFILL_ONLY_STEPS * config.max_num_batched_tokens or MANY_ROWS)
-        else:
+        if self._programs is None or not loaded.uses_own_kernels or config.max_num_batched_tokens:
             self._run_prompt(1)  # the first step of a process takes a tenth of a second more: none is measured
         self.max_num_batched_tokens = config.max_num_batched_tokens or self._default_step_tokens(config.max_num_seqs)
         most_prefill_only = self._most_prefill_only_tokens(config)
@@ -244,10 +246,19 @@ class ModelRunner:
         return StepPlan(tuple(self._end_of_prompt(self.max_model_len, count) for count in counts))
 
     def _run_prompt(self, num_tokens: int) -> float:
-        """Compute a prompt of token 0; return the processor seconds of this thread, which no other load affects."""
+        """Compute a prompt of token 0; return the processor seconds of this thread, which no other load affects.
+
+        Raises ModelLoadError for a model whose numbers are finite, but not what it computes of them.
+        """
         start = thread_time()
-        self.forward(StepPlan((self._end_of_prompt(num_tokens, num_tokens),)))
-        return thread_time() - start
+        logits = self.forward(StepPlan((self._end_of_prompt(num_tokens, num_tokens),)))
+        seconds = thread_time() - start
+        if not logits.max().isfinite():
+            raise ModelLoadError(
+                f"{self._path}: computes logits that are NaN or infinite: its weights, or numbers of its description, "
+                "are damaged"
+            )
+        return seconds
 
     def _end_of_prompt(self, length: int, num_new: int) -> Chunk:
         """Return the end of a prompt of token 0, in the first blocks: these are written before they are read."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from engine.api.errors import ModelLoadError
 from engine.config import EngineConfig
@@ -128,6 +130,23 @@ def test_batch_invariant_logits_are_equal_bit_for_bit_alone_and_in_a_crowd(check
     alone = last_logits([[(a, 0, 50)]])
     crowd = last_logits([[(a, 0, 13), (b, 0, 70)], [(b, 70, 5), (a, 13, 37)]])
     assert torch.equal(alone, crowd)
+
+
+@pytest.mark.parametrize("tokens", [0, 64])
+@pytest.mark.parametrize("weights", ["float32", "auto"])
+@pytest.mark.parametrize(("factor", "gain"), [(1e-300, 1.0), (1.0, 1e38)])
+def test_a_model_whose_steps_give_no_finite_logits_is_refused(tmp_path, tokens, weights, factor, gain):
+    """Weights and description are finite numbers; every request failed."""
+    random_model(hidden_size=128, num_attention_heads=2, vocab_size=224, head_dim=64).save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["model.norm.weight"] *= gain
+    tensors["lm_head.weight"] *= gain
+    save_file(tensors, tmp_path / "model.safetensors")
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"rope_parameters": {"rope_type": "linear", "factor": factor}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelLoadError, match="computes logits that are NaN or infinite"):
+        make_runner(tmp_path, weights=weights, max_num_batched_tokens=tokens)
 
 
 def test_the_step_budget_is_measured_within_its_bounds(checkpoint):
