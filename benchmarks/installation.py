@@ -1,6 +1,6 @@
 """An installation for measurements: `manage.py serve` on loopback in a temporary folder, its processes and their use.
 
-Used by relay.py and platform_targets.py. Linux only.
+Used by relay.py, platform_targets.py and others. Linux only.
 """
 
 from __future__ import annotations

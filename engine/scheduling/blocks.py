@@ -5,64 +5,77 @@ table lists them span by span, those of groups without a window first. Blocks be
 sequence runs, and what lies ahead of a long prompt is not taken yet: NO_BLOCK stands for both.
 
 A block without references is free. A free block whose content is in the prefix cache can be acquired again with that
-content, until the free list, least recently released first, gives it away for something new.
+content, until it is given away for something new, in the order of eviction.py.
 """
 
 from __future__ import annotations
 
 import sys
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Set
 from collections.abc import Sequence as Ids
 
 from engine.attention.cache_groups import NO_BLOCK, CacheGroups
+from engine.scheduling.eviction import HIT_CREDIT, LENGTH_CREDIT, EvictionOrder
 from engine.scheduling.prefix_cache import PrefixCache, extend_digests
 from engine.sequence import Sequence
 
 
 class BlockPool:
-    """The reference counts and the free list of blocks `0..num_blocks`. Every operation costs O(1) per block."""
+    """The reference counts and the free ones of blocks `0..num_blocks`. Costs are those of `DueQueue`."""
 
     def __init__(self, num_blocks: int, cache: PrefixCache) -> None:
         self.references = [0] * num_blocks
         self._cache = cache
-        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
+        self._empty = list(range(num_blocks - 1, -1, -1))
+        """Free blocks without content, the next one last."""
+        self._order = EvictionOrder(num_blocks)
+        """Free blocks with content."""
 
     @property
     def num_free(self) -> int:
-        return len(self._free)
+        return len(self._empty) + len(self._order)
 
     def num_free_of(self, block_ids: Ids[int]) -> int:
         return sum(1 for block_id in block_ids if not self.references[block_id])
 
     def allocate(self, count: int) -> list[int]:
         """Take `count` free blocks, each with one reference, and remove them from the prefix cache."""
-        assert count <= len(self._free), "check num_free before allocate()"
-        block_ids = [self._free.popitem(last=False)[0] for _ in range(count)]
-        for block_id in block_ids:
-            self._cache.forget(block_id)
+        assert count <= self.num_free, "check num_free before allocate()"
+        block_ids = []
+        for _ in range(count):
+            if self._empty:
+                block_id = self._empty.pop()
+            else:
+                block_id = self._order.pop()
+                self._cache.forget(block_id)
             self.references[block_id] = 1
+            block_ids.append(block_id)
         return block_ids
 
     def acquire(self, block_ids: Ids[int]) -> None:
-        """Add a reference to each block, in use or free."""
+        """Add a reference to each block, in use or free with content."""
         for block_id in block_ids:
             if not self.references[block_id]:
-                del self._free[block_id]
+                self._order.remove(block_id)
             self.references[block_id] += 1
 
-    def release(self, block_ids: Ids[int]) -> None:
-        """Drop one reference to each block of a sequence.
+    def release(self, block_ids: Ids[int], tenant: str = "", credit: int = 0) -> None:
+        """Drop one reference to each block of a sequence of a tenant.
 
-        The last block is freed first, so it is also reused first, and a shared beginning lives longest. Blocks that are
-        not in the prefix cache go to the front of the free list.
+        The last block is freed first, so it also goes first. Blocks that are not in the prefix cache go before all
+        others. `credit`: as in eviction.py.
         """
+        due = self._order.due(credit)
         for block_id in reversed(block_ids):
             self.references[block_id] -= 1
-            if not self.references[block_id]:
-                self._free[block_id] = None
-                if block_id not in self._cache:
-                    self._free.move_to_end(block_id, last=False)
+            if block_id in self._cache:
+                self._order.delay(block_id, due)
+                if not self.references[block_id]:
+                    self._order.add(block_id, tenant)
+            elif not self.references[block_id]:
+                self._order.forget(block_id)
+                self._empty.append(block_id)
 
     def check_integrity(self, holders: list[list[int]]) -> str:
         """Compare the counts with the block tables of sequences; return the first error, or ''."""
@@ -72,13 +85,16 @@ class BlockPool:
                 return f"a sequence holds a block twice: {block_ids}"
             for block_id in block_ids:
                 expected[block_id] += 1
+        empty, kept = Counter(self._empty), Counter(self._order)
         for block_id, (counted, held) in enumerate(zip(self.references, expected, strict=True)):
             if counted != held:
                 return f"block {block_id} has {counted} references, but {held} sequences hold it"
-            if (counted == 0) != (block_id in self._free):
-                where = "in" if block_id in self._free else "not in"
-                return f"block {block_id} has {counted} references and is {where} the free list"
-        return ""
+            is_kept = block_id in self._cache
+            if (empty[block_id], kept[block_id]) != (not counted and not is_kept, not counted and is_kept):
+                return (
+                    f"block {block_id} has {counted} references and is wrongly among the free ones, or not among them"
+                )
+        return self._order.check_integrity()
 
 
 class HypotheticalRelease:
@@ -207,7 +223,8 @@ class BlockTables:
             self.cache.register(digests[number], sequence.block_ids[place : place + self.num_groups])
 
     def forget(self, sequence: Sequence) -> None:
-        """Remove the blocks of a sequence from the prefix cache."""
+        """Remove the blocks of a sequence from the prefix cache, for good."""
+        self._digests[sequence.seq_id].clear()
         for block_id in sequence.block_ids:
             self.cache.forget(block_id)
 
@@ -282,7 +299,7 @@ class BlockTables:
                 released.append(block_id)
                 table[place] = NO_BLOCK
                 span -= 1
-        self._pool.release(released)
+        self._pool.release(released, sequence.tenant)
 
     def add_for_drafts(self, sequence: Sequence, num_drafts: int, num_reserved: int) -> int:
         """Place drafts while `num_reserved` spans stay free; return how many drafts have a position."""
@@ -300,14 +317,39 @@ class BlockTables:
         spans = self.num_spans(sequence.num_tokens)
         num_needed = spans * self.num_groups
         if len(sequence.block_ids) > num_needed:
-            self._pool.release(sequence.block_ids[num_needed:])
+            self._pool.release(sequence.block_ids[num_needed:], sequence.tenant)
             del sequence.block_ids[num_needed:]
             sequence.num_placed = spans * self.block_size
 
     def release(self, sequence: Sequence) -> None:
-        self._pool.release(held(sequence.block_ids))
+        """Release the blocks of a sequence, those that it had found in the cache with more credit (eviction.py)."""
+        self._exchange_duplicates(sequence)
+        place = (sequence.num_cached or 0) // self.block_size * self.num_groups
+        credit = LENGTH_CREDIT * (sequence.num_computed // self.block_size * self.num_groups)
+        self._pool.release(held(sequence.block_ids[place:]), sequence.tenant, credit)
+        self._pool.release(held(sequence.block_ids[:place]), sequence.tenant, credit + HIT_CREDIT * place)
         sequence.block_ids = []
         sequence.num_placed = 0
+
+    def _exchange_duplicates(self, sequence: Sequence) -> None:
+        """Put the blocks that the prefix cache has for a sequence's spans in the place of those that it has not.
+
+        Those it has are then freed after what follows them, although another sequence has computed them. If it has lost
+        them meanwhile, it gets those of the sequence.
+        """
+        table, num_groups = sequence.block_ids, self.num_groups
+        num_full = sequence.num_computed // self.block_size
+        for number, digest in enumerate(self._digests[sequence.seq_id][:num_full]):
+            place = number * num_groups
+            own = table[place : place + num_groups]
+            if own == self.cache.blocks(digest):
+                continue
+            self.cache.register(digest, own)
+            for group, block_id in enumerate(self.cache.blocks(digest), place):
+                if NO_BLOCK not in (block_id, table[group]) and block_id != table[group]:
+                    self._pool.acquire([block_id])
+                    self._pool.release([table[group]])
+                    table[group] = block_id
 
     def check_integrity(self, known: Set[int], holders: list[Sequence]) -> str:
         """Compare with the known `seq_id`s and the blocks that sequences hold; return the first error, or ''."""

@@ -86,13 +86,17 @@ class PrefixCache:
                 end = number
         return end
 
+    def blocks(self, digest: bytes) -> list[int]:
+        """Return the block of a span in each group, NO_BLOCK where it is unknown."""
+        return self._blocks.get(digest, self._nothing)
+
     def register(self, digest: bytes, blocks: Iterable[int]) -> None:
         """Add the blocks of a computed span. A block that is known already is kept for its digest."""
         known = self._blocks.get(digest)
         if known is None:
             known = self._blocks[digest] = self._nothing.copy()
         for group, block_id in enumerate(blocks):
-            if known[group] == NO_BLOCK and block_id not in self._places:
+            if known[group] == NO_BLOCK != block_id and block_id not in self._places:
                 known[group] = block_id
                 self._places[block_id] = digest, group
 
