@@ -5,8 +5,8 @@ does not grow with the context. A tile is a few rows of one sequence with the qu
 each span once: adjacent pairs of numbers of a key, or of two positions' values, make one lane. Queries and
 probabilities are rounded to bfloat16; sums are float32.
 
-Spans begin at multiples of SPAN, and what a row does not see has a probability of zero. So its result does not depend
-on the others of its tile, nor on how a prompt is cut.
+Spans end at multiples of SPAN, and what a row does not see has a probability of zero. So its result does not depend on
+the others of its tile, nor on how a prompt is cut. Blocks that no row of a tile sees are not read.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from engine.kernels.cpu.vectors import EXACT, HEAD_STEP, QUERIES_AT_ONCE, querie
 
 SPAN_BLOCKS = SPAN // LANES
 MOST_AT_ONCE = QUERIES_AT_ONCE[0]
-LEAST = -1e30
-"""The running maximum before the first position."""
+LEAST = -3e38
+"""The running maximum before the first position. If all scores are below it, the result is NaN."""
 LOG2_E = 1.4426950408889634
 """Scores are multiplied by it, so that probabilities are powers of two."""
 
@@ -217,9 +217,10 @@ def attend(a, thread, part, parts):
         total = floats(sums, num_queries * size)
         for i in range(num_queries * size):
             total[i] = np.float32(0.0)
-        for first in range(max(0, shortest - window) // SPAN * SPAN if window > 0 else 0, longest, SPAN):
-            begin = first // LANES
-            end = min(num_blocks, begin + SPAN_BLOCKS)
+        first_seen = max(0, shortest - window) // LANES if window > 0 else 0
+        for span in range(first_seen // SPAN_BLOCKS * SPAN_BLOCKS, num_blocks, SPAN_BLOCKS):
+            begin, end = max(span, first_seen), min(num_blocks, span + SPAN_BLOCKS)
+            first = begin * LANES
             is_finite = True
             if not is_alone:
                 _open_keys(a, head, blocks, begin, end, size, keys)

@@ -257,11 +257,11 @@ def _narrowed(b: VectorBuilder, values: Any) -> Any:
 
 
 def _power_of_two(b: VectorBuilder, x: Any) -> Any:
-    """Compute 2^x for x <= 0 with a relative error below 3e-6; less than 2^-126 from -126.5 on. NaN stays.
+    """Compute 2^x for x <= 0 with a relative error below 3e-6 down to -126; -inf gives zero, NaN stays.
 
     2^x is 2^n times a polynomial of what remains.
     """
-    low = constant(-127.0)
+    low = constant(-200.0)
     x = b.ir.select(b.ir.fcmp_ordered("<", x, low), low, x)
     n = b.call("llvm.rint.v16f32", FLOATS, x)
     r = b.ir.fsub(x, n)

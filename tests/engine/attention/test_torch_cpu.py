@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.attention.backend import AttentionShape
+from engine.attention.backend import AttentionShape, StepLayout
 from engine.attention.cache_groups import group_layers
 from engine.attention.torch_cpu import FEW_ROWS, TorchCpuAttention
-from tests.engine.attention.scenario import PagedWorld
+from engine.kernels.cpu import operators
+from tests.engine.attention import scenario
+from tests.engine.attention.scenario import PagedWorld, dense_attention
 from tests.examples import examples
 
 GROUPED = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=16**-0.5)
@@ -402,3 +405,139 @@ def test_layers_may_differ_in_their_windows():
         other.known[0] = tuple([part[layer]] for part in world.known[0])
         ((expected, _),) = other.step(backend, [(0, 60)])
         assert torch.equal(results[layer], expected)
+
+
+@dtypes
+def test_blocks_behind_a_window_are_never_read(dtype, monkeypatch):
+    """Their ids in the table are no places in memory."""
+    monkeypatch.setattr(scenario, "NO_BLOCK", 1 << 40)
+    windowed = AttentionShape(num_heads=4, num_kv_heads=2, head_size=64, scale=0.125, window=40)
+    shapes = [windowed, replace(windowed, window=0)]
+    groups = group_layers([40, 0], [1, 1], block_size=16)
+    sizes = {"num_blocks": 96, "block_size": 16, "groups": groups}
+    backend = TorchCpuAttention(shapes, dtype=dtype, **sizes)
+    world = PagedWorld(shapes, **sizes)
+    world.add(0, 500)
+    tolerance = TOLERANCE if dtype is torch.float32 else 0.05
+    for count in (130, 100, 1, 60, 5, 1):
+        check(world.step(backend, [(0, count)]), tolerance)
+
+
+COUNTS = [1, 2, 15, 16, 33, 97, 255, 256, 257]
+"""New tokens of a step; flash attention has spans of 256 positions."""
+
+
+@examples(24, deadline=None)
+@given(st.data())
+def test_rows_err_by_the_rounding_of_probabilities_and_are_the_same_alone(data):
+    """Layers of different heads and windows over a cache in bfloat16, NaN wherever nothing was written.
+
+    Queries, keys and values are rounded before. Probabilities have 8 bits, or more without flash attention.
+    """
+    draw = data.draw
+    num_heads, scale = draw(st.sampled_from([1, 4, 6, 14, 16])), draw(st.sampled_from([0.1, 0.3, 2.0]))
+    shapes = [
+        AttentionShape(
+            num_heads=num_heads,
+            num_kv_heads=num_heads // draw(st.sampled_from([n for n in range(1, 17) if num_heads % n == 0])),
+            head_size=draw(st.sampled_from([64, 80, 96, 112, 128, 192, 256, 512])),
+            scale=scale,
+            window=draw(st.sampled_from([0, 0, 1, 16, 40, 256, 300])),
+            softcap=draw(st.sampled_from([0.0, 0.0, 3.0])),
+        )
+        for _ in range(draw(st.integers(1, 3)))
+    ]
+    sizes = [shape.num_kv_heads * operators.cached_size(shape.head_size, 16) for shape in shapes]
+    groups = group_layers([shape.window for shape in shapes], sizes, block_size=16)
+    room = {"num_blocks": 84 * groups.count, "block_size": 16, "groups": groups}
+    backend = TorchCpuAttention(shapes, dtype=torch.bfloat16, **room)
+    backend.keys.fill_(math.nan)
+    backend.values.fill_(math.nan)
+    world = PagedWorld(shapes, seed=draw(st.integers(0, 1000)), **room)
+    sinks = torch.linspace(-2.0, 3.0, num_heads) if draw(st.booleans()) else None
+    for sequence in range(2):
+        world.add(sequence, 600)
+        for part, tensors in enumerate(world.known[sequence]):
+            for shape, tensor in zip(shapes, tensors, strict=True):
+                factor = 1.0 if part else scale * (1.0 if shape.softcap else math.log2(math.e))
+                tensor.copy_((tensor * factor).bfloat16().float() / factor)
+    for _ in range(draw(st.integers(1, 3))):
+        chosen = [(sequence, draw(st.sampled_from(COUNTS))) for sequence in draw(st.sampled_from([[0], [1], [0, 1]]))]
+        plan = sorted(((s, n) for s, n in chosen if world.computed[s] + n <= 600), key=lambda part: part[1] > 1)
+        if not plan:
+            continue
+        results = [result for result, _ in world.step(backend, plan, sinks)]
+        first = 0
+        for sequence, count in plan:
+            for row in {0, count - 1, draw(st.integers(0, count - 1))}:
+                found = [result[first + row] for result in results]
+                check_row(world, backend, sequence, world.computed[sequence] - count + row, found, sinks)
+            first += count
+
+
+def check_row(world, backend, sequence, position, found, sinks):
+    """Compare the results of one token, of each layer, with it alone and with attention in float64."""
+    end = position + 1
+    slots = torch.zeros(world.groups.count, 1, dtype=torch.int64)
+    alone = backend.begin_step(StepLayout([1], [end], slots, [world.blocks[sequence]], 1))
+    for layer, (shape, row) in enumerate(zip(world.shapes, found, strict=True)):
+        q, k, v = (part[layer][:end] for part in world.known[sequence])
+        assert torch.equal(alone.attend(layer, q[position:], None, None, sinks)[0], row)
+        options = (shape.scale, shape.window, shape.softcap, None if sinks is None else sinks.double())
+        q, k, v = q[position:].double(), k.double(), v.double()
+        error = (row - dense_attention(q, k, v, *options)[0]).abs()
+        assert (error <= 2**-8 * dense_attention(q, k, v.abs(), *options)[0] + 1e-4).all()
+
+
+SMALL = AttentionShape(num_heads=12, num_kv_heads=2, head_size=64, scale=0.125)
+"""Six query heads share a kv head: alone they are computed in another way than in a tile."""
+
+
+@pytest.mark.parametrize("shape", [SMALL, MANY, replace(SMALL, softcap=3.0), replace(SMALL, window=300)])
+@dtypes
+def test_scores_of_any_size_are_weighed_as_in_dense_attention(shape, dtype):
+    """Far below what is kept of a sum, equal for a whole context, and huge."""
+    world, backend = make(shape, dtype=dtype, num_blocks=50, num_layers=1)
+    world.add(0, 700)
+    (q,), (k,), (v,) = world.known[0]
+    for tensor in (q, k, v):
+        tensor.copy_(tensor.bfloat16())
+    q[..., 0] = 8.0
+    k[:, :, 1:] = 0.0
+    k[:250, :, 0] = 100.0
+    k[250:300, :, 0] = -(2.0**100)
+    k[300:520, :, 0] = 0.0
+    k[520:, :, 0] = 100.0 - torch.arange(180)[:, None] % 7 * 128.0
+    for count in (251, 1, 300, 1, 147):
+        check(world.step(backend, [(0, count)]), TOLERANCE if dtype is torch.float32 else 0.02)
+
+
+@pytest.mark.parametrize("shape", [SMALL, MANY])
+@pytest.mark.parametrize("count", [1, 7])
+@dtypes
+def test_scores_that_overflow_stay_visible(shape, count, dtype):
+    """If all scores are infinite, no probability is a number."""
+    world, backend = make(shape, dtype=dtype, num_blocks=50, num_layers=1)
+    world.add(0, 20)
+    (q,), (k,), _ = world.known[0]
+    q[..., 0], k[..., 0] = 1e20, -1e20
+    ((result, _),) = world.step(backend, [(0, count)])
+    assert result.isnan().all()
+
+
+@pytest.mark.parametrize("shape", [SMALL, MANY, WINDOWED, replace(SMALL, softcap=3.0)])
+@pytest.mark.parametrize("part", [1, 2], ids=["key", "value"])
+@dtypes
+def test_nan_at_any_position_reaches_all_rows_that_see_it(shape, part, dtype):
+    """Even where its probability is nothing."""
+    for position in (0, 17, 255, 256, 390):
+        world, backend = make(shape, dtype=dtype, num_blocks=50, num_layers=1)
+        world.add(0, 500)
+        world.known[0][1][0][position] *= 1e3
+        world.known[0][part][0][position] = math.nan
+        results = [world.step(backend, [(0, count)])[0][0] for count in (255, 1, 1, 143)]
+        found = torch.cat(results).isnan()
+        end = position + (shape.window or 400)
+        sees = torch.tensor([position <= row < end for row in range(400)])
+        assert torch.equal(found.all(-1).all(-1), sees)
+        assert torch.equal(found.any(-1).any(-1), sees)
