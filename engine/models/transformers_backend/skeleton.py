@@ -15,7 +15,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_module_registration_hook
+from torch.nn.modules.module import (
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, __version__
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -36,8 +39,8 @@ LAYER_KINDS = ("full_attention", "sliding_attention")
 TOLERANCE = 1e-4
 """Of rows of a model without weights that are computed in another order, as a share of their spread. None has been seen
 to differ; a hundredth of another row, added in one of 40 layers, makes ten times as much."""
-PARTS, PARTS_A_TENSOR = 1000, 8
-"""Parts of a model: so many, and so many for each tensor of its folder; a layer of Llama has 14 for 9."""
+PARTS, PARTS_A_TENSOR = 1000, 32
+"""Parts and parameters of a model: so many, and so many for each tensor of its folder; others have 2 or 3."""
 MAX_TABLE = 1 << 24
 """Numbers of a table that a model computes itself; a rotation of heads of 128 has 64, XGLM's positions 8 million."""
 BASES = ("rope_theta", "rotary_emb_base")
@@ -137,11 +140,8 @@ class Skeleton:
             if count > most:
                 raise self.refused(f"it has more than {most} parts, but its folder has {self._num_tensors} tensors")
 
-        handle = register_module_module_registration_hook(note)
-        try:
+        with register_module_module_registration_hook(note), register_module_parameter_registration_hook(note):
             yield
-        finally:
-            handle.remove()
 
     def _refuse_large_tables(self, model: PreTrainedModel) -> None:
         """Refuse tables that the model computes itself, such as those of positions, if they would fill the memory."""

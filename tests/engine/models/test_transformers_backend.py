@@ -179,7 +179,7 @@ REFUSED = {
         {"architectures": ["Gemma3nForCausalLM"], "model_type": "gemma3n_text"}
         | FOREIGN["gemma 3n, shared keys"][1]
         | {"altup_num_inputs": 1 << 16},
-        "it has more than 1512 parts, but its folder has 64 tensors",
+        "it has more than 3048 parts, but its folder has 64 tensors",
     ),
     "more layers than tensors": (
         {"architectures": ["CohereForCausalLM"], "model_type": "cohere", "num_hidden_layers": 65},
