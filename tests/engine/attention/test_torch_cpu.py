@@ -225,20 +225,42 @@ def test_nan_in_a_prompt_reaches_only_rows_that_attend_to_it(shape, broken, dtyp
     assert torch.equal(found[~torch.tensor(sees)], sound[~torch.tensor(sees)])
 
 
+class RecordedRows:
+    """A backend of one layer whose steps are runs of one recording, over fixed rows."""
+
+    def __init__(self, backend, shape, num_rows):
+        self._rows = backend.fixed_rows(num_rows, 20)
+        counts = (shape.num_heads, shape.num_kv_heads, shape.num_kv_heads)
+        self._given = [torch.zeros(num_rows, count, shape.head_size) for count in counts]
+        with operators.recording() as self._recording:
+            self._out = self._rows.attend(0, *self._given)
+
+    def begin_step(self, layout):
+        self._rows.fill(layout)
+        return self
+
+    def attend(self, layer, *given):
+        for fixed, tensor in zip(self._given, given, strict=True):
+            fixed[: len(tensor)] = tensor
+        self._recording.run(len(given[0]))
+        return self._out[: len(given[0])].clone()
+
+
 @vector_shapes
-def test_fixed_rows_have_room_for_a_prompt_chunk(shape):
+@dtypes
+def test_a_recording_over_fixed_rows_computes_steps_of_any_kind(shape, dtype):
     """A prompt chunk has higher tiles than drafts; the kernel's workspace must fit them."""
-    world, backend = make(shape, num_blocks=16, num_layers=1)
-    world.add(0, 100)
-    world.step(backend, [(0, 20)])
-    rows = backend.fixed_rows(FEW_ROWS + 8, 8)
-
-    def begin_step(layout):
-        rows.fill(layout)
-        return rows
-
-    backend.begin_step = begin_step
-    check(world.step(backend, [(0, FEW_ROWS + 8)]))
+    size = FEW_ROWS + 8
+    (world, backend), (other, direct) = (make(shape, num_blocks=40, num_layers=1, dtype=dtype) for _ in range(2))
+    recorded = RecordedRows(backend, shape, size)
+    for sequence in range(2):
+        world.add(sequence, 300)
+        other.add(sequence, 300)
+    steps = [[(0, size)], [(0, 1), (1, 7)], [(0, 1), (1, 1)], [(1, 1), (0, size - 1)], *[[(0, size)]] * 5]
+    for plan in steps:
+        ((found, expected),), ((alike, _),) = world.step(recorded, plan), other.step(direct, plan)
+        check([(found, expected)], TOLERANCE if dtype is torch.float32 else 0.05)
+        assert torch.equal(found, alike)
 
 
 @shapes
@@ -376,21 +398,23 @@ def test_rows_in_fixed_memory_take_what_contexts_use_of_the_longest():
     assert kept
 
 
-def test_groups_of_layers_share_one_pool_of_blocks():
+@dtypes
+def test_groups_of_layers_share_one_pool_of_blocks(dtype):
     """Blocks behind a window go to other sequences and layers, which write into them at once."""
     shapes = [WINDOWED, WIDE, replace(WIDE, window=33), WINDOWED, WINDOWED]
     windows = [shape.window for shape in shapes]
     groups = group_layers(windows, [1] * 5, block_size=16)
     assert groups.windows == (0, 21, 21, 21, 33)
     sizes = {"num_blocks": 96, "block_size": 16, "groups": groups}
-    backend = TorchCpuAttention(shapes, dtype=torch.float32, **sizes)
+    backend = TorchCpuAttention(shapes, dtype=dtype, **sizes)
     world = PagedWorld(shapes, **sizes)
+    tolerance = TOLERANCE if dtype is torch.float32 else 0.05
     for sequence, length in enumerate([70, 5, 90, 31]):
         world.add(sequence, 140)
-        check(world.step(backend, [(sequence, length)]))
-    check(world.step(backend, [(3, 1), (1, 60), (0, 20)]))
+        check(world.step(backend, [(sequence, length)]), tolerance)
+    check(world.step(backend, [(3, 1), (1, 60), (0, 20)]), tolerance)
     for _ in range(20):
-        check(world.step(backend, [(3, 1), (1, 1), (0, 1), (2, 1)]))
+        check(world.step(backend, [(3, 1), (1, 1), (0, 1), (2, 1)]), tolerance)
 
 
 def test_layers_may_differ_in_their_windows():
