@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 
 import tokenizers
 
-from engine.api.errors import ModelLoadError
+from engine.api.errors import EngineFailure, ErrorCode, ModelLoadError
 from engine.gguf_file import GgufFile
 from engine.memory import trim_heap
 from engine.tokenizers.folder_files import read_object, read_text, read_tokenizer
@@ -162,7 +163,8 @@ class Tokenizer:
 
     def count(self, text: str) -> int:
         """Return the number of ids of `encode`, without making them."""
-        return len(self.backend.encode_batch_fast([text], add_special_tokens=False)[0])
+        with _panics_refused():
+            return len(self.backend.encode_batch_fast([text], add_special_tokens=False)[0])
 
     def encode_ordinary(self, text: str) -> list[int]:
         """Return the token ids of text that a user typed: no control token can come out."""
@@ -274,13 +276,25 @@ class Tokenizer:
 
 
 def _encoded(backend: tokenizers.Tokenizer, text: str, add_special_tokens: bool) -> list[int]:
-    """Return token ids.
+    """Return token ids. Raises EngineFailure if the library gives up on the text.
 
     The library releases the interpreter lock for batches only; other threads would wait during a long text.
     """
-    if len(text) < LOCK_CHARS:
-        return backend.encode(text, add_special_tokens=add_special_tokens).ids
-    return backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+    with _panics_refused():
+        if len(text) < LOCK_CHARS:
+            return backend.encode(text, add_special_tokens=add_special_tokens).ids
+        return backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+
+
+@contextmanager
+def _panics_refused() -> Iterator[None]:
+    """Raise EngineFailure for a panic of the library, which would end the thread: it is no Exception."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise EngineFailure(ErrorCode.ENGINE_ERROR, "the model's tokenizer cannot read this text") from error
 
 
 def _unigrams_without(backend: tokenizers.Tokenizer, texts: Sequence[str]) -> tokenizers.models.Unigram:

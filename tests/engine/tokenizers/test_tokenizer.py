@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api.errors import ModelLoadError
+from engine.api.errors import EngineFailure, ModelLoadError
 from engine.tokenizers.gguf_vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN
 from engine.tokenizers.tokenizer import LOCK_CHARS, Tokenizer
 from tests.engine.tiny_tokenizer import CHATML, IM_END, IM_START, THINK, VOCAB_SIZE, tiny_metadata, tiny_tokenizer
@@ -197,6 +197,18 @@ def test_another_file_of_a_folder_that_cannot_be_read_is_refused_by_its_name(tmp
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ModelLoadError, match=name):
         Tokenizer.from_path(tmp_path)
+
+
+def test_a_text_that_the_library_gives_up_on_fails_alone(tmp_path):
+    """A rule that tries a text in too many ways: the library panicked, which no handler of errors saw."""
+    rule = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+    model = {"type": "BPE", "vocab": {"a": 0, "x": 1}, "merges": []}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model, "pre_tokenizer": rule}))
+    tokenizer = Tokenizer.from_path(tmp_path)
+    for work in (tokenizer.encode, tokenizer.encode_ordinary, tokenizer.count):
+        with pytest.raises(EngineFailure, match="tokenizer cannot read this text"):
+            work("a" * 40 + "x")
+        work("ax")
 
 
 def test_a_template_that_is_no_text_is_refused_by_its_name(tmp_path):
