@@ -36,7 +36,7 @@ from engine.kernels.cpu.vectors import EXACT, HEAD_STEP, QUERIES_AT_ONCE, querie
 SPAN_BLOCKS = SPAN // LANES
 MOST_AT_ONCE = QUERIES_AT_ONCE[0]
 LEAST = -3e38
-"""The running maximum before the first position. If all scores are below it, the result is NaN."""
+"""The running maximum before the first position, at least. If all scores are below it, the result is NaN."""
 LOG2_E = 1.4426950408889634
 """Scores are multiplied by it, so that probabilities are powers of two."""
 
@@ -68,7 +68,7 @@ def _load_queries(a, tile_tokens, head, size, queries, states, work):
         for i in range(0, size, LANES):
             narrow_vector(work + i * 4, work + size * 4, queries + (number * size + i) * 2)
         sink = floats(a[26], member + 1)[member] * np.float32(LOG2_E) if has_sinks else np.float32(LEAST)
-        state[3 * number] = sink
+        state[3 * number] = np.float32(LEAST) if sink < LEAST else sink
         state[3 * number + 1] = np.float32(1.0 if has_sinks else 0.0)
 
 

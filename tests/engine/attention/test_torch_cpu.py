@@ -354,6 +354,15 @@ def test_sinks_take_probability_and_give_no_value(shape, dtype):
         check(world.step(backend, [(0, 1)], sinks), tolerance)
 
 
+@dtypes
+def test_a_sink_of_minus_infinity_takes_nothing(dtype):
+    """Not even from rows that are computed beside others, over positions that only those see."""
+    world, backend = make(replace(MANY, window=20), dtype=dtype)
+    world.add(0, 300)
+    sinks = torch.full((MANY.num_heads,), -math.inf)
+    check(world.step(backend, [(0, 300)], sinks), TOLERANCE if dtype is torch.float32 else 0.05)
+
+
 LONG_WINDOW = AttentionShape(num_heads=6, num_kv_heads=2, head_size=64, scale=0.125, window=300)
 LONG_CAPPED = AttentionShape(num_heads=6, num_kv_heads=2, head_size=64, scale=0.125, window=70, softcap=3.0)
 WIDEST = AttentionShape(num_heads=2, num_kv_heads=1, head_size=256, scale=0.0625)
