@@ -89,8 +89,10 @@ class TorchCpuAttention:
 
     def summary(self) -> str:
         """Say what computes attention."""
-        form = "our kernel" if self.has_vectors else "our kernel without its vectors"
-        form = "our flash attention" if self._is_flash else form
+        if self._is_flash:
+            form = "our flash attention"
+        else:
+            form = "our kernel" if self.has_vectors else "our kernel without its vectors"
         long_chunks = "" if self.takes_rows else f", torch for more than {FEW_ROWS} tokens of a prompt"
         return f"{form}{long_chunks}, cache in {str(self.keys.dtype).removeprefix('torch.')}"
 

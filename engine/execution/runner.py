@@ -96,13 +96,15 @@ class ModelRunner:
                 KERNEL_THREADS.start(torch.get_num_threads())
             self._programs = StepPrograms(loaded.decoder, self._attention, size.max_model_len)
         self._batches = BatchBuilder(self.groups, self._device)
+        most_prefill_only = self._most_prefill_only_tokens(config)
         # NOTE: a recording of other kernels would be dropped, and keeps all of torch's intermediate tensors.
         if self._programs is not None and loaded.uses_own_kernels:
-            self._programs.prepare_many(PREFILL_ONLY_STEPS * config.max_num_batched_tokens or MANY_ROWS)
+            self._programs.prepare_many(most_prefill_only)
         if self._programs is None or not loaded.uses_own_kernels or config.max_num_batched_tokens:
-            self._run_prompt(1)  # the first step of a process takes a tenth of a second more: none is measured
+            # The first step of a process takes a tenth of a second more, so it is not the one that is measured. With a
+            # configured budget none is: this one shows whether the logits are finite.
+            self._run_prompt(1)
         self.max_num_batched_tokens = config.max_num_batched_tokens or self._default_step_tokens(config.max_num_seqs)
-        most_prefill_only = self._most_prefill_only_tokens(config)
         self.prefill_only_token_budget = min(PREFILL_ONLY_STEPS * self.max_num_batched_tokens, most_prefill_only)
         self.token_budget = None
         if not config.max_num_batched_tokens:

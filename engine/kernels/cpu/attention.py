@@ -108,6 +108,14 @@ def add_weighted_rows(weights, rows, num_rows, size, out):
 
 
 @njit(inline="always")
+def cap_scores(score, first, end, softcap, unit):
+    """Turn scores into unit * softcap * tanh(score / softcap)."""
+    factor, most = np.float32(2.0) / softcap, np.float32(unit) * softcap
+    for i in range(first, end):
+        score[i] = most - np.float32(2.0) * most / (exp(score[i] * factor) + np.float32(1.0))
+
+
+@njit(inline="always")
 def weigh_positions(scores, unseen, count, softcap, sink):
     """Turn `count` scores into probabilities; the first `unseen` are before the window and keep no meaning.
 
@@ -116,9 +124,7 @@ def weigh_positions(scores, unseen, count, softcap, sink):
     """
     score = floats(scores, count + 1)
     if softcap > 0.0:
-        factor = np.float32(2.0) / softcap
-        for i in range(unseen, count):
-            score[i] = softcap - np.float32(2.0) * softcap / (exp(score[i] * factor) + np.float32(1.0))
+        cap_scores(score, unseen, count, softcap, 1.0)
     if sink != 0:
         score[count] = floats(sink, 1)[0]
     softmax(scores + unseen * 4, count - unseen + (1 if sink != 0 else 0))

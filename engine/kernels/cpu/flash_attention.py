@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from engine.kernels.cpu.attention import prefetch_block
+from engine.kernels.cpu.attention import cap_scores, prefetch_block
 from engine.kernels.cpu.flash_vectors import (
     BLOCKS_AT_ONCE,
     SPAN,
@@ -30,7 +30,7 @@ from engine.kernels.cpu.flash_vectors import (
     sum_opened,
 )
 from engine.kernels.cpu.integer_vectors import LANES
-from engine.kernels.cpu.primitives import exp, floats, integers, store_row
+from engine.kernels.cpu.primitives import floats, integers, store_row
 from engine.kernels.cpu.vectors import EXACT, HEAD_STEP, QUERIES_AT_ONCE, queries_at_once
 
 SPAN_BLOCKS = SPAN // LANES
@@ -122,20 +122,12 @@ def _hide(score, first, last, end):
 
 
 @njit(inline="always")
-def _cap(score, count, softcap):
-    """Turn scores into LOG2_E * softcap * tanh(score / softcap)."""
-    factor, most = np.float32(2.0) / softcap, np.float32(LOG2_E) * softcap
-    for i in range(count):
-        score[i] = most - np.float32(2.0) * most / (exp(score[i] * factor) + np.float32(1.0))
-
-
-@njit(inline="always")
 def _weigh(seen, num_vectors, softcap, scores, probabilities, states):
     """Turn the scores of a span into probabilities. seen: of each query, the positions it sees, from and to."""
     for i in range(len(seen)):
         score = floats(scores + i * SPAN * 4, SPAN)
         if softcap > 0.0:
-            _cap(score, num_vectors * LANES, softcap)
+            cap_scores(score, 0, num_vectors * LANES, softcap, LOG2_E)
         _hide(score, seen[i, 0], seen[i, 1], num_vectors * LANES)
     soften(len(seen), scores, num_vectors, probabilities, states)
 
@@ -236,11 +228,8 @@ def attend(a, thread, part, parts):
                     seen[i, 1] = max(0, min(num_vectors * LANES, context - first))
                     seen[i, 0] = min(seen[i, 1], max(0, context - window - first)) if window > 0 else 0
                     is_seen = is_seen or seen[i, 0] < seen[i, 1]
-                query, state, out = (
-                    queries + number * row_bytes,
-                    states + number * STATE_BYTES,
-                    sums + number * size * 4,
-                )
+                query, out = queries + number * row_bytes, sums + number * size * 4
+                state = states + number * STATE_BYTES
                 number += taken
                 if not is_seen:
                     continue

@@ -263,7 +263,7 @@ def attention_is_flash(size: int, block_size: int, dtype: torch.dtype) -> bool:
 
 def tile_rows(group: int, num_rows: int, is_flash: bool) -> int:
     """Return how many of a sequence's `num_rows` new rows make a tile if `group` query heads share a kv head."""
-    few, many = (TILE_QUERIES, PROMPT_TILE_QUERIES) if not is_flash else (FLASH_TILE_QUERIES, FLASH_PROMPT_TILE_QUERIES)
+    few, many = (FLASH_TILE_QUERIES, FLASH_PROMPT_TILE_QUERIES) if is_flash else (TILE_QUERIES, PROMPT_TILE_QUERIES)
     return max(2, (few if num_rows <= PROMPT_ROWS else many) // group)
 
 
