@@ -152,7 +152,10 @@ class ModelRunner:
             return self._decoder.logits(self._graphs.forward(plan, fed))
         assert fed is None
         batch = self._batches.build(plan)
-        hidden = None if self._programs is None else self._programs.forward(batch)
+        hidden = None
+        if self._programs is not None:
+            needs_hidden = keeps_hidden or any(chunk.samples for chunk in plan.chunks)
+            hidden = self._programs.forward(batch, needs_hidden=needs_hidden)
         if hidden is None:
             hidden = self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))
         self._kept_hidden = hidden if keeps_hidden else None

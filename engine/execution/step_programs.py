@@ -57,9 +57,13 @@ class StepProgram:
                 buffer.fill_(math.nan)
         with operators.recording() as self._recording:
             self._delta = decoder.run_layers(self._inputs, rows)
+        self._cached_at = self._recording.end_of_last("store")
 
-    def forward(self, batch: StepBatch) -> torch.Tensor:
-        """Compute what `Decoder.forward` does, for at most R rows."""
+    def forward(self, batch: StepBatch, *, needs_hidden: bool = True) -> torch.Tensor:
+        """Compute what `Decoder.forward` does, for at most R rows; without `needs_hidden` only keys and values.
+
+        Then it ends with those of the last layer that has its own, and returns no rows.
+        """
         num_rows = len(batch.token_ids)
         hidden, rotations, own = self._decoder.begin(batch.token_ids, batch.positions)
         self._inputs.hidden[:num_rows].copy_(hidden)
@@ -67,6 +71,9 @@ class StepProgram:
         if own is not None and self._inputs.own is not None:
             self._inputs.own[:num_rows].copy_(own)
         self._rows.fill(batch.layout)
+        if not needs_hidden:
+            self._recording.run(num_rows, end=self._cached_at)
+            return self._inputs.hidden[:0]
         self._recording.run(num_rows)
         return self._decoder.end(self._inputs.hidden[:num_rows], self._delta[:num_rows])
 
@@ -135,20 +142,24 @@ class StepPrograms:
         self._decoder.logits(compute(self._dummy_batch(self._num_timed, num_rows)))
         return thread_time() - start
 
-    def forward(self, batch: StepBatch) -> torch.Tensor | None:
-        """Return the hidden rows (R, E) of a step; None if it must be computed without a program."""
+    def forward(self, batch: StepBatch, *, needs_hidden: bool = True) -> torch.Tensor | None:
+        """Return the hidden rows (R, E) of a step; None if it must be computed without a program.
+
+        `needs_hidden`: False if nobody reads them; there may then be none.
+        """
         num_rows = len(batch.token_ids)
         if not self._decoder.is_recordable:
             return None
         if num_rows > FEW_ROWS:
-            return self._many.forward(batch) if self._many is not None and num_rows <= self._many.num_rows else None
+            many = self._many if self._many is not None and num_rows <= self._many.num_rows else None
+            return None if many is None else many.forward(batch, needs_hidden=needs_hidden)
         if num_rows not in self._programs:
             program = self._recorded(num_rows)
             is_right, hidden = self._is_right(program, batch)
             self._programs[num_rows] = program if is_right else None
             return hidden
         found = self._programs[num_rows]
-        return None if found is None else found.forward(batch)
+        return None if found is None else found.forward(batch, needs_hidden=needs_hidden)
 
     def _dummy_batch(self, number: int, num_rows: int) -> StepBatch:
         return dummy_batch(number, num_rows, self._max_tokens, self._attention.groups)

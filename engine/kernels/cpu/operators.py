@@ -83,13 +83,23 @@ class Recording:
         self._num_rows = int(self._rows.max(initial=0))
         assert (self._rows == self._num_rows).all()
 
-    def run(self, num_rows: int) -> None:
-        """Run the program on what the first `num_rows` rows of its inputs hold now."""
+    def __len__(self) -> int:
+        """Return the number of operations."""
+        return len(self._operations)
+
+    def end_of_last(self, kernel: str) -> int:
+        """Return the number of operations up to the last one of a kernel, that one included."""
+        number = _NUMBER[kernel]
+        return max(place for place, operation in enumerate(self._operations, 1) if operation.encoded[0] == number)
+
+    def run(self, num_rows: int, start: int = 0, end: int | None = None) -> None:
+        """Run operations `start` to `end`, or to the last, on what the first `num_rows` rows of the inputs hold now."""
         if num_rows != self._num_rows:
             self._num_rows = num_rows
             self._rows[:] = num_rows
             if KERNEL_THREADS.num_threads == self._num_threads:  # otherwise keep the cut: only speed depends on it
                 self._parts[:] = [operation.cut(num_rows) for operation in self._operations]
+        self._program[program.START], self._program[program.END] = start, len(self) if end is None else end
         KERNEL_THREADS.run(self._program, num_threads=self._num_threads)
 
 

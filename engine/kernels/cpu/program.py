@@ -1,7 +1,8 @@
 """Programs: lists of operations, each cut into parts, and the compiled functions that run one.
 
-A program is an array of 64-bit integers: the number of operations, then STRIDE integers for each operation: its index
-in KERNELS, the number of its parts, and its arguments in the order that the kernel lists, rows first.
+A program is an array of 64-bit integers: the operations START to END are those to run, then come STRIDE integers for
+each operation: its index in KERNELS, the number of its parts, and its arguments in the order that the kernel lists,
+rows first.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from engine.kernels.cpu import attention, flash_attention, flash_vectors, intege
 from engine.kernels.cpu.integer_vectors import is_available
 from engine.kernels.cpu.primitives import OPTIONS, SIGNATURE, offset_pointer
 
-FIRST = 1
+START, END, FIRST = 0, 1, 2
 STRIDE = 32
 KERNELS = (
     "add_normalize gate quantize rotate add_bias store attend quantize_groups multiply forbid weigh_blocks draw "
@@ -40,8 +41,8 @@ _multiply = integer_product.multiply if is_available() else _unavailable_multipl
 
 
 def assemble(operations: list[int]) -> ctypes.Array:
-    """Make a program of operations, STRIDE integers each."""
-    return (ctypes.c_int64 * (FIRST + len(operations)))(len(operations) // STRIDE, *operations)
+    """Make a program that runs all of its operations, STRIDE integers each."""
+    return (ctypes.c_int64 * (FIRST + len(operations)))(0, len(operations) // STRIDE, *operations)
 
 
 def parts_and_rows(program: ctypes.Array) -> tuple[np.ndarray, np.ndarray]:
@@ -95,6 +96,6 @@ run_part = types.ExternalFunction("lightcone_run_part", _RUN_PART)
 
 @cfunc(SIGNATURE, **OPTIONS)
 def run_sequentially(program):
-    """Run all operations, each as one part, on the calling thread."""
-    for index in range(program[0]):
+    """Run the operations, each as one part, on the calling thread."""
+    for index in range(program[START], program[END]):
         run_part(program, index, np.int64(0), np.int64(0), np.int64(1), True)

@@ -32,7 +32,7 @@ from engine.kernels.cpu.atomics import (
     yield_core,
 )
 from engine.kernels.cpu.primitives import OPTIONS, SIGNATURE, address_of, int64_pointer, thread_number
-from engine.kernels.cpu.program import FIRST, STRIDE, run_part
+from engine.kernels.cpu.program import END, FIRST, START, STRIDE, run_part
 
 STATE, DONE, PROGRAM, OPERATION, SLEEPERS, IS_SHUT_DOWN, SEMAPHORE, SIZE = 0, 64, 128, 136, 192, 200, 256, 320
 """Offsets in bytes: the current operation, its finished parts, the program's address, the operation's index in it, the
@@ -62,9 +62,9 @@ def allocate_shared() -> tuple[ctypes.Array, int]:
 
 
 @njit(**OPTIONS)
-def _publish(shared, index, operations, program):
-    """Make operation `index` the current one, past the last one none, and wake sleeping threads if there is work."""
-    parts = program[FIRST + index * STRIDE + 1] if index < operations else np.int64(0)
+def _publish(shared, index, end, program):
+    """Make operation `index` the current one, from `end` on none, and wake sleeping threads if there is work."""
+    parts = program[FIRST + index * STRIDE + 1] if index < end else np.int64(0)
     store_atomic(shared + DONE, 0)
     store_atomic(shared + OPERATION, index)
     number = ((load_atomic(shared + STATE) >> (2 * COUNT_BITS)) + 1) & NUMBER_MASK
@@ -87,7 +87,7 @@ def _take_part(shared, thread, last):
     program, index = int64_pointer(load_atomic(shared + PROGRAM)), load_atomic(shared + OPERATION)
     run_part(program, index, thread, part, parts, number != last)
     if add_atomic(shared + DONE, 1) == parts - 1:
-        _publish(shared, index + 1, program[0], program)
+        _publish(shared, index + 1, program[END], program)
     return number
 
 
@@ -111,7 +111,7 @@ def _run_until_done(shared, thread):
 def submit(shared, program):
     """Publish a program for other threads to run."""
     store_atomic(shared + PROGRAM, address_of(program))
-    _publish(shared, np.int64(0), program[0], program)
+    _publish(shared, program[START], program[END], program)
 
 
 @cfunc(SIGNATURE, **OPTIONS)
@@ -124,7 +124,7 @@ def openmp_worker(shared):
 def run_as_leader(shared, program):
     """Run a program together with the worker threads; return when it is done."""
     store_atomic(shared + PROGRAM, address_of(program))
-    _publish(shared, np.int64(0), program[0], program)
+    _publish(shared, program[START], program[END], program)
     _run_until_done(shared, np.int64(0))
 
 

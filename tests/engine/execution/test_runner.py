@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from engine.api.errors import ModelLoadError
+from engine.api.request import LogprobOptions
 from engine.config import EngineConfig
 from engine.execution.batch import dummy_sequence
 from engine.execution.runner import CPU_STEP_TOKENS, MIN_STEP_TOKENS, ModelRunner
@@ -17,7 +19,7 @@ from engine.kernels.cpu.openmp import PARALLEL
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.loading.loader import load_model
 from engine.quantization.vnni import VnniWeight
-from engine.sequence import Chunk, StepPlan
+from engine.sequence import Chunk, Sequence, StepPlan
 from tests.engine.random_model import SIZES, random_model
 from tests.engine.threads import threads_of
 
@@ -174,12 +176,43 @@ def test_recorded_programs_serve_the_first_request(tmp_path, monkeypatch):
     runner = make_runner(tmp_path, weights="auto", max_num_batched_tokens=64)
     forward = runner._programs.forward
     computed = []
-    monkeypatch.setattr(runner._programs, "forward", lambda batch: computed.append(forward(batch)) or computed[-1])
+    monkeypatch.setattr(
+        runner._programs, "forward", lambda batch, **options: computed.append(forward(batch, **options)) or computed[-1]
+    )
     monkeypatch.setattr(runner._decoder, "run_layers", None)  # for normal steps, recording and verification
     sequence = make_sequence(1, 150, list(range(10)))
     for start, num_tokens in ((0, 110), (110, 36), (146, 1), (147, 3)):
-        runner.forward(StepPlan((Chunk(sequence, start, num_tokens, False),)))
+        runner.forward(StepPlan((Chunk(sequence, start, num_tokens, True),)))
     assert [len(hidden) for hidden in computed] == [110, 36, 1, 3]
+
+
+@pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
+def test_a_prompts_first_chunks_need_of_the_last_layer_only_keys_and_values(tmp_path, monkeypatch):
+    """The logits of the last chunk are those of the whole prompt to the bit, and so are log-probabilities of it."""
+    monkeypatch.setattr("engine.quantization.scheme.possible_forms", lambda shape, four_bit: {"vnni"})
+    random_model(hidden_size=128, num_attention_heads=2, vocab_size=224).save_pretrained(tmp_path)
+    runner = make_runner(tmp_path, weights="auto", max_num_batched_tokens=64)
+    sequence = make_sequence(1, 110, list(range(7)))
+    scored = Sequence(replace(sequence.request, logprobs=LogprobOptions(prompt=0)), block_ids=sequence.block_ids)
+    rows = []
+    forward = runner._programs.forward
+    monkeypatch.setattr(
+        runner._programs, "forward", lambda *given, **options: rows.append(forward(*given, **options)) or rows[-1]
+    )
+    results = []
+    for one in (sequence, scored):
+        for cuts in ((0, 110), (0, 40, 77, 110)):
+            one.num_scored, entries = 1, []
+            for start, end in pairwise(cuts):
+                plan = StepPlan((Chunk(one, start, end - start, end == 110),))
+                logits = runner.forward(plan)
+                entries += runner.prompt_results(plan).scores.get(1, [])
+                one.num_scored = 1 + len(entries)
+            results.append((logits, entries))
+    assert [len(hidden) for hidden in rows] == [110, 0, 0, 33, 110, 40, 37, 33]
+    assert all(torch.equal(logits, results[0][0]) for logits, _ in results)
+    assert [len(entries) for _, entries in results] == [0, 0, 109, 109]
+    assert results[2][1] == results[3][1]
 
 
 @pytest.mark.skipif(PARALLEL is None, reason="needs GNU's OpenMP")

@@ -248,6 +248,24 @@ def test_large_steps_of_any_size_share_one_recording():
 
 
 @VNNI
+@pytest.mark.parametrize("lengths", [(40,), (3, 4)])
+@torch.inference_mode()
+def test_a_step_whose_rows_nobody_reads_ends_with_the_keys_and_values_of_the_last_layer(lengths):
+    decoder, attention, twin = make_decoder(), make_attention(takes_rows=True), make_attention(takes_rows=True)
+    programs = StepPrograms(decoder, attention, MAX_TOKENS)
+    programs.prepare_many(MOST)
+    programs.prepare(sum(lengths))
+    attention.keys.fill_(0.0)
+    attention.values.fill_(0.0)
+    batch = drafted_batch(0, lengths)
+    assert len(programs.forward(batch, needs_hidden=False)) == 0
+    ordinary(decoder, twin, batch)
+    written = batch.layout.slots.unique() // BLOCK_SIZE
+    assert torch.equal(attention.keys[:, written], twin.keys[:, written])
+    assert torch.equal(attention.values[:, written], twin.values[:, written])
+
+
+@VNNI
 @torch.inference_mode()
 def test_layers_in_several_cache_groups_are_recorded_at_load():
     """Dummy steps of several rows had their slots group by group in turn, so that programs seemed wrong and were

@@ -46,7 +46,9 @@ class Program:
 
     def __getitem__(self, index: int) -> int:
         assert not self.is_over
-        return len(self.parts) if index == 0 else self.parts[(index - work_sharing.FIRST) // work_sharing.STRIDE]
+        if index < work_sharing.FIRST:
+            return {work_sharing.START: 0, work_sharing.END: len(self.parts)}[index]
+        return self.parts[(index - work_sharing.FIRST) // work_sharing.STRIDE]
 
 
 class World:
