@@ -5,7 +5,8 @@ goes as if it had been freed `credit` later; without credits the order is least 
 `LENGTH_CREDIT` to its blocks for each that it has, and `HIT_CREDIT` to those that it found in the cache for each of
 these. So a beginning never goes before what follows it, and what nobody asks for ages: it is gone once `MAX_CREDIT + 1`
 times the cache has been freed with new content. A tenant that has more than `TENANT_SHARE` of the blocks loses its own
-first. Reasons and figures: docs/decisions/0018-eviction.md.
+first; meanwhile what others have left, a quarter at most, does not age. Reasons and figures:
+docs/decisions/0018-eviction.md.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
-LENGTH_CREDIT = 2
-HIT_CREDIT = 8
-MAX_CREDIT = 4
+LENGTH_CREDIT = 1
+HIT_CREDIT = 2
+MAX_CREDIT = 1
 """Times the number of blocks."""
 TENANT_SHARE = 0.75
 """At least a half, so that at most one tenant has more."""
