@@ -49,6 +49,10 @@ class EngineConfig:
     """ "auto" (bf16, float32 beside float32 weights) or "fp8" (eight-bit keys and values, on CUDA)."""
     kv_cache_bytes: int = 0
     """0: a share of the memory."""
+    kv_spill_bytes: int = 0
+    """The size of a file in `kv_spill_folder` that takes what the prefix cache gives away (on a CPU); 0: none."""
+    kv_spill_folder: Path | None = None
+    """None: that of temporary files."""
     prefix_caching: bool = True
     batch_invariant: bool = False
     prompt_lookup: bool = False

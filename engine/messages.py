@@ -200,6 +200,12 @@ class CoreStats:
     num_prompt_tokens: int
     num_cached_tokens: int
     num_preemptions: int
+    num_spilled_blocks: int = 0
+    """Blocks that the spill file took from the prefix cache."""
+    num_restored_blocks: int = 0
+    """Blocks that were copied back."""
+    num_lost_blocks: int = 0
+    """Blocks that the spill file gave up for others."""
     integrity: str = ""
     """The first error in the block tables, or ''."""
 

@@ -39,6 +39,8 @@ class Sequence:
     place: int = 0
     """Its turn in the queue (scheduling/waiting.py)."""
     waits_since: float = 0.0
+    is_restoring: bool = False
+    """It runs, and its next spans are in the spill file: they are copied back before it is computed."""
     is_owed: bool = False
     """It was preempted and has got no token since; its next run lasts until then (scheduling/fair_share.py)."""
 

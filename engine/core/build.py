@@ -17,6 +17,7 @@ from engine.decoding.drafter import LookupDrafter
 from engine.execution.device import check_device, refused_if_too_large
 from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
+from engine.execution.spill_file import check_spill
 from engine.loading.loader import load_model
 from engine.memory import page_out, trim_heap
 from engine.messages import CoreFailed, CoreProgress, CoreReady, Heartbeat, LoadModel
@@ -78,6 +79,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore, 
     processors = load_registry(config.processors)
     # NOTE: checked first, as loading may take minutes.
     check_device(config.device, config.weights, config.kv_cache, config.batch_invariant)
+    check_spill(config)
     loaded = load_model(
         config.model_path,
         device=config.device,
@@ -103,6 +105,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore, 
         config.max_waiting,
         prefix_caching=True,  # the worker decides which runs share prefixes, by their cache roots
         groups=runner.groups,
+        file=runner.spill_file,
         prefill_only_token_budget=runner.prefill_only_token_budget,
         drafter=drafter,
         is_complete=grammars.is_complete,

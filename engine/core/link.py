@@ -38,6 +38,9 @@ CLOSED_SET: tuple[type, ...] = (
 )
 """The classes that may travel: messages and their parts. The position of a class is its msgpack extension code."""
 
+PATHS = ("model_path", "kv_spill_folder")
+"""The fields of EngineConfig that are paths, or None."""
+
 EXIT_S = 5.0
 """Time for a child to leave once its end of the link is closed."""
 
@@ -192,15 +195,19 @@ class PipeChannel:
 
 
 def pack_config(config: EngineConfig) -> bytes:
-    values = dataclasses.asdict(config) | {"model_path": str(config.model_path.absolute())}
+    values = dataclasses.asdict(config)
+    for name in PATHS:
+        if values[name] is not None:
+            values[name] = str(values[name].absolute())
     return json.dumps(values).encode()
 
 
 def unpack_config(data: bytes) -> EngineConfig:
     """Decode the output of `pack_config`."""
     values = json.loads(data)
-    values |= {"model_path": Path(values["model_path"]), "processors": tuple(values["processors"])}
-    return EngineConfig(**values | {"structured": StructuredLimits(**values["structured"])})
+    values |= {name: Path(values[name]) for name in PATHS if values[name] is not None}
+    values |= {"processors": tuple(values["processors"]), "structured": StructuredLimits(**values["structured"])}
+    return EngineConfig(**values)
 
 
 def thread_environment(num_threads: int) -> dict[str, str]:

@@ -116,7 +116,7 @@ class EngineCore:
         if plan is None:
             if self._held:
                 self._grammars.wait_for([message.grammar for message in self._held])
-            return bool(self._held)
+            return bool(self._held) or self._scheduler.is_restoring
         if self._new:
             self._record_start(plan)
         self._announce(plan)

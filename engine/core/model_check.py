@@ -20,6 +20,7 @@ from engine.core.link import unpack_config
 from engine.execution.batch import dummy_sequence
 from engine.execution.device import check_device, refused_if_too_large
 from engine.execution.runner import ModelRunner
+from engine.execution.spill_file import check_spill
 from engine.loading.inspection import describe_model
 from engine.loading.loader import load_model
 from engine.sequence import Chunk, StepPlan
@@ -34,6 +35,7 @@ def model_facts(config: EngineConfig) -> Iterator[tuple[str, str]]:
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
     check_device(config.device, config.weights, config.kv_cache, config.batch_invariant)
+    check_spill(config)
     started = perf_counter()
     with refused_if_too_large():
         loaded = load_model(

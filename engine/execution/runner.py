@@ -20,6 +20,7 @@ from engine.config import EngineConfig
 from engine.execution.batch import BatchBuilder, dummy_sequence
 from engine.execution.kv_cache import bytes_per_block, free_memory, size_cache, step_bytes
 from engine.execution.prompts import PromptResults, has_prompt_results, pool_states, score_prompts
+from engine.execution.spill_file import SpillFile, make_spill_file
 from engine.execution.step_programs import MANY_ROWS, StepPrograms
 from engine.execution.token_budget import PREFILL_ONLY_STEPS, STEP_SECONDS, AdaptiveTokenBudget
 from engine.kernels.cpu.threads import KERNEL_THREADS
@@ -87,6 +88,7 @@ class ModelRunner:
             dtype=dtype,
             batch_invariant=config.batch_invariant,
         )
+        self.spill_file: SpillFile | None = None
         self._kept_hidden: torch.Tensor | None = None
         """Hidden states of the last step (T, E), if it has results about prompts."""
         self._graphs: DecodeGraphs | None = None
@@ -94,6 +96,7 @@ class ModelRunner:
         if isinstance(self._attention, TorchCpuAttention):
             if loaded.uses_own_kernels and self._attention.has_vectors and not config.core_in_process:
                 KERNEL_THREADS.start(torch.get_num_threads())
+            self.spill_file = make_spill_file(config, self.groups, self._attention.keys, self._attention.values)
             self._programs = StepPrograms(loaded.decoder, self._attention, size.max_model_len)
         self._batches = BatchBuilder(self.groups, self._device)
         most_prefill_only = self._most_prefill_only_tokens(config)

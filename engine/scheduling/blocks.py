@@ -5,7 +5,8 @@ table lists them span by span, those of groups without a window first. Blocks be
 sequence runs, and what lies ahead of a long prompt is not taken yet: NO_BLOCK stands for both.
 
 A block without references is free. A free block whose content is in the prefix cache can be acquired again with that
-content, until it is given away for something new, in the order of eviction.py.
+content, until it is given away for something new, in the order of eviction.py. Its content may then go to the spill
+file (spilled_blocks.py), from which a sequence reads it back into a block of its own.
 """
 
 from __future__ import annotations
@@ -14,19 +15,22 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Set
 from collections.abc import Sequence as Ids
+from itertools import takewhile
 
 from engine.attention.cache_groups import NO_BLOCK, CacheGroups
 from engine.scheduling.eviction import HIT_CREDIT, LENGTH_CREDIT, EvictionOrder
 from engine.scheduling.prefix_cache import PrefixCache, extend_digests
-from engine.sequence import Sequence
+from engine.scheduling.spilled_blocks import BlockFile, SpilledBlocks
+from engine.sequence import Chunk, Sequence
 
 
 class BlockPool:
     """The reference counts and the free ones of blocks `0..num_blocks`. Costs are those of `DueQueue`."""
 
-    def __init__(self, num_blocks: int, cache: PrefixCache) -> None:
+    def __init__(self, num_blocks: int, cache: PrefixCache, spilled: SpilledBlocks | None = None) -> None:
         self.references = [0] * num_blocks
         self._cache = cache
+        self._spilled = spilled
         self._empty = list(range(num_blocks - 1, -1, -1))
         """Free blocks without content, the next one last."""
         self._order = EvictionOrder(num_blocks)
@@ -48,7 +52,9 @@ class BlockPool:
                 block_id = self._empty.pop()
             else:
                 block_id = self._order.pop()
-                self._cache.forget(block_id)
+                digest = self._cache.forget(block_id)
+                if self._spilled is not None and digest is not None:
+                    self._spilled.add(digest, block_id, self._order.tenant(block_id))
             self.references[block_id] = 1
             block_ids.append(block_id)
         return block_ids
@@ -128,11 +134,17 @@ class BlockTables:
     """The blocks of all sequences that the scheduler knows. `capacity_tokens`: of the longest sequence with room."""
 
     def __init__(
-        self, num_blocks: int, block_size: int, shares_prefixes: bool, groups: CacheGroups | None = None
+        self,
+        num_blocks: int,
+        block_size: int,
+        shares_prefixes: bool,
+        groups: CacheGroups | None = None,
+        file: BlockFile | None = None,
     ) -> None:
-        """`groups`: one that sees everything, unless given."""
+        """`groups`: one that sees everything, unless given. `file`: for evicted blocks, of one group only."""
         groups = groups or CacheGroups(block_size)
         assert groups.block_size == block_size
+        assert file is None or groups.windows == (0,)
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.capacity_tokens = groups.capacity_tokens(num_blocks)
@@ -143,7 +155,8 @@ class BlockTables:
         """Groups with windows, and these."""
         self._chunk_spans = groups.num_spans(groups.chunk_tokens) if self._windows else sys.maxsize
         self.cache = PrefixCache(groups)
-        self._pool = BlockPool(num_blocks, self.cache)
+        self.spilled = SpilledBlocks(file) if file is not None else None
+        self._pool = BlockPool(num_blocks, self.cache, self.spilled)
         self._digests: dict[int, list[bytes]] = {}
         """By `seq_id`: the digests of the first full spans, computed once each and on demand."""
 
@@ -223,10 +236,62 @@ class BlockTables:
             self.cache.register(digests[number], sequence.block_ids[place : place + self.num_groups])
 
     def forget(self, sequence: Sequence) -> None:
-        """Remove the blocks of a sequence from the prefix cache, for good."""
+        """Remove the blocks of a sequence from the prefix cache and from the spill file, for good."""
+        if self.spilled is not None:
+            for digest in self._digests[sequence.seq_id]:
+                self.spilled.forget(digest)
         self._digests[sequence.seq_id].clear()
         for block_id in sequence.block_ids:
             self.cache.forget(block_id)
+
+    # Reading spilled blocks back
+
+    def span_digest(self, sequence: Sequence) -> bytes:
+        """Return the known digest of the span that a sequence has next."""
+        return self._digests[sequence.seq_id][sequence.num_computed // self.block_size]
+
+    def has_spilled(self, sequence: Sequence) -> bool:
+        """Return True if the next span of a sequence, which has computed whole ones, is in the spill file."""
+        number = sequence.num_computed // self.block_size
+        return (
+            self.spilled is not None
+            and number < self.num_matchable(sequence)
+            and self._digests[sequence.seq_id][number] in self.spilled
+        )
+
+    def spilled_digests(self, sequence: Sequence, first: int) -> list[bytes]:
+        """Return the digests of a sequence's spans from number `first` on, up to one that is not in the spill file."""
+        if self.spilled is None:
+            return []
+        known = self._digests[sequence.seq_id][first : self.num_matchable(sequence)]
+        return list(takewhile(self.spilled.__contains__, known))
+
+    def num_known(self, sequence: Sequence, matched: list[int]) -> int:
+        """Count the tokens of the spans in a table, and of those in the spill file behind them."""
+        number = len(matched) // self.num_groups
+        return (number + len(self.spilled_digests(sequence, number))) * self.block_size
+
+    def restore(self, sequence: Sequence, most: int) -> int:
+        """Copy up to `most` of a running sequence's next spans from the spill file into its blocks; return how many.
+
+        They count as computed, and are in the prefix cache.
+        """
+        first = sequence.num_computed // self.block_size
+        digests = self.spilled_digests(sequence, first)[:most]
+        if self.spilled is not None and digests:
+            for number, digest in enumerate(digests, first):
+                self.spilled.restore(digest, sequence.block_ids[number])
+            sequence.num_computed = (first + len(digests)) * self.block_size
+            self.register(sequence, first)
+        return len(digests)
+
+    def save_before(self, chunks: Iterable[Chunk]) -> None:
+        """Save what must be spilled and a step of these chunks writes over."""
+        if self.spilled is None:
+            return
+        for chunk in chunks:
+            first, end = chunk.start // self.block_size, self.num_spans(chunk.start + chunk.num_positions)
+            self.spilled.save(chunk.sequence.block_ids[first:end])
 
     # Taking and releasing
 
@@ -253,6 +318,9 @@ class BlockTables:
         In groups with windows it gets those of the next `chunk_tokens`; `extend` gives it the others.
         """
         self._pool.acquire(held(matched))
+        if self.spilled is not None:  # or they might go for what the new blocks held
+            spilled = self.spilled_digests(sequence, len(matched) // self.num_groups)
+            self.spilled.renew(reversed(spilled), sequence.tenant)
         spans, known = self.num_spans(sequence.num_tokens), len(matched) // self.num_groups
         placed = known + min(spans - known, self._chunk_spans)
         sequence.block_ids = matched + self._pool.allocate((placed - known) * self.num_groups)
@@ -356,4 +424,5 @@ class BlockTables:
         if self._digests.keys() != known:
             return "a sequence has no account, or an account no sequence"
         tables = [held(sequence.block_ids) for sequence in holders]
-        return self._pool.check_integrity(tables) or self.cache.check_integrity()
+        spilled = self.spilled.check_integrity() if self.spilled is not None else ""
+        return self._pool.check_integrity(tables) or self.cache.check_integrity() or spilled

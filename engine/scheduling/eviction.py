@@ -131,6 +131,10 @@ class EvictionOrder:
         self.forget(block_id)
         return block_id
 
+    def tenant(self, block_id: int) -> str:
+        """Return whose a block was when it was added last."""
+        return self._tenants[block_id]
+
     def forget(self, block_id: int) -> None:
         """Forget when a block was due, as its content is gone."""
         self._due[block_id] = NEVER

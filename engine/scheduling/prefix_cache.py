@@ -100,14 +100,17 @@ class PrefixCache:
                 known[group] = block_id
                 self._places[block_id] = digest, group
 
-    def forget(self, block_id: int) -> None:
+    def forget(self, block_id: int) -> bytes | None:
+        """Remove a block, if it is known; return its digest."""
         place = self._places.pop(block_id, None)
-        if place is not None:
-            digest, group = place
-            blocks = self._blocks[digest]
-            blocks[group] = NO_BLOCK
-            if blocks == self._nothing:
-                del self._blocks[digest]
+        if place is None:
+            return None
+        digest, group = place
+        blocks = self._blocks[digest]
+        blocks[group] = NO_BLOCK
+        if blocks == self._nothing:
+            del self._blocks[digest]
+        return digest
 
     def check_integrity(self) -> str:
         """Return what is wrong with the map, or ''."""

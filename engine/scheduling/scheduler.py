@@ -14,8 +14,9 @@ There are no prefill and decode phases. A step
 
 A sequence takes the blocks for all its known tokens when it starts, so only decodes can run out of blocks, and long
 prompts in layers with windows, which get theirs on the way (blocks.py). A preempted one releases its blocks and later
-computes again what the prefix cache has lost. Method: Orca (iteration-level scheduling), Sarathi-Serve (chunked
-prefill, https://arxiv.org/abs/2403.02310), vLLM (https://arxiv.org/abs/2309.06180).
+computes again what the prefix cache has lost. A sequence whose next blocks are in the spill file is not computed until
+they have been copied back, so many before each step (spilled_blocks.py). Method: Orca (iteration-level scheduling),
+Sarathi-Serve (chunked prefill, https://arxiv.org/abs/2403.02310), vLLM (https://arxiv.org/abs/2309.06180).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from engine.attention.cache_groups import CacheGroups
 from engine.messages import CoreStats
 from engine.scheduling.blocks import BlockTables
 from engine.scheduling.fair_share import FAIR_WAIT_S, FairShare
+from engine.scheduling.spilled_blocks import BlockFile
 from engine.scheduling.step_budget import DRAFT_SHARE, PROMPT_SHARE, Drafter, PromptBudget, add_drafts
 from engine.scheduling.waiting import WaitingQueue, check_place, urgency
 from engine.sequence import Chunk, Finished, Sequence, SequenceStatus, StepPlan
@@ -47,14 +49,15 @@ class Scheduler:
         max_waiting: int,
         prefix_caching: bool,
         groups: CacheGroups | None = None,
+        file: BlockFile | None = None,
         prefill_only_token_budget: int = 0,
         drafter: Drafter | None = None,
         is_complete: Callable[[Sequence], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`groups`: of layers, one unless given. `prefill_only_token_budget`: that of a step without decodes.
+        """`groups`: of layers, one unless given. `file`: for evicted blocks. `is_complete`: an answer can only end now.
 
-        `is_complete`: an answer can only end now.
+        `prefill_only_token_budget`: that of a step without decodes.
         """
         self._max_num_batched_tokens = max_num_batched_tokens
         self._prefill_only_token_budget = prefill_only_token_budget or max_num_batched_tokens
@@ -63,7 +66,9 @@ class Scheduler:
         self._max_waiting = max_waiting
         self._max_num_seqs = max_num_seqs
         self._is_complete = is_complete
-        self._blocks = BlockTables(num_blocks, block_size, prefix_caching, groups)
+        self._blocks = BlockTables(num_blocks, block_size, prefix_caching, groups, file)
+        self._num_restorable = 0
+        """Blocks that may still be copied back before this step."""
         self._drafter = drafter
         self._waiting = WaitingQueue()
         self._running: list[Sequence] = []
@@ -115,8 +120,14 @@ class Scheduler:
             self._end(sequence)
         return sequence
 
+    @property
+    def is_restoring(self) -> bool:
+        """Return True if there is work although `plan` has found nothing to compute."""
+        return any(sequence.is_restoring for sequence in self._running)
+
     def plan(self) -> StepPlan | None:
-        """Plan one step, as numbered in the module's docstring; None if there is nothing to do."""
+        """Plan one step, as numbered in the module's docstring; None if there is nothing to compute."""
+        self._num_restorable = self._blocks.spilled.most_restored if self._blocks.spilled else 0
         self._make_room()
         decodes, prefills = self._plan_running()
         tokens = self._max_num_batched_tokens - len(decodes) if decodes else self._prefill_only_token_budget
@@ -144,7 +155,9 @@ class Scheduler:
         if self._drafter and prompts:
             plain, ended = self._add_drafts(self._drafter, prompts, budget.left)
             prompts = plain + ended
-        return StepPlan(tuple(decodes + drafted + prompts))
+        plan = StepPlan(tuple(decodes + drafted + prompts))
+        self._blocks.save_before(plan.chunks)
+        return plan
 
     def plan_ahead(self, plan: StepPlan) -> StepPlan | None:
         """Plan the step after a plan of decodes before the tokens of that plan are known; None if it depends on them.
@@ -152,6 +165,7 @@ class Scheduler:
         Every sequence that still runs gets one token more, except those that the plan's own token brings to their
         limit. `advance` skips a sequence that turns out to have ended. No sequence is started or preempted.
         """
+        assert self._blocks.spilled is None, "blocks that this step sees would be saved too late"
         running = [chunk.sequence for chunk in plan.chunks if chunk.sequence.status is SequenceStatus.RUNNING]
         if len(running) != len(self._running) or self._may_start_waiting():
             return None
@@ -211,6 +225,7 @@ class Scheduler:
         return reason
 
     def stats(self) -> CoreStats:
+        spilled = self._blocks.spilled
         return CoreStats(
             num_running=len(self._running),
             num_waiting=len(self._waiting),
@@ -220,6 +235,9 @@ class Scheduler:
             num_prompt_tokens=self._num_prompt_tokens,
             num_cached_tokens=self._num_cached_tokens,
             num_preemptions=self._num_preemptions,
+            num_spilled_blocks=spilled.num_spilled if spilled else 0,
+            num_restored_blocks=spilled.num_restored if spilled else 0,
+            num_lost_blocks=spilled.num_lost if spilled else 0,
         )
 
     def check_integrity(self) -> str:
@@ -252,6 +270,8 @@ class Scheduler:
         decodes: list[Chunk] = []
         prefills: list[Sequence] = []
         for sequence in self._running:
+            if sequence.is_restoring and not self._restore(sequence):
+                continue
             start = sequence.num_computed
             if len(sequence.prompt_ids) + len(sequence.output_ids) - start > 1:
                 prefills.append(sequence)
@@ -344,19 +364,24 @@ class Scheduler:
         if not budget.left or not self._waiting:
             return decodes
         in_progress = self._blocks.digests_filled_by(grants.items())
+        in_progress |= {self._blocks.span_digest(other) for other in self._running if other.is_restoring}
         for sequence in self._waiting.in_turn(self._max_running - len(self._running), self._fair.dominant_share):
             if not budget.left:
                 break
             matched = self._blocks.match(sequence)
             if self._blocks.next_digest(sequence, matched) in in_progress:
                 continue
-            num_missing = sequence.num_tokens - self._blocks.num_matched(matched)
+            num_missing = sequence.num_tokens - self._blocks.num_known(sequence, matched)
             num_tokens = budget.offer(sequence, num_missing)
             if not num_tokens:
                 continue
             if not self._start(sequence, matched):
                 break
-            num_tokens = min(num_tokens, sequence.num_placed - sequence.num_computed)
+            if sequence.is_restoring and not self._restore(sequence):
+                in_progress.add(self._blocks.span_digest(sequence))
+                continue
+            num_missing = sequence.num_tokens - sequence.num_computed
+            num_tokens = min(num_tokens, num_missing, sequence.num_placed - sequence.num_computed)
             budget.take(sequence, num_tokens, num_missing)
             if num_missing == 1:
                 decodes.append(Chunk(sequence, sequence.num_computed, 1, sequence.embed is None))
@@ -382,7 +407,19 @@ class Scheduler:
             sequence.num_cached = min(sequence.num_computed, len(sequence.prompt_ids))
             self._num_prompt_tokens += len(sequence.prompt_ids)
             self._num_cached_tokens += sequence.num_cached
+        sequence.is_restoring = self._blocks.has_spilled(sequence)
         return True
+
+    def _restore(self, sequence: Sequence) -> bool:
+        """Copy back what the spill file has of a sequence's next spans; False if the bound of a step leaves some."""
+        num_blocks = self._blocks.restore(sequence, self._num_restorable)
+        self._num_restorable -= num_blocks
+        if sequence.num_cached is not None and not sequence.is_owed:
+            num_cached = min(sequence.num_computed, len(sequence.prompt_ids))
+            self._num_cached_tokens += num_cached - sequence.num_cached
+            sequence.num_cached = num_cached
+        sequence.is_restoring = self._blocks.has_spilled(sequence)
+        return not sequence.is_restoring
 
     def _append(self, sequence: Sequence, token_ids: list[int]) -> str | None:
         """Append sampled tokens up to the one that ends the sequence; return why it ended, or None."""

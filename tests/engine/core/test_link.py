@@ -105,8 +105,8 @@ def test_bytes_that_are_no_message_raise():
 def test_a_configuration_is_sent_completely_with_an_absolute_path(tmp_path):
     config = EngineConfig(tmp_path / "model.gguf", "name", weights="float32", max_num_seqs=3, batch_invariant=True)
     assert unpack_config(pack_config(config)) == config
-    relative = unpack_config(pack_config(EngineConfig(Path("model.gguf"), "name")))
-    assert relative.model_path == Path.cwd() / "model.gguf"
+    relative = unpack_config(pack_config(EngineConfig(Path("model.gguf"), "name", kv_spill_folder=Path("data"))))
+    assert (relative.model_path, relative.kv_spill_folder) == (Path.cwd() / "model.gguf", Path.cwd() / "data")
     (tmp_path / "link.gguf").symlink_to(config.model_path)
     assert unpack_config(pack_config(replace(config, model_path=tmp_path / "link.gguf"))).model_path.name == "link.gguf"
     assert {field.name for field in fields(EngineConfig)} == set(json.loads(pack_config(config)))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from engine.api.request import EmbedOptions, LogprobOptions, SamplingParams, StopRules
 from engine.messages import AddSequence
 from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.spilled_blocks import RESTORED_BYTES
 from engine.scheduling.step_budget import Drafter
 from engine.sequence import Chunk, Finished, Sequence, StepPlan
 
@@ -102,6 +103,29 @@ def draw(chunk: Chunk) -> list[int]:
 
 def sample(plan: StepPlan) -> dict[int, list[int]]:
     return {chunk.sequence.seq_id: draw(chunk) for chunk in plan.chunks if chunk.samples}
+
+
+class WrittenFile:
+    """A spill file of what the slots of a cache were last written for (`written`, by slot)."""
+
+    def __init__(self, num_places: int, written: dict[int, object], block_size: int, most_restored: int = 1) -> None:
+        """`most_restored`: blocks that may be copied back before a step."""
+        self.num_places = num_places
+        self.block_bytes = RESTORED_BYTES // most_restored
+        self.num_read = 0
+        self._written = written
+        self._block_size = block_size
+        self._stored: dict[int, list[object]] = {}
+
+    def write(self, place: int, block_id: int) -> None:
+        self._stored[place] = [self._written[slot] for slot in self._slots(block_id)]
+
+    def read(self, place: int, block_id: int) -> None:
+        self.num_read += 1
+        self._written.update(zip(self._slots(block_id), self._stored[place], strict=True))
+
+    def _slots(self, block_id: int) -> range:
+        return range(block_id * self._block_size, (block_id + 1) * self._block_size)
 
 
 class OracleDrafter:

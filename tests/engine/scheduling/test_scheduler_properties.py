@@ -1,4 +1,4 @@
-"""Random lives of a scheduler, with and without windows.
+"""Random lives of a scheduler, with and without windows, with and without a spill file.
 
 Block counts balance, every sequence gets its own tokens, finds all that it sees in the cache, and holds no more blocks
 than its groups need.
@@ -12,7 +12,7 @@ from engine.attention.cache_groups import NO_BLOCK, CacheGroups
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.waiting import urgency
 from engine.sequence import SequenceStatus
-from tests.engine.scheduling.sequences import OracleDrafter, draw, make_sequence, solo_output
+from tests.engine.scheduling.sequences import OracleDrafter, WrittenFile, draw, make_sequence, solo_output
 from tests.examples import examples
 
 ROOTS = (b"one", b"two", b"two, salted")
@@ -30,6 +30,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.live = {}
         self.expected = {}
         self.written = {}
+        self.file = None
         self.plan = None
         self.num_added = 0
         self.now = 0.0
@@ -44,6 +45,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         error_every=st.integers(1, 7),
         windows=st.sampled_from([(0,), (0,), (3,), (0, 1), (0, 6), (0, 0, 4), (0, 2, 2), (9, 3)]),
         chunk_tokens=st.integers(1, 24),
+        num_places=st.sampled_from([0, 1, 5, 40]),
     )
     def start(
         self,
@@ -56,6 +58,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         error_every,
         windows,
         chunk_tokens,
+        num_places,
     ):
         self.num_blocks, self.block_size, self.max_num_batched_tokens, self.max_num_seqs = (
             num_blocks,
@@ -67,6 +70,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.groups = CacheGroups(block_size, windows, chunk_tokens=chunk_tokens)
         self.capacity = min(200, self.groups.capacity_tokens(num_blocks))
         self.caching = caching
+        if num_places and windows == (0,):
+            self.file = WrittenFile(num_places, self.written, block_size, most_restored=2)
         self.draft_length = draft_length
         drafter = (
             OracleDrafter(draft_length, lambda place: place % error_every == error_every - 1) if draft_length else None
@@ -79,6 +84,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             1000,
             caching,
             groups=self.groups,
+            file=self.file,
             drafter=drafter,
             clock=lambda: self.now,
         )
@@ -158,9 +164,11 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule()
     def make_plan(self):
         was_running = [sequence for sequence in self.live.values() if sequence.status is SequenceStatus.RUNNING]
+        num_read = self.file.num_read if self.file else 0
         self.plan = self.scheduler.plan()
         self.check_victims(was_running)
-        assert (self.plan is None) == (not self.live)
+        assert (self.plan is None and not self.scheduler.is_restoring) == (not self.live)
+        assert not self.file or self.file.num_read <= num_read + 2
         if self.plan is None:
             return
         chunks = self.plan.chunks
@@ -231,6 +239,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             )
 
     @precondition(lambda self: self.plan is not None and all(chunk.samples for chunk in self.plan.chunks))
+    @precondition(lambda self: not self.file)  # devices plan ahead, and have no spill file
     @rule()
     def plan_ahead_and_advance(self):
         """Plan the next step before the tokens of this one are known; this one still sees its blocks."""
@@ -276,7 +285,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.advance()
             self.now += 0.5
             self.make_plan()
-            if self.plan is None:
+            if self.plan is None and not self.scheduler.is_restoring:
                 break
         assert not self.live
         assert self.scheduler.stats().num_free_blocks == self.num_blocks
