@@ -38,6 +38,7 @@ def engine_config() -> EngineConfig:
         prefix_caching=settings.LIGHTCONE_PREFIX_CACHING,
         batch_invariant=settings.LIGHTCONE_BATCH_INVARIANT,
         prompt_lookup=settings.LIGHTCONE_PROMPT_LOOKUP,
+        max_step_wait_s=settings.LIGHTCONE_MAX_STEP_WAIT_MS / 1000,
         step_timeout_s=float(settings.LIGHTCONE_STEP_TIMEOUT),
         num_threads=settings.LIGHTCONE_NUM_THREADS,
         max_waiting=settings.LIGHTCONE_MAX_WAITING,

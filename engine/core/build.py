@@ -14,6 +14,7 @@ from engine.core.link import PipeChannel
 from engine.core.loop import EngineCore
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import LookupDrafter
+from engine.execution.cut_steps import CutSteps
 from engine.execution.device import check_device, refused_if_too_large
 from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
@@ -107,6 +108,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore, 
         groups=runner.groups,
         file=runner.spill_file,
         prefill_only_token_budget=runner.prefill_only_token_budget,
+        cut_step_tokens=runner.token_budget.cut_step_tokens if runner.token_budget is not None else 0,
         drafter=drafter,
         is_complete=grammars.is_complete,
     )
@@ -120,6 +122,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore, 
         drafter=drafter,
         grammars=grammars,
         overlap=overlap,
+        cuts=CutSteps(runner, config.max_step_wait_s) if config.device == "cpu" else None,
         token_budget=runner.token_budget,
     )
     gc.collect()

@@ -1,5 +1,7 @@
 """EngineCore: the step loop. Handle messages of the worker, plan, forward, sample, advance, emit; and again.
 
+A step of prompts alone may take several turns of the loop, with steps of other sequences in between.
+
 Its only I/O is the channel, on which it waits when there is nothing to compute. A step that fails ends the sequences of
 that step and no others. A step that loses the device ends the core; another core then goes on with all sequences.
 """
@@ -18,6 +20,7 @@ from engine.api.errors import EngineFailure, ErrorCode
 from engine.core.link import PipeChannel
 from engine.decoding.drafter import LookupDrafter
 from engine.decoding.verify import draw_tokens, num_accepted
+from engine.execution.cut_steps import CutStep, CutSteps
 from engine.execution.device import has_lost_device
 from engine.execution.overlap import InFlightStep, OverlappedSteps
 from engine.execution.prompts import PromptResults
@@ -58,10 +61,12 @@ class EngineCore:
         drafter: LookupDrafter,
         grammars: CoreGrammars,
         overlap: OverlappedSteps | None = None,
+        cuts: CutSteps | None = None,
         token_budget: AdaptiveTokenBudget | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`drafter`, `grammars`: the same that the scheduler uses. `overlap` begins steps early, on a device.
+        `cuts` leaves long steps between two layers, on a CPU.
 
         `token_budget` adapts the tokens per step, unless their number is configured.
         """
@@ -74,6 +79,9 @@ class EngineCore:
         self._token_budget = token_budget
         self._in_flight: InFlightStep | None = None
         """A step that was launched before the tokens of the step before were known."""
+        self._cuts = cuts
+        self._cut: CutStep | None = None
+        """A step that is computed layer by layer."""
         self._held: list[AddSequence] = []
         """Sequences whose grammars are still being built."""
         self._channel = channel
@@ -104,7 +112,7 @@ class EngineCore:
         return is_serving
 
     def step(self) -> bool:
-        """Compute one step and emit its results; False if there was nothing to do."""
+        """Compute one step, or a part of one, and emit its results; False if there was nothing to do."""
         if self._held:
             held, self._held = self._held, []
             for message in held:
@@ -112,6 +120,9 @@ class EngineCore:
         if self._overlap is not None and self._in_flight is not None:
             self._announce(self._in_flight.plan)
             return self._step_overlapped(self._overlap, self._in_flight.plan)
+        if self._cut is not None:
+            self._go_on(self._cut)
+            return True
         plan = self._scheduler.plan()
         if plan is None:
             if self._held:
@@ -119,26 +130,68 @@ class EngineCore:
             return bool(self._held) or self._scheduler.is_restoring
         if self._new:
             self._record_start(plan)
+        if self._cuts is not None and self._cuts.takes(plan):
+            self._cut = self._cuts.begin(plan)
+            self._scheduler.hold(plan)
+            if self._scheduler.is_restoring:
+                self._cut.announce_newcomer()
+            self._go_on(self._cut)
+            return True
         self._announce(plan)
         if self._overlap is not None and self._overlap.takes(plan):
             return self._step_overlapped(self._overlap, plan)
-        if self._token_budget is not None:
-            self._token_budget.begin()
+        self._compute(plan)
+        return True
+
+    def _compute(self, plan: StepPlan, cut: CutStep | None = None) -> None:
+        """Compute a step and emit its results. `cut`: its layers have been computed."""
+        budget = self._token_budget
+        if budget is not None:
+            budget.begin()
         try:
-            chunks = [chunk for chunk in plan.chunks if chunk.samples]
+            chunks = [chunk for chunk in plan.chunks if chunk.samples and self._is_running(chunk)]
             self._grammars.start_filling([chunk.sequence for chunk in chunks])
-            logits = self._runner.forward(plan)
+            logits = self._runner.forward(plan) if cut is None else cut.logits()
             drawn = draw_tokens(self._draw, logits, chunks, self._scheduler.end_reason)
             prompts = self._runner.prompt_results(plan)
         except Exception as error:
             self._fail_step(plan, error)
-            return True
-        if self._token_budget is not None and not prompts.scores and self._token_budget.end(plan):
+            return
+        if budget is not None and not prompts.scores and budget.end(plan, 0.0 if cut is None else cut.seconds):
             self._scheduler.resize(
-                self._token_budget.max_num_batched_tokens, self._token_budget.prefill_only_token_budget
+                budget.max_num_batched_tokens, budget.prefill_only_token_budget, budget.cut_step_tokens
             )
         self._emit(plan, chunks, drawn, prompts)
-        return True
+
+    def _go_on(self, cut: CutStep) -> None:
+        """Go on with the step in flight, first with one of other sequences if it is their turn."""
+        if not any(self._is_running(chunk) for chunk in cut.plan.chunks):
+            self._cut = None
+            self._scheduler.advance(cut.plan, {})
+            return
+        if cut.is_others_turn:
+            self._compute_others(cut)
+        self._announce(cut.plan)
+        try:
+            is_over = cut.advance()
+        except Exception as error:
+            self._cut = None
+            self._fail_step(cut.plan, error)
+            return
+        if is_over:
+            self._cut = None
+            self._compute(cut.plan, cut)
+
+    def _compute_others(self, cut: CutStep) -> None:
+        """Compute a step of sequences that are not in flight, if they have anything to compute."""
+        cut.begin_turn_of_others()
+        plan = self._scheduler.plan()
+        if plan is not None:
+            self._record_start(plan)
+            self._announce(plan)
+            self._compute(plan)
+        if plan is not None or not self._scheduler.is_restoring:  # copies of blocks go on in the next turn
+            cut.end_turn_of_others(has_computed=plan is not None)
 
     def _step_overlapped(self, overlap: OverlappedSteps, plan: StepPlan) -> bool:
         """Launch the next step, of no other sequences, then emit this one, which may have been launched already."""
@@ -169,7 +222,7 @@ class EngineCore:
         )
 
     def _is_running(self, chunk: Chunk) -> bool:
-        """Return False for a surplus row, whose sequence had ended already."""
+        """Return False for a sequence that has ended since the step was planned: by a token, or as it was aborted."""
         return chunk.sequence.status is SequenceStatus.RUNNING
 
     def _announce(self, plan: StepPlan) -> None:
@@ -185,10 +238,14 @@ class EngineCore:
             for chunk, tokens in zip(chunks, drawn, strict=True)
             if not tokens[0].is_failed
         }
+        reported = [
+            chunk
+            for chunk in plan.chunks
+            if not chunk.samples and chunk.sequence.seq_id in prompts and self._is_running(chunk)
+        ]
         finished = {sequence.seq_id: reason for sequence, reason in self._scheduler.advance(plan, sampled)}
         for seq_id in finished:
             self._forget(seq_id)
-        reported = [chunk for chunk in plan.chunks if not chunk.samples and chunk.sequence.seq_id in prompts]
         outputs = [self._output(chunk, [], finished, prompts) for chunk in reported]
         outputs += [self._output(chunk, tokens, finished, prompts) for chunk, tokens in zip(chunks, drawn, strict=True)]
         if outputs:
@@ -288,6 +345,8 @@ class EngineCore:
             self._channel.send(StepResult([SequenceOutput(sequence.seq_id, [], finish="complete")]))
             return
         self._new[sequence.seq_id] = None
+        if self._cut is not None:
+            self._cut.announce_newcomer()
 
     def _drop(self, seq_id: int, reason: str) -> SequenceOutput | None:
         """Free a sequence and return its last output; None if it is unknown."""

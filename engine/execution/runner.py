@@ -21,10 +21,10 @@ from engine.execution.batch import BatchBuilder, dummy_sequence
 from engine.execution.kv_cache import bytes_per_block, free_memory, size_cache, step_bytes
 from engine.execution.prompts import PromptResults, has_prompt_results, pool_states, score_prompts
 from engine.execution.spill_file import SpillFile, make_spill_file
-from engine.execution.step_programs import MANY_ROWS, StepPrograms
+from engine.execution.step_programs import MANY_ROWS, StepInFlight, StepPrograms
 from engine.execution.token_budget import PREFILL_ONLY_STEPS, STEP_SECONDS, AdaptiveTokenBudget
 from engine.kernels.cpu.threads import KERNEL_THREADS
-from engine.sequence import Chunk, StepPlan
+from engine.sequence import Chunk, SequenceStatus, StepPlan
 
 if TYPE_CHECKING:
     from engine.execution.cuda_graphs import DecodeGraphs
@@ -99,6 +99,8 @@ class ModelRunner:
             self.spill_file = make_spill_file(config, self.groups, self._attention.keys, self._attention.values)
             self._programs = StepPrograms(loaded.decoder, self._attention, size.max_model_len)
         self._batches = BatchBuilder(self.groups, self._device)
+        self._cut_batches = BatchBuilder(self.groups, self._device)
+        """Of the step in flight, which no other step may overwrite."""
         most_prefill_only = self._most_prefill_only_tokens(config)
         # NOTE: a recording of other kernels would be dropped, and keeps all of torch's intermediate tensors.
         if self._programs is not None and loaded.uses_own_kernels:
@@ -111,7 +113,8 @@ class ModelRunner:
         self.prefill_only_token_budget = min(PREFILL_ONLY_STEPS * self.max_num_batched_tokens, most_prefill_only)
         self.token_budget = None
         if not config.max_num_batched_tokens:
-            self.token_budget = self._make_token_budget(config.max_num_seqs, most_prefill_only)
+            cut_step_s = config.max_step_wait_s * model.num_layers
+            self.token_budget = self._make_token_budget(config.max_num_seqs, most_prefill_only, cut_step_s)
         if self._programs is not None:
             self._programs.prepare_few(config.max_num_seqs)
         if self._device.type == "cuda":
@@ -157,14 +160,35 @@ class ModelRunner:
         batch = self._batches.build(plan)
         hidden = None
         if self._programs is not None:
-            needs_hidden = keeps_hidden or any(chunk.samples for chunk in plan.chunks)
-            hidden = self._programs.forward(batch, needs_hidden=needs_hidden)
+            hidden = self._programs.forward(batch, needs_hidden=_needs_hidden(plan))
         if hidden is None:
             hidden = self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))
         self._kept_hidden = hidden if keeps_hidden else None
         if batch.sample_rows is not None:
             hidden = hidden.index_select(0, batch.sample_rows)
         return self._decoder.logits(hidden)
+
+    def can_cut(self, num_tokens: int) -> bool:
+        """Return True if a step of so many tokens can be computed layer by layer, with others in between."""
+        return self._programs is not None and self._programs.can_cut(num_tokens)
+
+    @torch.inference_mode()
+    def begin(self, plan: StepPlan) -> StepInFlight:
+        """Begin such a step. Before it ends no other is begun, and the blocks of its sequences stay theirs."""
+        assert self._programs is not None
+        return self._programs.begin(self._cut_batches.build(plan), needs_hidden=_needs_hidden(plan))
+
+    @torch.inference_mode()
+    def finish(self, plan: StepPlan, hidden: torch.Tensor) -> torch.Tensor:
+        """Return logits as `forward` does, of the sequences that still run. hidden: (T, E), of the step that ends."""
+        self._kept_hidden = hidden if has_prompt_results(plan) else None
+        rows, first = list[int](), 0
+        for chunk in plan.chunks:
+            last = first + chunk.num_positions
+            if chunk.samples and chunk.sequence.status is SequenceStatus.RUNNING:
+                rows.extend(range(first + chunk.num_tokens - 1, last))
+            first = last
+        return self._decoder.logits(hidden[rows])
 
     def accepts_device_tokens(self, plan: StepPlan) -> bool:
         """Return True if a step can take input tokens that only the device knows."""
@@ -240,11 +264,19 @@ class ModelRunner:
         """Return the smallest budget: it has a next token for each running sequence."""
         return max(MIN_STEP_TOKENS, min(max_num_seqs, MAX_STEP_TOKENS))
 
-    def _make_token_budget(self, max_num_seqs: int, most_prefill_only: int) -> AdaptiveTokenBudget:
+    def _make_token_budget(self, max_num_seqs: int, most_prefill_only: int, cut_step_s: float) -> AdaptiveTokenBudget:
         """Return the budget to adapt while serving; on a device never above the step that has allocated the memory."""
         least = min(self._least_step_tokens(max_num_seqs), self.max_num_batched_tokens)
         most = self._most_cpu_tokens(max_num_seqs) if self._device.type == "cpu" else self.max_num_batched_tokens
-        return AdaptiveTokenBudget(self.max_num_batched_tokens, least, most, most_prefill_only, self._block_size)
+        return AdaptiveTokenBudget(
+            self.max_num_batched_tokens,
+            least,
+            most,
+            most_prefill_only,
+            self._block_size,
+            cut_step_s=cut_step_s,
+            most_cut=self._programs.most_cut_rows if self._programs is not None else 0,
+        )
 
     def _longest_step(self) -> StepPlan:
         """Plan a step with the most tokens, at the ends of the longest contexts."""
@@ -272,3 +304,7 @@ class ModelRunner:
         """Return the end of a prompt of token 0, in the first blocks: these are written before they are read."""
         sequence = dummy_sequence(0, [0] * length, self.groups.lone_table(length))
         return Chunk(sequence, length - num_new, num_new, True)
+
+
+def _needs_hidden(plan: StepPlan) -> bool:
+    return has_prompt_results(plan) or any(chunk.samples for chunk in plan.chunks)

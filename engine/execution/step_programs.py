@@ -9,7 +9,7 @@ an operation (a product or a bias that torch computes) gives other results and i
 recorded and compared while the model loads, others when they first occur.
 
 The operations for few rows depend on the row count. Those for many do not, so all larger counts share one program,
-which is made while the model loads.
+which is made while the model loads. A step of it may be computed layer by layer, with other steps in between.
 """
 
 from __future__ import annotations
@@ -55,15 +55,55 @@ class StepProgram:
         for buffer in self._inputs:
             if buffer is not None:
                 buffer.fill_(math.nan)
+        self._ends, self._deltas = [0], list[torch.Tensor]()
+        """Operations before the first layer and up to the end of each; the output of each layer."""
         with operators.recording() as self._recording:
-            self._delta = decoder.run_layers(self._inputs, rows)
+            decoder.run_layers(self._inputs, rows, self._end_layer)
         self._cached_at = self._recording.end_of_last("store")
+        self._loaded: StepInFlight | None = None
+        """The step in flight that the buffers belong to."""
 
     def forward(self, batch: StepBatch, *, needs_hidden: bool = True) -> torch.Tensor:
         """Compute what `Decoder.forward` does, for at most R rows; without `needs_hidden` only keys and values.
 
         Then it ends with those of the last layer that has its own, and returns no rows.
         """
+        self._keep_loaded()
+        self._fill(batch)
+        self._recording.run(len(batch.token_ids), end=self._end(needs_hidden))
+        return self._hidden(batch, needs_hidden)
+
+    def begin(self, batch: StepBatch, *, needs_hidden: bool) -> StepInFlight:
+        """Begin a step, as of `forward`. Nothing may change `batch` until it ends."""
+        num_layers = next(number for number, end in enumerate(self._ends) if end >= self._end(needs_hidden))
+        return StepInFlight(self, batch, needs_hidden, num_layers)
+
+    def advance(self, step: StepInFlight) -> torch.Tensor | None:
+        """Compute the next layer of a step; return the hidden rows, as of `forward`, after the last, else None."""
+        num_rows = len(step.batch.token_ids)
+        if self._loaded is not step:
+            self._keep_loaded()
+            self._fill(step.batch)
+            for buffer, kept in zip(self._alive(step), step.kept, strict=False):
+                buffer[:num_rows].copy_(kept)
+            self._loaded, step.kept = step, []
+        start, end = self._ends[step.num_done], min(self._ends[step.num_done + 1], self._end(step.needs_hidden))
+        self._recording.run(num_rows, start, end)
+        step.num_done += 1
+        if step.num_done < step.num_layers:
+            return None
+        self._loaded = None
+        return self._hidden(step.batch, step.needs_hidden)
+
+    def _end_layer(self, delta: torch.Tensor) -> None:
+        self._ends.append(len(self._recording))
+        self._deltas.append(delta)
+
+    def _end(self, needs_hidden: bool) -> int:
+        return self._ends[-1] if needs_hidden else self._cached_at
+
+    def _fill(self, batch: StepBatch) -> None:
+        """Store the inputs of a step."""
         num_rows = len(batch.token_ids)
         hidden, rotations, own = self._decoder.begin(batch.token_ids, batch.positions)
         self._inputs.hidden[:num_rows].copy_(hidden)
@@ -71,11 +111,38 @@ class StepProgram:
         if own is not None and self._inputs.own is not None:
             self._inputs.own[:num_rows].copy_(own)
         self._rows.fill(batch.layout)
-        if not needs_hidden:
-            self._recording.run(num_rows, end=self._cached_at)
-            return self._inputs.hidden[:0]
-        self._recording.run(num_rows)
-        return self._decoder.end(self._inputs.hidden[:num_rows], self._delta[:num_rows])
+
+    def _hidden(self, batch: StepBatch, needs_hidden: bool) -> torch.Tensor:
+        num_rows = len(batch.token_ids) if needs_hidden else 0
+        return self._decoder.end(self._inputs.hidden[:num_rows], self._deltas[-1][:num_rows])
+
+    def _alive(self, step: StepInFlight) -> list[torch.Tensor]:
+        """Return the buffers that the next layer of a step reads: the residual stream, and what is to be added."""
+        return [self._inputs.hidden, *self._deltas[step.num_done - 1 : step.num_done]]
+
+    def _keep_loaded(self) -> None:
+        """Copy what the step in flight needs of the buffers, which are then free for another one."""
+        step, self._loaded = self._loaded, None
+        if step is not None:
+            step.kept = [buffer[: len(step.batch.token_ids)].clone() for buffer in self._alive(step)]
+
+
+class StepInFlight:
+    """A step of a program of which the first `num_done` of `num_layers` have been computed."""
+
+    def __init__(self, program: StepProgram, batch: StepBatch, needs_hidden: bool, num_layers: int) -> None:
+        self.batch = batch
+        self.needs_hidden = needs_hidden
+        self.num_layers = num_layers
+        self.num_done = 0
+        self.kept: list[torch.Tensor] = []
+        """What the next layer reads, while another step uses the program."""
+        self._program = program
+
+    @torch.inference_mode()
+    def advance(self) -> torch.Tensor | None:
+        """Compute the next layer; return the hidden rows (R, E) after the last, else None."""
+        return self._program.advance(self)
 
 
 class StepPrograms:
@@ -89,6 +156,11 @@ class StepPrograms:
         self._programs: dict[int, StepProgram | None] = {}
         self._many: StepProgram | None = None
         self._num_timed = 0
+
+    @property
+    def most_cut_rows(self) -> int:
+        """The rows of the largest step that can be computed layer by layer; 0: none can."""
+        return 0 if self._many is None else self._many.num_rows
 
     def summary(self) -> str:
         """Say which steps run as programs."""
@@ -151,7 +223,7 @@ class StepPrograms:
         if not self._decoder.is_recordable:
             return None
         if num_rows > FEW_ROWS:
-            many = self._many if self._many is not None and num_rows <= self._many.num_rows else None
+            many = self._many if self.can_cut(num_rows) else None
             return None if many is None else many.forward(batch, needs_hidden=needs_hidden)
         if num_rows not in self._programs:
             program = self._recorded(num_rows)
@@ -160,6 +232,15 @@ class StepPrograms:
             return hidden
         found = self._programs[num_rows]
         return None if found is None else found.forward(batch, needs_hidden=needs_hidden)
+
+    def can_cut(self, num_rows: int) -> bool:
+        """Return True for a step that `begin` can compute layer by layer."""
+        return FEW_ROWS < num_rows <= self.most_cut_rows
+
+    def begin(self, batch: StepBatch, *, needs_hidden: bool) -> StepInFlight:
+        """Begin such a step. Nothing may change `batch` until it ends."""
+        assert self._many is not None
+        return self._many.begin(batch, needs_hidden=needs_hidden)
 
     def _dummy_batch(self, number: int, num_rows: int) -> StepBatch:
         return dummy_batch(number, num_rows, self._max_tokens, self._attention.groups)

@@ -19,7 +19,8 @@ logger = logging.getLogger(__name__)
 
 STEP_SECONDS = 0.1
 PREFILL_ONLY_STEPS = 2
-"""A step without decodes may last as long as this many others; bounds how late an abort is seen."""
+"""A step without decodes that is not cut between layers may last as long as this many others: an arrival waits for it.
+"""
 MIN_SAMPLES, MAX_SAMPLES = 4, 12
 """Measured steps that a change needs, and that are remembered."""
 MIN_GROWTH, MAX_SHRINKING = 1.25, 0.8
@@ -37,10 +38,20 @@ class AdaptiveTokenBudget:
         most_prefill_only: int,
         grain: int,
         clock: Callable[[], float] = perf_counter,
+        *,
+        cut_step_s: float = 0.0,
+        most_cut: int = 0,
     ) -> None:
-        """`most_prefill_only`: the most tokens of a step without decodes."""
+        """`most_prefill_only`: the most tokens of a step without decodes.
+
+        `cut_step_s`, `most_cut`: how long one may last that is cut between layers, and its most tokens.
+        """
         assert least <= max_num_batched_tokens <= most
         self.max_num_batched_tokens = max_num_batched_tokens
+        self._affordable: float = max_num_batched_tokens
+        """Tokens of STEP_SECONDS, however few or many."""
+        self._cut_step_s = cut_step_s
+        self._most_cut = most_cut
         self._least = least
         self._most = most
         self._most_prefill_only = most_prefill_only
@@ -54,12 +65,18 @@ class AdaptiveTokenBudget:
         """The budget of a step without decodes."""
         return min(PREFILL_ONLY_STEPS * self.max_num_batched_tokens, self._most_prefill_only)
 
+    @property
+    def cut_step_tokens(self) -> int:
+        """The most tokens of a step that is cut between layers; 0: none is."""
+        tokens = self._affordable * self._cut_step_s / STEP_SECONDS
+        return math.floor(min(tokens, self._most_cut) / self._grain) * self._grain
+
     def begin(self) -> None:
         self._started_at = self._clock()
 
-    def end(self, plan: StepPlan) -> bool:
-        """End the measurement of a step; True if the budget has changed."""
-        seconds = self._clock() - self._started_at
+    def end(self, plan: StepPlan, earlier_s: float = 0.0) -> bool:
+        """End the measurement of a step; True if a budget has changed. `earlier_s`: its seconds before `begin`."""
+        seconds = self._clock() - self._started_at + earlier_s
         num_prompt_tokens = sum(chunk.num_tokens for chunk in plan.chunks if chunk.num_tokens > 1)
         if 2 * num_prompt_tokens < self.max_num_batched_tokens or seconds <= 0:
             return False
@@ -73,12 +90,13 @@ class AdaptiveTokenBudget:
         return usual >= MIN_GROWTH * self.max_num_batched_tokens and self._change(usual)
 
     def _change(self, affordable: float) -> bool:
-        """Move the budget towards what is affordable; False if it stays."""
-        present = self.max_num_batched_tokens
+        """Move the budget towards what is affordable; False if it stays, and that of cut steps too."""
+        present, present_cut = self.max_num_batched_tokens, self.cut_step_tokens
+        self._affordable = affordable
         wanted = min(max(affordable, present / 2), present * 2.0, float(self._most))
         changed = max(self._least, math.floor(wanted / self._grain) * self._grain)
         if changed == present:
-            return False
+            return self.cut_step_tokens != present_cut
         text = "%d tokens a step instead of %d: the machine computes %.0f a second"
         logger.debug(text, changed, present, affordable / STEP_SECONDS)
         self.max_num_batched_tokens = changed

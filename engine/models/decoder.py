@@ -198,12 +198,21 @@ class Decoder:
         own = None if self._own_inputs is None else self._own_inputs(token_ids, hidden)
         return LayerInputs(hidden, self._rotary.at(positions), own)
 
-    def run_layers(self, inputs: LayerInputs, attention: StepAttention) -> torch.Tensor:
-        """Run the layers over `begin`'s rows; return the last layer's output (T, E), not yet added to the stream."""
+    def run_layers(
+        self,
+        inputs: LayerInputs,
+        attention: StepAttention,
+        after_layer: Callable[[torch.Tensor], None] = lambda delta: None,
+    ) -> torch.Tensor:
+        """Run the layers over `begin`'s rows; return the last layer's output (T, E), not yet added to the stream.
+
+        `after_layer`: called with the output of each.
+        """
         hidden, rotations, own = inputs
         delta = None
         for layer in self._layers:
             delta = layer(hidden, delta, rotations, attention, own)
+            after_layer(delta)
         return torch.zeros_like(hidden) if delta is None else delta
 
     def end(self, hidden: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ docs/decisions/0009-fair-share.md has the reasons.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Set
 
 from engine.attention.cache_groups import NO_BLOCK
 from engine.scheduling.blocks import BlockTables, num_held
@@ -21,12 +22,23 @@ FAIR_WAIT_S = 1.0
 class FairShare:
     """The shares of tenants in the running sequences and the blocks."""
 
-    def __init__(self, running: list[Sequence], waiting: WaitingQueue, blocks: BlockTables, max_num_seqs: int) -> None:
-        """`running`: the scheduler's list, most urgent first; call `forget` when a sequence enters or leaves it."""
+    def __init__(
+        self,
+        running: list[Sequence],
+        waiting: WaitingQueue,
+        blocks: BlockTables,
+        max_num_seqs: int,
+        in_flight: Set[Sequence] = frozenset(),
+    ) -> None:
+        """`running`: the scheduler's list, most urgent first; call `forget` when a sequence enters or leaves it.
+
+        `in_flight`: those of them that cannot be preempted now.
+        """
         self._running = running
         self._waiting = waiting
         self._blocks = blocks
         self._max_num_seqs = max_num_seqs
+        self._in_flight = in_flight
         self._own: dict[int, dict[str, list[Sequence]]] = {}
         """By priority and tenant: the running sequences of that priority and better ones."""
         self._num_duplicates: dict[str, dict[int, int]] = {}
@@ -55,8 +67,9 @@ class FairShare:
         while (is_full := len(rest) >= self._max_num_seqs) or not self._blocks.has_room(
             head, matched, len(rest), freed.num_blocks
         ):
-            if rest and rest[-1].priority > head.priority:
-                victim = rest[-1]
+            worst = next((other for other in reversed(rest) if other not in self._in_flight), None)
+            if worst is not None and worst.priority > head.priority:
+                victim = worst
             elif is_due:
                 shares = shares or self._shares(head)
                 num_new = self._blocks.num_new(head, matched)
@@ -73,21 +86,25 @@ class FairShare:
     def victim_for_block(self) -> Sequence:
         """Return the sequence to preempt for one block: of the worst priority, the newest of the richest tenant.
 
+        It is called for a sequence that is not in flight, so there is one to preempt.
+
         One that has got no token since it was preempted is spared while there are others. If all are such, it is the
         newest: prompts of several tenants that grow behind windows would otherwise preempt each other for ever.
         """
-        worst = self._running[-1].priority
-        spare = [other for other in reversed(self._running) if other.priority == worst and not other.is_owed]
+        able = [other for other in reversed(self._running) if other not in self._in_flight]
+        worst = able[0].priority
+        spare = [other for other in able if other.priority == worst and not other.is_owed]
         tenants = {sequence.tenant for sequence in spare}
         if len(tenants) <= 1:
-            return spare[0] if spare else self._running[-1]
+            return spare[0] if spare else able[0]
         richest = max(sorted(tenants), key=lambda tenant: self._held(tenant, worst)[1])
         return next(sequence for sequence in spare if sequence.tenant == richest)
 
     def _shares(self, head: Sequence) -> _EqualShares:
         held = {tenant: self._held(tenant, head.priority) for tenant in self._running_by_tenant(head.priority)}
         num_tenants = len(self._waiting.tenants(head.priority) | held.keys())
-        return _EqualShares(head, held, self._max_num_seqs / num_tenants, self._blocks.num_blocks / num_tenants)
+        most_seqs, most_blocks = self._max_num_seqs / num_tenants, self._blocks.num_blocks / num_tenants
+        return _EqualShares(head, held, most_seqs, most_blocks, self._in_flight)
 
     def _running_by_tenant(self, priority: int) -> dict[str, list[Sequence]]:
         if priority not in self._own:
@@ -117,12 +134,20 @@ class FairShare:
 class _EqualShares:
     """Equal shares at the priority of `head`, the waiting sequence; the caller takes victims one by one."""
 
-    def __init__(self, head: Sequence, held: dict[str, tuple[int, int]], most_seqs: float, most_blocks: float) -> None:
+    def __init__(
+        self,
+        head: Sequence,
+        held: dict[str, tuple[int, int]],
+        most_seqs: float,
+        most_blocks: float,
+        in_flight: Set[Sequence],
+    ) -> None:
         """`held`: running sequences and blocks of each tenant."""
         self._head = head
         self._held = held
         self._most_seqs = max(1.0, most_seqs)
         self._most_blocks = most_blocks
+        self._in_flight = in_flight
 
     def allows(self, num_new_blocks: int) -> bool:
         """Return True if the head's tenant has nothing running, or stays within its share with the head."""
@@ -139,7 +164,10 @@ class _EqualShares:
         spare = [
             other
             for other in reversed(rest)
-            if other.priority >= self._head.priority and not other.is_owed and excess.get(other.tenant, 0) > 0
+            if other.priority >= self._head.priority
+            and not other.is_owed
+            and other not in self._in_flight
+            and excess.get(other.tenant, 0) > 0
         ]
         found = max(spare, key=lambda other: excess[other.tenant], default=None)
         if found is not None:

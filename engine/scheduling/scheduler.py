@@ -10,13 +10,15 @@ There are no prefill and decode phases. A step
 3. continues running prompts, those of each tenant within an equal share of what is left, or of a quarter of the budget
    if that is more (step_budget.py);
 4. starts waiting sequences in their turn (waiting.py), while tokens, `max_num_seqs` and blocks allow it;
-5. gives what is left to the prompts that were held to their share.
+5. gives what is left to the prompts that were held to their share;
+6. gives prompts more, in proportion, if there is nothing else in it and all go on: it can be cut between layers.
 
 A sequence takes the blocks for all its known tokens when it starts, so only decodes can run out of blocks, and long
 prompts in layers with windows, which get theirs on the way (blocks.py). A preempted one releases its blocks and later
 computes again what the prefix cache has lost. A sequence whose next blocks are in the spill file is not computed until
-they have been copied back, so many before each step (spilled_blocks.py). Method: Orca (iteration-level scheduling),
-Sarathi-Serve (chunked prefill, https://arxiv.org/abs/2403.02310), vLLM (https://arxiv.org/abs/2309.06180).
+they have been copied back, so many before each step (spilled_blocks.py). While a step that is cut is in flight, its
+sequences are in no other plan, are not preempted and keep their blocks, aborted or not. Method: Orca (iteration-level
+scheduling), Sarathi-Serve (chunked prefill, https://arxiv.org/abs/2403.02310), vLLM (https://arxiv.org/abs/2309.06180).
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ from engine.sequence import Chunk, Finished, Sequence, SequenceStatus, StepPlan
 
 
 class Scheduler:
-    """The owner of the waiting queue, the running sequences and the block tables. Call `advance` after each `plan`."""
+    """The owner of the waiting queue, the running sequences and the block tables. Call `advance` after each `plan`.
+
+    One plan may be in flight (`hold`) while others are made and computed.
+    """
 
     def __init__(
         self,
@@ -51,16 +56,18 @@ class Scheduler:
         groups: CacheGroups | None = None,
         file: BlockFile | None = None,
         prefill_only_token_budget: int = 0,
+        cut_step_tokens: int = 0,
         drafter: Drafter | None = None,
         is_complete: Callable[[Sequence], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`groups`: of layers, one unless given. `file`: for evicted blocks. `is_complete`: an answer can only end now.
 
-        `prefill_only_token_budget`: that of a step without decodes.
+        `prefill_only_token_budget`: that of a step without decodes. `cut_step_tokens`: the budget of 6, 0: none.
         """
         self._max_num_batched_tokens = max_num_batched_tokens
         self._prefill_only_token_budget = prefill_only_token_budget or max_num_batched_tokens
+        self._cut_step_tokens = cut_step_tokens
         self._clock = clock
         self._max_running = min(max_num_seqs, max_num_batched_tokens)
         self._max_waiting = max_waiting
@@ -73,7 +80,10 @@ class Scheduler:
         self._waiting = WaitingQueue()
         self._running: list[Sequence] = []
         """Most urgent first."""
-        self._fair = FairShare(self._running, self._waiting, self._blocks, self._max_running)
+        self._in_flight: dict[Sequence, int] = {}
+        """The sequences of the step in flight, also aborted ones, and the tokens that it computes of each."""
+        self._plan_in_flight: StepPlan | None = None
+        self._fair = FairShare(self._running, self._waiting, self._blocks, self._max_running, self._in_flight.keys())
         self._sequences: dict[int, Sequence] = {}
         self._num_known: Counter[str] = Counter()
         """Sequences, by tenant."""
@@ -83,11 +93,12 @@ class Scheduler:
         self._num_cached_tokens = 0
         self._num_preemptions = 0
 
-    def resize(self, max_num_batched_tokens: int, prefill_only_token_budget: int) -> None:
+    def resize(self, max_num_batched_tokens: int, prefill_only_token_budget: int, cut_step_tokens: int = 0) -> None:
         """Set the budgets of the next steps, no smaller than the largest number of running sequences."""
         assert max_num_batched_tokens >= self._max_running, "each running sequence gets its next token in every step"
         self._max_num_batched_tokens = max_num_batched_tokens
         self._prefill_only_token_budget = prefill_only_token_budget
+        self._cut_step_tokens = cut_step_tokens
 
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence and number its arrival.
@@ -151,6 +162,8 @@ class Scheduler:
             decodes += self._start_waiting(grants, budget)
         if not decodes and not drafted and not any(grants.values()):
             return None
+        if not decodes and not drafted and self._plan_in_flight is None:
+            self._enlarge(grants)
         prompts = _prompt_chunks(grants)
         if self._drafter and prompts:
             plain, ended = self._add_drafts(self._drafter, prompts, budget.left)
@@ -158,6 +171,12 @@ class Scheduler:
         plan = StepPlan(tuple(decodes + drafted + prompts))
         self._blocks.save_before(plan.chunks)
         return plan
+
+    def hold(self, plan: StepPlan) -> None:
+        """Put a plan in flight until `advance` has it. Its sequences stay as they are, and out of other plans."""
+        assert self._plan_in_flight is None
+        self._plan_in_flight = plan
+        self._in_flight.update({chunk.sequence: chunk.num_tokens for chunk in plan.chunks})
 
     def plan_ahead(self, plan: StepPlan) -> StepPlan | None:
         """Plan the step after a plan of decodes before the tokens of that plan are known; None if it depends on them.
@@ -189,6 +208,8 @@ class Scheduler:
         their content may be the cause. Chunks of aborted sequences are skipped.
         """
         self._num_steps += 1
+        if plan is self._plan_in_flight:
+            self._land()
         blocks, block_size = self._blocks, self._blocks.block_size
         finished = []
         for sequence, start, num_tokens, samples, draft_ids in plan.chunks:
@@ -247,11 +268,13 @@ class Scheduler:
                 return f"sequence {sequence.seq_id} has more computed tokens than room in its blocks"
         if len(self._running) + len(self._waiting) != len(self._sequences):
             return "a sequence is neither running nor waiting, or both"
+        aborted = self._aborted_in_flight()
         if any(sequence.block_ids or sequence.num_computed for sequence in self._waiting):
             return "a waiting sequence holds blocks or computed tokens"
         if self._num_known != Counter(sequence.tenant for sequence in self._sequences.values()):
             return "the sequences of a tenant are miscounted"
-        return self._blocks.check_integrity(self._sequences.keys(), self._running)
+        known = self._sequences.keys() | {sequence.seq_id for sequence in aborted}
+        return self._blocks.check_integrity(known, self._running + aborted)
 
     def _add_drafts(self, drafter: Drafter, chunks: list[Chunk], tokens: int) -> tuple[list[Chunk], list[Chunk]]:
         budget = min(tokens, self._max_num_batched_tokens // DRAFT_SHARE)
@@ -265,12 +288,12 @@ class Scheduler:
         """Return the chunks of running sequences that lack one token, and the running sequences that lack more."""
         for sequence in tuple(self._running):
             is_full = len(sequence.prompt_ids) + len(sequence.output_ids) > sequence.num_placed
-            if is_full and sequence.status is SequenceStatus.RUNNING:
+            if is_full and sequence.status is SequenceStatus.RUNNING and sequence not in self._in_flight:
                 self._place_next(sequence)
         decodes: list[Chunk] = []
         prefills: list[Sequence] = []
         for sequence in self._running:
-            if sequence.is_restoring and not self._restore(sequence):
+            if sequence in self._in_flight or (sequence.is_restoring and not self._restore(sequence)):
                 continue
             start = sequence.num_computed
             if len(sequence.prompt_ids) + len(sequence.output_ids) - start > 1:
@@ -358,12 +381,12 @@ class Scheduler:
         """Start waiting sequences, and add their prompt tokens to `grants`; return chunks of those that lack one token.
 
         No sequence overtakes one for which there are no blocks. A sequence whose next block another one computes in
-        this step is passed over: in the next step it will find that block in the cache.
+        this step or in the one in flight is passed over: in the next step it will find that block in the cache.
         """
         decodes: list[Chunk] = []
         if not budget.left or not self._waiting:
             return decodes
-        in_progress = self._blocks.digests_filled_by(grants.items())
+        in_progress = self._blocks.digests_filled_by([*grants.items(), *self._in_flight.items()])
         in_progress |= {self._blocks.span_digest(other) for other in self._running if other.is_restoring}
         for sequence in self._waiting.in_turn(self._max_running - len(self._running), self._fair.dominant_share):
             if not budget.left:
@@ -389,6 +412,30 @@ class Scheduler:
             grants[sequence] = num_tokens
             in_progress |= self._blocks.digests_filled_by([(sequence, num_tokens)])
         return decodes
+
+    def _enlarge(self, grants: dict[Sequence, int]) -> None:
+        """Give the prompts of a step the tokens of a cut one, each in proportion, unless one of them ends in it.
+
+        NOTE: a prompt that ends should not wait for those that go on. Mostly none ends because there is one alone.
+        """
+        rooms = {sequence: min(sequence.num_tokens, sequence.num_placed) - sequence.num_computed for sequence in grants}
+        total = sum(grants.values())
+        if total >= self._cut_step_tokens or any(
+            sequence.num_computed + num_tokens == sequence.num_tokens for sequence, num_tokens in grants.items()
+        ):
+            return
+        for sequence, num_tokens in grants.items():
+            grants[sequence] = min(rooms[sequence], num_tokens * self._cut_step_tokens // total)
+
+    def _land(self) -> None:
+        """End the flight of a plan; release the blocks of sequences that were aborted meanwhile."""
+        for sequence in self._aborted_in_flight():
+            self._blocks.close(sequence)
+        self._in_flight.clear()
+        self._plan_in_flight = None
+
+    def _aborted_in_flight(self) -> list[Sequence]:
+        return [sequence for sequence in self._in_flight if sequence.status is SequenceStatus.FINISHED]
 
     def _start(self, sequence: Sequence, matched: list[int]) -> bool:
         """Start a waiting sequence with blocks for its known tokens, `matched` first; False if there are too few.
@@ -436,7 +483,8 @@ class Scheduler:
             self._fair.forget(sequence.tenant)
         else:
             self._waiting.remove(sequence)
-        self._blocks.close(sequence)
+        if sequence not in self._in_flight:
+            self._blocks.close(sequence)
         sequence.status = SequenceStatus.FINISHED
         del self._sequences[sequence.seq_id]
         self._num_known[sequence.tenant] -= 1

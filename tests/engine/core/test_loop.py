@@ -277,6 +277,7 @@ class ScriptedBudget:
     """A budget that changes the tokens of a step after the second one."""
 
     max_num_batched_tokens = prefill_only_token_budget = 48
+    cut_step_tokens = 0
 
     def __init__(self):
         self.num_begun = self.num_ended = 0
@@ -284,7 +285,7 @@ class ScriptedBudget:
     def begin(self):
         self.num_begun += 1
 
-    def end(self, plan):
+    def end(self, plan, earlier_s):
         self.num_ended += 1
         return self.num_ended == 2
 

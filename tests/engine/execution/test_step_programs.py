@@ -185,7 +185,7 @@ def test_an_incomplete_recording_is_discarded_without_effect():
 def test_what_torch_computes_of_the_positions_alone_is_missed_too():
     decoder, attention = make_decoder(), make_attention()
     layers = decoder.run_layers
-    decoder.run_layers = lambda inputs, rows: layers(inputs._replace(rotations=inputs.rotations * 1.0), rows)
+    decoder.run_layers = lambda inputs, *rest: layers(inputs._replace(rotations=inputs.rotations * 1.0), *rest)
     programs = StepPrograms(decoder, attention, MAX_TOKENS)
     programs.forward(decode_batch(0, 1))
     assert programs._programs == {1: None}
@@ -263,6 +263,40 @@ def test_a_step_whose_rows_nobody_reads_ends_with_the_keys_and_values_of_the_las
     written = batch.layout.slots.unique() // BLOCK_SIZE
     assert torch.equal(attention.keys[:, written], twin.keys[:, written])
     assert torch.equal(attention.values[:, written], twin.values[:, written])
+
+
+@VNNI
+@pytest.mark.parametrize("has_everything", [False, True])
+@pytest.mark.parametrize("needs_hidden", [False, True])
+@torch.inference_mode()
+def test_a_step_left_between_layers_equals_a_whole_one_to_the_bit(has_everything, needs_hidden):
+    """Steps of many and of few rows are computed in between, after each of its layers."""
+    decoder = make_decoder(has_everything=has_everything)
+    attention, twin = make_attention(takes_rows=True), make_attention(takes_rows=True)
+    programs, whole = StepPrograms(decoder, attention, MAX_TOKENS), StepPrograms(decoder, twin, MAX_TOKENS)
+    for one in (programs, whole):
+        one.prepare_many(MOST)
+        one.prepare(3)
+    twin.keys.copy_(attention.keys)
+    twin.values.copy_(attention.values)
+    batch, others = drafted_batch(0, (47, 12)), [moved(drafted_batch(0, lengths), 20) for lengths in [(40,), (3,)]]
+    step, found = programs.begin(batch, needs_hidden=needs_hidden), None
+    while found is None:
+        for other in others:
+            programs.forward(other)
+        found = step.advance()
+    assert torch.equal(found, whole.forward(batch, needs_hidden=needs_hidden))
+    for other in others:
+        assert torch.equal(programs.forward(other), whole.forward(other))
+    assert torch.equal(attention.keys, twin.keys)
+    assert torch.equal(attention.values, twin.values)
+
+
+def moved(batch, num_blocks):
+    """Return the batch of other sequences, in blocks that are so many further on."""
+    layout = batch.layout
+    tables = [[block_id + num_blocks for block_id in table] for table in layout.block_ids]
+    return replace(batch, layout=replace(layout, slots=layout.slots + num_blocks * BLOCK_SIZE, block_ids=tables))
 
 
 @VNNI

@@ -94,6 +94,20 @@ def test_steps_with_few_prompt_tokens_do_not_change_the_budget():
     assert budget.max_num_batched_tokens == 256
 
 
+def test_a_cut_step_has_the_tokens_whose_layers_end_in_time():
+    """It follows the machine, also below the least of other steps."""
+    machine = Machine(rate=1000.0)
+    budget = AdaptiveTokenBudget(96, LEAST, MOST, MOST, 16, lambda: machine.now, cut_step_s=30 * 0.25, most_cut=512)
+    assert budget.cut_step_tokens == 512
+    machine.rate = 20.0
+    machine.settle(budget, 200)
+    assert (budget.max_num_batched_tokens, budget.cut_step_tokens) == (LEAST, 144)
+    machine.rate = 1000.0
+    machine.settle(budget)
+    assert budget.cut_step_tokens == 512
+    assert make_budget(machine).cut_step_tokens == 0
+
+
 def test_a_clock_that_stands_still_does_not_change_the_budget():
     machine = Machine(rate=float("inf"))
     budget = make_budget(machine)

@@ -32,6 +32,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.written = {}
         self.file = None
         self.plan = None
+        self.in_flight = None
+        self.tables = {}
+        """The block tables of the sequences in flight."""
         self.num_added = 0
         self.now = 0.0
 
@@ -46,6 +49,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         windows=st.sampled_from([(0,), (0,), (3,), (0, 1), (0, 6), (0, 0, 4), (0, 2, 2), (9, 3)]),
         chunk_tokens=st.integers(1, 24),
         num_places=st.sampled_from([0, 1, 5, 40]),
+        cut_step_tokens=st.sampled_from([0, 9, 40]),
     )
     def start(
         self,
@@ -59,6 +63,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         windows,
         chunk_tokens,
         num_places,
+        cut_step_tokens,
     ):
         self.num_blocks, self.block_size, self.max_num_batched_tokens, self.max_num_seqs = (
             num_blocks,
@@ -67,6 +72,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_num_seqs,
         )
         self.first_step_tokens = max_num_batched_tokens
+        self.cut_step_tokens = cut_step_tokens
         self.groups = CacheGroups(block_size, windows, chunk_tokens=chunk_tokens)
         self.capacity = min(200, self.groups.capacity_tokens(num_blocks))
         self.caching = caching
@@ -85,6 +91,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             caching,
             groups=self.groups,
             file=self.file,
+            cut_step_tokens=cut_step_tokens,
             drafter=drafter,
             clock=lambda: self.now,
         )
@@ -93,7 +100,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(more_tokens=st.integers(0, 20))
     def resize(self, more_tokens):
         self.max_num_batched_tokens = min(self.max_num_seqs, self.first_step_tokens) + more_tokens
-        self.scheduler.resize(self.max_num_batched_tokens, self.max_num_batched_tokens)
+        self.scheduler.resize(self.max_num_batched_tokens, self.max_num_batched_tokens, self.cut_step_tokens)
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 5.0]))
     def let_time_pass(self, seconds):
@@ -167,17 +174,18 @@ class SchedulerMachine(RuleBasedStateMachine):
         num_read = self.file.num_read if self.file else 0
         self.plan = self.scheduler.plan()
         self.check_victims(was_running)
-        assert (self.plan is None and not self.scheduler.is_restoring) == (not self.live)
+        if self.in_flight is None:
+            assert (self.plan is None and not self.scheduler.is_restoring) == (not self.live)
         assert not self.file or self.file.num_read <= num_read + 2
         if self.plan is None:
             return
         chunks = self.plan.chunks
+        assert not self.tables.keys() & {chunk.sequence for chunk in chunks}
         num_prompt_tokens = sum(chunk.num_positions for chunk in chunks if chunk.num_tokens > 1)
-        assert (
-            1
-            <= sum(chunk.num_positions for chunk in chunks)
-            <= self.max_num_batched_tokens + min(num_prompt_tokens, self.max_num_batched_tokens // 4)
-        )
+        most = self.max_num_batched_tokens + min(num_prompt_tokens, self.max_num_batched_tokens // 4)
+        if self.in_flight is None and all(chunk.start + 1 < chunk.sequence.num_tokens for chunk in chunks):
+            most = max(most, self.cut_step_tokens)
+        assert 1 <= sum(chunk.num_positions for chunk in chunks) <= most
         assert len({chunk.sequence.seq_id for chunk in chunks}) == len(chunks) <= self.max_num_seqs
         one_token = [chunk.num_positions == 1 and chunk.start + 1 == chunk.sequence.num_tokens for chunk in chunks]
         assert one_token == sorted(one_token, reverse=True)
@@ -201,8 +209,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Check that preemption takes the worst sequences first.
 
         A sequence that keeps running has no worse priority than a preempted one, and is more urgent than preempted ones
-        of its tenant. Sequences that were owed their place are left out, as are those preempted and started again.
+        of its tenant. Sequences that were owed their place are left out, as are those preempted and started again, and
+        those in flight, which are never preempted.
         """
+        for sequence, table in self.tables.items():
+            assert sequence.status in (SequenceStatus.RUNNING, SequenceStatus.FINISHED)
+            assert sequence.block_ids == table
+        was_running = [sequence for sequence in was_running if sequence not in self.tables]
         victims = [sequence for sequence in was_running if sequence.status is SequenceStatus.PREEMPTED]
         kept = [
             sequence for sequence in was_running if sequence.status is SequenceStatus.RUNNING and not sequence.is_owed
@@ -211,14 +224,36 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert all(other.priority <= victim.priority for other in kept)
             assert all(urgency(other) < urgency(victim) for other in kept if other.tenant == victim.tenant)
 
+    @precondition(
+        lambda self: (
+            self.plan is not None
+            and self.in_flight is None
+            and all(chunk.sequence.status is SequenceStatus.RUNNING for chunk in self.plan.chunks)
+        )
+    )
+    @rule()
+    def hold(self):
+        self.in_flight, self.plan = self.plan, None
+        self.scheduler.hold(self.in_flight)
+        self.tables = {chunk.sequence: list(chunk.sequence.block_ids) for chunk in self.in_flight.chunks}
+
+    @precondition(lambda self: self.in_flight is not None)
+    @rule()
+    def land(self):
+        plan, self.in_flight, self.tables = self.in_flight, None, {}
+        self.compute(plan)
+
     @precondition(lambda self: self.plan is not None)
     @rule()
     def advance(self):
         plan, self.plan = self.plan, None
+        self.compute(plan)
+
+    def compute(self, plan):
         sampled = {}
         for chunk in plan.chunks:
             sequence, start, num_tokens, samples, draft_ids = chunk
-            if sequence.status is SequenceStatus.FINISHED:
+            if sequence.status is SequenceStatus.FINISHED and not sequence.block_ids:
                 continue
             self.check_cache(sequence, start)
             computed = sequence.token_slice(0, start + num_tokens) + list(draft_ids)
@@ -226,7 +261,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 content = (sequence.request.cache_root, tuple(computed[: position + 1]))
                 for group in range(self.groups.count):
                     self.written[self.slot(sequence, position, group)] = (group, *content)
-            if samples:
+            if samples and sequence.status is SequenceStatus.RUNNING:
                 sampled[sequence.seq_id] = draw(chunk)
         for sequence, reason in self.scheduler.advance(plan, sampled):
             del self.live[sequence.seq_id]
@@ -238,7 +273,11 @@ class SchedulerMachine(RuleBasedStateMachine):
                 "stop" if len(sequence.output_ids) < sequence.max_tokens or self.ends_with_stop(sequence) else "length"
             )
 
-    @precondition(lambda self: self.plan is not None and all(chunk.samples for chunk in self.plan.chunks))
+    @precondition(
+        lambda self: (
+            self.plan is not None and self.in_flight is None and all(chunk.samples for chunk in self.plan.chunks)
+        )
+    )
     @precondition(lambda self: not self.file)  # devices plan ahead, and have no spill file
     @rule()
     def plan_ahead_and_advance(self):
@@ -283,6 +322,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         for _ in range(2000):
             if self.plan is not None:
                 self.advance()
+            if self.in_flight is not None:
+                self.land()
             self.now += 0.5
             self.make_plan()
             if self.plan is None and not self.scheduler.is_restoring:
