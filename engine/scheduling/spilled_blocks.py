@@ -14,8 +14,8 @@ from typing import Protocol
 from engine.scheduling.eviction import EvictionOrder
 
 RESTORED_BYTES = 32 << 20
-"""The most that is copied back before a step, one block at least. Running streams wait for it: 2 ms if the system still
-has the pages in memory, some 20 ms from a disk.
+"""The most that is copied back before a step, one block at least. Running streams wait for it: some milliseconds if the
+system still has the pages in memory, up to 160 ms from the disk that was measured.
 """
 
 

@@ -14,6 +14,7 @@ from engine.api import Outcome, SamplingParams, StopRules
 from engine.execution.batch import dummy_sequence
 from engine.execution.cut_steps import CutStep, CutSteps
 from engine.execution.runner import ModelRunner
+from engine.execution.spill_file import SpillFile
 from engine.execution.token_budget import STEP_SECONDS
 from engine.quantization.vnni import VnniWeight
 from engine.sequence import Chunk, StepPlan
@@ -220,6 +221,32 @@ def test_tokens_are_the_same_where_prompts_in_flight_fill_a_tiny_cache(start, la
     stats = engine.core_stats()
     assert stats.num_preemptions > 0
     assert stats.integrity == ""
+
+
+@VNNI
+def test_a_prefix_is_restored_beside_a_step_in_flight(start, layers, monkeypatch, tmp_path):
+    """The step writes over blocks that have just been spilled, and a block is read back after each of its layers."""
+    monkeypatch.setattr("engine.scheduling.spilled_blocks.RESTORED_BYTES", BLOCK_BYTES)
+    kept, long = "hello hello " * 17, "world world " * 17
+    expected = expected_tokens(start, (kept, asked(4)), (long, asked(4)))
+    engine = start(kv_cache_bytes=26 * BLOCK_BYTES, kv_spill_bytes=200 * BLOCK_BYTES, kv_spill_folder=tmp_path)
+    for text in (kept, OTHER_LONG, "hello " + OTHER_LONG):
+        engine.answer(text, **asked(4))
+    read = SpillFile.read
+
+    def record_read(*arguments):
+        layers.computed.append(("read", []))
+        read(*arguments)
+
+    monkeypatch.setattr(SpillFile, "read", record_read)
+    layers.pause()
+    engine.submit("long", long, **asked(4))
+    layers.wait_until_paused()
+    engine.submit("kept", kept, **asked(4))
+    events = engine.events_to_end("kept", "long")
+    assert [completed(events[run_id]) for run_id in ("kept", "long")] == expected
+    assert [kind for kind, _ in layers.computed][: 2 * NUM_LAYERS] == ["layer", "read"] * NUM_LAYERS
+    assert events["kept"][-1].payload.usage.cached_tokens == 80
 
 
 class Clocked:

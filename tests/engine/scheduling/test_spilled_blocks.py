@@ -25,6 +25,7 @@ class Server:
             num_blocks, BLOCK_SIZE, max_num_batched_tokens, 4, 100, True, file=self.file, drafter=drafter
         )
         self.num_blocks = num_blocks
+        self.most_restored = most_restored
         self.num_added = 0
         self.live = {}
         self.num_computed = Counter()
@@ -44,28 +45,43 @@ class Server:
 
     def step(self):
         """Plan and compute a step; return the sequences in it."""
-        plan = self.scheduler.plan()
-        self.check()
+        plan = self.plan()
         if plan is None:
             return []
-        sampled = {}
-        for chunk in plan.chunks:
-            sequence, start, num_tokens, samples, draft_ids = chunk
+        self.compute(plan)
+        self.finish(plan)
+        return [chunk.sequence for chunk in plan.chunks]
+
+    def plan(self):
+        num_read = self.file.num_read
+        plan = self.scheduler.plan()
+        assert self.file.num_read <= num_read + self.most_restored
+        self.check()
+        return plan
+
+    def compute(self, plan, first=0.0, last=1.0):
+        """Write the slots of a plan, of each chunk those from a part of it to another; check all before them."""
+        for sequence, start, num_tokens, _, draft_ids in plan.chunks:
             computed = sequence.token_slice(0, start + num_tokens) + list(draft_ids)
-            for position in range(len(computed)):
+            num_new = len(computed) - start
+            end = start + round(last * num_new)
+            for position in range(end):
                 slot = sequence.block_ids[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE
                 content = sequence.tenant, tuple(computed[: position + 1])
-                if position >= start:
+                if position >= start + round(first * num_new):
                     self.written[slot] = content
                 assert self.written[slot] == content
-            self.num_computed[sequence.seq_id] += num_tokens
-            if samples:
-                sampled[sequence.seq_id] = draw(chunk)
+
+    def finish(self, plan):
+        """Advance by the tokens of a plan; sequences that end have the output that they have alone."""
+        running = [chunk for chunk in plan.chunks if chunk.sequence.status is SequenceStatus.RUNNING]
+        for chunk in running:
+            self.num_computed[chunk.sequence.seq_id] += chunk.num_tokens
+        sampled = {chunk.sequence.seq_id: draw(chunk) for chunk in running if chunk.samples}
         for sequence, _ in self.scheduler.advance(plan, sampled):
             del self.live[sequence.seq_id]
             assert sequence.output_ids == solo_output(make_sequence(0, sequence.prompt_ids, sequence.max_tokens))
         self.check()
-        return [chunk.sequence for chunk in plan.chunks]
 
     def serve(self, prompt, tenant="", max_tokens=1):
         """Compute a prompt to its end; return how many of its tokens were cached."""
@@ -93,11 +109,15 @@ def tokens(draw_from, count):
     st.integers(1, 60),
     st.integers(1, 4),
     st.sampled_from([0, 0, 3]),
+    st.booleans(),
 )
 def test_every_token_is_computed_from_its_own_prefix_whatever_was_spilled_and_restored(
-    choice, num_blocks, num_places, most_restored, draft_length
+    choice, num_blocks, num_places, most_restored, draft_length, are_cut
 ):
-    """Of two tenants with the same prompts, which go on from common beginnings and are aborted now and then."""
+    """Of two tenants with the same prompts, which go on from common beginnings and are aborted now and then.
+
+    Steps that `are_cut` are in flight during those of others, and write before, between and after them.
+    """
     drafter = OracleDrafter(draft_length, lambda place: place % 3 == 2) if draft_length else None
     server = Server(
         num_blocks,
@@ -114,9 +134,17 @@ def test_every_token_is_computed_from_its_own_prefix_whatever_was_spilled_and_re
             server.add((trunk + tokens(choice, choice.randint(0, 3)))[:most], choice.choice("ab"))
         if server.live and choice.random() < 0.1:
             server.abort(choice.choice(list(server.live.values())))
-        num_read = server.file.num_read
-        server.step()
-        assert server.file.num_read <= num_read + most_restored
+        if are_cut and choice.random() < 0.5 and (plan := server.plan()) is not None:
+            server.scheduler.hold(plan)
+            num_parts = choice.randint(1, 4)
+            for part in range(num_parts):
+                server.compute(plan, part / num_parts, (part + 1) / num_parts)
+                if server.live and choice.random() < 0.1:
+                    server.abort(choice.choice(list(server.live.values())))
+                server.step()
+            server.finish(plan)
+        else:
+            server.step()
     while server.live:
         server.step()
     assert not server.scheduler.is_restoring
