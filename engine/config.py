@@ -52,7 +52,7 @@ class EngineConfig:
     kv_spill_bytes: int = 0
     """The size of a file in `kv_spill_folder` that takes what the prefix cache gives away (on a CPU); 0: none."""
     kv_spill_folder: Path | None = None
-    """None: that of temporary files."""
+    """None: the system's folder of temporary files."""
     prefix_caching: bool = True
     batch_invariant: bool = False
     prompt_lookup: bool = False

@@ -200,6 +200,10 @@ class CoreStats:
     num_prompt_tokens: int
     num_cached_tokens: int
     num_preemptions: int
+    num_spill_places: int = 0
+    """Blocks that the spill file has room for."""
+    num_used_spill_places: int = 0
+    """Blocks that it holds."""
     num_spilled_blocks: int = 0
     """Blocks that the spill file took from the prefix cache."""
     num_restored_blocks: int = 0

@@ -220,6 +220,13 @@ def _families(state: SystemState | None) -> list[Metric]:
             "Part of the prompts' tokens that was found in the prefix cache, since the workers' cores began.",
             {name: cached[name] / read[name] if read[name] else 0.0 for name in read},
         ),
+        summed("spill_blocks", "Blocks that the spill files have room for.", "num_spill_places"),
+        summed("spill_blocks_used", "Blocks that the spill files hold.", "num_used_spill_places"),
+        summed(
+            "spilled_blocks", "Blocks that the spill files took, since the workers' cores began.", "num_spilled_blocks"
+        ),
+        summed("restored_blocks", "Blocks that were read back, since the workers' cores began.", "num_restored_blocks"),
+        summed("lost_blocks", "Blocks that the spill files gave up for others, since then.", "num_lost_blocks"),
         refused,
         single(
             "reading_processes",

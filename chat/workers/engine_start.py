@@ -35,6 +35,8 @@ def engine_config() -> EngineConfig:
         max_num_batched_tokens=settings.LIGHTCONE_MAX_NUM_BATCHED_TOKENS,
         kv_cache=settings.LIGHTCONE_KV_CACHE,
         kv_cache_bytes=settings.LIGHTCONE_KV_CACHE_BYTES,
+        kv_spill_bytes=settings.LIGHTCONE_KV_SPILL_BYTES,
+        kv_spill_folder=settings.LIGHTCONE_KV_SPILL_FOLDER,
         prefix_caching=settings.LIGHTCONE_PREFIX_CACHING,
         batch_invariant=settings.LIGHTCONE_BATCH_INVARIANT,
         prompt_lookup=settings.LIGHTCONE_PROMPT_LOOKUP,

@@ -28,6 +28,7 @@ from chat.relay.commands import task_send
 from chat.relay.state.keys import Keys, model_slug
 from chat.relay.state.records import usage_of
 from chat.relay.state.runs import Claim, LogEntry, NotNow
+from chat.relay.state.workers import CORE_COUNTERS
 from chat.relay.valkey import ValkeyLine, valkey_connect
 from chat.relay.worker.loop_thread import LoopThread
 from chat.relay.worker.publisher import Publisher
@@ -231,12 +232,7 @@ class ModelWorker:
             "maker_defaults": json.dumps(self._maker_defaults),
             "started_at": self._started_at,
             "num_live": self._publisher.num_live,
-            "num_running": core.num_running if core else 0,
-            "num_waiting": core.num_waiting if core else 0,
-            "num_blocks": core.num_blocks if core else 0,
-            "num_free_blocks": core.num_free_blocks if core else 0,
-            "num_prompt_tokens": core.num_prompt_tokens if core else 0,
-            "num_cached_tokens": core.num_cached_tokens if core else 0,
+            **{name: getattr(core, name) if core else 0 for name in CORE_COUNTERS},
         }
 
     async def _make_publisher(self) -> Publisher:

@@ -6,9 +6,9 @@ disk at once, so that a disk that is full later fails no step.
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
-import shutil
 import tempfile
 from pathlib import Path
 from typing import BinaryIO
@@ -19,9 +19,10 @@ import torch
 from engine.api.errors import ModelLoadError
 from engine.attention.cache_groups import CacheGroups
 from engine.config import EngineConfig
+from engine.spill_folder import is_in_memory, room_bytes
 
-KEPT_FREE = 0.05
-"""Part of the disk that the file leaves free."""
+logger = logging.getLogger(__name__)
+
 ZEROS = bytes(1 << 20)
 
 
@@ -31,20 +32,24 @@ def check_spill(config: EngineConfig) -> None:
         return
     if config.device != "cpu":
         raise ModelLoadError(
-            f"kv_spill_bytes is offered on device 'cpu' only, got {config.device!r}: unset it, or use device 'cpu'"
+            f"LIGHTCONE_KV_SPILL_BYTES is offered on device 'cpu' only, got {config.device!r}: unset it, or use device "
+            "'cpu'"
         )
     if not config.prefix_caching:
         raise ModelLoadError(
-            "kv_spill_bytes keeps blocks of the prefix cache, and prefix_caching is off: unset one of them"
+            "LIGHTCONE_KV_SPILL_BYTES keeps blocks of the prefix cache, and LIGHTCONE_PREFIX_CACHING is off: unset one "
+            "of them"
         )
     folder = _folder(config)
     try:
-        disk = shutil.disk_usage(folder)
+        most = room_bytes(folder)
     except OSError as error:
-        raise ModelLoadError(f"the folder of the spill file, {folder}, cannot be used: {error.strerror}") from error
-    most = int(disk.free - KEPT_FREE * disk.total)
+        raise ModelLoadError(
+            f"the folder of the spill file, {folder}, cannot be used: {error.strerror}; set LIGHTCONE_KV_SPILL_FOLDER "
+            "to one that can, or unset LIGHTCONE_KV_SPILL_BYTES"
+        ) from error
     if config.kv_spill_bytes > most:
-        raise _too_large(config, f"its disk has room for {max(0, most)} with a twentieth of it left free")
+        raise _too_large(config, f"its disk has room for {most} with a twentieth of it left free")
 
 
 def make_spill_file(
@@ -58,16 +63,22 @@ def make_spill_file(
         return None
     if groups.windows != (0,):
         raise ModelLoadError(
-            "kv_spill_bytes is offered for models whose layers all see the whole context and have equally large keys, "
-            "and this model has others: unset it"
+            "LIGHTCONE_KV_SPILL_BYTES is offered for models whose layers all see the whole context and have equally "
+            "large keys, and this model has others: unset it"
         )
     block_bytes = _block_bytes(keys) + _block_bytes(values)
     if config.kv_spill_bytes < block_bytes:
         raise ModelLoadError(
-            f"kv_spill_bytes must be at least {block_bytes}, the bytes of a block of this model, "
+            f"LIGHTCONE_KV_SPILL_BYTES must be at least {block_bytes}, the bytes of a block of this model, "
             f"got {config.kv_spill_bytes}: raise it, or unset it"
         )
-    return SpillFile(_reserved_file(config), config.kv_spill_bytes // block_bytes, keys, values)
+    file = SpillFile(_reserved_file(config), config.kv_spill_bytes // block_bytes, keys, values)
+    logger.info("spill file: %d blocks in %s", file.num_places, _folder(config))
+    if is_in_memory(_folder(config)):
+        logger.warning(
+            "the spill file is in memory, as %s is: a larger LIGHTCONE_KV_CACHE_BYTES is faster", _folder(config)
+        )
+    return file
 
 
 class SpillFile:
@@ -123,6 +134,6 @@ def _reserved_file(config: EngineConfig) -> BinaryIO:
 
 def _too_large(config: EngineConfig, problem: str) -> ModelLoadError:
     return ModelLoadError(
-        f"kv_spill_bytes, {config.kv_spill_bytes}, cannot be had in {_folder(config)}: {problem}; lower it, free space "
-        "there, or unset it"
+        f"LIGHTCONE_KV_SPILL_BYTES, {config.kv_spill_bytes}, cannot be had in {_folder(config)}: {problem}; lower it, "
+        "free space there, set LIGHTCONE_KV_SPILL_FOLDER to another disk, or unset it"
     )

@@ -256,6 +256,8 @@ class Scheduler:
             num_prompt_tokens=self._num_prompt_tokens,
             num_cached_tokens=self._num_cached_tokens,
             num_preemptions=self._num_preemptions,
+            num_spill_places=spilled.num_places if spilled else 0,
+            num_used_spill_places=spilled.num_held if spilled else 0,
             num_spilled_blocks=spilled.num_spilled if spilled else 0,
             num_restored_blocks=spilled.num_restored if spilled else 0,
             num_lost_blocks=spilled.num_lost if spilled else 0,

@@ -55,6 +55,14 @@ class SpilledBlocks:
         self._sources: dict[int, int] = {}
         """The same, by place."""
 
+    @property
+    def num_places(self) -> int:
+        return len(self._digests)
+
+    @property
+    def num_held(self) -> int:
+        return len(self._places)
+
     def __contains__(self, digest: bytes) -> bool:
         return digest in self._places
 

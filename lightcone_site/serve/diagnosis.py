@@ -26,6 +26,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from chat.access.keys import KeyRefused, key_public_id
 from chat.catalog.model_choice import NoModel
+from engine.spill_folder import is_in_memory, room_bytes
 from lightcone_site.databases import embedded_valkey_socket
 from lightcone_site.private_files import data_open
 from lightcone_site.serve.embedded_valkey import is_answering
@@ -144,6 +145,45 @@ def check_device() -> Iterator[Finding]:
         yield Finding("device", output, f"do that, or change {names}")
 
 
+def check_spill() -> Iterator[Finding]:
+    """Report whether the spill file can be made. A running server has made its own, which takes the same room."""
+    wanted, folder = settings.LIGHTCONE_KV_SPILL_BYTES, settings.LIGHTCONE_KV_SPILL_FOLDER
+    if not wanted:
+        yield Finding("spill", "off: what the prefix cache gives away is computed again")
+        return
+    if settings.LIGHTCONE_DEVICE != "cpu" or not settings.LIGHTCONE_PREFIX_CACHING:
+        problem = "LIGHTCONE_KV_SPILL_BYTES needs LIGHTCONE_DEVICE=cpu and LIGHTCONE_PREFIX_CACHING=1"
+        yield Finding("spill", problem, "unset it, or change these")
+        return
+    if is_in_memory(folder):
+        yield Finding(
+            "spill",
+            f"{folder} is in memory, and a file there takes what it should save",
+            "set LIGHTCONE_KV_SPILL_FOLDER to a folder on a disk, or unset LIGHTCONE_KV_SPILL_BYTES and raise "
+            "LIGHTCONE_KV_CACHE_BYTES",
+        )
+    try:
+        room = room_bytes(folder)
+    except OSError as error:
+        yield Finding("spill", f"{folder}: {error.strerror}", "set LIGHTCONE_KV_SPILL_FOLDER to another folder")
+        return
+    text = f"{wanted / GIB:.1f} GiB in {folder}, which has room for {room / GIB:.1f}"
+    if room < wanted and is_served():
+        yield Finding("spill", f"{text} more beside the running server's")
+        return
+    remedy = "lower LIGHTCONE_KV_SPILL_BYTES, free space there, or set LIGHTCONE_KV_SPILL_FOLDER to another disk"
+    yield Finding("spill", text, remedy if room < wanted else "")
+
+
+def is_served() -> bool:
+    """Return True if a server runs on this data directory."""
+    try:
+        InstanceLock(settings.DATA_DIR / "run" / "serve.lock").release()
+    except AlreadyServed:
+        return True
+    return False
+
+
 def engine_check(module: str, argument: str, what: str) -> tuple[bool, str]:
     """Let a module of the engine open `what` in its own process. Return (True, last line) or (False, the reason)."""
     command = [sys.executable, "-m", module, argument]
@@ -255,6 +295,7 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     check_secrets,
     check_model,
     check_device,
+    check_spill,
     check_database,
     check_valkey,
     check_port,

@@ -101,6 +101,25 @@ def test_prompt_lookup_is_on_by_default_only_on_cpus(device, asked, is_on, monke
     assert runpy.run_path(str(ROOT / "lightcone_site" / "settings.py"))["LIGHTCONE_PROMPT_LOOKUP"] is is_on
 
 
+@pytest.mark.parametrize(
+    ("name", "raw", "message"),
+    [
+        ("KV_SPILL_BYTES", "4GiB", "LIGHTCONE_KV_SPILL_BYTES must be a whole number, got '4GiB'"),
+        ("KV_SPILL_BYTES", "-1", r"LIGHTCONE_KV_SPILL_BYTES must be between 0 and \d+, got -1"),
+        (
+            "KV_SPILL_FOLDER",
+            __file__,
+            "LIGHTCONE_KV_SPILL_FOLDER must be a folder that this user can write to; .*a file",
+        ),
+    ],
+)
+def test_a_spill_file_that_cannot_be_meant_is_refused(name, raw, message, monkeypatch, tmp_path):
+    monkeypatch.setenv("LIGHTCONE_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv(f"LIGHTCONE_{name}", raw)
+    with pytest.raises(ImproperlyConfigured, match=message):
+        runpy.run_path(str(ROOT / "lightcone_site" / "settings.py"))
+
+
 def test_a_missing_folder_is_created(monkeypatch, tmp_path):
     monkeypatch.setenv("LIGHTCONE_DATA_DIR", str(tmp_path / "a" / "b"))
     assert env.folder("DATA_DIR", tmp_path) == tmp_path / "a" / "b"

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from chat.relay.state.keys import Keys
 from chat.relay.valkey import Answers
 
-COUNTERS = (
-    *("max_model_len", "num_live", "num_running", "num_waiting"),
-    *("longest_token_chars", "num_blocks", "num_free_blocks", "num_prompt_tokens", "num_cached_tokens"),
+CORE_COUNTERS = (
+    *("num_running", "num_waiting", "num_blocks", "num_free_blocks", "num_prompt_tokens", "num_cached_tokens"),
+    *("num_spill_places", "num_used_spill_places", "num_spilled_blocks", "num_restored_blocks", "num_lost_blocks"),
 )
-"""Workers of an earlier version do not report those of the second line."""
+"""Those that a worker has from its core, by the names of the fields of `CoreStats`."""
+COUNTERS = ("max_model_len", "num_live", "longest_token_chars", *CORE_COUNTERS)
+"""Workers of an earlier version do not report all of them."""
 STATE_ORDER = ("ready", "loading", "draining", "failed")
 """Best first. Clients see the state of a model's best worker."""
 
@@ -42,6 +44,13 @@ class WorkerLease:
     num_prompt_tokens: int = 0
     """Counted since the worker's core began, like `num_cached_tokens`, which are part of them."""
     num_cached_tokens: int = 0
+    num_spill_places: int = 0
+    """Blocks that the spill file has room for; 0 without one."""
+    num_used_spill_places: int = 0
+    num_spilled_blocks: int = 0
+    """Counted since the worker's core began, like the next two."""
+    num_restored_blocks: int = 0
+    num_lost_blocks: int = 0
     maker_defaults: dict[str, float] | None = None
     """Sampling values of the model's files, by the names of request fields; None until they are read."""
     computed_by: str = ""

@@ -13,7 +13,7 @@ from lightcone_site.serve.diagnosis import CHECKS
 
 
 class Command(BaseCommand):
-    help = "Check Python, packages, model, device, data directory, database, Valkey, port and machine."
+    help = "Check Python, packages, model, device, spill file, data directory, database, Valkey, port and machine."
     requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:

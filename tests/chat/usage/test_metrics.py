@@ -62,8 +62,10 @@ def lease(worker_id: str, state: str = "ready", **fields: Any) -> WorkerLease:
 
 STATE = SystemState(
     leases=(
-        lease("a", num_blocks=100, num_free_blocks=40, num_prompt_tokens=80, num_cached_tokens=20),
-        lease("b", "loading", num_running=0, num_waiting=0),
+        lease(
+            "a", num_blocks=100, num_free_blocks=40, num_prompt_tokens=80, num_cached_tokens=20, num_restored_blocks=7
+        ),
+        lease("b", "loading", num_running=0, num_waiting=0, num_restored_blocks=2),
     ),
     queued={MODEL: 3, "asleep": 0},
     live={MODEL: 5, "asleep": 0},
@@ -152,6 +154,7 @@ def test_gauges_sum_the_values_of_all_workers() -> None:
     assert (seen["lightcone_seats", MODEL], seen["lightcone_running_sequences", MODEL]) == (8, 2)
     assert (seen["lightcone_kv_blocks", MODEL], seen["lightcone_kv_blocks_used", MODEL]) == (100, 60)
     assert seen["lightcone_prefix_cache_hit_ratio", MODEL] == 0.25
+    assert seen["lightcone_restored_blocks", MODEL] == 9
     assert (seen["lightcone_queued_requests", MODEL], seen["lightcone_live_requests", MODEL]) == (3, 5)
     assert (seen["lightcone_reading_processes",], seen["lightcone_usage_records_waiting",]) == (2, 7)
     assert seen["lightcone_valkey_memory_bytes",] == 1000

@@ -9,6 +9,7 @@ from collections import namedtuple
 import pytest
 import torch
 
+from engine import spill_folder
 from engine.api.errors import ModelLoadError
 from engine.attention.cache_groups import CacheGroups
 from engine.config import EngineConfig
@@ -70,11 +71,11 @@ def test_without_bytes_there_is_no_file(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"device": "cuda"}, "kv_spill_bytes is offered on device 'cpu' only, got 'cuda': unset it"),
-        ({"prefix_caching": False}, "prefix_caching is off: unset one of them"),
+        ({"device": "cuda"}, "LIGHTCONE_KV_SPILL_BYTES is offered on device 'cpu' only, got 'cuda': unset it"),
+        ({"prefix_caching": False}, "LIGHTCONE_PREFIX_CACHING is off: unset one of them"),
         (
             {"num_bytes": 1 << 60},
-            r"kv_spill_bytes, 1152921504606846976, cannot be had in .*: its disk has room for \d+",
+            r"LIGHTCONE_KV_SPILL_BYTES, 1152921504606846976, cannot be had in .*: its disk has room for \d+",
         ),
     ],
 )
@@ -87,15 +88,18 @@ def test_what_cannot_be_had_is_refused_before_the_model_is_read(tmp_path, change
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path):
-    with pytest.raises(ModelLoadError, match=r"the folder of the spill file, .*nowhere, cannot be used: No such file"):
+    with pytest.raises(
+        ModelLoadError,
+        match=r"the folder of the spill file, .*nowhere, cannot be used: No such file.*set LIGHTCONE_KV_SPILL_FOLDER",
+    ):
         check_spill(make_config(tmp_path / "nowhere"))
 
 
 def test_a_disk_that_is_nearly_full_is_refused_with_the_remedy(tmp_path, monkeypatch):
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(spill_file.shutil, "disk_usage", lambda folder: usage(1000_000, 900_000, 100_000))
+    monkeypatch.setattr(spill_folder.shutil, "disk_usage", lambda folder: usage(1000_000, 900_000, 100_000))
     check_spill(make_config(tmp_path, 50_000))
-    with pytest.raises(ModelLoadError, match="room for 50000 with a twentieth.* lower it, free space there, or unset"):
+    with pytest.raises(ModelLoadError, match="room for 50000 with a twentieth.* lower it, free space there, set"):
         check_spill(make_config(tmp_path, 50_001))
 
 
@@ -104,7 +108,7 @@ def test_a_disk_that_fills_before_the_file_is_made_is_refused_with_the_remedy(tm
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(spill_file.os, "posix_fallocate", fail, raising=False)
-    with pytest.raises(ModelLoadError, match="kv_spill_bytes, .*: No space left on device; lower it"):
+    with pytest.raises(ModelLoadError, match="LIGHTCONE_KV_SPILL_BYTES, .*: No space left on device; lower it"):
         make_spill_file(make_config(tmp_path), GROUPS, *make_caches())
 
 
