@@ -1,12 +1,15 @@
 """An agent's hour: first tokens of a conversation that grows, and of another user's chats beside it, over HTTP.
 
     python benchmarks/agent.py [--model FILE] [--start 1500] [--end 4500] [--turns 8] [--others 6000] [--cache-mib 200]
+        [--spill-mib 0]
     python benchmarks/agent.py --model FILE --start 10000 --end 25000 --turns 40 --others 40000 --cache-mib 2000
 
-Serves an installation whose cache has `--cache-mib`. The conversation has about `--start` tokens at its first turn, and
-`--end` at its last. Before each turn but the first, the other user, of another project, sends chats of about
+Serves an installation whose cache has `--cache-mib`; with `--spill-mib` there is a spill file of that size in its data
+directory, which is among the temporary files (TMPDIR). The conversation has about `--start` tokens at its first turn,
+and `--end` at its last. Before each turn but the first, the other user, of another project, sends chats of about
 `--chat-tokens`, one after another, that have `--others` tokens together. Prints when the first token came, and how much
-of the prompt was in the cache. The defaults suit the default model, whose context is 8,192 tokens. Linux only.
+of the prompt was in the cache or the file. The defaults suit the default model, whose context is 8,192 tokens. Linux
+only.
 """
 
 from __future__ import annotations
@@ -130,8 +133,13 @@ def main() -> None:
     parser.add_argument("--others", type=int, default=6000)
     parser.add_argument("--chat-tokens", type=int, default=600)
     parser.add_argument("--cache-mib", type=int, default=200)
+    parser.add_argument("--spill-mib", type=int, default=0)
     options = parser.parse_args()
-    settings = {"LIGHTCONE_MODEL_NAME": "model", "LIGHTCONE_KV_CACHE_BYTES": str(options.cache_mib << 20)}
+    settings = {
+        "LIGHTCONE_MODEL_NAME": "model",
+        "LIGHTCONE_KV_CACHE_BYTES": str(options.cache_mib << 20),
+        "LIGHTCONE_KV_SPILL_BYTES": str(options.spill_mib << 20),
+    }
     if options.model:
         settings["LIGHTCONE_MODEL"] = options.model
     with (
