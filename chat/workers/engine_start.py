@@ -11,7 +11,7 @@ from django.conf import settings
 
 from chat.catalog.model_choice import NoModel, model_choice
 from engine.config import EngineConfig, StructuredLimits
-from engine.core.link import ProcessLink
+from engine.core.link import ProcessLink, pack_config
 
 
 def core_start() -> ProcessLink | None:
@@ -49,6 +49,11 @@ def engine_config() -> EngineConfig:
         processors=tuple(settings.LIGHTCONE_LOGITS_PROCESSORS),
         structured=_structured_limits(),
     )
+
+
+def config_text(config: EngineConfig) -> str:
+    """Return the argument of `engine.core.model_check`."""
+    return pack_config(config).decode()
 
 
 def _structured_limits() -> StructuredLimits:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from chat.catalog.model_choice import NoModel
-from chat.workers.engine_start import engine_config
+from chat.workers.engine_start import config_text, engine_config
 
 
 class Command(BaseCommand):
@@ -31,9 +30,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         if options["path"]:
             config = replace(config, model_path=Path(options["path"]).expanduser().absolute())
-        packed = json.dumps(asdict(config) | {"model_path": str(config.model_path)})
-        done = subprocess.run(
-            [sys.executable, "-m", "engine.core.model_check", packed], cwd=settings.BASE_DIR, check=False
-        )
+        command = [sys.executable, "-m", "engine.core.model_check", config_text(config)]
+        done = subprocess.run(command, cwd=settings.BASE_DIR, check=False)
         if done.returncode:
             raise CommandError(f"{config.model_path} cannot be served with these settings", returncode=done.returncode)
