@@ -6,8 +6,8 @@ make a block with a copy of the last row, whose results are not stored: another 
 panel stays in the caches while all blocks are multiplied by it, and each block prefetches a share of the next panel. A
 block's 16 integer sums stay in registers for a group and are then scaled into as many float sums.
 
-A block has a record per group, one after another, so that it reads one stream: the levels of its rows, 32 bytes each,
-then of each row the numbers of `quantize_group`, NUMBERS times 4 bytes.
+A block has a record per group, one after another, so that it reads one stream: of each row ROW_BYTES as
+`quantize_two_groups` writes them.
 
 Every row is computed by itself in a fixed order: its result is the same alone and in any batch.
 """
@@ -30,11 +30,13 @@ from engine.kernels.cpu.integer_vectors import (
     FLOATS,
     GROUP,
     LANES,
+    NUMBERS,
     PANEL,
+    ROW_BYTES,
     VECTORS,
     WORD,
     VectorBuilder,
-    quantize_group,
+    quantize_two_groups,
 )
 from engine.kernels.cpu.panels import (
     FORMATS,
@@ -53,10 +55,6 @@ MAX_SUMS = 16
 """Integer sums that stay in registers."""
 NEAR_BYTES = 1 << 20
 """Records that stay in the second-level cache; more rows take several passes through all panels."""
-NUMBERS = 6
-"""Numbers of a row in a record: level, total, base, starts of the first and last 16 inputs, start of eight bits."""
-ROW_BYTES = GROUP + 4 * NUMBERS
-"""Bytes of a row in a record."""
 LINE = 64
 AHEAD_BYTES = 4096
 """How far ahead a single block prefetches, one page: the hardware prefetcher stops at page ends."""
@@ -95,10 +93,10 @@ def _build_block(
         for first in range(0, num_rows, pass_rows):
             reader = panel.later if first else panel
             rows = range(first, first + pass_rows)
-            products = _multiply_group(b, reader, num_rows, rows, num_sums, place, record)
+            products = _multiply_group(b, reader, rows, num_sums, place, record)
             scales = [reader.scales(b, place, vector) for vector in range(VECTORS)]
             for row in rows:
-                of_row = [b.splat_float(_number(b, num_rows, record, part, row)) for part in range(3)]
+                of_row = [b.splat_float(b.at(record, ROW_BYTES * row + 4 * part)) for part in range(3)]
                 for vector in range(VECTORS):
                     total = sums[row, vector]
                     value = reader.add(b, builder.load(total), products[row, vector], scales[vector], of_row)
@@ -112,15 +110,9 @@ def _build_block(
                 b.store(value, targets[row, vector], 4)
 
 
-def _number(b: VectorBuilder, num_rows: int, record: Any, part: int, row: int) -> Any:
-    """Return the address of a row's number in a record."""
-    return b.at(record, num_rows * (GROUP + 4 * part) + 4 * row)
-
-
 def _multiply_group(
     b: VectorBuilder,
     panel: PackedPanel | EightBitPanel,
-    num_rows: int,
     rows: range,
     num_sums: int,
     place: Any,
@@ -132,14 +124,16 @@ def _multiply_group(
     """
     products: dict[tuple[int, int], list[Any]] = {}
     for row in rows:
-        begins = panel.starts(b, [_number(b, num_rows, record, part, row) for part in range(3, 6)], num_sums)
+        numbers = [b.at(record, ROW_BYTES * row + 4 * part) for part in range(3, NUMBERS)]
+        begins = panel.starts(b, numbers, num_sums)
         products |= {(row, vector): list(begins) for vector in range(VECTORS)}
     for pairs in [(0, 2), (1, 3)] if panel.is_centred else [(pair,) for pair in range(CHUNKS // 2)]:
         weights = {pair: [panel.weights(b, place, pair, vector) for vector in range(VECTORS)] for pair in pairs}
         for half, pair in product(range(2), pairs):
             number = pairs.index(pair) if panel.is_centred else half % num_sums
             for row in rows:
-                four = b.splat(b.load(WORD, b.at(record, GROUP * row + 4 * (2 * pair + half)), 4))
+                levels = b.at(record, ROW_BYTES * row + 4 * NUMBERS)
+                four = b.splat(b.load(WORD, b.at(levels, 4 * (2 * pair + half)), 4))
                 for vector in range(VECTORS):
                     sums = products[row, vector]
                     sums[number] = b.dot(sums[number], weights[pair][vector][half], b.ir.bitcast(four, BYTES64))
@@ -233,12 +227,14 @@ def num_blocks(rows):
 
 
 @njit(inline="always")
-def quantize_row(source, groups, record, size, row):
-    """Write row `row` of a block of `size` rows into its records."""
-    tail = record + size * GROUP + row * 4
-    for group in range(groups):
-        at = group * size * ROW_BYTES
-        quantize_group(source + group * GROUP * 4, record + at + row * GROUP, tail + at, size * 4)
+def quantize_row(source, groups, record, size):
+    """Write a row of a block of `size` rows into its records, from its place in the first one on."""
+    for group in range(0, groups, 2):
+        other = min(group + 1, groups - 1)
+        step = size * ROW_BYTES
+        quantize_two_groups(
+            source + group * GROUP * 4, source + other * GROUP * 4, record + group * step, record + other * step
+        )
 
 
 @njit(inline="always")
@@ -250,9 +246,9 @@ def quantize_rows(source, rows, groups, records, part, parts):
         size = block_rows(rows - row)
         record = records + row * groups * ROW_BYTES
         for i in range(max(first - row, 0), min(size, last - row)):
-            quantize_row(source + (row + i) * groups * GROUP * 4, groups, record, size, i)
+            quantize_row(source + (row + i) * groups * GROUP * 4, groups, record + i * ROW_BYTES, size)
         if row + size > rows and last == rows:
-            quantize_row(source + (rows - 1) * groups * GROUP * 4, groups, record, size, size - 1)
+            quantize_row(source + (rows - 1) * groups * GROUP * 4, groups, record + (size - 1) * ROW_BYTES, size)
         row += size
 
 

@@ -35,6 +35,10 @@ CENTRE = 32
 """The level of a weight of zero where scales have no minimum, in six bits."""
 LEVEL_BITS = -4
 """A mask that clears the last two bits of a level, so that MAGIC times it is exact."""
+NUMBERS = 6
+"""Numbers of a row in a record: level, total, base, starts of the first and last 16 inputs, start of eight bits."""
+ROW_BYTES = 4 * NUMBERS + GROUP
+"""Bytes of a row in a record."""
 
 BYTE, WORD, FLOAT = ir.IntType(8), ir.IntType(32), ir.FloatType()
 BYTES16 = ir.VectorType(BYTE, LANES)
@@ -116,6 +120,32 @@ class VectorBuilder:
         """Return the table's byte for each of 64 codes below 16. table: 64 bytes, the same 16 four times."""
         return self.call("llvm.x86.avx512.pshuf.b.512", BYTES64, table, codes)
 
+    def floats(self, value: float) -> Any:
+        return ir.Constant(FLOATS, [value] * LANES)
+
+    def words(self, value: int) -> Any:
+        return ir.Constant(WORDS, [value] * LANES)
+
+    def magnitude(self, floats: Any) -> Any:
+        """Return the bits of the absolute values of 16 floats."""
+        return self.ir.bitcast(self.call("llvm.fabs.v16f32", FLOATS, floats), WORDS)
+
+    def largest(self, a: Any, b: Any) -> Any:
+        """Return the larger of each two of 16 unsigned integers."""
+        return self.call("llvm.umax.v16i32", WORDS, a, b)
+
+    def shuffled(self, a: Any, b: Any, lanes: list[int]) -> Any:
+        """Return lanes of two vectors, those of the second from 16 on."""
+        return self.ir.shuffle_vector(a, b, ir.Constant(ir.VectorType(WORD, len(lanes)), lanes))
+
+    def swapped(self, vector: Any, distance: int) -> Any:
+        """Exchange the lanes whose numbers differ by `distance`, a power of two."""
+        return self.shuffled(vector, vector, [lane ^ distance for lane in range(LANES)])
+
+    def select(self, lanes: list[bool], a: Any, b: Any) -> Any:
+        """Return lanes of `a` where `lanes` is true, else of `b`."""
+        return self.shuffled(a, b, [lane if is_first else lane + LANES for lane, is_first in enumerate(lanes)])
+
     def total(self, sums: list[Any]) -> Any:
         """Add one or two vectors of integers."""
         return sums[0] if len(sums) == 1 else self.ir.add(*sums)
@@ -130,42 +160,60 @@ class VectorBuilder:
 
 
 @intrinsic
-def quantize_group(typingctx, source, levels, numbers, stride):
-    """Quantise 32 floats: write levels (int8), and numbers `stride` bytes apart.
+def quantize_two_groups(typingctx, first, second, first_record, second_record):
+    """Quantise 32 floats at each of two addresses to a row's part of a record: ROW_BYTES at each of two others.
 
-    These are, in float32, a level's size, that times the sum of the levels, and -MAGIC times it; then -CENTRE times the
-    sums of the first and of the last 16 levels, and -ZERO times the sum of all plus the bits of MAGIC (int32).
+    That is NUMBERS numbers, then 32 levels (int8). In float32 a level's size, that times the sum of the levels, and
+    -MAGIC times it; in int32 -CENTRE times the sums of the first and of the last 16 levels, and -ZERO times the sum of
+    all plus the bits of MAGIC.
     """
 
     def generate(context, builder, signature, arguments):
-        source, levels, numbers, stride = arguments
         b = VectorBuilder(builder)
-        halves = [b.load(FLOATS, b.at(source, 64 * part), 4) for part in range(2)]
-        sizes = [b.call("llvm.fabs.v16f32", FLOATS, half) for half in halves]
+        sources, records = arguments[:2], arguments[2:]
+        inputs = [[b.load(FLOATS, b.at(source, 64 * part), 4) for part in range(2)] for source in sources]
         # NOTE: as integers the bits of NaN exceed those of every number, so a broken group has a NaN level and stays
         # visible.
-        largest = b.call("llvm.umax.v16i32", WORDS, *(builder.bitcast(size, WORDS) for size in sizes))
-        largest = builder.bitcast(b.call("llvm.vector.reduce.umax.v16i32", WORD, largest), FLOAT)
-        level = builder.fmul(largest, ir.Constant(FLOAT, float(np.float32(1 / 127))))
-        level = builder.bitcast(builder.and_(builder.bitcast(level, WORD), ir.Constant(WORD, LEVEL_BITS)), FLOAT)
-        least = ir.Constant(FLOAT, float(np.float32(1e-30)))
-        inverse = builder.fdiv(ir.Constant(FLOAT, 1.0), b.call("llvm.maxnum.f32", FLOAT, level, least))
+        largest = [b.largest(*(b.magnitude(half) for half in halves)) for halves in inputs]
+        # The first eight lanes are of the first group, the last eight of the second.
+        largest = b.largest(*(b.shuffled(*largest, [*range(at, at + 8), *range(at + 16, at + 24)]) for at in (0, 8)))
+        for distance in (4, 2, 1):
+            largest = b.largest(largest, b.swapped(largest, distance))
+        level = builder.fmul(builder.bitcast(largest, FLOATS), b.floats(float(np.float32(1 / 127))))
+        level = builder.bitcast(builder.and_(builder.bitcast(level, WORDS), b.words(LEVEL_BITS)), FLOATS)
+        least = b.floats(float(np.float32(1e-30)))
+        inverse = builder.fdiv(b.floats(1.0), b.call("llvm.maxnum.v16f32", FLOATS, level, least))
         words = []
-        for part, half in enumerate(halves):
-            rounded = b.call("llvm.rint.v16f32", FLOATS, builder.fmul(half, b.splat(inverse)))
-            words.append(builder.fptosi(rounded, WORDS))
-            b.store(builder.trunc(words[-1], BYTES16), b.at(levels, LANES * part), 1)
-        sums = [b.call("llvm.vector.reduce.add.v16i32", WORD, half) for half in words]
-        count = builder.add(*sums)
-        written = [
-            level,
-            builder.fmul(level, builder.sitofp(count, FLOAT)),
-            builder.fmul(level, ir.Constant(FLOAT, -float(MAGIC))),
-            *(builder.mul(part, ir.Constant(WORD, -CENTRE)) for part in sums),
-            builder.add(builder.mul(count, ir.Constant(WORD, -ZERO)), ir.Constant(WORD, START_BITS)),
+        for number, halves in enumerate(inputs):
+            of_group = b.shuffled(inverse, inverse, [8 * number] * LANES)
+            for half in halves:
+                rounded = b.call("llvm.rint.v16f32", FLOATS, builder.fmul(half, of_group))
+                words.append(builder.fptosi(rounded, WORDS))
+        pairs = [
+            b.call("llvm.x86.avx512.packssdw.512", PAIRS, words[number], words[number + 1]) for number in (0, 2)
         ]
-        for part, number in enumerate(written):
-            b.store(number, builder.add(numbers, b.times(stride, part)), 4)
+        packed = b.call("llvm.x86.avx512.packsswb.512", BYTES64, *pairs)
+        # Packing leaves each vector's fourth part in each lane of 128 bits.
+        packed = builder.bitcast(packed, WORDS)
+        packed = b.shuffled(packed, packed, [4 * part + vector for vector in range(4) for part in range(4)])
+        ones = ir.Constant(BYTES64, [1] * 64)
+        halves = b.dot(b.words(0), ones, builder.bitcast(packed, BYTES64))
+        for distance in (2, 1):
+            halves = builder.add(halves, b.swapped(halves, distance))
+        count = builder.add(halves, b.swapped(halves, 4))
+        lanes = [lane % 8 for lane in range(LANES)]
+        # Lanes 0 to 2 of a group, then lanes 3 (of the first half), 4 (of the last half) and 5.
+        times = b.select([lane == 1 for lane in lanes], builder.sitofp(count, FLOATS), b.floats(1.0))
+        times = b.select([lane == 2 for lane in lanes], b.floats(-float(MAGIC)), times)
+        sums = b.select([lane == 5 for lane in lanes], count, halves)
+        sums = builder.mul(sums, ir.Constant(WORDS, [-ZERO if lane == 5 else -CENTRE for lane in lanes]))
+        sums = builder.add(sums, ir.Constant(WORDS, [START_BITS if lane == 5 else 0 for lane in lanes]))
+        scaled = builder.bitcast(builder.fmul(level, times), WORDS)
+        numbers = b.select([lane < 3 for lane in lanes], scaled, sums)
+        for number, record in enumerate(records):
+            of_group = [*range(8 * number, 8 * number + 8)]
+            b.store(b.shuffled(numbers, numbers, of_group), record, 4)
+            b.store(b.shuffled(packed, packed, of_group), b.at(record, 4 * NUMBERS), 4)  # over the last two lanes
         return context.get_dummy_value()
 
     return types.none(*[types.int64] * 4), generate

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.kernels.cpu.integer_product import NEAR_BYTES, ROW_BYTES
+from engine.kernels.cpu.integer_product import NEAR_BYTES
+from engine.kernels.cpu.integer_vectors import ROW_BYTES
 from engine.kernels.cpu.panels import FORMATS, SUPERBLOCK, EightBitPanel, PackedPanel, TablePanel
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.quantization.gguf_blocks import GROUP_SIZE, PackedGroups
@@ -71,7 +72,7 @@ def make_weight(
 def quantised(x: torch.Tensor) -> torch.Tensor:
     """Return the inputs as the product quantises them: levels of each 32, in float64."""
     groups = x.view(x.shape[0], -1, GROUP_SIZE)
-    # As in quantize_group: a level has two bits less than a float.
+    # As in quantize_two_groups: a level has two bits less than a float.
     level = (
         (groups.abs().amax(-1, keepdim=True) * torch.tensor(1 / 127))
         .view(torch.int32)
