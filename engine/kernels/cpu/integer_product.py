@@ -2,9 +2,10 @@
 inputs.
 
 Weights are cut into panels of 32 outputs (panels.py), rows into blocks of 8, 4, 2 and 1. Three or seven remaining rows
-make a block with a copy of the last row, whose results are not stored: another block would read the panel again. A
-panel stays in the caches while all blocks are multiplied by it, and each block prefetches a share of the next panel. A
-block's 16 integer sums stay in registers for a group and are then scaled into as many float sums.
+make a block with a copy of the last row, whose results are not stored: another block would read the panel again. With
+many rows a panel is cut into chunks of groups, else it is one chunk. A chunk stays in the caches while all blocks are
+multiplied by it, and each block prefetches a share of the next chunk. A block's 16 integer sums stay in registers for a
+group and are then scaled into as many float sums, which wait in the results from one chunk to the next.
 
 A block has a record per group, one after another, so that it reads one stream: of each row ROW_BYTES as
 `quantize_two_groups` writes them.
@@ -39,6 +40,7 @@ from engine.kernels.cpu.integer_vectors import (
     quantize_two_groups,
 )
 from engine.kernels.cpu.panels import (
+    EIGHT_BIT,
     FORMATS,
     OPENED_BYTES,
     SUPERBLOCK,
@@ -53,8 +55,10 @@ OPENED_FROM = 2 * MAX_BLOCK_ROWS
 """Rows from which a packed panel is opened once instead of in each block."""
 MAX_SUMS = 16
 """Integer sums that stay in registers."""
-NEAR_BYTES = 1 << 20
-"""Records that stay in the second-level cache; more rows take several passes through all panels."""
+NEAR_BYTES = 3 << 18
+"""Records that stay in the second-level cache, beside a panel; with more, panels are cut into chunks."""
+CHUNK_GROUPS = 48
+"""Groups of a chunk, whole superblocks. Fewer would leave more sums in the results, more would leave the caches."""
 LINE = 64
 AHEAD_BYTES = 4096
 """How far ahead a single block prefetches, one page: the hardware prefetcher stops at page ends."""
@@ -67,6 +71,8 @@ def _build_block(
     weights: Any,
     opened: Any,
     records: Any,
+    first_group: Any,
+    end_group: Any,
     num_groups: Any,
     out: Any,
     out_stride: Any,
@@ -81,13 +87,23 @@ def _build_block(
     }
     for target in targets.values():
         b.prefetch(target, is_written=True)
-    nothing = ir.Constant(FLOATS, [0.0] * LANES)
-    sums = {place: cgutils.alloca_once_value(builder, nothing) for place in places}
-    with b.loop(num_groups) as group:
-        place = panel.place(b, weights, opened, group)
-        record = builder.add(records, b.times(group, num_rows * ROW_BYTES))
+    sums = {place: cgutils.alloca_once_value(builder, b.floats(0.0)) for place in places}
+    is_last_kept = builder.icmp_signed("==", num_kept, ir.Constant(b.integer, num_rows))
+    is_later = builder.icmp_signed(">", first_group, ir.Constant(b.integer, 0))
+    with builder.if_then(is_later, likely=False):
+        for (row, vector), target in targets.items():
+            # There may be no memory where a copy's results would be.
+            kept = (
+                builder.select(is_last_kept, target, targets[num_rows - 2, vector])
+                if row == num_rows - 1 > 0
+                else target
+            )
+            builder.store(b.load(FLOATS, kept, 4), sums[row, vector])
+    with b.loop(builder.sub(end_group, first_group)) as number:
+        place = panel.place(b, weights, opened, builder.add(first_group, number))
+        record = builder.add(records, b.times(number, num_rows * ROW_BYTES))
         with b.loop(num_lines) as line:
-            b.prefetch(builder.add(ahead, b.times(builder.add(builder.mul(group, num_lines), line), LINE)))
+            b.prefetch(builder.add(ahead, b.times(builder.add(builder.mul(number, num_lines), line), LINE)))
         num_sums = 2 if panel.is_centred or num_rows < MAX_BLOCK_ROWS else 1
         pass_rows = min(num_rows, MAX_SUMS // num_sums // VECTORS)
         for first in range(0, num_rows, pass_rows):
@@ -101,8 +117,8 @@ def _build_block(
                     total = sums[row, vector]
                     value = reader.add(b, builder.load(total), products[row, vector], scales[vector], of_row)
                     builder.store(value, total)
-    ends = [panel.end(b, weights, opened, num_groups, vector) for vector in range(VECTORS)]
-    is_last_kept = builder.icmp_signed("==", num_kept, ir.Constant(b.integer, num_rows))
+    is_end = builder.icmp_signed("==", end_group, num_groups)
+    ends = [panel.end(b, weights, opened, num_groups, is_end, vector) for vector in range(VECTORS)]
     for row in range(num_rows):
         with builder.if_then(is_last_kept, likely=True) if row == num_rows - 1 else nullcontext():
             for vector in range(VECTORS):
@@ -164,11 +180,14 @@ _BLOCKS = {
 
 @intrinsic
 def _multiply_block(
-    typingctx, reader, num_rows, weights, opened, records, num_groups, out, out_stride, ahead, num_lines, num_kept
+    typingctx, reader, num_rows, weights, opened, records, first, end, groups, out, out_stride, ahead, lines, kept
 ):
-    """Multiply `num_rows` rows by one panel as a reader reads it; store the first `num_kept`: all, or all but the last.
+    """Multiply `num_rows` rows by a chunk of a panel as a reader reads it.
 
-    Rows of out are `out_stride` bytes apart. Each group prefetches `num_lines` cache lines from `ahead` on.
+    The chunk is groups `first` to `end` of `groups`. `weights` and `opened` are where the whole panel begins, `records`
+    where the chunk's do. The first `kept` rows of `out` are stored: all, or all but the last; if `first` is not 0 their
+    sums so far are read from there. Rows of `out` are `out_stride` bytes apart. Each group prefetches `lines` cache
+    lines from `ahead` on.
     """
 
     def generate(context, builder, signature, arguments):
@@ -185,12 +204,15 @@ def _multiply_block(
         builder.position_at_end(end)
         return context.get_dummy_value()
 
-    return types.none(*[types.int64] * 11), generate
+    return types.none(*[types.int64] * 13), generate
 
 
 _BLOCK_BYTES = np.array([panel.block_bytes for panel in FORMATS])
 _FACTOR_BYTES = np.array([panel.factor_bytes for panel in FORMATS])
 _END_BYTES = np.array([panel.head_bytes + panel.end_bytes for panel in FORMATS])
+_OPENED_BYTES = np.array(
+    [OPENED_BYTES if isinstance(panel, PackedPanel) else EIGHT_BIT.block_bytes for panel in FORMATS]
+)
 _IS_CENTRED = np.array([panel.is_centred for panel in FORMATS])
 
 
@@ -227,28 +249,50 @@ def num_blocks(rows):
 
 
 @njit(inline="always")
-def quantize_row(source, groups, record, size):
-    """Write a row of a block of `size` rows into its records, from its place in the first one on."""
-    for group in range(0, groups, 2):
-        other = min(group + 1, groups - 1)
-        step = size * ROW_BYTES
-        quantize_two_groups(
-            source + group * GROUP * 4, source + other * GROUP * 4, record + group * step, record + other * step
-        )
+def chunk_groups(rows, groups):
+    """Return the groups of a chunk."""
+    return groups if rows * groups * ROW_BYTES <= NEAR_BYTES else min(groups, CHUNK_GROUPS)
+
+
+@njit(inline="always")
+def quantize_row(source, rows, groups, records, row, size, place):
+    """Write a row's records, of each chunk behind those of the chunk before.
+
+    It is the row at `place` of the block of `size` rows that begins with `row`, if the records have `rows` rows.
+    """
+    step = size * ROW_BYTES
+    chunk = chunk_groups(rows, groups)
+    for first in range(0, groups, chunk):
+        last = min(first + chunk, groups) - 1
+        record = records + (rows * first + row * (last + 1 - first) + place) * ROW_BYTES
+        for group in range(first, last + 1, 2):
+            other = min(group + 1, last)
+            quantize_two_groups(
+                source + group * GROUP * 4,
+                source + other * GROUP * 4,
+                record + (group - first) * step,
+                record + (other - first) * step,
+            )
+
+
+@njit(inline="always")
+def record_rows(rows):
+    """Return the rows of the records: the copy too that may fill the last block."""
+    return rows + (rows % 4 == 3)
 
 
 @njit(inline="always")
 def quantize_rows(source, rows, groups, records, part, parts):
     """Write the records of part `part` of `parts` of the rows."""
     first, last = rows * part // parts, rows * (part + 1) // parts
+    total = record_rows(rows)
     row = 0
     while row < last:
         size = block_rows(rows - row)
-        record = records + row * groups * ROW_BYTES
         for i in range(max(first - row, 0), min(size, last - row)):
-            quantize_row(source + (row + i) * groups * GROUP * 4, groups, record + i * ROW_BYTES, size)
+            quantize_row(source + (row + i) * groups * GROUP * 4, total, groups, records, row, size, i)
         if row + size > rows and last == rows:
-            quantize_row(source + (rows - 1) * groups * GROUP * 4, groups, record + (size - 1) * ROW_BYTES, size)
+            quantize_row(source + (rows - 1) * groups * GROUP * 4, total, groups, records, row, size, size - 1)
         row += size
 
 
@@ -268,38 +312,39 @@ def multiply(a, thread, part, parts, is_first):
     """
     rows, outputs, inputs, form = a[0], a[1], a[2], a[8]
     groups, panels = inputs // GROUP, outputs // PANEL
-    row_bytes = groups * ROW_BYTES
-    opened = a[6] + thread * a[7]
+    near = a[6] + thread * a[7]
     records, stride = a[9], a[10]
     if records == 0:
-        records = opened + groups * OPENED_BYTES
+        records = near + groups * OPENED_BYTES
         if is_first:
             quantize_rows(a[3], rows, groups, records, 0, 1)
     panel_bytes = groups * _BLOCK_BYTES[form] + groups // SUPERBLOCK * _FACTOR_BYTES[form] + _END_BYTES[form]
-    turns = rows * row_bytes // NEAR_BYTES + 1
-    span = (rows // turns // 8 + 1) * 8
-    for first in range(0, rows, span):
-        last = min(first + span, rows)
-        count = last - first
-        blocks = num_blocks(count)
-        lines = -(-panel_bytes // (groups * LINE * blocks))
-        for panel in range(panels * part // parts, panels * (part + 1) // parts):
-            weights = a[4] + panel * panel_bytes
-            ahead = weights + (AHEAD_BYTES if blocks == 1 else panel_bytes)
-            row = first
-            while row < last:
-                size = block_rows(last - row)
-                kept = min(size, last - row)
-                record = records + row * row_bytes
+    total, blocks = record_rows(rows), num_blocks(rows)
+    chunk = chunk_groups(total, groups)
+    for panel in range(panels * part // parts, panels * (part + 1) // parts):
+        weights = a[4] + panel * panel_bytes
+        for first in range(0, groups, chunk):
+            end = min(first + chunk, groups)
+            opened = near - first * _OPENED_BYTES[form]
+            # Bytes of chunks are about in proportion: that a few lines are prefetched early or late does not matter.
+            lines = -(-panel_bytes // (groups * LINE * blocks))
+            ahead = weights + (AHEAD_BYTES if blocks == 1 else panel_bytes * end // groups)
+            row = 0
+            while row < rows:
+                size = block_rows(rows - row)
+                kept = min(size, rows - row)
+                record = records + (total * first + row * (end - first)) * ROW_BYTES
                 out = a[5] + (row * stride + panel * PANEL) * 4
                 # Eight rows of a centred panel are two passes, of which the second reads what the first has opened.
                 source = weights
-                if form == EIGHT or size < 8 or (count < OPENED_FROM and not _IS_CENTRED[form]):
+                if form == EIGHT or size < 8 or (rows < OPENED_FROM and not _IS_CENTRED[form]):
                     reader = form
-                elif row == first:
+                elif row == 0:
                     reader = form + _NUM_FORMATS
                 else:
                     reader, source = _OPENED[form], opened
-                _multiply_block(reader, size, source, opened, record, groups, out, stride * 4, ahead, lines, kept)
-                ahead += groups * lines * LINE
+                _multiply_block(
+                    reader, size, source, opened, record, first, end, groups, out, stride * 4, ahead, lines, kept
+                )
+                ahead += (end - first) * lines * LINE
                 row += size

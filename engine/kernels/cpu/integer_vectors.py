@@ -189,9 +189,7 @@ def quantize_two_groups(typingctx, first, second, first_record, second_record):
             for half in halves:
                 rounded = b.call("llvm.rint.v16f32", FLOATS, builder.fmul(half, of_group))
                 words.append(builder.fptosi(rounded, WORDS))
-        pairs = [
-            b.call("llvm.x86.avx512.packssdw.512", PAIRS, words[number], words[number + 1]) for number in (0, 2)
-        ]
+        pairs = [b.call("llvm.x86.avx512.packssdw.512", PAIRS, words[number], words[number + 1]) for number in (0, 2)]
         packed = b.call("llvm.x86.avx512.packsswb.512", BYTES64, *pairs)
         # Packing leaves each vector's fourth part in each lane of 128 bits.
         packed = builder.bitcast(packed, WORDS)

@@ -99,9 +99,10 @@ class EightBitPanel:
     def add(self, b: VectorBuilder, value: Any, products: list[Any], scales: tuple[Any, ...], row: list[Any]) -> Any:
         return b.fused(_scaled(b, products, row), scales[0], value)
 
-    def end(self, b: VectorBuilder, weights: Any, opened: Any, num_groups: Any, vector: int) -> Any:
-        """Load what the panel has behind its last group for sixteen outputs."""
-        return b.load(FLOATS, self._end_place(b, weights, num_groups, vector), 64)
+    def end(self, b: VectorBuilder, weights: Any, opened: Any, num_groups: Any, is_end: Any, vector: int) -> Any:
+        """Return what the panel has behind its last group for sixteen outputs, or ones before the last chunk."""
+        end = b.load(FLOATS, self._end_place(b, weights, num_groups, vector), 64)
+        return b.ir.select(is_end, end, b.floats(1.0))
 
     def _end_place(self, b: VectorBuilder, panel: Any, num_groups: Any, vector: int) -> Any:
         return b.at(b.ir.add(panel, b.times(num_groups, self.block_bytes)), self.head_bytes + 4 * LANES * vector)
@@ -145,8 +146,8 @@ class OpeningTablePanel(TablePanel):
         b.store(shares, b.at(place.opened, _BYTES + 2 * LANES * vector), 32)
         return shares
 
-    def end(self, b: VectorBuilder, weights: Any, opened: Any, num_groups: Any, vector: int) -> Any:
-        end = super().end(b, weights, opened, num_groups, vector)
+    def end(self, b: VectorBuilder, weights: Any, opened: Any, num_groups: Any, is_end: Any, vector: int) -> Any:
+        end = super().end(b, weights, opened, num_groups, is_end, vector)
         b.store(end, EIGHT_BIT._end_place(b, opened, num_groups, vector), 64)
         return end
 
@@ -248,7 +249,7 @@ class PackedPanel:
             return b.fused(b.fused(last, scales[1], b.ir.fmul(first, scales[0])), level, value)
         return b.fused(scales[1], total, b.fused(_scaled(b, products, row), scales[0], value))
 
-    def end(self, b: VectorBuilder, weights: Any, opened: Any, num_groups: Any, vector: int) -> Any:
+    def end(self, b: VectorBuilder, weights: Any, opened: Any, num_groups: Any, is_end: Any, vector: int) -> Any:
         return None
 
     def finish(self, b: VectorBuilder, value: Any, end: Any) -> Any:

@@ -7,8 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.kernels.cpu.integer_product import NEAR_BYTES
-from engine.kernels.cpu.integer_vectors import ROW_BYTES
+from engine.kernels.cpu.integer_product import CHUNK_GROUPS, chunk_groups
 from engine.kernels.cpu.panels import FORMATS, SUPERBLOCK, EightBitPanel, PackedPanel, TablePanel
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.quantization.gguf_blocks import GROUP_SIZE, PackedGroups
@@ -106,10 +105,10 @@ def test_a_row_is_the_same_in_a_block_of_any_size_and_on_any_thread(panel):
 
 
 @pytest.mark.parametrize("panel", FORMATS, ids=str)
-@pytest.mark.parametrize("rows", [3, 7, 11, 15, 23])
-def test_a_block_that_a_copy_fills_stores_nothing_behind_the_last_row(monkeypatch, panel, rows):
+@pytest.mark.parametrize(("rows", "groups"), [(3, 5), (7, 5), (11, 5), (15, 5), (23, 5), (235, 64)])
+def test_a_block_that_a_copy_fills_stores_nothing_behind_the_last_row(monkeypatch, panel, rows, groups):
     generator = torch.Generator().manual_seed(4)
-    weight, opened = make_weight(panel, 64, 5, generator)
+    weight, opened = make_weight(panel, 64, groups, generator)
     x = torch.randn(rows, opened.shape[1], generator=generator)
     memory = torch.full((rows + 1, opened.shape[0]), 7.0)
     monkeypatch.setattr("engine.kernels.cpu.operators.empty", lambda shape, dtype: memory[: shape[0]])
@@ -119,13 +118,15 @@ def test_a_block_that_a_copy_fills_stores_nothing_behind_the_last_row(monkeypatc
 
 
 @pytest.mark.parametrize("panel", FORMATS, ids=str)
-@pytest.mark.parametrize("rows", [745, 760])
-def test_more_rows_than_a_cache_holds_take_several_turns_and_stay_the_same(panel, rows):
+@pytest.mark.parametrize("rows", [235, 243])
+def test_more_rows_than_a_cache_holds_are_multiplied_in_chunks_and_stay_the_same(panel, rows):
     generator = torch.Generator().manual_seed(6)
-    weight, opened = make_weight(panel, 64, 64, generator)
+    groups = 2 * CHUNK_GROUPS + SUPERBLOCK
+    weight, opened = make_weight(panel, 64, groups, generator)
     x = torch.randn(rows, opened.shape[1], generator=generator)
-    assert rows * 64 * ROW_BYTES > NEAR_BYTES
+    assert chunk_groups(rows, groups) < groups
     together = weight(x)
+    assert chunk_groups(40, groups) == groups
     assert all(torch.equal(weight(x[first : first + 40]), together[first : first + 40]) for first in range(0, rows, 40))
 
 
