@@ -7,16 +7,14 @@ the cache. A query's additions have one order, whatever is computed beside it. A
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from engine.kernels.cpu.integer_vectors import FLOAT, FLOATS, LANES, PAIRS, WORD, WORDS, VectorBuilder, is_available
+from engine.kernels.cpu.integer_vectors import BFLOATS, FLOAT, FLOATS, LANES, PAIRS, WORD, WORDS, VectorBuilder
 from engine.kernels.cpu.vectors import HEAD_STEP, build_for_each_count, constant, sum_lanes
 
 SPAN = 256
@@ -31,13 +29,6 @@ POWERS = (0.009582845494151115, 0.05590645968914032, 0.24024099111557007, 0.6931
 """Coefficients of 2^x on [-0.5, 0.5], highest first."""
 NEAREST = 4
 """The rounding mode of a result as the processor is set: to nearest."""
-_HALVES = ir.VectorType(ir.IntType(16), LANES)
-
-
-@cache
-def is_possible() -> bool:
-    """Return True if this processor has the instructions."""
-    return is_available() and bool(llvm.get_host_cpu_features().get("avx512bf16"))
 
 
 @intrinsic
@@ -130,7 +121,7 @@ def _build_score(
         for row, totals in zip(rows, sums, strict=True):
             query = b.splat(b.load(WORD, b.ir.add(row, b.times(pair, 4)), 4))
             for key, total in zip(loaded, totals, strict=True):
-                b.ir.store(_dot(b, b.ir.load(total), query, key), total)
+                b.ir.store(b.dot_pairs(b.ir.load(total), query, key), total)
     for number, totals in enumerate(sums):
         for part, total in enumerate(totals):
             b.store(b.ir.load(total), b.at(b.ir.add(scores, b.times(stride, number)), VECTOR_BYTES * part), 4)
@@ -230,7 +221,7 @@ def _build_sum(
         for first, totals in zip(firsts, sums, strict=True):
             weight = b.splat(b.load(WORD, b.ir.add(first, b.times(pair, 4)), 4))
             for part, total in zip(loaded, totals, strict=True):
-                b.ir.store(_dot(b, b.ir.load(total), weight, part), total)
+                b.ir.store(b.dot_pairs(b.ir.load(total), weight, part), total)
     for of_query, totals in zip(targets, sums, strict=True):
         for target, total in zip(of_query, totals, strict=True):
             b.store(b.ir.load(total), target, 4)
@@ -242,18 +233,13 @@ sum_opened, sum_cached = _make_sum(True), _make_sum(False)
 
 def _paired(b: VectorBuilder, first: Any, second: Any) -> Any:
     """Load 16 bfloat16 from each of two addresses and put them into the halves of 16 lanes."""
-    low, high = (b.ir.zext(b.load(_HALVES, address, 2), WORDS) for address in (first, second))
+    low, high = (b.ir.zext(b.load(BFLOATS, address, 2), WORDS) for address in (first, second))
     return b.ir.or_(low, b.ir.shl(high, ir.Constant(WORDS, [16] * LANES)))
-
-
-def _dot(b: VectorBuilder, sums: Any, x: Any, y: Any) -> Any:
-    """Add to each of 16 sums the products of two pairs of bfloat16."""
-    return b.call("llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, sums, x, y)
 
 
 def _narrowed(b: VectorBuilder, values: Any) -> Any:
     """Round 16 floats to bfloat16, to nearest even."""
-    return b.call("llvm.x86.avx512bf16.cvtneps2bf16.512", _HALVES, values)
+    return b.call("llvm.x86.avx512bf16.cvtneps2bf16.512", BFLOATS, values)
 
 
 def _power_of_two(b: VectorBuilder, x: Any) -> Any:

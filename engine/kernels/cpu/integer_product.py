@@ -7,8 +7,14 @@ many rows a panel is cut into chunks of groups, else it is one chunk. A chunk st
 multiplied by it, and each block prefetches a share of the next chunk. A block's 16 integer sums stay in registers for a
 group and are then scaled into as many float sums, which wait in the results from one chunk to the next.
 
-A block has a record per group, one after another, so that it reads one stream: of each row ROW_BYTES as
-`quantize_two_groups` writes them.
+Processors multiply one or two vectors a cycle, and some add as many beside them. So scaling the products of a group
+takes one multiplication: the power of two of a row's step comes by a subtraction, which also makes floats of them, and
+its other factor by a choice among variants of the output's scale.
+
+The records of the rows: a block has a record per group, one after another, so that it reads one stream: of each row
+ROW_BYTES as `quantize_two_groups` writes them. Behind the records of all blocks are the sums of the rows' inputs, a
+pair of groups in a word, by block, pair and row; behind these the first float sum of each row: 0, or NaN if an input is
+not finite.
 
 Every row is computed by itself in a fixed order: its result is the same alone and in any batch.
 """
@@ -17,7 +23,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -31,32 +37,33 @@ from engine.kernels.cpu.integer_vectors import (
     FLOATS,
     GROUP,
     LANES,
+    MOST_STEP,
     NUMBERS,
     PANEL,
     ROW_BYTES,
     VECTORS,
     WORD,
+    WORDS,
     VectorBuilder,
     quantize_two_groups,
 )
 from engine.kernels.cpu.panels import (
-    EIGHT_BIT,
     FORMATS,
-    OPENED_BYTES,
+    PAIR_BYTES,
     SUPERBLOCK,
     EightBitPanel,
-    OpenedPanel,
     PackedPanel,
+    Place,
+    Record,
+    opened_group_bytes,
 )
-from engine.kernels.cpu.primitives import OPTIONS
+from engine.kernels.cpu.primitives import OPTIONS, floats
 
 MAX_BLOCK_ROWS = 8
 OPENED_FROM = 2 * MAX_BLOCK_ROWS
 """Rows from which a packed panel is opened once instead of in each block."""
 MAX_SUMS = 16
 """Integer sums that stay in registers."""
-NEAR_BYTES = 3 << 18
-"""Records that stay in the second-level cache, beside a panel; with more, panels are cut into chunks."""
 CHUNK_GROUPS = 48
 """Groups of a chunk, whole superblocks. Fewer would leave more sums in the results, more would leave the caches."""
 LINE = 64
@@ -64,32 +71,39 @@ AHEAD_BYTES = 4096
 """How far ahead a single block prefetches, one page: the hardware prefetcher stops at page ends."""
 
 
-def _build_block(
-    b: VectorBuilder,
-    panel: PackedPanel | EightBitPanel,
-    num_rows: int,
-    weights: Any,
-    opened: Any,
-    records: Any,
-    first_group: Any,
-    end_group: Any,
-    num_groups: Any,
-    out: Any,
-    out_stride: Any,
-    ahead: Any,
-    num_lines: Any,
-    num_kept: Any,
-) -> None:
+class _Block(NamedTuple):
+    """The arguments of a block, as `_multiply_block` describes them."""
+
+    weights: Any
+    opened: Any
+    opened_bytes: Any
+    minima: Any
+    records: Any
+    totals: Any
+    starts: Any
+    first_group: Any
+    end_group: Any
+    num_groups: Any
+    out: Any
+    out_stride: Any
+    ahead: Any
+    num_lines: Any
+    num_kept: Any
+
+
+def _build_block(b: VectorBuilder, panel: PackedPanel | EightBitPanel, num_rows: int, block: _Block) -> None:
     builder = b.ir
     places = [(row, vector) for row in range(num_rows) for vector in range(VECTORS)]
     targets = {
-        (row, vector): b.at(builder.add(out, b.times(out_stride, row)), 4 * LANES * vector) for row, vector in places
+        (row, vector): b.at(builder.add(block.out, b.times(block.out_stride, row)), 4 * LANES * vector)
+        for row, vector in places
     }
     for target in targets.values():
         b.prefetch(target, is_written=True)
-    sums = {place: cgutils.alloca_once_value(builder, b.floats(0.0)) for place in places}
-    is_last_kept = builder.icmp_signed("==", num_kept, ir.Constant(b.integer, num_rows))
-    is_later = builder.icmp_signed(">", first_group, ir.Constant(b.integer, 0))
+    begins = [b.splat_float(b.at(block.starts, 4 * row)) for row in range(num_rows)]
+    sums = {place: cgutils.alloca_once_value(builder, begins[place[0]]) for place in places}
+    is_last_kept = builder.icmp_signed("==", block.num_kept, ir.Constant(b.integer, num_rows))
+    is_later = builder.icmp_signed(">", block.first_group, ir.Constant(b.integer, 0))
     with builder.if_then(is_later, likely=False):
         for (row, vector), target in targets.items():
             # There may be no memory where a copy's results would be.
@@ -99,26 +113,38 @@ def _build_block(
                 else target
             )
             builder.store(b.load(FLOATS, kept, 4), sums[row, vector])
-    with b.loop(builder.sub(end_group, first_group)) as number:
-        place = panel.place(b, weights, opened, builder.add(first_group, number))
-        record = builder.add(records, b.times(number, num_rows * ROW_BYTES))
-        with b.loop(num_lines) as line:
-            b.prefetch(builder.add(ahead, b.times(builder.add(builder.mul(number, num_lines), line), LINE)))
+    minima = _Minima(b, num_rows, block) if panel.has_minimum else None
+    with b.loop(builder.sub(block.end_group, block.first_group)) as number:
+        group = builder.add(block.first_group, number)
+        opened = builder.add(block.opened, builder.mul(block.opened_bytes, group))
+        place = panel.place(b, block.weights, opened, group)
+        address = builder.add(block.records, b.times(number, num_rows * ROW_BYTES))
+        with b.loop(block.num_lines) as line:
+            lines = builder.add(builder.mul(number, block.num_lines), line)
+            b.prefetch(builder.add(block.ahead, b.times(lines, LINE)))
         num_sums = 2 if panel.is_centred or num_rows < MAX_BLOCK_ROWS else 1
         pass_rows = min(num_rows, MAX_SUMS // num_sums // VECTORS)
         for first in range(0, num_rows, pass_rows):
             reader = panel.later if first else panel
-            rows = range(first, first + pass_rows)
-            products = _multiply_group(b, reader, rows, num_sums, place, record)
+            b.keep_order()
+            records = {row: Record(b, b.at(address, ROW_BYTES * row)) for row in range(first, first + pass_rows)}
+            products = _multiply_group(b, reader, records, num_sums, place)
             scales = [reader.scales(b, place, vector) for vector in range(VECTORS)]
-            for row in rows:
-                of_row = [b.splat_float(b.at(record, ROW_BYTES * row + 4 * part)) for part in range(3)]
+            for row, record in records.items():
                 for vector in range(VECTORS):
-                    total = sums[row, vector]
-                    value = reader.add(b, builder.load(total), products[row, vector], scales[vector], of_row)
-                    builder.store(value, total)
-    is_end = builder.icmp_signed("==", end_group, num_groups)
-    ends = [panel.end(b, weights, opened, num_groups, is_end, vector) for vector in range(VECTORS)]
+                    value = builder.load(sums[row, vector])
+                    parts = products[row, vector]
+                    parts = parts if panel.is_centred or len(parts) == 1 else [builder.add(*parts)]
+                    for part, scale in zip(parts, scales[vector], strict=True):
+                        value = b.fused(record.scaled(part), scale.times(record), value)
+                    builder.store(value, sums[row, vector])
+        if minima is not None and not panel.is_opened:
+            (minima.write if num_rows == MAX_BLOCK_ROWS else minima.add)(panel, place)
+    is_end = builder.icmp_signed("==", block.end_group, block.num_groups)
+    if minima is not None:
+        with builder.if_then(is_end):
+            minima.end(sums)
+    ends = [panel.end(b, block.weights, block.num_groups, is_end, vector) for vector in range(VECTORS)]
     for row in range(num_rows):
         with builder.if_then(is_last_kept, likely=True) if row == num_rows - 1 else nullcontext():
             for vector in range(VECTORS):
@@ -129,65 +155,152 @@ def _build_block(
 def _multiply_group(
     b: VectorBuilder,
     panel: PackedPanel | EightBitPanel,
-    rows: range,
+    records: dict[int, Record],
     num_sums: int,
     place: Any,
-    record: Any,
 ) -> dict[tuple[int, int], list[Any]]:
     """Return the integer products of one group by row and vector, in one or two sums.
 
     Two are of the first and last 16 inputs if the panel is centred, else any, so that additions overlap.
     """
     products: dict[tuple[int, int], list[Any]] = {}
-    for row in rows:
-        numbers = [b.at(record, ROW_BYTES * row + 4 * part) for part in range(3, NUMBERS)]
-        begins = panel.starts(b, numbers, num_sums)
+    for row, record in records.items():
+        begins = panel.starts(b, record, num_sums)
         products |= {(row, vector): list(begins) for vector in range(VECTORS)}
     for pairs in [(0, 2), (1, 3)] if panel.is_centred else [(pair,) for pair in range(CHUNKS // 2)]:
         weights = {pair: [panel.weights(b, place, pair, vector) for vector in range(VECTORS)] for pair in pairs}
         for half, pair in product(range(2), pairs):
             number = pairs.index(pair) if panel.is_centred else half % num_sums
-            for row in rows:
-                levels = b.at(record, ROW_BYTES * row + 4 * NUMBERS)
-                four = b.splat(b.load(WORD, b.at(levels, 4 * (2 * pair + half)), 4))
+            for row, record in records.items():
+                four = b.ir.bitcast(b.splat(record.number(NUMBERS + 2 * pair + half)), BYTES64)
                 for vector in range(VECTORS):
                     sums = products[row, vector]
-                    sums[number] = b.dot(sums[number], weights[pair][vector][half], b.ir.bitcast(four, BYTES64))
+                    sums[number] = b.dot(sums[number], weights[pair][vector][half], four)
     return products
 
 
+class _Minima:
+    """The products of the rows' sums with what minima leave, two groups at once.
+
+    A block of MAX_BLOCK_ROWS writes the pairs of all groups to `block.minima`, or finds them there, and multiplies them
+    at its end. So do smaller ones beside it. Without it `block.minima` is 0, and they multiply on the way, in the same
+    order.
+    """
+
+    def __init__(self, b: VectorBuilder, num_rows: int, block: _Block) -> None:
+        self._b = b
+        self._num_rows = num_rows
+        self._block = block
+        places = [(row, vector) for row in range(num_rows) for vector in range(VECTORS)]
+        self._sums = {place: cgutils.alloca_once_value(b.ir, b.floats(0.0)) for place in places}
+        self._first = [cgutils.alloca_once_value(b.ir, b.words(0)) for _ in range(VECTORS)]
+        """The lower halves of a pair's lanes."""
+        self._is_alone = b.ir.icmp_signed("==", block.minima, ir.Constant(b.integer, 0))
+
+    def write(self, panel: PackedPanel, place: Place) -> None:
+        """Write a group's halves of its pairs."""
+        b, builder = self._b, self._b.ir
+        is_second = builder.and_(place.group, ir.Constant(b.integer, 1))
+        at = builder.add(self._block.minima, b.times(self._pair(place.group), PAIR_BYTES))
+        bits = b.splat(builder.trunc(b.times(is_second, 16), WORD))
+        kept = b.splat(builder.trunc(b.times(is_second, 0xFFFF), WORD))
+        for vector in range(VECTORS):
+            target = b.at(at, 4 * LANES * vector)
+            half = builder.shl(panel.rest(b, place, vector), bits)
+            b.store(builder.or_(builder.and_(b.load(WORDS, target, 64), kept), half), target, 64)
+
+    def add(self, panel: PackedPanel, place: Place) -> None:
+        """Multiply a pair with its second group, unless a larger block does it."""
+        b, builder = self._b, self._b.ir
+        is_second = builder.trunc(place.group, ir.IntType(1))
+        with builder.if_then(self._is_alone):
+            halves = [panel.rest(b, place, vector) for vector in range(VECTORS)]
+            with builder.if_else(is_second) as (second, first):
+                with second:
+                    highs = [builder.shl(half, b.words(16)) for half in halves]
+                    firsts = [builder.load(held) for held in self._first]
+                    self._multiply(self._pair(place.group), list(map(builder.or_, firsts, highs)))
+                with first:
+                    for held, half in zip(self._first, halves, strict=True):
+                        builder.store(half, held)
+
+    def end(self, sums: dict[tuple[int, int], Any]) -> None:
+        """Add all to the sums of a block, after the last group."""
+        b, builder = self._b, self._b.ir
+        num_groups = self._block.num_groups
+        if self._num_rows < MAX_BLOCK_ROWS:
+            is_odd = builder.trunc(num_groups, ir.IntType(1))
+            with builder.if_then(builder.and_(self._is_alone, is_odd)):
+                self._multiply(self._pair(num_groups), [builder.load(held) for held in self._first])
+        with builder.if_then(builder.not_(self._is_alone)):
+            num_pairs = self._pair(builder.add(num_groups, ir.Constant(b.integer, 1)))
+            with b.loop(num_pairs) as pair:
+                at = builder.add(self._block.minima, b.times(pair, PAIR_BYTES))
+                self._multiply(pair, [b.load(WORDS, b.at(at, 4 * LANES * vector), 64) for vector in range(VECTORS)])
+        for place, total in self._sums.items():
+            builder.store(builder.fadd(builder.load(sums[place]), builder.load(total)), sums[place])
+
+    def _pair(self, group: Any) -> Any:
+        return self._b.ir.lshr(group, ir.Constant(self._b.integer, 1))
+
+    def _multiply(self, pair: Any, pairs: list[Any]) -> None:
+        b, builder = self._b, self._b.ir
+        at = builder.add(self._block.totals, b.times(pair, 4 * self._num_rows))
+        for row in range(self._num_rows):
+            totals = b.splat(b.load(WORD, b.at(at, 4 * row), 4))
+            for vector, halves in enumerate(pairs):
+                held = self._sums[row, vector]
+                builder.store(b.dot_pairs(builder.load(held), totals, halves), held)
+
+
 _NUM_FORMATS = len(FORMATS)
-EIGHT = _NUM_FORMATS - 1
 _READERS = (
     *FORMATS,
-    *(panel.opening for panel in FORMATS[:EIGHT]),
-    OpenedPanel(4, 0),
-    OpenedPanel(6, 1),
+    *(panel.opening for panel in FORMATS),
+    *dict.fromkeys(panel.opened for panel in FORMATS),
 )
-"""Readers of panels: as they are by format, the same opening them, and of opened ones without and with a centre."""
-_OPENED = np.array(
-    [len(_READERS) - 2 + panel.is_centred if isinstance(panel, PackedPanel) else EIGHT for panel in FORMATS[:EIGHT]]
-)
+"""Readers of panels: as they are by format, the same opening them, and of opened ones."""
+_OPENED = np.array([2 * _NUM_FORMATS + _READERS[2 * _NUM_FORMATS :].index(panel.opened) for panel in FORMATS])
 _SIZE_BITS = 4
 _BLOCKS = {
-    number << _SIZE_BITS | rows: (reader, rows)
-    for number, reader in enumerate(_READERS)
+    number << _SIZE_BITS | rows: (reader.in_passes if rows == MAX_BLOCK_ROWS else reader, rows)
+    for number, reader in enumerate(FORMATS)
     for rows in (8, 4, 2, 1)
-    if (rows == MAX_BLOCK_ROWS if number >= _NUM_FORMATS else rows < MAX_BLOCK_ROWS or not reader.is_centred)
+} | {
+    number << _SIZE_BITS | MAX_BLOCK_ROWS: (reader, MAX_BLOCK_ROWS)
+    for number, reader in enumerate(_READERS[_NUM_FORMATS:], _NUM_FORMATS)
 }
 """The blocks that are compiled: reader and number of rows."""
 
 
 @intrinsic
 def _multiply_block(
-    typingctx, reader, num_rows, weights, opened, records, first, end, groups, out, out_stride, ahead, lines, kept
+    typingctx,
+    reader,
+    num_rows,
+    weights,
+    opened,
+    opened_bytes,
+    minima,
+    records,
+    totals,
+    starts,
+    first,
+    end,
+    groups,
+    out,
+    out_stride,
+    ahead,
+    lines,
+    kept,
 ):
     """Multiply `num_rows` rows by a chunk of a panel as a reader reads it.
 
-    The chunk is groups `first` to `end` of `groups`. `weights` and `opened` are where the whole panel begins, `records`
-    where the chunk's do. The first `kept` rows of `out` are stored: all, or all but the last; if `first` is not 0 their
-    sums so far are read from there. Rows of `out` are `out_stride` bytes apart. Each group prefetches `lines` cache
-    lines from `ahead` on.
+    The chunk is groups `first` to `end` of `groups`. `weights` and `opened` are where the whole panel begins, whose
+    opened groups are `opened_bytes` apart; `minima` is where the pairs of minima begin, or 0; `records` where those of
+    the chunk begin, `totals` and `starts` those of the block. The first `kept` rows of `out` are stored: all, or all
+    but the last; if `first` is not 0 their sums so far are read from there. Rows of `out` are `out_stride` bytes apart.
+    Each group prefetches `lines` cache lines from `ahead` on.
     """
 
     def generate(context, builder, signature, arguments):
@@ -199,31 +312,31 @@ def _multiply_block(
         for block, (panel, rows) in _BLOCKS.items():
             switch.add_case(ir.Constant(b.integer, block), begin := builder.append_basic_block())
             builder.position_at_end(begin)
-            _build_block(b, panel, rows, *of_block)
+            _build_block(b, panel, rows, _Block(*of_block))
             builder.branch(end)
         builder.position_at_end(end)
         return context.get_dummy_value()
 
-    return types.none(*[types.int64] * 13), generate
+    return types.none(*[types.int64] * 17), generate
 
 
 _BLOCK_BYTES = np.array([panel.block_bytes for panel in FORMATS])
 _FACTOR_BYTES = np.array([panel.factor_bytes for panel in FORMATS])
 _END_BYTES = np.array([panel.head_bytes + panel.end_bytes for panel in FORMATS])
-_OPENED_BYTES = np.array(
-    [OPENED_BYTES if isinstance(panel, PackedPanel) else EIGHT_BIT.block_bytes for panel in FORMATS]
-)
-_IS_CENTRED = np.array([panel.is_centred for panel in FORMATS])
+_OPENED_BYTES = np.array([opened_group_bytes(panel.num_scales) for panel in FORMATS])
+_MOST_OPENED_BYTES = int(_OPENED_BYTES.max())
 
 
 def opened_bytes(num_inputs: int) -> int:
-    """Return the bytes of an opened panel."""
-    return num_inputs // GROUP * OPENED_BYTES
+    """Return the bytes of an opened panel: a chunk, and the pairs of minima of all groups."""
+    num_groups = num_inputs // GROUP
+    return min(num_groups, CHUNK_GROUPS) * _MOST_OPENED_BYTES + -(-num_groups // 2) * PAIR_BYTES
 
 
 def record_bytes(num_rows: int, num_inputs: int) -> int:
     """Return the bytes of the records of all rows and of the copy that may fill the last block."""
-    return (num_rows + 1) * (num_inputs // GROUP * ROW_BYTES)
+    num_groups = num_inputs // GROUP
+    return (num_rows + 1) * (num_groups * ROW_BYTES + -(-num_groups // 2) * 4 + 4)
 
 
 def scratch_bytes(num_rows: int, num_inputs: int) -> int:
@@ -251,28 +364,53 @@ def num_blocks(rows):
 @njit(inline="always")
 def chunk_groups(rows, groups):
     """Return the groups of a chunk."""
-    return groups if rows * groups * ROW_BYTES <= NEAR_BYTES else min(groups, CHUNK_GROUPS)
+    return min(groups, CHUNK_GROUPS) if rows >= OPENED_FROM else groups
+
+
+@njit(inline="always")
+def num_pairs(groups):
+    """Return the pairs that groups make, the last of which may have one."""
+    return (groups + 1) // 2
+
+
+@njit(inline="always")
+def totals_place(records, rows, groups):
+    """Return where the sums of inputs begin, behind the records."""
+    return records + rows * groups * ROW_BYTES
+
+
+@njit(inline="always")
+def starts_place(records, rows, groups):
+    """Return where the first float sums begin."""
+    return totals_place(records, rows, groups) + rows * num_pairs(groups) * 4
 
 
 @njit(inline="always")
 def quantize_row(source, rows, groups, records, row, size, place):
-    """Write a row's records, of each chunk behind those of the chunk before.
+    """Write a row's records, of each chunk behind those of the chunk before, its sums and its first float sum.
 
     It is the row at `place` of the block of `size` rows that begins with `row`, if the records have `rows` rows.
     """
     step = size * ROW_BYTES
     chunk = chunk_groups(rows, groups)
+    totals = totals_place(records, rows, groups) + (row * num_pairs(groups) + place) * 4
+    largest = np.int64(0)
     for first in range(0, groups, chunk):
         last = min(first + chunk, groups) - 1
         record = records + (rows * first + row * (last + 1 - first) + place) * ROW_BYTES
         for group in range(first, last + 1, 2):
             other = min(group + 1, last)
-            quantize_two_groups(
+            bits = quantize_two_groups(
                 source + group * GROUP * 4,
                 source + other * GROUP * 4,
                 record + (group - first) * step,
                 record + (other - first) * step,
+                totals + group // 2 * size * 4,
+                np.int64(-1 if other > group else 0),
             )
+            largest = max(largest, bits)
+    start = floats(starts_place(records, rows, groups) + (row + place) * 4, 1)
+    start[0] = np.float32(np.nan if largest > MOST_STEP else 0.0)
 
 
 @njit(inline="always")
@@ -313,38 +451,48 @@ def multiply(a, thread, part, parts, is_first):
     rows, outputs, inputs, form = a[0], a[1], a[2], a[8]
     groups, panels = inputs // GROUP, outputs // PANEL
     near = a[6] + thread * a[7]
+    pairs = near + min(groups, CHUNK_GROUPS) * _MOST_OPENED_BYTES
     records, stride = a[9], a[10]
     if records == 0:
-        records = near + groups * OPENED_BYTES
+        records = pairs + num_pairs(groups) * PAIR_BYTES
         if is_first:
             quantize_rows(a[3], rows, groups, records, 0, 1)
     panel_bytes = groups * _BLOCK_BYTES[form] + groups // SUPERBLOCK * _FACTOR_BYTES[form] + _END_BYTES[form]
     total, blocks = record_rows(rows), num_blocks(rows)
     chunk = chunk_groups(total, groups)
+    opens = total >= OPENED_FROM
+    spread = _OPENED_BYTES[form] if opens else 0
     for panel in range(panels * part // parts, panels * (part + 1) // parts):
         weights = a[4] + panel * panel_bytes
         for first in range(0, groups, chunk):
             end = min(first + chunk, groups)
-            opened = near - first * _OPENED_BYTES[form]
             # Bytes of chunks are about in proportion: that a few lines are prefetched early or late does not matter.
             lines = -(-panel_bytes // (groups * LINE * blocks))
             ahead = weights + (AHEAD_BYTES if blocks == 1 else panel_bytes * end // groups)
             row = 0
             while row < rows:
                 size = block_rows(rows - row)
-                kept = min(size, rows - row)
-                record = records + (total * first + row * (end - first)) * ROW_BYTES
-                out = a[5] + (row * stride + panel * PANEL) * 4
-                # Eight rows of a centred panel are two passes, of which the second reads what the first has opened.
-                source = weights
-                if form == EIGHT or size < 8 or (rows < OPENED_FROM and not _IS_CENTRED[form]):
-                    reader = form
-                elif row == 0:
-                    reader = form + _NUM_FORMATS
-                else:
-                    reader, source = _OPENED[form], opened
+                reader = form
+                if opens and size == 8:
+                    reader = _OPENED[form] if row > 0 else form + _NUM_FORMATS
                 _multiply_block(
-                    reader, size, source, opened, record, first, end, groups, out, stride * 4, ahead, lines, kept
+                    reader,
+                    size,
+                    weights,
+                    near - first * spread,
+                    spread,
+                    pairs if total >= MAX_BLOCK_ROWS else 0,
+                    records + (total * first + row * (end - first)) * ROW_BYTES,
+                    totals_place(records, total, groups) + row * num_pairs(groups) * 4,
+                    starts_place(records, total, groups) + row * 4,
+                    first,
+                    end,
+                    groups,
+                    a[5] + (row * stride + panel * PANEL) * 4,
+                    stride * 4,
+                    ahead,
+                    lines,
+                    min(size, rows - row),
                 )
                 ahead += (end - first) * lines * LINE
                 row += size

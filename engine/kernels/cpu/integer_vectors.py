@@ -25,18 +25,22 @@ PANEL = LANES * VECTORS
 LANE_INPUTS = 4
 """Inputs that one lane of a vector multiplies at once."""
 CHUNKS = GROUP // LANE_INPUTS
-MAGIC = 3 << 22
-"""A sum of products that starts at the bits of this float is itself a float, MAGIC + the sum, below 2^22."""
-START_BITS = 0x4B400000
-"""The bits of MAGIC."""
 ZERO = 128
 """The level of a weight of zero in eight bits."""
 CENTRE = 32
 """The level of a weight of zero where scales have no minimum, in six bits."""
-LEVEL_BITS = -4
-"""A mask that clears the last two bits of a level, so that MAGIC times it is exact."""
+FRACTION_BITS = 23
+STEP_BITS = 3
+"""Leading bits of a step's fraction; the others are zero."""
+STEPS = 1 << STEP_BITS
+"""Steps between two powers of two."""
+LEAST_STEP, MOST_STEP = 27 << FRACTION_BITS, 227 << FRACTION_BITS
+"""The bits of 2^-100 and 2^100."""
+VARIANT_BYTES = 4 * PANEL
+"""Bytes of the numbers of all outputs of a panel."""
+FRACTION, MAGIC, VARIANT, FIRST_START, LAST_START, START = range(6)
+"""The numbers of a row in a record, as `quantize_two_groups` writes them."""
 NUMBERS = 6
-"""Numbers of a row in a record: level, total, base, starts of the first and last 16 inputs, start of eight bits."""
 ROW_BYTES = 4 * NUMBERS + GROUP
 """Bytes of a row in a record."""
 
@@ -47,6 +51,7 @@ WORDS = ir.VectorType(WORD, LANES)
 PAIRS = ir.VectorType(ir.IntType(16), 2 * LANES)
 FLOATS = ir.VectorType(FLOAT, LANES)
 HALVES = ir.VectorType(ir.HalfType(), LANES)
+BFLOATS = ir.VectorType(ir.IntType(16), LANES)
 
 
 @cache
@@ -54,6 +59,12 @@ def is_available() -> bool:
     """Return True if this processor has the instructions."""
     features = llvm.get_host_cpu_features()
     return bool(features.get("avx512vnni") and features.get("avx512bw") and features.get("f16c"))
+
+
+@cache
+def has_pairs() -> bool:
+    """Return True if this processor multiplies vectors of pairs of bfloat16."""
+    return is_available() and bool(llvm.get_host_cpu_features().get("avx512bf16"))
 
 
 @cache
@@ -138,6 +149,28 @@ class VectorBuilder:
         """Return lanes of two vectors, those of the second from 16 on."""
         return self.ir.shuffle_vector(a, b, ir.Constant(ir.VectorType(WORD, len(lanes)), lanes))
 
+    def narrowed(self, floats: Any) -> Any:
+        """Round 16 floats, not NaN, to bfloat16 in the lower half of each lane."""
+        if has_pairs():
+            halves = self.call("llvm.x86.avx512bf16.cvtneps2bf16.512", BFLOATS, floats)
+            return self.ir.zext(halves, WORDS)
+        return self.ir.lshr(self.rounded(floats), self.words(16))
+
+    def rounded(self, floats: Any) -> Any:
+        """Round 16 floats, not NaN, to bfloat16 in the upper half of each lane, to nearest even; clear the lower."""
+        bits = self.ir.bitcast(floats, WORDS)
+        is_odd = self.ir.and_(self.ir.lshr(bits, self.words(16)), self.words(1))
+        whole = self.ir.add(self.ir.add(bits, self.words(0x7FFF)), is_odd)
+        return self.ir.and_(whole, self.words(-1 << 16))
+
+    def dot_pairs(self, sums: Any, x: Any, y: Any) -> Any:
+        """Add to each of 16 sums the products of two pairs of bfloat16."""
+        if has_pairs():
+            return self.call("llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, sums, x, y)
+        low = [self.ir.bitcast(self.ir.shl(pairs, self.words(16)), FLOATS) for pairs in (x, y)]
+        high = [self.ir.bitcast(self.ir.and_(pairs, self.words(-1 << 16)), FLOATS) for pairs in (x, y)]
+        return self.fused(*low, self.fused(*high, sums))
+
     def swapped(self, vector: Any, distance: int) -> Any:
         """Exchange the lanes whose numbers differ by `distance`, a power of two."""
         return self.shuffled(vector, vector, [lane ^ distance for lane in range(LANES)])
@@ -146,13 +179,13 @@ class VectorBuilder:
         """Return lanes of `a` where `lanes` is true, else of `b`."""
         return self.shuffled(a, b, [lane if is_first else lane + LANES for lane, is_first in enumerate(lanes)])
 
-    def total(self, sums: list[Any]) -> Any:
-        """Add one or two vectors of integers."""
-        return sums[0] if len(sums) == 1 else self.ir.add(*sums)
-
     def fused(self, a: Any, b: Any, c: Any) -> Any:
         """Compute a * b + c (16 floats), rounded once."""
         return self.call("llvm.fma.v16f32", FLOATS, a, b, c)
+
+    def keep_order(self) -> None:
+        """Keep loads from moving across: else what is computed later fills the registers of what comes before."""
+        self.ir.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], side_effect=True)
 
     def call(self, name: str, result: Any, *arguments: Any) -> Any:
         kind = ir.FunctionType(result, [argument.type for argument in arguments])
@@ -160,29 +193,35 @@ class VectorBuilder:
 
 
 @intrinsic
-def quantize_two_groups(typingctx, first, second, first_record, second_record):
+def quantize_two_groups(typingctx, first, second, first_record, second_record, totals, second_bits):
     """Quantise 32 floats at each of two addresses to a row's part of a record: ROW_BYTES at each of two others.
 
-    That is NUMBERS numbers, then 32 levels (int8). In float32 a level's size, that times the sum of the levels, and
-    -MAGIC times it; in int32 -CENTRE times the sums of the first and of the last 16 levels, and -ZERO times the sum of
-    all plus the bits of MAGIC.
+    The record has NUMBERS numbers, then 32 levels (int8), multiples of the group's step (1 + v / STEPS) * 2^e. In
+    float32 FRACTION, 1 + v / STEPS, and MAGIC, 1.5 * 2^(e + 23): an integer n below 2^22 that is added to its bits
+    makes MAGIC + n * 2^e of it. VARIANT: v * VARIANT_BYTES. Then integers that begin with the bits of MAGIC: less
+    CENTRE times the sums of the first and of the last 16 levels, and less ZERO times the sum of all.
+
+    `totals` gets the sums of both groups' inputs as a pair of bfloat16; `second_bits` masks that of the second.
+    Returns the bits of the larger step. If it is above MOST_STEP, a number is not finite or too large.
     """
 
     def generate(context, builder, signature, arguments):
         b = VectorBuilder(builder)
-        sources, records = arguments[:2], arguments[2:]
+        sources, records, (totals, second_bits) = arguments[:2], arguments[2:4], arguments[4:]
         inputs = [[b.load(FLOATS, b.at(source, 64 * part), 4) for part in range(2)] for source in sources]
-        # NOTE: as integers the bits of NaN exceed those of every number, so a broken group has a NaN level and stays
-        # visible.
+        # NOTE: as integers the bits of NaN exceed those of every number.
         largest = [b.largest(*(b.magnitude(half) for half in halves)) for halves in inputs]
         # The first eight lanes are of the first group, the last eight of the second.
         largest = b.largest(*(b.shuffled(*largest, [*range(at, at + 8), *range(at + 16, at + 24)]) for at in (0, 8)))
         for distance in (4, 2, 1):
             largest = b.largest(largest, b.swapped(largest, distance))
-        level = builder.fmul(builder.bitcast(largest, FLOATS), b.floats(float(np.float32(1 / 127))))
-        level = builder.bitcast(builder.and_(builder.bitcast(level, WORDS), b.words(LEVEL_BITS)), FLOATS)
-        least = b.floats(float(np.float32(1e-30)))
-        inverse = builder.fdiv(b.floats(1.0), b.call("llvm.maxnum.v16f32", FLOATS, level, least))
+        step = builder.fmul(builder.bitcast(largest, FLOATS), b.floats(float(np.float32(1 / 127))))
+        further = (1 << FRACTION_BITS - STEP_BITS) - 1
+        step = builder.and_(builder.add(builder.bitcast(step, WORDS), b.words(further)), b.words(~further))
+        of_both = [builder.extract_element(step, ir.Constant(WORD, lane)) for lane in (0, 8)]
+        step = b.call("llvm.umin.v16i32", WORDS, b.largest(step, b.words(LEAST_STEP)), b.words(MOST_STEP))
+        level = builder.bitcast(step, FLOATS)
+        inverse = builder.fdiv(b.floats(1.0), level)
         words = []
         for number, halves in enumerate(inputs):
             of_group = b.shuffled(inverse, inverse, [8 * number] * LANES)
@@ -199,19 +238,27 @@ def quantize_two_groups(typingctx, first, second, first_record, second_record):
         for distance in (2, 1):
             halves = builder.add(halves, b.swapped(halves, distance))
         count = builder.add(halves, b.swapped(halves, 4))
+        total = b.rounded(builder.fmul(level, builder.sitofp(count, FLOATS)))
+        first, second = (builder.extract_element(total, ir.Constant(WORD, lane)) for lane in (0, 8))
+        second = builder.and_(second, builder.trunc(second_bits, WORD))
+        b.store(builder.or_(builder.lshr(first, ir.Constant(WORD, 16)), second), totals, 4)
         lanes = [lane % 8 for lane in range(LANES)]
-        # Lanes 0 to 2 of a group, then lanes 3 (of the first half), 4 (of the last half) and 5.
-        times = b.select([lane == 1 for lane in lanes], builder.sitofp(count, FLOATS), b.floats(1.0))
-        times = b.select([lane == 2 for lane in lanes], b.floats(-float(MAGIC)), times)
-        sums = b.select([lane == 5 for lane in lanes], count, halves)
-        sums = builder.mul(sums, ir.Constant(WORDS, [-ZERO if lane == 5 else -CENTRE for lane in lanes]))
-        sums = builder.add(sums, ir.Constant(WORDS, [START_BITS if lane == 5 else 0 for lane in lanes]))
-        scaled = builder.bitcast(builder.fmul(level, times), WORDS)
-        numbers = b.select([lane < 3 for lane in lanes], scaled, sums)
+        exponent = builder.and_(step, b.words(255 << FRACTION_BITS))
+        magic = builder.add(exponent, b.words((FRACTION_BITS << FRACTION_BITS) + (1 << FRACTION_BITS - 1)))
+        fraction = builder.add(builder.sub(step, exponent), b.words(127 << FRACTION_BITS))
+        variant = builder.and_(builder.lshr(step, b.words(FRACTION_BITS - STEP_BITS)), b.words(STEPS - 1))
+        numbers = b.select([lane == MAGIC for lane in lanes], magic, fraction)
+        variant = builder.mul(variant, b.words(VARIANT_BYTES))
+        numbers = b.select([lane == VARIANT for lane in lanes], variant, numbers)
+        # Lanes 3 and 4 of a group are in its first and last half.
+        sums = b.select([lane == START for lane in lanes], count, halves)
+        sums = builder.mul(sums, ir.Constant(WORDS, [-ZERO if lane == START else -CENTRE for lane in lanes]))
+        numbers = b.select([lane < FIRST_START for lane in lanes], numbers, builder.add(magic, sums))
         for number, record in enumerate(records):
             of_group = [*range(8 * number, 8 * number + 8)]
             b.store(b.shuffled(numbers, numbers, of_group), record, 4)
             b.store(b.shuffled(packed, packed, of_group), b.at(record, 4 * NUMBERS), 4)  # over the last two lanes
-        return context.get_dummy_value()
+        larger = builder.select(builder.icmp_unsigned(">", *of_both), *of_both)
+        return builder.zext(larger, b.integer)
 
-    return types.none(*[types.int64] * 4), generate
+    return types.int64(*[types.int64] * 6), generate

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import torch
 
-from engine.kernels.cpu import flash_attention, flash_vectors, program
+from engine.kernels.cpu import flash_attention, program
 from engine.kernels.cpu.integer_product import opened_bytes, scratch_bytes
-from engine.kernels.cpu.integer_vectors import PANEL
+from engine.kernels.cpu.integer_vectors import PANEL, has_pairs
 from engine.kernels.cpu.sampling import BLOCK
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.kernels.cpu.vectors import HEAD_STEP
@@ -268,7 +268,7 @@ def cached_size(size: int, block_size: int) -> int:
 
 def attention_is_flash(size: int, block_size: int, dtype: torch.dtype) -> bool:
     """Return True if flash attention computes heads of `size` over a cache of this type and block size."""
-    return flash_vectors.is_possible() and dtype is torch.bfloat16 and attention_has_vectors(size, block_size)
+    return has_pairs() and dtype is torch.bfloat16 and attention_has_vectors(size, block_size)
 
 
 def tile_rows(group: int, num_rows: int, is_flash: bool) -> int:

@@ -2,7 +2,7 @@
 
 Eight bits: each group takes sixteen lines of 64 bytes. Line 2c + v holds chunk c of vector v (16 outputs), and its byte
 4n + j is input 4c + j of output n, plus 128. The 32 shares of the group follow, in half precision, and at the panel's
-end the 32 scales, in float32. w = scale * share * q. y = scale * (sum over groups of share * xs * (q . x8)).
+end the 32 scales, in float32. w = scale * share * q.
 
 Four, five or six bits (q), with two numbers per output and group: eight lines of 64 bytes hold the low four bits, then
 two lines for each further bit, then the numbers. Line 2p + v belongs to vector v; its byte 4n + j holds inputs 8p + j
@@ -14,15 +14,19 @@ the first lowest; lines alternate between the vectors. The numbers are, as the f
     2        scale, minimum: unsigned bytes                            factor0 * scale * q + factor1 * minimum
     1        scales of the first and last 16 inputs: signed bytes      factor * scale * (q - 2^(bits - 1))
 
-Factors are in half precision, 32 of each, for every SUPERBLOCK groups, before these. With x about xs * x8, a group adds
-scale * xs * (q . x8) + minimum * xs * sum(x8), as in llama.cpp's products (ggml, MIT).
+Factors are in half precision, 32 of each, for every SUPERBLOCK groups, before these.
 
 Four bits whose weights come from a table: a line of 64 bytes holds its 16 bytes four times, plus 128. Each group takes
 eight lines of codes, laid as low four bits above, and its 32 shares; the 32 scales end the panel, as in eight bits.
 w = scale * share * table[code].
 
-An opened panel holds a byte for each weight, and the numbers times their factors in float32. One with a table becomes a
-panel of eight bits. With many rows, the first block writes it to its thread's scratch for the other blocks.
+With x about step * x8, a group of 32 adds scale * step * (q' . x8), q' the levels less the middle one. What minimum and
+middle leave, minimum + middle * scale, is small, and its product with the sum of the inputs takes two groups at once:
+pairs of both in bfloat16, whose sum is added last.
+
+An opened group holds a byte for each weight, plus 128 or, where zero is the middle, as it is; then STEPS variants of
+its scales, in float32: variant v is scale * (1 + v / STEPS). With many rows, the first block writes it to its thread's
+scratch for the other blocks, and the pairs of what minima leave to another part, for all groups.
 """
 
 from __future__ import annotations
@@ -35,15 +39,24 @@ from llvmlite import ir
 from engine.kernels.cpu.integer_vectors import (
     BYTES16,
     BYTES64,
+    CENTRE,
     CHUNKS,
+    FIRST_START,
     FLOATS,
+    FRACTION,
     HALVES,
     LANES,
+    LAST_START,
+    MAGIC,
     PANEL,
-    START_BITS,
+    START,
+    STEPS,
+    VARIANT,
+    VARIANT_BYTES,
     VECTORS,
     WORD,
     WORDS,
+    ZERO,
     VectorBuilder,
 )
 
@@ -53,17 +66,74 @@ _NIBBLE_BYTES = CHUNKS // 2 * VECTORS * 64
 _BYTES = CHUNKS * VECTORS * 64
 _TABLE_BYTES = 64
 _NUMBERS = 2
-OPENED_BYTES = _BYTES + _NUMBERS * 4 * PANEL
-"""Bytes of a group of an opened panel."""
+PAIR_BYTES = 4 * PANEL
+"""Bytes of the pairs of two groups."""
 
 
 class Place(NamedTuple):
-    """The addresses of a group: its factors, its block, and the same opened. table: the panel's, as 64 bytes."""
+    """A group: its number, and the addresses of its factors, of its block, and of the same opened.
 
+    table: the panel's, as 64 bytes
+    """
+
+    group: Any
     factors: Any
     block: Any
     opened: Any
     table: Any = None
+
+
+class Record:
+    """A row's part of a record."""
+
+    def __init__(self, b: VectorBuilder, address: Any) -> None:
+        self._b = b
+        self._address = address
+
+    def number(self, index: int) -> Any:
+        """Return an integer."""
+        return self._b.load(WORD, self._b.at(self._address, 4 * index), 4)
+
+    def start(self, middle: int) -> Any:
+        """Return the initial sum, 16 times, where levels of zero are `middle`."""
+        start = self.number(START)
+        if middle != ZERO:
+            magic, bits = self.number(MAGIC), ir.Constant(WORD, (ZERO // middle).bit_length() - 1)
+            start = self._b.ir.add(self._b.ir.ashr(self._b.ir.sub(start, magic), bits), magic)
+        return self._b.splat(start)
+
+    def fraction(self) -> Any:
+        """Return what the step is without its power of two, 16 times."""
+        return self._b.splat_float(self._b.at(self._address, 4 * FRACTION))
+
+    def scaled(self, product: Any) -> Any:
+        """Turn integers that began at a start into floats: times the power of two of the step."""
+        magic = self._b.splat_float(self._b.at(self._address, 4 * MAGIC))
+        return self._b.ir.fsub(self._b.ir.bitcast(product, FLOATS), magic)
+
+
+class Scale:
+    """A group's scales of sixteen outputs."""
+
+    def __init__(self, b: VectorBuilder, values: Any) -> None:
+        self._b = b
+        self._values = values
+
+    def times(self, record: Record) -> Any:
+        """Return the scales times the fraction of a row's step."""
+        return self._b.ir.fmul(self._values, record.fraction())
+
+
+class OpenedScale:
+    """The same of an opened group, at the address of variant 0."""
+
+    def __init__(self, b: VectorBuilder, address: Any) -> None:
+        self._b = b
+        self._address = address
+
+    def times(self, record: Record) -> Any:
+        offset = self._b.ir.zext(record.number(VARIANT), self._b.integer)
+        return self._b.load(FLOATS, self._b.ir.add(self._address, offset), 64)
 
 
 @dataclass(frozen=True)
@@ -75,44 +145,56 @@ class EightBitPanel:
     head_bytes = 0
     end_bytes = 4 * PANEL
     is_centred = False
+    has_minimum = False
+    num_scales = 1
+    is_opening = is_opened = False
 
-    def starts(self, b: VectorBuilder, numbers: list[Any], num_sums: int) -> list[Any]:
-        """Return the initial integer sums of a row: the float MAGIC, less what the 128 added to each weight gives."""
-        return [b.splat(b.load(WORD, numbers[2], 4)), *[ir.Constant(WORDS, [0] * LANES)] * (num_sums - 1)]
+    @property
+    def opening(self) -> EightBitPanel:
+        """The reader that writes such panels opened, and reads them so."""
+        return OpeningEightBitPanel()
+
+    @property
+    def opened(self) -> EightBitPanel:
+        """The reader of such panels when they are opened."""
+        return OpenedEightBitPanel()
+
+    def starts(self, b: VectorBuilder, record: Record, num_sums: int) -> list[Any]:
+        """Return the initial integer sums of a row: what the 128 added to each weight gives."""
+        return [record.start(ZERO), *[b.words(0)] * (num_sums - 1)]
 
     @property
     def later(self) -> EightBitPanel:
+        """The reader for further rows of a block."""
+        return self
+
+    @property
+    def in_passes(self) -> EightBitPanel:
         return self
 
     def place(self, b: VectorBuilder, weights: Any, opened: Any, group: Any) -> Place:
-        return Place(None, b.ir.add(weights, b.times(group, self.block_bytes)), None)
+        """Return a group of the panel at `weights`, opened at `opened`."""
+        block = b.at(b.ir.add(weights, b.times(group, self.block_bytes)), self.head_bytes)
+        return Place(group, None, block, opened)
 
     def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
         return tuple(b.load(BYTES64, at, 64) for at in _byte_places(b, place.block, pair, vector))
 
-    def scales(self, b: VectorBuilder, place: Place, vector: int) -> tuple[Any, ...]:
-        return (b.ir.fpext(self._shares(b, place, vector), FLOATS),)
+    def scales(self, b: VectorBuilder, place: Place, vector: int) -> tuple[Scale, ...]:
+        return (Scale(b, self._number(b, place, 0, vector)),)
 
-    def _shares(self, b: VectorBuilder, place: Place, vector: int) -> Any:
-        return b.load(HALVES, b.at(place.block, self.block_bytes - 2 * PANEL + 2 * LANES * vector), 32)
+    def _number(self, b: VectorBuilder, place: Place, index: int, vector: int) -> Any:
+        shares = b.load(HALVES, b.at(place.block, self.block_bytes - 2 * PANEL + 2 * LANES * vector), 32)
+        return b.ir.fpext(shares, FLOATS)
 
-    def add(self, b: VectorBuilder, value: Any, products: list[Any], scales: tuple[Any, ...], row: list[Any]) -> Any:
-        return b.fused(_scaled(b, products, row), scales[0], value)
-
-    def end(self, b: VectorBuilder, weights: Any, opened: Any, num_groups: Any, is_end: Any, vector: int) -> Any:
+    def end(self, b: VectorBuilder, weights: Any, num_groups: Any, is_end: Any, vector: int) -> Any:
         """Return what the panel has behind its last group for sixteen outputs, or ones before the last chunk."""
-        end = b.load(FLOATS, self._end_place(b, weights, num_groups, vector), 64)
-        return b.ir.select(is_end, end, b.floats(1.0))
-
-    def _end_place(self, b: VectorBuilder, panel: Any, num_groups: Any, vector: int) -> Any:
-        return b.at(b.ir.add(panel, b.times(num_groups, self.block_bytes)), self.head_bytes + 4 * LANES * vector)
+        place = b.at(b.ir.add(weights, b.times(num_groups, self.block_bytes)), self.head_bytes + 4 * LANES * vector)
+        return b.ir.select(is_end, b.load(FLOATS, place, 64), b.floats(1.0))
 
     def finish(self, b: VectorBuilder, value: Any, end: Any) -> Any:
         """Turn the sum over all groups into the result."""
         return b.ir.fmul(value, end)
-
-
-EIGHT_BIT = EightBitPanel()
 
 
 class TablePanel(EightBitPanel):
@@ -125,31 +207,16 @@ class TablePanel(EightBitPanel):
     def opening(self) -> TablePanel:
         return OpeningTablePanel()
 
+    @property
+    def opened(self) -> TablePanel:
+        return OpenedTablePanel()
+
     def place(self, b: VectorBuilder, weights: Any, opened: Any, group: Any) -> Place:
-        block = b.at(b.ir.add(weights, b.times(group, self.block_bytes)), self.head_bytes)
-        opened = EIGHT_BIT.place(b, opened, None, group).block
-        return Place(None, block, opened, b.load(BYTES64, weights, 64))
+        return super().place(b, weights, opened, group)._replace(table=b.load(BYTES64, weights, 64))
 
     def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
         codes = b.load(BYTES64, b.at(place.block, 64 * (VECTORS * pair + vector)), 64)
         return tuple(b.look_up(place.table, b.field(codes, shift, 15)) for shift in (0, 4))
-
-
-class OpeningTablePanel(TablePanel):
-    """A reader of panels with a table that writes them as panels of eight bits."""
-
-    def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
-        return _stored(b, super().weights(b, place, pair, vector), _byte_places(b, place.opened, pair, vector))
-
-    def _shares(self, b: VectorBuilder, place: Place, vector: int) -> Any:
-        shares = super()._shares(b, place, vector)
-        b.store(shares, b.at(place.opened, _BYTES + 2 * LANES * vector), 32)
-        return shares
-
-    def end(self, b: VectorBuilder, weights: Any, opened: Any, num_groups: Any, is_end: Any, vector: int) -> Any:
-        end = super().end(b, weights, opened, num_groups, is_end, vector)
-        b.store(end, EIGHT_BIT._end_place(b, opened, num_groups, vector), 64)
-        return end
 
 
 @dataclass(frozen=True)
@@ -161,17 +228,30 @@ class PackedPanel:
 
     head_bytes = 0
     end_bytes = 0
+    is_opening = is_opened = False
 
     @property
     def opening(self) -> PackedPanel:
-        """The reader that writes such panels opened."""
         return OpeningPanel(self.bits, self.factors)
 
-    def starts(self, b: VectorBuilder, numbers: list[Any], num_sums: int) -> list[Any]:
-        """Return the initial integer sums of a row: the float MAGIC, or what the centre of the levels gives."""
+    @property
+    def opened(self) -> PackedPanel:
+        return OpenedPanel(6, 1) if self.is_centred else OpenedPanel(4, 0)
+
+    @property
+    def later(self) -> PackedPanel:
+        return self
+
+    @property
+    def in_passes(self) -> PackedPanel:
+        """The reader for a block whose rows take two passes."""
+        return FirstPassPanel(self.bits, self.factors) if self.is_centred else self
+
+    def starts(self, b: VectorBuilder, record: Record, num_sums: int) -> list[Any]:
+        """Return the initial integer sums of a row: what the middle level gives."""
         if self.is_centred:
-            return [b.splat(b.load(WORD, number, 4)) for number in numbers[:2]]
-        return [ir.Constant(WORDS, [start] * LANES) for start in (START_BITS, 0)[:num_sums]]
+            return [b.splat(record.number(number)) for number in (FIRST_START, LAST_START)]
+        return [record.start(self._middle), *[b.words(0)] * (num_sums - 1)]
 
     @property
     def is_centred(self) -> bool:
@@ -179,14 +259,21 @@ class PackedPanel:
         return self.factors == 1
 
     @property
-    def _raised(self) -> int:
-        """The bits by which levels are shifted left, so that the middle of centred ones is CENTRE."""
-        return 6 - self.bits if self.is_centred else 0
+    def has_minimum(self) -> bool:
+        return not self.is_centred
 
     @property
-    def later(self) -> PackedPanel:
-        """The reader for further rows of a block."""
-        return self
+    def num_scales(self) -> int:
+        return 2 if self.is_centred else 1
+
+    @property
+    def _middle(self) -> int:
+        return 1 << self.bits - 1
+
+    @property
+    def _raised(self) -> int:
+        """The bits by which levels are shifted left, so that the middle of centred ones is CENTRE."""
+        return CENTRE.bit_length() - self.bits if self.is_centred else 0
 
     @property
     def factor_bytes(self) -> int:
@@ -202,13 +289,12 @@ class PackedPanel:
 
     def place(self, b: VectorBuilder, weights: Any, opened: Any, group: Any) -> Place:
         block = b.ir.add(weights, b.times(group, self.block_bytes))
-        opened = b.ir.add(opened, b.times(group, OPENED_BYTES))
         if not self.factors:
-            return Place(None, block, opened)
+            return Place(group, None, block, opened)
         superblock = b.ir.udiv(group, ir.Constant(b.integer, SUPERBLOCK))
         block = b.at(b.ir.add(block, b.times(superblock, self.factor_bytes)), self.factor_bytes)
         size = SUPERBLOCK * self.block_bytes + self.factor_bytes
-        return Place(b.ir.add(weights, b.times(superblock, size)), block, opened)
+        return Place(group, b.ir.add(weights, b.times(superblock, size)), block, opened)
 
     def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
         """Load two chunks of four inputs, as unsigned bytes of sixteen outputs."""
@@ -225,11 +311,17 @@ class PackedPanel:
             for half, nibble in enumerate(nibbles)
         )
 
-    def scales(self, b: VectorBuilder, place: Place, vector: int) -> tuple[Any, ...]:
-        """Load both numbers of sixteen outputs, times their factors."""
-        return tuple(self._number(b, place, index, vector) for index in range(_NUMBERS))
+    def scales(self, b: VectorBuilder, place: Place, vector: int) -> tuple[Scale, ...]:
+        """Return the scales of sixteen outputs, of each half of the group if the panel is centred."""
+        return tuple(Scale(b, self._number(b, place, index, vector)) for index in range(self.num_scales))
+
+    def rest(self, b: VectorBuilder, place: Place, vector: int) -> Any:
+        """Return what minima and the middle level leave of sixteen outputs, in the lower half of each lane."""
+        scale, minimum = (self._number(b, place, index, vector) for index in range(_NUMBERS))
+        return b.narrowed(b.fused(scale, b.floats(float(self._middle)), minimum))
 
     def _number(self, b: VectorBuilder, place: Place, index: int, vector: int) -> Any:
+        """Load a number of sixteen outputs, times its factor."""
         part = LANES * (VECTORS * index + vector)
         if not self.factors:
             return b.ir.fpext(b.load(HALVES, b.at(place.block, self._numbers_at + 2 * part), 32), FLOATS)
@@ -238,54 +330,108 @@ class PackedPanel:
         half = LANES * (VECTORS * (0 if self.is_centred else index) + vector)
         factor = b.ir.fpext(b.load(HALVES, b.at(place.factors, 2 * half), 32), FLOATS)
         if self._raised:
-            factor = b.ir.fmul(factor, ir.Constant(FLOATS, [2.0**-self._raised] * LANES))
+            factor = b.ir.fmul(factor, b.floats(2.0**-self._raised))
         return b.ir.fmul(number, factor)
 
-    def add(self, b: VectorBuilder, value: Any, products: list[Any], scales: tuple[Any, ...], row: list[Any]) -> Any:
-        """Add a group's integer products to the sums. row: level, total and base of the group."""
-        level, total, _ = row
-        if self.is_centred:
-            first, last = (b.ir.sitofp(product, FLOATS) for product in products)
-            return b.fused(b.fused(last, scales[1], b.ir.fmul(first, scales[0])), level, value)
-        return b.fused(scales[1], total, b.fused(_scaled(b, products, row), scales[0], value))
-
-    def end(self, b: VectorBuilder, weights: Any, opened: Any, num_groups: Any, is_end: Any, vector: int) -> Any:
+    def end(self, b: VectorBuilder, weights: Any, num_groups: Any, is_end: Any, vector: int) -> Any:
         return None
 
     def finish(self, b: VectorBuilder, value: Any, end: Any) -> Any:
         return value
 
 
-class OpenedPanel(PackedPanel):
-    """A reader of opened panels."""
+class _Opened:
+    """What readers of opened panels share: scales, and weights unless these are in eight bits."""
+
+    is_opened = True
+
+    def starts(self, b: VectorBuilder, record: Record, num_sums: int) -> list[Any]:
+        reader = PackedPanel if self.is_centred else EightBitPanel
+        return reader.starts(self, b, record, num_sums)
 
     def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
         return tuple(b.load(BYTES64, at, 64) for at in _byte_places(b, place.opened, pair, vector))
 
-    def _number(self, b: VectorBuilder, place: Place, index: int, vector: int) -> Any:
-        return b.load(FLOATS, _number_place(b, place, index, vector), 64)
+    def scales(self, b: VectorBuilder, place: Place, vector: int) -> tuple[OpenedScale, ...]:
+        return tuple(OpenedScale(b, _variant_place(b, place, index, 0, vector)) for index in range(self.num_scales))
 
 
-class OpeningPanel(PackedPanel):
-    """A reader of packed panels that writes them opened."""
+class _Opening:
+    """What readers that open panels share: they write what they read."""
+
+    is_opening = True
+
+    @property
+    def later(self) -> Any:
+        return self.opened
+
+    def scales(self, b: VectorBuilder, place: Place, vector: int) -> tuple[OpenedScale, ...]:
+        for index in range(self.num_scales):
+            number = self._number(b, place, index, vector)
+            for variant in range(STEPS):
+                value = b.ir.fmul(number, b.floats(1.0 + variant / STEPS))
+                b.store(value, _variant_place(b, place, index, variant, vector), 64)
+        return self.opened.scales(b, place, vector)
+
+
+class FirstPassPanel(PackedPanel):
+    """A reader of centred panels that leaves a group's bytes to the second pass."""
 
     @property
     def later(self) -> PackedPanel:
-        return OpenedPanel(self.bits, self.factors)
+        return SecondPassPanel(self.bits, self.factors)
 
     def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
         return _stored(b, super().weights(b, place, pair, vector), _byte_places(b, place.opened, pair, vector))
 
-    def _number(self, b: VectorBuilder, place: Place, index: int, vector: int) -> Any:
-        value = super()._number(b, place, index, vector)
-        b.store(value, _number_place(b, place, index, vector), 64)
-        return value
+
+class SecondPassPanel(PackedPanel):
+    """A reader of what the first pass has left."""
+
+    weights = _Opened.weights
 
 
-def _scaled(b: VectorBuilder, products: list[Any], row: list[Any]) -> Any:
-    """Turn integer sums n that began at MAGIC into n * level, rounded once: (MAGIC + n) * level - MAGIC * level."""
-    level, _, base = row
-    return b.fused(b.ir.bitcast(b.total(products), FLOATS), level, base)
+class OpenedEightBitPanel(_Opened, EightBitPanel):
+    """A reader of panels of eight bits whose scales are opened."""
+
+    weights = EightBitPanel.weights
+
+
+class OpeningEightBitPanel(_Opening, EightBitPanel):
+    """A reader of panels of eight bits that opens their scales."""
+
+
+class OpenedTablePanel(_Opened, TablePanel):
+    """A reader of opened panels with a table."""
+
+
+class OpeningTablePanel(_Opening, TablePanel):
+    """A reader of panels with a table that opens them."""
+
+    def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
+        return _stored(b, super().weights(b, place, pair, vector), _byte_places(b, place.opened, pair, vector))
+
+
+class OpenedPanel(_Opened, PackedPanel):
+    """A reader of opened panels."""
+
+
+class OpeningPanel(_Opening, PackedPanel):
+    """A reader of packed panels that opens them."""
+
+    starts = _Opened.starts
+
+    def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
+        values = super().weights(b, place, pair, vector)
+        if not self.is_centred:
+            more = ir.Constant(BYTES64, [ZERO - self._middle] * 64)
+            values = tuple(b.ir.add(value, more) for value in values)
+        return _stored(b, values, _byte_places(b, place.opened, pair, vector))
+
+
+def opened_group_bytes(num_scales: int) -> int:
+    """Return the bytes of an opened group."""
+    return _BYTES + num_scales * STEPS * VARIANT_BYTES
 
 
 def _stored(b: VectorBuilder, values: tuple[Any, ...], places: list[Any]) -> tuple[Any, ...]:
@@ -298,8 +444,8 @@ def _byte_places(b: VectorBuilder, place: Any, pair: int, vector: int) -> list[A
     return [b.at(place, 64 * (VECTORS * (2 * pair + half) + vector)) for half in range(2)]
 
 
-def _number_place(b: VectorBuilder, place: Place, index: int, vector: int) -> Any:
-    return b.at(place.opened, _BYTES + 64 * (VECTORS * index + vector))
+def _variant_place(b: VectorBuilder, place: Place, index: int, variant: int, vector: int) -> Any:
+    return b.at(place.opened, _BYTES + (STEPS * index + variant) * VARIANT_BYTES + 64 * vector)
 
 
 FORMATS: tuple[PackedPanel | EightBitPanel, ...] = (
@@ -310,6 +456,6 @@ FORMATS: tuple[PackedPanel | EightBitPanel, ...] = (
     PackedPanel(5, 2),
     PackedPanel(6, 1),
     TablePanel(),
-    EIGHT_BIT,
+    EightBitPanel(),
 )
 """The formats of panels by the number that stands for them in a program."""

@@ -13,8 +13,8 @@ import llvmlite.binding as llvm
 import numpy as np
 from numba import cfunc, njit, types
 
-from engine.kernels.cpu import attention, flash_attention, flash_vectors, integer_product, rows, sampling
-from engine.kernels.cpu.integer_vectors import is_available
+from engine.kernels.cpu import attention, flash_attention, integer_product, rows, sampling
+from engine.kernels.cpu.integer_vectors import has_pairs, is_available
 from engine.kernels.cpu.primitives import OPTIONS, SIGNATURE, offset_pointer
 
 START, END, FIRST = 0, 1, 2
@@ -36,7 +36,7 @@ def _unavailable_multiply(a, thread, part, parts, is_first):
 
 
 _quantize_groups = integer_product.quantize_groups if is_available() else _unavailable
-_flash_attend = flash_attention.attend if flash_vectors.is_possible() else _unavailable
+_flash_attend = flash_attention.attend if has_pairs() else _unavailable
 _multiply = integer_product.multiply if is_available() else _unavailable_multiply
 
 

@@ -61,7 +61,7 @@ def test_an_output_keeps_its_precision_whatever_the_size_of_its_scales():
     x = torch.randn(9, NUM_INPUTS, generator=torch.Generator().manual_seed(2))
     exact = x.double() @ matrix.to_dtype(torch.float32).double().T
     error = (VnniWeight.of_matrix(matrix)(x) - exact) / exact.std(0)
-    assert error.abs().max() < 0.03
+    assert error.abs().max() < 0.034  # a group's step is up to an eighth larger than its inputs need
 
 
 @needs_vnni

@@ -1,0 +1,165 @@
+"""First tokens of long prompts: ours over HTTP with everything on, beside peers, in one sitting.
+
+    python benchmarks/first_token.py --model FILE [--tokens 1540,4000,8190] [--tries 2] [--turns 1]
+        [--openvino PYTHON] [--llama BINARY]
+
+`--openvino` names a Python interpreter with openvino-genai, which reads the same GGUF file in its own process, without
+HTTP (`LLMPipeline`); `--llama` llama.cpp's `llama-server`. Each prompt is new: random words, as token ids. In a turn
+each system is started once and computes all prompts. Prints seconds from the request to the first token, and the ratio
+of the least ones. Use an idle machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.installation import serving  # noqa: E402
+from benchmarks.serving import VOCABULARY  # noqa: E402
+
+OURS, OPENVINO, LLAMA = "Lightcone", "OpenVINO", "llama.cpp"
+START_S = 600
+OPENVINO_SCRIPT = """
+import json, sys, time
+import numpy, openvino, openvino_genai
+pipeline = openvino_genai.LLMPipeline(sys.argv[1], "CPU")
+tokenizer = pipeline.get_tokenizer()
+config = openvino_genai.GenerationConfig(max_new_tokens=1, ignore_eos=True, do_sample=False)
+print("ready", flush=True)
+for line in sys.stdin:
+    number, text = json.loads(line)
+    ids = tokenizer.encode(text).input_ids.data[:, :number]
+    assert ids.shape[1] == number
+    inputs = openvino_genai.TokenizedInputs(openvino.Tensor(ids), openvino.Tensor(numpy.ones_like(ids)))
+    start = time.perf_counter()
+    pipeline.generate(inputs, config)
+    print(time.perf_counter() - start, flush=True)
+"""
+
+
+def words(num_tokens: int) -> str:
+    """Return random words of at least so many tokens."""
+    return " ".join(random.SystemRandom().choices(VOCABULARY, k=num_tokens + 16))
+
+
+@contextmanager
+def ours(options: argparse.Namespace) -> Iterator[Callable[[int], float]]:
+    settings = {"LIGHTCONE_MODEL": options.model, "LIGHTCONE_MODEL_NAME": "model"}
+    with serving(settings=settings) as installation:
+        yield _timer(f"http://127.0.0.1:{installation.port}", installation.key, "/v1/completions")
+
+
+@contextmanager
+def llama(options: argparse.Namespace) -> Iterator[Callable[[int], float]]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    address = ["--host", "127.0.0.1", "--port", str(port)]
+    context = ["-c", str(max(options.tokens) + 256), "-np", "1", "-t", str(os.cpu_count())]
+    with tempfile.TemporaryFile() as log:
+        server = subprocess.Popen([options.llama, "-m", options.model, *address, *context], stdout=log, stderr=log)
+        try:
+            _await(f"http://127.0.0.1:{port}/health", server)
+            yield _timer(f"http://127.0.0.1:{port}", "", "/completion")
+        finally:
+            server.terminate()
+            server.wait()
+
+
+@contextmanager
+def openvino(options: argparse.Namespace) -> Iterator[Callable[[int], float]]:
+    command = [options.openvino, "-c", OPENVINO_SCRIPT, options.model]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        while process.stdout.readline().strip() != "ready":
+            if process.poll() is not None:
+                raise SystemExit("OpenVINO ended")
+        given, found = process.stdin, process.stdout
+
+        def seconds(num_tokens: int) -> float:
+            given.write(json.dumps([num_tokens, words(num_tokens)]) + "\n")
+            given.flush()
+            return float(found.readline())
+
+        yield seconds
+        given.close()
+
+
+def _timer(base: str, key: str, path: str) -> Callable[[int], float]:
+    """Return a function that times the first token of a prompt."""
+    client = httpx.Client(base_url=base, timeout=3600, headers={"Authorization": f"Bearer {key}"} if key else {})
+    is_ours = bool(key)
+
+    def seconds(num_tokens: int) -> float:
+        given = {"prompt": words(num_tokens)} if is_ours else {"content": words(num_tokens)}
+        ids = client.post("/tokenize", json=given).raise_for_status().json()["tokens"][:num_tokens]
+        assert len(ids) == num_tokens
+        body = {"prompt": ids, "stream": True, "ignore_eos": True, "temperature": 0}
+        body |= {"model": "model", "max_tokens": 2} if is_ours else {"n_predict": 2, "cache_prompt": False}
+        start = time.perf_counter()
+        with client.stream("POST", path, json=body) as response:
+            if response.status_code != 200:
+                raise SystemExit(f"{response.status_code} {response.read()[:300]!r}")
+            next(line for line in response.iter_lines() if line.startswith("data: {"))
+            return time.perf_counter() - start
+
+    return seconds
+
+
+def _await(url: str, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            if httpx.get(url, timeout=5).status_code == 200:
+                return
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.5)
+    raise SystemExit("the server did not become ready")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="a GGUF file")
+    parser.add_argument("--tokens", default="1540,4000,8190", type=lambda text: [int(n) for n in text.split(",")])
+    parser.add_argument("--tries", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=1)
+    parser.add_argument("--openvino", help="a Python interpreter with openvino-genai")
+    parser.add_argument("--llama", help="llama.cpp's llama-server")
+    options = parser.parse_args()
+    systems = {OURS: ours}
+    systems |= {OPENVINO: openvino} if options.openvino else {}
+    systems |= {LLAMA: llama} if options.llama else {}
+    least = {(name, number): float("inf") for name in systems for number in options.tokens}
+    for _ in range(options.turns):
+        for name, system in systems.items():
+            with system(options) as seconds:
+                seconds(64)
+                for number in options.tokens:
+                    times = [seconds(number) for _ in range(options.tries)]
+                    least[name, number] = min(least[name, number], *times)
+                    shown = ", ".join(f"{time:.2f}" for time in times)
+                    print(f"{name}, {number} tokens: {shown} s, load {os.getloadavg()[0]:.1f}", flush=True)
+    for name in systems:
+        if name != OURS:
+            ratios = [f"{number}: {least[OURS, number] / least[name, number]:.2f}" for number in options.tokens]
+            print(f"{OURS} / {name}: {', '.join(ratios)}")
+
+
+if __name__ == "__main__":
+    main()
