@@ -75,7 +75,8 @@ class TorchCpuAttention:
         self.has_vectors = all(operators.attention_has_vectors(size, block_size) for size in head_sizes)
         self._is_flash = all(operators.attention_is_flash(size, block_size, dtype) for size in head_sizes)
         is_plain = not any(one.window or one.softcap or one.has_sinks for one in shapes) and len(set(shapes)) == 1
-        self._most_group = max(one.num_heads // one.num_kv_heads for one in shapes)
+        self._heads = max(((one.num_heads, one.num_kv_heads) for one in shapes), key=lambda heads: heads[0] / heads[1])
+        """Query and kv heads of the layer with the largest groups."""
         self.takes_rows = batch_invariant or self.has_vectors or groups.count > 1 or not is_plain
         """True if every new token is a row, however many a sequence has."""
 
@@ -114,7 +115,7 @@ class TorchCpuAttention:
 
     def tile_rows(self, num_rows: int) -> int:
         """Return how many of a sequence's `num_rows` new rows are computed together."""
-        return tile_rows(self._most_group, num_rows, self._is_flash)
+        return tile_rows(*self._heads, num_rows, self._is_flash)
 
     def fixed_rows(self, num_rows: int, table_width: int) -> FixedRows:
         """Return rows in fixed memory that is filled anew each step. `table_width`: blocks of the longest context."""
@@ -178,7 +179,7 @@ class RowIndex:
         for first, num_rows, context_len, block_ids in runs:
             num_spans = -(-context_len // self._backend.block_size)
             blocks = np.array(block_ids[: num_spans * num_groups]).reshape(num_spans, num_groups).T
-            height = self._backend.tile_rows(num_rows)
+            height = min(self._backend.tile_rows(num_rows), self._most_rows)
             if num_rows == 1:
                 tokens[row], contexts[row] = first, context_len
             else:

@@ -1,8 +1,8 @@
 """Integer weights with eight-bit activations on our own kernels, for any number of rows, where the processor has VNNI.
 
-Inputs are quantised per row and group of 32, an error of about half a percent of the output's spread (decision 0021). Weights of four
+Inputs are quantised per row and group of 32, an error of about half a percent of the output's spread. Weights of four
 to six bits keep the file's numbers, those from a table too; others take eight bits with a scale per output and group.
-Layouts: engine.kernels.cpu.panels.
+Layouts: engine.kernels.cpu.panels. Steps of inputs: docs/decisions/0021.
 """
 
 from __future__ import annotations

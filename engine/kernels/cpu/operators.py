@@ -249,8 +249,10 @@ def multiply(x: torch.Tensor, *weights: tuple[torch.Tensor, int]) -> torch.Tenso
 
 TILE_QUERIES, PROMPT_TILE_QUERIES = 6, 24
 """Queries of one attention tile, if the sequence has as many. A prompt's tile widens each block once."""
-FLASH_TILE_QUERIES, FLASH_PROMPT_TILE_QUERIES = 24, 96
-"""The same of flash attention, where every tile opens each block."""
+FLASH_TILE_QUERIES, FLASH_PROMPT_TILE_QUERIES, FLASH_MOST_TILE_QUERIES = 24, 96, 384
+"""The same of flash attention, where every tile opens each block: a prompt's are larger where there are few threads."""
+FLASH_TILES_PER_THREAD = 12
+"""Tiles of a prompt's step that each thread has at least, if a tile has more than FLASH_PROMPT_TILE_QUERIES."""
 PROMPT_ROWS = 32
 """A sequence with more new rows than this counts as a prompt."""
 
@@ -271,10 +273,16 @@ def attention_is_flash(size: int, block_size: int, dtype: torch.dtype) -> bool:
     return has_pairs() and dtype is torch.bfloat16 and attention_has_vectors(size, block_size)
 
 
-def tile_rows(group: int, num_rows: int, is_flash: bool) -> int:
-    """Return how many of a sequence's `num_rows` new rows make a tile if `group` query heads share a kv head."""
+def tile_rows(num_heads: int, kv_heads: int, num_rows: int, is_flash: bool) -> int:
+    """Return how many of a sequence's `num_rows` new rows make a tile, with the query heads that share a kv head."""
+    group = num_heads // kv_heads
     few, many = (FLASH_TILE_QUERIES, FLASH_PROMPT_TILE_QUERIES) if is_flash else (TILE_QUERIES, PROMPT_TILE_QUERIES)
-    return max(2, (few if num_rows <= PROMPT_ROWS else many) // group)
+    if num_rows <= PROMPT_ROWS:
+        return max(2, few // group)
+    if is_flash:
+        shared = num_rows * num_heads // (FLASH_TILES_PER_THREAD * KERNEL_THREADS.num_threads)
+        many = max(many, min(FLASH_MOST_TILE_QUERIES, shared))
+    return max(2, many // group)
 
 
 class RowAttention:
