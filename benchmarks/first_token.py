@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -58,13 +59,18 @@ def words(num_tokens: int) -> str:
 
 @contextmanager
 def ours(options: argparse.Namespace) -> Iterator[Callable[[int], float]]:
+    """Serve the model, and yield a function that times the first token of a prompt of so many tokens."""
     settings = {"LIGHTCONE_MODEL": options.model, "LIGHTCONE_MODEL_NAME": "model"}
     with serving(settings=settings) as installation:
-        yield _timer(f"http://127.0.0.1:{installation.port}", installation.key, "/v1/completions")
+        headers = {"Authorization": f"Bearer {installation.key}"}
+        body = {"model": "model", "max_tokens": 2}
+        with httpx.Client(base_url=f"http://127.0.0.1:{installation.port}", timeout=3600, headers=headers) as client:
+            yield partial(_seconds, client, "prompt", "/v1/completions", body)
 
 
 @contextmanager
 def llama(options: argparse.Namespace) -> Iterator[Callable[[int], float]]:
+    """Do the same with llama.cpp's server."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -74,7 +80,13 @@ def llama(options: argparse.Namespace) -> Iterator[Callable[[int], float]]:
         server = subprocess.Popen([options.llama, "-m", options.model, *address, *context], stdout=log, stderr=log)
         try:
             _await(f"http://127.0.0.1:{port}/health", server)
-            yield _timer(f"http://127.0.0.1:{port}", "", "/completion")
+            body = {"n_predict": 2, "cache_prompt": False}
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=3600) as client:
+                yield partial(_seconds, client, "content", "/completion", body)
+        except SystemExit:
+            log.seek(0)
+            sys.stderr.write(log.read().decode(errors="replace")[-2000:])
+            raise
         finally:
             server.terminate()
             server.wait()
@@ -82,6 +94,7 @@ def llama(options: argparse.Namespace) -> Iterator[Callable[[int], float]]:
 
 @contextmanager
 def openvino(options: argparse.Namespace) -> Iterator[Callable[[int], float]]:
+    """Do the same with OpenVINO GenAI in a process of its own."""
     command = [options.openvino, "-c", OPENVINO_SCRIPT, options.model]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
@@ -100,25 +113,18 @@ def openvino(options: argparse.Namespace) -> Iterator[Callable[[int], float]]:
         given.close()
 
 
-def _timer(base: str, key: str, path: str) -> Callable[[int], float]:
-    """Return a function that times the first token of a prompt."""
-    client = httpx.Client(base_url=base, timeout=3600, headers={"Authorization": f"Bearer {key}"} if key else {})
-    is_ours = bool(key)
-
-    def seconds(num_tokens: int) -> float:
-        given = {"prompt": words(num_tokens)} if is_ours else {"content": words(num_tokens)}
-        ids = client.post("/tokenize", json=given).raise_for_status().json()["tokens"][:num_tokens]
-        assert len(ids) == num_tokens
-        body = {"prompt": ids, "stream": True, "ignore_eos": True, "temperature": 0}
-        body |= {"model": "model", "max_tokens": 2} if is_ours else {"n_predict": 2, "cache_prompt": False}
-        start = time.perf_counter()
-        with client.stream("POST", path, json=body) as response:
-            if response.status_code != 200:
-                raise SystemExit(f"{response.status_code} {response.read()[:300]!r}")
-            next(line for line in response.iter_lines() if line.startswith("data: {"))
-            return time.perf_counter() - start
-
-    return seconds
+def _seconds(client: httpx.Client, field: str, path: str, body: dict[str, object], num_tokens: int) -> float:
+    """Time the first token of a prompt. field: what /tokenize calls a text."""
+    given = client.post("/tokenize", json={field: words(num_tokens)}).raise_for_status().json()
+    ids = given["tokens"][:num_tokens]
+    assert len(ids) == num_tokens
+    body = {**body, "prompt": ids, "stream": True, "ignore_eos": True, "temperature": 0}
+    start = time.perf_counter()
+    with client.stream("POST", path, json=body) as response:
+        if response.status_code != 200:
+            raise SystemExit(f"{response.status_code} {response.read()[:300]!r}")
+        next(line for line in response.iter_lines() if line.startswith("data: {"))
+        return time.perf_counter() - start
 
 
 def _await(url: str, server: subprocess.Popen[bytes]) -> None:

@@ -8,13 +8,13 @@ multiplied by it, and each block prefetches a share of the next chunk. A block's
 group and are then scaled into as many float sums, which wait in the results from one chunk to the next.
 
 Processors multiply one or two vectors a cycle, and some add as many beside them. So scaling the products of a group
-takes one multiplication: the power of two of a row's step comes by a subtraction, which also makes floats of them, and
-its other factor by a choice among variants of the output's scale.
+takes one multiplication where the panel is opened, and two elsewhere: the power of two of a row's step comes by a
+subtraction, which also makes floats of the products, and its other factor by a choice among variants of the scale.
 
-The records of the rows: a block has a record per group, one after another, so that it reads one stream: of each row
-ROW_BYTES as `quantize_two_groups` writes them. Behind the records of all blocks are the sums of the rows' inputs, a
-pair of groups in a word, by block, pair and row; behind these the first float sum of each row: 0, or NaN if an input is
-not finite.
+A block has a record per group, one after another, so that it reads one stream. It holds ROW_BYTES of each row, as
+`quantize_two_groups` writes them. Behind the records of all blocks come the sums of the rows' inputs: by block, pair of
+groups and row, both sums of a pair in one word. The first float sum of each row ends them: 0, or NaN if an input is not
+finite.
 
 Every row is computed by itself in a fixed order: its result is the same alone and in any batch.
 """
@@ -61,11 +61,12 @@ from engine.kernels.cpu.primitives import OPTIONS, floats
 
 MAX_BLOCK_ROWS = 8
 OPENED_FROM = 2 * MAX_BLOCK_ROWS
-"""Rows from which a packed panel is opened once instead of in each block."""
+"""Rows, a copy included, from which panels are cut into chunks and opened once instead of in each block."""
 MAX_SUMS = 16
 """Integer sums that stay in registers."""
 CHUNK_GROUPS = 48
-"""Groups of a chunk, whole superblocks. Fewer would leave more sums in the results, more would leave the caches."""
+"""Groups of a chunk: whole superblocks and pairs. Fewer would leave more sums in the results, more would leave the
+caches."""
 LINE = 64
 AHEAD_BYTES = 4096
 """How far ahead a single block prefetches, one page: the hardware prefetcher stops at page ends."""
@@ -76,7 +77,7 @@ class _Block(NamedTuple):
 
     weights: Any
     opened: Any
-    opened_bytes: Any
+    opened_stride: Any
     minima: Any
     records: Any
     totals: Any
@@ -116,7 +117,7 @@ def _build_block(b: VectorBuilder, panel: PackedPanel | EightBitPanel, num_rows:
     minima = _Minima(b, num_rows, block) if panel.has_minimum else None
     with b.loop(builder.sub(block.end_group, block.first_group)) as number:
         group = builder.add(block.first_group, number)
-        opened = builder.add(block.opened, builder.mul(block.opened_bytes, group))
+        opened = builder.add(block.opened, builder.mul(block.opened_stride, group))
         place = panel.place(b, block.weights, opened, group)
         address = builder.add(block.records, b.times(number, num_rows * ROW_BYTES))
         with b.loop(block.num_lines) as line:
@@ -180,11 +181,11 @@ def _multiply_group(
 
 
 class _Minima:
-    """The products of the rows' sums with what minima leave, two groups at once.
+    """The products of pairs: of the rests of weights (panels.py) and of the sums of a row's inputs.
 
-    A block of MAX_BLOCK_ROWS writes the pairs of all groups to `block.minima`, or finds them there, and multiplies them
-    at its end. So do smaller ones beside it. Without it `block.minima` is 0, and they multiply on the way, in the same
-    order.
+    If there is a block of MAX_BLOCK_ROWS, the first one writes the pairs of all groups to `block.minima`. Every block
+    reads them there and multiplies them after its last group. Otherwise `block.minima` is 0: a block multiplies each
+    pair when it has both groups. The order is the same.
     """
 
     def __init__(self, b: VectorBuilder, num_rows: int, block: _Block) -> None:
@@ -198,7 +199,7 @@ class _Minima:
         self._is_alone = b.ir.icmp_signed("==", block.minima, ir.Constant(b.integer, 0))
 
     def write(self, panel: PackedPanel, place: Place) -> None:
-        """Write a group's halves of its pairs."""
+        """Write a group's half of its pairs."""
         b, builder = self._b, self._b.ir
         is_second = builder.and_(place.group, ir.Constant(b.integer, 1))
         at = builder.add(self._block.minima, b.times(self._pair(place.group), PAIR_BYTES))
@@ -210,7 +211,7 @@ class _Minima:
             b.store(builder.or_(builder.and_(b.load(WORDS, target, 64), kept), half), target, 64)
 
     def add(self, panel: PackedPanel, place: Place) -> None:
-        """Multiply a pair with its second group, unless a larger block does it."""
+        """Keep a group's half of its pairs, or multiply them if they are whole; do nothing if they are written."""
         b, builder = self._b, self._b.ir
         is_second = builder.trunc(place.group, ir.IntType(1))
         with builder.if_then(self._is_alone):
@@ -280,7 +281,7 @@ def _multiply_block(
     num_rows,
     weights,
     opened,
-    opened_bytes,
+    opened_stride,
     minima,
     records,
     totals,
@@ -296,11 +297,11 @@ def _multiply_block(
 ):
     """Multiply `num_rows` rows by a chunk of a panel as a reader reads it.
 
-    The chunk is groups `first` to `end` of `groups`. `weights` and `opened` are where the whole panel begins, whose
-    opened groups are `opened_bytes` apart; `minima` is where the pairs of minima begin, or 0; `records` where those of
-    the chunk begin, `totals` and `starts` those of the block. The first `kept` rows of `out` are stored: all, or all
-    but the last; if `first` is not 0 their sums so far are read from there. Rows of `out` are `out_stride` bytes apart.
-    Each group prefetches `lines` cache lines from `ahead` on.
+    The chunk is groups `first` to `end` of `groups`. The panel begins at `weights` and, opened, at `opened`, where its
+    groups are `opened_stride` bytes apart, or all in one place if that is 0. `minima` is where the pairs of its minima
+    begin, or 0. `records` is where those of the chunk begin, `totals` and `starts` where those of the block do. The
+    first `kept` rows of `out` are stored: all, or all but the last. If `first` is not 0 their sums so far are read from
+    there. Rows of `out` are `out_stride` bytes apart. Each group prefetches `lines` cache lines from `ahead` on.
     """
 
     def generate(context, builder, signature, arguments):
@@ -327,21 +328,29 @@ _OPENED_BYTES = np.array([opened_group_bytes(panel.num_scales) for panel in FORM
 _MOST_OPENED_BYTES = int(_OPENED_BYTES.max())
 
 
-def opened_bytes(num_inputs: int) -> int:
-    """Return the bytes of an opened panel: a chunk, and the pairs of minima of all groups."""
-    num_groups = num_inputs // GROUP
-    return min(num_groups, CHUNK_GROUPS) * _MOST_OPENED_BYTES + -(-num_groups // 2) * PAIR_BYTES
+@njit(inline="always")
+def num_pairs(groups):
+    """Return the pairs that groups make, the last of which may have one."""
+    return (groups + 1) // 2
+
+
+def records_offset(groups: int) -> int:
+    """Return where the records begin in a thread's scratch: behind an opened chunk and the pairs of minima."""
+    return min(groups, CHUNK_GROUPS) * _MOST_OPENED_BYTES + (groups + 1) // 2 * PAIR_BYTES
+
+
+_records_offset = njit(inline="always")(records_offset)
 
 
 def record_bytes(num_rows: int, num_inputs: int) -> int:
     """Return the bytes of the records of all rows and of the copy that may fill the last block."""
     num_groups = num_inputs // GROUP
-    return (num_rows + 1) * (num_groups * ROW_BYTES + -(-num_groups // 2) * 4 + 4)
+    return (num_rows + 1) * (num_groups * ROW_BYTES + (num_groups + 1) // 2 * 4 + 4)
 
 
 def scratch_bytes(num_rows: int, num_inputs: int) -> int:
-    """Return the scratch bytes of a thread: an opened panel, then the records of all rows."""
-    return opened_bytes(num_inputs) + record_bytes(num_rows, num_inputs)
+    """Return the scratch bytes of a thread: an opened chunk, pairs, then the records of all rows."""
+    return records_offset(num_inputs // GROUP) + record_bytes(num_rows, num_inputs)
 
 
 @njit(inline="always")
@@ -368,12 +377,6 @@ def chunk_groups(rows, groups):
 
 
 @njit(inline="always")
-def num_pairs(groups):
-    """Return the pairs that groups make, the last of which may have one."""
-    return (groups + 1) // 2
-
-
-@njit(inline="always")
 def totals_place(records, rows, groups):
     """Return where the sums of inputs begin, behind the records."""
     return records + rows * groups * ROW_BYTES
@@ -389,7 +392,7 @@ def starts_place(records, rows, groups):
 def quantize_row(source, rows, groups, records, row, size, place):
     """Write a row's records, of each chunk behind those of the chunk before, its sums and its first float sum.
 
-    It is the row at `place` of the block of `size` rows that begins with `row`, if the records have `rows` rows.
+    It is the row at `place` of the block of `size` rows that begins with `row`. `rows`: of all records.
     """
     step = size * ROW_BYTES
     chunk = chunk_groups(rows, groups)
@@ -451,17 +454,18 @@ def multiply(a, thread, part, parts, is_first):
     rows, outputs, inputs, form = a[0], a[1], a[2], a[8]
     groups, panels = inputs // GROUP, outputs // PANEL
     near = a[6] + thread * a[7]
-    pairs = near + min(groups, CHUNK_GROUPS) * _MOST_OPENED_BYTES
+    own = near + _records_offset(groups)
+    pairs = own - num_pairs(groups) * PAIR_BYTES
     records, stride = a[9], a[10]
     if records == 0:
-        records = pairs + num_pairs(groups) * PAIR_BYTES
+        records = own
         if is_first:
             quantize_rows(a[3], rows, groups, records, 0, 1)
     panel_bytes = groups * _BLOCK_BYTES[form] + groups // SUPERBLOCK * _FACTOR_BYTES[form] + _END_BYTES[form]
     total, blocks = record_rows(rows), num_blocks(rows)
     chunk = chunk_groups(total, groups)
     opens = total >= OPENED_FROM
-    spread = _OPENED_BYTES[form] if opens else 0
+    opened_stride = _OPENED_BYTES[form] if opens else 0
     for panel in range(panels * part // parts, panels * (part + 1) // parts):
         weights = a[4] + panel * panel_bytes
         for first in range(0, groups, chunk):
@@ -479,9 +483,9 @@ def multiply(a, thread, part, parts, is_first):
                     reader,
                     size,
                     weights,
-                    near - first * spread,
-                    spread,
-                    pairs if total >= MAX_BLOCK_ROWS else 0,
+                    near - first * opened_stride,
+                    opened_stride,
+                    pairs if total >= MAX_BLOCK_ROWS else 0,  # then the first block has so many rows
                     records + (total * first + row * (end - first)) * ROW_BYTES,
                     totals_place(records, total, groups) + row * num_pairs(groups) * 4,
                     starts_place(records, total, groups) + row * 4,

@@ -38,7 +38,7 @@ LEAST_STEP, MOST_STEP = 27 << FRACTION_BITS, 227 << FRACTION_BITS
 """The bits of 2^-100 and 2^100."""
 VARIANT_BYTES = 4 * PANEL
 """Bytes of the numbers of all outputs of a panel."""
-FRACTION, MAGIC, VARIANT, FIRST_START, LAST_START, START = range(6)
+SIGNIFICAND, MAGIC, VARIANT, FIRST_START, LAST_START, START = range(6)
 """The numbers of a row in a record, as `quantize_two_groups` writes them."""
 NUMBERS = 6
 ROW_BYTES = 4 * NUMBERS + GROUP
@@ -164,7 +164,7 @@ class VectorBuilder:
         return self.ir.and_(whole, self.words(-1 << 16))
 
     def dot_pairs(self, sums: Any, x: Any, y: Any) -> Any:
-        """Add to each of 16 sums the products of two pairs of bfloat16."""
+        """Add to each of 16 sums the products of two pairs of bfloat16, which are finite."""
         if has_pairs():
             return self.call("llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, sums, x, y)
         low = [self.ir.bitcast(self.ir.shl(pairs, self.words(16)), FLOATS) for pairs in (x, y)]
@@ -196,12 +196,16 @@ class VectorBuilder:
 def quantize_two_groups(typingctx, first, second, first_record, second_record, totals, second_bits):
     """Quantise 32 floats at each of two addresses to a row's part of a record: ROW_BYTES at each of two others.
 
-    The record has NUMBERS numbers, then 32 levels (int8), multiples of the group's step (1 + v / STEPS) * 2^e. In
-    float32 FRACTION, 1 + v / STEPS, and MAGIC, 1.5 * 2^(e + 23): an integer n below 2^22 that is added to its bits
-    makes MAGIC + n * 2^e of it. VARIANT: v * VARIANT_BYTES. Then integers that begin with the bits of MAGIC: less
-    CENTRE times the sums of the first and of the last 16 levels, and less ZERO times the sum of all.
+    The record has NUMBERS numbers, then 32 levels (int8), multiples of the group's step (1 + v / STEPS) * 2^e:
 
-    `totals` gets the sums of both groups' inputs as a pair of bfloat16; `second_bits` masks that of the second.
+        SIGNIFICAND  1 + v / STEPS, float32
+        MAGIC        1.5 * 2^(e + 23), float32; its bits plus an integer n below 2^22 are those of MAGIC + n * 2^e
+        VARIANT      v * VARIANT_BYTES
+        FIRST_START  bits of MAGIC - CENTRE * sum of the first 16 levels; LAST_START of the last 16
+        START        bits of MAGIC - ZERO * sum of all levels
+
+    `totals` gets the sums of both groups' inputs as a pair of bfloat16. `second_bits` is -1, or 0 if there is no second
+    group: then its sum is 0.
     Returns the bits of the larger step. If it is above MOST_STEP, a number is not finite or too large.
     """
 
@@ -245,9 +249,9 @@ def quantize_two_groups(typingctx, first, second, first_record, second_record, t
         lanes = [lane % 8 for lane in range(LANES)]
         exponent = builder.and_(step, b.words(255 << FRACTION_BITS))
         magic = builder.add(exponent, b.words((FRACTION_BITS << FRACTION_BITS) + (1 << FRACTION_BITS - 1)))
-        fraction = builder.add(builder.sub(step, exponent), b.words(127 << FRACTION_BITS))
+        significand = builder.add(builder.sub(step, exponent), b.words(127 << FRACTION_BITS))
         variant = builder.and_(builder.lshr(step, b.words(FRACTION_BITS - STEP_BITS)), b.words(STEPS - 1))
-        numbers = b.select([lane == MAGIC for lane in lanes], magic, fraction)
+        numbers = b.select([lane == MAGIC for lane in lanes], magic, significand)
         variant = builder.mul(variant, b.words(VARIANT_BYTES))
         numbers = b.select([lane == VARIANT for lane in lanes], variant, numbers)
         # Lanes 3 and 4 of a group are in its first and last half.

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 
 from engine.kernels.cpu import flash_attention, program
-from engine.kernels.cpu.integer_product import opened_bytes, scratch_bytes
-from engine.kernels.cpu.integer_vectors import PANEL, has_pairs
+from engine.kernels.cpu.integer_product import records_offset, scratch_bytes
+from engine.kernels.cpu.integer_vectors import GROUP, PANEL, has_pairs
 from engine.kernels.cpu.sampling import BLOCK
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.kernels.cpu.vectors import HEAD_STEP
@@ -226,7 +226,7 @@ def multiply(x: torch.Tensor, *weights: tuple[torch.Tensor, int]) -> torch.Tenso
     records = 0
     operations = []
     if parts(width, num_rows) > 1 and num_rows * num_inputs >= _SHARE_QUANTIZING_FROM:
-        records = scratch + opened_bytes(num_inputs)
+        records = scratch + records_offset(num_inputs // GROUP)
         operations = [_operation("quantize_groups", _by_rows(num_inputs), num_rows, num_inputs, x, records)]
     first = 0
     for panels, form in weights:

@@ -20,13 +20,16 @@ Four bits whose weights come from a table: a line of 64 bytes holds its 16 bytes
 eight lines of codes, laid as low four bits above, and its 32 shares; the 32 scales end the panel, as in eight bits.
 w = scale * share * table[code].
 
-With x about step * x8, a group of 32 adds scale * step * (q' . x8), q' the levels less the middle one. What minimum and
-middle leave, minimum + middle * scale, is small, and its product with the sum of the inputs takes two groups at once:
-pairs of both in bfloat16, whose sum is added last.
+Inputs x are about step * x8. A group of 32 adds scale * step * (q' . x8), where q' is q less the middle level. The rest
+of a weight, minimum + middle * scale, is multiplied by the sum of the inputs. A pair holds the rests of two groups in
+bfloat16; another holds their sums of inputs. One instruction multiplies two pairs. These products are added last.
 
-An opened group holds a byte for each weight, plus 128 or, where zero is the middle, as it is; then STEPS variants of
-its scales, in float32: variant v is scale * (1 + v / STEPS). With many rows, the first block writes it to its thread's
-scratch for the other blocks, and the pairs of what minima leave to another part, for all groups.
+An opened group holds a byte for each weight: centred levels with the middle CENTRE, all others with the middle 128
+(eight bits stay in the panel). STEPS variants of each scale follow, in float32: variant v is scale * (1 + v / STEPS).
+With many rows, the first block writes them to its thread's scratch for the other blocks, and the pairs of all groups.
+
+NOTE: a scale is a half-precision number times at most a byte, so it and its variants are exact in float32. Results are
+the same for few rows, which multiply a scale themselves, and for many only for that reason.
 """
 
 from __future__ import annotations
@@ -43,12 +46,12 @@ from engine.kernels.cpu.integer_vectors import (
     CHUNKS,
     FIRST_START,
     FLOATS,
-    FRACTION,
     HALVES,
     LANES,
     LAST_START,
     MAGIC,
     PANEL,
+    SIGNIFICAND,
     START,
     STEPS,
     VARIANT,
@@ -65,7 +68,6 @@ SUPERBLOCK = 8
 _NIBBLE_BYTES = CHUNKS // 2 * VECTORS * 64
 _BYTES = CHUNKS * VECTORS * 64
 _TABLE_BYTES = 64
-_NUMBERS = 2
 PAIR_BYTES = 4 * PANEL
 """Bytes of the pairs of two groups."""
 
@@ -102,9 +104,9 @@ class Record:
             start = self._b.ir.add(self._b.ir.ashr(self._b.ir.sub(start, magic), bits), magic)
         return self._b.splat(start)
 
-    def fraction(self) -> Any:
-        """Return what the step is without its power of two, 16 times."""
-        return self._b.splat_float(self._b.at(self._address, 4 * FRACTION))
+    def significand(self) -> Any:
+        """Return the step without its power of two, 16 times."""
+        return self._b.splat_float(self._b.at(self._address, 4 * SIGNIFICAND))
 
     def scaled(self, product: Any) -> Any:
         """Turn integers that began at a start into floats: times the power of two of the step."""
@@ -120,18 +122,19 @@ class Scale:
         self._values = values
 
     def times(self, record: Record) -> Any:
-        """Return the scales times the fraction of a row's step."""
-        return self._b.ir.fmul(self._values, record.fraction())
+        """Return the scales times the significand of a row's step."""
+        return self._b.ir.fmul(self._values, record.significand())
 
 
 class OpenedScale:
-    """The same of an opened group, at the address of variant 0."""
+    """The scales of sixteen outputs in an opened group. `address`: of their variant 0."""
 
     def __init__(self, b: VectorBuilder, address: Any) -> None:
         self._b = b
         self._address = address
 
     def times(self, record: Record) -> Any:
+        """Return the variant that a row's step names."""
         offset = self._b.ir.zext(record.number(VARIANT), self._b.integer)
         return self._b.load(FLOATS, self._b.ir.add(self._address, offset), 64)
 
@@ -147,7 +150,7 @@ class EightBitPanel:
     is_centred = False
     has_minimum = False
     num_scales = 1
-    is_opening = is_opened = False
+    is_opened = False
 
     @property
     def opening(self) -> EightBitPanel:
@@ -228,7 +231,7 @@ class PackedPanel:
 
     head_bytes = 0
     end_bytes = 0
-    is_opening = is_opened = False
+    is_opened = False
 
     @property
     def opening(self) -> PackedPanel:
@@ -281,7 +284,7 @@ class PackedPanel:
 
     @property
     def block_bytes(self) -> int:
-        return self._numbers_at + _NUMBERS * PANEL * (1 if self.factors else 2)
+        return self._numbers_at + 2 * PANEL * (1 if self.factors else 2)
 
     @property
     def _numbers_at(self) -> int:
@@ -316,8 +319,8 @@ class PackedPanel:
         return tuple(Scale(b, self._number(b, place, index, vector)) for index in range(self.num_scales))
 
     def rest(self, b: VectorBuilder, place: Place, vector: int) -> Any:
-        """Return what minima and the middle level leave of sixteen outputs, in the lower half of each lane."""
-        scale, minimum = (self._number(b, place, index, vector) for index in range(_NUMBERS))
+        """Return the rests of sixteen outputs' weights in bfloat16, in the lower half of each lane."""
+        scale, minimum = (self._number(b, place, index, vector) for index in range(2))
         return b.narrowed(b.fused(scale, b.floats(float(self._middle)), minimum))
 
     def _number(self, b: VectorBuilder, place: Place, index: int, vector: int) -> Any:
@@ -359,8 +362,6 @@ class _Opened:
 class _Opening:
     """What readers that open panels share: they write what they read."""
 
-    is_opening = True
-
     @property
     def later(self) -> Any:
         return self.opened
@@ -374,15 +375,22 @@ class _Opening:
         return self.opened.scales(b, place, vector)
 
 
-class FirstPassPanel(PackedPanel):
+class _Storing:
+    """What readers share that write a group's bytes."""
+
+    def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
+        values = super().weights(b, place, pair, vector)
+        for value, at in zip(values, _byte_places(b, place.opened, pair, vector), strict=True):
+            b.store(value, at, 64)
+        return values
+
+
+class FirstPassPanel(_Storing, PackedPanel):
     """A reader of centred panels that leaves a group's bytes to the second pass."""
 
     @property
     def later(self) -> PackedPanel:
         return SecondPassPanel(self.bits, self.factors)
-
-    def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
-        return _stored(b, super().weights(b, place, pair, vector), _byte_places(b, place.opened, pair, vector))
 
 
 class SecondPassPanel(PackedPanel):
@@ -405,39 +413,34 @@ class OpenedTablePanel(_Opened, TablePanel):
     """A reader of opened panels with a table."""
 
 
-class OpeningTablePanel(_Opening, TablePanel):
+class OpeningTablePanel(_Opening, _Storing, TablePanel):
     """A reader of panels with a table that opens them."""
-
-    def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
-        return _stored(b, super().weights(b, place, pair, vector), _byte_places(b, place.opened, pair, vector))
 
 
 class OpenedPanel(_Opened, PackedPanel):
     """A reader of opened panels."""
 
 
-class OpeningPanel(_Opening, PackedPanel):
-    """A reader of packed panels that opens them."""
+class RaisedPanel(PackedPanel):
+    """A reader of packed panels as the bytes of opened ones."""
 
     starts = _Opened.starts
 
     def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
         values = super().weights(b, place, pair, vector)
-        if not self.is_centred:
-            more = ir.Constant(BYTES64, [ZERO - self._middle] * 64)
-            values = tuple(b.ir.add(value, more) for value in values)
-        return _stored(b, values, _byte_places(b, place.opened, pair, vector))
+        if self.is_centred:
+            return values
+        more = ir.Constant(BYTES64, [ZERO - self._middle] * 64)
+        return tuple(b.ir.add(value, more) for value in values)
+
+
+class OpeningPanel(_Opening, _Storing, RaisedPanel):
+    """A reader of packed panels that opens them."""
 
 
 def opened_group_bytes(num_scales: int) -> int:
     """Return the bytes of an opened group."""
     return _BYTES + num_scales * STEPS * VARIANT_BYTES
-
-
-def _stored(b: VectorBuilder, values: tuple[Any, ...], places: list[Any]) -> tuple[Any, ...]:
-    for value, place in zip(values, places, strict=True):
-        b.store(value, place, 64)
-    return values
 
 
 def _byte_places(b: VectorBuilder, place: Any, pair: int, vector: int) -> list[Any]:

@@ -17,6 +17,7 @@ from engine.attention.torch_cpu import FEW_ROWS, TorchCpuAttention
 from engine.kernels.cpu import operators
 from tests.engine.attention import scenario
 from tests.engine.attention.scenario import PagedWorld, dense_attention
+from tests.engine.threads import threads_of
 from tests.examples import examples
 
 GROUPED = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=16**-0.5)
@@ -228,8 +229,8 @@ def test_nan_in_a_prompt_reaches_only_rows_that_attend_to_it(shape, broken, dtyp
 class RecordedRows:
     """A backend of one layer whose steps are runs of one recording, over fixed rows."""
 
-    def __init__(self, backend, shape, num_rows):
-        self._rows = backend.fixed_rows(num_rows, 20)
+    def __init__(self, backend, shape, num_rows, table_width=20):
+        self._rows = backend.fixed_rows(num_rows, table_width)
         counts = (shape.num_heads, shape.num_kv_heads, shape.num_kv_heads)
         self._given = [torch.zeros(num_rows, count, shape.head_size) for count in counts]
         with operators.recording() as self._recording:
@@ -261,6 +262,21 @@ def test_a_recording_over_fixed_rows_computes_steps_of_any_kind(shape, dtype):
         ((found, expected),), ((alike, _),) = world.step(recorded, plan), other.step(direct, plan)
         check([(found, expected)], TOLERANCE if dtype is torch.float32 else 0.05)
         assert torch.equal(found, alike)
+
+
+@dtypes
+def test_tiles_of_fewer_threads_than_were_recorded_fit_the_workspace(dtype):
+    """A thread alone has larger tiles of the same step."""
+    size = 512
+    (world, backend), (other, direct) = (make(WIDE, num_blocks=40, num_layers=1, dtype=dtype) for _ in range(2))
+    with threads_of(2):
+        recorded = RecordedRows(backend, WIDE, size, table_width=40)
+        world.add(0, 600)
+        other.add(0, 600)
+        ((alike, _),) = other.step(direct, [(0, size)])
+    with threads_of(1):
+        ((found, _),) = world.step(recorded, [(0, size)])
+    assert torch.equal(found, alike)
 
 
 @shapes

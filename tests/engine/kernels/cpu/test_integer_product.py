@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.kernels.cpu.integer_product import CHUNK_GROUPS, chunk_groups
+from engine.kernels.cpu.integer_product import CHUNK_GROUPS, OPENED_FROM, chunk_groups
 from engine.kernels.cpu.integer_vectors import FRACTION_BITS, STEP_BITS
 from engine.kernels.cpu.panels import FORMATS, SUPERBLOCK, EightBitPanel, PackedPanel, TablePanel
 from engine.kernels.cpu.threads import KERNEL_THREADS
@@ -131,15 +131,17 @@ def test_a_block_that_a_copy_fills_stores_nothing_behind_the_last_row(monkeypatc
 
 @pytest.mark.parametrize("panel", FORMATS, ids=str)
 @pytest.mark.parametrize("rows", [235, 243])
-def test_more_rows_than_a_cache_holds_are_multiplied_in_chunks_and_stay_the_same(panel, rows):
+@pytest.mark.parametrize("more", [SUPERBLOCK, 1])
+def test_many_rows_are_multiplied_in_chunks_and_stay_the_same(panel, rows, more):
+    """With an odd number of groups, too, where the format takes one: the last pair has one group."""
     generator = torch.Generator().manual_seed(6)
-    groups = 2 * CHUNK_GROUPS + SUPERBLOCK
-    weight, opened, _ = make_weight(panel, 64, groups, generator)
+    weight, opened, _ = make_weight(panel, 64, 2 * CHUNK_GROUPS + more, generator)
+    groups = opened.shape[1] // GROUP_SIZE
     x = torch.randn(rows, opened.shape[1], generator=generator)
     assert chunk_groups(rows, groups) < groups
     together = weight(x)
-    for size in (14, 40):
-        assert (chunk_groups(size, groups) == groups) is (size < 16)
+    for size in (OPENED_FROM - 2, 40):
+        assert (chunk_groups(size, groups) == groups) is (size < OPENED_FROM)
         assert all(
             torch.equal(weight(x[first : first + size]), together[first : first + size])
             for first in range(0, rows, size)
@@ -188,3 +190,19 @@ def test_extreme_sizes_of_inputs_keep_their_precision(panel):
     x = torch.randn(9, opened.shape[1], generator=generator)
     for size in (2.0**-85, 2.0**85):
         assert torch.equal(weight(x * size) / size, weight(x))
+
+
+@pytest.mark.parametrize("panel", FORMATS, ids=str)
+@pytest.mark.parametrize("rows", [1, 40])
+def test_inputs_beyond_the_steps_are_zero_or_not_finite(panel, rows):
+    generator = torch.Generator().manual_seed(8)
+    weight, opened, _ = make_weight(panel, 64, 4, generator)
+    x = torch.zeros(rows, opened.shape[1])
+    x[:, 3] = 2.0**-103
+    assert torch.equal(weight(x), torch.zeros(rows, 64))
+    x[:, 3] = 127 * 2.0**100
+    largest = weight(x)
+    assert torch.equal(largest * 2.0**-100, weight(x * 2.0**-100))
+    x[-1, 3] = 129 * 2.0**100
+    assert weight(x)[-1].isnan().all()
+    assert torch.equal(weight(x)[:-1], largest[:-1])
