@@ -9,7 +9,8 @@ an operation (a product or a bias that torch computes) gives other results and i
 recorded and compared while the model loads, others when they first occur.
 
 The operations for few rows depend on the row count. Those for many do not, so all larger counts share one program,
-which is made while the model loads. A step of it may be computed layer by layer, with other steps in between.
+which is made while the model loads, and so do those from LEAST_SHARED_ROWS on that have none of their own. A step of it
+may be computed layer by layer, with other steps in between.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ from engine.models.decoder import Decoder
 logger = logging.getLogger(__name__)
 
 FEW_ROWS = 32
-"""Up to here each row count has its own program; above, weights have one form for all counts."""
+"""Up to here a row count may have its own program; above, weights have one form for all counts."""
+LEAST_SHARED_ROWS = 9
+"""Counts from here on have no program of their own but those that are made while the model loads, if the program of
+many rows computes them too. To make one would cost a second step at its first use, over whatever context that has.
+"""
 MANY_ROWS = 512
 """Larger steps are computed without a program: the time saved is not worth the memory of its buffers."""
 LOADING_S = 0.25
@@ -155,6 +160,8 @@ class StepPrograms:
         self._table_width = -(-max_tokens // attention.block_size)
         self._programs: dict[int, StepProgram | None] = {}
         self._many: StepProgram | None = None
+        self._many_from = FEW_ROWS + 1
+        """The fewest rows that the program of many rows computes."""
         self._num_timed = 0
 
     @property
@@ -187,11 +194,13 @@ class StepPrograms:
         program = self._recorded(most)
         if self._is_right(program, self._dummy_batch(0, FEW_ROWS + 1))[0]:
             self._many = program
+            if self._is_right(program, self._dummy_batch(0, LEAST_SHARED_ROWS))[0]:
+                self._many_from = LEAST_SHARED_ROWS
 
     def prepare(self, num_rows: int) -> bool:
         """Make and verify the program of a row count by a dummy step, unless that is done; False if it fails."""
-        if num_rows not in self._programs:
-            self.forward(self._dummy_batch(0, num_rows))
+        if num_rows not in self._programs and num_rows <= FEW_ROWS:
+            self._make(self._dummy_batch(0, num_rows))
         return self._programs.get(num_rows) is not None
 
     @torch.inference_mode()
@@ -208,6 +217,16 @@ class StepPrograms:
                 seconds = self._timed(num_rows, program.forward)
             return seconds
 
+    def _make(self, batch: StepBatch) -> torch.Tensor | None:
+        """Make and verify the program of a step's row count; return the hidden rows as `forward` does."""
+        if not self._decoder.is_recordable:
+            return None
+        num_rows = len(batch.token_ids)
+        program = self._recorded(num_rows)
+        is_right, hidden = self._is_right(program, batch)
+        self._programs[num_rows] = program if is_right else None
+        return hidden
+
     def _timed(self, num_rows: int, compute: Callable[[StepBatch], torch.Tensor]) -> float:
         self._num_timed += 1
         start = thread_time()
@@ -222,15 +241,14 @@ class StepPrograms:
         num_rows = len(batch.token_ids)
         if not self._decoder.is_recordable:
             return None
-        if num_rows > FEW_ROWS:
-            many = self._many if self.can_cut(num_rows) else None
-            return None if many is None else many.forward(batch, needs_hidden=needs_hidden)
-        if num_rows not in self._programs:
-            program = self._recorded(num_rows)
-            is_right, hidden = self._is_right(program, batch)
-            self._programs[num_rows] = program if is_right else None
-            return hidden
-        found = self._programs[num_rows]
+        if num_rows in self._programs:
+            found = self._programs[num_rows]
+        elif self._many_from <= num_rows <= self.most_cut_rows:
+            found = self._many
+        elif num_rows <= FEW_ROWS:
+            return self._make(batch)
+        else:
+            found = None
         return None if found is None else found.forward(batch, needs_hidden=needs_hidden)
 
     def can_cut(self, num_rows: int) -> bool:

@@ -11,7 +11,7 @@ from engine.attention.backend import AttentionShape, StepLayout, kv_sizes
 from engine.attention.cache_groups import group_layers
 from engine.attention.torch_cpu import TorchCpuAttention
 from engine.execution.batch import StepBatch
-from engine.execution.step_programs import FEW_ROWS, StepProgram, StepPrograms
+from engine.execution.step_programs import FEW_ROWS, LEAST_SHARED_ROWS, StepProgram, StepPrograms
 from engine.layers.attention import Attention
 from engine.layers.embedding import OpenEmbedding
 from engine.layers.feed_forward import FeedForward
@@ -387,8 +387,23 @@ def test_prepared_programs_serve_the_first_step(monkeypatch, max_tokens):
 def test_a_program_is_prepared_once(monkeypatch):
     programs = StepPrograms(make_decoder(), make_attention(), MAX_TOKENS)
     assert programs.prepare(2)
-    monkeypatch.setattr(programs, "forward", None)
+    monkeypatch.setattr(programs, "_make", None)
     assert programs.prepare(2)
+
+
+@VNNI
+@torch.inference_mode()
+def test_the_program_of_many_rows_serves_fewer_that_have_none():
+    """The first step of 25 rows behind 15,000 positions was computed twice, to verify a program of 25 rows."""
+    decoder, attention, twin = make_decoder(), make_attention(takes_rows=True), make_attention(takes_rows=True)
+    programs = StepPrograms(decoder, attention, MAX_TOKENS)
+    programs.prepare_many(MOST)
+    twin.keys.copy_(attention.keys)
+    twin.values.copy_(attention.values)
+    for num_rows in (LEAST_SHARED_ROWS, LEAST_SHARED_ROWS - 1, LEAST_SHARED_ROWS + 3):
+        batch = drafted_batch(0, (num_rows,))
+        assert torch.equal(programs.forward(batch), ordinary(decoder, twin, batch))
+    assert set(programs._programs) == {LEAST_SHARED_ROWS - 1}
 
 
 def test_no_program_is_prepared_beyond_the_largest_row_count():
