@@ -13,7 +13,7 @@ import llvmlite.binding as llvm
 import numpy as np
 from numba import cfunc, njit, types
 
-from engine.kernels.cpu import attention, flash_attention, integer_product, rows, sampling
+from engine.kernels.cpu import attention, flash_attention, integer_product, row_records, rows, sampling
 from engine.kernels.cpu.integer_vectors import has_pairs, is_available
 from engine.kernels.cpu.primitives import OPTIONS, SIGNATURE, offset_pointer
 
@@ -35,7 +35,7 @@ def _unavailable_multiply(a, thread, part, parts, is_first):
     """Stand in for `multiply`, which has one more parameter."""
 
 
-_quantize_groups = integer_product.quantize_groups if is_available() else _unavailable
+_quantize_groups = row_records.quantize_groups if is_available() else _unavailable
 _flash_attend = flash_attention.attend if has_pairs() else _unavailable
 _multiply = integer_product.multiply if is_available() else _unavailable_multiply
 

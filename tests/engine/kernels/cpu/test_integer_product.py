@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.kernels.cpu.integer_product import CHUNK_GROUPS, OPENED_FROM, chunk_groups
 from engine.kernels.cpu.integer_vectors import FRACTION_BITS, STEP_BITS
 from engine.kernels.cpu.panels import FORMATS, SUPERBLOCK, EightBitPanel, PackedPanel, TablePanel
+from engine.kernels.cpu.row_records import CHUNK_GROUPS, OPENED_FROM, chunk_groups
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.quantization.gguf_blocks import GROUP_SIZE, PackedGroups
 from engine.quantization.table_blocks import TableGroups
