@@ -9,8 +9,8 @@ an operation (a product or a bias that torch computes) gives other results and i
 recorded and compared while the model loads, others when they first occur.
 
 The operations for few rows depend on the row count. Those for many do not, so all larger counts share one program,
-which is made while the model loads, and so do those from LEAST_SHARED_ROWS on that have none of their own. A step of it
-may be computed layer by layer, with other steps in between.
+which is made while the model loads. In slow models it computes those from LEAST_SHARED_ROWS on too that have none of
+their own. A step of it may be computed layer by layer, with other steps in between.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 FEW_ROWS = 32
 """Up to here a row count may have its own program; above, weights have one form for all counts."""
 LEAST_SHARED_ROWS = 9
-"""Counts from here on have no program of their own but those that are made while the model loads, if the program of
-many rows computes them too. To make one would cost a second step at its first use, over whatever context that has.
+"""Where a step of so many rows takes LONG_STEP_S, the program of many rows computes it, and larger counts that got no
+program while the model loaded. To make one would cost a second step at its first use, over whatever context that has.
 """
 MANY_ROWS = 512
 """Larger steps are computed without a program: the time saved is not worth the memory of its buffers."""
@@ -43,7 +43,7 @@ LOADING_S = 0.25
 one of 1.5 B. The program of many rows adds the time of two steps of FEW_ROWS + 1.
 """
 LONG_STEP_S = 0.02
-"""Python is less than a tenth of such a step."""
+"""Python is less than a tenth of such a step, and what a program of its own row count saves is less."""
 
 
 class StepProgram:
@@ -194,7 +194,10 @@ class StepPrograms:
         program = self._recorded(most)
         if self._is_right(program, self._dummy_batch(0, FEW_ROWS + 1))[0]:
             self._many = program
-            if self._is_right(program, self._dummy_batch(0, LEAST_SHARED_ROWS))[0]:
+            started = perf_counter()
+            program.forward(self._dummy_batch(0, LEAST_SHARED_ROWS))
+            is_long = perf_counter() - started >= LONG_STEP_S
+            if is_long and self._is_right(program, self._dummy_batch(0, LEAST_SHARED_ROWS))[0]:
                 self._many_from = LEAST_SHARED_ROWS
 
     def prepare(self, num_rows: int) -> bool:
