@@ -195,14 +195,13 @@ class StepPrograms:
         if self._is_right(program, self._dummy_batch(0, FEW_ROWS + 1))[0]:
             self._many = program
             started = perf_counter()
-            program.forward(self._dummy_batch(0, LEAST_SHARED_ROWS))
-            is_long = perf_counter() - started >= LONG_STEP_S
-            if is_long and self._is_right(program, self._dummy_batch(0, LEAST_SHARED_ROWS))[0]:
+            is_right, _ = self._is_right(program, self._dummy_batch(0, LEAST_SHARED_ROWS))
+            if is_right and perf_counter() - started >= 2 * LONG_STEP_S:
                 self._many_from = LEAST_SHARED_ROWS
 
     def prepare(self, num_rows: int) -> bool:
         """Make and verify the program of a row count by a dummy step, unless that is done; False if it fails."""
-        if num_rows not in self._programs and num_rows <= FEW_ROWS:
+        if num_rows not in self._programs and num_rows <= FEW_ROWS and self._decoder.is_recordable:
             self._make(self._dummy_batch(0, num_rows))
         return self._programs.get(num_rows) is not None
 
@@ -220,10 +219,8 @@ class StepPrograms:
                 seconds = self._timed(num_rows, program.forward)
             return seconds
 
-    def _make(self, batch: StepBatch) -> torch.Tensor | None:
-        """Make and verify the program of a step's row count; return the hidden rows as `forward` does."""
-        if not self._decoder.is_recordable:
-            return None
+    def _make(self, batch: StepBatch) -> torch.Tensor:
+        """Make and verify the program of a step's row count; return the hidden rows (R, E)."""
         num_rows = len(batch.token_ids)
         program = self._recorded(num_rows)
         is_right, hidden = self._is_right(program, batch)
