@@ -17,12 +17,16 @@ from numba import njit
 from engine.kernels.cpu.attention import cap_scores, prefetch_block
 from engine.kernels.cpu.flash_vectors import (
     BLOCKS_AT_ONCE,
+    MOST_AT_ONCE,
     SPAN,
+    SPAN_BLOCKS,
     STATE_BYTES,
     VECTOR_BYTES,
     narrow_vector,
     pair_keys,
     pair_values,
+    raise_tops,
+    score_and_soften,
     score_cached,
     score_opened,
     soften,
@@ -31,10 +35,8 @@ from engine.kernels.cpu.flash_vectors import (
 )
 from engine.kernels.cpu.integer_vectors import LANES
 from engine.kernels.cpu.primitives import floats, integers, store_row
-from engine.kernels.cpu.vectors import EXACT, HEAD_STEP, QUERIES_AT_ONCE, queries_at_once
+from engine.kernels.cpu.vectors import EXACT, HEAD_STEP, queries_at_once
 
-SPAN_BLOCKS = SPAN // LANES
-MOST_AT_ONCE = QUERIES_AT_ONCE[0]
 LEAST = -3e38
 """The running maximum before the first position, at least. If all scores are below it, the result is NaN."""
 LOG2_E = 1.4426950408889634
@@ -43,8 +45,8 @@ LOG2_E = 1.4426950408889634
 
 def scratch_floats(queries: int, size: int) -> int:
     """Return a thread's scratch floats: a span's keys and values, scores and probabilities of the queries that are
-    computed at once, then sums, numbers and state of each query, and work memory."""
-    return size * SPAN + MOST_AT_ONCE * (SPAN + SPAN // 2) + queries * (size + size // 2 + 3) + size + 1
+    computed at once and of those before, then sums, numbers and state of each query, and work memory."""
+    return size * SPAN + MOST_AT_ONCE * (2 * SPAN + SPAN // 2) + queries * (size + size // 2 + 3) + size + 1
 
 
 @njit(inline="always")
@@ -129,6 +131,7 @@ def _weigh(seen, num_vectors, softcap, scores, probabilities, states):
         if softcap > 0.0:
             cap_scores(score, 0, num_vectors * LANES, softcap, LOG2_E)
         _hide(score, seen[i, 0], seen[i, 1], num_vectors * LANES)
+    raise_tops(len(seen), scores, num_vectors, states)
     soften(len(seen), scores, num_vectors, probabilities, states)
 
 
@@ -166,6 +169,31 @@ def _sum_alone(a, head, blocks, first, num_vectors, taken, size, seen, probabili
 
 
 @njit(inline="always")
+def _attend_span(num_queries, size, queries, keys, values, scores, probabilities, sums, states):
+    """Attend a span that all queries see whole, MOST_AT_ONCE at once: some are scored while those before are softened.
+
+    `num_queries` is a multiple of MOST_AT_ONCE, one at least.
+    """
+    row_bytes = size * 2
+    now, earlier = scores, scores + MOST_AT_ONCE * SPAN * 4
+    for i in range(0, SPAN_BLOCKS, BLOCKS_AT_ONCE):
+        at, target = keys + i * LANES * row_bytes, now + i * VECTOR_BYTES
+        score_opened(MOST_AT_ONCE, queries, row_bytes, at, LANES * row_bytes, size // 2, target, SPAN * 4)
+    raise_tops(MOST_AT_ONCE, now, SPAN_BLOCKS, states)
+    for number in range(MOST_AT_ONCE, num_queries, MOST_AT_ONCE):
+        now, earlier = earlier, now
+        state, out = states + (number - MOST_AT_ONCE) * STATE_BYTES, sums + (number - MOST_AT_ONCE) * size * 4
+        score_and_soften(queries + number * row_bytes, row_bytes, keys, size // 2, now, earlier, probabilities, state)
+        raise_tops(MOST_AT_ONCE, now, SPAN_BLOCKS, state + MOST_AT_ONCE * STATE_BYTES)
+        _scale(out, state, MOST_AT_ONCE, size)
+        _sum_span(MOST_AT_ONCE, probabilities, SPAN // 2, size, values, out)
+    last = num_queries - MOST_AT_ONCE
+    soften(MOST_AT_ONCE, now, SPAN_BLOCKS, probabilities, states + last * STATE_BYTES)
+    _scale(sums + last * size * 4, states + last * STATE_BYTES, MOST_AT_ONCE, size)
+    _sum_span(MOST_AT_ONCE, probabilities, SPAN // 2, size, values, sums + last * size * 4)
+
+
+@njit(inline="always")
 def _store_sums(a, tile_tokens, head, size, sums, states):
     """Divide the sums of a tile's queries by those of their probabilities, and write them to the result."""
     group, given_size = a[2] // a[3], a[4]
@@ -191,7 +219,7 @@ def attend(a, thread, part, parts):
     keys = a[21] + thread * a[22] * 4
     values = keys + SPAN * row_bytes
     scores = values + SPAN * row_bytes
-    probabilities = scores + MOST_AT_ONCE * SPAN * 4
+    probabilities = scores + 2 * MOST_AT_ONCE * SPAN * 4
     sums = probabilities + MOST_AT_ONCE * SPAN * 2
     queries = sums + a[24] * size * 4
     states = queries + a[24] * row_bytes
@@ -218,6 +246,10 @@ def attend(a, thread, part, parts):
                 _open_keys(a, head, blocks, begin, end, size, keys)
                 is_finite = _open_values(a, head, blocks, begin, end, 0, longest, size, values, work)
             number = 0
+            sees_all = begin == span and shortest >= first + SPAN and (window <= 0 or window >= longest - first)
+            if sees_all and is_finite and softcap <= 0.0 and num_queries >= MOST_AT_ONCE and not is_alone:
+                number = num_queries // MOST_AT_ONCE * MOST_AT_ONCE
+                _attend_span(number, size, queries, keys, values, scores, probabilities, sums, states)
             while number < num_queries:
                 taken = queries_at_once(num_queries - number)
                 furthest = contexts[(number + taken - 1) // group]

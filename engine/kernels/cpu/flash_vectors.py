@@ -6,7 +6,8 @@ the cache. A query's additions have one order, whatever is computed beside it. A
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain, zip_longest
 from typing import Any
 
 from llvmlite import ir
@@ -15,20 +16,22 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from engine.kernels.cpu.integer_vectors import BFLOATS, FLOAT, FLOATS, LANES, PAIRS, WORD, WORDS, VectorBuilder
-from engine.kernels.cpu.vectors import HEAD_STEP, build_for_each_count, constant, sum_lanes
+from engine.kernels.cpu.vectors import HEAD_STEP, QUERIES_AT_ONCE, build_for_each_count, constant, sum_lanes
 
 SPAN = 256
 """Positions that are scored before their values are summed: both stay in the nearest caches."""
 BLOCKS_AT_ONCE = 4
 """Blocks of positions that are scored at once: with six queries, 24 sums in 32 registers."""
+SPAN_BLOCKS = SPAN // LANES
+MOST_AT_ONCE = QUERIES_AT_ONCE[0]
 VECTOR_BYTES = 4 * LANES
 STATE_BYTES = 4 * 3
 """Of a query: the largest score so far, the sum of probabilities, the factor on what was summed before the last span.
 """
-POWERS = (0.009582845494151115, 0.05590645968914032, 0.24024099111557007, 0.6931241750717163, 1.0)
-"""Coefficients of 2^x on [-0.5, 0.5], highest first."""
-NEAREST = 4
-"""The rounding mode of a result as the processor is set: to nearest."""
+POWERS = (0.0770670387, 0.227644996, 0.695116785, 1.0)
+"""Coefficients of 2^x on [0, 1], highest first: an error of 9e-5, a twentieth of what rounding to bfloat16 adds."""
+NEAREST, DOWN = 4, 9
+"""Rounding modes: of a result, as the processor is set; of what `vreduceps` takes away, the integer below."""
 
 
 @intrinsic
@@ -128,10 +131,46 @@ def _build_score(
 
 
 @intrinsic
+def raise_tops(typingctx, count, scores, num_vectors, states):
+    """Update the largest scores of `count` queries, the factors, and by them the sums of probabilities.
+
+    Queries are SPAN scores apart.
+    """
+
+    def generate(context, builder, signature, arguments):
+        b = VectorBuilder(builder)
+        count, *of_loop = arguments
+        build_for_each_count(b, count, lambda number: _build_raise_tops(b, number, *of_loop))
+        return context.get_dummy_value()
+
+    return types.none(*[types.int64] * 4), generate
+
+
+def _build_raise_tops(b: VectorBuilder, count: int, scores: Any, num_vectors: Any, states: Any) -> None:
+    before = [b.load(FLOAT, b.at(states, STATE_BYTES * query), 4) for query in range(count)]
+    tops = [cgutils.alloca_once_value(b.ir, b.splat(value)) for value in before]
+    with b.loop(num_vectors) as number:
+        for query, top in enumerate(tops):
+            value = b.load(FLOATS, _vector_of(b, scores, query, number), 4)
+            b.ir.store(_larger(b, b.ir.load(top), value), top)
+    largest = [_lane(b, _largest(b, b.ir.load(top)), 0) for top in tops]
+    changes = constant(0.0)
+    for query, (old, new) in enumerate(zip(before, largest, strict=True)):
+        changes = b.ir.insert_element(changes, b.ir.fsub(old, new), ir.Constant(WORD, query))
+    factors = _power_of_two(b, changes)
+    for query, top in enumerate(largest):
+        state = b.at(states, STATE_BYTES * query)
+        factor = _lane(b, factors, query)
+        carried = b.ir.fmul(b.load(FLOAT, b.at(state, 4), 4), factor)
+        for part, number in enumerate((top, carried, factor)):
+            b.store(number, b.at(state, 4 * part), 4)
+
+
+@intrinsic
 def soften(typingctx, count, scores, num_vectors, probabilities, states):
     """Turn scores of `count` queries, in powers of two, into probabilities relative to the largest score so far.
 
-    Updates the states. Scores of -inf have a probability of zero. Queries are SPAN scores and probabilities apart.
+    Adds them to the sums. Scores of -inf have a probability of zero. Queries are SPAN scores and probabilities apart.
     """
 
     def generate(context, builder, signature, arguments):
@@ -144,30 +183,144 @@ def soften(typingctx, count, scores, num_vectors, probabilities, states):
 
 
 def _build_soften(b: VectorBuilder, count: int, scores: Any, num_vectors: Any, probabilities: Any, states: Any) -> None:
-    before = [b.load(FLOAT, b.at(states, STATE_BYTES * query), 4) for query in range(count)]
-    tops = [cgutils.alloca_once_value(b.ir, b.splat(value)) for value in before]
+    tops = [b.splat_float(b.at(states, STATE_BYTES * query)) for query in range(count)]
     totals = [cgutils.alloca_once_value(b.ir, constant(0.0)) for _ in range(count)]
-    with b.loop(num_vectors) as number:
-        for query, top in enumerate(tops):
-            value, held = b.load(FLOATS, _vector_of(b, scores, query, number), 4), b.ir.load(top)
-            b.ir.store(b.ir.select(b.ir.fcmp_ordered(">", held, value), held, value), top)
-    largest = [b.call("llvm.vector.reduce.fmax.v16f32", FLOAT, b.ir.load(top)) for top in tops]
-    subtracted = [b.splat(value) for value in largest]
     with b.loop(num_vectors) as number:
         for query, total in enumerate(totals):
             value = b.load(FLOATS, _vector_of(b, scores, query, number), 4)
-            power = _power_of_two(b, b.ir.fsub(value, subtracted[query]))
+            power = _power_of_two(b, b.ir.fsub(value, tops[query]))
             half_at = b.at(b.ir.add(probabilities, b.times(number, 2 * LANES)), 2 * SPAN * query)
             b.store(_narrowed(b, power), half_at, 2)
             b.ir.store(b.ir.fadd(b.ir.load(total), power), total)
     for query, total in enumerate(totals):
-        factors = _power_of_two(b, b.splat(b.ir.fsub(before[query], largest[query])))
-        factor = b.ir.extract_element(factors, ir.Constant(WORD, 0))
-        state = b.at(states, STATE_BYTES * query)
-        carried = b.ir.fmul(b.load(FLOAT, b.at(state, 4), 4), factor)
-        written = (largest[query], b.ir.fadd(carried, sum_lanes(b.ir, b.ir.load(total))), factor)
-        for part, number in enumerate(written):
-            b.store(number, b.at(state, 4 * part), 4)
+        _add_total(b, b.ir.load(total), b.at(states, STATE_BYTES * query))
+
+
+def _add_total(b: VectorBuilder, total: Any, state: Any) -> None:
+    """Add 16 lanes of probabilities to the sum in a state."""
+    at = b.at(state, 4)
+    b.store(b.ir.fadd(b.load(FLOAT, at, 4), sum_lanes(b.ir, total)), at, 4)
+
+
+@intrinsic
+def score_and_soften(typingctx, queries, query_bytes, keys, num_pairs, scores, earlier, probabilities, states):
+    """Score a span of opened keys for MOST_AT_ONCE queries, as `score_opened`, and soften `earlier` scores of as many.
+
+    Products and additions run beside each other in the processor. `states` and `probabilities` are those of `earlier`.
+    `num_pairs` is a multiple of 32.
+    """
+
+    def generate(context, builder, signature, arguments):
+        _build_score_and_soften(VectorBuilder(builder), *arguments)
+        return context.get_dummy_value()
+
+    return types.none(*[types.int64] * 8), generate
+
+
+SEGMENTS = 8
+"""Parts of the pairs of a head: with each, an eighth of the scores that a step of BLOCKS_AT_ONCE softens."""
+SEGMENT_PAIRS = 4
+"""Pairs that have additions beside them; those of larger heads that remain in a segment have none."""
+
+
+def _build_score_and_soften(
+    b: VectorBuilder,
+    queries: Any,
+    query_bytes: Any,
+    keys: Any,
+    num_pairs: Any,
+    scores: Any,
+    earlier: Any,
+    probabilities: Any,
+    states: Any,
+) -> None:
+    builder = b.ir
+    places = [(query, block) for query in range(MOST_AT_ONCE) for block in range(BLOCKS_AT_ONCE)]
+    sums = {place: cgutils.alloca_once(builder, FLOATS) for place in places}
+    totals = cgutils.alloca_once(builder, FLOATS, size=MOST_AT_ONCE)
+    totals_at = builder.ptrtoint(totals, b.integer)
+    for query in range(MOST_AT_ONCE):
+        b.store(constant(0.0), b.at(totals_at, VECTOR_BYTES * query), 4)
+    rows = [builder.add(queries, b.times(query_bytes, query)) for query in range(MOST_AT_ONCE)]
+    key_bytes = b.times(num_pairs, VECTOR_BYTES)
+    segment_pairs = builder.lshr(num_pairs, ir.Constant(b.integer, 3))
+    num_rest = builder.sub(segment_pairs, ir.Constant(b.integer, SEGMENT_PAIRS))
+
+    def multiply(pair: Any, blocks: list[Any]) -> Iterator[None]:
+        """Build the products of a pair, and pause after each."""
+        loaded = [b.load(WORDS, builder.add(block, b.times(pair, VECTOR_BYTES)), 4) for block in blocks]
+        for query, row in enumerate(rows):
+            given = b.splat(b.load(WORD, builder.add(row, b.times(pair, 4)), 4))
+            for block, key in enumerate(loaded):
+                total = sums[query, block]
+                builder.store(b.dot_pairs(builder.load(total), given, key), total)
+                yield
+
+    with b.loop(ir.Constant(b.integer, SPAN_BLOCKS), step=BLOCKS_AT_ONCE) as first:
+        for total in sums.values():
+            builder.store(constant(0.0), total)
+        begin = builder.add(keys, builder.mul(key_bytes, first))
+        blocks = [builder.add(begin, b.times(key_bytes, block)) for block in range(BLOCKS_AT_ONCE)]
+        with b.loop(ir.Constant(b.integer, SEGMENTS)) as segment:
+            half = builder.lshr(segment, ir.Constant(b.integer, 2))
+            vector = builder.add(first, builder.and_(segment, ir.Constant(b.integer, 3)))
+            query = b.times(half, MOST_AT_ONCE // 2)
+            softened = []
+            for more in range(MOST_AT_ONCE // 2):
+                one = b.at(query, more)
+                softened.append(
+                    _soften_vector(
+                        b,
+                        builder.add(builder.add(earlier, b.times(one, 4 * SPAN)), b.times(vector, VECTOR_BYTES)),
+                        builder.add(states, b.times(one, STATE_BYTES)),
+                        builder.add(builder.add(probabilities, b.times(one, 2 * SPAN)), b.times(vector, 2 * LANES)),
+                        builder.add(totals_at, b.times(one, VECTOR_BYTES)),
+                    )
+                )
+            pair = builder.mul(segment_pairs, segment)
+            products = chain.from_iterable(multiply(b.at(pair, more), blocks) for more in range(SEGMENT_PAIRS))
+            additions = chain.from_iterable(softened)
+            for _ in zip_longest(products, additions):
+                pass
+            with b.loop(num_rest) as more:
+                for _ in multiply(builder.add(b.at(pair, SEGMENT_PAIRS), more), blocks):
+                    pass
+        for (query, block), total in sums.items():
+            at = builder.add(scores, b.times(first, VECTOR_BYTES))
+            b.store(builder.load(total), b.at(at, 4 * SPAN * query + VECTOR_BYTES * block), 4)
+    for query in range(MOST_AT_ONCE):
+        total = b.load(FLOATS, b.at(totals_at, VECTOR_BYTES * query), 4)
+        _add_total(b, total, b.at(states, STATE_BYTES * query))
+
+
+def _soften_vector(b: VectorBuilder, score: Any, state: Any, probability: Any, total: Any) -> Iterator[None]:
+    """Build what softens 16 scores, and pause after each operation."""
+    x = b.ir.fsub(b.load(FLOATS, score, 4), b.splat_float(state))
+    yield
+    power = x
+    for result in _power_steps(b, x):
+        power = result
+        yield
+    b.store(_narrowed(b, power), probability, 2)
+    yield
+    b.store(b.ir.fadd(b.load(FLOATS, total, 4), power), total, 4)
+    yield
+
+
+def _larger(b: VectorBuilder, one: Any, other: Any) -> Any:
+    return b.ir.select(b.ir.fcmp_ordered(">", one, other), one, other)
+
+
+def _largest(b: VectorBuilder, vector: Any) -> Any:
+    """Return the largest of 16 lanes in every lane. `llvm.vector.reduce.fmax` takes 15 steps, one after another."""
+    for distance in (8, 4, 2, 1):
+        lanes = ir.Constant(WORDS, [(lane + distance) % LANES for lane in range(LANES)])
+        vector = _larger(b, vector, b.ir.shuffle_vector(vector, vector, lanes))
+    return vector
+
+
+def _lane(b: VectorBuilder, vector: Any, number: int) -> Any:
+    return b.ir.extract_element(vector, ir.Constant(WORD, number))
 
 
 def _vector_of(b: VectorBuilder, scores: Any, query: int, number: Any) -> Any:
@@ -243,16 +396,22 @@ def _narrowed(b: VectorBuilder, values: Any) -> Any:
 
 
 def _power_of_two(b: VectorBuilder, x: Any) -> Any:
-    """Compute 2^x for x <= 0 with a relative error below 3e-6 down to -126; -inf gives zero, NaN stays.
+    """Compute 2^x for x <= 0 with a relative error below 1e-4 down to -126; -inf gives zero, NaN stays."""
+    *_, power = _power_steps(b, x)
+    return power
 
-    2^x is 2^n times a polynomial of what remains.
+
+def _power_steps(b: VectorBuilder, x: Any) -> Iterator[Any]:
+    """Build 2^x operation by operation; the last is the result.
+
+    2^x is 2^n, n the integer below x, times a polynomial of what remains.
     """
-    low = constant(-200.0)
-    x = b.ir.select(b.ir.fcmp_ordered("<", x, low), low, x)
-    n = b.call("llvm.rint.v16f32", FLOATS, x)
-    r = b.ir.fsub(x, n)
+    every = ir.Constant(ir.IntType(16), -1)
+    nearest = ir.Constant(WORD, NEAREST)
+    r = b.call("llvm.x86.avx512.mask.reduce.ps.512", FLOATS, x, ir.Constant(WORD, DOWN), x, every, nearest)
+    yield r
     p = constant(POWERS[0])
     for coefficient in POWERS[1:]:
         p = b.fused(p, r, constant(coefficient))
-    arguments = (p, n, p, ir.Constant(ir.IntType(16), -1), ir.Constant(WORD, NEAREST))
-    return b.call("llvm.x86.avx512.mask.scalef.ps.512", FLOATS, *arguments)
+        yield p
+    yield b.call("llvm.x86.avx512.mask.scalef.ps.512", FLOATS, p, x, p, every, nearest)
