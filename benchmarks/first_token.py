@@ -1,12 +1,12 @@
 """First tokens of long prompts: ours over HTTP with everything on, beside peers, in one sitting.
 
     python benchmarks/first_token.py --model FILE [--tokens 1540,4000,8190] [--tries 2] [--turns 1]
-        [--openvino PYTHON] [--llama BINARY]
+        [--openvino PYTHON] [--llama BINARY] [--beside]
 
 `--openvino` names a Python interpreter with openvino-genai, which reads the same GGUF file in its own process, without
 HTTP (`LLMPipeline`); `--llama` llama.cpp's `llama-server`. Each prompt is new: random words, as token ids. In a turn
 each system is started once and computes all prompts. Prints seconds from the request to the first token, and the ratio
-of the least ones. Use an idle machine.
+of the least ones. With `--beside` a stream of ours runs meanwhile, and its gaps are printed. Use an idle machine.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from statistics import median
+from threading import Event
 
 import httpx
 
@@ -65,7 +68,8 @@ def ours(options: argparse.Namespace) -> Iterator[Callable[[int], float]]:
         headers = {"Authorization": f"Bearer {installation.key}"}
         body = {"model": "model", "max_tokens": 2}
         with httpx.Client(base_url=f"http://127.0.0.1:{installation.port}", timeout=3600, headers=headers) as client:
-            yield partial(_seconds, client, "prompt", "/v1/completions", body)
+            seconds = partial(_seconds, client, "prompt", "/v1/completions", body)
+            yield partial(_beside_a_stream, client, seconds) if options.beside else seconds
 
 
 @contextmanager
@@ -127,6 +131,36 @@ def _seconds(client: httpx.Client, field: str, path: str, body: dict[str, object
         return time.perf_counter() - start
 
 
+def _beside_a_stream(client: httpx.Client, seconds: Callable[[int], float], num_tokens: int) -> float:
+    """Time the first token of a prompt while a stream runs, and print the gaps of the stream until then."""
+    body = {"model": "model", "prompt": words(8), "max_tokens": 4096, "stream": True, "ignore_eos": True}
+    started, gaps, is_over = Event(), list[float](), Event()
+
+    def read() -> None:
+        last = None
+        with client.stream("POST", "/v1/completions", json=body) as response:
+            for line in response.iter_lines():
+                if line.startswith("data: {"):
+                    now = time.perf_counter()
+                    gaps.extend([] if last is None else [now - last])
+                    last = now
+                    started.set()
+                if is_over.is_set():
+                    return
+
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read)
+        started.wait(60)
+        gaps.clear()
+        found = seconds(num_tokens)
+        until = sorted(gaps)
+        is_over.set()
+        reading.result()
+    text = "gaps beside %d tokens: median %.2f, 95 %% %.2f, longest %.2f s, %d tokens"
+    print(text % (num_tokens, median(until), until[len(until) * 95 // 100], until[-1], len(until)), flush=True)
+    return found
+
+
 def _await(url: str, server: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and server.poll() is None:
@@ -147,6 +181,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--openvino", help="a Python interpreter with openvino-genai")
     parser.add_argument("--llama", help="llama.cpp's llama-server")
+    parser.add_argument("--beside", action="store_true", help="run a stream of ours beside the prompts")
     options = parser.parse_args()
     systems = {OURS: ours}
     systems |= {OPENVINO: openvino} if options.openvino else {}

@@ -92,6 +92,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore, 
     if config.device == "cpu":
         page_out(TORCH)
     runner = ModelRunner(loaded, config)
+    budget = runner.token_budget
     costs = StepCosts.measure(runner.step_timer(), runner.max_model_len) if config.device == "cpu" else StepCosts.flat()
     drafter = LookupDrafter(costs, config.prompt_lookup)
     logits_width = loaded.config.vocab_size
@@ -108,7 +109,8 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore, 
         groups=runner.groups,
         file=runner.spill_file,
         prefill_only_token_budget=runner.prefill_only_token_budget,
-        cut_step_tokens=runner.token_budget.cut_step_tokens if runner.token_budget is not None else 0,
+        cut_step_tokens=budget.cut_step_tokens if budget is not None else 0,
+        mixed_step_tokens=budget.mixed_step_tokens if budget is not None else 0,
         drafter=drafter,
         is_complete=grammars.is_complete,
     )
@@ -123,7 +125,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore, 
         grammars=grammars,
         overlap=overlap,
         cuts=CutSteps(runner, config.max_step_wait_s) if config.device == "cpu" else None,
-        token_budget=runner.token_budget,
+        token_budget=budget,
     )
     gc.collect()
     trim_heap()

@@ -159,7 +159,10 @@ class EngineCore:
             return
         if budget is not None and not prompts.scores and budget.end(plan, 0.0 if cut is None else cut.seconds):
             self._scheduler.resize(
-                budget.max_num_batched_tokens, budget.prefill_only_token_budget, budget.cut_step_tokens
+                budget.max_num_batched_tokens,
+                budget.prefill_only_token_budget,
+                budget.cut_step_tokens,
+                budget.mixed_step_tokens,
             )
         self._emit(plan, chunks, drawn, prompts)
 

@@ -109,12 +109,13 @@ class ModelRunner:
             # The first step of a process takes a tenth of a second more, so it is not the one that is measured. With a
             # configured budget none is: this one shows whether the logits are finite.
             self._run_prompt(1)
-        self.max_num_batched_tokens = config.max_num_batched_tokens or self._default_step_tokens(config.max_num_seqs)
-        self.prefill_only_token_budget = min(PREFILL_ONLY_STEPS * self.max_num_batched_tokens, most_prefill_only)
         self.token_budget = None
-        if not config.max_num_batched_tokens:
-            cut_step_s = config.max_step_wait_s * model.num_layers
-            self.token_budget = self._make_token_budget(config.max_num_seqs, most_prefill_only, cut_step_s)
+        if config.max_num_batched_tokens:
+            self.max_num_batched_tokens = config.max_num_batched_tokens
+        else:
+            self.token_budget = self._make_token_budget(config, most_prefill_only, model.num_layers)
+            self.max_num_batched_tokens = self.token_budget.max_num_batched_tokens
+        self.prefill_only_token_budget = min(PREFILL_ONLY_STEPS * self.max_num_batched_tokens, most_prefill_only)
         if self._programs is not None:
             self._programs.prepare_few(config.max_num_seqs)
         if self._device.type == "cuda":
@@ -241,40 +242,45 @@ class ModelRunner:
         is_large = torch.cuda.get_device_properties(self._device).total_memory >= LARGE_DEVICE_BYTES
         return LARGE_STEP_TOKENS if is_large else MAX_STEP_TOKENS
 
-    def _default_step_tokens(self, max_num_seqs: int) -> int:
-        """Return a budget by the memory of a CUDA device; on a CPU the prompt tokens of STEP_SECONDS, by doubling."""
-        if self._device.type != "cpu":
-            return self._device_step_tokens()
-        most = self._most_cpu_tokens(max_num_seqs)
-        longest = min(most, self.max_model_len)
-        num_tokens = min(MIN_STEP_TOKENS, longest)
-        seconds = self._run_prompt(min(FIRST_PROMPT, longest))
+    def _affordable_tokens(self, longest: int) -> float:
+        """Return the prompt tokens of STEP_SECONDS on a CPU, by doubling, up to `longest`."""
+        num_tokens = min(FIRST_PROMPT, longest)
+        seconds = self._run_prompt(num_tokens)
+        if seconds < STEP_SECONDS:
+            num_tokens = min(MIN_STEP_TOKENS, longest)
         while seconds < STEP_SECONDS:
             seconds = min(self._run_prompt(num_tokens) for _ in range(TRIES))
             if seconds >= STEP_SECONDS / 2 or num_tokens >= longest:
                 break
             num_tokens = min(2 * num_tokens, longest)
-        affordable = int(num_tokens * STEP_SECONDS / max(seconds, 1e-6))
-        return max(
-            self._least_step_tokens(max_num_seqs),
-            min(most, affordable // self._block_size * self._block_size),
-        )
+        return num_tokens * STEP_SECONDS / max(seconds, 1e-6)
 
     def _least_step_tokens(self, max_num_seqs: int) -> int:
         """Return the smallest budget: it has a next token for each running sequence."""
         return max(MIN_STEP_TOKENS, min(max_num_seqs, MAX_STEP_TOKENS))
 
-    def _make_token_budget(self, max_num_seqs: int, most_prefill_only: int, cut_step_s: float) -> AdaptiveTokenBudget:
-        """Return the budget to adapt while serving; on a device never above the step that has allocated the memory."""
-        least = min(self._least_step_tokens(max_num_seqs), self.max_num_batched_tokens)
-        most = self._most_cpu_tokens(max_num_seqs) if self._device.type == "cpu" else self.max_num_batched_tokens
+    def _make_token_budget(self, config: EngineConfig, most_prefill_only: int, num_layers: int) -> AdaptiveTokenBudget:
+        """Return the budget to adapt while serving, at first by the speed of a CPU, or the memory of a device.
+
+        On a device it is never above the step that has allocated the memory.
+        """
+        least = self._least_step_tokens(config.max_num_seqs)
+        if self._device.type == "cpu":
+            most = self._most_cpu_tokens(config.max_num_seqs)
+            affordable = self._affordable_tokens(min(most, self.max_model_len))
+            first = max(least, min(most, int(affordable) // self._block_size * self._block_size))
+        else:
+            first = most = self._device_step_tokens()
+            affordable = float(first)
         return AdaptiveTokenBudget(
-            self.max_num_batched_tokens,
-            least,
+            first,
+            min(least, first),
             most,
             most_prefill_only,
             self._block_size,
-            cut_step_s=cut_step_s,
+            affordable=affordable,
+            max_step_wait_s=config.max_step_wait_s,
+            num_cuts=num_layers,
             most_cut=self._programs.most_cut_rows if self._programs is not None else 0,
         )
 

@@ -3,6 +3,9 @@
 Only steps that prompts fill at least half are measured. A disturbance can only make a step longer; so the budget
 shrinks when even the good ones of the last steps were too slow, and grows when most were quick enough. It changes by a
 factor of two at most, and not for small differences.
+
+A step has `least` tokens, as fewer cost more each. With decodes, which wait for its end, it has fewer where these take
+longer than `max_step_wait_s`.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ PREFILL_ONLY_STEPS = 2
 """
 MIN_SAMPLES, MAX_SAMPLES = 4, 12
 """Measured steps that a change needs, and that are remembered."""
+WAIT_SHARE = 0.8
+"""The part of the longest wait of decodes that a step is planned for, as steps vary."""
 MIN_GROWTH, MAX_SHRINKING = 1.25, 0.8
 """Smaller changes than by these factors are not made."""
 
@@ -39,18 +44,22 @@ class AdaptiveTokenBudget:
         grain: int,
         clock: Callable[[], float] = perf_counter,
         *,
-        cut_step_s: float = 0.0,
+        affordable: float = 0.0,
+        max_step_wait_s: float = 0.25,
+        num_cuts: int = 0,
         most_cut: int = 0,
     ) -> None:
         """`most_prefill_only`: the most tokens of a step without decodes.
 
-        `cut_step_s`, `most_cut`: how long one may last that is cut between layers, and its most tokens.
+        `affordable`: the tokens of STEP_SECONDS, as far as known. `max_step_wait_s`: how long decodes may wait for a
+        step. `num_cuts`, `most_cut`: how many times as long one may last that is cut between layers, its most tokens.
         """
         assert least <= max_num_batched_tokens <= most
         self.max_num_batched_tokens = max_num_batched_tokens
-        self._affordable: float = max_num_batched_tokens
+        self._affordable = affordable or max_num_batched_tokens
         """Tokens of STEP_SECONDS, however few or many."""
-        self._cut_step_s = cut_step_s
+        self._wait_steps = max_step_wait_s / STEP_SECONDS
+        self._num_cuts = num_cuts
         self._most_cut = most_cut
         self._least = least
         self._most = most
@@ -66,10 +75,15 @@ class AdaptiveTokenBudget:
         return min(PREFILL_ONLY_STEPS * self.max_num_batched_tokens, self._most_prefill_only)
 
     @property
+    def mixed_step_tokens(self) -> int:
+        """The most tokens of a step with decodes."""
+        tokens = min(WAIT_SHARE * self._affordable * self._wait_steps, self.max_num_batched_tokens)
+        return max(self._grain, self._whole_grains(tokens))
+
+    @property
     def cut_step_tokens(self) -> int:
         """The most tokens of a step that is cut between layers; 0: none is."""
-        tokens = self._affordable * self._cut_step_s / STEP_SECONDS
-        return math.floor(min(tokens, self._most_cut) / self._grain) * self._grain
+        return self._whole_grains(min(self._affordable * self._wait_steps * self._num_cuts, self._most_cut))
 
     def begin(self) -> None:
         self._started_at = self._clock()
@@ -78,27 +92,30 @@ class AdaptiveTokenBudget:
         """End the measurement of a step; True if a budget has changed. `earlier_s`: its seconds before `begin`."""
         seconds = self._clock() - self._started_at + earlier_s
         num_prompt_tokens = sum(chunk.num_tokens for chunk in plan.chunks if chunk.num_tokens > 1)
-        if 2 * num_prompt_tokens < self.max_num_batched_tokens or seconds <= 0:
+        if 2 * num_prompt_tokens < self.mixed_step_tokens or seconds <= 0:
             return False
         self._rates.append(sum(chunk.num_positions for chunk in plan.chunks) / seconds)
         if len(self._rates) < MIN_SAMPLES:
             return False
         rates = sorted(self._rates)
         good, usual = rates[-1 - len(rates) // 4] * STEP_SECONDS, rates[(len(rates) - 1) // 2] * STEP_SECONDS
-        if good <= MAX_SHRINKING * self.max_num_batched_tokens:
+        if good <= MAX_SHRINKING * self._affordable:
             return self._change(good)
-        return usual >= MIN_GROWTH * self.max_num_batched_tokens and self._change(usual)
+        return usual >= MIN_GROWTH * self._affordable and self._change(usual)
 
     def _change(self, affordable: float) -> bool:
-        """Move the budget towards what is affordable; False if it stays, and that of cut steps too."""
-        present, present_cut = self.max_num_batched_tokens, self.cut_step_tokens
-        self._affordable = affordable
-        wanted = min(max(affordable, present / 2), present * 2.0, float(self._most))
-        changed = max(self._least, math.floor(wanted / self._grain) * self._grain)
-        if changed == present:
-            return self.cut_step_tokens != present_cut
-        text = "%d tokens a step instead of %d: the machine computes %.0f a second"
-        logger.debug(text, changed, present, affordable / STEP_SECONDS)
-        self.max_num_batched_tokens = changed
+        """Move the budgets towards what is affordable; False if they stay."""
+        present = self._budgets()
         self._rates.clear()
-        return True
+        self._affordable = min(max(affordable, self._affordable / 2), self._affordable * 2)
+        tokens = self._whole_grains(min(self._affordable, self._most))
+        self.max_num_batched_tokens = max(self._least, tokens)
+        text = "%d tokens a step, %d with decodes: the machine computes %.0f a second"
+        logger.debug(text, self.max_num_batched_tokens, self.mixed_step_tokens, affordable / STEP_SECONDS)
+        return self._budgets() != present
+
+    def _budgets(self) -> tuple[int, ...]:
+        return self.max_num_batched_tokens, self.mixed_step_tokens, self.cut_step_tokens
+
+    def _whole_grains(self, tokens: float) -> int:
+        return math.floor(tokens / self._grain) * self._grain

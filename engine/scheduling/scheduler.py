@@ -8,7 +8,7 @@ There are no prefill and decode phases. A step
 2. lets these decodes verify drafts within a share of the budget, for which no sequence is preempted. Prompts that are
    completed in this step verify drafts too, with what is left after 5;
 3. continues running prompts, those of each tenant within an equal share of what is left, or of a quarter of the budget
-   if that is more (step_budget.py);
+   if that is more (step_budget.py), but beside decodes no more than these may wait for;
 4. starts waiting sequences in their turn (waiting.py), while tokens, `max_num_seqs` and blocks allow it;
 5. gives what is left to the prompts that were held to their share;
 6. gives prompts more, in proportion, if there is nothing else in it and all go on: it can be cut between layers.
@@ -34,7 +34,14 @@ from engine.messages import CoreStats
 from engine.scheduling.blocks import BlockTables
 from engine.scheduling.fair_share import FAIR_WAIT_S, FairShare
 from engine.scheduling.spilled_blocks import BlockFile
-from engine.scheduling.step_budget import DRAFT_SHARE, PROMPT_SHARE, Drafter, PromptBudget, add_drafts
+from engine.scheduling.step_budget import (
+    DRAFT_SHARE,
+    MIN_PROMPT_TOKENS,
+    PROMPT_SHARE,
+    Drafter,
+    PromptBudget,
+    add_drafts,
+)
 from engine.scheduling.waiting import WaitingQueue, check_place, urgency
 from engine.sequence import Chunk, Finished, Sequence, SequenceStatus, StepPlan
 
@@ -57,6 +64,7 @@ class Scheduler:
         file: BlockFile | None = None,
         prefill_only_token_budget: int = 0,
         cut_step_tokens: int = 0,
+        mixed_step_tokens: int = 0,
         drafter: Drafter | None = None,
         is_complete: Callable[[Sequence], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -64,10 +72,13 @@ class Scheduler:
         """`groups`: of layers, one unless given. `file`: for evicted blocks. `is_complete`: an answer can only end now.
 
         `prefill_only_token_budget`: that of a step without decodes. `cut_step_tokens`: the budget of 6, 0: none.
+        `mixed_step_tokens`: the most of a step with decodes, if it has more than MIN_PROMPT_TOKENS of prompts; 0: no
+        bound of its own.
         """
         self._max_num_batched_tokens = max_num_batched_tokens
         self._prefill_only_token_budget = prefill_only_token_budget or max_num_batched_tokens
         self._cut_step_tokens = cut_step_tokens
+        self._mixed_step_tokens = mixed_step_tokens
         self._clock = clock
         self._max_running = min(max_num_seqs, max_num_batched_tokens)
         self._max_waiting = max_waiting
@@ -93,12 +104,19 @@ class Scheduler:
         self._num_cached_tokens = 0
         self._num_preemptions = 0
 
-    def resize(self, max_num_batched_tokens: int, prefill_only_token_budget: int, cut_step_tokens: int = 0) -> None:
+    def resize(
+        self,
+        max_num_batched_tokens: int,
+        prefill_only_token_budget: int,
+        cut_step_tokens: int = 0,
+        mixed_step_tokens: int = 0,
+    ) -> None:
         """Set the budgets of the next steps, no smaller than the largest number of running sequences."""
         assert max_num_batched_tokens >= self._max_running, "each running sequence gets its next token in every step"
         self._max_num_batched_tokens = max_num_batched_tokens
         self._prefill_only_token_budget = prefill_only_token_budget
         self._cut_step_tokens = cut_step_tokens
+        self._mixed_step_tokens = mixed_step_tokens
 
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence and number its arrival.
@@ -147,6 +165,9 @@ class Scheduler:
             decodes, drafted = self._add_drafts(self._drafter, decodes, tokens)
             tokens -= sum(len(chunk.draft_ids) for chunk in drafted)
         tokens = max(tokens, self._max_num_batched_tokens // PROMPT_SHARE)
+        if self._mixed_step_tokens and (decodes or drafted):
+            num_decoded = sum(chunk.num_positions for chunk in decodes + drafted)
+            tokens = min(tokens, max(MIN_PROMPT_TOKENS, self._mixed_step_tokens - num_decoded))
         budget = PromptBudget(tokens, self._max_num_batched_tokens, self._tenants_with_prompts(prefills))
         grants: dict[Sequence, int] = {}
         for sequence in prefills:

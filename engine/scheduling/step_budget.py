@@ -18,6 +18,9 @@ DRAFT_SHARE = 4
 PROMPT_SHARE = 4
 """Prompts get at least one in so many tokens of a step; the step is longer by as much if decodes fill it."""
 
+MIN_PROMPT_TOKENS = 16
+"""Prompts get so many tokens of a step, however long decodes wait for it."""
+
 
 class Drafter(Protocol):
     """A source of drafts (engine.decoding.drafter); its length is the number of sequences that may have some."""

@@ -277,7 +277,7 @@ class ScriptedBudget:
     """A budget that changes the tokens of a step after the second one."""
 
     max_num_batched_tokens = prefill_only_token_budget = 48
-    cut_step_tokens = 0
+    cut_step_tokens = mixed_step_tokens = 0
 
     def __init__(self):
         self.num_begun = self.num_ended = 0

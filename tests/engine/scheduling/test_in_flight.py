@@ -2,7 +2,7 @@
 
 from engine.scheduling.scheduler import Scheduler
 from engine.sequence import SequenceStatus
-from tests.engine.scheduling.sequences import make_sequence, run, sample, step
+from tests.engine.scheduling.sequences import OracleDrafter, make_sequence, run, sample, step
 
 
 def make_scheduler(num_blocks=64, **changes):
@@ -34,6 +34,29 @@ def test_nobody_who_decodes_waits_for_a_cut_step():
     step(scheduler)
     scheduler.add(make_sequence(1, list(range(100))))
     assert sizes(scheduler.plan()) == {2: 1, 1: 15}
+
+
+def test_prompts_beside_decodes_get_what_these_may_wait_for():
+    scheduler = make_scheduler(max_num_batched_tokens=64, mixed_step_tokens=32)
+    scheduler.add(make_sequence(1, [1] * 6, max_tokens=50))
+    step(scheduler)
+    scheduler.add(make_sequence(2, list(range(200))))
+    assert sizes(scheduler.plan()) == {1: 1, 2: 31}
+    scheduler.resize(64, 64, 64, 2)
+    assert sizes(scheduler.plan()) == {1: 1, 2: 16}, "prompts always go on"
+    scheduler.abort(1)
+    assert sizes(scheduler.plan()) == {2: 64}, "nobody waits"
+
+
+def test_drafts_take_the_place_of_prompts_beside_decodes():
+    scheduler = make_scheduler(
+        max_num_batched_tokens=64, mixed_step_tokens=32, drafter=OracleDrafter(8, lambda _: False)
+    )
+    scheduler.add(make_sequence(1, [1] * 6, max_tokens=50))
+    step(scheduler)
+    scheduler.add(make_sequence(2, list(range(200))))
+    plan = scheduler.plan()
+    assert [chunk.num_positions for chunk in plan.chunks] == [9, 23]
 
 
 def test_prompts_share_a_cut_step_as_they_share_an_ordinary_one():

@@ -50,6 +50,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         chunk_tokens=st.integers(1, 24),
         num_places=st.sampled_from([0, 1, 5, 40]),
         cut_step_tokens=st.sampled_from([0, 9, 40]),
+        mixed_step_tokens=st.sampled_from([0, 1, 18]),
     )
     def start(
         self,
@@ -64,6 +65,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         chunk_tokens,
         num_places,
         cut_step_tokens,
+        mixed_step_tokens,
     ):
         self.num_blocks, self.block_size, self.max_num_batched_tokens, self.max_num_seqs = (
             num_blocks,
@@ -92,15 +94,16 @@ class SchedulerMachine(RuleBasedStateMachine):
             groups=self.groups,
             file=self.file,
             cut_step_tokens=cut_step_tokens,
+            mixed_step_tokens=mixed_step_tokens,
             drafter=drafter,
             clock=lambda: self.now,
         )
 
     @precondition(lambda self: self.plan is None)
-    @rule(more_tokens=st.integers(0, 20))
-    def resize(self, more_tokens):
-        self.max_num_batched_tokens = min(self.max_num_seqs, self.first_step_tokens) + more_tokens
-        self.scheduler.resize(self.max_num_batched_tokens, self.max_num_batched_tokens, self.cut_step_tokens)
+    @rule(more_tokens=st.integers(0, 20), mixed_step_tokens=st.sampled_from([0, 1, 18]))
+    def resize(self, more_tokens, mixed_step_tokens):
+        self.max_num_batched_tokens = tokens = min(self.max_num_seqs, self.first_step_tokens) + more_tokens
+        self.scheduler.resize(tokens, tokens, self.cut_step_tokens, mixed_step_tokens)
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 5.0]))
     def let_time_pass(self, seconds):
