@@ -1,12 +1,13 @@
 """First tokens of long prompts: ours over HTTP with everything on, beside peers, in one sitting.
 
-    python benchmarks/first_token.py --model FILE [--tokens 1540,4000,8190] [--tries 2] [--turns 1]
+    python benchmarks/first_token.py --model FILE [--tokens 1540,4000,8190] [--tries 4]
         [--openvino PYTHON] [--llama BINARY] [--beside]
 
 `--openvino` names a Python interpreter with openvino-genai, which reads the same GGUF file in its own process, without
-HTTP (`LLMPipeline`); `--llama` llama.cpp's `llama-server`. Each prompt is new: random words, as token ids. In a turn
-each system is started once and computes all prompts. Prints seconds from the request to the first token, and the ratio
-of the least ones. With `--beside` a stream of ours runs meanwhile, and its gaps are printed. Use an idle machine.
+HTTP (`LLMPipeline`); `--llama` llama.cpp's `llama-server`. Each prompt is new: random words, as token ids. All systems
+are started at once and compute by turns, as a machine may be slower for a while. Prints seconds from the request to the
+first token, and the ratio of the least ones. With `--beside` a stream of ours runs meanwhile, and its gaps are printed.
+Use an idle machine.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -177,8 +178,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a GGUF file")
     parser.add_argument("--tokens", default="1540,4000,8190", type=lambda text: [int(n) for n in text.split(",")])
-    parser.add_argument("--tries", type=int, default=2)
-    parser.add_argument("--turns", type=int, default=1)
+    parser.add_argument("--tries", type=int, default=4)
     parser.add_argument("--openvino", help="a Python interpreter with openvino-genai")
     parser.add_argument("--llama", help="llama.cpp's llama-server")
     parser.add_argument("--beside", action="store_true", help="run a stream of ours beside the prompts")
@@ -186,16 +186,20 @@ def main() -> None:
     systems = {OURS: ours}
     systems |= {OPENVINO: openvino} if options.openvino else {}
     systems |= {LLAMA: llama} if options.llama else {}
-    least = {(name, number): float("inf") for name in systems for number in options.tokens}
-    for _ in range(options.turns):
-        for name, system in systems.items():
-            with system(options) as seconds:
-                seconds(64)
-                for number in options.tokens:
-                    times = [seconds(number) for _ in range(options.tries)]
-                    least[name, number] = min(least[name, number], *times)
-                    shown = ", ".join(f"{time:.2f}" for time in times)
-                    print(f"{name}, {number} tokens: {shown} s, load {os.getloadavg()[0]:.1f}", flush=True)
+    least = {}
+    with ExitStack() as stack:
+        timers = {name: stack.enter_context(system(options)) for name, system in systems.items()}
+        for seconds in timers.values():
+            seconds(64)
+        for number in options.tokens:
+            times: dict[str, list[float]] = {name: [] for name in systems}
+            for _ in range(options.tries):
+                for name, seconds in timers.items():
+                    times[name].append(seconds(number))
+            for name, found in times.items():
+                least[name, number] = min(found)
+                shown = ", ".join(f"{time:.2f}" for time in found)
+                print(f"{name}, {number} tokens: {shown} s, load {os.getloadavg()[0]:.1f}", flush=True)
     for name in systems:
         if name != OURS:
             ratios = [f"{number}: {least[OURS, number] / least[name, number]:.2f}" for number in options.tokens]
