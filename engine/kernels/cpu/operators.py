@@ -334,7 +334,7 @@ class RowAttention:
         group = num_heads // kv_heads
         queries = self._most_rows * group
         if is_flash := attention_is_flash(keys.shape[2], block_size, keys.dtype):
-            floats = flash_attention.scratch_floats(queries, keys.shape[2])
+            floats = flash_attention.scratch_floats(queries, num_heads, keys.shape[2])
         else:
             floats = program.attention.scratch_floats(queries, keys.shape[2], block_size, self._width)
         sizes = (num_tokens, tiles, num_heads, kv_heads, size, block_size)
@@ -342,7 +342,8 @@ class RowAttention:
         written = (*new, keys, values, _is_half(keys))
         attended = (q, tokens, contexts, table, table.stride(0), out, _is_half(out), constants)
         scratch = (_scratch(floats), _aligned(floats), q.stride(0), queries)
-        options = (window, 0 if sinks is None else sinks, keys.shape[2], keys.stride(0))
+        own = (keys.shape[2], keys.stride(0), KERNEL_THREADS.num_threads)
+        options = (window, 0 if sinks is None else sinks, *own)
         arguments = (*sizes, *written, *attended, *scratch, *options)
         # How long the contexts of a recorded step will be is not known.
         work = self._work * num_heads * size if _thread.recording is None else sys.maxsize

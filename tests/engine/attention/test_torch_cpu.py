@@ -542,6 +542,27 @@ SMALL = AttentionShape(num_heads=12, num_kv_heads=2, head_size=64, scale=0.125)
 """Six query heads share a kv head: alone they are computed in another way than in a tile."""
 
 
+@pytest.mark.parametrize(
+    ("shape", "has_sinks"),
+    [(SMALL, False), (MANY, True), (replace(SMALL, softcap=3.0), True), (replace(SMALL, window=300), False)],
+)
+def test_rows_whose_heads_are_computed_together_are_as_alone(shape, has_sinks):
+    """So they are where there are several rows a thread, but for one that has most of all contexts."""
+    world, backend = make(shape, dtype=torch.bfloat16, num_blocks=300, num_layers=1)
+    sinks = torch.linspace(-2.0, 3.0, shape.num_heads) if has_sinks else None
+    lengths = [1, 2, 16, 17, 256, 257, 300, 600, 2500]
+    for sequence, length in enumerate(lengths):
+        world.add(sequence, length)
+        for part, tensors in enumerate(world.known[sequence]):
+            factor = 1.0 if part else shape.scale * (1.0 if shape.softcap else math.log2(math.e))
+            tensors[0].copy_((tensors[0] * factor).bfloat16().float() / factor)
+        if length > 1:
+            world.step(backend, [(sequence, length - 1)], sinks)
+    ((result, _),) = world.step(backend, [(sequence, 1) for sequence in range(len(lengths))], sinks)
+    for sequence, length in enumerate(lengths):
+        check_row(world, backend, sequence, length - 1, [result[sequence]], sinks)
+
+
 @pytest.mark.parametrize("shape", [SMALL, MANY, replace(SMALL, softcap=3.0), replace(SMALL, window=300)])
 @dtypes
 def test_scores_of_any_size_are_weighed_as_in_dense_attention(shape, dtype):
