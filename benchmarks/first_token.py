@@ -6,8 +6,8 @@
 `--openvino` names a Python interpreter with openvino-genai, which reads the same GGUF file in its own process, without
 HTTP (`LLMPipeline`); `--llama` llama.cpp's `llama-server`. Each prompt is new: random words, as token ids. All systems
 are started at once and compute by turns, as a machine may be slower for a while. Prints seconds from the request to the
-first token, and the ratio of the least ones. With `--beside` a stream of ours runs meanwhile, and its gaps are printed.
-Use an idle machine.
+first token, and the ratio of the least ones. With `--beside` a stream of ours runs beside our prompts, and its gaps are
+printed; ratios then mean nothing. Use an idle machine.
 """
 
 from __future__ import annotations
@@ -151,11 +151,14 @@ def _beside_a_stream(client: httpx.Client, seconds: Callable[[int], float], num_
 
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(read)
-        started.wait(60)
-        gaps.clear()
-        found = seconds(num_tokens)
-        until = sorted(gaps)
-        is_over.set()
+        try:
+            if not started.wait(60):
+                raise SystemExit("the stream did not begin")
+            gaps.clear()
+            found = seconds(num_tokens)
+            until = sorted(gaps) or [0.0]
+        finally:
+            is_over.set()
         reading.result()
     text = "gaps beside %d tokens: median %.2f, 95 %% %.2f, longest %.2f s, %d tokens"
     print(text % (num_tokens, median(until), until[len(until) * 95 // 100], until[-1], len(until)), flush=True)

@@ -60,7 +60,8 @@ class EngineConfig:
     num_threads: int = 0
     max_waiting: int = 4096
     max_step_wait_s: float = 0.25
-    """How long an arrival or an abort may wait for a step of prompts alone that is cut between layers (on a CPU)."""
+    """How long an arrival or an abort may wait for a step of prompts alone that is cut between layers (on a CPU), and
+    decodes for a step with prompts."""
     step_timeout_s: float = 120.0
     """A core whose step lasts longer is replaced; 0: never."""
     core_in_process: bool = False

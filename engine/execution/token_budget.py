@@ -1,11 +1,11 @@
 """The tokens per step, adapted while serving so that a step lasts about STEP_SECONDS: the load of the machine changes.
 
-Only steps that prompts fill at least half are measured. A disturbance can only make a step longer; so the budget
-shrinks when even the good ones of the last steps were too slow, and grows when most were quick enough. It changes by a
-factor of two at most, and not for small differences.
+Only steps in which prompts have at least half of what a step with decodes may have are measured. A disturbance can only
+make a step longer; so the budget shrinks when even the good ones of the last steps were too slow, and grows when most
+were quick enough. It changes by a factor of two at most, and not for small differences.
 
-A step has `least` tokens, as fewer cost more each. With decodes, which wait for its end, it has fewer where these take
-longer than `max_step_wait_s`.
+A step has at least `least` tokens, as fewer cost more each. With decodes, which wait for its end, it has fewer where
+these take longer than WAIT_SHARE of `max_step_wait_s`.
 """
 
 from __future__ import annotations

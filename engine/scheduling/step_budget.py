@@ -16,7 +16,8 @@ from engine.sequence import Chunk, Sequence
 DRAFT_SHARE = 4
 """Drafts take at most one in so many tokens of a step."""
 PROMPT_SHARE = 4
-"""Prompts get at least one in so many tokens of a step; the step is longer by as much if decodes fill it."""
+"""Prompts get at least one in so many tokens of a step, which is longer by as much if decodes fill it, unless these may
+not wait so long."""
 
 MIN_PROMPT_TOKENS = 16
 """Prompts get so many tokens of a step, however long decodes wait for it."""
@@ -94,7 +95,7 @@ class PromptBudget:
                 self._held_at = sequence.priority
             offered = min(offered, share)
         if self.is_long(num_missing):
-            longest = max(1, self._max_num_batched_tokens // 2)
+            longest = max(1, min(self._tokens, self._max_num_batched_tokens) // 2)
             taken = self._taken_by_long[sequence.tenant] if num_tenants > 1 else self._taken_by_long.total()
             offered = min(offered, _equal_share(longest, num_tenants) - taken)
         return max(0, offered)

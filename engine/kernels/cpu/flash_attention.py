@@ -1,9 +1,12 @@
 """The kernel of paged attention over a cache in bfloat16, for processors that multiply it in pairs (AVX512-BF16).
 
 Positions are attended SPAN at a time with a running maximum (FlashAttention-2, arXiv 2307.08691), so scratch memory
-does not grow with the context. A tile is a few rows of one sequence with the query heads that share a kv head. It opens
-each span once: adjacent pairs of numbers of a key, or of two positions' values, make one lane. Queries and
-probabilities are rounded to bfloat16; sums are float32.
+does not grow with the context. PIECE_SPANS of them make a piece, which is computed by itself and then merged into those
+before it: threads may share the pieces of one row (Flash-Decoding, https://pytorch.org/blog/flash-decoding/).
+
+A tile is a few rows of one sequence with the query heads that share a kv head. It opens each span once: adjacent pairs
+of numbers of a key, or of two positions' values, make one lane. Queries and probabilities are rounded to bfloat16; sums
+are float32.
 
 Spans end at multiples of SPAN, and what a row does not see has a probability of zero. So its result does not depend on
 the others of its tile, nor on how a prompt is cut. Blocks that no row of a tile sees are not read.
@@ -14,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from engine.kernels.cpu.atomics import add_atomic, store_atomic
 from engine.kernels.cpu.attention import cap_scores, prefetch_block
 from engine.kernels.cpu.flash_vectors import (
     BLOCKS_AT_ONCE,
@@ -22,6 +26,8 @@ from engine.kernels.cpu.flash_vectors import (
     SPAN_BLOCKS,
     STATE_BYTES,
     VECTOR_BYTES,
+    merge_states,
+    merge_sums,
     narrow_vector,
     pair_keys,
     pair_values,
@@ -37,22 +43,43 @@ from engine.kernels.cpu.integer_vectors import LANES
 from engine.kernels.cpu.primitives import floats, integers, store_row
 from engine.kernels.cpu.vectors import EXACT, HEAD_STEP, queries_at_once
 
+PIECE_SPANS = 4
+PIECE_BLOCKS = PIECE_SPANS * SPAN_BLOCKS
 LEAST = -3e38
 """The running maximum before the first position, at least. If all scores are below it, the result is NaN."""
 TASKS_PER_THREAD = 2
-"""A row whose kv heads are computed together has at most the share of so many tasks a thread in all contexts."""
+"""A row computes its kv heads together if its context is at most the sum of all, divided by so many for each thread."""
 LOG2_E = 1.4426950408889634
 """Scores are multiplied by it, so that probabilities are powers of two."""
 
 
 def scratch_floats(queries: int, num_heads: int, size: int) -> int:
     """Return a thread's scratch floats: a span's keys and values, scores and probabilities of the queries that are
-    computed at once, or of those and as many before, then sums, numbers and state of each query, and work memory.
+    computed at once (all query heads of a row) and of those before, then of each query the sums and states of a piece
+    and of those before it, its numbers, and work memory.
 
     `queries`: of the largest tile.
     """
     at_once, queries = max(2 * MOST_AT_ONCE, num_heads), max(queries, num_heads)
-    return size * SPAN + at_once * (SPAN + SPAN // 2) + queries * (size + size // 2 + 3) + size + 1
+    return size * SPAN + at_once * (SPAN + SPAN // 2) + queries * (2 * (size + 3) + size // 2) + size + 1
+
+
+def shared_floats(num_heads: int, kv_heads: int, size: int, most_pieces: int) -> int:
+    """Return the floats of a row whose pieces threads share: counts by kv head, then of each piece sums and states."""
+    return _lines_of(kv_heads * 8) // 4 + most_pieces * _lines_of(num_heads * (size * 4 + STATE_BYTES)) // 4
+
+
+def _lines_of(num_bytes: int) -> int:
+    """Return the bytes of whole cache lines."""
+    return -(-num_bytes // 64) * 64
+
+
+_lines = njit(inline="always")(_lines_of)
+
+
+def num_pieces(num_blocks: int) -> int:
+    """Return the pieces of so many blocks."""
+    return -(-num_blocks // PIECE_BLOCKS)
 
 
 @njit(inline="always")
@@ -62,25 +89,13 @@ def _first_seen(shortest, window):
 
 
 @njit(inline="always")
-def _clear(address, count):
-    total = floats(address, count)
-    for i in range(count):
-        total[i] = np.float32(0.0)
-
-
-@njit(inline="always")
-def _load_queries(a, tile_tokens, head, size, queries, states, work):
-    """Write the scaled queries of a tile, heads of a token one after another, and their first states.
-
-    work: `size` floats and a number
-    """
+def _load_queries(a, tile_tokens, head, size, queries, work):
+    """Write the scaled queries of a tile, heads of a token one after another. work: `size` floats and a number."""
     group, given_size = a[2] // a[3], a[4]
-    has_sinks = a[26] != 0
     padded = floats(work, size + 1)
     padded[size] = floats(a[20], 1)[0] * np.float32(1.0 if floats(a[20], 2)[1] > 0.0 else LOG2_E)
     for i in range(given_size, size):
         padded[i] = np.float32(0.0)
-    state = floats(states, len(tile_tokens) * group * 3)
     for number in range(len(tile_tokens) * group):
         member = head * group + number % group
         given = floats(a[13] + (tile_tokens[number // group] * a[23] + member * given_size) * 4, given_size)
@@ -88,9 +103,41 @@ def _load_queries(a, tile_tokens, head, size, queries, states, work):
             padded[i] = given[i]
         for i in range(0, size, LANES):
             narrow_vector(work + i * 4, work + size * 4, queries + (number * size + i) * 2)
-        sink = floats(a[26], member + 1)[member] * np.float32(LOG2_E) if has_sinks else np.float32(LEAST)
-        state[3 * number] = np.float32(LEAST) if sink < LEAST else sink
-        state[3 * number + 1] = np.float32(1.0 if has_sinks else 0.0)
+
+
+@njit(inline="always")
+def _begin(num_queries, size, sums, states):
+    """Begin a piece, or what pieces are merged into."""
+    total, state = floats(sums, num_queries * size), floats(states, num_queries * 3)
+    for i in range(num_queries * size):
+        total[i] = np.float32(0.0)
+    for i in range(num_queries):
+        state[3 * i], state[3 * i + 1] = np.float32(LEAST), np.float32(0.0)
+
+
+@njit(inline="always")
+def _begin_with_sinks(a, head, num_queries, states):
+    """Let the sinks of the query heads of a kv head take their shares, before any piece."""
+    group = a[2] // a[3]
+    state = floats(states, num_queries * 3)
+    for i in range(num_queries):
+        member = head * group + i % group
+        sink = floats(a[26], member + 1)[member] * np.float32(LOG2_E)
+        state[3 * i] = np.float32(LEAST) if sink < LEAST else sink
+        state[3 * i + 1] = np.float32(1.0)
+
+
+@njit(inline="always")
+def _merge(num_queries, size, sums, states, piece_sums, piece_states):
+    """Merge a piece into those before it."""
+    number = 0
+    while number < num_queries:
+        taken = queries_at_once(num_queries - number)
+        merge_states(taken, states + number * STATE_BYTES, piece_states + number * STATE_BYTES)
+        for i in range(number, number + taken):
+            total, piece, offset = sums + i * size * 4, piece_sums + i * size * 4, i * STATE_BYTES
+            merge_sums(total, states + offset, piece, piece_states + offset, size // LANES)
+        number += taken
 
 
 @njit(inline="always")
@@ -172,7 +219,7 @@ def _sum_span(taken, weights, num_pairs, size, values, out):
         sum_opened(taken, weights, SPAN * 2, values + d * 4, size * 4, num_pairs, out + d * 4, size * 4)
 
 
-@njit(inline="always")
+@njit(**EXACT)
 def _attend_span(num_queries, size, queries, keys, values, scores, probabilities, sums, states):
     """Attend a span that all queries see whole, MOST_AT_ONCE at once: some are scored while those before are softened.
 
@@ -211,9 +258,24 @@ def _store_sums(a, tile_tokens, head, size, sums, states):
         store_row(a[18], is_half, row, given_size, result)
 
 
-@njit(inline="always")
+@njit(**EXACT)
 def _attend_tile(
-    a, tile_tokens, contexts, blocks, head, keys, values, scores, probabilities, sums, queries, states, work, seen
+    a,
+    tile_tokens,
+    contexts,
+    blocks,
+    head,
+    keys,
+    values,
+    scores,
+    probabilities,
+    sums,
+    states,
+    piece_sums,
+    piece_states,
+    queries,
+    work,
+    seen,
 ):
     """Attend a tile for the query heads of a kv head. It opens each span once."""
     group, size, window = a[2] // a[3], a[27], a[25]
@@ -221,10 +283,17 @@ def _attend_tile(
     row_bytes, block_bytes = size * 2, size * LANES * 2
     num_queries, num_blocks = len(contexts) * group, len(blocks)
     shortest, longest = contexts[0], contexts[-1]
-    _load_queries(a, tile_tokens, head, size, queries, states, work)
-    _clear(sums, num_queries * size)
+    _load_queries(a, tile_tokens, head, size, queries, work)
+    _begin(num_queries, size, sums, states)
+    if a[26] != 0:
+        _begin_with_sinks(a, head, num_queries, states)
     first_seen = _first_seen(shortest, window)
-    for span in range(first_seen // SPAN_BLOCKS * SPAN_BLOCKS, num_blocks, SPAN_BLOCKS):
+    first_span = first_seen // SPAN_BLOCKS * SPAN_BLOCKS
+    piece, piece_state = sums, states
+    for span in range(first_span, num_blocks, SPAN_BLOCKS):
+        if (span % PIECE_BLOCKS == 0 or span == first_span) and (span > first_span or a[26] != 0):
+            piece, piece_state = piece_sums, piece_states
+            _begin(num_queries, size, piece, piece_state)
         begin, end = max(span, first_seen), min(num_blocks, span + SPAN_BLOCKS)
         first = begin * LANES
         _open_keys(a, head, blocks, begin, end, size, keys)
@@ -233,7 +302,7 @@ def _attend_tile(
         sees_all = begin == span and shortest >= first + SPAN and (window <= 0 or window >= longest - first)
         if sees_all and is_finite and softcap <= 0.0 and num_queries >= MOST_AT_ONCE:
             number = num_queries // MOST_AT_ONCE * MOST_AT_ONCE
-            _attend_span(number, size, queries, keys, values, scores, probabilities, sums, states)
+            _attend_span(number, size, queries, keys, values, scores, probabilities, piece, piece_state)
         while number < num_queries:
             taken = queries_at_once(num_queries - number)
             furthest = contexts[(number + taken - 1) // group]
@@ -244,8 +313,8 @@ def _attend_tile(
                 seen[i, 1] = max(0, min(num_vectors * LANES, context - first))
                 seen[i, 0] = min(seen[i, 1], max(0, context - window - first)) if window > 0 else 0
                 is_seen = is_seen or seen[i, 0] < seen[i, 1]
-            query, out = queries + number * row_bytes, sums + number * size * 4
-            state = states + number * STATE_BYTES
+            query, out = queries + number * row_bytes, piece + number * size * 4
+            state = piece_state + number * STATE_BYTES
             number += taken
             if not is_seen:
                 continue
@@ -262,27 +331,29 @@ def _attend_tile(
                     _open_values(a, head, blocks, begin, end, begins, ends, size, values, work)
                     weights, target = probabilities + i * SPAN * 2, out + i * size * 4
                     _sum_span(1, weights, num_vectors * LANES // 2, size, values, target)
+        if piece != sums and (end == num_blocks or end % PIECE_BLOCKS == 0):
+            _merge(num_queries, size, sums, states, piece, piece_state)
     _store_sums(a, tile_tokens, head, size, sums, states)
 
 
-@njit(inline="always")
-def _attend_row(
+@njit(**EXACT)
+def _attend_piece(
     a,
-    tile_tokens,
     context,
     blocks,
     first_head,
     last_head,
+    first_span,
     values,
     scores,
     probabilities,
     sums,
-    queries,
     states,
+    queries,
     work,
     seen,
 ):
-    """Attend a row for the query heads of kv heads `first_head` to `last_head`, which lie side by side in each block.
+    """Attend a row from a span to the end of its piece, for the query heads of kv heads that lie side by side.
 
     Keys and values are multiplied as they lie in the cache. The processor itself prefetches what is read in order; with
     prefetches of ours beside it it reads at half the speed. Those of some heads alone lie apart.
@@ -292,12 +363,10 @@ def _attend_row(
     row_bytes, head_bytes = size * 2, size * LANES * 2
     num_queries, num_blocks = (last_head - first_head) * group, len(blocks)
     num_fetched = 0 if last_head - first_head == a[3] else num_blocks
-    for head in range(first_head, last_head):
-        number = (head - first_head) * group
-        _load_queries(a, tile_tokens, head, size, queries + number * row_bytes, states + number * STATE_BYTES, work)
-    _clear(sums, num_queries * size)
     first_seen = _first_seen(context, window)
-    for span in range(first_seen // SPAN_BLOCKS * SPAN_BLOCKS, num_blocks, SPAN_BLOCKS):
+    last_span = min(num_blocks, (first_span // PIECE_BLOCKS + 1) * PIECE_BLOCKS)
+    _begin(num_queries, size, sums, states)
+    for span in range(first_span, last_span, SPAN_BLOCKS):
         begin, end = max(span, first_seen), min(num_blocks, span + SPAN_BLOCKS)
         first = begin * LANES
         begins, ends = max(0, context - window - first) if window > 0 else 0, min(SPAN, context - first)
@@ -315,11 +384,8 @@ def _attend_row(
         number = 0
         while number < num_queries:
             taken = queries_at_once(num_queries - number)
-            score, weights, state = (
-                scores + number * SPAN * 4,
-                probabilities + number * SPAN * 2,
-                states + number * STATE_BYTES,
-            )
+            score, weights = scores + number * SPAN * 4, probabilities + number * SPAN * 2
+            state = states + number * STATE_BYTES
             _weigh(seen[:taken], end - begin, softcap, score, weights, state)
             _scale(sums + number * size * 4, state, taken, size)
             number += taken
@@ -340,6 +406,12 @@ def _attend_row(
                     _open_values(a, head, blocks, block, block + 1, first + begins, first + ends, size, values, work)
                     _sum_span(taken, weights, LANES // 2, size, values, out)
                 number += taken
+
+
+@njit(inline="always")
+def _store_heads(a, tile_tokens, first_head, last_head, sums, states):
+    """Store the result of a row for the query heads of some kv heads."""
+    group, size = a[2] // a[3], a[27]
     for head in range(first_head, last_head):
         number = (head - first_head) * group
         _store_sums(a, tile_tokens, head, size, sums + number * size * 4, states + number * STATE_BYTES)
@@ -349,8 +421,11 @@ def _attend_row(
 def attend(a, thread, part, parts):
     """Attend the rows, whose keys and values are already stored. a: as for `attention.attend`; the cache is half.
 
-    a[29]: the number of threads. The kv heads of a row are computed together where there are rows enough for all
-    threads: the cache is then read in its order, at twice the speed.
+    a[29]: the number of threads   a[30]: where the pieces of rows are shared, of each row a count of finished tasks for
+    each kv head, zeros, then sums and states of each piece; or 0   a[31]: the most pieces of a row
+
+    The kv heads of a row are computed together where there are rows enough for all threads, or pieces of its own: the
+    cache is then read in its order, at twice the speed. A row here is a tile of one, with few query heads a kv head.
     """
     group, kv_heads, size = a[2] // a[3], a[3], a[27]
     num_tiles = integers(a[1], 1)[0]
@@ -362,53 +437,101 @@ def attend(a, thread, part, parts):
     scores = values + SPAN * size * 2
     probabilities = scores + at_once * SPAN * 4
     sums = probabilities + at_once * SPAN * 2
-    queries = sums + most_queries * size * 4
+    piece_sums = sums + most_queries * size * 4
+    queries = piece_sums + most_queries * size * 4
     states = queries + most_queries * size * 2
-    work = states + most_queries * STATE_BYTES
+    piece_states = states + most_queries * STATE_BYTES
+    work = piece_states + most_queries * STATE_BYTES
     seen = np.empty((MOST_AT_ONCE, 2), np.int64)
-    total = np.int64(0)
+    count_bytes, piece_bytes = _lines(kv_heads * 8), _lines(a[2] * (size * 4 + STATE_BYTES))
+    total, task = np.int64(0), np.int64(0)
     for i in range(len(all_contexts)):
         total += all_contexts[i]
     for tile in range(num_tiles):
         tile_tokens, contexts = tokens[ends[tile] : ends[tile + 1]], all_contexts[ends[tile] : ends[tile + 1]]
-        is_row = len(contexts) == 1 and group <= MOST_AT_ONCE
-        heads_at_once = kv_heads if is_row and TASKS_PER_THREAD * a[29] * contexts[0] <= total else 1
-        blocks = integers(a[16] + tile * a[17] * 8, (contexts[-1] + LANES - 1) // LANES)
+        context = contexts[-1]
+        blocks = integers(a[16] + tile * a[17] * 8, (context + LANES - 1) // LANES)
+        first_span = _first_seen(contexts[0], a[25]) // SPAN_BLOCKS * SPAN_BLOCKS
+        first_piece, end_piece = first_span // PIECE_BLOCKS, (len(blocks) + PIECE_BLOCKS - 1) // PIECE_BLOCKS
+        pieces = end_piece - first_piece
+        if len(contexts) > 1 or group > MOST_AT_ONCE:
+            for head in range(kv_heads):
+                task += 1
+                if task % parts == part:
+                    _attend_tile(
+                        a,
+                        tile_tokens,
+                        contexts,
+                        blocks,
+                        head,
+                        keys,
+                        values,
+                        scores,
+                        probabilities,
+                        sums,
+                        states,
+                        piece_sums,
+                        piece_states,
+                        queries,
+                        work,
+                        seen,
+                    )
+            continue
+        tasks = TASKS_PER_THREAD * a[29]
+        is_whole = a[29] == 1 or tasks * context <= total
+        is_shared = not is_whole and a[30] != 0 and pieces > 1
+        heads_at_once = kv_heads if is_whole or (is_shared and pieces >= tasks) else 1
         for head in range(0, kv_heads, heads_at_once):
-            if (tile * kv_heads + head) // heads_at_once % parts != part:
-                continue
-            if is_row:
-                last = head + heads_at_once
-                _attend_row(
+            last, num_queries = head + heads_at_once, heads_at_once * group
+            shared = a[30] + tile * (count_bytes + a[31] * piece_bytes)
+            counted, shared = shared + head * 8, shared + count_bytes + head * group * size * 4
+            shared_states = shared + (a[2] - head * group) * size * 4 + head * group * STATE_BYTES
+            is_loaded = False
+            for piece in range(pieces):
+                if piece == 0 or is_shared:
+                    task += 1
+                if task % parts != part:
+                    continue
+                if not is_loaded:
+                    for one in range(head, last):
+                        _load_queries(a, tile_tokens, one, size, queries + (one - head) * group * size * 2, work)
+                    is_loaded = True
+                out, state = sums, states
+                if is_shared:
+                    out, state = shared + piece * piece_bytes, shared_states + piece * piece_bytes
+                elif piece > 0 or a[26] != 0:
+                    out, state = piece_sums, piece_states
+                start = max(first_span, (first_piece + piece) * PIECE_BLOCKS)
+                _attend_piece(
                     a,
-                    tile_tokens,
-                    contexts[0],
+                    context,
                     blocks,
                     head,
                     last,
+                    start,
                     values,
                     scores,
                     probabilities,
-                    sums,
+                    out,
+                    state,
                     queries,
-                    states,
                     work,
                     seen,
                 )
-            else:
-                _attend_tile(
-                    a,
-                    tile_tokens,
-                    contexts,
-                    blocks,
-                    head,
-                    keys,
-                    values,
-                    scores,
-                    probabilities,
-                    sums,
-                    queries,
-                    states,
-                    work,
-                    seen,
-                )
+                if is_shared:
+                    if add_atomic(counted, 1) < pieces - 1:
+                        continue
+                    store_atomic(counted, 0)
+                if is_shared or (piece == 0 and a[26] != 0):
+                    _begin(num_queries, size, sums, states)
+                    if a[26] != 0:
+                        for one in range(head, last):
+                            _begin_with_sinks(a, one, group, states + (one - head) * group * STATE_BYTES)
+                if is_shared:
+                    for i in range(pieces):
+                        at = i * piece_bytes
+                        _merge(num_queries, size, sums, states, shared + at, shared_states + at)
+                elif out != sums:
+                    _merge(num_queries, size, sums, states, out, state)
+                if is_shared or piece == pieces - 1:
+                    _store_heads(a, tile_tokens, head, last, sums, states)

@@ -196,6 +196,57 @@ def _build_soften(b: VectorBuilder, count: int, scores: Any, num_vectors: Any, p
         _add_total(b, b.ir.load(total), b.at(states, STATE_BYTES * query))
 
 
+@intrinsic
+def merge_states(typingctx, count, totals, pieces):
+    """Merge the states of `count` queries in a piece into those before it; both get the factors on what they summed."""
+
+    def generate(context, builder, signature, arguments):
+        b = VectorBuilder(builder)
+        count, *states = arguments
+        build_for_each_count(b, count, lambda number: _build_merge_states(b, number, *states))
+        return context.get_dummy_value()
+
+    return types.none(*[types.int64] * 3), generate
+
+
+def _build_merge_states(b: VectorBuilder, count: int, totals: Any, pieces: Any) -> None:
+    states = [[b.at(states, STATE_BYTES * query) for states in (totals, pieces)] for query in range(count)]
+    changes, tops = constant(0.0), []
+    for query, both in enumerate(states):
+        of_both = [b.load(FLOAT, state, 4) for state in both]
+        tops.append(_larger(b, *of_both))
+        for part, one in enumerate(of_both):
+            changes = b.ir.insert_element(changes, b.ir.fsub(one, tops[-1]), ir.Constant(WORD, 2 * query + part))
+    powers = _power_of_two(b, changes)
+    for query, (both, top) in enumerate(zip(states, tops, strict=True)):
+        factors = [_lane(b, powers, 2 * query + part) for part in range(2)]
+        carried, added = (
+            b.ir.fmul(b.load(FLOAT, b.at(state, 4), 4), factor) for state, factor in zip(both, factors, strict=True)
+        )
+        b.store(top, both[0], 4)
+        b.store(b.ir.fadd(carried, added), b.at(both[0], 4), 4)
+        for state, factor in zip(both, factors, strict=True):
+            b.store(factor, b.at(state, 8), 4)
+
+
+@intrinsic
+def merge_sums(typingctx, total, state, piece, piece_state, num_vectors):
+    """Add a piece's sums to those before it, each times the factor of its state."""
+
+    def generate(context, builder, signature, arguments):
+        b = VectorBuilder(builder)
+        total, state, piece, piece_state, num_vectors = arguments
+        factor, piece_factor = (b.splat_float(b.at(one, 8)) for one in (state, piece_state))
+        with b.loop(num_vectors) as number:
+            offset = b.times(number, VECTOR_BYTES)
+            at = builder.add(total, offset)
+            added = builder.fmul(b.load(FLOATS, builder.add(piece, offset), 4), piece_factor)
+            b.store(b.fused(b.load(FLOATS, at, 4), factor, added), at, 4)
+        return context.get_dummy_value()
+
+    return types.none(*[types.int64] * 5), generate
+
+
 def _add_total(b: VectorBuilder, total: Any, state: Any) -> None:
     """Add 16 lanes of probabilities to the sum in a state."""
     at = b.at(state, 4)
@@ -218,7 +269,7 @@ def score_and_soften(typingctx, queries, query_bytes, keys, num_pairs, scores, e
 
 
 SEGMENTS = 8
-"""Parts of the pairs of a head: with each, an eighth of the scores that a step of BLOCKS_AT_ONCE softens."""
+"""Parts of the pairs of a head. With each, half of the queries have one of BLOCKS_AT_ONCE = 4 vectors softened."""
 SEGMENT_PAIRS = 4
 """Pairs that have additions beside them; those of larger heads that remain in a segment have none."""
 

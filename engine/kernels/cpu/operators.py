@@ -308,6 +308,8 @@ class RowAttention:
         self._most_rows = most_rows
         self._width = table.shape[1]
         self._work = int(contexts.sum())
+        self._shared: dict[tuple[int, ...], torch.Tensor] = {}
+        """What threads share of rows, by the sizes of layers, which are computed one after another."""
 
     def attend(
         self,
@@ -342,7 +344,8 @@ class RowAttention:
         written = (*new, keys, values, _is_half(keys))
         attended = (q, tokens, contexts, table, table.stride(0), out, _is_half(out), constants)
         scratch = (_scratch(floats), _aligned(floats), q.stride(0), queries)
-        own = (keys.shape[2], keys.stride(0), KERNEL_THREADS.num_threads)
+        shared, most_pieces = self._shared_pieces(num_heads, keys, is_flash)
+        own = (keys.shape[2], keys.stride(0), KERNEL_THREADS.num_threads, shared, most_pieces)
         options = (window, 0 if sinks is None else sinks, *own)
         arguments = (*sizes, *written, *attended, *scratch, *options)
         # How long the contexts of a recorded step will be is not known.
@@ -350,13 +353,26 @@ class RowAttention:
         most_tiles = table.shape[0]
         attend = _operation(
             "flash_attend" if is_flash else "attend",
-            lambda rows: _parts(min(rows, most_tiles) * kv_heads, work, _PART_OF_ATTENTION),
+            lambda rows: _parts(min(rows, most_tiles) * kv_heads * max(1, most_pieces), work, _PART_OF_ATTENTION),
             *arguments,
         )
         if k is None:
             _run_all(attend)
         else:
             _run_all(_operation("store", _by_rows(2 * kv_heads * size), *arguments), attend)
+
+    def _shared_pieces(self, num_heads: int, keys: torch.Tensor, is_flash: bool) -> tuple[torch.Tensor | int, int]:
+        """Return memory for the pieces of rows that are too few for all threads, as flash attention reads it."""
+        num_tiles, kv_heads, size = self._held[4].shape[0], *keys.shape[1:3]
+        has_enough = num_tiles >= flash_attention.TASKS_PER_THREAD * KERNEL_THREADS.num_threads
+        if not is_flash or has_enough or KERNEL_THREADS.num_threads == 1:
+            return 0, 0
+        most = flash_attention.num_pieces(self._width)
+        sizes = (num_tiles, flash_attention.shared_floats(num_heads, kv_heads, size, most))
+        if sizes not in self._shared:
+            self._shared[sizes] = torch.empty(sizes)
+            self._shared[sizes][:, : 2 * kv_heads] = 0.0
+        return self._shared[sizes], most
 
 
 def add_bias(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:

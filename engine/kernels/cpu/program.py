@@ -18,7 +18,7 @@ from engine.kernels.cpu.integer_vectors import has_pairs, is_available
 from engine.kernels.cpu.primitives import OPTIONS, SIGNATURE, offset_pointer
 
 START, END, FIRST = 0, 1, 2
-STRIDE = 32
+STRIDE = 40
 KERNELS = (
     "add_normalize gate quantize rotate add_bias store attend quantize_groups multiply forbid weigh_blocks draw "
     "normalize_heads flash_attend".split()

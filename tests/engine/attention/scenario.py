@@ -39,6 +39,10 @@ def dense_attention(
     return torch.einsum("htc,chd->thd", scores.softmax(-1)[..., : len(k)], v)
 
 
+SMALL = AttentionShape(num_heads=12, num_kv_heads=2, head_size=64, scale=0.125)
+"""Six query heads share a kv head: alone they are computed in another way than in a tile."""
+
+
 class PagedWorld:
     """Sequences of random keys, values and queries, per layer, and the blocks that they own."""
 

@@ -11,12 +11,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.attention.backend import AttentionShape, StepLayout
+from engine.attention.backend import AttentionShape
 from engine.attention.cache_groups import group_layers
 from engine.attention.torch_cpu import FEW_ROWS, TorchCpuAttention
 from engine.kernels.cpu import operators
 from tests.engine.attention import scenario
-from tests.engine.attention.scenario import PagedWorld, dense_attention
+from tests.engine.attention.scenario import SMALL, PagedWorld
 from tests.engine.threads import threads_of
 from tests.examples import examples
 
@@ -470,97 +470,6 @@ def test_blocks_behind_a_window_are_never_read(dtype, monkeypatch):
     tolerance = TOLERANCE if dtype is torch.float32 else 0.05
     for count in (130, 100, 1, 60, 5, 1):
         check(world.step(backend, [(0, count)]), tolerance)
-
-
-COUNTS = [1, 2, 15, 16, 33, 97, 255, 256, 257]
-"""New tokens of a step; flash attention has spans of 256 positions."""
-
-
-@examples(24, deadline=None)
-@given(st.data())
-def test_rows_err_by_the_rounding_of_probabilities_and_are_the_same_alone(data):
-    """Layers of different heads and windows over a cache in bfloat16, NaN wherever nothing was written.
-
-    Queries, keys and values are rounded before. Probabilities have 8 bits, or more without flash attention.
-    """
-    draw = data.draw
-    num_heads, scale = draw(st.sampled_from([1, 4, 6, 14, 16])), draw(st.sampled_from([0.1, 0.3, 2.0]))
-    shapes = [
-        AttentionShape(
-            num_heads=num_heads,
-            num_kv_heads=num_heads // draw(st.sampled_from([n for n in range(1, 17) if num_heads % n == 0])),
-            head_size=draw(st.sampled_from([64, 80, 96, 112, 128, 192, 256, 512])),
-            scale=scale,
-            window=draw(st.sampled_from([0, 0, 1, 16, 40, 256, 300])),
-            softcap=draw(st.sampled_from([0.0, 0.0, 3.0])),
-        )
-        for _ in range(draw(st.integers(1, 3)))
-    ]
-    sizes = [shape.num_kv_heads * operators.cached_size(shape.head_size, 16) for shape in shapes]
-    groups = group_layers([shape.window for shape in shapes], sizes, block_size=16)
-    room = {"num_blocks": 84 * groups.count, "block_size": 16, "groups": groups}
-    backend = TorchCpuAttention(shapes, dtype=torch.bfloat16, **room)
-    backend.keys.fill_(math.nan)
-    backend.values.fill_(math.nan)
-    world = PagedWorld(shapes, seed=draw(st.integers(0, 1000)), **room)
-    sinks = torch.linspace(-2.0, 3.0, num_heads) if draw(st.booleans()) else None
-    for sequence in range(2):
-        world.add(sequence, 600)
-        for part, tensors in enumerate(world.known[sequence]):
-            for shape, tensor in zip(shapes, tensors, strict=True):
-                factor = 1.0 if part else scale * (1.0 if shape.softcap else math.log2(math.e))
-                tensor.copy_((tensor * factor).bfloat16().float() / factor)
-    for _ in range(draw(st.integers(1, 3))):
-        chosen = [(sequence, draw(st.sampled_from(COUNTS))) for sequence in draw(st.sampled_from([[0], [1], [0, 1]]))]
-        plan = sorted(((s, n) for s, n in chosen if world.computed[s] + n <= 600), key=lambda part: part[1] > 1)
-        if not plan:
-            continue
-        results = [result for result, _ in world.step(backend, plan, sinks)]
-        first = 0
-        for sequence, count in plan:
-            for row in {0, count - 1, draw(st.integers(0, count - 1))}:
-                found = [result[first + row] for result in results]
-                check_row(world, backend, sequence, world.computed[sequence] - count + row, found, sinks)
-            first += count
-
-
-def check_row(world, backend, sequence, position, found, sinks):
-    """Compare the results of one token, of each layer, with it alone and with attention in float64."""
-    end = position + 1
-    slots = torch.zeros(world.groups.count, 1, dtype=torch.int64)
-    alone = backend.begin_step(StepLayout([1], [end], slots, [world.blocks[sequence]], 1))
-    for layer, (shape, row) in enumerate(zip(world.shapes, found, strict=True)):
-        q, k, v = (part[layer][:end] for part in world.known[sequence])
-        assert torch.equal(alone.attend(layer, q[position:], None, None, sinks)[0], row)
-        options = (shape.scale, shape.window, shape.softcap, None if sinks is None else sinks.double())
-        q, k, v = q[position:].double(), k.double(), v.double()
-        error = (row - dense_attention(q, k, v, *options)[0]).abs()
-        assert (error <= 2**-8 * dense_attention(q, k, v.abs(), *options)[0] + 1e-4).all()
-
-
-SMALL = AttentionShape(num_heads=12, num_kv_heads=2, head_size=64, scale=0.125)
-"""Six query heads share a kv head: alone they are computed in another way than in a tile."""
-
-
-@pytest.mark.parametrize(
-    ("shape", "has_sinks"),
-    [(SMALL, False), (MANY, True), (replace(SMALL, softcap=3.0), True), (replace(SMALL, window=300), False)],
-)
-def test_rows_whose_heads_are_computed_together_are_as_alone(shape, has_sinks):
-    """So they are where there are several rows a thread, but for one that has most of all contexts."""
-    world, backend = make(shape, dtype=torch.bfloat16, num_blocks=300, num_layers=1)
-    sinks = torch.linspace(-2.0, 3.0, shape.num_heads) if has_sinks else None
-    lengths = [1, 2, 16, 17, 256, 257, 300, 600, 2500]
-    for sequence, length in enumerate(lengths):
-        world.add(sequence, length)
-        for part, tensors in enumerate(world.known[sequence]):
-            factor = 1.0 if part else shape.scale * (1.0 if shape.softcap else math.log2(math.e))
-            tensors[0].copy_((tensors[0] * factor).bfloat16().float() / factor)
-        if length > 1:
-            world.step(backend, [(sequence, length - 1)], sinks)
-    ((result, _),) = world.step(backend, [(sequence, 1) for sequence in range(len(lengths))], sinks)
-    for sequence, length in enumerate(lengths):
-        check_row(world, backend, sequence, length - 1, [result[sequence]], sinks)
 
 
 @pytest.mark.parametrize("shape", [SMALL, MANY, replace(SMALL, softcap=3.0), replace(SMALL, window=300)])

@@ -48,6 +48,15 @@ def test_prompts_beside_decodes_get_what_these_may_wait_for():
     assert sizes(scheduler.plan()) == {2: 64}, "nobody waits"
 
 
+def test_a_long_prompt_beside_decodes_leaves_half_of_its_part_to_short_ones():
+    scheduler = make_scheduler(max_num_batched_tokens=64, mixed_step_tokens=33)
+    scheduler.add(make_sequence(1, [1] * 6, max_tokens=50))
+    step(scheduler)
+    scheduler.add(make_sequence(2, list(range(200))))
+    scheduler.add(make_sequence(3, [2] * 20))
+    assert sizes(scheduler.plan()) == {1: 1, 2: 16, 3: 16}
+
+
 def test_drafts_take_the_place_of_prompts_beside_decodes():
     scheduler = make_scheduler(
         max_num_batched_tokens=64, mixed_step_tokens=32, drafter=OracleDrafter(8, lambda _: False)
