@@ -56,9 +56,11 @@ class AdaptiveTokenBudget:
         """
         assert least <= max_num_batched_tokens <= most
         self.max_num_batched_tokens = max_num_batched_tokens
-        self._affordable = affordable or max_num_batched_tokens
-        """Tokens of STEP_SECONDS, however few or many."""
         self._wait_steps = max_step_wait_s / STEP_SECONDS
+        self._most_affordable = most / min(1.0, WAIT_SHARE * self._wait_steps)
+        """With more no budget grows."""
+        self._affordable = min(affordable, self._most_affordable) or max_num_batched_tokens
+        """Tokens of STEP_SECONDS, however few."""
         self._num_cuts = num_cuts
         self._most_cut = most_cut
         self._least = least
@@ -101,15 +103,15 @@ class AdaptiveTokenBudget:
         good, usual = rates[-1 - len(rates) // 4] * STEP_SECONDS, rates[(len(rates) - 1) // 2] * STEP_SECONDS
         if good <= MAX_SHRINKING * self._affordable:
             return self._change(good)
-        return usual >= MIN_GROWTH * self._affordable and self._change(usual)
+        grows = self._affordable < self._most_affordable and usual >= MIN_GROWTH * self._affordable
+        return grows and self._change(usual)
 
     def _change(self, affordable: float) -> bool:
         """Move the budgets towards what is affordable; False if they stay."""
         present = self._budgets()
         self._rates.clear()
-        self._affordable = min(max(affordable, self._affordable / 2), self._affordable * 2)
-        tokens = self._whole_grains(min(self._affordable, self._most))
-        self.max_num_batched_tokens = max(self._least, tokens)
+        self._affordable = min(max(affordable, self._affordable / 2), self._affordable * 2, self._most_affordable)
+        self.max_num_batched_tokens = max(self._least, self._whole_grains(min(self._affordable, self._most)))
         text = "%d tokens a step, %d with decodes: the machine computes %.0f a second"
         logger.debug(text, self.max_num_batched_tokens, self.mixed_step_tokens, affordable / STEP_SECONDS)
         return self._budgets() != present

@@ -73,6 +73,15 @@ def test_steps_stay_within_their_bounds():
     assert machine.settle(budget, 200) == LEAST
 
 
+def test_a_machine_that_was_far_above_its_bounds_slows_down_at_once():
+    """The budget stayed at its most until what had been affordable before was halved often enough."""
+    machine = Machine(rate=1e6)
+    budget = make_budget(machine)
+    assert machine.settle(budget) == MOST
+    machine.rate = 5000.0
+    assert machine.settle(budget, 4 * MIN_SAMPLES) == 512
+
+
 def test_a_few_disturbed_steps_change_nothing():
     machine = Machine(rate=4000.0)
     budget = make_budget(machine)
