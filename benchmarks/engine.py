@@ -1,6 +1,7 @@
 """Time steps of the model runner without HTTP, scheduler and sampler.
 
-    python benchmarks/engine.py --model PATH [--streams 1,8,32] [--context 160] [--prefill 170] [--threads 0] [--parts]
+    python benchmarks/engine.py --model PATH [--streams 1,8,32] [--context 160] [--prefill 170] [--chunk 0]
+        [--threads 0] [--parts]
     python benchmarks/engine.py --device cuda --shape llama-3.1-8b [--peer]     the target table (device_targets.py)
 
 Prints minimum and median of decode steps and of a prompt. `--parts` adds a table of what the operators of one decode
@@ -94,6 +95,7 @@ def main() -> None:
     parser.add_argument("--streams", default="1,8,32")
     parser.add_argument("--context", type=int, default=160)
     parser.add_argument("--prefill", type=int, default=170)
+    parser.add_argument("--chunk", type=int, default=0, help="prompt tokens of a step; 0: as beside running streams")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--weights", default="auto")
@@ -130,9 +132,8 @@ def main() -> None:
         f"{runner.num_blocks} blocks, {runner.max_num_batched_tokens} tokens a step, context {runner.max_model_len}"
     )
     prompts = make_sequences(5, options.prefill, runner.groups, runner.num_blocks)
-    report(
-        f"prompt of {options.prefill} tokens", prefill(runner, prompts, runner.max_num_batched_tokens), options.prefill
-    )
+    chunk = options.chunk or runner.max_num_batched_tokens
+    report(f"prompt of {options.prefill} tokens", prefill(runner, prompts, chunk), options.prefill)
     for streams in map(int, options.streams.split(",")):
         sequences = make_sequences(streams, options.context, runner.groups, runner.num_blocks)
         prefill(runner, sequences, runner.max_num_batched_tokens)

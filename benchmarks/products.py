@@ -4,6 +4,7 @@
         [--threads 1] [--rounds 10]
 
 Types are those of GGUF files and of `engine/quantization/folder_blocks.py`, shapes outputs x inputs, numbers random.
+Where the processor has tiles (AMX), each type is timed with and without them.
 Copies of a weight that take COLD_BYTES keep it out of the caches, as in a model. Prints bytes a token, and of each row
 count the least microseconds of a product: processor time with one thread, the clock with more.
 """
@@ -21,6 +22,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from engine.gguf_file import BLOCK_TYPES
+from engine.kernels.cpu.integer_vectors import has_tiles
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.quantization.folder_blocks import BLOCK, BLOCK_BYTES
 from engine.quantization.stored import StoredMatrix
@@ -78,6 +80,8 @@ def main() -> None:
         for type_name in options.types.split(","):
             matrix = random_matrix(type_name, (num_outputs, num_inputs))
             weights[type_name] = copies(VnniWeight.of_matrix(matrix))
+            if has_tiles():
+                weights[f"{type_name} tiles"] = copies(VnniWeight.of_matrix(matrix).in_tiles())
         weights["eight bits"] = copies(VnniWeight.eight_bit(*quantize_groups(matrix)))
         times = [least(weights, torch.randn(number, num_inputs), options.rounds) for number in rows]
         for name, forms in weights.items():

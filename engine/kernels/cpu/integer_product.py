@@ -38,6 +38,7 @@ from engine.kernels.cpu.integer_vectors import (
     WORD,
     WORDS,
     VectorBuilder,
+    compiles_tiles,
 )
 from engine.kernels.cpu.panels import (
     FORMATS,
@@ -58,12 +59,14 @@ from engine.kernels.cpu.row_records import (
     chunk_groups,
     num_blocks,
     num_pairs,
-    quantize_rows,
     record_bytes,
     record_rows,
     starts_place,
+    takes_tiles,
     totals_place,
+    write_rows,
 )
+from engine.kernels.cpu.tile_product import multiply_tiles, tile_input_bytes
 
 MAX_SUMS = 16
 """Integer sums that stay in registers."""
@@ -337,8 +340,17 @@ _records_offset = njit(inline="always")(records_offset)
 
 
 def scratch_bytes(num_rows: int, num_inputs: int) -> int:
-    """Return the scratch bytes of a thread: an opened chunk, pairs, then the records of all rows."""
-    return records_offset(num_inputs // GROUP) + record_bytes(num_rows, num_inputs)
+    """Return the scratch bytes of a thread: an opened chunk, pairs, then the records of all rows, or their tiles."""
+    most = max(record_bytes(num_rows, num_inputs), tile_input_bytes(num_rows, num_inputs))
+    return records_offset(num_inputs // GROUP) + most
+
+
+@njit(**OPTIONS)
+def _no_tiles(weights, panel_bytes, form, first_panel, last_panel, groups, tiles, rows, near, out, stride):
+    """Stand in for `multiply_tiles` where the processor has none; it is never called."""
+
+
+_multiply_tiles = multiply_tiles if compiles_tiles() else _no_tiles
 
 
 @njit(**OPTIONS)
@@ -347,7 +359,7 @@ def multiply(a, thread, part, parts, is_first):
 
     a: rows, outputs, inputs, x (float32), panels, out (float32), scratch, bytes of scratch a thread, number of the
     panels' format, records of x, or 0: each thread then writes its own with the first part it takes, outputs between
-    two rows of out
+    two rows of out, 1 if many rows may take tiles
     """
     rows, outputs, inputs, form = a[0], a[1], a[2], a[8]
     groups, panels = inputs // GROUP, outputs // PANEL
@@ -358,13 +370,17 @@ def multiply(a, thread, part, parts, is_first):
     if records == 0:
         records = own
         if is_first:
-            quantize_rows(a[3], rows, groups, records, 0, 1)
+            write_rows(a[3], rows, groups, records, a[11], 0, 1)
     panel_bytes = groups * _BLOCK_BYTES[form] + groups // SUPERBLOCK * _FACTOR_BYTES[form] + _END_BYTES[form]
+    first_panel, last_panel = panels * part // parts, panels * (part + 1) // parts
+    if takes_tiles(rows, a[11]):
+        _multiply_tiles(a[4], panel_bytes, form, first_panel, last_panel, groups, records, rows, near, a[5], stride)
+        return
     total, blocks = record_rows(rows), num_blocks(rows)
     chunk = chunk_groups(total, groups)
     opens = total >= OPENED_FROM
     opened_stride = _OPENED_BYTES[form] if opens else 0
-    for panel in range(panels * part // parts, panels * (part + 1) // parts):
+    for panel in range(first_panel, last_panel):
         weights = a[4] + panel * panel_bytes
         for first in range(0, groups, chunk):
             end = min(first + chunk, groups)

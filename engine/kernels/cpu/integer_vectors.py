@@ -6,6 +6,8 @@ are summed, four at a time, into the lane of their output.
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -44,6 +46,9 @@ NUMBERS = 6
 ROW_BYTES = 4 * NUMBERS + GROUP
 """Bytes of a row in a record."""
 
+_ARCH_PRCTL, _REQUEST_STATE, _TILE_STATE = 158, 0x1023, 18
+"""The system call on x86-64, its code and the state's number (linux/arch/x86/include/uapi/asm/prctl.h)."""
+
 BYTE, WORD, FLOAT = ir.IntType(8), ir.IntType(32), ir.FloatType()
 BYTES16 = ir.VectorType(BYTE, LANES)
 BYTES64 = ir.VectorType(BYTE, 64)
@@ -68,9 +73,17 @@ def has_pairs() -> bool:
 
 
 @cache
+def compiles_tiles() -> bool:
+    """Return True if kernels for this processor may multiply matrices of bfloat16 in tiles (AMX)."""
+    return has_pairs() and bool(llvm.get_host_cpu_features().get("amx-bf16"))
+
+
+@cache
 def has_tiles() -> bool:
-    """Return True if this processor multiplies matrices of bfloat16 in tiles (AMX)."""
-    return bool(llvm.get_host_cpu_features().get("amx-bf16"))
+    """Return True if this process may use tiles: Linux saves them only for processes that ask (docs, x86/xstate)."""
+    if not compiles_tiles() or sys.platform != "linux":
+        return False
+    return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_STATE, _TILE_STATE) == 0
 
 
 class VectorBuilder:

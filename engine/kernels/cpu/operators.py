@@ -20,6 +20,7 @@ from engine.kernels.cpu.integer_product import records_offset, scratch_bytes
 from engine.kernels.cpu.integer_vectors import GROUP, PANEL, has_pairs
 from engine.kernels.cpu.sampling import BLOCK
 from engine.kernels.cpu.threads import KERNEL_THREADS
+from engine.kernels.cpu.tile_product import TILES_FROM
 from engine.kernels.cpu.vectors import HEAD_STEP
 from engine.kernels.cpu.work_sharing import MAX_PARTS
 
@@ -36,6 +37,8 @@ _WORTH_PER_EXTRA_PART = 4
 """A thread gets another part, of which fast threads take over some, for each so many times the least work of a part."""
 _MAX_PARTS_PER_THREAD = 16
 """More than one part a thread, so that fast threads take over the parts of slow ones."""
+_MAX_TILE_PARTS_PER_THREAD = 4
+"""Fewer where products take tiles: the rows of a chunk are read once for all panels of a part."""
 _SHARE_QUANTIZING_FROM = 1 << 13
 """Inputs (rows times columns) from which threads share quantising, instead of each doing all rows without waiting."""
 _ALIGNMENT = 16
@@ -208,11 +211,11 @@ def rotate(heads: torch.Tensor, num_rotated: int, rotations: torch.Tensor, first
     return out
 
 
-def multiply(x: torch.Tensor, *weights: tuple[torch.Tensor, int]) -> torch.Tensor:
+def multiply(x: torch.Tensor, *weights: tuple[torch.Tensor, int], may_take_tiles: bool = False) -> torch.Tensor:
     """Multiply x by the transposed weights, stacked by outputs. x: (R, K) float32  ->  (R, N) float32.
 
     weights: panels (N / 32, bytes) as in panels.py and the number of their format. Works only where
-    `integer_vectors.is_available()`.
+    `integer_vectors.is_available()`, with `may_take_tiles` only where `integer_vectors.has_tiles()`.
     """
     num_rows, num_inputs = x.shape
     width = sum(len(panels) * PANEL for panels, _ in weights)
@@ -221,13 +224,16 @@ def multiply(x: torch.Tensor, *weights: tuple[torch.Tensor, int]) -> torch.Tenso
     scratch = _scratch(floats)
 
     def parts(num_outputs: int, rows: int) -> int:
-        return _parts(num_outputs // PANEL, num_inputs * num_outputs * (rows + _READ_COST), _PART_OF_PRODUCT)
+        work = num_inputs * num_outputs * (rows + _READ_COST)
+        most = _MAX_TILE_PARTS_PER_THREAD if may_take_tiles and rows >= TILES_FROM else _MAX_PARTS_PER_THREAD
+        return _parts(num_outputs // PANEL, work, _PART_OF_PRODUCT, most)
 
     records = 0
     operations = []
     if parts(width, num_rows) > 1 and num_rows * num_inputs >= _SHARE_QUANTIZING_FROM:
         records = scratch + records_offset(num_inputs // GROUP)
-        operations = [_operation("quantize_groups", _by_rows(num_inputs), num_rows, num_inputs, x, records)]
+        quantized = (num_rows, num_inputs, x, records, int(may_take_tiles))
+        operations = [_operation("quantize_groups", _by_rows(num_inputs), *quantized)]
     first = 0
     for panels, form in weights:
         num_outputs = len(panels) * PANEL
@@ -241,7 +247,8 @@ def multiply(x: torch.Tensor, *weights: tuple[torch.Tensor, int]) -> torch.Tenso
             scratch,
             4 * _aligned(floats),
         )
-        operations.append(_operation("multiply", partial(parts, num_outputs), *product, form, records, width))
+        how = (form, records, width, int(may_take_tiles))
+        operations.append(_operation("multiply", partial(parts, num_outputs), *product, *how))
         first += num_outputs
     _run_all(*operations)
     return out
@@ -447,10 +454,10 @@ def _run_all(*operations: _Operation) -> None:
     KERNEL_THREADS.run(program.assemble(encoded), num_threads=KERNEL_THREADS.num_threads if is_parallel else 1)
 
 
-def _parts(pieces: int, work: int, worth: int = _PART) -> int:
+def _parts(pieces: int, work: int, worth: int = _PART, most_per_thread: int = _MAX_PARTS_PER_THREAD) -> int:
     """Return into how many parts to cut `pieces`, each of at least `worth` work: one a thread, or more of much work."""
     num_threads = KERNEL_THREADS.num_threads
-    most = num_threads * max(1, min(work // worth // (_WORTH_PER_EXTRA_PART * num_threads), _MAX_PARTS_PER_THREAD))
+    most = num_threads * max(1, min(work // worth // (_WORTH_PER_EXTRA_PART * num_threads), most_per_thread))
     return max(1, min(pieces, work // worth, most, MAX_PARTS)) if num_threads > 1 else 1
 
 

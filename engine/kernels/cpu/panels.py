@@ -199,6 +199,17 @@ class EightBitPanel:
         """Turn the sum over all groups into the result."""
         return b.ir.fmul(value, end)
 
+    def line(
+        self, b: VectorBuilder, weights: Any, num_groups: Any, place: Place, index: int, vector: int
+    ) -> tuple[Any, Any]:
+        """Return slope and start of sixteen outputs: a weight is slope * level + start.
+
+        `index`: of the scale, where a group has several.
+        """
+        is_end = ir.Constant(ir.IntType(1), 1)
+        slope = b.ir.fmul(self._number(b, place, index, vector), self.end(b, weights, num_groups, is_end, vector))
+        return slope, b.ir.fmul(slope, b.floats(-float(ZERO)))
+
 
 class TablePanel(EightBitPanel):
     """A reader of panels whose weights come from a table."""
@@ -341,6 +352,14 @@ class PackedPanel:
 
     def finish(self, b: VectorBuilder, value: Any, end: Any) -> Any:
         return value
+
+    def line(
+        self, b: VectorBuilder, weights: Any, num_groups: Any, place: Place, index: int, vector: int
+    ) -> tuple[Any, Any]:
+        slope = self._number(b, place, index, vector)
+        if self.is_centred:
+            return slope, b.ir.fmul(slope, b.floats(-float(CENTRE)))
+        return slope, self._number(b, place, 1, vector)
 
 
 class _Opened:

@@ -16,6 +16,7 @@ from numba import njit
 
 from engine.kernels.cpu.integer_vectors import GROUP, MOST_STEP, ROW_BYTES, quantize_two_groups
 from engine.kernels.cpu.primitives import OPTIONS, floats
+from engine.kernels.cpu.tile_product import TILES_FROM, round_rows
 
 MAX_BLOCK_ROWS = 8
 OPENED_FROM = 2 * MAX_BLOCK_ROWS
@@ -121,7 +122,22 @@ def quantize_rows(source, rows, groups, records, part, parts):
         row += size
 
 
+@njit(inline="always")
+def takes_tiles(rows, may_take_tiles):
+    """Return True if a product of so many rows takes tiles."""
+    return may_take_tiles != 0 and rows >= TILES_FROM
+
+
+@njit(inline="always")
+def write_rows(source, rows, groups, records, may_take_tiles, part, parts):
+    """Write the records of part `part` of `parts` of the rows, or in their place the tiles."""
+    if takes_tiles(rows, may_take_tiles):
+        round_rows(source, rows, groups, records, part, parts)
+    else:
+        quantize_rows(source, rows, groups, records, part, parts)
+
+
 @njit(**OPTIONS)
 def quantize_groups(a, thread, part, parts):
-    """Write the records of x for all threads. a: rows, inputs, x (float32), records."""
-    quantize_rows(a[2], a[0], a[1] // GROUP, a[3], part, parts)
+    """Write the records of x for all threads, or its tiles. a: rows, inputs, x (float32), records, 1 for tiles."""
+    write_rows(a[2], a[0], a[1] // GROUP, a[3], a[4], part, parts)

@@ -70,11 +70,20 @@ def test_a_shape_with_one_possible_form_is_not_measured(monkeypatch):
     assert set(scheme.choices.values()) == {("float32",) * len(ROW_BUCKETS)}
 
 
-@pytest.mark.parametrize("has_tiles", [True, False])
-def test_floating_point_competes_with_our_kernels_only_where_it_has_tiles(has_tiles, monkeypatch):
+@pytest.mark.parametrize(
+    ("has_tiles", "batch_invariant", "form"),
+    [(True, False, "vnni_tiles"), (True, True, "vnni"), (False, False, "vnni"), (False, True, "vnni")],
+)
+def test_where_our_kernels_run_they_are_the_only_form_and_take_tiles_unless_rows_must_not_matter(
+    has_tiles, batch_invariant, form, monkeypatch
+):
     monkeypatch.setattr(VnniWeight, "fits", lambda shape: True)
     monkeypatch.setattr(scheme_module, "has_tiles", lambda: has_tiles)
-    assert possible_forms((96, 64), four_bit=True) == ({"vnni", "bf16"} if has_tiles else {"vnni"})
+    monkeypatch.setattr(scheme_module, "BUILDERS", dict.fromkeys(scheme_module.BUILDERS, lambda *_: None))
+    scheme = WeightScheme("auto", CPU, batch_invariant)
+    scheme.build(four_bit_matrix())
+    assert set(scheme.choices.values()) == {(form,) * len(ROW_BUCKETS)}
+    assert scheme.uses_own_kernels
 
 
 def test_forms_that_serve_no_row_count_are_not_built_and_a_shape_is_measured_once(monkeypatch, caplog):
@@ -188,7 +197,7 @@ def test_where_no_integer_form_can_be_built_weights_are_floats(monkeypatch):
 
 
 def test_a_form_that_is_built_but_cannot_multiply_is_not_chosen(monkeypatch):
-    monkeypatch.setattr(scheme_module, "has_tiles", lambda: True)
+    monkeypatch.setattr(VnniWeight, "fits", lambda shape: False)
 
     class Broken(DenseWeight):
         def __call__(self, x):
