@@ -17,7 +17,7 @@ from engine.core.link import PipeChannel, unpack_config
 
 
 def main(descriptor: int) -> None:
-    """Serve until Shutdown or end of file."""
+    """Serve until Shutdown or end of file, and end the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s core: %(message)s")
@@ -29,6 +29,9 @@ def main(descriptor: int) -> None:
     from engine.core.build import serve
 
     serve(config, channel)
+    # NOTE: threads of libraries may still run, and abort if the interpreter ends before them.
+    logging.shutdown()
+    os._exit(0)
 
 
 if __name__ == "__main__":
