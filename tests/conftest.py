@@ -44,8 +44,12 @@ if not IS_EVERYTHING_REQUIRED and not (find_spec("triton") and find_spec("xforme
 
 def _missing_for(marker: str) -> str | None:
     """Return why tests with this marker cannot run here, None if they can. Does not import torch."""
-    if marker == "gpu" and not (Path("/dev/nvidiactl").exists() and shutil.which("nvidia-smi")):
+    is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") == ""
+    has_gpu = not is_hidden and Path("/dev/nvidiactl").exists() and shutil.which("nvidia-smi")
+    if marker == "gpu" and not has_gpu:
         return "needs a CUDA device"
+    if marker == "interpreted" and has_gpu:
+        return "needs a run that sees no CUDA device (CUDA_VISIBLE_DEVICES=)"
     if marker == "browser" and not (shutil.which("chromium") or shutil.which("google-chrome")):
         return "needs Chromium (apt-get install chromium)"
     if marker == "postgres" and not (POSTGRES_BINARIES or shutil.which("initdb")):
@@ -94,11 +98,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError("this pytest-xdist does not group tests under this pytest: servers would start twice")
     # Long tests go first, so that no process is left with one at the end.
     items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in ("live", "browser", "slow")))
-    for marker in ("gpu", "browser", "postgres"):
+    for marker in ("gpu", "interpreted", "browser", "postgres"):
         reason = _missing_for(marker)
         if reason:
             for item in items:
-                if item.get_closest_marker(marker):
+                if item.get_closest_marker(marker) and not (marker == "interpreted" and item.get_closest_marker("gpu")):
                     item.add_marker(pytest.mark.skip(reason=reason))
 
 
@@ -106,7 +110,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = yield
     is_skip = report.skipped and not hasattr(report, "wasxfail")
-    is_allowed = item.get_closest_marker("gpu") or item.get_closest_marker("node")
+    is_allowed = any(item.get_closest_marker(name) for name in ("gpu", "interpreted", "node"))
     if IS_EVERYTHING_REQUIRED and is_skip and not is_allowed:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"

@@ -27,6 +27,7 @@ from engine.attention.xformers_paged import (
 )
 from tests.engine.attention.scenario import PagedWorld, dense_attention
 
+pytestmark = pytest.mark.interpreted
 GROUPED = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=0.25)
 FULL = AttentionShape(num_heads=4, num_kv_heads=4, head_size=32, scale=0.2)
 WINDOWED = AttentionShape(num_heads=6, num_kv_heads=2, head_size=16, scale=0.25, window=11)

@@ -21,6 +21,7 @@ from tests.engine.cuda_on_cpu import RepeatedCompute, take_the_cuda_path
 from tests.engine.execution.test_runner import BLOCK_SIZE, make_sequence
 from tests.engine.random_model import random_model
 
+pytestmark = pytest.mark.interpreted
 CPU = torch.device("cpu")
 NUM_BLOCKS = 40
 TOLERANCE = 1e-4

@@ -303,6 +303,7 @@ def test_batch_invariant_mode_is_refused(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.interpreted
 def test_the_cuda_path_gives_the_logits_of_the_cpu(tmp_path, monkeypatch):
     """A prompt in two chunks, then steps of single rows. Windows as long as the context leave one cache group."""
     family, changes = FOREIGN["gpt oss, sinks and windows"]
