@@ -4,7 +4,7 @@
         [--threads 1] [--rounds 10]
 
 Types are those of GGUF files and of `engine/quantization/folder_blocks.py`, shapes outputs x inputs, numbers random.
-Where the processor has tiles (AMX), each type is timed with and without them.
+Where the processor has tiles (AMX), they are timed with and without them.
 Copies of a weight that take COLD_BYTES keep it out of the caches, as in a model. Prints bytes a token, and of each row
 count the least microseconds of a product: processor time with one thread, the clock with more.
 """
@@ -81,7 +81,7 @@ def main() -> None:
             matrix = random_matrix(type_name, (num_outputs, num_inputs))
             weights[type_name] = copies(VnniWeight.of_matrix(matrix))
             if has_tiles():
-                weights[f"{type_name} tiles"] = copies(VnniWeight.of_matrix(matrix).in_tiles())
+                weights[f"{type_name} tiles"] = copies(VnniWeight.of_matrix(matrix, may_take_tiles=True))
         weights["eight bits"] = copies(VnniWeight.eight_bit(*quantize_groups(matrix)))
         times = [least(weights, torch.randn(number, num_inputs), options.rounds) for number in rows]
         for name, forms in weights.items():

@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.attention.backend import cache_dtype, kv_sizes, make_backend
 from engine.attention.cache_groups import group_layers
 from engine.execution.batch import BatchBuilder, dummy_sequence
+from engine.kernels.cpu.integer_vectors import has_tiles
 from engine.loading.loader import LoadedModel, load_model
 from engine.quantization import scheme
 from engine.quantization.torch_forms import Int4Weight
@@ -46,6 +47,7 @@ def load(path: Path, form: str, max_model_len: int) -> LoadedModel:
     def first_that_fits(shape: tuple[int, int], four_bit: bool) -> set[str]:
         is_ours = VnniWeight.fits(shape)
         fits = {"int4": four_bit and Int4Weight.fits(shape), "vnni": is_ours, "int8_vnni": is_ours}
+        fits["vnni_amx"] = is_ours and has_tiles()
         return {next(name for name in [*names, "float32"] if fits.get(name, True))}
 
     with patch.object(scheme, "possible_forms", first_that_fits):

@@ -31,6 +31,7 @@ def main(descriptor: int) -> None:
     serve(config, channel)
     # NOTE: threads of libraries may still run, and abort if the interpreter ends before them.
     logging.shutdown()
+    sys.stdout.flush()
     os._exit(0)
 
 

@@ -1,7 +1,8 @@
 """The choice of weight forms by number of rows, measured on this machine and on the model's shapes while it loads.
 
-Where our own integer products run (VNNI) they are the only form: they take half the time of torch's floating point or
-less, for any number of rows, and torch's integer products have one scale per row of inputs, which costs quality.
+Where our own integer products run (VNNI) they are the only form. They take half the time of torch's floating point or
+less, for any number of rows; torch's bfloat16 in tiles (AMX) is faster, and there many rows take ours in tiles. torch's
+integer products have one scale per row of inputs, which costs quality.
 
 Elsewhere on a CPU no form is best for all numbers of rows. Few rows are bound by reading the weights, so four bits win;
 many rows are bound by arithmetic, where eight-bit products or float32 win. A matrix is held in at most two forms.
@@ -93,7 +94,7 @@ def byte_weight(matrix: StoredMatrix, device: torch.device, is_invariant: bool) 
 BUILDERS: dict[str, Callable[[StoredMatrix, torch.device], WeightForm]] = {
     "int4": lambda matrix, device: Int4Weight(matrix.to_four_bit_groups()),
     "vnni": lambda matrix, device: VnniWeight.of_matrix(matrix),
-    "vnni_tiles": lambda matrix, device: VnniWeight.of_matrix(matrix).in_tiles(),
+    "vnni_amx": lambda matrix, device: VnniWeight.of_matrix(matrix, may_take_tiles=True),
     "int8_vnni": lambda matrix, device: VnniWeight.eight_bit(*quantize_groups(matrix)),
     "int8": lambda matrix, device: Int8Weight(*quantize_rows(matrix)),
     "int8_packed": lambda matrix, device: Int8PackedWeight(*quantize_rows(matrix)),
@@ -107,14 +108,14 @@ BUILDERS: dict[str, Callable[[StoredMatrix, torch.device], WeightForm]] = {
 "int8_vnni" is for comparison (benchmarks/quality.py).
 """
 
-OWN_FORMS = ("vnni", "vnni_tiles", "int8_vnni")
+OWN_FORMS = ("vnni", "vnni_amx", "int8_vnni")
 ROW_INDEPENDENT = ("int8", "int8_packed", "int4", "vnni", "int8_vnni")
 
 
 def possible_forms(shape: tuple[int, int], four_bit: bool) -> set[str]:
     """Return the names of the forms to try for a matrix of this shape; torch may lack operators for some."""
     if VnniWeight.fits(shape):
-        return {"vnni"}
+        return {"vnni_amx" if has_tiles() else "vnni"}
     return {"int8", "int8_packed", "bf16", "float32"} | ({"int4"} if four_bit and Int4Weight.fits(shape) else set())
 
 
@@ -196,8 +197,9 @@ class WeightScheme:
             return (self._fixed,) * len(ROW_BUCKETS)
         key = (matrix.shape, matrix.is_four_bit and Int4Weight.fits(matrix.shape))
         if key not in self.choices and len(only := possible_forms(*key)) == 1:
-            takes_tiles = only == {"vnni"} and has_tiles() and not self._batch_invariant
-            self.choices[key] = ("vnni_tiles" if takes_tiles else only.pop(),) * len(ROW_BUCKETS)
+            (name,) = only
+            name = "vnni" if name == "vnni_amx" and self._batch_invariant else name
+            self.choices[key] = (name,) * len(ROW_BUCKETS)
         if key not in self.choices:
             costs = measure(*key, self._num_threads)
             if self._batch_invariant:

@@ -10,7 +10,17 @@ from __future__ import annotations
 import torch
 
 from engine.kernels.cpu import operators
-from engine.kernels.cpu.integer_vectors import CHUNKS, GROUP, LANE_INPUTS, LANES, PANEL, VECTORS, ZERO, is_available
+from engine.kernels.cpu.integer_vectors import (
+    CHUNKS,
+    GROUP,
+    LANE_INPUTS,
+    LANES,
+    PANEL,
+    VECTORS,
+    ZERO,
+    has_tiles,
+    is_available,
+)
 from engine.kernels.cpu.panels import FORMATS, SUPERBLOCK, PackedPanel, TablePanel
 from engine.quantization.gguf_blocks import FourBitGroups, PackedGroups
 from engine.quantization.stored import StoredMatrix
@@ -27,15 +37,17 @@ class VnniWeight:
     """A weight of N outputs and K inputs, of parts stacked by outputs.
 
     parts: panels (N / 32, bytes) uint8, the last one filled up with zeros, and the number of their format in FORMATS
+
+    With `may_take_tiles` (AMX) many rows are multiplied in bfloat16. That is faster and more exact, but a row's result
+    then depends a little on how many rows there are.
     """
 
     input_dtype = torch.float32
 
-    may_take_tiles = False
-    """True if many rows are multiplied in tiles of bfloat16: faster and more exact, but not as few rows are."""
-
-    def __init__(self, num_outputs: int, *parts: tuple[torch.Tensor, int]) -> None:
+    def __init__(self, num_outputs: int, *parts: tuple[torch.Tensor, int], may_take_tiles: bool = False) -> None:
+        assert has_tiles() or not may_take_tiles
         self._num_outputs = num_outputs
+        self._may_take_tiles = may_take_tiles
         self.parts = [(_aligned(panels), form) for panels, form in parts]
         self.num_bytes = sum(panels.nbytes for panels, _ in parts)
 
@@ -45,17 +57,14 @@ class VnniWeight:
         return is_available() and shape[1] % GROUP == 0
 
     @classmethod
-    def of_matrix(cls, matrix: StoredMatrix) -> VnniWeight:
+    def of_matrix(cls, matrix: StoredMatrix, *, may_take_tiles: bool = False) -> VnniWeight:
         """Pack every part of a matrix in the numbers of its file, or in eight bits if no format holds them."""
         runs = matrix.runs()
         if any(run.shape[0] % PANEL for run in runs[:-1]):
-            return cls.eight_bit(*quantize_groups(matrix))
-        return cls(matrix.shape[0], *map(_packed_run, runs))
-
-    def in_tiles(self) -> VnniWeight:
-        """Let many rows take tiles; only where `integer_vectors.has_tiles()`. Returns the same weight."""
-        self.may_take_tiles = True
-        return self
+            parts = cls.eight_bit(*quantize_groups(matrix)).parts
+        else:
+            parts = [*map(_packed_run, runs)]
+        return cls(matrix.shape[0], *parts, may_take_tiles=may_take_tiles)
 
     @classmethod
     def four_bit(cls, groups: FourBitGroups) -> VnniWeight:
@@ -97,13 +106,12 @@ class VnniWeight:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply. x: (R, K)  ->  (R, N) float32."""
-        out = operators.multiply(x.float(), *self.parts, may_take_tiles=self.may_take_tiles)
+        out = operators.multiply(x.float(), *self.parts, may_take_tiles=self._may_take_tiles)
         return out if out.shape[1] == self._num_outputs else out[:, : self._num_outputs].contiguous()
 
     def __deepcopy__(self, memo: dict) -> VnniWeight:
-        copied = VnniWeight(self._num_outputs, *((panels.clone(), form) for panels, form in self.parts))
-        copied.may_take_tiles = self.may_take_tiles
-        return copied
+        parts = ((panels.clone(), form) for panels, form in self.parts)
+        return VnniWeight(self._num_outputs, *parts, may_take_tiles=self._may_take_tiles)
 
 
 def _packed_run(matrix: StoredMatrix) -> tuple[torch.Tensor, int]:

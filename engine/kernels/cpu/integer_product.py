@@ -1,5 +1,5 @@
 """Products of rows with integer weights on AVX512-VNNI: activations quantised to eight bits per row and group of 32
-inputs (row_records.py).
+inputs (row_records.py). With AMX many rows take tiles instead (tile_product.py).
 
 Weights are cut into panels of 32 outputs (panels.py), rows into blocks of 8, 4, 2 and 1. With many rows a panel is cut
 into chunks of groups, else it is one chunk. A chunk stays in the caches while all blocks are multiplied by it, and each
@@ -10,7 +10,7 @@ Processors multiply one or two vectors a cycle, and some add as many beside them
 takes one multiplication where the panel is opened, and two elsewhere: the power of two of a row's step comes by a
 subtraction, which also makes floats of the products, and its other factor by a choice among variants of the scale.
 
-Every row is computed by itself in a fixed order: its result is the same alone and in any batch.
+Every row is computed by itself in a fixed order: without tiles its result is the same alone and in any batch.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from engine.kernels.cpu.row_records import (
     totals_place,
     write_rows,
 )
-from engine.kernels.cpu.tile_product import multiply_tiles, tile_input_bytes
+from engine.kernels.cpu.tile_product import multiply_tiles, near_bytes, tile_input_bytes
 
 MAX_SUMS = 16
 """Integer sums that stay in registers."""
@@ -331,17 +331,25 @@ _OPENED_BYTES = np.array([opened_group_bytes(panel.num_scales) for panel in FORM
 _MOST_OPENED_BYTES = int(_OPENED_BYTES.max())
 
 
+_near_bytes = njit(inline="always")(near_bytes)
+_takes_tiles = njit(inline="always")(takes_tiles)
+
+
 def records_offset(groups: int) -> int:
-    """Return where the records begin in a thread's scratch: behind an opened chunk and the pairs of minima."""
-    return min(groups, CHUNK_GROUPS) * _MOST_OPENED_BYTES + (groups + 1) // 2 * PAIR_BYTES
+    """Return where the records begin in a thread's scratch: behind an opened chunk and the pairs of minima, or behind
+    what products in tiles have there."""
+    opened = min(groups, CHUNK_GROUPS) * _MOST_OPENED_BYTES + (groups + 1) // 2 * PAIR_BYTES
+    return max(opened, _near_bytes(groups))
 
 
 _records_offset = njit(inline="always")(records_offset)
 
 
-def scratch_bytes(num_rows: int, num_inputs: int) -> int:
-    """Return the scratch bytes of a thread: an opened chunk, pairs, then the records of all rows, or their tiles."""
-    most = max(record_bytes(num_rows, num_inputs), tile_input_bytes(num_rows, num_inputs))
+def scratch_bytes(num_rows: int, num_inputs: int, may_take_tiles: bool) -> int:
+    """Return the scratch bytes of a thread for up to `num_rows`: as `records_offset` says, then records or tiles."""
+    most = record_bytes(num_rows, num_inputs)
+    if takes_tiles(num_rows, may_take_tiles):
+        most = max(most, tile_input_bytes(num_rows, num_inputs))
     return records_offset(num_inputs // GROUP) + most
 
 
@@ -373,7 +381,7 @@ def multiply(a, thread, part, parts, is_first):
             write_rows(a[3], rows, groups, records, a[11], 0, 1)
     panel_bytes = groups * _BLOCK_BYTES[form] + groups // SUPERBLOCK * _FACTOR_BYTES[form] + _END_BYTES[form]
     first_panel, last_panel = panels * part // parts, panels * (part + 1) // parts
-    if takes_tiles(rows, a[11]):
+    if _takes_tiles(rows, a[11]):
         _multiply_tiles(a[4], panel_bytes, form, first_panel, last_panel, groups, records, rows, near, a[5], stride)
         return
     total, blocks = record_rows(rows), num_blocks(rows)

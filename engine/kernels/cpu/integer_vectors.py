@@ -163,7 +163,7 @@ class VectorBuilder:
         return self.ir.shuffle_vector(a, b, ir.Constant(ir.VectorType(WORD, len(lanes)), lanes))
 
     def narrowed(self, floats: Any) -> Any:
-        """Round 16 floats, not NaN, to bfloat16 in the lower half of each lane."""
+        """Round 16 floats to bfloat16 in the lower half of each lane. NaN stays NaN only with AVX512-BF16."""
         if has_pairs():
             halves = self.call("llvm.x86.avx512bf16.cvtneps2bf16.512", BFLOATS, floats)
             return self.ir.zext(halves, WORDS)

@@ -18,9 +18,9 @@ import torch
 from engine.kernels.cpu import flash_attention, program
 from engine.kernels.cpu.integer_product import records_offset, scratch_bytes
 from engine.kernels.cpu.integer_vectors import GROUP, PANEL, has_pairs
+from engine.kernels.cpu.row_records import takes_tiles
 from engine.kernels.cpu.sampling import BLOCK
 from engine.kernels.cpu.threads import KERNEL_THREADS
-from engine.kernels.cpu.tile_product import TILES_FROM
 from engine.kernels.cpu.vectors import HEAD_STEP
 from engine.kernels.cpu.work_sharing import MAX_PARTS
 
@@ -37,8 +37,8 @@ _WORTH_PER_EXTRA_PART = 4
 """A thread gets another part, of which fast threads take over some, for each so many times the least work of a part."""
 _MAX_PARTS_PER_THREAD = 16
 """More than one part a thread, so that fast threads take over the parts of slow ones."""
-_MAX_TILE_PARTS_PER_THREAD = 4
-"""Fewer where products take tiles: the rows of a chunk are read once for all panels of a part."""
+_MAX_AMX_PARTS_PER_THREAD = 4
+"""Fewer where products take tiles of AMX: the rows of a chunk are read once for all panels of a part."""
 _SHARE_QUANTIZING_FROM = 1 << 13
 """Inputs (rows times columns) from which threads share quantising, instead of each doing all rows without waiting."""
 _ALIGNMENT = 16
@@ -220,12 +220,12 @@ def multiply(x: torch.Tensor, *weights: tuple[torch.Tensor, int], may_take_tiles
     num_rows, num_inputs = x.shape
     width = sum(len(panels) * PANEL for panels, _ in weights)
     out = empty((num_rows, width), torch.float32)
-    floats = scratch_bytes(num_rows, num_inputs) // 4
+    floats = scratch_bytes(num_rows, num_inputs, may_take_tiles) // 4
     scratch = _scratch(floats)
 
     def parts(num_outputs: int, rows: int) -> int:
         work = num_inputs * num_outputs * (rows + _READ_COST)
-        most = _MAX_TILE_PARTS_PER_THREAD if may_take_tiles and rows >= TILES_FROM else _MAX_PARTS_PER_THREAD
+        most = _MAX_AMX_PARTS_PER_THREAD if takes_tiles(rows, may_take_tiles) else _MAX_PARTS_PER_THREAD
         return _parts(num_outputs // PANEL, work, _PART_OF_PRODUCT, most)
 
     records = 0

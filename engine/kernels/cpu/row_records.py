@@ -122,16 +122,18 @@ def quantize_rows(source, rows, groups, records, part, parts):
         row += size
 
 
-@njit(inline="always")
-def takes_tiles(rows, may_take_tiles):
+def takes_tiles(rows: int, may_take_tiles: int) -> bool:
     """Return True if a product of so many rows takes tiles."""
     return may_take_tiles != 0 and rows >= TILES_FROM
+
+
+_takes_tiles = njit(inline="always")(takes_tiles)
 
 
 @njit(inline="always")
 def write_rows(source, rows, groups, records, may_take_tiles, part, parts):
     """Write the records of part `part` of `parts` of the rows, or in their place the tiles."""
-    if takes_tiles(rows, may_take_tiles):
+    if _takes_tiles(rows, may_take_tiles):
         round_rows(source, rows, groups, records, part, parts)
     else:
         quantize_rows(source, rows, groups, records, part, parts)
@@ -139,5 +141,7 @@ def write_rows(source, rows, groups, records, may_take_tiles, part, parts):
 
 @njit(**OPTIONS)
 def quantize_groups(a, thread, part, parts):
-    """Write the records of x for all threads, or its tiles. a: rows, inputs, x (float32), records, 1 for tiles."""
+    """Write the records of x for all threads, or its tiles. a: rows, inputs, x (float32), records, 1 if many rows
+    may take tiles.
+    """
     write_rows(a[2], a[0], a[1] // GROUP, a[3], a[4], part, parts)

@@ -2,8 +2,8 @@
 
 A tile has 16 rows of 64 bytes. One instruction multiplies 16 rows of a group of 32 inputs by 16 outputs and adds to 256
 float sums, which stay in a tile from the first group of a chunk to the last. Rows are rounded to bfloat16 once for all
-panels (panels.py). A chunk of a panel is opened to bfloat16 and multiplied by all rows. Both stay in the second-level
-cache, the rows for some panels.
+panels (panels.py). A chunk of a panel is opened to bfloat16 and multiplied by all rows. The rows of a chunk stay in the
+second-level cache while TILE_PANELS panels are multiplied by them.
 
 Tiles of eight bits would be slower: each sum of a group of 32 must leave its tile to be scaled (docs/decisions/0023).
 
@@ -35,15 +35,14 @@ from engine.kernels.cpu.integer_vectors import (
 from engine.kernels.cpu.panels import FORMATS, EightBitPanel, PackedPanel
 from engine.kernels.cpu.primitives import OPTIONS, integers
 
-TILES_FROM = 40
-"""Rows from which a product takes tiles: opening a chunk costs as much as some 30 rows."""
+TILES_FROM = 33
+"""Rows from which a product takes tiles. To open a panel costs as much as VNNI's products with some 25 rows."""
 TILE_ROWS = 16
 TILE_GROUPS = 48
 """Groups of a chunk: what is opened of a panel takes 96 KiB, the rows of a large step 1.5 MiB."""
 TILE_BYTES = 64 * TILE_ROWS
 TILE_PANELS = 4
 """Panels that are multiplied by a chunk of the rows before the next: their results stay in the caches."""
-OPENED_BYTES = TILE_GROUPS * VECTORS * TILE_BYTES
 CONFIGURATION_BYTES = 64
 SUMS, INPUTS, WEIGHTS = 0, 4, 6
 """The first tiles of sums (of two blocks of rows and two vectors), inputs (of two blocks), and weights (vectors)."""
@@ -247,6 +246,11 @@ def _build_blocks(
         tiles.store(tile, places[key], out_stride)
 
 
+def near_bytes(groups: int) -> int:
+    """Return the bytes of a configuration and an opened chunk."""
+    return CONFIGURATION_BYTES + min(groups, TILE_GROUPS) * VECTORS * TILE_BYTES
+
+
 def tile_input_bytes(num_rows: int, num_inputs: int) -> int:
     """Return the bytes of rows as tiles."""
     return -(-num_rows // TILE_ROWS) * (num_inputs // GROUP) * TILE_BYTES
@@ -278,7 +282,7 @@ def multiply_tiles(weights, panel_bytes, form, first_panel, last_panel, groups, 
     """Multiply all rows by panels `first_panel` to `last_panel`.
 
     weights: the panels, `panel_bytes` each, in format `form`   tiles: the rows, as `round_rows` writes them
-    near: CONFIGURATION_BYTES and OPENED_BYTES of scratch   out: float32, rows `stride` numbers apart
+    near: `near_bytes` of scratch   out: float32, rows `stride` numbers apart
     """
     opened = near + CONFIGURATION_BYTES
     whole = rows // TILE_ROWS

@@ -8,6 +8,8 @@ import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import pytest
+
 from engine.config import EngineConfig
 from engine.core.link import pack_config
 
@@ -21,6 +23,7 @@ process.main(int(sys.argv[1]))
 """
 
 
+@pytest.mark.slow
 def test_it_ends_although_threads_of_libraries_still_run():
     ours, its = socket.socketpair()
     with its, Connection(ours.detach()) as link:

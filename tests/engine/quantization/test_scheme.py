@@ -72,7 +72,7 @@ def test_a_shape_with_one_possible_form_is_not_measured(monkeypatch):
 
 @pytest.mark.parametrize(
     ("has_tiles", "batch_invariant", "form"),
-    [(True, False, "vnni_tiles"), (True, True, "vnni"), (False, False, "vnni"), (False, True, "vnni")],
+    [(True, False, "vnni_amx"), (True, True, "vnni"), (False, False, "vnni"), (False, True, "vnni")],
 )
 def test_where_our_kernels_run_they_are_the_only_form_and_take_tiles_unless_rows_must_not_matter(
     has_tiles, batch_invariant, form, monkeypatch
