@@ -514,10 +514,10 @@ async def test_a_repaired_model_is_loaded_without_a_restart(
     loading = asyncio.create_task(
         asyncio.to_thread(worker.load_until_ready, lambda: loop.call_soon_threadsafe(is_loaded.set))
     )
-    while worker.state != "failed":  # noqa: ASYNC110  # nothing tells
-        await asyncio.sleep(0)
-    [lease] = await worker_leases(world.client, world.keys)
-    assert (lease.state, lease.reason) == ("failed", "model.gguf is truncated")
+    async with asyncio.timeout(10):
+        while (lease := (await worker_leases(world.client, world.keys))[0]).state != "failed":
+            pass
+    assert lease.reason == "model.gguf is truncated"
     file.write_text("whole again")
     async with asyncio.timeout(10):
         await is_loaded.wait()
