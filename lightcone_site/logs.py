@@ -69,6 +69,7 @@ def logging_settings(level: str) -> dict[str, Any]:
             "django.server": {"handlers": [], "level": level, "propagate": True},
             "daphne": {"level": "WARNING"},
             "kombu": {"level": "WARNING"},
+            "httpx2": {"level": "WARNING"},
             "celery.worker.strategy": {"level": "WARNING"},
             "celery.app.trace": {"level": "WARNING"},
         },

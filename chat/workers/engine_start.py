@@ -24,7 +24,9 @@ def core_start() -> ProcessLink | None:
 
 def engine_config() -> EngineConfig:
     """Return the engine configuration that the settings describe. Raises NoModel."""
-    choice = model_choice(path=settings.LIGHTCONE_MODEL, name=settings.LIGHTCONE_MODEL_NAME)
+    choice = model_choice(
+        path=settings.LIGHTCONE_MODEL, name=settings.LIGHTCONE_MODEL_NAME, store=settings.LIGHTCONE_MODEL_STORE
+    )
     return EngineConfig(
         model_path=Path(choice.path),
         model_name=choice.name,

@@ -67,19 +67,21 @@ class OutputParsing:
     """The parsers of one model. Thread-safe.
 
     `reasoning_format` and `tool_format` say how it marks reasoning and calls; None if that is unknown or turned off.
+    `reasoning_parser` and `tool_parser` are their names.
     """
 
     def __init__(self, tokenizer: Tokenizer, tool_parser: str, reasoning_parser: str) -> None:
         """Resolve the names. Raises ModelLoadError for an unknown parser, or one whose markers the vocabulary lacks."""
         self._tokenizer = tokenizer
-        self._tool_parser = self._resolve_tool_parser(tool_parser)
+        self.tool_parser = self._resolve_tool_parser(tool_parser)
         self.tool_format = (
-            tool_format(self._tool_parser, tokenizer.backend.token_to_id) if self._tool_parser != NONE else None
+            tool_format(self.tool_parser, tokenizer.backend.token_to_id) if self.tool_parser != NONE else None
         )
         self.reasoning_format = format = resolve_reasoning_format(reasoning_parser, tokenizer)
         self._start_spellings = marker_spellings(format.starts, tokenizer) if format else []
         self._end_spellings = marker_spellings(format.sure_ends, tokenizer) if format else []
-        logger.info("calls are read as %s, reasoning as %s", self._tool_parser, format.name if format else NONE)
+        self.reasoning_parser = format.name if format else NONE
+        logger.info("calls are read as %s, reasoning as %s", self.tool_parser, self.reasoning_parser)
 
     def check(self, request: GenerationRequest) -> None:
         """Refuse a request that needs a parser this model does not have. Raises RequestError."""
@@ -142,7 +144,7 @@ class OutputParsing:
                 if request.constraint is not None:
                     # The grammar confines calls to their tags; JSON outside the tags is the answer.
                     tools = tuple(replace(tool, is_strict=True) for tool in tools)
-                return make_tool_parser(self._tool_parser, tools, names)
+                return make_tool_parser(self.tool_parser, tools, names)
             case ToolMode.REQUIRED:
                 return RequiredCallsReader(frozenset(names or (tool.name for tool in request.tools)))
             case ToolMode.NAMED:

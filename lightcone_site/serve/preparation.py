@@ -119,7 +119,9 @@ def refused_if(error: type[Exception], prefix: str = "") -> Iterator[None]:
 
 def served_model_choice() -> ModelChoice:
     """Return the model that the settings name. Raises NoModel."""
-    return model_choice(path=settings.LIGHTCONE_MODEL, name=settings.LIGHTCONE_MODEL_NAME)
+    return model_choice(
+        path=settings.LIGHTCONE_MODEL, name=settings.LIGHTCONE_MODEL_NAME, store=settings.LIGHTCONE_MODEL_STORE
+    )
 
 
 def component_specs() -> Iterator[ChildSpec]:

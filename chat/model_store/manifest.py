@@ -1,0 +1,124 @@
+"""The manifest of a stored model: what its files are and where they come from, in `manifest.json` beside them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from chat.model_store.errors import StoreError
+
+VERSION = 1
+FILE_NAME = "manifest.json"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?(:[A-Za-z0-9][A-Za-z0-9._-]*)?")
+PART = re.compile(r"-\d{5}-of-(\d{5})$")
+"""How the name of a part of a GGUF model ends, before `.gguf`."""
+MAX_NAME_CHARS = 200
+MAX_MANIFEST_BYTES = 2**22
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file of a model. `path`: below the model's files, with `/`."""
+
+    path: str
+    num_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a model comes from. `place`: a repository, or a path of this machine."""
+
+    kind: str
+    """hub, file, folder, ollama or copy."""
+    place: str
+    revision: str = ""
+    """The commit of a repository."""
+    asked_revision: str = ""
+    """The branch, tag or commit that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a model is, as `engine.loading.inspection` reads it from its files."""
+
+    architecture: str
+    num_layers: int
+    context: int
+    """Tokens."""
+    format: str
+    """Of its weights, such as Q4_K_M or bf16."""
+    has_template: bool
+    tool_parser: str
+    reasoning_parser: str
+    licence: str = ""
+    defaults: dict[str, float] = field(default_factory=dict)
+    """What its makers recommend for sampling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A stored model."""
+
+    name: str
+    kind: str
+    """What it is for: chat."""
+    model_file: str
+    """What is loaded: the path of a GGUF file, or empty for the whole folder."""
+    files: tuple[StoredFile, ...]
+    source: Source
+    description: Description
+    created_at: str
+    """ISO 8601, UTC."""
+    version: int = VERSION
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(file.num_bytes for file in self.files)
+
+    def dump(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def read(cls, file: Path) -> Manifest:
+        """Read a manifest. Raises StoreError."""
+        try:
+            if file.stat().st_size > MAX_MANIFEST_BYTES:
+                raise StoreError(f"{file} is larger than {MAX_MANIFEST_BYTES} bytes: it is no manifest of ours.")
+            return cls._of(json.loads(file.read_bytes()))
+        except OSError as error:
+            raise StoreError(f"{file} cannot be read: {error.strerror}.") from error
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise StoreError(
+                f"{file} is damaged ({error}): remove its folder, or import the files in it again."
+            ) from error
+
+    @classmethod
+    def _of(cls, values: dict[str, Any]) -> Manifest:
+        if values["version"] != VERSION:
+            raise ValueError(f"version {values['version']}, this installation knows {VERSION}")
+        files = tuple(StoredFile(**file) for file in values["files"])
+        for path in [file.path for file in files] + ([values["model_file"]] if values["model_file"] else []):
+            path_check(path)
+        source, description = Source(**values["source"]), Description(**values["description"])
+        return cls(**values | {"files": files, "source": source, "description": description})
+
+
+def name_check(name: str) -> None:
+    """Raise StoreError for a name that no model can have."""
+    if len(name) > MAX_NAME_CHARS or not NAME.fullmatch(name):
+        raise StoreError(
+            f"{name[:MAX_NAME_CHARS]!r} cannot be a model's name: use letters, digits, '.', '_' and '-', at most one "
+            f"'/' and then one ':', {MAX_NAME_CHARS} characters at most."
+        )
+
+
+def path_check(path: str) -> None:
+    """Raise ValueError unless `path` stays below the folder that it is joined to."""
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or "\\" in path or any(part in ("..", ".") for part in parts):
+        raise ValueError(f"the path {path[:MAX_NAME_CHARS]!r} leaves the model's folder")

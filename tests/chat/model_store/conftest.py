@@ -1,0 +1,43 @@
+"""A store in a temporary folder, and what a model is without asking the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chat.model_store import hub, local
+from chat.model_store.errors import StoreError
+from chat.model_store.folder import ModelStore
+from chat.model_store.manifest import Description
+from tests.chat.model_store.local_hub import LocalHub
+
+DESCRIPTION = Description("llama", 2, 4096, "Q4_K_M", True, "hermes", "none", "mit", {"temperature": 0.2})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ModelStore:
+    return ModelStore(tmp_path / "models")
+
+
+@pytest.fixture(autouse=True)
+def described(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Describe every model alike, but refuse those that say `not a model`."""
+
+    def description_of(path: Path) -> Description:
+        if path.is_file() and path.read_bytes() == b"not a model":
+            raise StoreError(f"{path.name} is not a GGUF file.")
+        return DESCRIPTION
+
+    for module in (local, hub):
+        monkeypatch.setattr(module, "description_of", description_of)
+
+
+@pytest.fixture
+def local_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHub]:
+    """Run a hub. Transfers are written in small pieces, and tried again at once."""
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1 << 14)
+    monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)
+    with LocalHub().running() as running:
+        yield running

@@ -1,0 +1,93 @@
+"""Models that are on the machine already: files, folders, the caches of other programs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from chat.model_store.errors import StoreError
+from chat.model_store.folder import ModelStore
+from chat.model_store.local import OLLAMA_MODEL, model_import, models_at
+
+
+def write(root: Path, *paths: str) -> None:
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(path)
+
+
+def test_all_parts_of_a_split_file_are_one_model(tmp_path: Path, store: ModelStore) -> None:
+    write(tmp_path, "big-Q4-00001-of-00002.gguf", "big-Q4-00002-of-00002.gguf", "other-00001-of-00002.gguf")
+    [model] = models_at(tmp_path / "big-Q4-00001-of-00002.gguf")
+    made = model_import(store, model)
+    assert (made.name, made.model_file) == ("big-Q4", "big-Q4-00001-of-00002.gguf")
+    assert [file.path for file in made.files] == ["big-Q4-00001-of-00002.gguf", "big-Q4-00002-of-00002.gguf"]
+
+
+def test_a_folder_brings_what_is_served_and_no_code(tmp_path: Path, store: ModelStore) -> None:
+    folder = tmp_path / "Tiny-1B"
+    write(
+        folder, "config.json", "model.safetensors", "tokenizer.json", "modeling.py", "pytorch_model.bin", "LICENSE.txt"
+    )
+    [model] = models_at(folder)
+    made = model_import(store, model)
+    assert (made.name, made.model_file) == ("Tiny-1B", "")
+    assert [file.path for file in made.files] == ["LICENSE.txt", "config.json", "model.safetensors", "tokenizer.json"]
+    assert store.model_path("Tiny-1B") == store.root / "Tiny-1B" / "files"
+
+
+def test_a_folder_of_several_files_is_several_models_without_projectors(tmp_path: Path) -> None:
+    write(tmp_path, "a-Q4.gguf", "a-Q8.gguf", "mmproj-a.gguf")
+    assert [model.name for model in models_at(tmp_path)] == ["a-Q4", "a-Q8"]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """Write a Hugging Face cache: one repository with two snapshots, links into blobs; an empty one."""
+    root = tmp_path / "hub"
+    repository = root / "models--org--Tiny"
+    write(repository, "blobs/1", "blobs/2", "refs/main")
+    (repository / "refs" / "main").write_text("c1")
+    for commit in ("c1", "c2"):
+        (repository / "snapshots" / commit).mkdir(parents=True)
+        for name, blob in (("config.json", "1"), ("model.safetensors", "2")):
+            os.symlink(f"../../blobs/{blob}", repository / "snapshots" / commit / name)
+    (root / "models--org--Empty" / "snapshots").mkdir(parents=True)
+    return root
+
+
+def test_a_cache_of_hugging_face_is_read_at_the_commit_of_main(cache: Path, store: ModelStore) -> None:
+    for path in (cache, cache / "models--org--Tiny"):
+        [model] = models_at(path)
+        assert (model.name, model.source.place, model.source.revision) == ("Tiny", "org/Tiny", "c1")
+    made = model_import(store, model)
+    kept = store.model_path("Tiny") / "model.safetensors"
+    assert not kept.is_symlink()
+    assert os.path.samefile(kept, cache / "models--org--Tiny" / "blobs" / "2")
+    assert made.source.kind == "hub"
+
+
+def test_a_folder_of_ollama_is_read_by_its_manifests(tmp_path: Path, store: ModelStore) -> None:
+    layers = [{"mediaType": "other", "digest": "sha256:aa"}, {"mediaType": OLLAMA_MODEL, "digest": "sha256:bb"}]
+    for place in ("registry.ollama.ai/library/llama3.2/1b", "registry.ollama.ai/me/tuned/latest"):
+        write(tmp_path, f"manifests/{place}")
+        (tmp_path / "manifests" / place).write_text(json.dumps({"layers": layers}))
+    for place, text in (("bad", "{"), ("worse", '{"layers": [3, {"mediaType": null}]}')):
+        write(tmp_path, f"manifests/registry.ollama.ai/library/{place}/1b")
+        (tmp_path / f"manifests/registry.ollama.ai/library/{place}/1b").write_text(text)
+    write(tmp_path, "blobs/sha256-bb")
+    found = models_at(tmp_path)
+    assert [model.name for model in found] == ["llama3.2:1b", "me/tuned:latest"]
+    made = model_import(store, found[0])
+    assert (made.source.kind, made.source.revision) == ("ollama", "sha256:bb")
+    assert store.model_path("llama3.2:1b").read_text() == "blobs/sha256-bb"
+
+
+def test_a_place_without_a_model_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, "notes.txt", "empty/readme")
+    for path in (tmp_path / "notes.txt", tmp_path / "empty", tmp_path / "absent"):
+        with pytest.raises(StoreError, match="There is no model at .* It may be a GGUF file, a folder"):
+            models_at(path)
