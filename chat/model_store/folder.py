@@ -12,7 +12,7 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,8 +23,6 @@ from chat.model_store.manifest import FILE_NAME, Description, Manifest, Source, 
 
 FILES, PARTIAL = "files", ".partial"
 BLOCK_BYTES = 1 << 20
-Advance = Callable[[int], None]
-"""Is told of bytes that were read."""
 
 
 class ModelStore:
@@ -154,7 +152,7 @@ class ModelStore:
                     room_check(folder, real.stat().st_size)
                     shutil.copyfile(real, target)
 
-    def damaged(self, name: str, advance: Advance = lambda count: None) -> list[str]:
+    def damaged(self, name: str) -> list[str]:
         """Read all files of a model and return sentences about those that are not as they were stored."""
         found = []
         for file in self.get(name).files:
@@ -163,7 +161,7 @@ class ModelStore:
                 found.append(f"{file.path} is missing.")
             elif (num_bytes := place.stat().st_size) != file.num_bytes:
                 found.append(f"{file.path} has {num_bytes:,} bytes instead of {file.num_bytes:,}.")
-            elif sha256_of(place, advance) != file.sha256:
+            elif sha256_of(place) != file.sha256:
                 found.append(f"{file.path} has other contents than when it was stored.")
         return found
 
@@ -209,12 +207,11 @@ def relative_files(folder: Path) -> list[str]:
     return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
 
 
-def sha256_of(file: Path, advance: Advance = lambda count: None) -> str:
+def sha256_of(file: Path) -> str:
     digest = hashlib.sha256()
     with file.open("rb") as source:
         while block := source.read(BLOCK_BYTES):
             digest.update(block)
-            advance(len(block))
     return digest.hexdigest()
 
 

@@ -110,10 +110,10 @@ class Choice:
 
 @dataclass
 class Progress:
-    """How far a pull is. `told` is called after each change."""
+    """How far a pull is. `on_progress` is called after each change."""
 
     num_bytes: int
-    told: Callable[[Progress], None] = lambda progress: None
+    on_progress: Callable[[Progress], None] = lambda progress: None
     done: int = 0
     phase: str = "pulling"
     started_at: float = field(default_factory=time.monotonic)
@@ -122,7 +122,7 @@ class Progress:
 
     def advance(self, count: int) -> None:
         self.done += count
-        self.told(self)
+        self.on_progress(self)
 
     @property
     def rate(self) -> float:
@@ -273,7 +273,7 @@ def model_pull(
     repository: Repository,
     choice: Choice,
     name: str,
-    told: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Manifest:
     """Bring the chosen files of a repository into the store. Raises StoreError; what is fetched then is kept."""
     name_check(name)
@@ -282,7 +282,7 @@ def model_pull(
             raise StoreError(f"There is a model {name!r} already: remove it first, or choose another name (--name).")
         folder = store.partial(name)
         _forget_others(folder, repository, choice)
-        hub.fetch(repository, choice, folder, Progress(choice.num_bytes, told))
+        hub.fetch(repository, choice, folder, Progress(choice.num_bytes, on_progress))
         try:
             description = description_of(folder / choice.model_file)
         except StoreError as error:

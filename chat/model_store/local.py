@@ -8,13 +8,13 @@ an Ollama folder                         manifests/<registry>/<owner>/<name>/<ta
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from chat.model_store.errors import StoreError
-from chat.model_store.folder import Advance, ModelStore, sha256_of
+from chat.model_store.folder import ModelStore, sha256_of
 from chat.model_store.inspection import description_of
 from chat.model_store.manifest import PART, Manifest, Source, name_check
 
@@ -139,9 +139,7 @@ def _layers(manifest: Path) -> list[Any]:
     return layers if isinstance(layers, list) else []
 
 
-def model_import(
-    store: ModelStore, model: LocalModel, name: str = "", advance: Callable[[], Advance] = lambda: lambda count: None
-) -> Manifest:
+def model_import(store: ModelStore, model: LocalModel, name: str = "") -> Manifest:
     """Bring a model into the store, under its own name unless another is given. Raises StoreError."""
     name = name or model.name
     name_check(name)
@@ -152,14 +150,13 @@ def model_import(
         try:
             store.take(model.files, folder)
             description = description_of(folder / model.model_file)
-            told = advance()
             return store.finish(
                 name,
                 kind=CHAT,
                 model_file=model.model_file,
                 source=model.source,
                 description=description,
-                hashes={path: sha256_of(folder / path, told) for path, _ in model.files},
+                hashes={path: sha256_of(folder / path) for path, _ in model.files},
             )
         finally:
             store.discard(name)

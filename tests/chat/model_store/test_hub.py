@@ -97,13 +97,13 @@ def tiny(local_hub: LocalHub) -> LocalHub:
 
 
 def test_a_pull_stores_the_file_with_its_commit_and_says_how_far_it_is(store: ModelStore, tiny: LocalHub) -> None:
-    told: list[tuple[int, int]] = []
-    made = pull(store, tiny, told=lambda progress: told.append((progress.done, progress.num_bytes)))
+    seen: list[tuple[int, int]] = []
+    made = pull(store, tiny, on_progress=lambda progress: seen.append((progress.done, progress.num_bytes)))
     assert store.model_path("tiny").read_bytes() == WEIGHTS
     assert [file.path for file in made.files] == ["Tiny-Q4_K_M.gguf"]
     assert (made.source.place, made.source.revision, made.source.asked_revision) == ("org/Tiny", COMMIT, "main")
-    assert told[-1] == (len(WEIGHTS), len(WEIGHTS))
-    assert told == sorted(told)
+    assert seen[-1] == (len(WEIGHTS), len(WEIGHTS))
+    assert seen == sorted(seen)
     assert list((store.root / "tiny" / "files").iterdir()) == [store.model_path("tiny")]
 
 

@@ -1,0 +1,1 @@
+"""A model in the terminal: `manage.py chat` and `manage.py run`, over the API as every other client."""
