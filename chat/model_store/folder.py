@@ -19,7 +19,8 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from chat.model_store.errors import StoreError
-from chat.model_store.manifest import FILE_NAME, Description, Manifest, Source, StoredFile, name_check
+from chat.model_store.manifest import FILE_NAME, Manifest, Source, StoredFile, name_check
+from engine.api import ModelDescription
 
 FILES, PARTIAL = "files", ".partial"
 BLOCK_BYTES = 1 << 20
@@ -80,7 +81,14 @@ class ModelStore:
             yield
 
     def finish(
-        self, name: str, *, kind: str, model_file: str, source: Source, description: Description, hashes: dict[str, str]
+        self,
+        name: str,
+        *,
+        kind: str,
+        model_file: str,
+        source: Source,
+        description: ModelDescription,
+        hashes: dict[str, str],
     ) -> Manifest:
         """Add the model whose files lie in its partial folder; `hashes` are their SHA-256 by path."""
         partial = self.partial(name)

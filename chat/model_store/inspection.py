@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 
 from chat.model_store.errors import StoreError
-from chat.model_store.manifest import Description
+from engine.api import ModelDescription
 
 PROGRAM = "engine.core.model_description"
 INSPECTION_S = 300
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def description_of(path: Path) -> Description:
+def description_of(path: Path) -> ModelDescription:
     """Describe the model at `path`, a GGUF file or a folder. Raises StoreError if it cannot be served."""
     command = [sys.executable, "-m", PROGRAM, str(path)]
     try:
@@ -23,6 +23,6 @@ def description_of(path: Path) -> Description:
     except subprocess.TimeoutExpired as error:
         raise StoreError(f"{path.name} could not be opened within {INSPECTION_S} s.") from error
     if answer.returncode == 0:
-        return Description(**json.loads(answer.stdout.splitlines()[-1]))
+        return ModelDescription(**json.loads(answer.stdout.splitlines()[-1]))
     lines = (answer.stdout.strip() or answer.stderr.strip()).splitlines()
     raise StoreError(lines[-1] if lines else f"To open {path.name} ended the process that tried: its file is damaged.")

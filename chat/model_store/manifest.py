@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from chat.model_store.errors import StoreError
+from engine.api import ModelDescription
 
 VERSION = 1
 FILE_NAME = "manifest.json"
@@ -43,24 +44,6 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
-    """What a model is, as `engine.loading.inspection` reads it from its files."""
-
-    architecture: str
-    num_layers: int
-    context: int
-    """Tokens."""
-    format: str
-    """Of its weights, such as Q4_K_M or bf16."""
-    has_template: bool
-    tool_parser: str
-    reasoning_parser: str
-    licence: str = ""
-    defaults: dict[str, float] = field(default_factory=dict)
-    """What its makers recommend for sampling."""
-
-
-@dataclass(frozen=True, slots=True)
 class Manifest:
     """A stored model."""
 
@@ -71,7 +54,7 @@ class Manifest:
     """What is loaded: the path of a GGUF file, or empty for the whole folder."""
     files: tuple[StoredFile, ...]
     source: Source
-    description: Description
+    description: ModelDescription
     created_at: str
     """ISO 8601, UTC."""
     version: int = VERSION
@@ -104,7 +87,7 @@ class Manifest:
         files = tuple(StoredFile(**file) for file in values["files"])
         for path in [file.path for file in files] + ([values["model_file"]] if values["model_file"] else []):
             path_check(path)
-        source, description = Source(**values["source"]), Description(**values["description"])
+        source, description = Source(**values["source"]), ModelDescription(**values["description"])
         return cls(**values | {"files": files, "source": source, "description": description})
 
 

@@ -10,12 +10,12 @@ import dataclasses
 import json
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from gguf import LlamaFileType
 
 from engine.api.errors import ModelLoadError
+from engine.api.model import ModelDescription
 from engine.gguf_file import GgufFile
 from engine.loading.loader import open_checkpoint
 from engine.loading.maker_defaults import maker_defaults
@@ -26,21 +26,6 @@ from engine.tokenizers.tokenizer import Tokenizer
 README_BYTES = 1 << 16
 LICENCE = re.compile(r"^license:\s*(\S[^\n]{0,99})", re.MULTILINE)
 """In the front matter of a model card (README.md)."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelDescription:
-    """What the files of a model say. `context` in tokens; `format` of the weights; `defaults` for sampling."""
-
-    architecture: str
-    num_layers: int
-    context: int
-    format: str
-    has_template: bool
-    tool_parser: str
-    reasoning_parser: str
-    licence: str
-    defaults: dict[str, float]
 
 
 def describe(path: Path) -> ModelDescription:

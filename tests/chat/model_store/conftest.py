@@ -10,10 +10,10 @@ import pytest
 from chat.model_store import hub, local
 from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore
-from chat.model_store.manifest import Description
+from engine.api import ModelDescription
 from tests.chat.model_store.local_hub import LocalHub
 
-DESCRIPTION = Description("llama", 2, 4096, "Q4_K_M", True, "hermes", "none", "mit", {"temperature": 0.2})
+DESCRIPTION = ModelDescription("llama", 2, 4096, "Q4_K_M", True, "hermes", "none", "mit", {"temperature": 0.2})
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> ModelStore:
 def described(monkeypatch: pytest.MonkeyPatch) -> None:
     """Describe every model alike, but refuse those that say `not a model`."""
 
-    def description_of(path: Path) -> Description:
+    def description_of(path: Path) -> ModelDescription:
         if path.is_file() and path.read_bytes() == b"not a model":
             raise StoreError(f"{path.name} is not a GGUF file.")
         return DESCRIPTION
