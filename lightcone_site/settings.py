@@ -32,7 +32,7 @@ LIGHTCONE_MODEL = env.text("MODEL")
 LIGHTCONE_MODEL_NAME = env.text("MODEL_NAME")
 
 # Models that were pulled or imported, and the token for gated and private repositories of the Hugging Face hub.
-LIGHTCONE_MODEL_STORE = env.folder("MODEL_STORE", DATA_DIR / "models")
+LIGHTCONE_MODEL_STORE = Path(env.text("MODEL_STORE") or DATA_DIR / "models").expanduser().absolute()
 LIGHTCONE_HUB_TOKEN = env.text("HUB_TOKEN")
 LIGHTCONE_DEFAULT_MAX_TOKENS = env.integer("DEFAULT_MAX_TOKENS", 0, maximum=2**31)
 LIGHTCONE_DRAIN_S = env.integer("DRAIN", 30, minimum=1, maximum=3600)

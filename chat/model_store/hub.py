@@ -1,15 +1,16 @@
 """Models of the Hugging Face hub: which files of a repository to take on this machine, and their way into the store.
 
-Transfers are huggingface_hub's `http_get`: its `hf_hub_download` begins anew when a process has died.
 `HF_ENDPOINT` names a mirror, as for all programs that use huggingface_hub; `LIGHTCONE_HUB_TOKEN` is the token.
+Repositories and their errors are huggingface_hub's, transfers ours: its own begin anew when a process has died, and
+take what a server sends beyond the size of a file.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
-import shutil
 import subprocess
 import time
 from collections import defaultdict
@@ -17,11 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import quote, urlsplit
 
 import httpx2
-from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_url
+from huggingface_hub import HfApi, get_hf_file_metadata, get_session, hf_hub_url
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -29,25 +30,29 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.file_download import http_get
-from huggingface_hub.utils import build_hf_headers
-from tqdm import tqdm
+from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
 
 from chat.model_store.errors import StoreError
-from chat.model_store.folder import BLOCK_BYTES, ModelStore, room_check, sha256_of
+from chat.model_store.folder import BLOCK_BYTES, ModelStore, room_check, sha256_of, store_error
 from chat.model_store.inspection import description_of
-from chat.model_store.local import CHAT, FOLDER_FILES
-from chat.model_store.manifest import PART, Manifest, Source, name_check, path_check
+from chat.model_store.local import BESIDE, CHAT, FOLDER_FILES, without_doubles
+from chat.model_store.manifest import PART, Manifest, Source, path_check
 
 MAIN = "main"
-PARTS = ".parts"
-"""A folder of files that are not whole yet."""
+PARTS = "parts"
+"""A folder, beside that of the files, of those that are not whole yet."""
 FOLDER = "safetensors"
-QUANTIZATION = re.compile(r"(?:^|[.-])((?:UD-)?(?:I?Q\d|TQ\d|MXFP4|NVFP4|BF16|F16|F32)[A-Za-z0-9_]*)$", re.IGNORECASE)
+QUANTIZATION = re.compile(
+    r"(?:^|[._-])((?:UD-)?(?:I?Q\d|TQ\d|MXFP4|NVFP4|BF16|FP16|F16|FP32|F32)[A-Za-z0-9_]*)$", re.IGNORECASE
+)
 """How the name of a GGUF file ends, before `.gguf` and the number of a part."""
 PREFERRED = ("Q4_K_M", "Q4_K_S", "Q4_K_XL", "Q4_0", "IQ4_XS", "IQ4_NL", "Q4_1", "Q5_K_M", "Q5_K_S", "Q6_K", "Q8_0")
 """Formats for a CPU, best first: four bits read fewest bytes a token at little loss."""
+COMMIT = re.compile(r"[0-9a-f]{40}")
+CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
 NVIDIA_SMI_S = 10
+RETRIES, RETRY_S = 5, 1.0
+"""Tries to go on with a transfer that brings nothing, and the pause before each."""
 MEMORY_SHARE = 0.8
 """Of the memory, that the weights may take."""
 
@@ -73,21 +78,24 @@ class Repository:
     files: tuple[RemoteFile, ...]
 
     def formats(self) -> dict[str, tuple[RemoteFile, ...]]:
-        """Return the files of each format that can be served, by its name."""
-        found: dict[str, list[RemoteFile]] = defaultdict(list)
+        """Return the files of each format that can be served, by its name, or by its file's if several have it."""
+        models: dict[str, list[RemoteFile]] = defaultdict(list)
         for file in self.files:
-            stem = file.path.removesuffix(".gguf")
-            if stem != file.path and "mmproj" not in file.path.lower():
-                label = QUANTIZATION.search(PART.sub("", stem.rpartition("/")[2]))
-                found[label[1].upper() if label else "GGUF"].append(file)
-        top = [file for file in self.files if "/" not in file.path]
-        whole = [file for file in top if any(fnmatch(file.path, pattern) for pattern in FOLDER_FILES)]
-        if any(file.path == "config.json" for file in whole) and any(
-            fnmatch(file.path, "*.safetensors") for file in whole
-        ):
-            parts = any(fnmatch(file.path, "model-*.safetensors") for file in whole)
-            found[FOLDER] = [file for file in whole if not (parts and file.path.startswith("consolidated"))]
-        return {name: tuple(files) for name, files in found.items()}
+            name = file.path.rpartition("/")[2].lower()
+            if name.endswith(".gguf") and not any(word in name for word in BESIDE):
+                models[PART.sub("", file.path[: -len(".gguf")])].append(file)
+        stems: dict[str, list[str]] = defaultdict(list)
+        for stem in models:
+            label = QUANTIZATION.search(stem.rpartition("/")[2])
+            stems[label[1].upper() if label else stem.rpartition("/")[2]].append(stem)
+        found = {
+            label if len(alike) == 1 else stem: tuple(models[stem]) for label, alike in stems.items() for stem in alike
+        }
+        top = {file.path: file for file in self.files if "/" not in file.path}
+        names = without_doubles([path for path in top if any(fnmatch(path, pattern) for pattern in FOLDER_FILES)])
+        if "config.json" in names and any(name.endswith(".safetensors") for name in names):
+            found[FOLDER] = tuple(top[name] for name in names)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +123,7 @@ class Progress:
     num_bytes: int
     on_progress: Callable[[Progress], None] = lambda progress: None
     done: int = 0
-    phase: str = "pulling"
+    phase: str = "fetching"
     started_at: float = field(default_factory=time.monotonic)
     done_before: int = 0
     """Bytes that an earlier try had fetched."""
@@ -124,10 +132,14 @@ class Progress:
         self.done += count
         self.on_progress(self)
 
+    def enter(self, phase: str) -> None:
+        self.phase = phase
+        self.on_progress(self)
+
     @property
     def rate(self) -> float:
         """Bytes a second of this try."""
-        return (self.done - self.done_before) / max(time.monotonic() - self.started_at, 1e-3)
+        return max(0, self.done - self.done_before) / max(time.monotonic() - self.started_at, 1e-3)
 
     @property
     def seconds_left(self) -> float:
@@ -156,63 +168,54 @@ class Hub:
             ) from error
         except HFValidationError as error:
             raise StoreError(f"{name!r} cannot be a repository: write OWNER/NAME, with :FORMAT behind it.") from error
-        except (HfHubHTTPError, httpx2.HTTPError, OSError) as error:
+        except (HfHubHTTPError, httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError, TypeError) as error:
             raise StoreError(self._offline(error)) from error
         files = tuple(_remote_file(sibling) for sibling in info.siblings or [])
+        if not COMMIT.fullmatch(info.sha or ""):
+            raise StoreError(f"{self._api.endpoint} does not say which commit of {name} this is: use another mirror.")
         licence = str(info.card_data.get("license") or "") if info.card_data else ""
         return Repository(name, info.sha or "", revision, licence, files)
 
     def fetch(self, repository: Repository, choice: Choice, folder: Path, progress: Progress) -> None:
         """Bring the chosen files into a folder, and check them. What is there already is kept. Raises StoreError."""
-        missing = [file for file in choice.files if not _is_there(folder / _local_path(file), file)]
+        parts = folder.parent / PARTS
+        parts.mkdir(exist_ok=True)
+        missing = [file for file in choice.files if not _is_there(folder / local_path(file), file)]
+        left = sum(part.stat().st_size for part in parts.iterdir())
         progress.done = progress.done_before = choice.num_bytes - sum(file.num_bytes for file in missing)
-        room_check(folder, sum(file.num_bytes for file in missing) - _unfinished_bytes(folder))
+        room_check(folder, sum(file.num_bytes for file in missing) - left)
         for file in missing:
-            self._fetch_one(repository, file, folder, progress)
-        progress.phase = "checking"
+            self._fetch_one(repository, file, folder, parts / quote(file.path, safe=""), progress)
+        progress.enter("checking")
         for file in choice.files:
-            _check(folder / _local_path(file), file)
-        shutil.rmtree(folder / PARTS, ignore_errors=True)
+            _check(folder / local_path(file), file)
 
-    def _fetch_one(self, repository: Repository, file: RemoteFile, folder: Path, progress: Progress) -> None:
+    def _fetch_one(
+        self, repository: Repository, file: RemoteFile, folder: Path, part: Path, progress: Progress
+    ) -> None:
         """Fetch a file, from where an earlier try was left."""
-
-        class Bar(tqdm):
-            """Tells the progress what is fetched, and shows nothing."""
-
-            def __init__(self, *arguments: Any, **options: Any) -> None:
-                super().__init__(*arguments, **options | {"disable": False, "file": _Nowhere()})
-
-            def update(self, n: float | None = 1) -> bool | None:
-                progress.advance(int(n or 0))
-                return super().update(n)
-
-        part = folder / PARTS / quote(file.path, safe="")
-        part.parent.mkdir(exist_ok=True)
         url = hf_hub_url(repository.name, file.path, revision=repository.commit, endpoint=self._api.endpoint)
         try:
             found = get_hf_file_metadata(url, token=self._token, endpoint=self._api.endpoint)
-            headers = build_hf_headers(token=self._token)
-            if urlsplit(found.location).netloc != urlsplit(url).netloc:
-                headers.pop("authorization", None)  # another host needs no token of the hub
+            headers = build_hf_headers(token=self._token) | {"Accept-Encoding": "identity"}
+            if urlsplit(found.location)[:2] != urlsplit(url)[:2]:
+                headers.pop("authorization", None)  # another host, or one without TLS, gets no token of the hub
             with part.open("ab") as target:
-                progress.advance(target.tell())
+                if target.tell() > file.num_bytes:
+                    target.truncate(0)
+                    target.seek(0)
                 progress.done_before += target.tell()
-                http_get(
-                    found.location,
-                    target,
-                    resume_size=target.tell(),
-                    headers=headers,
-                    expected_size=file.num_bytes,
-                    tqdm_class=Bar,
-                )
+                progress.advance(target.tell())
+                _transfer(found.location, headers, target, file, progress)
         except GatedRepoError as error:
             raise StoreError(self._gated(repository.name)) from error
-        except (HfHubHTTPError, httpx2.HTTPError, OSError) as error:
+        except (HfHubHTTPError, httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise store_error(folder, error) from error
             raise StoreError(
                 f"{file.path} could not be fetched: {_reason(error)}. What is there is kept: pull again to go on."
             ) from error
-        place = folder / _local_path(file)
+        place = folder / local_path(file)
         place.parent.mkdir(parents=True, exist_ok=True)
         part.rename(place)
 
@@ -230,14 +233,37 @@ class Hub:
         )
 
 
-class _Nowhere:
-    """A stream that drops what is written."""
+def _transfer(url: str, headers: dict[str, str], target: BinaryIO, file: RemoteFile, progress: Progress) -> None:
+    """Append to a part what it lacks of a file. A connection that breaks is opened again, from there.
 
-    def write(self, text: str) -> int:
-        return len(text)
-
-    def flush(self) -> None:
-        """Have nothing to write."""
+    Raises StoreError if the server sends more than the file has, and what httpx2 raises after RETRIES without a byte.
+    """
+    tries = 0
+    while target.tell() < file.num_bytes:
+        start = target.tell()
+        ranged = headers | ({"Range": f"bytes={start}-"} if start else {})
+        try:
+            with get_session().stream("GET", url, headers=ranged, follow_redirects=True) as answer:
+                hf_raise_for_status(answer)
+                if start and answer.status_code != httpx2.codes.PARTIAL_CONTENT:  # ranges are not known here
+                    target.truncate(0)
+                    target.seek(0)
+                    progress.advance(-start)
+                for block in answer.iter_bytes(BLOCK_BYTES):
+                    if target.tell() + len(block) > file.num_bytes:
+                        target.truncate(0)
+                        raise StoreError(
+                            f"{file.path} has {file.num_bytes:,} bytes, and the server sends more: use another mirror."
+                        )
+                    target.write(block)
+                    progress.advance(len(block))
+            if target.tell() == start:
+                raise httpx2.RemoteProtocolError("the server sends nothing")
+        except httpx2.TransportError:
+            tries = tries + 1 if target.tell() <= start else 0
+            if tries > RETRIES:
+                raise
+            time.sleep(RETRY_S)
 
 
 def choose(repository: Repository, format: str, device: str, memory_bytes: int) -> Choice:
@@ -254,7 +280,9 @@ def choose(repository: Repository, format: str, device: str, memory_bytes: int) 
         return Choice(name, formats[name], "as asked")
     most = int(memory_bytes * MEMORY_SHARE)
     order = [*([FOLDER] if device == "cuda" else []), *PREFERRED, *([] if device == "cuda" else [FOLDER])]
-    known = [name for name in order if name in formats]
+    rank = {name: place for place, name in enumerate(order)}
+    plain = {name: name.removeprefix("UD-") for name in formats}
+    known = sorted((name for name in formats if plain[name] in rank), key=lambda name: rank[plain[name]])
     rest = sorted(formats.keys() - set(known), key=sizes.__getitem__, reverse=True)
     for name in (*known, *rest):
         if sizes[name] <= most:
@@ -276,13 +304,14 @@ def model_pull(
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Manifest:
     """Bring the chosen files of a repository into the store. Raises StoreError; what is fetched then is kept."""
-    name_check(name)
     with store.locked(name):
-        if store.has(name):
-            raise StoreError(f"There is a model {name!r} already: remove it first, or choose another name (--name).")
-        folder = store.partial(name)
-        _forget_others(folder, repository, choice)
-        hub.fetch(repository, choice, folder, Progress(choice.num_bytes, on_progress))
+        folder = store.begin(name, f"{repository.name}:{choice.format} at {repository.commit}")
+        progress = Progress(choice.num_bytes, on_progress)
+        try:
+            hub.fetch(repository, choice, folder, progress)
+        except OSError as error:
+            raise store_error(store.root, error) from error
+        progress.enter("describing")
         try:
             description = description_of(folder / choice.model_file)
         except StoreError as error:
@@ -295,7 +324,7 @@ def model_pull(
             model_file=choice.model_file,
             source=Source("hub", repository.name, repository.commit, repository.asked_revision),
             description=description,
-            hashes={_local_path(file): file.sha256 or sha256_of(folder / _local_path(file)) for file in choice.files},
+            hashes={local_path(file): file.sha256 or sha256_of(folder / local_path(file)) for file in choice.files},
         )
 
 
@@ -310,7 +339,11 @@ def memory_of(device: str) -> int:
             raise StoreError(
                 "nvidia-smi does not say how much memory the GPU has: name the format, as OWNER/NAME:FORMAT."
             ) from None
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        return min(physical, int(CGROUP_MEMORY.read_text()))
+    except (OSError, ValueError):  # no container, or one without a limit
+        return physical
 
 
 def _remote_file(sibling: Any) -> RemoteFile:
@@ -318,15 +351,15 @@ def _remote_file(sibling: Any) -> RemoteFile:
         path_check(sibling.rfilename)
     except ValueError as error:
         raise StoreError(f"The repository is not to be trusted: {error}.") from error
-    lfs = sibling.lfs
-    return RemoteFile(
-        sibling.rfilename, int(sibling.size or 0), (lfs.sha256 if lfs else "") or "", sibling.blob_id or ""
-    )
+    sha256 = (sibling.lfs.sha256 if sibling.lfs else "") or ""
+    if sibling.size is None or not (sha256 or sibling.blob_id):
+        raise StoreError(f"The hub says no size or hash of {sibling.rfilename}: use another mirror.")
+    return RemoteFile(sibling.rfilename, sibling.size, sha256, sibling.blob_id or "")
 
 
-def _local_path(file: RemoteFile) -> str:
+def local_path(file: RemoteFile) -> str:
     """Return where a file is stored: GGUF files of subfolders lie beside each other."""
-    return file.path.rpartition("/")[2] if file.path.endswith(".gguf") else file.path
+    return file.path.rpartition("/")[2] if file.path.lower().endswith(".gguf") else file.path
 
 
 def _is_there(place: Path, file: RemoteFile) -> bool:
@@ -353,19 +386,6 @@ def git_sha1_of(place: Path) -> str:
     return digest.hexdigest()
 
 
-def _forget_others(folder: Path, repository: Repository, choice: Choice) -> None:
-    """Remove files of an earlier, other pull of this name from the partial folder."""
-    stamp, text = folder.parent / "pull", f"{repository.name} {repository.commit} {choice.format}\n"
-    if not stamp.is_file() or stamp.read_text() != text:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        stamp.write_text(text)
-
-
-def _unfinished_bytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in (folder / PARTS).glob("*"))
-
-
 def _reason(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
@@ -374,6 +394,6 @@ def _reason_for(name: str, device: str, num_bytes: int, memory_bytes: int) -> st
     size = f"{num_bytes / 1e9:.2f} GB of weights beside {memory_bytes / 1e9:.0f} GB of memory"
     if name == FOLDER:
         return f"whole weights, as a GPU computes in bfloat16; {size}" if device == "cuda" else f"no GGUF file; {size}"
-    if name in PREFERRED:
+    if name.removeprefix("UD-") in PREFERRED:
         return f"the first of {', '.join(PREFERRED[:3])}, … that is there and fits; {size}"
     return f"the largest that fits; {size}"

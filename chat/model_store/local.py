@@ -1,28 +1,35 @@
 """Models that are on this machine already, and their way into the store: files, folders, the caches of other programs.
 
-a GGUF file, all parts of a split one    a Hugging Face folder: config.json and *.safetensors
-a Hugging Face cache                     models--<owner>--<name>/snapshots/<commit>/…
-an Ollama folder                         manifests/<registry>/<owner>/<name>/<tag>, blobs/sha256-…
+    a GGUF file, all parts of a split one    a Hugging Face folder: config.json and *.safetensors
+    a Hugging Face cache                     models--<owner>--<name>/snapshots/<commit>/…
+    an Ollama folder                         manifests/<registry>/<owner>/<name>/<tag>, blobs/sha256-…
+
+Links inside these lead to files inside these: others are refused.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from glob import escape
 from pathlib import Path
 from typing import Any
 
 from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore, sha256_of
 from chat.model_store.inspection import description_of
-from chat.model_store.manifest import PART, Manifest, Source, name_check
+from chat.model_store.manifest import PART, Manifest, Source
 
 CHAT = "chat"
 CACHE_PREFIX = "models--"
 OLLAMA_MODEL = "application/vnd.ollama.image.model"
 OLLAMA_REGISTRY, OLLAMA_OWNER = "registry.ollama.ai", "library"
 MAX_JSON_BYTES = 1 << 20
+SHA256 = re.compile(r"[0-9a-f]{64}")
+BESIDE = ("mmproj", "imatrix")
+"""Words in the names of GGUF files that are no models."""
 FOLDER_FILES = (
     "config.json",
     "generation_config.json",
@@ -30,6 +37,8 @@ FOLDER_FILES = (
     "*.safetensors.index.json",
     "tokenizer*",
     "tekken.json",
+    "spiece.model",
+    "tiktoken.model",
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab*",
@@ -51,20 +60,29 @@ class LocalModel:
     files: tuple[tuple[str, Path], ...]
     model_file: str
     source: Source
+    hashes: dict[str, str] = field(default_factory=dict)
+    """SHA-256 that other programs have noted, by path."""
 
 
 def models_at(path: Path) -> list[LocalModel]:
     """Return the models at a path, by name. Raises StoreError if there is none."""
     try:
         found = list(_models_at(path))
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error.strerror}.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "a text in it is none"
+        raise StoreError(f"{path} cannot be read: {reason}.") from error
     if not found:
         raise StoreError(
             f"There is no model at {path}. It may be a GGUF file, a folder with config.json and *.safetensors, a cache "
             "of Hugging Face (…/hub) or a folder of Ollama (…/models)."
         )
     return sorted(found, key=lambda model: model.name)
+
+
+def without_doubles(names: list[str]) -> list[str]:
+    """Return the safetensors files to take: those of Mistral's own layout only if there are no others."""
+    others = [name for name in names if name.endswith(".safetensors") and not name.startswith("consolidated")]
+    return [name for name in names if not (others and name.startswith("consolidated"))]
 
 
 def _models_at(path: Path) -> Iterator[LocalModel]:
@@ -79,29 +97,48 @@ def _models_at(path: Path) -> Iterator[LocalModel]:
         for snapshots in caches:
             yield from _cached(snapshots.parent)
     else:
-        yield from _folder(path, path.name, Source("folder", str(path)))
+        yield from _folder(path, path.name, Source("folder", str(path)), path)
 
 
-def _gguf(path: Path, source: Source, name: str = "") -> LocalModel:
+def _gguf(path: Path, source: Source) -> LocalModel:
     part = PART.search(path.stem)
-    files = sorted(path.parent.glob(f"{path.stem[: part.start()]}-*-of-{part[1]}.gguf")) if part else [path]
-    return LocalModel(
-        name or PART.sub("", path.stem), tuple((file.name, file) for file in files), files[0].name, source
-    )
+    if not part:
+        return LocalModel(path.stem, ((path.name, path),), path.name, source)
+    beginning = path.stem[: part.start()]
+    files = sorted(path.parent.glob(f"{escape(beginning)}-?????-of-{part[1]}{escape(path.suffix)}"))
+    if len(files) != int(part[1]):
+        raise StoreError(
+            f"{path.parent} holds {len(files)} of the {int(part[1])} parts of {beginning}: add the others."
+        )
+    return LocalModel(beginning, tuple((file.name, file) for file in files), files[0].name, source)
 
 
-def _folder(path: Path, name: str, source: Source) -> Iterator[LocalModel]:
-    """Yield the model of a Hugging Face folder, or its GGUF files, one for each."""
+def _folder(path: Path, name: str, source: Source, root: Path) -> Iterator[LocalModel]:
+    """Yield the model of a Hugging Face folder, or its GGUF files, one for each. Links stay below `root`."""
     if (path / "config.json").is_file() and any(path.glob("*.safetensors")):
-        files = {file.name: file for pattern in FOLDER_FILES for file in sorted(path.glob(pattern)) if file.is_file()}
-        yield LocalModel(name, tuple(files.items()), "", source)
+        names = dict.fromkeys(
+            file.name for pattern in FOLDER_FILES for file in sorted(path.glob(pattern)) if file.is_file()
+        )
+        files = tuple((one, path / one) for one in without_doubles(list(names)))
+        yield LocalModel(name, files, "", source, _noted(files, root))
         return
     seen = set()
     for file in sorted(path.glob("*.gguf")):
-        model = _gguf(file, source)
-        if model.name not in seen and "mmproj" not in file.name:
+        if not any(word in file.name.lower() for word in BESIDE) and (model := _gguf(file, source)).name not in seen:
             seen.add(model.name)
-            yield model
+            yield LocalModel(model.name, model.files, model.model_file, source, _noted(model.files, root))
+
+
+def _noted(files: tuple[tuple[str, Path], ...], root: Path) -> dict[str, str]:
+    """Return the hashes after which the blobs of a cache are named. Refuse links that leave `root`."""
+    found = {}
+    for path, origin in files:
+        real = origin.resolve()
+        if not real.is_relative_to(root.resolve()):
+            raise StoreError(f"{origin} is a link to {real}, outside {root}: put the file itself there.")
+        if real != origin and SHA256.fullmatch(real.name):
+            found[path] = real.name
+    return found
 
 
 def _cached(cache: Path) -> Iterator[LocalModel]:
@@ -113,7 +150,7 @@ def _cached(cache: Path) -> Iterator[LocalModel]:
     main = cache / "refs" / "main"
     commit = main.read_text().strip() if main.is_file() else snapshots[-1].name
     folder = cache / "snapshots" / commit if commit in {one.name for one in snapshots} else snapshots[-1]
-    yield from _folder(folder, repository.rpartition("/")[2], Source("hub", repository, folder.name, "main"))
+    yield from _folder(folder, repository.rpartition("/")[2], Source("hub", repository, folder.name, "main"), cache)
 
 
 def _ollama(root: Path) -> Iterator[LocalModel]:
@@ -123,10 +160,11 @@ def _ollama(root: Path) -> Iterator[LocalModel]:
         name = f"{model}:{tag}" if is_usual else f"{owner}/{model}:{tag}"
         for layer in _layers(manifest):
             if isinstance(layer, dict) and layer.get("mediaType") == OLLAMA_MODEL:
-                digest = str(layer.get("digest", ""))
-                blob = root / "blobs" / digest.replace(":", "-")
-                if "/" not in digest and blob.is_file():
-                    yield LocalModel(name, (("model.gguf", blob),), "model.gguf", Source("ollama", name, digest, tag))
+                digest = str(layer.get("digest", "")).removeprefix("sha256:")
+                blob = root / "blobs" / f"sha256-{digest}"
+                if SHA256.fullmatch(digest) and blob.is_file():
+                    file = "model.gguf"
+                    yield LocalModel(name, ((file, blob),), file, Source("ollama", name, digest, tag), {file: digest})
 
 
 def _layers(manifest: Path) -> list[Any]:
@@ -142,21 +180,21 @@ def _layers(manifest: Path) -> list[Any]:
 def model_import(store: ModelStore, model: LocalModel, name: str = "") -> Manifest:
     """Bring a model into the store, under its own name unless another is given. Raises StoreError."""
     name = name or model.name
-    name_check(name)
     with store.locked(name):
-        if store.has(name):
-            raise StoreError(f"There is a model {name!r} already: remove it first, or choose another name (--name).")
-        folder = store.partial(name)
+        folder = store.begin(name)
         try:
             store.take(model.files, folder)
-            description = description_of(folder / model.model_file)
+            hashes = {path: sha256_of(folder / path) for path, _ in model.files}
+            for path, noted in model.hashes.items():
+                if hashes[path] != noted:
+                    raise StoreError(f"{path} is damaged: its hash is {hashes[path]}, not {noted}. Fetch it again.")
             return store.finish(
                 name,
                 kind=CHAT,
                 model_file=model.model_file,
                 source=model.source,
-                description=description,
-                hashes={path: sha256_of(folder / path) for path, _ in model.files},
+                description=description_of(folder / model.model_file),
+                hashes=hashes,
             )
         finally:
             store.discard(name)

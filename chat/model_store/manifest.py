@@ -35,7 +35,7 @@ class Source:
     """Where a model comes from. `place`: a repository, or a path of this machine."""
 
     kind: str
-    """hub, file, folder, ollama or copy."""
+    """hub, file, folder or ollama."""
     place: str
     revision: str = ""
     """The commit of a repository."""
@@ -88,7 +88,19 @@ class Manifest:
         for path in [file.path for file in files] + ([values["model_file"]] if values["model_file"] else []):
             path_check(path)
         source, description = Source(**values["source"]), ModelDescription(**values["description"])
-        return cls(**values | {"files": files, "source": source, "description": description})
+        made = cls(**values | {"files": files, "source": source, "description": description})
+        for part in (made, source, description, *files):
+            _types_check(part)
+        return made
+
+
+def _types_check(part: Any) -> None:
+    """Raise ValueError for a text or number of another type than its field has."""
+    kinds = {"str": str, "int": int, "bool": bool, "dict[str, float]": dict}
+    for one in dataclasses.fields(part):
+        kind, value = kinds.get(str(one.type)), getattr(part, one.name)
+        if kind is not None and type(value) is not kind:
+            raise ValueError(f"{one.name} is {json.dumps(value)[:80]}")
 
 
 def name_check(name: str) -> None:

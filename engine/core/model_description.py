@@ -24,7 +24,8 @@ from engine.outputs.parsing import OutputParsing
 from engine.tokenizers.tokenizer import Tokenizer
 
 README_BYTES = 1 << 16
-LICENCE = re.compile(r"^license:\s*(\S[^\n]{0,99})", re.MULTILINE)
+LICENCE_CHARS = 100
+LICENCE = re.compile(r"^license:\s*(\S[^\n]*)", re.MULTILINE)
 """In the front matter of a model card (README.md)."""
 
 
@@ -42,7 +43,7 @@ def describe(path: Path) -> ModelDescription:
         has_template=bool(tokenizer.chat_template),
         tool_parser=parsing.tool_parser,
         reasoning_parser=parsing.reasoning_parser,
-        licence=_licence(path) if is_folder else str(GgufFile.read_metadata(path).get("general.license", "")),
+        licence=_card_licence(path) if is_folder else _gguf_licence(path),
         defaults=maker_defaults(path),
     )
 
@@ -61,14 +62,18 @@ def _dtype(path: Path) -> str:
     return str(values.get("dtype") or values.get("torch_dtype") or "safetensors").removeprefix("torch.")
 
 
-def _licence(path: Path) -> str:
+def _gguf_licence(path: Path) -> str:
+    return str(GgufFile.read_metadata(path).get("general.license", ""))[:LICENCE_CHARS]
+
+
+def _card_licence(path: Path) -> str:
     try:
         with (path / "README.md").open("rb") as file:
             card = file.read(README_BYTES).decode(errors="replace")
     except OSError:
         return ""
     found = LICENCE.search(card) if card.startswith("---") else None
-    return found[1].strip() if found else ""
+    return found[1].strip()[:LICENCE_CHARS] if found else ""
 
 
 def main(path: str) -> int:

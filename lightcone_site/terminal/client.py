@@ -11,10 +11,10 @@ from typing import Any
 
 import httpx2
 from django.db import Error as DatabaseError
-from django.utils import timezone
 
 from chat.access.accounts import default_project
-from chat.access.keys import key_create, key_delete
+from chat.access.keys import key_create, key_rotate
+from chat.access.models import ApiKey
 
 CONNECT_S = 5.0
 KEY_NAME, KEY_LIFE = "terminal", timedelta(days=1)
@@ -34,16 +34,21 @@ class Piece:
 
 
 class Client:
-    """A client of the server at `url`, the root of its API."""
+    """A client of the server at `url`, the root of its API. On this machine no proxy is asked. Raises TerminalError."""
 
-    def __init__(self, url: str, key: str) -> None:
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+    def __init__(self, url: str, key: str, *, is_local: bool = False) -> None:
+        self._url = url
         # An answer may begin after minutes, in a queue or behind a long prompt.
-        self._http = httpx2.Client(base_url=url, headers=headers, timeout=httpx2.Timeout(None, connect=CONNECT_S))
+        timeout = httpx2.Timeout(None, connect=CONNECT_S)
+        try:
+            headers = {"Authorization": f"Bearer {key}"}
+            self._http = httpx2.Client(base_url=url, headers=headers, timeout=timeout, trust_env=not is_local)
+        except (httpx2.InvalidURL, ImportError, ValueError) as error:
+            raise TerminalError(f"{url} cannot be asked: check the URL, the key and the proxies.") from error
 
     def models(self) -> list[str]:
         """Return the names of the models, the default first. Raises TerminalError."""
-        with self._answered("GET", "/v1/models") as answer:
+        with self._answered("GET", "/v1/models", "application/json") as answer:
             return [model["id"] for model in json.loads(answer.read())["data"]]
 
     def answer(
@@ -51,27 +56,33 @@ class Client:
     ) -> Generator[Piece, None, None]:
         """Yield the answer to a conversation as it comes; closing the generator stops it. Raises TerminalError."""
         body = parameters | {"model": model, "messages": messages, "stream": True}
-        with self._answered("POST", "/v1/chat/completions", json=body) as answer:
+        with self._answered("POST", "/v1/chat/completions", "text/event-stream", json=body) as answer:
             for line in answer.iter_lines():
-                if not line.startswith("data: ") or line == "data: [DONE]":
-                    continue
-                event = json.loads(line.removeprefix("data: "))
-                if error := event.get("error"):
-                    raise TerminalError(error["message"])
-                for choice in event["choices"]:
-                    yield from _pieces(choice)
+                if line == "data: [DONE]":
+                    return
+                if line.startswith("data: "):
+                    event = json.loads(line.removeprefix("data: "))
+                    if "error" in event:
+                        raise TerminalError(str(event["error"]["message"]))
+                    for choice in event["choices"]:
+                        yield from _pieces(choice)
+            raise TerminalError("the connection ended before the answer did.")
 
     @contextmanager
-    def _answered(self, method: str, path: str, **options: Any) -> Iterator[httpx2.Response]:
+    def _answered(self, method: str, path: str, kind: str, **options: Any) -> Iterator[httpx2.Response]:
         try:
             with self._http.stream(method, path, **options) as answer:
-                if answer.status_code >= 400:
+                if answer.status_code != httpx2.codes.OK:
                     raise TerminalError(_message(answer))
+                if not answer.headers.get("content-type", "").startswith(kind):
+                    raise TerminalError(f"{self._url} is no root of a chat completions API: check the URL.")
                 yield answer
+        except (ValueError, KeyError, TypeError) as error:
+            raise TerminalError(f"{self._url} answers as no chat completions API does: check the URL.") from error
         except httpx2.HTTPError as error:
-            url = self._http.base_url
             raise TerminalError(
-                f"{url} does not answer ({error}): start it with `make serve`, or name it by --url."
+                f"{self._url} does not answer ({type(error).__name__}): start it with `make serve`, or name another by "
+                "--url."
             ) from error
 
 
@@ -93,22 +104,18 @@ def _message(answer: httpx2.Response) -> str:
         return f"the server answered {answer.status_code}: {' '.join(text.split())[:200]}"
 
 
-@contextmanager
-def key_of_installation(given: str) -> Iterator[str]:
-    """Yield the key that was given, else one of this installation's first project, which is deleted at the end.
+def installation_key() -> str:
+    """Return a new text for this installation's key `terminal`, in its first project; texts before it hold for a day.
 
-    Raises TerminalError if the database cannot be used.
+    Raises TerminalError if the installation was never started.
     """
-    if given:
-        yield given
-        return
     try:
-        key, raw = key_create(project=default_project(), name=KEY_NAME, expires_at=timezone.now() + KEY_LIFE)
+        if not ApiKey.objects.exists():
+            raise TerminalError("this installation has no key yet: start it once (`make serve`).")
+        project = default_project()
+        key = ApiKey.objects.filter(project=project, name=KEY_NAME, deleted_at=None, disabled_at=None).first()
+        return key_create(project=project, name=KEY_NAME)[1] if key is None else key_rotate(key=key, overlap=KEY_LIFE)
     except DatabaseError as error:
         raise TerminalError(
             f"the database cannot be used ({error}): start Lightcone once, which prepares it, or give a key by --key."
         ) from error
-    try:
-        yield raw
-    finally:
-        key_delete(key=key)

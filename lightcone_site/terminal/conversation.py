@@ -23,6 +23,14 @@ HELP = """\
 QUOTES = '"""'
 SYSTEM = "system"
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
+CONTROLS = dict.fromkeys([*range(32), *range(127, 160)])
+"""Characters that a terminal may obey."""
+del CONTROLS[ord("\n")], CONTROLS[ord("\t")]
+
+
+def printable(text: str) -> str:
+    """Return a text that is not ours without what a terminal would obey."""
+    return text.translate(CONTROLS)
 
 
 class Server(Protocol):
@@ -50,15 +58,15 @@ class Conversation:
     def run(self, read: Callable[[str], str]) -> None:
         """Read lines and answer until the input ends or the user leaves. `read` prints a prompt; it raises EOFError."""
         with contextlib.suppress(EOFError):
-            while self.take(self._message(read)):
+            while self.take(*self._message(read)):
                 pass
 
-    def take(self, text: str) -> bool:
-        """Answer a message or follow a command; return False if the user leaves."""
+    def take(self, text: str, is_quoted: bool = False) -> bool:
+        """Answer a message, or follow a command unless it is quoted; return False if the user leaves."""
         command, _, rest = text.strip().partition(" ")
         if not command:
             return True
-        if not command.startswith("/"):
+        if not command.startswith("/") or is_quoted:
             self.say(text)
             return True
         if command in ("/bye", "/exit", "/quit"):
@@ -74,21 +82,23 @@ class Conversation:
         try:
             with closing(self.pieces(text)) as pieces:
                 for piece in pieces:
-                    if piece.is_reasoning != is_dim and self.is_coloured:
-                        self.write(DIM if piece.is_reasoning else f"{PLAIN}\n\n")
-                    is_dim = piece.is_reasoning
-                    self.write(piece.text)
+                    if piece.is_reasoning != is_dim and piece.text:
+                        is_dim = piece.is_reasoning
+                        dim, plain = (DIM, PLAIN) if self.is_coloured else ("", "")
+                        self.write(dim if is_dim else f"{plain}\n\n")
+                    self.write(printable(piece.text) if self.is_coloured else piece.text)
                     said += "" if piece.is_reasoning else piece.text
                     reason = piece.finish_reason or reason
         except KeyboardInterrupt:
             reason = "stopped"
         except TerminalError as error:
-            self._line(f"{PLAIN if is_dim and self.is_coloured else ''}{error}")
+            self._line(f"{PLAIN if is_dim and self.is_coloured else ''}{printable(str(error))}")
             return False
         self._line(PLAIN if is_dim and self.is_coloured else "")
         if reason == "length":
             self._line("(cut at max_tokens or at the end of the context)")
-        self.messages += [{"role": "user", "content": text}, {"role": "assistant", "content": said}]
+        if said or reason != "stopped":
+            self.messages += [{"role": "user", "content": text}, {"role": "assistant", "content": said}]
         return True
 
     def pieces(self, text: str) -> Generator[Piece, None, None]:
@@ -97,15 +107,15 @@ class Conversation:
         asked = [*start, *self.messages, {"role": "user", "content": text}]
         return self.server.answer(self.model, asked, self.parameters)
 
-    def _message(self, read: Callable[[str], str]) -> str:
-        """Read a message, which may have several lines between quotes."""
+    def _message(self, read: Callable[[str], str]) -> tuple[str, bool]:
+        """Read a message, which may have several lines between quotes; return whether it has quotes too."""
         text = read(">>> ")
         if not text.lstrip().startswith(QUOTES):
-            return text
+            return text, False
         text = text.lstrip().removeprefix(QUOTES)
         while not text.rstrip().endswith(QUOTES):
             text += "\n" + read("... ")
-        return text.rstrip().removesuffix(QUOTES).strip("\n")
+        return text.rstrip().removesuffix(QUOTES).strip("\n"), True
 
     def _use(self, name: str) -> None:
         try:
@@ -114,7 +124,7 @@ class Conversation:
             self._line(str(error))
             return
         if not name:
-            self._line("\n".join(f"{'*' if one == self.model else ' '} {one}" for one in names))
+            self._line("\n".join(f"{'*' if one == self.model else ' '} {printable(one)}" for one in names))
         elif name in names:
             self.model = name
             self._line(f"{name} answers from now on; the conversation goes on.")

@@ -71,7 +71,7 @@ def test_a_pull_that_is_killed_goes_on_where_it_was(run: Run, hub: LocalHub, env
         pulling.wait()
     hub.holds_after = 0
     hub.released.set()
-    assert "No model is stored in" in run("list").stdout
+    assert run("list").stdout == "Not finished: kept. Pull them again, or remove them.\n"
     hub.requests.clear()
     done = run("pull", "org/Smol-GGUF", "--name", "kept")
     assert "kept is stored" in done.stdout, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -12,12 +13,13 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from chat.catalog.model_choice import NoModel
+from chat.catalog.model_choice import NoModel, model_choice
 from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore
 from chat.model_store.local import model_import, models_at
 from chat.model_store.manifest import Manifest
 from chat.workers.engine_start import config_text, engine_config
+from lightcone_site.terminal.conversation import printable
 
 SHOW_EVERY_S, SAY_EVERY_S = 0.2, 10.0
 """How often progress is shown in a terminal, and in a file."""
@@ -56,7 +58,9 @@ class Command(BaseCommand):
         except StoreError as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt:
-            raise CommandError("stopped; what was fetched is kept: the same command goes on from there") from None
+            is_pull = options["action"] == "pull"
+            kept = "; what was fetched is kept: the same command goes on from there" if is_pull else ""
+            raise CommandError(f"stopped{kept}") from None
 
     def _pull(self, options: dict[str, Any]) -> None:
         from chat.model_store.hub import Hub, choose, memory_of, model_pull  # imports what other actions do not need
@@ -66,13 +70,16 @@ class Command(BaseCommand):
         hub = Hub(settings.LIGHTCONE_HUB_TOKEN)
         repository = hub.repository(asked, options["revision"])
         choice = choose(repository, format, device, memory_of(device) if not format else 0)
-        name = options["name"] or f"{asked.rpartition('/')[2].removesuffix('-GGUF')}:{choice.format}"
+        of_format = choice.format.rpartition("/")[2]
+        name = options["name"] or f"{asked.rpartition('/')[2].removesuffix('-GGUF')}:{of_format}"
         self.stdout.write(
             f"{asked} at {repository.commit[:12]}: {choice.format} ({choice.reason}), {choice.num_bytes / 1e9:.2f} GB"
         )
         shown = _Shown(self.stdout)
-        manifest = model_pull(self._store, hub, repository, choice, name, shown)
-        shown.end()
+        try:
+            manifest = model_pull(self._store, hub, repository, choice, name, shown)
+        finally:
+            shown.end()
         self._say_stored(manifest)
 
     def _import(self, options: dict[str, Any]) -> None:
@@ -101,17 +108,21 @@ class Command(BaseCommand):
             rows.append(
                 (found.name, found.description.format, size, f"{found.description.context:,}", source_text(found))
             )
-        if len(rows) == 1 and not damaged:
+        unfinished = self._store.unfinished()
+        if len(rows) == 1 and not damaged and not unfinished:
             self.stdout.write(
                 f"No model is stored in {self._store.root}. `manage.py model pull OWNER/NAME` fetches one."
             )
             return
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            cells = zip(row, widths, strict=True)
-            self.stdout.write("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
+        if len(rows) > 1:
+            widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+            for row in rows:
+                cells = zip(row, widths, strict=True)
+                self.stdout.write("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
+        if unfinished:
+            self.stdout.write(f"Not finished: {', '.join(unfinished)}. Pull them again, or remove them.")
         for text in damaged:
-            self.stderr.write(text)
+            self.stderr.write(printable(text))
 
     def _show(self, options: dict[str, Any]) -> None:
         manifest = self._store.get(options["name"])
@@ -126,6 +137,7 @@ class Command(BaseCommand):
             "licence": description.licence or "not said",
             "source": source_text(manifest),
             "revision": manifest.source.revision or "none",
+            "asked for": manifest.source.asked_revision or "nothing",
             "template": "yes" if description.has_template else "no",
             "calls": description.tool_parser,
             "reasoning": description.reasoning_parser,
@@ -134,7 +146,7 @@ class Command(BaseCommand):
             "path": str(self._store.model_path(manifest.name)),
         }
         for name, value in facts.items():
-            self.stdout.write(f"{name:13} {value}")
+            self.stdout.write(f"{name:13} {printable(value)}")
         for file in manifest.files:
             self.stdout.write(f"{'file':13} {file.path}  {file.num_bytes:,}  sha256:{file.sha256}")
 
@@ -151,14 +163,14 @@ class Command(BaseCommand):
             config = engine_config()
         except NoModel as error:
             raise CommandError(str(error)) from error
-        if model := options["model"]:
-            path = Path(model).expanduser().absolute()
-            if not path.exists() and model in self._store.names():
-                path = self._store.model_path(model)
-                if problems := self._store.damaged(model):
-                    raise CommandError(f"{model} is damaged: {' '.join(problems)} Remove it and pull it again.")
-                self.stdout.write("files         as they were stored")
-            config = replace(config, model_path=path)
+        model = options["model"] or settings.LIGHTCONE_MODEL
+        if model in self._store.names() and not os.path.exists(model):
+            if problems := self._store.damaged(model):
+                raise CommandError(f"{model} is damaged: {' '.join(problems)} Remove it and pull it again.")
+            self.stdout.write("files         as they were stored")
+        if options["model"]:
+            choice = model_choice(path=model, name="", store=self._store.root)
+            config = replace(config, model_path=choice.path)
         self.stdout.flush()
         command = [sys.executable, "-m", "engine.core.model_check", config_text(config)]
         done = subprocess.run(command, cwd=settings.BASE_DIR, check=False)
@@ -175,29 +187,37 @@ class Command(BaseCommand):
 
 
 class _Shown:
-    """A line that shows how far a pull is."""
+    """A line that shows how far a pull is; each phase has one of its own."""
 
     def __init__(self, stdout: Any) -> None:
         self._stdout = stdout
         self._is_terminal = stdout.isatty()
-        self._shown_at = 0.0
+        self._shown_at, self._phase = 0.0, ""
 
     def __call__(self, progress: Any) -> None:
         now = time.monotonic()
-        if now - self._shown_at < (SHOW_EVERY_S if self._is_terminal else SAY_EVERY_S):
+        pause = SHOW_EVERY_S if self._is_terminal else SAY_EVERY_S
+        if progress.phase == self._phase and now - self._shown_at < pause and progress.done < progress.num_bytes:
             return
         self._shown_at = now
-        left = "" if progress.seconds_left == float("inf") else f", {progress.seconds_left:.0f} s left"
-        text = (
-            f"{progress.done / max(progress.num_bytes, 1):4.0%} of {progress.num_bytes / 1e9:.2f} GB, "
-            f"{progress.rate / 1e6:.1f} MB/s{left}"
-        )
+        if progress.phase != self._phase:
+            self.end()
+            self._phase = progress.phase
+        text = progress.phase
+        if progress.phase == "fetching":
+            left = "" if progress.seconds_left == float("inf") else f", {progress.seconds_left:.0f} s left"
+            text = (
+                f"{progress.done / max(progress.num_bytes, 1):4.0%} of {progress.num_bytes / 1e9:.2f} GB, "
+                f"{progress.rate / 1e6:.1f} MB/s{left}"
+            )
         self._stdout.write(f"\r{text:60}" if self._is_terminal else text, ending="" if self._is_terminal else "\n")
         self._stdout.flush()
 
     def end(self) -> None:
-        if self._is_terminal and self._shown_at:
+        """End the line of a phase."""
+        if self._is_terminal and self._phase:
             self._stdout.write("")
+        self._phase = ""
 
 
 def source_text(manifest: Manifest) -> str:

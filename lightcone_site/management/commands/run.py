@@ -8,8 +8,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from lightcone_site.management.commands.chat import conversation, server_arguments_add
+from lightcone_site.management.commands.chat import conversation, pipes_closed_quietly, server_arguments_add
 from lightcone_site.terminal.client import TerminalError
+from lightcone_site.terminal.conversation import printable
 
 
 class Command(BaseCommand):
@@ -30,30 +31,35 @@ class Command(BaseCommand):
         server_arguments_add(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            with pipes_closed_quietly():
+                self._answer(options)
+        except TerminalError as error:
+            raise CommandError(printable(str(error))) from error
+        except KeyboardInterrupt:
+            sys.exit(130)
+
+    def _answer(self, options: dict[str, Any]) -> None:
+        parameters = {}
+        for text in options["set"]:
+            name, equals, value = text.partition("=")
+            if not equals:
+                raise CommandError(f"--set wants NAME=VALUE, got {text!r}")
+            parameters[name] = _value(value)
         piped = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
         prompt = "\n\n".join(text for text in (options["prompt"], piped.strip("\n")) if text)
         if not prompt:
             raise CommandError("there is no prompt: write it behind the model, or pipe it in")
-        try:
-            with conversation(options, self.stdout) as talk:
-                talk.system = options["system"]
-                for text in options["set"]:
-                    name, equals, value = text.partition("=")
-                    if not equals:
-                        raise CommandError(f"--set wants NAME=VALUE, got {text!r}")
-                    talk.parameters[name] = _value(value)
-                reason = ""
-                for piece in talk.pieces(prompt):
-                    reason = piece.finish_reason or reason
-                    if not piece.is_reasoning:
-                        talk.write(piece.text)
-                self.stdout.write("")
-                if reason == "length":
-                    self.stderr.write("(cut at max_tokens or at the end of the context)")
-        except TerminalError as error:
-            raise CommandError(str(error)) from error
-        except KeyboardInterrupt:
-            sys.exit(130)
+        talk = conversation(options, self.stdout)
+        talk.system, talk.parameters = options["system"], parameters
+        reason = ""
+        for piece in talk.pieces(prompt):
+            reason = piece.finish_reason or reason
+            if not piece.is_reasoning:
+                talk.write(printable(piece.text) if talk.is_coloured else piece.text)
+        self.stdout.write("")
+        if reason == "length":
+            self.stderr.write("(cut at max_tokens or at the end of the context)")
 
 
 def _value(text: str) -> Any:

@@ -37,7 +37,7 @@ def described(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def local_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHub]:
     """Run a hub. Transfers are written in small pieces, and tried again at once."""
-    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1 << 14)
-    monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)
+    monkeypatch.setattr(hub, "BLOCK_BYTES", 1 << 14)
+    monkeypatch.setattr(hub, "RETRY_S", 0.0)
     with LocalHub().running() as running:
         yield running

@@ -34,6 +34,13 @@ class LocalHub:
     """Bytes after which a transfer waits for `released`."""
     held: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
+    has_ranges: bool = True
+    large_at: str = ""
+    """The root of the server that large files are sent to, else this one."""
+    left_out: tuple[str, ...] = ()
+    """Fields of a repository, or of its files, that are not said."""
+    authorizations: list[str | None] = field(default_factory=list)
+    """Of all requests."""
     forged: dict[str, bytes] = field(default_factory=dict)
     """Contents that are sent instead of those that the repository describes, by path."""
     requests: list[tuple[str, str, str]] = field(default_factory=list)
@@ -74,6 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
     def _answer(self) -> None:
+        self.served.authorizations.append(self.headers.get("Authorization"))
         path = unquote(urlsplit(self.path).path)
         if found := re.fullmatch(r"/api/models/(.+?)(?:/revision/(.+))?", path):
             self._describe(found[1], found[2] or "main")
@@ -102,6 +110,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         siblings = [_sibling(path, data) for path, data in self.served.repositories[repository].items()]
         info = {"id": repository, "modelId": repository, "sha": COMMIT, "private": False, "tags": [], "downloads": 0}
+        for said in (info, *siblings):
+            for name in self.served.left_out:
+                said.pop(name, None)
         self._send_json(info | {"siblings": siblings, "cardData": {"license": "mit"}})
 
     def _resolve(self, repository: str, revision: str, path: str) -> None:
@@ -114,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_file(repository, path)
         else:
             self.send_response(302)
-            self.send_header("Location", f"{self.served.url}/large/{repository}/{path}")
+            self.send_header("Location", f"{self.served.large_at or self.served.url}/large/{repository}/{path}")
             self.send_header("X-Repo-Commit", COMMIT)
             self.send_header("X-Linked-Size", str(len(data)))
             self.send_header("X-Linked-Etag", f'"{hashlib.sha256(data).hexdigest()}"')
@@ -125,7 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
         hub = self.served
         described = hub.repositories[repository][path]
         data = hub.forged.get(path, described)
-        asked = self.headers.get("Range", "")
+        asked = self.headers.get("Range", "") if hub.has_ranges else ""
         if self.command == "GET":
             hub.requests.append((self.command, path, asked))
         start = int(asked.removeprefix("bytes=").partition("-")[0]) if asked else 0

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chat.model_store.errors import StoreError
-from chat.model_store.folder import PARTIAL, ModelStore
+from chat.model_store.folder import GONE, LOCKS, NEW, WORK, ModelStore
 from chat.model_store.local import model_import, models_at
 from chat.model_store.manifest import FILE_NAME, Manifest, name_check
 from tests.chat.model_store.conftest import DESCRIPTION
@@ -34,9 +34,9 @@ def test_a_model_is_listed_shown_and_removed(store: ModelStore, tmp_path: Path) 
     assert store.get("small:Q4") == made
     assert (made.description, made.num_bytes, made.source.kind) == (DESCRIPTION, 7, "file")
     assert store.model_path("small:Q4").read_bytes() == b"weights"
-    assert store.remove("small:Q4") == 7
+    assert store.remove("small:Q4") > 7
     assert store.names() == []
-    assert [entry.name for entry in store.root.iterdir()] == [PARTIAL]
+    assert [entry.name for entry in store.root.iterdir()] == [WORK]
 
 
 def test_a_copy_shares_files_and_outlives_the_original(store: ModelStore, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_copy_shares_files_and_outlives_the_original(store: ModelStore, tmp_pa
     assert os.path.samefile(store.model_path("first"), store.model_path("org/second:v2"))
     store.remove("first")
     assert store.damaged("org/second:v2") == []
-    assert store.get("org/second:v2").source.kind == "copy"
+    assert store.get("org/second:v2").source.kind == "file"
 
 
 def test_no_name_is_taken_twice(store: ModelStore, tmp_path: Path) -> None:
@@ -117,12 +117,12 @@ def test_what_fails_leaves_nothing(store: ModelStore, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"one\.gguf is not a GGUF file"):
         add(store, tmp_path, "first", b"not a model")
     assert store.names() == []
-    assert not (store.root / PARTIAL / "first").exists()
+    assert not (store.root / NEW / "first").exists()
 
 
 def test_a_model_that_another_process_changes_is_refused(store: ModelStore, tmp_path: Path) -> None:
     add(store, tmp_path, "first")
-    with (store.root / PARTIAL / "first.lock").open("w") as held:
+    with (store.root / LOCKS / "first").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(StoreError, match="Another process adds or removes 'first'"):
             store.remove("first")
@@ -145,3 +145,65 @@ def test_a_manifest_is_json_that_says_everything(store: ModelStore, tmp_path: Pa
     values = json.loads((store.root / "first" / FILE_NAME).read_text())
     assert values["files"] == [{"path": "one.gguf", "num_bytes": 7, "sha256": made.files[0].sha256}]
     assert values["description"]["licence"] == "mit"
+
+
+@pytest.mark.parametrize("text", ['"num_bytes": 7', '"context": 4096', '"revision": ""', '"has_template": true'])
+def test_a_value_of_another_type_damages_a_manifest(store: ModelStore, tmp_path: Path, text: str) -> None:
+    add(store, tmp_path, "first")
+    file = store.root / "first" / FILE_NAME
+    assert text in file.read_text()
+    file.write_text(file.read_text().replace(text, f"{text.partition(':')[0]}: [null]"))
+    with pytest.raises(StoreError, match=r"is damaged \(\w+ is \[null\]\)"):
+        store.get("first")
+
+
+def test_a_folder_under_another_name_is_said(store: ModelStore, tmp_path: Path) -> None:
+    add(store, tmp_path, "first")
+    (store.root / "first").rename(store.root / "second")
+    with pytest.raises(StoreError, match="is that of 'first': give its folder that name"):
+        store.get("second")
+
+
+def test_names_like_those_of_the_stores_own_files_are_names(store: ModelStore, tmp_path: Path) -> None:
+    for name in ("a", "a.gone", "a.lock", "new", "gone", "locks"):
+        add(store, tmp_path, name)
+    store.remove("a")
+    assert store.names() == ["a.gone", "a.lock", "gone", "locks", "new"]
+
+
+def test_what_a_killed_removal_or_addition_left_is_removed(store: ModelStore, tmp_path: Path) -> None:
+    for place in (f"{GONE}/first/files", f"{NEW}/first/files", "first/files"):
+        (store.root / place).mkdir(parents=True)
+        (store.root / place / "x").write_text("12345")
+    assert store.names() == []
+    assert store.remove("first") == 15
+    (store.root / "first" / "files").mkdir(parents=True)
+    add(store, tmp_path, "first")
+    assert store.names() == ["first"]
+
+
+def test_a_pull_that_is_not_finished_is_not_lost_to_an_import(store: ModelStore, tmp_path: Path) -> None:
+    with store.locked("first"):
+        (store.begin("first", "org/Tiny:Q4_0 at 1") / "part").write_text("fetched")
+    add(store, tmp_path, "other")
+    for act in (lambda: add(store, tmp_path, "first"), lambda: store.copy("other", "first")):
+        with pytest.raises(StoreError, match=r"A pull of org/Tiny:Q4_0 at 1 as 'first' is not finished: finish it"):
+            act()
+    assert store.unfinished() == ["first"]
+    assert store.remove("first") == len("fetched") + len("org/Tiny:Q4_0 at 1")
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(30, "Read-only file system")])
+def test_a_store_that_this_user_may_not_use_is_said(
+    store: ModelStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    add(store, tmp_path, "first")
+
+    def refused(*arguments: object, **options: object) -> None:
+        raise error
+
+    for name in ("iterdir", "open", "rename"):
+        monkeypatch.setattr(Path, name, refused)
+    for act in (store.names, lambda: store.remove("first"), lambda: store.copy("first", "second")):
+        with pytest.raises(StoreError, match="cannot be (used|read)"):
+            act()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chat.model_store.errors import StoreError
-from chat.model_store.folder import PARTIAL, ModelStore
+from chat.model_store.folder import NEW, ModelStore
 from chat.model_store.hub import Choice, Hub, Progress, RemoteFile, Repository, choose, memory_of, model_pull
 from chat.model_store.manifest import Manifest
 from tests.chat.model_store.local_hub import COMMIT, LocalHub
@@ -37,7 +37,9 @@ WHOLE = {"config__json": 0, "model__safetensors": 15, "consolidated__safetensors
         (QUANTIZED | WHOLE, "cuda", 100, "safetensors", "as a GPU computes in bfloat16"),
         (QUANTIZED | WHOLE, "cuda", 16, "Q4_K_M", "the first of"),
         (WHOLE, "cpu", 100, "safetensors", "no GGUF file"),
-        ({"model__gguf": 1}, "cpu", 100, "GGUF", "the largest that fits"),
+        ({"model__gguf": 1, "model-imatrix__gguf": 0}, "cpu", 100, "model", "the largest that fits"),
+        ({"m_Q8_0__gguf": 8, "m-UD-Q4_K_M__gguf": 4}, "cpu", 100, "UD-Q4_K_M", "the first of"),
+        ({"a-Q4_0__gguf": 4, "b-Q4_0__gguf": 3}, "cpu", 100, "a-Q4_0", "the largest that fits"),
     ],
 )
 def test_the_file_for_this_machine_is_chosen_and_the_reason_said(sizes, device, memory, format, reason) -> None:
@@ -134,11 +136,39 @@ def test_a_pull_that_failed_keeps_what_it_has_and_the_next_takes_the_rest(store:
     assert int(asked.removeprefix("bytes=").removesuffix("-")) == len(WEIGHTS) // 2
 
 
-def test_files_of_another_pull_of_this_name_are_not_taken(store: ModelStore, tiny: LocalHub) -> None:
-    folder = store.partial("tiny")
-    (folder / "Tiny-Q4_K_M.gguf").write_bytes(bytes(len(WEIGHTS)))
+def test_a_pull_of_something_else_does_not_take_over_what_is_there(store: ModelStore, tiny: LocalHub) -> None:
+    tiny.breaks = [len(WEIGHTS) // 2, *[0] * 20]
+    with pytest.raises(StoreError, match="could not be fetched"):
+        pull(store, tiny)
+    with pytest.raises(StoreError, match=rf"A pull of org/Tiny:Q4_K_M at {COMMIT} as 'tiny' is not finished"):
+        pull(store, tiny, format="Q8_0")
+
+
+@pytest.mark.parametrize("more", [1, len(WEIGHTS)])
+def test_a_server_that_sends_more_than_a_file_has_fills_no_disk(store: ModelStore, tiny: LocalHub, more: int) -> None:
+    tiny.forged["sub/Tiny-Q4_K_M.gguf"] = WEIGHTS + bytes(more)
+    with pytest.raises(StoreError, match="has 262,144 bytes, and the server sends more: use another mirror"):
+        pull(store, tiny)
+    tiny.forged.clear()
     pull(store, tiny)
     assert store.model_path("tiny").read_bytes() == WEIGHTS
+
+
+def test_a_server_without_ranges_sends_the_file_anew(store: ModelStore, tiny: LocalHub) -> None:
+    tiny.has_ranges, tiny.breaks = False, [len(WEIGHTS) // 2]
+    seen: list[int] = []
+    pull(store, tiny, on_progress=lambda progress: seen.append(progress.done))
+    assert store.model_path("tiny").read_bytes() == WEIGHTS
+    assert max(seen) == seen[-1] == len(WEIGHTS)
+
+
+def test_another_host_gets_no_token(store: ModelStore, tiny: LocalHub) -> None:
+    tiny.token = "hf_secret"
+    with LocalHub(tiny.repositories).running() as other:
+        tiny.large_at = other.url
+        pull(store, tiny, token="hf_secret")
+        assert set(other.authorizations) == {None}
+    assert set(tiny.authorizations) == {"Bearer hf_secret"}
 
 
 def test_contents_that_are_not_what_the_hub_says_are_refused(store: ModelStore, tiny: LocalHub) -> None:
@@ -147,10 +177,11 @@ def test_contents_that_are_not_what_the_hub_says_are_refused(store: ModelStore, 
         pull(store, tiny)
     tiny.forged = {"tokenizer.json": b"[1"}
     with pytest.raises(StoreError, match=r"tokenizer\.json is not what the repository says"):
-        pull(store, tiny, format="safetensors")
+        pull(store, tiny, "whole", format="safetensors")
     assert store.names() == []
     tiny.forged.clear()
-    pull(store, tiny, format="safetensors")
+    pull(store, tiny)
+    pull(store, tiny, "whole", format="safetensors")
 
 
 def test_a_file_that_is_no_model_is_not_stored(store: ModelStore, tiny: LocalHub) -> None:
@@ -159,7 +190,7 @@ def test_a_file_that_is_no_model_is_not_stored(store: ModelStore, tiny: LocalHub
         pull(store, tiny)
     assert store.names() == []
     assert store.remove("tiny") > 0
-    assert not (store.root / PARTIAL / "tiny").exists()
+    assert not (store.root / NEW / "tiny").exists()
 
 
 def test_repositories_that_cannot_be_had_are_refused_by_what_to_do(store: ModelStore, tiny: LocalHub) -> None:
@@ -206,6 +237,16 @@ def test_progress_counts_its_own_try_alone() -> None:
     assert progress.seconds_left == float("inf")
     progress.advance(100)
     assert progress.rate > 0
+
+
+def test_what_the_hub_does_not_say_is_not_trusted(tiny: LocalHub) -> None:
+    hub = Hub(endpoint=tiny.url)
+    tiny.left_out = ("sha",)
+    with pytest.raises(StoreError, match="does not say which commit of org/Tiny this is"):
+        hub.repository("org/Tiny")
+    tiny.left_out = ("size",)
+    with pytest.raises(StoreError, match="says no size or hash of"):
+        hub.repository("org/Tiny")
 
 
 def test_the_first_file_by_name_is_loaded() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -20,7 +21,7 @@ def write(root: Path, *paths: str) -> None:
 
 
 def test_all_parts_of_a_split_file_are_one_model(tmp_path: Path, store: ModelStore) -> None:
-    write(tmp_path, "big-Q4-00001-of-00002.gguf", "big-Q4-00002-of-00002.gguf", "other-00001-of-00002.gguf")
+    write(tmp_path, "big-Q4-00001-of-00002.gguf", "big-Q4-00002-of-00002.gguf", "big-Q4-x-00001-of-00002.gguf")
     [model] = models_at(tmp_path / "big-Q4-00001-of-00002.gguf")
     made = model_import(store, model)
     assert (made.name, made.model_file) == ("big-Q4", "big-Q4-00001-of-00002.gguf")
@@ -71,19 +72,47 @@ def test_a_cache_of_hugging_face_is_read_at_the_commit_of_main(cache: Path, stor
 
 
 def test_a_folder_of_ollama_is_read_by_its_manifests(tmp_path: Path, store: ModelStore) -> None:
-    layers = [{"mediaType": "other", "digest": "sha256:aa"}, {"mediaType": OLLAMA_MODEL, "digest": "sha256:bb"}]
+    digest = hashlib.sha256(b"weights").hexdigest()
+    layers = [{"mediaType": "other", "digest": "sha256:aa"}, {"mediaType": OLLAMA_MODEL, "digest": f"sha256:{digest}"}]
     for place in ("registry.ollama.ai/library/llama3.2/1b", "registry.ollama.ai/me/tuned/latest"):
         write(tmp_path, f"manifests/{place}")
         (tmp_path / "manifests" / place).write_text(json.dumps({"layers": layers}))
     for place, text in (("bad", "{"), ("worse", '{"layers": [3, {"mediaType": null}]}')):
         write(tmp_path, f"manifests/registry.ollama.ai/library/{place}/1b")
         (tmp_path / f"manifests/registry.ollama.ai/library/{place}/1b").write_text(text)
-    write(tmp_path, "blobs/sha256-bb")
+    blob = tmp_path / "blobs" / f"sha256-{digest}"
+    blob.parent.mkdir()
+    blob.write_bytes(b"weights")
     found = models_at(tmp_path)
     assert [model.name for model in found] == ["llama3.2:1b", "me/tuned:latest"]
     made = model_import(store, found[0])
-    assert (made.source.kind, made.source.revision) == ("ollama", "sha256:bb")
-    assert store.model_path("llama3.2:1b").read_text() == "blobs/sha256-bb"
+    assert (made.source.kind, made.source.revision) == ("ollama", digest)
+    assert store.model_path("llama3.2:1b").read_bytes() == b"weights"
+    blob.write_bytes(b"weighty")
+    with pytest.raises(StoreError, match=rf"model\.gguf is damaged: its hash is .*, not {digest}"):
+        model_import(store, found[1])
+
+
+@pytest.mark.parametrize(("name", "count"), [("a[1]-00001-of-00002.gguf", 1), ("b-00001-of-00003.GGUF", 1)])
+def test_a_split_file_without_all_its_parts_is_refused(tmp_path: Path, name: str, count: int) -> None:
+    write(tmp_path, name)
+    with pytest.raises(StoreError, match=rf"holds {count} of the \d parts of"):
+        models_at(tmp_path / name)
+
+
+def test_a_link_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, "secret", "model/config.json", "model/model.safetensors")
+    (tmp_path / "model" / "LICENSE").symlink_to(tmp_path / "secret")
+    with pytest.raises(StoreError, match=r"LICENSE is a link to .*secret, outside .*: put the file itself there"):
+        models_at(tmp_path / "model")
+
+
+def test_mistrals_own_layout_is_taken_only_alone(tmp_path: Path) -> None:
+    write(tmp_path, "one/config.json", "one/model.safetensors", "one/consolidated.safetensors")
+    write(tmp_path, "two/config.json", "two/consolidated.safetensors")
+    for folder, name in (("one", "model.safetensors"), ("two", "consolidated.safetensors")):
+        [model] = models_at(tmp_path / folder)
+        assert [path for path, _ in model.files] == ["config.json", name]
 
 
 def test_a_place_without_a_model_is_refused(tmp_path: Path) -> None:

@@ -41,9 +41,20 @@ def test_a_conversation_is_typed_line_by_line(lightcone: ServedLightcone) -> Non
     assert "temperature" in said.splitlines()[-1]  # the refusal names the field
 
 
-def test_the_key_of_a_command_is_deleted_with_its_end(lightcone: ServedLightcone) -> None:
-    manage(lightcone, "run", lightcone.model, "hi", *FIXED)
-    assert "terminal" not in manage(lightcone, "api_key", "list")[1]
+def test_all_commands_share_one_key(lightcone: ServedLightcone) -> None:
+    for _ in range(2):
+        manage(lightcone, "run", lightcone.model, "hi", *FIXED)
+    assert manage(lightcone, "api_key", "list")[1].count("terminal") == 1
+
+
+def test_a_reader_that_leaves_ends_a_command_without_a_word(lightcone: ServedLightcone) -> None:
+    script = f"{sys.executable} manage.py run {lightcone.model} 'Count.' --set max_tokens=200 | head -c 1"
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("LIGHTCONE_", "DJANGO_"))}
+    settings = {"LIGHTCONE_DATA_DIR": str(lightcone.data_dir), "LIGHTCONE_PORT": str(lightcone.port)}
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=ROOT, env=kept | settings, capture_output=True, text=True, timeout=120
+    )
+    assert (len(done.stdout), done.stderr) == (1, "")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +64,7 @@ def test_the_key_of_a_command_is_deleted_with_its_end(lightcone: ServedLightcone
         (["run", "SmolLM2-135M-Instruct"], "there is no prompt: write it behind the model, or pipe it in"),
         (["run", "SmolLM2-135M-Instruct", "hi", "--set", "x"], "--set wants NAME=VALUE, got 'x'"),
         (["run", "x", "hi", "--url", "http://127.0.0.1:9", "--key", "k"], "http://127.0.0.1:9 does not answer"),
-        (["chat", "--url", "http://127.0.0.1:9"], "another server wants a key: give --key, or set LIGHTCONE_API_KEY"),
+        (["chat", "--url", "http://127.0.0.1:9"], "another server wants a key of its own: give --key"),
     ],
 )
 def test_what_cannot_be_done_is_said(lightcone: ServedLightcone, arguments: list[str], words: str) -> None:

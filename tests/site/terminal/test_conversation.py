@@ -58,9 +58,10 @@ def test_messages_and_answers_are_remembered() -> None:
 
 
 def test_a_message_of_several_lines_is_quoted() -> None:
-    server = Scripted([Piece("ok")], [Piece("ok")])
-    talk(server, '"""first', "  second", 'third"""', '"""one line"""')
-    assert [messages[-1]["content"] for _, messages, _ in server.asked] == ["first\n  second\nthird", "one line"]
+    server = Scripted([Piece("ok")], [Piece("ok")], [Piece("ok")])
+    talk(server, '"""first', "  second", 'third"""', '"""one line"""', '"""/etc/hosts"""')
+    asked = [messages[-1]["content"] for _, messages, _ in server.asked]
+    assert asked == ["first\n  second\nthird", "one line", "/etc/hosts"]
 
 
 def test_parameters_and_the_system_message_are_sent() -> None:
@@ -106,6 +107,20 @@ def test_a_cut_answer_is_said_and_thoughts_are_dim() -> None:
     printed, conversation = talk(Scripted(thoughts), "hi", is_coloured=True)
     assert printed == f"{DIM}hm{PLAIN}\n\nyes\n(cut at max_tokens or at the end of the context)\n"
     assert conversation.messages[-1]["content"] == "yes"
+
+
+def test_what_a_model_says_cannot_command_a_terminal() -> None:
+    answer = [Piece("a\x1b]52;c;aGk=\x07b\x9b2J\tc\n")]
+    assert talk(Scripted(answer), "hi", is_coloured=True)[0].startswith("a]52;c;aGk=b2J\tc\n")
+    assert "\x1b" in talk(Scripted(answer), "hi")[0]  # a file gets what was said
+
+
+def test_thoughts_and_answer_are_apart_without_colours() -> None:
+    assert talk(Scripted([Piece("hm", is_reasoning=True), Piece("yes")]), "hi")[0] == "hm\n\nyes\n"
+
+
+def test_an_answer_that_is_stopped_before_its_first_word_is_forgotten() -> None:
+    assert talk(Scripted([KeyboardInterrupt()]), "hi")[1].messages == []
 
 
 @pytest.mark.parametrize("line", ["/bye", "/exit", " /quit "])
