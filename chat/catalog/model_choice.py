@@ -34,9 +34,11 @@ def model_choice(*, path: str, name: str, store: Path | None = None) -> ModelCho
     `path` may be the name of a model in the store. The default name is that, or that of the folder, or of the file
     without `.gguf` and the number of a part. Raises NoModel.
     """
-    if path and store is not None and not os.path.exists(path) and path in (stored := ModelStore(store)).names():
+    if path and store is not None and not os.path.exists(path):
+        stored = ModelStore(store)
         try:
-            return ModelChoice(stored.model_path(path), name or path)
+            if path in stored.names():
+                return ModelChoice(stored.model_path(path), name or path)
         except StoreError as error:
             raise NoModel(str(error)) from error
     if path:

@@ -125,7 +125,7 @@ def check_model() -> Iterator[Finding]:
     if is_fine:
         yield Finding("model", f"{choice.name}: {choice.path} ({output})")
     else:
-        servable = "a GGUF file or a Hugging Face folder that can be served (docs/models.md)"
+        servable = "a GGUF file or a Hugging Face folder that can be served (docs/models.md), or a name of `model list`"
         yield Finding("model", f"{choice.name}: {output}", f"set LIGHTCONE_MODEL to {servable}")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chat.catalog.model_choice import DEFAULT_NAME, model_choice
+from chat.catalog.model_choice import DEFAULT_NAME, NoModel, model_choice
 from chat.catalog.models import ModelState
 from lightcone_site.serve.console import Console
 from lightcone_site.serve.lock import AlreadyServed, InstanceLock
@@ -97,6 +97,15 @@ def test_a_model_has_the_name_of_its_file_or_folder_by_default(tmp_path, is_fold
 
 def test_a_model_in_parts_has_the_name_of_all_of_them(tmp_path):
     assert model_choice(path=str(tmp_path / "model-Q4-00001-of-00003.gguf"), name="").name == "model-Q4"
+
+
+def test_a_stored_model_whose_manifest_is_damaged_is_no_model(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "manifest.json").write_text("{")
+    with pytest.raises(NoModel, match=r"manifest\.json is damaged"):
+        model_choice(path="mine", name="", store=tmp_path)
+    (tmp_path / "file").write_text("")
+    assert model_choice(path="mine", name="", store=tmp_path / "file").path.name == "mine"
 
 
 def test_a_link_to_a_model_is_not_followed(tmp_path):
