@@ -25,7 +25,6 @@ FILES, WORK = "files", ".work"
 NEW, GONE, LOCKS = f"{WORK}/new", f"{WORK}/gone", f"{WORK}/locks"
 PULL = "pull"
 """A file beside the files of a pull that is not finished, which says what is pulled."""
-BLOCK_BYTES = 1 << 20
 
 
 class ModelStore:
@@ -257,11 +256,8 @@ def relative_files(folder: Path) -> list[str]:
 
 
 def sha256_of(file: Path) -> str:
-    digest = hashlib.sha256()
     with file.open("rb") as source:
-        while block := source.read(BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(source, "sha256").hexdigest()
 
 
 def _sync(path: Path) -> None:

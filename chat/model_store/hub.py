@@ -33,7 +33,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
 
 from chat.model_store.errors import StoreError
-from chat.model_store.folder import BLOCK_BYTES, ModelStore, room_check, sha256_of, store_error
+from chat.model_store.folder import ModelStore, room_check, sha256_of, store_error
 from chat.model_store.inspection import description_of
 from chat.model_store.local import BESIDE, CHAT, FOLDER_FILES, without_doubles
 from chat.model_store.manifest import PART, Manifest, Source, path_check
@@ -50,6 +50,7 @@ PREFERRED = ("Q4_K_M", "Q4_K_S", "Q4_K_XL", "Q4_0", "IQ4_XS", "IQ4_NL", "Q4_1", 
 """Formats for a CPU, best first: four bits read fewest bytes a token at little loss."""
 COMMIT = re.compile(r"[0-9a-f]{40}")
 CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
+BLOCK_BYTES = 1 << 20
 NVIDIA_SMI_S = 10
 RETRIES, RETRY_S = 5, 1.0
 """Tries to go on with a transfer that brings nothing, and the pause before each."""
@@ -379,11 +380,9 @@ def _check(place: Path, file: RemoteFile) -> None:
 
 def git_sha1_of(place: Path) -> str:
     """Return the name that git gives a file's contents."""
-    digest = hashlib.sha1(b"blob %d\0" % place.stat().st_size, usedforsecurity=False)
+    start = hashlib.sha1(b"blob %d\0" % place.stat().st_size, usedforsecurity=False)
     with place.open("rb") as source:
-        while block := source.read(BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(source, lambda: start).hexdigest()
 
 
 def _reason(error: Exception) -> str:

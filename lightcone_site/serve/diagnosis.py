@@ -12,7 +12,6 @@ import platform
 import re
 import shutil
 import stat
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from chat.access.keys import KeyRefused, key_public_id
 from chat.catalog.model_choice import NoModel
+from chat.engine_check import engine_check
 from engine.spill_folder import is_in_memory, room_bytes
 from lightcone_site.databases import embedded_valkey_socket
 from lightcone_site.private_files import data_open
@@ -36,7 +36,6 @@ from lightcone_site.serve.preparation import database_label, eviction_policy, se
 PINNED = re.compile(r"^([A-Za-z0-9_.-]+)(?:\[[^\]]*\])?==([^;\s]+)(?:\s*;\s*platform_system\s*==\s*\"(\w+)\")?")
 GIB = 2**30
 MIN_DISK_BYTES = GIB
-ENGINE_CHECK_S = 600
 """The first check after an installation compiles kernels: 40 s on an idle machine, minutes on a busy one."""
 
 
@@ -182,19 +181,6 @@ def is_served() -> bool:
     except AlreadyServed:
         return True
     return False
-
-
-def engine_check(module: str, argument: str, what: str) -> tuple[bool, str]:
-    """Let a module of the engine open `what` in its own process. Return (True, last line) or (False, the reason)."""
-    command = [sys.executable, "-m", module, argument]
-    try:
-        answer = subprocess.run(command, cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=ENGINE_CHECK_S)
-    except subprocess.TimeoutExpired:
-        return False, f"{what} did not answer within {ENGINE_CHECK_S} s"
-    lines = (answer.stdout.strip() or answer.stderr.strip()).splitlines()
-    if answer.returncode == 0:
-        return True, lines[-1] if lines else ""
-    return False, lines[-1] if lines else f"opening {what} ended the process that tried (code {answer.returncode})"
 
 
 def check_database() -> Iterator[Finding]:

@@ -33,6 +33,14 @@ def printable(text: str) -> str:
     return text.translate(CONTROLS)
 
 
+def value_of(text: str) -> Any:
+    """Read the value of a parameter: JSON, else text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text.strip()
+
+
 class Server(Protocol):
     """What answers; `client.Client` does."""
 
@@ -97,8 +105,9 @@ class Conversation:
         self._line(PLAIN if is_dim and self.is_coloured else "")
         if reason == "length":
             self._line("(cut at max_tokens or at the end of the context)")
-        if said or reason != "stopped":
-            self.messages += [{"role": "user", "content": text}, {"role": "assistant", "content": said}]
+        if reason == "stopped" and not said:
+            return False
+        self.messages += [{"role": "user", "content": text}, {"role": "assistant", "content": said}]
         return True
 
     def pieces(self, text: str) -> Generator[Piece, None, None]:
@@ -121,7 +130,7 @@ class Conversation:
         try:
             names = self.server.models()
         except TerminalError as error:
-            self._line(str(error))
+            self._line(printable(str(error)))
             return
         if not name:
             self._line("\n".join(f"{'*' if one == self.model else ' '} {printable(one)}" for one in names))
@@ -129,7 +138,7 @@ class Conversation:
             self.model = name
             self._line(f"{name} answers from now on; the conversation goes on.")
         else:
-            self._line(f"There is no model {name!r}. There are: {', '.join(names)}.")
+            self._line(f"There is no model {name!r}. There are: {printable(', '.join(names))}.")
 
     def _set(self, text: str) -> None:
         name, _, value = text.partition(" ")
@@ -143,10 +152,7 @@ class Conversation:
         elif not value.strip():
             self._line(f"/set {name} wants a value; /unset {name} leaves it out.")
         else:
-            try:
-                self.parameters[name] = json.loads(value)
-            except ValueError:
-                self.parameters[name] = value.strip()
+            self.parameters[name] = value_of(value)
 
     def _unset(self, name: str) -> None:
         if name == SYSTEM:

@@ -56,7 +56,7 @@ class Command(BaseCommand):
         try:
             getattr(self, f"_{options['action']}")(options)
         except StoreError as error:
-            raise CommandError(str(error)) from error
+            raise CommandError(printable(str(error))) from error
         except KeyboardInterrupt:
             is_pull = options["action"] == "pull"
             kept = "; what was fetched is kept: the same command goes on from there" if is_pull else ""
@@ -93,7 +93,7 @@ class Command(BaseCommand):
                 self._say_stored(model_import(self._store, model, options["name"]))
             except StoreError as error:
                 failed.append(model.name)
-                self.stderr.write(f"{model.name}: {error}")
+                self.stderr.write(printable(f"{model.name}: {error}"))
         if failed:
             raise CommandError(f"{len(failed)} of {len(found)} models were not imported: {', '.join(failed)}")
 
@@ -118,7 +118,7 @@ class Command(BaseCommand):
             widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
             for row in rows:
                 cells = zip(row, widths, strict=True)
-                self.stdout.write("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
+                self.stdout.write(printable("  ".join(cell.ljust(width) for cell, width in cells).rstrip()))
         if unfinished:
             self.stdout.write(f"Not finished: {', '.join(unfinished)}. Pull them again, or remove them.")
         for text in damaged:
@@ -148,7 +148,7 @@ class Command(BaseCommand):
         for name, value in facts.items():
             self.stdout.write(f"{name:13} {printable(value)}")
         for file in manifest.files:
-            self.stdout.write(f"{'file':13} {file.path}  {file.num_bytes:,}  sha256:{file.sha256}")
+            self.stdout.write(printable(f"{'file':13} {file.path}  {file.num_bytes:,}  sha256:{file.sha256}"))
 
     def _rm(self, options: dict[str, Any]) -> None:
         for name in options["name"]:

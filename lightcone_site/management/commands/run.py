@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from lightcone_site.management.commands.chat import conversation, pipes_closed_quietly, server_arguments_add
-from lightcone_site.terminal.client import TerminalError
-from lightcone_site.terminal.conversation import printable
+from lightcone_site.terminal.command import conversation, ended_in_words, server_arguments_add
+from lightcone_site.terminal.conversation import printable, value_of
 
 
 class Command(BaseCommand):
@@ -31,13 +29,8 @@ class Command(BaseCommand):
         server_arguments_add(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            with pipes_closed_quietly():
-                self._answer(options)
-        except TerminalError as error:
-            raise CommandError(printable(str(error))) from error
-        except KeyboardInterrupt:
-            sys.exit(130)
+        with ended_in_words():
+            self._answer(options)
 
     def _answer(self, options: dict[str, Any]) -> None:
         parameters = {}
@@ -45,7 +38,7 @@ class Command(BaseCommand):
             name, equals, value = text.partition("=")
             if not equals:
                 raise CommandError(f"--set wants NAME=VALUE, got {text!r}")
-            parameters[name] = _value(value)
+            parameters[name] = value_of(value)
         piped = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
         prompt = "\n\n".join(text for text in (options["prompt"], piped.strip("\n")) if text)
         if not prompt:
@@ -60,10 +53,3 @@ class Command(BaseCommand):
         self.stdout.write("")
         if reason == "length":
             self.stderr.write("(cut at max_tokens or at the end of the context)")
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

@@ -4,7 +4,6 @@ import subprocess
 
 import pytest
 
-from lightcone_site.serve import diagnosis
 from lightcone_site.serve.diagnosis import check_device
 
 
@@ -22,7 +21,7 @@ def tried(monkeypatch):
             return subprocess.CompletedProcess(command, self.returncode, self.stdout, self.stderr)
 
     tried = Tried()
-    monkeypatch.setattr(diagnosis.subprocess, "run", tried.run)
+    monkeypatch.setattr(subprocess, "run", tried.run)
     return tried
 
 

@@ -44,7 +44,7 @@ def test_the_first_check_may_take_as_long_as_compiling_kernels(monkeypatch: pyte
             raise subprocess.TimeoutExpired(command, timeout)
         return subprocess.CompletedProcess(command, 0, "llama, 30 layers\n", "")
 
-    monkeypatch.setattr(diagnosis.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     settings.LIGHTCONE_MODEL = "/models/m.gguf"
     (finding,) = check_model()
     assert not finding.is_problem, finding.text

@@ -123,6 +123,11 @@ def test_an_answer_that_is_stopped_before_its_first_word_is_forgotten() -> None:
     assert talk(Scripted([KeyboardInterrupt()]), "hi")[1].messages == []
 
 
+def test_an_answer_that_is_repeated_and_stopped_at_once_is_kept() -> None:
+    _, conversation = talk(Scripted([Piece("one")], [KeyboardInterrupt()]), "hi", "/again")
+    assert [message["content"] for message in conversation.messages] == ["hi", "one"]
+
+
 @pytest.mark.parametrize("line", ["/bye", "/exit", " /quit "])
 def test_the_user_can_leave(line: str) -> None:
     server = Scripted()
