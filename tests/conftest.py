@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -104,6 +105,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items:
                 if item.get_closest_marker(marker) and not (marker == "interpreted" and item.get_closest_marker("gpu")):
                     item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Give every test the same random numbers of torch in every run and order."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
 
 
 @pytest.hookimpl(wrapper=True)
