@@ -20,7 +20,14 @@ from django.http import HttpRequest, HttpResponseBase
 from chat.api.answering.multi_run import RunGroup, group_start
 from chat.api.answering.pipeline import Accepted, StartedRun, request_start, run_start
 from chat.api.answering.storage import AnswerKeep, keeping_check, keeping_refusal, keeps_answer
-from chat.api.answering.streaming import EventStreamResponse, frames_sent, run_answer, silence_s
+from chat.api.answering.streaming import (
+    EventStreamResponse,
+    ProgressComments,
+    frames_sent,
+    run_answer,
+    silence_s,
+    wants_progress,
+)
 from chat.api.chat_format.numbered import NumberedStream
 from chat.api.chat_format.stored import ID_PREFIX, resumable_asked, resumable_policy
 from chat.api.dialect import AnswerHead, Dialect, Framing, RequestReader
@@ -33,6 +40,7 @@ from chat.api.text_format.stream import TextStream
 from chat.api.view import json_response
 from chat.errors import ApiError
 from chat.generation.completions import DetachPolicy
+from chat.generation.waiting import Waiting
 
 Detach = Callable[[AnswerHead], DetachPolicy]
 
@@ -82,13 +90,16 @@ class TextDialect(RequestReader[TextRequest], Protocol):
 
 
 async def text_completion(request: HttpRequest, dialect: TextDialect) -> HttpResponseBase:
-    accepted, group = await request_start(request, dialect, group_start)
+    is_early = wants_progress(request)
+    start = partial(group_start, reports_waiting=is_early)
+    accepted, group = await request_start(request, dialect, start)
     request.lightcone_headers = group.headers
     hands_over = False
     try:
         head = text_head(accepted, group.runs[0])
         if accepted.parsed.response.stream:
-            await group.admissions(silence_s())
+            if not is_early:
+                await group.admissions(silence_s())
             source = GroupFrames(group, TextStream(head, dialect.framing))
             frames = frames_sent(source, accepted.parsed.field_names)
             response: HttpResponseBase = EventStreamResponse(frames, on_close=group.leave, headers=group.headers)
@@ -104,8 +115,8 @@ async def completion_body(group: RunGroup, answer: TextAnswer) -> bytes:
     """Read all runs to their ends. Raises ApiError."""
     while not group.is_over:
         update = await group.next()
-        if update is not None:
-            answer.feed(*update)
+        if update is not None and not isinstance(update[1], Waiting):
+            answer.feed(update[0], update[1])
     return answer.body()
 
 
@@ -115,6 +126,7 @@ class GroupFrames:
     def __init__(self, group: RunGroup, writer: TextStream) -> None:
         self.is_over = False
         self._group, self._writer = group, writer
+        self._comments = ProgressComments()
 
     def opening(self) -> bytes:
         return b""
@@ -124,7 +136,10 @@ class GroupFrames:
             self.is_over = True
             return self._writer.end()
         update = await self._group.next(timeout_s)
-        return None if update is None else self._writer.feed(*update)
+        if update is None:
+            return None
+        index, fresh = update
+        return self._comments.of(fresh) if isinstance(fresh, Waiting) else self._writer.feed(index, fresh)
 
     def error(self, error: ApiError) -> bytes:
         """Return the error's frame, and end the runs that still go on."""

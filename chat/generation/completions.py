@@ -50,6 +50,7 @@ AWAY_MESSAGE = "The server cannot take requests at the moment; please try again 
 CHARS_PER_TOKEN = 4
 USUAL_OUTPUT_TOKENS = 512
 SESSION_CALLER = "session"
+READY = "ready"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ async def _admitted(admission: AdmissionRequest) -> RunReader:
                 dispatcher.runs.admit(admission, web_id=dispatcher.web_id, channel=dispatcher.channel),
             )
             reader.headers = rate_headers(admission.requests_per_minute, admission.tokens_per_minute, result)
+            reader.waits_for_model = admission.has_task and result.worker_state != READY
             if result.decision is not Decision.GO:
                 reader.is_started = False
                 if result.decision is Decision.IN_USE:

@@ -34,11 +34,15 @@ BUSY_MESSAGES = {
 }
 UNREADY = {
     "loading": (ErrorCode.MODEL_LOADING, "The model '{model}' is loading ({progress:.0%})."),
+    "unloaded": (
+        ErrorCode.MODEL_LOADING,
+        "The model '{model}' waits for memory that other models use; please try again shortly.",
+    ),
     "failed": (ErrorCode.MODEL_LOAD_FAILED, "The model '{model}' could not be loaded; the administrator can see why."),
     "draining": (ErrorCode.OVERLOADED, "The model '{model}' is being restarted; please try again shortly."),
 }
 """Code and message for the state of a model's best worker."""
-UNLOADED = (
+UNSERVED = (
     ErrorCode.MODEL_UNLOADED,
     "No worker serves the model '{model}' at the moment; GET /v1/models tells which models are ready.",
 )
@@ -75,10 +79,15 @@ def _duration(seconds: float) -> str:
     return f"{whole // 60}m{whole % 60}s" if whole >= 60 else f"{whole}s"
 
 
+def unready_error(model: str, state: str, progress: float) -> EngineUnavailable:
+    """Return the error for a model whose best worker is in a state other than ready; `state` "": it has none."""
+    code, message = UNREADY.get(state, UNSERVED)
+    return EngineUnavailable(code, message.format(model=model, progress=progress))
+
+
 def admission_error(model: str, result: AdmissionResult, headers: dict[str, str]) -> LimitExceeded | EngineUnavailable:
     if result.decision is Decision.UNAVAILABLE:
-        code, message = UNREADY.get(result.worker_state, UNLOADED)
-        return EngineUnavailable(code, message.format(model=model, progress=result.worker_progress))
+        return unready_error(model, result.worker_state, result.worker_progress)
     if result.decision in BUSY_MESSAGES:
         return EngineUnavailable(ErrorCode.OVERLOADED, BUSY_MESSAGES[result.decision].format(model=model))
     kind = LimitKind(result.decision.value)

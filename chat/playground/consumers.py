@@ -1,7 +1,8 @@
 """The playground's socket: the same service as the API, with one reader task per run.
 
     browser → {"type": "start", "id", "request"} · {"type": "attach", "id"} · {"type": "stop", "id"}
-    server  → {"type": "delta", "id", "choice", "text", …}*, then {"type": "completed", "id", …} or
+    server  → {"type": "waiting", "id", "state", "phase", "fraction", "num_before"}* until a worker takes the run,
+              {"type": "delta", "id", "choice", "text", …}*, then {"type": "completed", "id", …} or
               {"type": "error", "id", "error"}
 
 `id` is the page's own name of the run, which it uses once. A run goes on for a while without its page
@@ -39,6 +40,7 @@ from chat.api.server_contract import STOP, Stop
 from chat.api.view import run_in_thread_if_large
 from chat.errors import INTERNAL_MESSAGE, ApiError, FieldNames, api_error, names_unchanged
 from chat.generation.completions import RequestTrace, RunReader, run_attach, run_find_public, run_stop
+from chat.generation.waiting import Waiting, waiting_watch
 from chat.playground.requests import RUN_NAME, head_kept, page_policy, page_request_parse, run_public_id
 from engine.api import ChoiceFinished, Completed, Delta, EngineError, FinishReason, Outcome
 
@@ -173,7 +175,13 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         """Forward the events of a run. Raises ApiError and EngineError if it fails."""
         if run_name in self.unstopped:
             await self.stop(run_name)
-        admitted = await run.reader.first(timeout_s=settings.LIGHTCONE_QUEUE_TIMEOUT_S)
+        patience_s = settings.LIGHTCONE_QUEUE_TIMEOUT_S
+        said: Waiting | None = None
+        async for waiting in waiting_watch(run.reader, model=run.head.model, timeout_s=patience_s):
+            if waiting != said:
+                await self.send_message({"type": "waiting", "id": run_name, **asdict(waiting)})
+            said = waiting
+        admitted = await run.reader.first(timeout_s=patience_s)
         async for message in run_messages(run.reader, run.head.admitted(admitted)):
             await self.send_message(message | {"id": run_name})
 

@@ -4,6 +4,7 @@ Each turn does the following. A lock lets one reaper work at a time.
   workers without a lease         queue their runs for the next attempt; after three attempts, end them as `worker_lost`
   web processes without a lease   leave all their runs, as their clients were cut off
   runs queued for 30 s            send the task again if a worker is ready (the claim makes duplicates harmless)
+  runs queued for 6 s             ask for their model again if a worker could load it and none does
   runs queued for 90 s            end them if no worker of the model lives or loads; sooner at their own deadline
   unread runs                     end them when their grace time is over
 It runs in the maintenance worker rather than in web processes, whose loops should serve requests alone.
@@ -35,7 +36,7 @@ seconds later its lease says `loading`."""
 WAITED_MS = 6_000
 """Runs that have waited for less than this are not checked."""
 QUIET_AFTER_LOSS_S = 6.0
-COMING_STATES = frozenset({"ready", "loading", "draining"})
+COMING_STATES = frozenset({"ready", "loading", "unloaded", "draining"})
 """States of workers that may still take queued runs; the successor of a draining worker does."""
 TIMED_OUT_MESSAGE = "The request took longer than its time limit, as no worker could go on with it."
 LOST_MESSAGE = "The worker of this request was lost and no other could finish it; please send the request again."
@@ -118,8 +119,15 @@ class Reaper:
                     await self._queue_again(run_id, attempt, slug)
             elif 0 < deadline_ms <= now_ms:
                 await self._end(run_id, attempt, ErrorCode.INFERENCE_TIMEOUT, TIMED_OUT_MESSAGE, Outcome.TIMED_OUT)
+            elif "unloaded" in states and "loading" not in states:
+                await self._ask_for(slug)
             elif not states & COMING_STATES and queued_at_ms <= now_ms - ORPHANED_MS:
                 await self._end_as_lost(run_id, attempt)
+
+    async def _ask_for(self, slug: str) -> None:
+        """Ask for a model again: the worker that had taken the demand is gone."""
+        if not await self._client.exists(self._keys.demand(slug)):
+            await self._client.lpush(self._keys.demand(slug), "1")
 
     async def _reap_unread(self) -> None:
         for raw in await self._client.zrangebyscore(self._keys.unread, "-inf", int(self._clock() * 1000)):

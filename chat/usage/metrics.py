@@ -24,7 +24,7 @@ disable_created_metrics()
 
 MAX_MODELS = 200
 OTHER = "other"
-STATES = ("ready", "loading", "draining", "failed")
+STATES = ("ready", "loading", "unloaded", "draining", "failed")
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 SECONDS_PER_TOKEN = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
 TOKENS = tuple(float(4**power) for power in range(10))

@@ -11,9 +11,16 @@ from collections import deque
 from dataclasses import replace
 
 from chat.api.answering.pipeline import Accepted, StartedRun, rejection_record, run_start
-from chat.api.answering.streaming import admission_wait, ending_error, failure_log, may_leave_no_token
+from chat.api.answering.streaming import (
+    admission_wait,
+    admission_watch,
+    ending_error,
+    failure_log,
+    may_leave_no_token,
+)
 from chat.api.request.parsed import ParsedRequest, PromptsRequest
 from chat.errors import ApiError
+from chat.generation.waiting import Waiting
 from engine.api import Admitted, Event
 
 AT_ONCE = 32
@@ -25,16 +32,17 @@ RunUpdate = Admitted | Event
 
 
 class RunGroup:
-    """The runs of a request's prompts, for one task."""
+    """The runs of a request's prompts, for one task. `reports_waiting`: updates say what the first run waits for."""
 
-    def __init__(self, accepted: Accepted[PromptsRequest]) -> None:
+    def __init__(self, accepted: Accepted[PromptsRequest], *, reports_waiting: bool = False) -> None:
+        self._reports_waiting = reports_waiting
         self.headers: dict[str, str] = {}
         self.runs: list[StartedRun] = []
         self._accepted, self._count = accepted, len(accepted.parsed.prompts)
         self._at_once = min(AT_ONCE, accepted.caller.limits.live_share)
         self._num_first = min(self._count, self._at_once)
-        self._updates: asyncio.Queue[tuple[int, RunUpdate | ApiError]] = asyncio.Queue(MAX_UPDATES)
-        self._early: deque[tuple[int, RunUpdate]] = deque()
+        self._updates: asyncio.Queue[tuple[int, RunUpdate | Waiting | ApiError]] = asyncio.Queue(MAX_UPDATES)
+        self._early: deque[tuple[int, RunUpdate | Waiting]] = deque()
         self._has_ended = asyncio.Event()
         self._num_live = 0
         self._num_over = 0
@@ -70,7 +78,7 @@ class RunGroup:
             if further is not None:
                 self._early.append(further)
 
-    async def next(self, timeout_s: float | None = None) -> tuple[int, RunUpdate] | None:
+    async def next(self, timeout_s: float | None = None) -> tuple[int, RunUpdate | Waiting] | None:
         """Return a run's number and its next update; None after `timeout_s` of silence. Raises a run's ApiError."""
         taken = self._early.popleft() if self._early else await self._take(timeout_s)
         if taken is not None and isinstance(taken[1], Event) and taken[1].is_terminal:
@@ -84,7 +92,7 @@ class RunGroup:
         for run in self.runs:
             run.reader.leave()
 
-    async def _take(self, timeout_s: float | None) -> tuple[int, RunUpdate] | None:
+    async def _take(self, timeout_s: float | None) -> tuple[int, RunUpdate | Waiting] | None:
         try:
             async with asyncio.timeout(timeout_s if self._updates.empty() else None):
                 index, update = await self._updates.get()
@@ -142,7 +150,11 @@ class RunGroup:
 
     async def _follow(self, index: int, run: StartedRun) -> None:
         try:
-            await self._updates.put((index, await admission_wait(run)))
+            if self._reports_waiting and index == 0:
+                async for update in admission_watch(run):
+                    await self._updates.put((index, update))
+            else:
+                await self._updates.put((index, await admission_wait(run)))
             async for event in run.reader:
                 await self._updates.put((index, ending_error(event) or event))
         except Exception as error:
@@ -153,8 +165,8 @@ class RunGroup:
             self._has_ended.set()
 
 
-async def group_start(accepted: Accepted[PromptsRequest]) -> RunGroup:
+async def group_start(accepted: Accepted[PromptsRequest], *, reports_waiting: bool = False) -> RunGroup:
     """Start the runs of a checked request. The caller must leave them. Raises ApiError."""
-    group = RunGroup(accepted)
+    group = RunGroup(accepted, reports_waiting=reports_waiting)
     await group.start()
     return group

@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from json.encoder import encode_basestring_ascii
 from typing import Any, Generic, Protocol
@@ -26,6 +26,7 @@ from chat.api.dialect import AnswerFormat, AnswerWriter, RequestReader, StreamWr
 from chat.api.view import json_response
 from chat.errors import ApiError, FieldNames, api_error, engine_api_error, names_unchanged
 from chat.generation.completions import RunReader
+from chat.generation.waiting import Waiting, admission_await, waiting_watch
 from engine.api import (
     Admitted,
     Completed,
@@ -66,21 +67,30 @@ async def run_answer(
     request.lightcone_headers = reader.headers
     hands_over = False
     try:
-        admitted = await admission_wait(run)
-        ahead = None
-        if is_stream and may_leave_no_token(run.generation):
-            ahead = await reader.next(silence_s())
-            if ahead is not None:
-                ending_check(ahead)
-        head = run.head.admitted(admitted)
-        if is_stream:
+
+        def frames_of(admitted: Admitted, ahead: Event | None = None) -> RunFrames:
+            head = run.head.admitted(admitted)
             writer = dialect.stream(head)
             archive = Archive(dialect.answer(head), partial(keep.end, head)) if keep is not None else None
-            source = RunFrames(reader, wrap(writer) if wrap else writer, admitted, ahead=ahead, archive=archive)
+            return RunFrames(reader, wrap(writer) if wrap else writer, admitted, ahead=ahead, archive=archive)
+
+        if is_stream and wants_progress(request):
+            source: FrameSource = AwaitedFrames(run, frames_of, dialect.stream(run.head))
+        else:
+            admitted = await admission_wait(run)
+            if is_stream:
+                ahead = None
+                if may_leave_no_token(run.generation):
+                    ahead = await reader.next(silence_s())
+                    if ahead is not None:
+                        ending_check(ahead)
+                source = frames_of(admitted, ahead)
+        if is_stream:
             frames = frames_sent(source, accepted.parsed.field_names)
             response: HttpResponseBase = EventStreamResponse(frames, on_close=reader.leave, headers=reader.headers)
             hands_over = True
             return response
+        head = run.head.admitted(admitted)
         body = await answer_collect(reader, dialect.answer(head))
         if keep is not None:
             await keep.end(head, body)
@@ -126,16 +136,40 @@ async def prompt_read(
 
 async def admission_wait(run: StartedRun) -> Admitted:
     """Wait for the admission within the queue's and the request's own time. Raises EngineError, ApiError 408."""
-    deadline_at = run.generation.deadline_at or math.inf
-    left_s = max(0.0, deadline_at - time.time())
+    async with _within_time(run):
+        return await admission_await(run.reader, model=run.generation.model, timeout_s=_patience_s(run))
+
+
+async def admission_watch(run: StartedRun) -> AsyncIterator[Waiting | Admitted]:
+    """Yield what a run waits for, and last its admission. Raises as `admission_wait`."""
+    async with _within_time(run):
+        patience_s = _patience_s(run)
+        async for waiting in waiting_watch(run.reader, model=run.generation.model, timeout_s=patience_s):
+            yield waiting
+        yield await run.reader.first(timeout_s=patience_s)
+
+
+def _patience_s(run: StartedRun) -> float:
+    left_s = max(0.0, (run.generation.deadline_at or math.inf) - time.time())
+    return float(min(settings.LIGHTCONE_QUEUE_TIMEOUT_S, left_s))
+
+
+@contextlib.asynccontextmanager
+async def _within_time(run: StartedRun) -> AsyncIterator[None]:
+    """End the run with ApiError 408 if it is not admitted within the request's own time."""
     try:
-        return await run.reader.first(timeout_s=min(settings.LIGHTCONE_QUEUE_TIMEOUT_S, left_s))
+        yield
     except EngineUnavailable:
-        if deadline_at > time.time():
+        if (run.generation.deadline_at or math.inf) > time.time():
             raise
         with contextlib.suppress(EngineUnavailable):  # then the reader ends the run as it leaves
             await run.reader.stop(Outcome.TIMED_OUT)
         raise ApiError("inference_timeout", TIMED_OUT_MESSAGE) from None
+
+
+def wants_progress(request: HttpRequest) -> bool:
+    """Return True if the stream shall begin before its run is admitted, with comments on what the run waits for."""
+    return bool(request.headers.get("X-Lightcone-Progress") == "1")
 
 
 def may_leave_no_token(generation: GenerationRequest) -> bool:
@@ -319,3 +353,49 @@ class RunFrames:
 
     def error(self, error: ApiError) -> bytes:
         return self._writer.error(error)
+
+
+class AwaitedFrames:
+    """The frames of a run from before its admission: comments on what it waits for, then those of `begin`.
+
+    `unbegun` writes an error that comes before the admission.
+    """
+
+    def __init__(self, run: StartedRun, begin: Callable[[Admitted], RunFrames], unbegun: StreamWriter) -> None:
+        self._begin, self._unbegun = begin, unbegun
+        self._frames: RunFrames | None = None
+        self._updates = admission_watch(run)
+        self._comments = ProgressComments()
+
+    @property
+    def is_over(self) -> bool:
+        return self._frames is not None and self._frames.is_over
+
+    def opening(self) -> bytes:
+        return b""
+
+    async def next(self, timeout_s: float) -> bytes | None:
+        if self._frames is not None:
+            return await self._frames.next(timeout_s)
+        update = await anext(self._updates)
+        if isinstance(update, Waiting):
+            return self._comments.of(update)
+        self._frames = self._begin(update)
+        return self._frames.opening()
+
+    def error(self, error: ApiError) -> bytes:
+        return self._unbegun.error(error) if self._frames is None else self._frames.error(error)
+
+
+class ProgressComments:
+    """Comments of a stream (lines that clients skip) with what a run waits for as one JSON object, when it changes."""
+
+    def __init__(self) -> None:
+        self._said: Waiting | None = None
+
+    def of(self, waiting: Waiting) -> bytes:
+        """Return the comment; b"" if it would say the same as the one before."""
+        if waiting == self._said:
+            return b""
+        self._said = waiting
+        return f": progress {compact_json(asdict(waiting))}\n".encode("ascii")

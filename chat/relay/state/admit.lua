@@ -4,14 +4,13 @@
 -- KEYS  1 run meta  2 run request  3 bucket of requests  4 bucket of tokens  5 caller's live runs
 --       6 workers of the model  7 live runs of the model  8 queued runs  9 runs of the web process  10 tasks of the model
 --       11 resume context of the run  12 live runs of the tenant at the model  13 tenants of the model
---       14 the run's public id, absent if it has none
+--       14 demand for the model  15 the run's public id, absent if it has none
 -- ARGV  1 now (ms)  2 run id  3 packed request  4 requests/min, 0 = none  5 tokens/min, 0 = none  6 tokens reserved
 --       7 live runs allowed  8 waiting runs allowed  9 lease (ms)  10 prefix of worker leases  11 life of the keys (ms)
 --       12 task, '' = none  13 resume context, '' = none  14 tenant  15... pairs: further fields of meta
--- Returns {verdict, wait ms, requests left, ms until full, tokens left, ms until full, detail...}
+-- Returns {verdict, wait ms, requests left, ms until full, tokens left, ms until full, state, fraction}
 --       verdict: go, in_use (the public id), requests, tokens, concurrency, full, memory (of this server), or
---       unavailable with
---       {state, fraction} of the best worker.
+--       unavailable. State and fraction are those of the best worker, with the verdicts go and unavailable.
 
 local now = tonumber(ARGV[1])
 
@@ -32,9 +31,10 @@ if type(info) == 'string' then
   if most > 0 and used > 0.8 * most then return answer('memory', 1000) end
 end
 
--- Sum the sequences that ready workers can run at once. Remove workers whose lease has lapsed.
-local rank = {loading = 3, draining = 2, failed = 1}
-local num_seqs, best = 0, {'none', '0'}
+-- Sum the sequences that ready workers can run at once, else take those of one that loads the model or can load it: the
+-- run waits for it. Remove workers whose lease has lapsed.
+local rank = {loading = 4, unloaded = 3, draining = 2, failed = 1}
+local num_seqs, best = 0, {'none', '0', '0'}
 for _, id in ipairs(redis.call('SMEMBERS', KEYS[6])) do
   local worker = redis.call('HMGET', ARGV[10] .. id, 'state', 'fraction', 'seats')
   if not worker[1] then
@@ -42,11 +42,17 @@ for _, id in ipairs(redis.call('SMEMBERS', KEYS[6])) do
   elseif worker[1] == 'ready' then
     num_seqs = num_seqs + (tonumber(worker[3]) or 1)
   elseif (rank[worker[1]] or 0) > (rank[best[1]] or 0) then
-    best = {worker[1], worker[2] or '0'}
+    best = {worker[1], worker[2] or '0', worker[3] or '1'}
   end
 end
-if num_seqs == 0 then return answer('unavailable', 0, best[1], best[2]) end
-if KEYS[14] and redis.call('EXISTS', KEYS[14]) == 1 then return answer('in_use', 0) end
+if num_seqs > 0 then
+  best = {'ready', '1'}
+elseif best[1] == 'loading' or best[1] == 'unloaded' then
+  num_seqs = tonumber(best[3])
+else
+  return answer('unavailable', 0, best[1], best[2])
+end
+if KEYS[15] and redis.call('EXISTS', KEYS[15]) == 1 then return answer('in_use', 0) end
 
 redis.call('ZREMRANGEBYSCORE', KEYS[7], '-inf', now)
 local places = num_seqs + tonumber(ARGV[8])
@@ -80,9 +86,10 @@ redis.call('HSET', KEYS[1], 'state', 'queued', 'attempt', 1, 'worker', '', 'stop
 redis.call('PEXPIRE', KEYS[1], ARGV[11])
 redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[11])
 if ARGV[13] ~= '' then redis.call('SET', KEYS[11], ARGV[13], 'PX', ARGV[11]) end
-if KEYS[14] then redis.call('SET', KEYS[14], ARGV[2], 'PX', ARGV[11]) end
+if KEYS[15] then redis.call('SET', KEYS[15], ARGV[2], 'PX', ARGV[11]) end
 if ARGV[12] ~= '' then
   redis.call('ZADD', KEYS[8], now, ARGV[2])
   redis.call('LPUSH', KEYS[10], ARGV[12])
+  if best[1] == 'unloaded' and redis.call('EXISTS', KEYS[14]) == 0 then redis.call('LPUSH', KEYS[14], '1') end
 end
-return answer('go', 0)
+return answer('go', 0, best[1], best[2])

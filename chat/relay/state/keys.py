@@ -74,6 +74,10 @@ class Keys:
         """List: tasks that wait for a worker of the model, as Celery's transport keeps them; the oldest is the last."""
         return self.celery_prefix + queue_of(slug)
 
+    def demand(self, slug: str) -> str:
+        """List with one entry if runs wait for the model and no worker loads it; the worker that takes it does."""
+        return f"{self.deployment}:demand:{slug}"
+
     @property
     def refused(self) -> str:
         """Hash: how many requests were refused for their key, by status."""

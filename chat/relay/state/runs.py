@@ -107,7 +107,7 @@ class AdmissionResult:
     tokens_left: int
     tokens_reset_s: float
     worker_state: str = ""
-    """Of the model's best worker, if UNAVAILABLE."""
+    """Of the model's best worker, if GO or UNAVAILABLE."""
     worker_progress: float = 0.0
 
 
@@ -194,7 +194,7 @@ class Runs:
             *(keys.admit_requests(caller), keys.admit_tokens(caller), keys.admit_live(caller)),
             *(keys.model_workers(slug), keys.model_live(slug), keys.queued, keys.web_runs(web_id), keys.tasks(slug)),
             *(keys.resume_context(request.run_id), keys.tenant_live(slug, request.tenant), keys.model_tenants(slug)),
-            *((public,) if public else ()),
+            *(keys.demand(slug), *((public,) if public else ())),
         )
         answer = await self._eval(
             ADMIT,

@@ -16,8 +16,8 @@ CORE_COUNTERS = (
 """Those that a worker has from its core, by the names of the fields of `CoreStats`."""
 COUNTERS = ("max_model_len", "num_live", "longest_token_chars", *CORE_COUNTERS)
 """Workers of an earlier version do not report all of them."""
-STATE_ORDER = ("ready", "loading", "draining", "failed")
-"""Best first. Clients see the state of a model's best worker."""
+STATE_ORDER = ("ready", "loading", "unloaded", "draining", "failed")
+"""Best first. Clients see the state of a model's best worker. One that is `unloaded` loads the model on demand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class WorkerLease:
     worker_id: str
     model: str
     state: str
-    """loading, ready, draining or failed"""
+    """unloaded, loading, ready, draining or failed"""
     phase: str
     fraction: float
     """The progress of loading, 0..1."""

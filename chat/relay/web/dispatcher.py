@@ -43,6 +43,8 @@ START_TIMEOUT_S = 2.0
 LAYER_RETRY_S = 0.5
 AWAY_BEFORE_FAILING_S = 10.0
 SILENT_SWEEPS_BEFORE_LOST = 4
+SEEN_S = 0.5
+MAX_PLACES = 256
 UNREAD = (1, 0)
 
 
@@ -77,6 +79,9 @@ class Dispatcher:
         self._silent_sweeps: dict[RunReader, int] = {}
         self._away_since: float | None = None
         self.chores = Chores(client=client, keys=keys, leave_run=self._leave_run, refusals=refusals)
+        self._seeing = asyncio.Lock()
+        self._seen: list[WorkerLease] = []
+        self._seen_at = 0.0
         self._sweep_now = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._starting = asyncio.Lock()
@@ -174,6 +179,23 @@ class Dispatcher:
 
     async def workers(self) -> list[WorkerLease]:
         return await worker_leases(self._client, self._keys)
+
+    async def workers_seen(self) -> list[WorkerLease]:
+        """Return the leases as they were in the last half second, for the many runs that wait."""
+        async with self._seeing:
+            if self._clock() - self._seen_at >= SEEN_S:
+                self._seen, self._seen_at = await self.workers(), self._clock()
+            return self._seen
+
+    async def place_in_queue(self, run_id: str, slug: str) -> int:
+        """Return how many runs of the model wait before this one, of the first MAX_PLACES that wait for any model."""
+        rank = await self._client.zrank(self._keys.queued, run_id)
+        if not rank:
+            return 0
+        pipe = self._client.pipeline(transaction=False)
+        for raw in await self._client.zrange(self._keys.queued, max(0, rank - MAX_PLACES), rank - 1):
+            pipe.hget(self._keys.meta(raw.decode()), "slug")
+        return sum(found == slug.encode() for found in await pipe.execute())
 
     async def configuration_epoch(self) -> bytes | None:
         """Return the counter of configuration changes; None before the first."""

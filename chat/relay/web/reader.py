@@ -57,6 +57,8 @@ class RunReader:
         """The `x-ratelimit-*` lines for the answer."""
         self.has_received = False
         self.is_started = False
+        self.waits_for_model = False
+        """The model was not loaded when the run was admitted."""
         self.client_outcome: Outcome | None = None
         """The outcome that this side gave the client's answer, if the run itself did not end it."""
         self._source = source
@@ -76,9 +78,10 @@ class RunReader:
                 while not self._ready:
                     await self._advance()
         except TimeoutError:
-            self.client_outcome = Outcome.INTERRUPTED
-            raise EngineUnavailable(
-                ErrorCode.OVERLOADED, f"No worker took the request within {timeout_s:g} s; please try again."
+            raise self.give_up(
+                EngineUnavailable(
+                    ErrorCode.OVERLOADED, f"No worker took the request within {timeout_s:g} s; please try again."
+                )
             ) from None
         event = self._ready[0]
         if isinstance(event.payload, Admitted):
@@ -89,6 +92,22 @@ class RunReader:
         if isinstance(event.payload, Completed) and event.payload.outcome == Outcome.STOPPED:
             raise EngineFailure(ErrorCode.ENGINE_ERROR, STOPPED_MESSAGE)
         raise EngineFailure(ErrorCode.INTERNAL_ERROR, "The run began without an admission.")
+
+    def give_up(self, error: EngineUnavailable) -> EngineUnavailable:
+        """Return the error, after a note that it ends the client's answer."""
+        self.client_outcome = Outcome.INTERRUPTED
+        return error
+
+    async def has_begun(self, timeout_s: float) -> bool:
+        """Return True once the first event is there, False if none came for `timeout_s`."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + timeout_s
+        while not self._ready:
+            left_s = until - clock()
+            if left_s <= 0:
+                return False
+            await self._advance(left_s)
+        return True
 
     def __aiter__(self) -> RunReader:
         return self

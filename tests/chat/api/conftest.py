@@ -52,6 +52,7 @@ class ScriptedReader:
     def __init__(self, script: list[Payload | Exception | None], headers: dict[str, str]) -> None:
         self.script = deque(script)
         self.headers = headers
+        self.waits_for_model = False
         self.num_left = 0
         self.stopped: list[Outcome] = []
         self.position = 0
@@ -67,6 +68,9 @@ class ScriptedReader:
         event = Event(self.position, count, payload)
         self.position += count
         return event
+
+    async def has_begun(self, timeout_s: float) -> bool:
+        return True
 
     async def first(self, *, timeout_s: float | None = None) -> Admitted:
         payload = self._take()

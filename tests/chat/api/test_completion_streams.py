@@ -1,9 +1,14 @@
 """Streamed completions: order, keys and framing, and failures after the first byte."""
 
+import json
 from dataclasses import replace
 
-from engine.api import ErrorCode, Failed, TokenLogprob
-from tests.chat.api.conftest import ADMITTED, HELLO, completed, delta, finished, frames, post
+import pytest
+
+from chat.api.answering import streaming
+from chat.generation.waiting import Waiting
+from engine.api import EngineUnavailable, ErrorCode, Failed, TokenLogprob
+from tests.chat.api.conftest import ADMITTED, HELLO, chat, completed, delta, finished, frames, post
 
 
 async def test_a_stream_has_role_deltas_finish_and_done(api, scripted):
@@ -155,3 +160,37 @@ async def test_a_stream_that_waits_for_its_first_token_loses_nothing(api, script
         scripted.script = list(script)
         *chunks, _ = frames((await post(api, stream=True, allowed_token_ids=[7])).text)
         assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == "Hello"
+
+
+@pytest.mark.parametrize("route", ["/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize("is_asked", [True, False])
+async def test_a_stream_says_what_it_waits_for_only_to_clients_that_ask(api, scripted, monkeypatch, route, is_asked):
+    async def watch(reader, **_):
+        for fraction in (0.25, 0.25, 0.5):
+            yield Waiting("loading", "weights", fraction, 2)
+
+    monkeypatch.setattr(streaming, "waiting_watch", watch)
+    headers = {"X-Lightcone-Progress": "1"} if is_asked else {}
+    prompt = chat() if "chat" in route else {"prompt": "hi"}
+    response = await api.post(route, json={**prompt, "stream": True}, headers=headers)
+    comments = [line for line in response.text.splitlines() if line.startswith(": progress ")]
+    seen = [json.loads(line.removeprefix(": progress ")) for line in comments]
+    facts = {"state": "loading", "phase": "weights", "num_before": 2}
+    assert seen == ([facts | {"fraction": 0.25}, facts | {"fraction": 0.5}] if is_asked else [])
+    rest = "\n".join(line for line in response.text.splitlines() if line not in comments)
+    assert frames(rest)[-1] == "[DONE]"
+    assert "Hel" in rest
+
+
+async def test_a_refusal_while_a_stream_waits_is_an_error_event_for_clients_that_asked(api, scripted, monkeypatch):
+    async def watch(reader, **_):
+        yield Waiting("loading", "weights", 0.25, 0)
+        raise EngineUnavailable(ErrorCode.MODEL_LOAD_FAILED, "It cannot be loaded.")
+
+    monkeypatch.setattr(streaming, "waiting_watch", watch)
+    body = chat(stream=True)
+    response = await api.post("/v1/chat/completions", json=body, headers={"X-Lightcone-Progress": "1"})
+    assert response.status_code == 200
+    [error, done] = frames("\n".join(response.text.splitlines()[1:]))
+    assert (error["error"]["code"], done) == ("model_load_failed", "[DONE]")
+    assert scripted.readers[0].num_left == 1

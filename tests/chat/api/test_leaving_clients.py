@@ -43,6 +43,7 @@ class SilentReader:
     """A reader that sends one delta (after an admission, if `admits`), then waits for ever."""
 
     headers: dict[str, str] = {}
+    waits_for_model = False
 
     def __init__(self, *, admits: bool) -> None:
         self.admits = admits

@@ -233,6 +233,10 @@ class WaitingReader(ScriptedReader):
         self.is_stopped = asyncio.Event()
         self.run_id = "run"
 
+    async def has_begun(self, timeout_s: float) -> bool:
+        await self.is_admitted.wait()
+        return True
+
     async def first(self, *, timeout_s: float | None = None) -> Admitted:
         await self.is_admitted.wait()
         self.position = 1

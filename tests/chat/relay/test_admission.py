@@ -128,16 +128,33 @@ async def test_a_queue_filled_by_one_tenant_admits_others_up_to_an_equal_share(w
     assert await words("third", 2) == ["go", "full"]
 
 
-async def test_without_a_ready_worker_nothing_is_admitted(world: World) -> None:
+async def test_without_a_worker_that_may_serve_nothing_is_admitted(world: World) -> None:
     web = await world.web()
     assert (await world.admit(web))[1].worker_state == "none"
-    world.lease_state = "loading"
+    world.lease_state = "draining"
     worker = await world.worker()
     _, verdict = await world.admit(web)
-    assert (verdict.decision, verdict.worker_state, verdict.worker_progress) == ("unavailable", "loading", 0.5)
-    world.lease_state = "ready"
+    assert (verdict.decision, verdict.worker_state, verdict.worker_progress) == ("unavailable", "draining", 0.5)
+    for state in ("loading", "ready"):
+        world.lease_state = state
+        await worker.beat()
+        _, verdict = await world.admit(web)
+        assert (verdict.decision, verdict.worker_state) == ("go", state)
+
+
+async def test_requests_for_a_model_that_is_not_loaded_ask_once_for_it_and_wait_in_its_queue(world: World) -> None:
+    web, slug = await world.web(), model_slug(MODEL)
+    world.lease_state = "unloaded"
+    worker = await world.worker()
+    verdicts = [(await world.admit(web))[1] for _ in range(3)]
+    assert {(verdict.decision, verdict.worker_state) for verdict in verdicts} == {("go", "unloaded")}
+    assert await world.client.llen(world.keys.tasks(slug)) == 3
+    assert await world.client.llen(world.keys.demand(slug)) == 1
+    await world.client.delete(world.keys.demand(slug))
+    world.lease_state = "loading"
     await worker.beat()
-    assert (await world.admit(web))[1].decision == "go"
+    await world.admit(web)
+    assert not await world.client.exists(world.keys.demand(slug)), "a worker loads it already"
 
 
 async def test_admission_closes_at_four_fifths_of_memory_and_runs_continue(world: World) -> None:

@@ -22,11 +22,12 @@ from chat.generation.completions import (
     limits_look,
     request_rejected_record,
 )
+from chat.generation.waiting import Waiting, admission_await, waiting_watch
 from chat.relay.state.keys import model_slug, run_id_create
 from chat.relay.state.task_message import first_task
 from chat.relay.web.dispatcher import _dispatchers, dispatcher_of_loop
 from chat.relay.worker.publisher import Publisher
-from engine.api import Delta, EngineUnavailable, ErrorCode, GenerationRequest, RawPrompt, RequestError, Task
+from engine.api import Admitted, Delta, EngineUnavailable, ErrorCode, GenerationRequest, RawPrompt, RequestError, Task
 from tests.chat.relay.world import MODEL, World, read_all, text_of, until
 
 CALLER = Caller(key_id=1, public_id="key1", org_id=1, project_id=2, tenant="2")
@@ -100,7 +101,6 @@ async def test_without_a_worker_the_answer_is_503_at_once(service: World) -> Non
 @pytest.mark.parametrize(
     ("state", "code", "retry_after", "should_retry"),
     [
-        ("loading", "model_loading", "1", "true"),
         ("draining", "overloaded", "1", "true"),
         ("failed", "model_load_failed", None, "false"),
     ],
@@ -355,3 +355,54 @@ async def test_many_concurrent_readers_get_their_own_texts(service: World) -> No
             voice.token(letter)
         voice.end()
     assert [text_of(events) for events in await asyncio.gather(*results)] == [str(index) for index in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        ("loading", "model_loading"),
+        ("unloaded", "model_loading"),
+        ("failed", "model_load_failed"),
+        ("", "model_unloaded"),
+    ],
+)
+async def test_a_run_that_waits_for_its_model_ends_with_what_holds_the_model_up(
+    service: World, state: str, code: str
+) -> None:
+    service.lease_state = "unloaded"
+    worker = await worker_of(service)
+    reader = await completion_start(request=request(), caller=CALLER, trace=TRACE)
+    service.lease_state, service.has_lease = state, bool(state)
+    if state:
+        await worker.beat()
+    else:
+        await service.client.delete(service.keys.worker(worker.worker_id))
+    seen: list[Waiting] = []
+
+    async def watch() -> None:
+        async for waiting in waiting_watch(reader, model=MODEL, timeout_s=60 if state == "failed" else 0.6):
+            seen.append(waiting)
+
+    with pytest.raises(EngineUnavailable) as raised:
+        await watch()
+    assert (raised.value.code, seen[0].state, seen[0].num_before) == (code, state, 0)
+    reader.leave()
+
+
+async def test_a_run_that_waits_for_its_model_goes_on_once_it_is_loaded(service: World) -> None:
+    service.lease_state = "loading"
+    worker = await worker_of(service)
+    first = await completion_start(request=request(), caller=CALLER, trace=TRACE)
+    second = await completion_start(request=request(), caller=CALLER, trace=TRACE)
+    watch = waiting_watch(second, model=MODEL, timeout_s=60)
+    seen = await anext(watch)
+    assert (seen.state, seen.fraction, seen.num_before) == ("loading", 0.5, 1)
+    service.lease_state = "ready"
+    await worker.beat()
+    voice = await service.claim(worker, second.run_id)
+    voice.admit()
+    await worker.flush()
+    assert {waiting.state async for waiting in watch} <= {"loading", "ready"}
+    assert await admission_await(second, model=MODEL, timeout_s=5) == Admitted(3, 100, 7)
+    for reader in (first, second):
+        reader.leave()

@@ -29,6 +29,7 @@ class HeldReader:
     def __init__(self) -> None:
         self.headers = {"x-ratelimit-remaining-tokens": "7"}
         self.items: asyncio.Queue = asyncio.Queue()
+        self.waits_for_model = False
         self.has_left = False
         self.position = 1
 
