@@ -14,6 +14,7 @@ from chat.api.stored.services import answers_prune
 from chat.batches.files import files_prune
 from chat.batches.services import batches_prune
 from chat.relay.commands import BATCHES_WAKE_TASK
+from chat.relay.state.keys import slug_of
 from chat.relay.state.task_message import GENERATE_TASK
 from chat.usage.services import request_logs_prune
 
@@ -27,10 +28,11 @@ def generate(self: Any, attempt: Any, attempt_of_old_task: int | None = None) ->
     It is never retried: leases and claims recover the runs of a lost worker. Tasks that version 0.1 has queued have two
     arguments, the run's id and the attempt.
     """
+    slug = slug_of(self.request.delivery_info["routing_key"])
     if attempt_of_old_task is None:
-        self.app.model_worker.take(self.request.id, attempt)
+        self.app.worker_host.take(slug, self.request.id, attempt)
     else:
-        self.app.model_worker.take(attempt, attempt_of_old_task)
+        self.app.worker_host.take(slug, attempt, attempt_of_old_task)
 
 
 @shared_task(name=BATCHES_WAKE_TASK, bind=True, ignore_result=True)

@@ -119,6 +119,12 @@ class Engine:
         return self._state
 
     @property
+    def core_pid(self) -> int | None:
+        """The process id of the core; None before it is started."""
+        link = getattr(self, "_link", None)
+        return None if link is None else link.pid
+
+    @property
     def heartbeat_at(self) -> float | None:
         """When the last heartbeat of the core came (unix seconds); it sends one a second, also during a long step."""
         return self._heartbeat_at

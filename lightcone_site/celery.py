@@ -12,7 +12,7 @@ from celery.signals import setup_logging
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lightcone_site.settings")
 
-STEPS = {"model": "chat.workers.model_step:ModelStep", "maintenance": "chat.workers.maintenance:MaintenanceStep"}
+STEPS = {"model": "chat.workers.host_step:HostStep", "maintenance": "chat.workers.maintenance:MaintenanceStep"}
 
 app = Celery("lightcone")
 app.config_from_object("django.conf:settings", namespace="CELERY")

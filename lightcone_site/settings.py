@@ -34,6 +34,13 @@ LIGHTCONE_MODEL_NAME = env.text("MODEL_NAME")
 # Models that were pulled or imported, and the token for gated and private repositories of the Hugging Face hub.
 LIGHTCONE_MODEL_STORE = Path(env.text("MODEL_STORE") or DATA_DIR / "models").expanduser().absolute()
 LIGHTCONE_HUB_TOKEN = env.text("HUB_TOKEN")
+
+# What the workers of this machine load beside that model, how much memory models may take together (0: a share of it),
+# and after how many seconds without a request they are unloaded (0: never).
+LIGHTCONE_HOST_MODELS = env.items("HOST_MODELS")
+LIGHTCONE_MODEL_MEMORY_BYTES = env.integer("MODEL_MEMORY", 0, maximum=2**50)
+LIGHTCONE_MODEL_IDLE_S = env.integer("MODEL_IDLE", 0, maximum=2**31 - 1)
+
 LIGHTCONE_DEFAULT_MAX_TOKENS = env.integer("DEFAULT_MAX_TOKENS", 0, maximum=2**31)
 LIGHTCONE_DRAIN_S = env.integer("DRAIN", 30, minimum=1, maximum=3600)
 LIGHTCONE_DRAIN_DELAY_S = env.integer("DRAIN_DELAY", 0, maximum=600)

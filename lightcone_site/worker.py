@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
         hostname=host_format(default_nodename(options.name)),
         pool_cls="threads",
         concurrency=THREADS[role],
-        queues="maintenance",  # a model worker consumes the queue of its model instead (chat.workers.model_step)
+        queues="maintenance",  # a model worker consumes the queue of its model instead (chat.workers.host_step)
         loglevel=logging.INFO,
         without_gossip=True,
         without_mingle=True,

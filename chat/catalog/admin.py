@@ -37,13 +37,18 @@ class ServedModelForm(forms.ModelForm):
         model = ServedModel
         fields = (
             *("name", "aliases", "path", "owned_by", "enabled", "is_default", "max_model_len", "sampling_defaults"),
+            *("pinned", "idle_s"),
             *("input_price", "cached_price", "output_price"),
         )
         help_texts = {
             "name": "The name that clients ask for, and that its workers serve (LIGHTCONE_MODEL_NAME).",
             "path": "A GGUF file or a Hugging Face folder, from / on.",
             "is_default": "Serve this model where a request names none. Takes it from the one before.",
-            "max_model_len": "Tokens; empty: what the model allows and the cache holds.",
+            "max_model_len": "Tokens to serve, from the next load on. Empty: what the model was made for, "
+            "as far as the cache holds it.",
+            "pinned": "Load it when its worker starts, and never unload it for another model.",
+            "idle_s": "Seconds without a request after which it is unloaded; 0: never. "
+            "Empty: the setting LIGHTCONE_MODEL_IDLE.",
             "input_price": "Of a million prompt tokens, in the currency of LIGHTCONE_CURRENCY. Empty: nothing.",
             "cached_price": "Of a million prompt tokens that were in the cache. Empty: as much as the others.",
             "output_price": "Of a million generated tokens. Empty: nothing. "
@@ -89,7 +94,8 @@ class ServedModelAdmin(ModelAdmin):
     readonly_fields = ("show_state", "state_reason", "show_state_at", "show_computed_by", "show_maker_defaults")
     fieldsets = (
         (None, {"fields": ("name", "aliases", "path", "is_elsewhere", "owned_by", "enabled", "is_default")}),
-        ("Defaults", {"fields": ("max_model_len", "sampling_defaults")}),
+        ("Loading", {"fields": ("pinned", "idle_s", "max_model_len")}),
+        ("Defaults", {"fields": ("sampling_defaults",)}),
         ("Prices", {"fields": ("input_price", "cached_price", "output_price")}),
         ("What the workers report", {"fields": readonly_fields}),
     )
@@ -115,7 +121,8 @@ class ServedModelAdmin(ModelAdmin):
 
     @display(description="Context")
     def show_length(self, model: ServedModel) -> str:
-        return f"{model.max_model_len:,}" if model.max_model_len else "–"
+        context = model.loaded_context or model.max_model_len
+        return f"{context:,}" if context else "–"
 
     def save_model(self, request: HttpRequest, obj: ServedModel, form: Any, change: bool) -> None:
         model_update(model=obj)

@@ -36,7 +36,14 @@ class ServedModel(models.Model):
     owned_by = models.CharField(max_length=100, default="lightcone")
     enabled = models.BooleanField(default=True)
     is_default = models.BooleanField(default=False)
+    pinned = models.BooleanField(default=False)
+    """Its worker loads it at once and keeps it."""
+    idle_s = models.PositiveIntegerField(null=True, blank=True)
+    """Seconds without a request after which its worker unloads it; 0: never; empty: LIGHTCONE_MODEL_IDLE."""
     max_model_len = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
+    """The context to serve, in tokens; empty: what the model was made for, as far as the cache holds it."""
+    loaded_context = models.PositiveIntegerField(null=True, blank=True, editable=False)
+    """The context that a worker has reported."""
     sampling_defaults = models.JSONField(default=dict, blank=True, validators=[check_object])
     """Request fields such as `temperature`, for requests that leave them out."""
     maker_defaults = models.JSONField(default=dict, blank=True, editable=False)

@@ -46,9 +46,13 @@ async def models_live() -> Conditions:
 
 
 async def installation_state() -> str:
-    """Return the best state among the models: `ready` if one serves, `unloaded` if there is no worker."""
+    """Return the best state among the models: `unloaded` if there is no worker.
+
+    `ready` if one serves, or if none is being loaded and one would be for the next request.
+    """
     states = {condition.state for condition in (await models_live()).values()}
-    return next((state for state in STATE_ORDER if state in states), UNLOADED.state)
+    best = next((state for state in STATE_ORDER if state in states), "")
+    return {"": UNLOADED.state, UNLOADED.state: "ready"}.get(best, best)
 
 
 async def models_named(caller: Caller) -> list[NamedModel]:

@@ -58,7 +58,13 @@ class ModelEntry:
 
 
 def model_register(
-    *, name: str, path: str, aliases: tuple[str, ...] = (), owned_by: str = "lightcone", make_default: bool = False
+    *,
+    name: str,
+    path: str,
+    aliases: tuple[str, ...] = (),
+    owned_by: str = "lightcone",
+    make_default: bool = False,
+    maker_defaults: Mapping[str, Any] | None = None,
 ) -> ServedModel:
     """Add the model, or point an existing one of this name to `path`. The first model becomes the default.
 
@@ -68,6 +74,7 @@ def model_register(
         model = ServedModel.objects.filter(name=name).first() or ServedModel(name=name, owned_by=owned_by)
         model.path = path
         model.aliases = list(aliases) or model.aliases
+        model.maker_defaults = model.maker_defaults if maker_defaults is None else dict(maker_defaults)
         model.is_default = make_default or model.is_default or not ServedModel.objects.filter(is_default=True).exists()
         model_update(model=model)
     return model
@@ -131,7 +138,7 @@ def model_state_report(
 ) -> None:
     """Store the state that a worker reports of its model. Ignore unknown names.
 
-    `max_model_len` counts if none is set. `maker_defaults` None, and `computed_by` "", leave those of the
+    `max_model_len` None, `maker_defaults` None, and `computed_by` "", leave those of the
     previous worker.
     """
     model = ServedModel.objects.filter(name=name).first()
@@ -140,11 +147,11 @@ def model_state_report(
     model.state = str(ModelState(state))
     model.state_reason = reason[:500]
     model.state_at = timezone.now()
-    model.max_model_len = model.max_model_len or max_model_len
+    model.loaded_context = max_model_len or model.loaded_context
     if maker_defaults is not None:
         model.maker_defaults = maker_defaults
     model.computed_by = computed_by[:COMPUTED_BY_CHARS] or model.computed_by
-    model.save(update_fields=["state", "state_reason", "state_at", "max_model_len", "maker_defaults", "computed_by"])
+    model.save(update_fields=["state", "state_reason", "state_at", "loaded_context", "maker_defaults", "computed_by"])
     configuration_touch()
 
 
@@ -204,7 +211,7 @@ def _entry(model: ServedModel) -> ModelEntry:
         fingerprint=system_fingerprint(path=model.path),
         aliases=tuple(model.aliases),
         is_default=model.is_default,
-        max_model_len=model.max_model_len,
+        max_model_len=model.loaded_context or model.max_model_len,
         sampling_defaults=sampling_defaults_merge(of_operator=model.sampling_defaults, of_files=model.maker_defaults),
     )
 
@@ -226,6 +233,26 @@ def sampling_defaults_merge(*, of_operator: Mapping[str, Any], of_files: Mapping
 def sampling_defaults_effective(defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Return a value for each field that has a default. `defaults`: those of a catalog entry."""
     return {name: neutral if defaults.get(name) is None else defaults[name] for name, neutral in NEUTRAL.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOffer:
+    """An enabled model, as far as workers need to know it."""
+
+    name: str
+    path: str
+    is_pinned: bool
+    idle_s: int | None
+    max_model_len: int
+    """The context to serve; 0: that of the model."""
+
+
+def models_offered() -> list[ModelOffer]:
+    """Return the enabled models by name."""
+    return [
+        ModelOffer(model.name, model.path, model.pinned, model.idle_s, model.max_model_len or 0)
+        for model in ServedModel.objects.filter(enabled=True).order_by("name")
+    ]
 
 
 def model_names() -> list[str]:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import os
 import re
-import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -49,9 +47,7 @@ QUANTIZATION = re.compile(
 PREFERRED = ("Q4_K_M", "Q4_K_S", "Q4_K_XL", "Q4_0", "IQ4_XS", "IQ4_NL", "Q4_1", "Q5_K_M", "Q5_K_S", "Q6_K", "Q8_0")
 """Formats for a CPU, best first: four bits read fewest bytes a token at little loss."""
 COMMIT = re.compile(r"[0-9a-f]{40}")
-CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
 BLOCK_BYTES = 1 << 20
-NVIDIA_SMI_S = 10
 RETRIES, RETRY_S = 5, 1.0
 """Tries to go on with a transfer that brings nothing, and the pause before each."""
 MEMORY_SHARE = 0.8
@@ -327,24 +323,6 @@ def model_pull(
             description=description,
             hashes={local_path(file): file.sha256 or sha256_of(folder / local_path(file)) for file in choice.files},
         )
-
-
-def memory_of(device: str) -> int:
-    """Return the bytes of memory of this machine, or of its first GPU."""
-    if device == "cuda":
-        command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-        try:
-            answer = subprocess.run(command, capture_output=True, text=True, timeout=NVIDIA_SMI_S, check=True)
-            return int(answer.stdout.split()[0]) << 20
-        except (OSError, subprocess.SubprocessError, ValueError, IndexError):
-            raise StoreError(
-                "nvidia-smi does not say how much memory the GPU has: name the format, as OWNER/NAME:FORMAT."
-            ) from None
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        return min(physical, int(CGROUP_MEMORY.read_text()))
-    except (OSError, ValueError):  # no container, or one without a limit
-        return physical
 
 
 def _remote_file(sibling: Any) -> RemoteFile:

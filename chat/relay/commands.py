@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 STOP_COMMAND = "lightcone_stop"
 STATS_COMMAND = "lightcone_stats"
+UNLOAD_COMMAND = "lightcone_unload"
 BATCHES_WAKE_TASK = "chat.batches_wake"
 MAINTENANCE_QUEUE = "maintenance"
 SEND_TIMEOUT_S = 4.0
@@ -54,6 +55,11 @@ def stop_send(worker_id: str, run_id: str, outcome: str) -> None:
     """Tell a worker, `<Celery node>~<incarnation>`, to end a run. Blocks."""
     node, arguments = worker_id.partition("~")[0], {"run_id": run_id, "outcome": outcome}
     current_app.control.broadcast(STOP_COMMAND, arguments=arguments, destination=[node], reply=False)
+
+
+def unload_send(name: str) -> None:
+    """Tell every worker to unload a model. Blocks."""
+    current_app.control.broadcast(UNLOAD_COMMAND, arguments={"name": name}, reply=False)
 
 
 async def task_send_async(run_id: str, attempt: int, slug: str) -> None:

@@ -5,13 +5,19 @@ Called by the entry point of worker processes, before Celery and the engine are 
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from django.conf import settings
 
 from chat.catalog.model_choice import NoModel, model_choice
+from chat.engine_check import engine_check
+from engine.api import MemoryNeed
+from engine.api.errors import ModelLoadError
 from engine.config import EngineConfig, StructuredLimits
 from engine.core.link import ProcessLink, pack_config
+
+NEED_S = 120
 
 
 def core_start() -> ProcessLink | None:
@@ -51,6 +57,15 @@ def engine_config() -> EngineConfig:
         processors=tuple(settings.LIGHTCONE_LOGITS_PROCESSORS),
         structured=_structured_limits(),
     )
+
+
+def need_of(config: EngineConfig, memory_bytes: int) -> MemoryNeed:
+    """Return what a model of this configuration needs of so many bytes of memory. Raises ModelLoadError."""
+    argument = json.dumps({"config": json.loads(pack_config(config)), "memory_bytes": memory_bytes})
+    is_fine, output = engine_check("engine.core.memory_need", argument, config.model_path.name, NEED_S)
+    if not is_fine:
+        raise ModelLoadError(output)
+    return MemoryNeed(**json.loads(output))
 
 
 def config_text(config: EngineConfig) -> str:

@@ -1,11 +1,11 @@
-"""The model worker: one engine and one publisher. chat.workers.model_step runs it under Celery.
+"""The model worker: one engine and one publisher, for one loaded model. chat.workers.host has one for each.
 
 1. The worker takes a lease in the state `loading` and loads the engine.
-2. Once the model is loaded, the lease says `ready` and the worker consumes `model.<slug>`. If loading fails, the
-   process stays up with the state `failed` and the reason in its lease; it tries again when the model's files change,
-   and after a pause that grows.
-3. On stop it drains: it takes no new runs; live ones end or, after LIGHTCONE_DRAIN_S, move to another worker.
-4. If cores die too often, the worker hands its runs over, even to one that has yet to start, and exits with code 1.
+2. Once the model is loaded, the lease says `ready` and the tasks of `model.<slug>` come to it. If loading fails, the
+   lease says `failed`, with the reason, until the host closes the worker.
+3. On stop it drains: it takes no new runs; live ones end or, after LIGHTCONE_DRAIN_S, move to another worker. Before
+   its model is unloaded it retires: its lease says `unloaded`, and new runs wait until a worker loads the model again.
+4. If cores die too often, the worker hands its runs over, even to one that has yet to start, and calls `on_lost`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from channels.layers import get_channel_layer
 from django.conf import settings
 
-from chat.catalog.fingerprint import FileState, file_states
 from chat.errors import INTERNAL_MESSAGE
 from chat.relay.commands import task_send
 from chat.relay.state.keys import Keys, model_slug
@@ -32,9 +30,11 @@ from chat.relay.state.workers import CORE_COUNTERS
 from chat.relay.valkey import ValkeyLine, valkey_connect
 from chat.relay.worker.loop_thread import LoopThread
 from chat.relay.worker.publisher import Publisher
+from chat.workers.memory import process_memory
 from engine.api import Admitted, Completed, EngineError, ErrorCode, Event, Failed, Outcome, Payload, Rejected, Timings
 from engine.config import EngineConfig
 from engine.core.link import ProcessLink
+from engine.core.supervisor import CoreLost
 from engine.engine import Engine, EngineStats, Resume, RunEvents
 from engine.loading.maker_defaults import maker_defaults
 
@@ -45,18 +45,15 @@ WATCH_S = 1.0
 DRAIN_POLL_S = 0.05
 SEND_BACK_S = 1.0
 HAND_OVER_S = 10.0
-LOOK_S = 2.0
-RETRY_S, MAX_RETRY_S = 60.0, 600.0
-"""The pause between two attempts to load a model whose files have not changed; it doubles."""
-SERVED_STATES = frozenset({"ready", "draining"})
+SERVED_STATES = frozenset({"ready", "draining", "unloaded"})
 """States of a worker that has loaded its model."""
 
 
 class ModelWorker:
     """A worker of one model that claims runs, submits them and maintains its lease. Methods are thread-safe.
 
-    `on_lost` is called when the cores have died too often: it must end the process, which calls `close` on the way.
-    `started_core`: a core of this configuration, which the first engine takes instead of starting one.
+    `loop` runs the publisher. `on_lost` is called when the cores have died too often: it must have `close` called.
+    `started_core`: a core of this configuration, which the engine takes instead of starting one.
     """
 
     def __init__(
@@ -64,6 +61,7 @@ class ModelWorker:
         config: EngineConfig,
         worker_id: str,
         *,
+        loop: LoopThread,
         on_lost: Callable[[], None] = lambda: None,
         started_core: ProcessLink | None = None,
         make_engine: Callable[..., Engine] = Engine,
@@ -75,48 +73,65 @@ class ModelWorker:
         self._clock = clock
         self._started_at = clock()
         self._state, self._phase, self._fraction, self._reason = "loading", "starting", 0.0, ""
+        self.has_lost_core = False
+        """The core died while it loaded the model."""
+        self.memory_bytes = 0
+        """Of the core, as it was measured last."""
         self._maker_defaults: dict[str, float] | None = None
         self._stats: EngineStats | None = None
         self._closing = threading.Event()
         self._on_lost = on_lost
         self._is_leaving = False
         self._has_left = threading.Event()
-        self._loop = LoopThread("publisher")
+        self._loop = loop
         self._publisher = self._loop.call(self._make_publisher())
-        self._make_engine = partial(
-            make_engine, config, self._publisher.publish, on_restarted=self._renew_soon, on_failed=self._leave
+        self._engine = make_engine(
+            config,
+            self._publisher.publish,
+            on_restarted=self._renew_soon,
+            on_failed=self._leave,
+            started_core=started_core,
         )
-        self._engine = self._make_engine(started_core=started_core)
         self._loop.call(self._publisher.start())
 
     @property
     def state(self) -> str:
         return self._state
 
-    def load_until_ready(self, on_loaded: Callable[[], None]) -> None:
-        """Load the engine. Retry when the model's files change or after a pause, until the worker closes."""
-        pause_s = RETRY_S
-        stamp = file_states(self.config.model_path)
-        while not self.load(on_loaded):
-            if not self._wait_for_change(stamp, pause_s):
-                return
-            logger.info("loading the model again")
-            pause_s = min(MAX_RETRY_S, 2 * pause_s)
-            stamp = file_states(self.config.model_path)
-            self._engine = self._make_engine()
+    @property
+    def reason(self) -> str:
+        """Why the model could not be loaded; empty otherwise."""
+        return self._reason
+
+    @property
+    def has_work(self) -> bool:
+        """Whether it has runs, or is about to."""
+        return self._publisher.has_work
+
+    @property
+    def core_pid(self) -> int | None:
+        """The process id of the core; None before it is started."""
+        return self._engine.core_pid
 
     def load(self, on_loaded: Callable[[], None]) -> bool:
-        """Load the engine, call `on_loaded` and become `ready`. A failure becomes the state `failed`."""
+        """Load the engine, call `on_loaded` and become `ready`; return False if that fails.
+
+        A failure becomes the state `failed`, except the death of the core, which may not be the model's fault.
+        """
         try:
             self._maker_defaults = maker_defaults(self.config.model_path)
             self._engine.start(self._note_progress)
             on_loaded()
+        except CoreLost as error:
+            logger.error("the model %s is not loaded: %s", self.config.model_name, error.message)
+            self.has_lost_core, self._reason = True, error.message
+            return False
         except EngineError as error:
-            logger.error("the model cannot be served: %s", error.message)
+            logger.error("the model %s cannot be served: %s", self.config.model_name, error.message)
             self._set_state("failed", error.message)
             return False
         except Exception:
-            logger.exception("the model cannot be served")
+            logger.exception("the model %s cannot be served", self.config.model_name)
             self._set_state("failed", "The model could not be loaded; the worker's log has the details.")
             return False
         self._stats = self._engine.stats()  # the first lease that says `ready` has the context
@@ -162,7 +177,7 @@ class ModelWorker:
 
     def announce_drain(self) -> None:
         """Write `draining` into the lease, so that no web process admits further runs for this worker."""
-        if not self._is_leaving:
+        if self._state in ("loading", "ready") and not self._is_leaving:
             self._set_state("draining")
 
     def close(self, drain_s: float) -> None:
@@ -178,12 +193,15 @@ class ModelWorker:
         self._closing.set()
         self._engine.close(0.0)
         self._loop.call(self._publisher.close())
-        self._loop.close()
+
+    def retire(self) -> None:
+        """Let the lease say `unloaded`, so that new runs wait; those that it has, or will claim, go on."""
+        self._set_state("unloaded")
 
     def _leave(self) -> None:
         """Shut down after too many core deaths, for the engine, which then fails the runs that were not handed over.
 
-        1. Ask the process to stop, so that it takes no more tasks.
+        1. Have the worker closed, so that it takes no more tasks.
         2. Give up the lease, so that it can claim no more runs, and queue the live ones again.
         """
         logger.error(
@@ -232,6 +250,7 @@ class ModelWorker:
             "maker_defaults": json.dumps(self._maker_defaults),
             "started_at": self._started_at,
             "num_live": self._publisher.num_live,
+            "memory_bytes": self.memory_bytes,
             **{name: getattr(core, name) if core else 0 for name in CORE_COUNTERS},
         }
 
@@ -256,21 +275,6 @@ class ModelWorker:
     def _note_progress(self, phase: str, fraction: float) -> None:
         self._phase, self._fraction = phase, fraction
 
-    def _wait_for_change(self, stamp: tuple[FileState, ...], at_most_s: float) -> bool:
-        """Wait until the model's files differ from `stamp` and have stopped changing, or until the time is over.
-
-        Return False if the worker closes.
-        """
-        deadline, before = time.monotonic() + at_most_s, stamp
-        while time.monotonic() < deadline:
-            if self._closing.wait(LOOK_S):
-                return False
-            now = file_states(self.config.model_path)
-            if now != stamp and now == before:
-                return True
-            before = now
-        return True
-
     def _set_state(self, state: str, reason: str = "") -> None:
         """Change the state and write the lease at once, as other processes decide by it."""
         self._state, self._reason = state, reason
@@ -284,6 +288,8 @@ class ModelWorker:
         """Refresh the engine's counters, off the publisher's loop: a query may take as long as the longest step."""
         while not self._closing.wait(WATCH_S):
             self._stats = self._engine.stats()
+            pid = self._engine.core_pid
+            self.memory_bytes = (pid and process_memory(pid)) or self.memory_bytes
 
     def _end(self, claim: Claim, resume: Resume, payload: Completed | Rejected) -> None:
         """Publish the end of a run that the engine never accepted. After an admission a rejection is a failure."""

@@ -28,7 +28,7 @@ from engine.api.events import (
     TopLogprob,
     Usage,
 )
-from engine.api.model import ModelDescription
+from engine.api.model import MemoryNeed, ModelDescription
 from engine.api.prompt_size import check_prompt_fits, is_long
 from engine.api.request import (
     BeamOptions,

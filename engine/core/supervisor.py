@@ -25,6 +25,10 @@ Progress = Callable[[str, float], None]
 Connect = Callable[[EngineConfig], ProcessLink]
 
 
+class CoreLost(ModelLoadError):
+    """The error if a core dies while it loads a model."""
+
+
 class CoreRestarter:
     """The starts of one engine's core. `close` may be called from any thread.
 
@@ -75,7 +79,7 @@ class CoreRestarter:
                 message = link.receive()
             except LinkClosed as error:
                 text = "the engine's process ended while it loaded the model; its log tells why"
-                raise ModelLoadError(text) from error
+                raise CoreLost(text) from error
             match message:
                 case CoreProgress(phase, fraction) if progress is not None:
                     progress(phase, fraction)

@@ -33,6 +33,9 @@ from chat.access.keys import KeyRefused, key_public_id
 from chat.catalog.model_choice import ModelChoice, NoModel, model_choice
 from chat.catalog.models import ModelState, ServedModel
 from chat.catalog.services import model_register, model_state_report
+from chat.catalog.stored_models import stored_models_offer
+from chat.model_store.errors import StoreError
+from chat.model_store.folder import ModelStore
 from lightcone_site.databases import embedded_valkey_socket
 from lightcone_site.serve.child import ChildSpec
 from lightcone_site.serve.console import Console
@@ -100,12 +103,15 @@ def prepare(console: Console) -> None:
     try:
         update_files(console)
         model = model_register(name=choice.name, path=str(choice.path), make_default=True)
+        stored_models_offer(store=ModelStore(settings.LIGHTCONE_MODEL_STORE))
         # A killed run may have left "ready" behind.
         model_state_report(name=model.name, state=str(ModelState.LOADING), reason="starting")
     except DatabaseError as error:
         raise Refusal(f"{database_label()} cannot be used: {str(error).strip()}") from None
     except ValidationError as error:
         raise Refusal(f"the model cannot be registered: {' '.join(error.messages)}") from None
+    except StoreError as error:
+        console.problem("models", f"{error} Its models are not offered")
 
 
 @contextlib.contextmanager

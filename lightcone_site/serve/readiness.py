@@ -59,11 +59,16 @@ class Readiness:
         if status and not self._is_web_announced:
             self._is_web_announced = True
             self.console.ok("web", f"{self.url}, answers after {now - self._started_at:.1f} s")
-        if status == 200:
+        if status == 200 and (self.is_ready or not self._has_failed()):
             self._report_ready(now)
         elif status:
             self._report_not_ready(now, self.status())
         self._next_at = now + (STEADY_POLL_S if status == 200 else POLL_S)
+
+    def _has_failed(self) -> bool:
+        """Return True if the first model has failed to load, although others may be loaded on demand."""
+        known = self.status()
+        return known is not None and known.state == FAILED
 
     def _report_ready(self, now: float) -> None:
         if not self.is_ready:

@@ -51,7 +51,8 @@ def engine_stats(served: ServedLightcone) -> dict[str, Any]:
     )
     assert asked.returncode == 0, asked.stderr
     [answers] = json.loads(asked.stdout)
-    [(_, stats)] = answers.items()
+    [(_, models)] = answers.items()
+    [stats] = models.values()
     return stats
 
 

@@ -59,6 +59,8 @@ class QueueChannel:
 class ThreadLink:
     """The worker's end of a link to a core in a thread. `serve(config, channel)` returns after Shutdown."""
 
+    pid: int | None = None
+
     def __init__(self, config: EngineConfig, serve: Callable[[EngineConfig, QueueChannel], None]) -> None:
         self._channel = QueueChannel()
         self._thread = threading.Thread(target=self._run, args=(config, serve), name="engine-core", daemon=True)

@@ -49,7 +49,7 @@ def test_a_model_is_pulled_listed_shown_copied_checked_and_removed(run: Run) -> 
     assert "No model is stored in" in run("list").stdout
     pulled = run("pull", "org/Smol-GGUF").stdout
     assert "Q4_1 (the first of Q4_K_M" in pulled
-    assert "Smol:Q4_1 is stored: llama, Q4_1, 0.10 GB, context 8,192. LIGHTCONE_MODEL=Smol:Q4_1 serves it." in pulled
+    assert "Smol:Q4_1 is stored: llama, Q4_1, 0.10 GB, context 8,192." in pulled
     assert [line.split()[:2] for line in run("list").stdout.splitlines()] == [["NAME", "FORMAT"], ["Smol:Q4_1", "Q4_1"]]
     shown = run("show", "Smol:Q4_1").stdout
     assert all(words in shown for words in ("8,192 tokens", "apache-2.0", "temperature 0.2", "hermes", "a" * 40))

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+QUEUE_PREFIX = "model."
+
 
 def run_id_create(*, at_s: float | None = None) -> str:
     """Return a new run id as 32 hex digits. `at_s`: unix seconds, now when absent."""
@@ -36,7 +38,12 @@ def model_slug(model: str) -> str:
 
 def queue_of(slug: str) -> str:
     """Return the Celery queue from which the workers of a model take requests."""
-    return f"model.{slug}"
+    return f"{QUEUE_PREFIX}{slug}"
+
+
+def slug_of(queue: str) -> str:
+    """Return the slug of the model whose queue this is."""
+    return queue.removeprefix(QUEUE_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)

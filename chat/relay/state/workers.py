@@ -14,7 +14,7 @@ CORE_COUNTERS = (
     *("num_spill_places", "num_used_spill_places", "num_spilled_blocks", "num_restored_blocks", "num_lost_blocks"),
 )
 """Those that a worker has from its core, by the names of the fields of `CoreStats`."""
-COUNTERS = ("max_model_len", "num_live", "longest_token_chars", *CORE_COUNTERS)
+COUNTERS = ("max_model_len", "num_live", "longest_token_chars", "memory_bytes", *CORE_COUNTERS)
 """Workers of an earlier version do not report all of them."""
 STATE_ORDER = ("ready", "loading", "unloaded", "draining", "failed")
 """Best first. Clients see the state of a model's best worker. One that is `unloaded` loads the model on demand."""
@@ -39,6 +39,8 @@ class WorkerLease:
     num_waiting: int
     longest_token_chars: int = 0
     """0 until it is known."""
+    memory_bytes: int = 0
+    """Of the worker's core; 0 until it is measured."""
     num_blocks: int = 0
     num_free_blocks: int = 0
     num_prompt_tokens: int = 0

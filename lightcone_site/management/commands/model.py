@@ -6,14 +6,19 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError
 
 from chat.catalog.model_choice import NoModel, model_choice
+from chat.catalog.stored_models import stored_model_offer, stored_model_withdraw
 from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore
 from chat.model_store.local import model_import, models_at
@@ -63,21 +68,23 @@ class Command(BaseCommand):
             raise CommandError(f"stopped{kept}") from None
 
     def _pull(self, options: dict[str, Any]) -> None:
-        from chat.model_store.hub import Hub, choose, memory_of, model_pull  # imports what other actions do not need
+        from chat.model_store.pulling import pull_plan  # imports what other actions do not need
 
-        asked, _, format = options["repository"].partition(":")
-        device = settings.LIGHTCONE_DEVICE
-        hub = Hub(settings.LIGHTCONE_HUB_TOKEN)
-        repository = hub.repository(asked, options["revision"])
-        choice = choose(repository, format, device, memory_of(device) if not format else 0)
-        of_format = choice.format.rpartition("/")[2]
-        name = options["name"] or f"{asked.rpartition('/')[2].removesuffix('-GGUF')}:{of_format}"
+        plan = pull_plan(
+            options["repository"],
+            revision=options["revision"],
+            name=options["name"],
+            token=settings.LIGHTCONE_HUB_TOKEN,
+            device=settings.LIGHTCONE_DEVICE,
+        )
+        choice, place = plan.choice, plan.repository
         self.stdout.write(
-            f"{asked} at {repository.commit[:12]}: {choice.format} ({choice.reason}), {choice.num_bytes / 1e9:.2f} GB"
+            f"{options['repository'].partition(':')[0]} at {place.commit[:12]}: {choice.format} ({choice.reason}), "
+            f"{choice.num_bytes / 1e9:.2f} GB"
         )
         shown = _Shown(self.stdout)
         try:
-            manifest = model_pull(self._store, hub, repository, choice, name, shown)
+            manifest = plan.run(self._store, shown)
         finally:
             shown.end()
         self._say_stored(manifest)
@@ -152,7 +159,10 @@ class Command(BaseCommand):
 
     def _rm(self, options: dict[str, Any]) -> None:
         for name in options["name"]:
+            path = self._store.model_path(name) if self._store.has(name) else None
             num_bytes = self._store.remove(name)
+            if path is not None:
+                self._keep_catalogue(partial(stored_model_withdraw, path=path))
             self.stdout.write(f"{name} is removed: {num_bytes / 1e9:.2f} GB.")
 
     def _copy(self, options: dict[str, Any]) -> None:
@@ -181,9 +191,18 @@ class Command(BaseCommand):
         description = manifest.description
         self.stdout.write(
             f"{manifest.name} is stored: {description.architecture}, {description.format}, "
-            f"{manifest.num_bytes / 1e9:.2f} GB, context {description.context:,}. "
-            f"LIGHTCONE_MODEL={manifest.name} serves it."
+            f"{manifest.num_bytes / 1e9:.2f} GB, context {description.context:,}."
         )
+        self._keep_catalogue(partial(stored_model_offer, store=self._store, manifest=manifest))
+
+    def _keep_catalogue(self, change: Callable[[], object]) -> None:
+        """Change the catalogue. Before the first start there is none, and a start enters all stored models."""
+        try:
+            change()
+        except ValidationError as error:
+            self.stderr.write(printable(f"It is not offered: {' '.join(error.messages)}"))
+        except DatabaseError:
+            self.stdout.write("It is offered from the next start of Lightcone on.")
 
 
 class _Shown:

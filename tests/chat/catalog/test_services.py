@@ -125,7 +125,7 @@ def test_workers_report_state_and_length(small: ServedModel) -> None:
     assert len(small.state_reason) == 500
     model_state_report(name=small.name, state="ready", max_model_len=8192)
     small.refresh_from_db()
-    assert (small.state, small.state_reason, small.max_model_len) == ("ready", "", 8192)
+    assert (small.state, small.state_reason, small.loaded_context) == ("ready", "", 8192)
 
 
 def test_sampling_values_of_the_model_files_apply_without_operator_defaults(small: ServedModel) -> None:

@@ -19,7 +19,7 @@ from redis import Redis
 import chat.tasks  # noqa: F401 - shared tasks are those of every app
 from chat.relay.state.keys import Keys, queue_of
 from chat.relay.state.task_message import GENERATE_TASK, first_task
-from chat.workers.model_step import ModelStep
+from chat.workers.host_step import HostStep
 from lightcone_site.databases import broker_url
 
 NUM_THREADS = 3
@@ -27,7 +27,7 @@ SLUG = "a-model"
 
 
 @dataclass
-class RecordingWorker:
+class RecordingHost:
     """Takes runs once `may_take` is set. The run `bad` fails."""
 
     begun: queue.SimpleQueue[tuple[str, int]] = field(default_factory=queue.SimpleQueue)
@@ -36,7 +36,8 @@ class RecordingWorker:
     drain_announced: threading.Event = field(default_factory=threading.Event)
     closed: queue.SimpleQueue[float] = field(default_factory=queue.SimpleQueue)
 
-    def take(self, run_id: str, attempt: int) -> None:
+    def take(self, slug: str, run_id: str, attempt: int) -> None:
+        assert slug == SLUG
         self.begun.put((run_id, attempt))
         self.may_take.wait(10)
         if run_id == "bad":
@@ -53,7 +54,7 @@ class RecordingWorker:
 @dataclass
 class Served:
     app: Any
-    worker: RecordingWorker
+    worker: RecordingHost
     client: Redis
     queue: str
     lose_broker: Callable[[], None]
@@ -92,9 +93,9 @@ def consumer(valkey: str) -> Iterator[tuple[Any, Redis, str, Callable[[], None]]
 @pytest.fixture
 def served(consumer: tuple[Any, Redis, str, Callable[[], None]]) -> Iterator[Served]:
     app, client, tasks, lose_broker = consumer
-    app.model_worker = RecordingWorker()
-    yield Served(app, app.model_worker, client, tasks, lose_broker)
-    app.model_worker.may_take.set()
+    app.worker_host = RecordingHost()
+    yield Served(app, app.worker_host, client, tasks, lose_broker)
+    app.worker_host.may_take.set()
 
 
 def test_a_task_takes_the_run_of_its_id(served: Served) -> None:
@@ -129,8 +130,8 @@ def test_fetched_tasks_run_after_the_broker_is_lost(served: Served) -> None:
 
 def test_a_stop_waits_for_fetched_tasks_before_it_closes_the_worker(served: Served) -> None:
     runs = served.send_all(NUM_THREADS + 2)
-    step = ModelStep(type("Controller", (), {"app": served.app}))
-    step.model_worker = served.worker
+    step = HostStep(type("Controller", (), {"app": served.app}))
+    step.host = served.worker
     stopping = threading.Thread(target=step.stop, args=(None,))
     stopping.start()
     assert served.worker.drain_announced.wait(10)

@@ -18,6 +18,7 @@ from chat.catalog.fingerprint import file_states
 from chat.catalog.model_choice import model_choice
 from chat.relay.state.runs import Runs
 from chat.relay.state.workers import worker_leases
+from chat.relay.worker.loop_thread import LoopThread
 from chat.relay.worker.publisher import Publisher
 from chat.workers.model import ModelWorker
 from engine.api import Admitted, Completed, Delta, Event, GenerationRequest, Outcome, Timings, Usage
@@ -41,6 +42,7 @@ class ScriptedEngine:
         self.heartbeat_at: float | None = None
         self.positions: dict[str, int] = {}
         self.is_closed = False
+        self.core_pid: int | None = None
         self.on_restarted: Callable[[], None] = lambda: None
         self.on_failed: Callable[[], None] = lambda: None
 
@@ -113,7 +115,14 @@ async def start(
 
     def build() -> ModelWorker:
         config = EngineConfig(model_path=path, model_name=MODEL, max_num_seqs=4)
-        worker = ModelWorker(config, "model@here~1", on_lost=world.on_lost, make_engine=make_engine, clock=world.clock)
+        worker = ModelWorker(
+            config,
+            "model@here~1",
+            loop=LoopThread("publisher"),
+            on_lost=world.on_lost,
+            make_engine=make_engine,
+            clock=world.clock,
+        )
         worker.load(lambda: None)
         return worker
 
@@ -487,40 +496,4 @@ async def test_a_model_in_a_closed_folder_fails_to_load(world: World, monkeypatc
     assert model_choice(path="closed/model.gguf", name="").name == "model"
     assert not await asyncio.to_thread(worker.load, lambda: None)
     assert worker.state == "failed"
-    await asyncio.to_thread(worker.close, 0.0)
-
-
-async def test_a_repaired_model_is_loaded_without_a_restart(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("chat.workers.model.LOOK_S", 0.001)
-    file = tmp_path / "model.gguf"
-    file.write_text("torn")
-    errors: list[Exception | None] = [None, ModelLoadError("model.gguf is truncated")]
-    is_loaded = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def make_engine(config: EngineConfig, publish: Any, **callbacks: Any) -> ScriptedEngine:
-        engine = ScriptedEngine(config, publish)
-        engine.load_error = errors.pop()
-        return engine
-
-    def build() -> ModelWorker:
-        return ModelWorker(
-            EngineConfig(model_path=file, model_name=MODEL), "model@here~1", make_engine=make_engine, clock=world.clock
-        )
-
-    worker = await asyncio.to_thread(build)
-    loading = asyncio.create_task(
-        asyncio.to_thread(worker.load_until_ready, lambda: loop.call_soon_threadsafe(is_loaded.set))
-    )
-    async with asyncio.timeout(10):
-        while (lease := (await worker_leases(world.client, world.keys))[0]).state != "failed":
-            pass
-    assert lease.reason == "model.gguf is truncated"
-    file.write_text("whole again")
-    async with asyncio.timeout(10):
-        await is_loaded.wait()
-        await loading
-    assert (worker.state, errors) == ("ready", [])
     await asyncio.to_thread(worker.close, 0.0)

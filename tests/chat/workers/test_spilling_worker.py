@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from chat.relay.worker.loop_thread import LoopThread
 from chat.usage.metrics import system_render, system_state
 from chat.workers.engine_start import engine_config
 from chat.workers.model import ModelWorker
@@ -43,7 +44,7 @@ async def test_the_settings_reach_the_engine_and_the_metrics_count_what_it_reads
 
     def start() -> ModelWorker:
         make = partial(Engine, connect=connect_in_process, renderer=LocalRenderer())
-        worker = ModelWorker(engine_config(), "model@here~1", make_engine=make)
+        worker = ModelWorker(engine_config(), "model@here~1", loop=LoopThread("publisher"), make_engine=make)
         assert worker.load(lambda: None)
         return worker
 

@@ -166,3 +166,11 @@ def test_a_model_that_becomes_unready_and_ready_is_reported():
 def test_a_web_process_that_is_down_reports_nothing_about_the_model():
     _, said = ScriptedModel((200, None), (0, None), (200, None)).run()
     assert said.count("model") == 1
+
+
+def test_a_model_that_fails_is_reported_although_others_would_be_loaded_on_demand():
+    failed, ready = ModelStatus(ModelState.FAILED, "tiny.gguf is torn"), ModelStatus(ModelState.READY, "")
+    readiness, said = ScriptedModel((200, failed), (200, failed), (200, ready)).run()
+    assert said.count("tiny.gguf is torn") == 1
+    assert said.count("tiny, ready after 8.0 s") == 1
+    assert readiness.is_ready

@@ -1,0 +1,46 @@
+"""The catalogue's rows of stored models: manifests describe files, rows decide what is offered."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from django.core.exceptions import ValidationError
+
+from chat.catalog.models import ServedModel
+from chat.catalog.services import model_delete, model_register
+from chat.model_store.errors import StoreError
+from chat.model_store.folder import ModelStore
+from chat.model_store.manifest import Manifest
+
+logger = logging.getLogger(__name__)
+
+
+def stored_models_offer(*, store: ModelStore) -> None:
+    """Enter every stored model that no row has yet; log those that cannot be entered. Raises StoreError."""
+    known = set(ServedModel.objects.values_list("path", flat=True))
+    for found in store.all():
+        if isinstance(found, StoreError):
+            logger.warning("%s", found)
+        elif str(store.model_path(found.name)) not in known:
+            try:
+                stored_model_offer(store=store, manifest=found)
+            except ValidationError as error:
+                logger.warning("The stored model %s is not offered: %s", found.name, " ".join(error.messages))
+
+
+def stored_model_offer(*, store: ModelStore, manifest: Manifest) -> ServedModel:
+    """Enter a stored model under its name. Raises ValidationError if the name leads to another model."""
+    path = str(store.model_path(manifest.name))
+    other = ServedModel.objects.filter(name=manifest.name).exclude(path=path).first()
+    if other is not None and Path(other.path).exists():
+        raise ValidationError(
+            f"The catalogue has a model {manifest.name!r} at {other.path} already: rename one of the two."
+        )
+    return model_register(name=manifest.name, path=path, maker_defaults=manifest.description.defaults)
+
+
+def stored_model_withdraw(*, path: Path) -> None:
+    """Delete the rows of a model that is no longer stored. `path`: what the engine loaded."""
+    for model in ServedModel.objects.filter(path=str(path)):
+        model_delete(model=model)

@@ -1,0 +1,415 @@
+"""The worker host over a real Valkey, with scripted engines: what is loaded, what leaves, what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chat.catalog.services import ModelOffer
+from chat.relay.state.keys import model_slug
+from chat.relay.state.workers import WorkerLease, worker_leases
+from chat.relay.valkey import valkey_connect_blocking
+from chat.workers.host import MAX_CORES_LOST, PATIENCE_S, RETRY_S, SETTLE_S, WorkerHost
+from chat.workers.model import ModelWorker
+from chat.workers.offers import Offer, offers_of
+from engine.api import MemoryNeed, Outcome
+from engine.api.errors import ModelLoadError
+from engine.config import EngineConfig
+from engine.core.supervisor import CoreLost
+from tests.chat.relay.world import Clock, World
+from tests.chat.workers.test_model import ScriptedEngine
+
+
+class HeldEngine(ScriptedEngine):
+    waits = True
+
+
+@dataclass
+class FakeConsumer:
+    """Notes which models' tasks are fetched."""
+
+    slugs: set[str] = field(default_factory=set)
+
+    def start(self, slug: str) -> None:
+        self.slugs.add(slug)
+
+    def stop(self, slug: str) -> None:
+        self.slugs.discard(slug)
+
+    def has_fetched(self, slug: str) -> bool:
+        return False
+
+
+@dataclass
+class Floor:
+    """A host, its offers and its engines. Each model needs 40 of a budget of 100, unless `sizes` says otherwise."""
+
+    world: World
+    tmp_path: Path
+    offers: list[Offer] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
+    errors: dict[str, list[Exception | None]] = field(default_factory=dict)
+    engines: dict[str, list[HeldEngine]] = field(default_factory=dict)
+    consumer: FakeConsumer = field(default_factory=FakeConsumer)
+    clock: Clock = field(default_factory=lambda: Clock(1000.0))
+    budget: int = 100
+
+    def offer(self, name: str, **changes: Any) -> Offer:
+        path = self.tmp_path / name
+        path.touch()
+        return Offer(EngineConfig(model_path=path, model_name=name, max_num_seqs=4), **changes)
+
+    def open(self, *names: str, **changes: Any) -> WorkerHost:
+        self.offers = [self.offer(name, **changes) for name in names]
+        self.client = valkey_connect_blocking(self.world.url)
+        self.host = WorkerHost(
+            "model@here",
+            first=self.offers[0],
+            read_offers=lambda: self.offers,
+            need_of=self.need_of,
+            consumer=self.consumer,
+            client=self.client,
+            keys=self.world.keys,
+            budget=self.budget,
+            make_worker=self.make_worker,
+            clock=self.clock,
+        )
+        return self.host
+
+    def need_of(self, config: EngineConfig) -> MemoryNeed:
+        size = self.sizes.get(config.model_name, 40)
+        return MemoryNeed(size, 0, 0, 0, 0, 0, 2048, 2048)
+
+    def make_worker(self, config: EngineConfig, worker_id: str, **given: Any) -> ModelWorker:
+        def make_engine(config: EngineConfig, publish: Any, **callbacks: Any) -> HeldEngine:
+            engine = HeldEngine(config, publish)
+            engine.on_failed = callbacks["on_failed"]
+            errors = self.errors.get(config.model_name, [])
+            engine.load_error = errors.pop(0) if errors else None
+            self.engines.setdefault(config.model_name, []).append(engine)
+            return engine
+
+        return ModelWorker(config, worker_id, make_engine=make_engine, **given)
+
+    def turn_until(self, is_true: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 10
+        while not is_true():
+            assert time.monotonic() < deadline, self.states()
+            self.host.turn()
+            threading.Event().wait(0.001)
+
+    def states(self) -> dict[str, str]:
+        return {name: lease.state for name, lease in self.leases().items()}
+
+    def leases(self) -> dict[str, WorkerLease]:
+        async def read() -> list[WorkerLease]:
+            client = self.world.connect()
+            try:
+                return await worker_leases(client, self.world.keys)
+            finally:
+                await client.aclose(close_connection_pool=True)
+
+        order = ("ready", "loading", "unloaded", "draining", "failed")
+        found = sorted(asyncio.run(read()), key=lambda lease: order.index(lease.state), reverse=True)
+        return {lease.model: lease for lease in found}
+
+    def ask(self, name: str) -> None:
+        self.client.lpush(self.world.keys.demand(model_slug(name)), "1")
+
+    def load(self, *names: str) -> None:
+        """Load the models, and let them come to rest."""
+        for name in names:
+            self.ask(name) if name != self.offers[0].name else None
+            self.turn_until(lambda name=name: self.states().get(name) == "ready")
+            self.clock.now += SETTLE_S + 1
+
+    def begin_run(self, name: str) -> str:
+        """Admit a run of a loaded model and have its worker take it; the engine holds it."""
+
+        async def admit() -> str:
+            world = World(self.world.url, self.world.keys.deployment)
+            try:
+                admission = world.admission()
+                admission = replace(admission, request=replace(admission.request, model=name))
+                result = await world.runs.admit(admission, web_id="web", channel="web.1")
+                assert result.decision == "go", result
+                return admission.request.run_id
+            finally:
+                await world.close()
+
+        run_id = asyncio.run(admit())
+        self.client.delete(self.world.keys.tasks(model_slug(name)))
+        self.host.take(model_slug(name), run_id, 1)
+        return run_id
+
+    def end_run(self, name: str, run_id: str) -> None:
+        self.engines[name][-1].end(run_id, Outcome.FINISHED)
+
+    def used(self) -> int:
+        states = self.states()
+        return sum(self.sizes.get(name, 40) for name, state in states.items() if state == "ready")
+
+
+@pytest.fixture
+def floor(valkey: str, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Floor]:
+    settings.LIGHTCONE_REDIS_URL = valkey
+    settings.LIGHTCONE_DEPLOYMENT = f"test-{secrets.token_hex(4)}"
+    monkeypatch.setattr("chat.workers.host.LEASES_S", 0.0)
+    monkeypatch.setattr("chat.workers.host.task_send", lambda *task: None)
+    monkeypatch.setattr("chat.workers.memory.process_memory", lambda pid: 0)
+    floor = Floor(World(valkey, settings.LIGHTCONE_DEPLOYMENT), tmp_path)
+    yield floor
+    floor.host.announce_drain()
+    floor.host.close(0.0)
+    floor.client.close()
+
+
+def test_the_first_model_is_loaded_at_once_and_others_when_they_are_asked_for(floor: Floor) -> None:
+    floor.open("a", "b", "c")
+    floor.turn_until(lambda: floor.states() == {"a": "ready", "b": "unloaded", "c": "unloaded"})
+    assert floor.consumer.slugs == {"a"}
+    floor.ask("b")
+    floor.turn_until(lambda: floor.states() == {"a": "ready", "b": "ready", "c": "unloaded"})
+    assert floor.consumer.slugs == {"a", "b"}
+    assert floor.leases()["c"].max_num_seqs == 4
+
+
+def test_the_least_recently_used_model_makes_room_and_can_come_back(floor: Floor) -> None:
+    floor.open("a", "b", "c")
+    floor.load("a", "b", "c")
+    assert floor.states() == {"a": "unloaded", "b": "ready", "c": "ready"}
+    assert floor.engines["a"][0].is_closed
+    floor.ask("a")
+    floor.turn_until(lambda: floor.states() == {"a": "ready", "b": "unloaded", "c": "ready"})
+
+
+def test_a_busy_model_stays_until_patience_ends_and_then_leaves_after_its_last_run(floor: Floor) -> None:
+    floor.open("a", "b", "c")
+    floor.load("a", "b")
+    runs = {name: floor.begin_run(name) for name in ("a", "b")}
+    floor.ask("c")
+    for _ in range(20):
+        floor.host.turn()
+    lease = floor.leases()["c"]
+    assert (lease.state, "waits for memory" in lease.reason) == ("unloaded", True)
+    assert floor.states().get("a") == floor.states().get("b") == "ready"
+    floor.clock.now += PATIENCE_S + 1
+    floor.turn_until(lambda: floor.states().get("a") == "unloaded")
+    assert floor.consumer.slugs == {"b"}, "it takes no new runs"
+    assert not floor.engines["a"][0].is_closed, "its run goes on"
+    floor.end_run("a", runs["a"])
+    floor.turn_until(lambda: floor.states() == {"a": "unloaded", "b": "ready", "c": "ready"})
+    floor.end_run("b", runs["b"])
+
+
+def test_a_pinned_model_is_loaded_without_a_request_and_never_leaves(floor: Floor) -> None:
+    floor.open("a", "b", "c")
+    floor.offers[1] = replace(floor.offers[1], is_pinned=True)
+    floor.turn_until(lambda: floor.states().get("b") == "ready")
+    floor.clock.now += SETTLE_S + 1
+    for name in ("c", "a", "c"):
+        floor.ask(name)
+        floor.turn_until(lambda name=name: floor.states().get(name) == "ready")
+        assert floor.states().get("b") == "ready"
+        floor.clock.now += SETTLE_S + 1
+
+
+def test_an_idle_model_leaves_after_its_time_and_a_used_one_does_not(floor: Floor) -> None:
+    floor.open("a", "b", idle_s=60.0)
+    floor.load("a", "b")
+    run_id = floor.begin_run("b")
+    floor.host.turn()
+    floor.clock.now += 61
+    floor.turn_until(lambda: floor.states() == {"a": "unloaded", "b": "ready"})
+    floor.end_run("b", run_id)
+
+    def has_left() -> bool:
+        floor.clock.now += 10  # the end of the run may come a turn later
+        return floor.states() == {"a": "unloaded", "b": "unloaded"}
+
+    floor.turn_until(has_left)
+
+
+def test_a_model_that_can_never_fit_is_refused_before_it_is_read(floor: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusal(need: MemoryNeed, budget: int) -> str:
+        return f"{need.total_bytes} of {budget}" if need.total_bytes > budget else ""
+
+    monkeypatch.setattr(MemoryNeed, "refusal", refusal)
+    floor.sizes["b"] = 120
+    floor.sizes["c"] = 80
+    floor.open("a", "b", "c")
+    floor.offers[0] = replace(floor.offers[0], is_pinned=True)
+    floor.load("a")
+    floor.ask("b")
+    floor.turn_until(lambda: floor.states().get("b") == "failed")
+    assert floor.leases()["b"].reason.startswith("120 of 60")
+    floor.ask("c")
+    floor.turn_until(lambda: floor.states().get("c") == "failed")
+    assert "Pinned models keep" in floor.leases()["c"].reason
+    assert set(floor.engines) == {"a"}
+
+
+def test_a_model_that_fails_is_tried_again_after_a_pause_and_once_its_file_has_changed(floor: Floor) -> None:
+    floor.errors["b"] = [ModelLoadError("it is torn"), ModelLoadError("it is torn"), None]
+    floor.open("a", "b")
+    floor.load("a")
+    floor.ask("b")
+    floor.turn_until(lambda: floor.states().get("b") == "failed")
+    assert floor.leases()["b"].reason == "it is torn"
+    floor.clock.now += RETRY_S - 1
+    floor.host.turn()
+    assert floor.states().get("b") == "failed"
+    floor.clock.now += 2
+    floor.turn_until(lambda: floor.states().get("b") == "unloaded")
+    floor.ask("b")
+    floor.turn_until(lambda: floor.states().get("b") == "failed")
+    (floor.tmp_path / "b").write_text("whole")
+    floor.clock.now += 3
+    floor.host.turn()
+    floor.clock.now += 3
+    floor.turn_until(lambda: floor.states().get("b") == "unloaded")
+    floor.ask("b")
+    floor.turn_until(lambda: floor.states().get("b") == "ready")
+
+
+def test_the_first_model_is_tried_again_without_a_request(floor: Floor) -> None:
+    floor.errors["a"] = [ModelLoadError("it is torn")]
+    floor.open("a")
+    floor.turn_until(lambda: floor.states() == {"a": "failed"})
+    floor.clock.now += RETRY_S + 1
+    floor.turn_until(lambda: floor.states() == {"a": "ready"})
+
+
+@pytest.mark.parametrize("num_lost", [1, MAX_CORES_LOST])
+def test_a_core_that_dies_while_it_loads_is_replaced_but_not_for_ever(floor: Floor, num_lost: int) -> None:
+    floor.errors["a"] = [CoreLost("the core died") for _ in range(num_lost)]
+    floor.open("a")
+    is_served = num_lost < MAX_CORES_LOST
+    floor.turn_until(lambda: floor.states() == {"a": "ready" if is_served else "failed"})
+    assert len(floor.engines["a"]) == (num_lost + 1 if is_served else MAX_CORES_LOST)
+
+
+def test_a_model_whose_cores_die_too_often_is_loaded_anew_and_others_go_on(floor: Floor) -> None:
+    floor.open("a", "b")
+    floor.load("a", "b")
+    other = floor.begin_run("b")
+    floor.begin_run("a")
+    threading.Thread(target=floor.engines["a"][0].fail).start()
+    floor.turn_until(lambda: len(floor.engines["a"]) == 2 and floor.states() == {"a": "ready", "b": "ready"})
+    assert len(floor.engines["b"]) == 1
+    floor.end_run("b", other)
+
+
+def test_a_model_that_is_no_longer_offered_leaves_after_its_run(floor: Floor) -> None:
+    floor.open("a", "b")
+    floor.load("a", "b")
+    run_id = floor.begin_run("b")
+    removed = floor.offers.pop()
+    floor.client.incr(floor.world.keys.configuration_epoch)
+    floor.turn_until(lambda: "b" not in floor.consumer.slugs)
+    assert not floor.engines["b"][0].is_closed
+    floor.end_run("b", run_id)
+    floor.turn_until(lambda: floor.states() == {"a": "ready"})
+    floor.offers.append(removed)
+    floor.client.incr(floor.world.keys.configuration_epoch)
+    floor.turn_until(lambda: floor.states() == {"a": "ready", "b": "unloaded"})
+
+
+def test_a_loaded_model_with_another_context_is_loaded_again(floor: Floor) -> None:
+    floor.open("a")
+    floor.load("a")
+    floor.offers[0] = Offer(replace(floor.offers[0].config, max_model_len=512))
+    floor.client.incr(floor.world.keys.configuration_epoch)
+    floor.turn_until(lambda: len(floor.engines["a"]) == 2 and floor.states() == {"a": "ready"})
+
+
+def test_a_model_is_unloaded_on_command_and_comes_back_on_demand(floor: Floor) -> None:
+    floor.open("a")
+    floor.load("a")
+    floor.host.unload("a")
+    floor.host.unload("unknown")
+    floor.turn_until(lambda: floor.states() == {"a": "unloaded"})
+    floor.ask("a")
+    floor.turn_until(lambda: floor.states() == {"a": "ready"})
+
+
+def test_a_task_of_a_model_that_is_not_loaded_goes_back_and_has_it_loaded(
+    floor: Floor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[str, int, str]] = []
+    monkeypatch.setattr("chat.workers.host.task_send", lambda *task: sent.append(task))
+    floor.open("a", "b")
+    floor.load("a")
+    floor.host.take("b", "run", 2)
+    assert sent == [("run", 2, "b")]
+    floor.turn_until(lambda: floor.states().get("b") == "ready")
+
+
+def test_a_host_that_stops_has_no_leases_of_its_own_and_drains_the_rest(floor: Floor) -> None:
+    floor.open("a", "b")
+    floor.load("a")
+    floor.host.announce_drain()
+    assert floor.states() == {"a": "draining"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_demand_is_met_within_the_budget_and_no_run_is_cut_off(floor: Floor, seed: int) -> None:
+    chance = random.Random(seed)
+    names = ["a", "b", "c", "d"]
+    floor.sizes = {name: chance.choice([20, 30, 40, 60]) for name in names}
+    floor.open(*names)
+    floor.load("a")
+    runs: list[tuple[str, str]] = []
+    for _ in range(12):
+        name = chance.choice(names)
+        if floor.states().get(name) == "unloaded":
+            floor.ask(name)
+            if chance.random() < 0.5:
+                floor.clock.now += PATIENCE_S + 1
+
+        def is_ready(name: str = name) -> bool:
+            assert floor.used() <= floor.budget
+            floor.clock.now += 0.1
+            if floor.clock.now % 3 < 0.1 and runs:
+                floor.end_run(*runs.pop(0))
+            return floor.states().get(name) == "ready"
+
+        floor.turn_until(is_ready)
+        if chance.random() < 0.7:
+            runs.append((name, floor.begin_run(name)))
+    for run in runs:
+        floor.end_run(*run)
+    outcomes = [record["outcome"] for record in asyncio.run(records(floor))]
+    assert set(outcomes) <= {"finished"}
+
+
+async def records(floor: Floor) -> list[dict[str, Any]]:
+    world = World(floor.world.url, floor.world.keys.deployment)
+    try:
+        return await world.records()
+    finally:
+        await world.close()
+
+
+def test_offers_are_the_rows_whose_files_are_here(tmp_path: Path) -> None:
+    (tmp_path / "here").touch()
+    first = EngineConfig(model_path=tmp_path / "first", model_name="first", kv_spill_bytes=5, max_model_len=100)
+    rows = [
+        ModelOffer("first", "/of/the/row", True, 7, 0),
+        ModelOffer("here", str(tmp_path / "here"), False, None, 50),
+        ModelOffer("elsewhere", str(tmp_path / "elsewhere"), False, None, 0),
+    ]
+    one, two = offers_of(rows, first, hosted=[], idle_s=60)
+    assert (one.config, one.is_pinned, one.idle_s) == (first, True, 7)
+    assert (two.name, two.config.max_model_len, two.config.kv_spill_bytes, two.idle_s) == ("here", 50, 0, 60)
+    assert [offer.name for offer in offers_of(rows, first, hosted=["first"], idle_s=0)] == ["first"]
+    assert [offer.name for offer in offers_of([], first, hosted=[], idle_s=0)] == ["first"]
