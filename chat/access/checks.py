@@ -19,6 +19,7 @@ class Right(models.TextChoices):
     INFERENCE = "inference", "Inference"
     USAGE_READ = "usage_read", "Read usage"
     KEYS_MANAGE = "keys_manage", "Manage keys"
+    MODELS_MANAGE = "models_manage", "Manage models"
     CHAT_TEMPLATE = "chat_template", "Send chat templates"
     LOGITS_PROCESSORS = "logits_processors", "Use logits processors"
     MM_KWARGS = "mm_kwargs", "Set media options"
