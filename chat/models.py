@@ -4,6 +4,7 @@ from chat.access.models import ApiKey, ApiKeySecret, Org, Project
 from chat.api.stored.models import StoredAnswer
 from chat.batches.models import Batch, BatchResult, FileChunk, ProjectFile
 from chat.catalog.models import ServedModel
+from chat.model_jobs.models import ModelJob
 from chat.usage.models import RequestLog, UsageHour
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Batch",
     "BatchResult",
     "FileChunk",
+    "ModelJob",
     "Org",
     "Project",
     "ProjectFile",

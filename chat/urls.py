@@ -8,6 +8,7 @@ from chat.api.openapi.document import docs_view, schema_view
 urlpatterns = [
     path("", include("chat.api.model_lists")),
     path("", include("chat.batches.urls")),
+    path("", include("chat.model_jobs.urls")),
     *(path("", include(module)) for entry in registry.DIALECTS for module in entry.urls),
     re_path(r"^health/live/?\Z", status.live, name="health_live"),
     re_path(r"^health/ready/?\Z", status.ready, name="health_ready"),

@@ -29,6 +29,7 @@ from chat.api.registry import counted_routes, stored_endings
 from chat.api.stored.recovery import UnfinishedAnswers
 from chat.batches.runner import BatchRunner
 from chat.catalog.services import model_names, model_state_report
+from chat.model_jobs.runner import JobRunner
 from chat.relay.commands import stop_send_async, task_send_async
 from chat.relay.reaper import Reaper
 from chat.relay.state.keys import Keys
@@ -201,6 +202,7 @@ class MaintenanceStep(bootsteps.StartStopStep):
         states = ModelStates(client, keys)
         unfinished = UnfinishedAnswers(Runs(client, keys, time.time), stored_endings())
         self._batches = BatchRunner()
+        self._jobs = JobRunner(client, keys)
         requests = RequestMetrics(counted_routes() | {"/v1/batches", "/ws/playground"})
         self._metrics = MetricsServer(lambda: metrics_text(requests, client, keys))
         if settings.LIGHTCONE_METRICS_PORT:
@@ -211,6 +213,7 @@ class MaintenanceStep(bootsteps.StartStopStep):
             (states.turn, STATES_S, "model states"),
             (unfinished.turn, UNFINISHED_S, "unfinished answers"),
             (self._batches.turn, 0.0, "batches"),
+            (self._jobs.turn, TURN_S, "jobs on models"),
         )
         self._tasks = [asyncio.create_task(_forever(*turn)) for turn in turns]
 
@@ -219,6 +222,7 @@ class MaintenanceStep(bootsteps.StartStopStep):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._jobs.close()
         await self._batches.close()
         if await self._stream.lock():
             while batch := await self._stream.left_over() or await self._stream.read(block_ms=None):

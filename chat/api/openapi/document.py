@@ -16,11 +16,14 @@ from django.views.decorators.http import require_safe
 from chat.api import registry
 from chat.catalog.services import model_resolve
 
+ROOMS = ("chat.batches.openapi", "chat.model_jobs.openapi")
+"""Of rooms above the dialects."""
+
 
 def modules() -> list[Any]:
     """Return the modules that describe routes."""
     of_dialects = [name for entry in registry.DIALECTS for name in entry.described_in]
-    return [import_module(name) for name in (*of_dialects, "chat.api.openapi.answers", "chat.batches.openapi")]
+    return [import_module(name) for name in (*of_dialects, "chat.api.openapi.answers", *ROOMS)]
 
 
 def operations() -> dict[str, dict[str, Any]]:

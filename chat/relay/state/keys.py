@@ -152,6 +152,11 @@ class Keys:
         return f"{self.deployment}:configuration:epoch"
 
     @property
+    def jobs(self) -> str:
+        """String with a time to live: which maintenance worker does jobs on stored models."""
+        return f"{self.deployment}:jobs"
+
+    @property
     def reaper(self) -> str:
         return f"{self.deployment}:reaper"
 

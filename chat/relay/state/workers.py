@@ -68,6 +68,7 @@ class ModelCondition:
     max_model_len: int = 0
     maker_defaults: dict[str, float] | None = None
     computed_by: str = ""
+    memory_bytes: int = 0
 
 
 UNLOADED = ModelCondition()
@@ -83,7 +84,8 @@ def model_conditions(leases: Iterable[WorkerLease]) -> dict[str, ModelCondition]
 
 def _condition(lease: WorkerLease) -> ModelCondition:
     reason = f"{lease.phase} {lease.fraction:.0%}" if lease.state == "loading" else lease.reason
-    return ModelCondition(lease.state, reason, lease.max_model_len, lease.maker_defaults, lease.computed_by)
+    facts = (lease.max_model_len, lease.maker_defaults, lease.computed_by, lease.memory_bytes)
+    return ModelCondition(lease.state, reason, *facts)
 
 
 async def worker_leases(client: Answers, keys: Keys) -> list[WorkerLease]:

@@ -1,0 +1,98 @@
+"""Create, follow, cancel and end jobs on stored models. The job runner (runner.py) does the work."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils import timezone
+
+from chat.catalog.stored_models import stored_model_offer
+from chat.model_jobs.models import OPEN_STATES, JobKind, JobState, ModelJob
+from chat.model_store.errors import StoreError
+from chat.model_store.folder import ModelStore
+from chat.model_store.manifest import name_check
+
+MAX_OPEN = 100
+KEPT_JOBS = 1000
+
+
+def store() -> ModelStore:
+    return ModelStore(settings.LIGHTCONE_MODEL_STORE)
+
+
+def job_create(*, kind: str, asked: str, revision: str = "", name: str = "", asked_by: str = "") -> ModelJob:
+    """Enter a job, which begins within a second. Raises StoreError for what can be refused at once."""
+    if name:
+        name_check(name)
+    if kind == JobKind.CHECK:
+        store().get(asked)
+    if kind == JobKind.PULL and "/" not in asked.partition(":")[0].strip("/"):
+        raise StoreError(f"{asked!r} is no repository of the hub: write OWNER/NAME or OWNER/NAME:FORMAT.")
+    with transaction.atomic():
+        open_jobs = ModelJob.objects.filter(state__in=OPEN_STATES)
+        same = open_jobs.filter(kind=kind, asked=asked, revision=revision, name=name).first()
+        if same is not None:
+            raise StoreError(f"The job {same.public_id} does that already: wait for it, or cancel it.")
+        if open_jobs.count() >= MAX_OPEN:
+            raise StoreError(f"{MAX_OPEN} jobs wait or run: wait for some of them, or cancel some.")
+        return ModelJob.objects.create(
+            public_id=f"job_{secrets.token_hex(12)}",
+            kind=kind,
+            asked=asked,
+            revision=revision,
+            name=name,
+            asked_by=asked_by,
+        )
+
+
+def jobs_list(*, limit: int) -> list[ModelJob]:
+    """Return the newest jobs first."""
+    return list(ModelJob.objects.all()[:limit])
+
+
+def job_get(*, public_id: str) -> ModelJob | None:
+    return ModelJob.objects.filter(public_id=public_id).first()
+
+
+def job_cancel(*, job: ModelJob) -> ModelJob:
+    """Have an open job ended; one that waits ends at once. What was fetched is kept for another try."""
+    job_update(job, [JobState.WAITING], state=JobState.CANCELLED, ended_at=timezone.now())
+    job_update(job, [JobState.RUNNING], state=JobState.CANCELLING)
+    job.refresh_from_db()
+    return job
+
+
+# For the runner.
+
+
+def jobs_open() -> list[ModelJob]:
+    """Return all open jobs, the oldest first."""
+    return list(ModelJob.objects.filter(state__in=OPEN_STATES).order_by("id"))
+
+
+def job_update(job: ModelJob, states: Iterable[Any], **fields: object) -> bool:
+    """Change a job that is in one of these states; return whether it was."""
+    return bool(ModelJob.objects.filter(pk=job.pk, state__in=list(states)).update(**fields))
+
+
+def job_end(*, job: ModelJob, state: Any, message: str, names: list[str]) -> None:
+    """Note how a job ended, and offer the models that it has stored. Jobs beyond KEPT_JOBS are forgotten."""
+    for name in names:
+        try:
+            stored_model_offer(store=store(), manifest=store().get(name))
+        except (StoreError, ValidationError) as error:
+            text = " ".join(error.messages) if isinstance(error, ValidationError) else str(error)
+            message = f"{message} {name} is not offered: {text}"
+    ended: dict[str, datetime | str] = {"ended_at": timezone.now(), "message": message[:2000], "phase": ""}
+    if names:
+        ended["name"] = names[0][:200]
+    job_update(job, OPEN_STATES, state=state, **ended)
+    last = ModelJob.objects.exclude(state__in=OPEN_STATES).order_by("-id").values_list("pk", flat=True)[KEPT_JOBS:]
+    if pks := list(last):
+        ModelJob.objects.filter(pk__in=pks).delete()

@@ -1,0 +1,372 @@
+"""The routes of `/v1/admin/models` and `/v1/admin/jobs`, for keys with the right `models_manage`."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from datetime import datetime
+from typing import Any
+
+from channels.db import database_sync_to_async
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponseBase
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError as FieldsRefused
+
+from chat.access.checks import Right
+from chat.access.keys import Caller
+from chat.api.dialect import ErrorFormat, OpenAIErrorFormat
+from chat.api.queries import list_object, query_integer
+from chat.api.request.fields import Array, Boolean, Integer, Object, Text, bad_value, field_problems, text_read
+from chat.api.request.schema import sampling_defaults_read
+from chat.api.view import api_view, caller_require, json_response, object_read
+from chat.catalog.models import ServedModel
+from chat.catalog.named_models import models_live
+from chat.catalog.services import model_delete, model_update
+from chat.catalog.stored_models import stored_model_offer, stored_model_withdraw
+from chat.errors import ApiError, problems_error
+from chat.model_jobs.models import JobKind, ModelJob
+from chat.model_jobs.services import job_cancel, job_create, job_get, jobs_list, store
+from chat.model_store.errors import StoreError
+from chat.model_store.manifest import MAX_NAME_CHARS, Manifest
+from chat.relay.model_acts import model_load_ask, model_unload_ask
+from chat.relay.state.workers import UNLOADED, ModelCondition
+
+MAX_PATH_CHARS = 1024
+MAX_JOBS_LISTED = 1000
+
+
+class AdminFormat(OpenAIErrorFormat):
+    name = "models_manage"
+
+
+ADMIN = AdminFormat()
+
+
+class PullRequest(serializers.Serializer):
+    """The body of `POST /v1/admin/models/pull`."""
+
+    model = Text(
+        "OWNER/NAME or OWNER/NAME:FORMAT of the hub.", max_chars=MAX_PATH_CHARS, is_filled=True, is_required=True
+    )
+    revision = Text("A branch, tag or commit.", max_chars=200, default="main")
+    name = Text("The name to store it under, else NAME:FORMAT.", max_chars=MAX_NAME_CHARS, default="")
+
+
+class ImportRequest(serializers.Serializer):
+    """The body of `POST /v1/admin/models/import`."""
+
+    path = Text("A file or folder of the server's machine.", max_chars=MAX_PATH_CHARS, is_filled=True, is_required=True)
+    name = Text("The name to store it under; for a single model.", max_chars=MAX_NAME_CHARS, default="")
+
+
+class ModelRequest(serializers.Serializer):
+    """The body of `POST /v1/admin/models/load`, `unload` and `check`."""
+
+    model = Text("The model's name.", max_chars=MAX_NAME_CHARS, is_filled=True, is_required=True)
+
+
+class CopyRequest(serializers.Serializer):
+    """The body of `POST /v1/admin/models/copy`."""
+
+    model = Text("A stored model.", max_chars=MAX_NAME_CHARS, is_filled=True, is_required=True)
+    name = Text("Its further name.", max_chars=MAX_NAME_CHARS, is_filled=True, is_required=True)
+
+
+class ModelChange(serializers.Serializer):
+    """The body of `PATCH /v1/admin/models/NAME`: what is left out stays."""
+
+    enabled = Boolean("Whether requests may name it.")
+    is_default = Boolean("Whether it serves requests that name no model; true takes that from another.")
+    pinned = Boolean("Load it when its worker starts, and never unload it for another model.")
+    idle_s = Integer("Seconds without a request after which it is unloaded; 0: never; null: the setting.", minimum=0)
+    max_model_len = Integer("The context to serve, in tokens; null: that of the model.", minimum=1)
+    aliases = Array(text_read, item_schema={"type": "string"}, max_items=100, help_text="Further names.")
+    sampling_defaults = Object("Request fields for requests that leave them out.")
+
+
+PULL, IMPORT, MODEL, COPY, CHANGE = PullRequest(), ImportRequest(), ModelRequest(), CopyRequest(), ModelChange()
+
+
+async def _manager(request: HttpRequest, dialect: ErrorFormat) -> Caller:
+    return await caller_require(request, dialect, str(Right.MODELS_MANAGE))
+
+
+async def values_sent(schema: serializers.Serializer, request: HttpRequest) -> dict[str, Any]:
+    """Read the fields of a body that were sent, and those with a default. Raises ApiError by field."""
+    data = await object_read(request)
+    unknown = sorted(set(data) - set(schema.fields))
+    if unknown:
+        raise bad_value(unknown[0], f"is unknown here; the fields are {', '.join(schema.fields)}")
+    try:
+        values = schema.run_validation(data)
+    except FieldsRefused as error:
+        raise problems_error(field_problems(error.detail)) from None
+    return {name: value for name, value in values.items() if name in data or value is not None}
+
+
+# Models.
+
+
+async def models_list(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
+    await _manager(request, dialect)
+    rows = await database_sync_to_async(lambda: list(ServedModel.objects.order_by("name")))()
+    live, stored = await models_live(), await database_sync_to_async(_manifests)()
+    data = [model_object(row, live.get(row.name, UNLOADED), stored.get(row.path)) for row in rows]
+    return json_response(list_object(data, has_more=False))
+
+
+async def model_retrieve(request: HttpRequest, dialect: ErrorFormat, name: str) -> HttpResponseBase:
+    await _manager(request, dialect)
+    return json_response(await _described(await _row(name)))
+
+
+async def model_change(request: HttpRequest, dialect: ErrorFormat, name: str) -> HttpResponseBase:
+    await _manager(request, dialect)
+    row = await _row(name)
+    changes = await values_sent(CHANGE, request)
+    if "sampling_defaults" in changes:
+        changes["sampling_defaults"] = sampling_defaults_read(changes["sampling_defaults"] or {})
+    for field, value in changes.items():
+        if value is None and field not in ("idle_s", "max_model_len"):
+            raise bad_value(field, "must not be null; leave it out to keep what is set")
+        setattr(row, field, value)
+    try:
+        await database_sync_to_async(model_update)(model=row)
+    except ValidationError as error:
+        raise bad_value(next(iter(changes), "model"), " ".join(error.messages)) from None
+    return json_response(await _described(row))
+
+
+async def model_remove(request: HttpRequest, dialect: ErrorFormat, name: str) -> HttpResponseBase:
+    await _manager(request, dialect)
+    num_bytes = await database_sync_to_async(model_forget)(name=name)
+    return json_response({"id": name, "object": "model", "deleted": True, "num_bytes": num_bytes})
+
+
+def model_forget(*, name: str) -> int:
+    """Remove a stored model and its row, or the row of another; return the bytes of removed files. Raises ApiError."""
+    models = store()
+    row = ServedModel.objects.filter(name=name).first()
+    try:
+        stored = name if name in (*models.names(), *models.unfinished()) else _stored_under(row)
+        if stored is None and row is None:
+            raise _unknown(name)
+        path = models.model_path(stored) if stored is not None and models.has(stored) else None
+        num_bytes = models.remove(stored) if stored is not None else 0
+    except StoreError as error:
+        raise bad_value("model", str(error)) from None
+    if path is not None:
+        stored_model_withdraw(path=path)
+    elif row is not None:
+        model_delete(model=row)
+    return num_bytes
+
+
+async def model_load(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
+    await _manager(request, dialect)
+    row = await _row((await values_sent(MODEL, request))["model"])
+    condition = (await models_live()).get(row.name)
+    if condition is None:
+        raise ApiError("model_unloaded", f"No worker has the files of {row.name!r}: start one that has.", "model")
+    if condition.state == UNLOADED.state:
+        await asyncio.to_thread(model_load_ask, name=row.name)
+    return json_response(await _described(row))
+
+
+async def model_unload(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
+    await _manager(request, dialect)
+    row = await _row((await values_sent(MODEL, request))["model"])
+    if row.pinned:
+        raise bad_value("model", "is pinned, so it would be loaded again at once; change `pinned` first")
+    await asyncio.to_thread(model_unload_ask, name=row.name)
+    return json_response(await _described(row))
+
+
+async def model_copy(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
+    await _manager(request, dialect)
+    sent = await values_sent(COPY, request)
+
+    def copy() -> ServedModel:
+        models = store()
+        return stored_model_offer(store=models, manifest=models.copy(sent["model"], sent["name"]))
+
+    try:
+        row = await database_sync_to_async(copy)()
+    except StoreError as error:
+        raise bad_value("model", str(error)) from None
+    except ValidationError as error:
+        raise bad_value("name", " ".join(error.messages)) from None
+    return json_response(await _described(row))
+
+
+# Jobs.
+
+
+async def pull_start(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
+    caller = await _manager(request, dialect)
+    sent = await values_sent(PULL, request)
+    return await _job_start(caller, str(JobKind.PULL), sent["model"], sent["revision"], sent["name"])
+
+
+async def import_start(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
+    caller = await _manager(request, dialect)
+    sent = await values_sent(IMPORT, request)
+    return await _job_start(caller, str(JobKind.IMPORT), sent["path"], "", sent["name"], field="path")
+
+
+async def check_start(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
+    caller = await _manager(request, dialect)
+    return await _job_start(caller, str(JobKind.CHECK), (await values_sent(MODEL, request))["model"], "", "")
+
+
+async def _job_start(
+    caller: Caller, kind: str, asked: str, revision: str, name: str, *, field: str = "model"
+) -> HttpResponseBase:
+    create = database_sync_to_async(job_create)
+    try:
+        job = await create(kind=kind, asked=asked, revision=revision, name=name, asked_by=caller.public_id)
+    except StoreError as error:
+        raise bad_value(field, str(error)) from None
+    return json_response(job_object(job))
+
+
+async def jobs(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
+    await _manager(request, dialect)
+    limit = query_integer(request, "limit", 100, minimum=1, maximum=MAX_JOBS_LISTED)
+    found = await database_sync_to_async(jobs_list)(limit=limit)
+    return json_response(list_object([job_object(job) for job in found], has_more=False))
+
+
+async def job_retrieve(request: HttpRequest, dialect: ErrorFormat, job_id: str) -> HttpResponseBase:
+    await _manager(request, dialect)
+    return json_response(job_object(await _job(job_id)))
+
+
+async def job_stop(request: HttpRequest, dialect: ErrorFormat, job_id: str) -> HttpResponseBase:
+    await _manager(request, dialect)
+    job = await database_sync_to_async(job_cancel)(job=await _job(job_id))
+    return json_response(job_object(job))
+
+
+# Objects.
+
+
+def model_object(row: ServedModel, condition: ModelCondition, manifest: Manifest | None) -> dict[str, Any]:
+    return {
+        "id": row.name,
+        "object": "model",
+        "created": int(row.created_at.timestamp()),
+        "state": condition.state,
+        "state_reason": condition.reason,
+        "context": condition.max_model_len or row.loaded_context,
+        "memory_bytes": condition.memory_bytes or None,
+        "computed_by": condition.computed_by or row.computed_by,
+        "path": row.path,
+        "enabled": row.enabled,
+        "is_default": row.is_default,
+        "pinned": row.pinned,
+        "idle_s": row.idle_s,
+        "max_model_len": row.max_model_len,
+        "aliases": row.aliases,
+        "sampling_defaults": row.sampling_defaults,
+        "maker_defaults": row.maker_defaults,
+        "stored": None if manifest is None else stored_object(manifest),
+    }
+
+
+def stored_object(manifest: Manifest) -> dict[str, Any]:
+    """Return what is known of a stored model's files."""
+    values = dataclasses.asdict(manifest)
+    values.pop("version")
+    return values | {"num_bytes": manifest.num_bytes}
+
+
+def job_object(job: ModelJob) -> dict[str, Any]:
+    left = job.num_bytes - job.num_done
+    return {
+        "id": job.public_id,
+        "object": "model.job",
+        "kind": job.kind,
+        "model": job.asked,
+        "revision": job.revision or None,
+        "name": job.name or None,
+        "state": job.state,
+        "phase": job.phase or None,
+        "num_bytes": job.num_bytes or None,
+        "num_done": job.num_done,
+        "bytes_per_second": round(job.rate),
+        "seconds_left": round(left / job.rate) if job.rate and job.is_open else None,
+        "message": job.message or None,
+        "created_at": _seconds(job.created_at),
+        "ended_at": _seconds(job.ended_at),
+    }
+
+
+def _seconds(at: datetime | None) -> int | None:
+    return None if at is None else int(at.timestamp())
+
+
+def _manifests() -> dict[str, Manifest]:
+    """Return the manifests of all stored models by what the engine loads; of none if the store cannot be read."""
+    models = store()
+    try:
+        found = [one for one in models.all() if isinstance(one, Manifest)]
+        return {str(models.model_path(one.name)): one for one in found}
+    except StoreError:
+        return {}
+
+
+def _stored_under(row: ServedModel | None) -> str | None:
+    """Return the name under which the files of a row are stored."""
+    found = _manifests().get(row.path) if row is not None else None
+    return None if found is None else found.name
+
+
+async def _row(name: str) -> ServedModel:
+    row = await database_sync_to_async(lambda: ServedModel.objects.filter(name=name).first())()
+    if row is None:
+        raise _unknown(name)
+    return row
+
+
+async def _described(row: ServedModel) -> dict[str, Any]:
+    manifests = await database_sync_to_async(_manifests)()
+    return model_object(row, (await models_live()).get(row.name, UNLOADED), manifests.get(row.path))
+
+
+async def _job(job_id: str) -> ModelJob:
+    job = await database_sync_to_async(job_get)(public_id=job_id)
+    if job is None:
+        raise ApiError("not_found", f"There is no job {job_id[:40]!r}; GET /v1/admin/jobs lists them.")
+    return job
+
+
+def _unknown(name: str) -> ApiError:
+    text = f"There is no model {name[:MAX_NAME_CHARS]!r} here; GET /v1/admin/models lists them."
+    return ApiError("model_not_found", text, "model")
+
+
+ACTS = {
+    "pull": pull_start,
+    "import": import_start,
+    "check": check_start,
+    "copy": model_copy,
+    "load": model_load,
+    "unload": model_unload,
+}
+
+
+async def model_act(request: HttpRequest, dialect: ErrorFormat, name: str) -> HttpResponseBase:
+    """Do what the last part of the path says."""
+    act = ACTS.get(name)
+    if act is None:
+        await _manager(request, dialect)
+        raise ApiError("not_found", f"POST here takes {', '.join(ACTS)}; got {name[:40]!r}.")
+    return await act(request, dialect)
+
+
+models = api_view(ADMIN, get=models_list)
+model = api_view(ADMIN, get=model_retrieve, patch=model_change, delete=model_remove, post=model_act)
+all_jobs = api_view(ADMIN, get=jobs)
+job = api_view(ADMIN, get=job_retrieve, delete=job_stop)
