@@ -72,7 +72,7 @@ class ServedLightcone:
         return self.process.pid
 
     @property
-    def _environment(self) -> dict[str, str]:
+    def environment_of_all(self) -> dict[str, str]:
         inherited = {
             name: value
             for name, value in os.environ.items()
@@ -105,7 +105,7 @@ class ServedLightcone:
             self.process = subprocess.Popen(
                 [sys.executable, "manage.py", "serve"],
                 cwd=ROOT,
-                env=self._environment,
+                env=self.environment_of_all,
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=subprocess.STDOUT,
@@ -121,7 +121,7 @@ class ServedLightcone:
         done = subprocess.run(
             [sys.executable, "-c", MAKE_KEY, json.dumps(policy), project],
             cwd=ROOT,
-            env=self._environment | {"DJANGO_SETTINGS_MODULE": "lightcone_site.settings"},
+            env=self.environment_of_all | {"DJANGO_SETTINGS_MODULE": "lightcone_site.settings"},
             capture_output=True,
             text=True,
             timeout=60,

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from django import forms
-from django.contrib import admin
-from django.core.exceptions import ValidationError
-from django.http import HttpRequest
+from django.conf import settings
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.html import format_html_join, mark_safe
+from django.utils.text import Truncator
 from unfold.admin import ModelAdmin
-from unfold.decorators import display
+from unfold.decorators import action, display
+from unfold.enums import ActionVariant
 from unfold.widgets import UnfoldBooleanWidget
 
 from chat.access.checks import check_object
 from chat.catalog.models import ServedModel
 from chat.catalog.services import model_delete, model_names_check, model_path_check, model_update
+from chat.catalog.stored_models import stored_manifest
 from chat.console.pages import LinesField, instant
 from chat.errors import ApiError
+from chat.model_store.folder import ModelStore
+from chat.model_store.manifest import Manifest
+from chat.relay.model_acts import model_load_ask, model_unload_ask
+
+REASON_CHARS = 80
 
 
 class ServedModelForm(forms.ModelForm):
@@ -40,6 +55,7 @@ class ServedModelForm(forms.ModelForm):
             *("pinned", "idle_s"),
             *("input_price", "cached_price", "output_price"),
         )
+        labels = {"is_default": "Default", "idle_s": "Idle time", "max_model_len": "Context"}
         help_texts = {
             "name": "The name that clients ask for, and that its workers serve (LIGHTCONE_MODEL_NAME).",
             "path": "A GGUF file or a Hugging Face folder, from / on.",
@@ -88,10 +104,14 @@ class ServedModelForm(forms.ModelForm):
 @admin.register(ServedModel)
 class ServedModelAdmin(ModelAdmin):
     form = ServedModelForm
-    list_display = ("name", "show_state", "enabled", "is_default", "show_length", "path")
+    list_display = ("name", "show_state", "show_reason", "enabled", "is_default", "pinned", "show_length", "show_size")
+    list_before_template = "admin/live.html"
     search_fields = ("name",)
     actions = None
+    actions_list = ("pull",)
+    actions_detail = ("load", "unload")
     readonly_fields = ("show_state", "state_reason", "show_state_at", "show_computed_by", "show_maker_defaults")
+    stored_fields = ("show_format", "show_size", "show_source", "show_licence", "show_stored_at", "show_files")
     fieldsets = (
         (None, {"fields": ("name", "aliases", "path", "is_elsewhere", "owned_by", "enabled", "is_default")}),
         ("Loading", {"fields": ("pinned", "idle_s", "max_model_len")}),
@@ -100,12 +120,104 @@ class ServedModelAdmin(ModelAdmin):
         ("What the workers report", {"fields": readonly_fields}),
     )
 
+    def get_readonly_fields(self, request: HttpRequest, obj: ServedModel | None = None) -> tuple[str, ...]:
+        return (*self.readonly_fields, *self.stored_fields)
+
+    def get_fieldsets(self, request: HttpRequest, obj: ServedModel | None = None) -> Any:
+        """Return the groups of fields; a stored model has one more."""
+        stored = () if obj is None or _manifest(obj) is None else (("Stored files", {"fields": self.stored_fields}),)
+        return (*super().get_fieldsets(request, obj), *stored)
+
+    def has_act_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return bool(request.user.has_perm("chat.change_servedmodel"))
+
+    def has_pull_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return bool(request.user.has_perm("chat.add_modeljob"))
+
+    @action(description="Pull or import a model", url_path="pull", permissions=["pull"], icon="download")
+    def pull(self, request: HttpRequest) -> HttpResponse:
+        return redirect("admin:chat_modeljob_add")
+
+    @action(description="Load", url_path="load", permissions=["act"], icon="play_arrow")
+    def load(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        effect = "A worker that has its files and room loads it, as for a request."
+        return self._act(request, object_id, "Load", effect, model_load_ask)
+
+    @action(description="Unload", url_path="unload", permissions=["act"], icon="eject", variant=ActionVariant.WARNING)
+    def unload(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        effect = "Its running requests end undisturbed. The next request loads it again; a pinned model stays."
+        return self._act(request, object_id, "Unload", effect, model_unload_ask)
+
+    def _act(
+        self, request: HttpRequest, object_id: str, act: str, effect: str, ask: Callable[..., None]
+    ) -> HttpResponse:
+        """Confirm an act on a model, then ask the workers for it."""
+        model = self.get_object(request, unquote(object_id))
+        if model is None:
+            raise Http404("There is no such model.")
+        if not self.has_act_permission(request):
+            raise PermissionDenied
+        place = reverse("admin:chat_servedmodel_change", args=[model.pk])
+        if request.method != "POST":
+            title = f"{act} {model.name}"
+            context = {"opts": self.opts, "is_popup": False, "title": title, "act": act, "effect": effect}
+            context |= self.admin_site.each_context(request) | {"subject": model.name, "back": place}
+            return TemplateResponse(request, "admin/confirm_act.html", context)
+        if act == "Unload" and model.pinned:
+            self.message_user(request, f"{model.name} is pinned: change that first.", messages.WARNING)
+            return redirect(place)
+        try:
+            ask(name=model.name)
+        except Exception as error:
+            # Any error of Valkey's or the broker's client.
+            self.message_user(request, f"The workers cannot be reached: {error}", messages.ERROR)
+            return redirect(place)
+        self.log_change(request, model, f"{act}.")
+        self.message_user(request, f"{model.name}: asked the workers to {act.lower()} it.")
+        return redirect(place)
+
     @display(
         description="State",
-        label={"Ready": "success", "Loading": "info", "Draining": "warning", "Unloaded": "warning", "Failed": "danger"},
+        label={"Ready": "success", "Loading": "info", "Draining": "warning", "Failed": "danger"},
     )
     def show_state(self, model: ServedModel) -> str:
         return model.get_state_display()
+
+    @display(description="Why")
+    def show_reason(self, model: ServedModel) -> str:
+        return Truncator(model.state_reason).chars(REASON_CHARS)
+
+    @display(description="Format")
+    def show_format(self, model: ServedModel) -> str:
+        manifest = _manifest(model)
+        return "–" if manifest is None else f"{manifest.description.architecture}, {manifest.description.format}"
+
+    @display(description="Size")
+    def show_size(self, model: ServedModel) -> str:
+        manifest = _manifest(model)
+        return "–" if manifest is None else f"{manifest.num_bytes / 1e9:,.2f} GB"
+
+    @display(description="Source")
+    def show_source(self, model: ServedModel) -> str:
+        manifest = _manifest(model)
+        return "–" if manifest is None else manifest.source_text
+
+    @display(description="Licence")
+    def show_licence(self, model: ServedModel) -> str:
+        manifest = _manifest(model)
+        return (manifest.description.licence if manifest is not None else "") or "not said"
+
+    @display(description="Stored")
+    def show_stored_at(self, model: ServedModel) -> str:
+        manifest = _manifest(model)
+        return "–" if manifest is None else instant(datetime.fromisoformat(manifest.created_at))
+
+    @display(description="Files")
+    def show_files(self, model: ServedModel) -> str:
+        manifest = _manifest(model)
+        files = manifest.files if manifest is not None else ()
+        lines = ((file.path, f"{file.num_bytes:,}", file.sha256) for file in files)
+        return format_html_join(mark_safe("<br>"), "{}, {} bytes, SHA-256 {}", lines) or "–"
 
     @display(description="Computed by")
     def show_computed_by(self, model: ServedModel) -> str:
@@ -129,3 +241,8 @@ class ServedModelAdmin(ModelAdmin):
 
     def delete_model(self, request: HttpRequest, obj: ServedModel) -> None:
         model_delete(model=obj)
+
+
+def _manifest(model: ServedModel) -> Manifest | None:
+    """Return the manifest of a stored model, None for another or if the store cannot be read."""
+    return stored_manifest(store=ModelStore(settings.LIGHTCONE_MODEL_STORE), path=model.path)

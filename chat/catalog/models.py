@@ -35,7 +35,7 @@ class ServedModel(models.Model):
     path = models.CharField(max_length=1024)
     owned_by = models.CharField(max_length=100, default="lightcone")
     enabled = models.BooleanField(default=True)
-    is_default = models.BooleanField(default=False)
+    is_default = models.BooleanField("default", default=False)
     pinned = models.BooleanField(default=False)
     """Its worker loads it at once and keeps it."""
     idle_s = models.PositiveIntegerField(null=True, blank=True)

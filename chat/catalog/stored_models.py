@@ -40,6 +40,15 @@ def stored_model_offer(*, store: ModelStore, manifest: Manifest) -> ServedModel:
     return model_register(name=manifest.name, path=path, maker_defaults=manifest.description.defaults)
 
 
+def stored_manifest(*, store: ModelStore, path: str) -> Manifest | None:
+    """Return the manifest of the model that the engine loads from `path`, None if it is not stored or unreadable."""
+    try:
+        name = store.name_of(Path(path))
+        return None if name is None else store.get(name)
+    except StoreError:
+        return None
+
+
 def stored_model_withdraw(*, path: Path) -> None:
     """Delete the rows of a model that is no longer stored. `path`: what the engine loaded."""
     for model in ServedModel.objects.filter(path=str(path)):

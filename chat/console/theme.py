@@ -78,7 +78,14 @@ UNFOLD: dict[str, Any] = {
                     _list("Users", "person", "auth.user"),
                 ],
             },
-            {"title": "Serving", "separator": True, "items": [_list("Models", "deployed_code", "chat.servedmodel")]},
+            {
+                "title": "Serving",
+                "separator": True,
+                "items": [
+                    _list("Models", "deployed_code", "chat.servedmodel"),
+                    _list("Pulls and imports", "download", "chat.modeljob"),
+                ],
+            },
         ],
     },
 }

@@ -49,7 +49,8 @@ class ModelJob(models.Model):
 
     class Meta:
         ordering = ("-id",)
-        verbose_name = "model job"
+        verbose_name = "pull or import"
+        verbose_name_plural = "pulls and imports"
         indexes = (models.Index(fields=("state",), name="model_job_state"),)
 
     def __str__(self) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.db import transaction
 from django.utils import timezone
 
 from chat.catalog.stored_models import stored_model_offer
@@ -26,29 +25,33 @@ def store() -> ModelStore:
     return ModelStore(settings.LIGHTCONE_MODEL_STORE)
 
 
-def job_create(*, kind: str, asked: str, revision: str = "", name: str = "", asked_by: str = "") -> ModelJob:
-    """Enter a job, which begins within a second. Raises StoreError for what can be refused at once."""
+def job_check(*, kind: str, asked: str, revision: str = "", name: str = "") -> None:
+    """Raise StoreError for a job that cannot be done, or that is being done already."""
     if name:
         name_check(name)
     if kind == JobKind.CHECK:
         store().get(asked)
     if kind == JobKind.PULL and "/" not in asked.partition(":")[0].strip("/"):
         raise StoreError(f"{asked!r} is no repository of the hub: write OWNER/NAME or OWNER/NAME:FORMAT.")
-    with transaction.atomic():
-        open_jobs = ModelJob.objects.filter(state__in=OPEN_STATES)
-        same = open_jobs.filter(kind=kind, asked=asked, revision=revision, name=name).first()
-        if same is not None:
-            raise StoreError(f"The job {same.public_id} does that already: wait for it, or cancel it.")
-        if open_jobs.count() >= MAX_OPEN:
-            raise StoreError(f"{MAX_OPEN} jobs wait or run: wait for some of them, or cancel some.")
-        return ModelJob.objects.create(
-            public_id=f"job_{secrets.token_hex(12)}",
-            kind=kind,
-            asked=asked,
-            revision=revision,
-            name=name,
-            asked_by=asked_by,
-        )
+    open_jobs = ModelJob.objects.filter(state__in=OPEN_STATES)
+    same = open_jobs.filter(kind=kind, asked=asked, revision=revision, name=name).first()
+    if same is not None:
+        raise StoreError(f"The job {same.public_id} does that already: wait for it, or cancel it.")
+    if open_jobs.count() >= MAX_OPEN:
+        raise StoreError(f"{MAX_OPEN} jobs wait or run: wait for some of them, or cancel some.")
+
+
+def job_create(*, kind: str, asked: str, revision: str = "", name: str = "", asked_by: str = "") -> ModelJob:
+    """Enter a job, which begins within a second. Raises StoreError for what can be refused at once."""
+    job_check(kind=kind, asked=asked, revision=revision, name=name)
+    return ModelJob.objects.create(
+        public_id=f"job_{secrets.token_hex(12)}",
+        kind=kind,
+        asked=asked,
+        revision=revision,
+        name=name,
+        asked_by=asked_by,
+    )
 
 
 def jobs_list(*, limit: int) -> list[ModelJob]:

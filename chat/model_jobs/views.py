@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from channels.db import database_sync_to_async
@@ -23,7 +24,7 @@ from chat.api.view import api_view, caller_require, json_response, object_read
 from chat.catalog.models import ServedModel
 from chat.catalog.named_models import models_live
 from chat.catalog.services import model_delete, model_update
-from chat.catalog.stored_models import stored_model_offer, stored_model_withdraw
+from chat.catalog.stored_models import stored_manifest, stored_model_offer, stored_model_withdraw
 from chat.errors import ApiError, problems_error
 from chat.model_jobs.models import JobKind, ModelJob
 from chat.model_jobs.services import job_cancel, job_create, job_get, jobs_list, store
@@ -111,8 +112,8 @@ async def values_sent(schema: serializers.Serializer, request: HttpRequest) -> d
 async def models_list(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
     await _manager(request, dialect)
     rows = await database_sync_to_async(lambda: list(ServedModel.objects.order_by("name")))()
-    live, stored = await models_live(), await database_sync_to_async(_manifests)()
-    data = [model_object(row, live.get(row.name, UNLOADED), stored.get(row.path)) for row in rows]
+    live = await models_live()
+    data = await asyncio.to_thread(lambda: [model_object(row, live.get(row.name, UNLOADED)) for row in rows])
     return json_response(list_object(data, has_more=False))
 
 
@@ -149,7 +150,9 @@ def model_forget(*, name: str) -> int:
     models = store()
     row = ServedModel.objects.filter(name=name).first()
     try:
-        stored = name if name in (*models.names(), *models.unfinished()) else _stored_under(row)
+        stored = name if name in (*models.names(), *models.unfinished()) else None
+        if stored is None and row is not None:
+            stored = models.name_of(Path(row.path))
         if stored is None and row is None:
             raise _unknown(name)
         path = models.model_path(stored) if stored is not None and models.has(stored) else None
@@ -252,7 +255,9 @@ async def job_stop(request: HttpRequest, dialect: ErrorFormat, job_id: str) -> H
 # Objects.
 
 
-def model_object(row: ServedModel, condition: ModelCondition, manifest: Manifest | None) -> dict[str, Any]:
+def model_object(row: ServedModel, condition: ModelCondition) -> dict[str, Any]:
+    """Return the object of a model; reads its manifest, if it is stored."""
+    manifest = stored_manifest(store=store(), path=row.path)
     return {
         "id": row.name,
         "object": "model",
@@ -307,22 +312,6 @@ def _seconds(at: datetime | None) -> int | None:
     return None if at is None else int(at.timestamp())
 
 
-def _manifests() -> dict[str, Manifest]:
-    """Return the manifests of all stored models by what the engine loads; of none if the store cannot be read."""
-    models = store()
-    try:
-        found = [one for one in models.all() if isinstance(one, Manifest)]
-        return {str(models.model_path(one.name)): one for one in found}
-    except StoreError:
-        return {}
-
-
-def _stored_under(row: ServedModel | None) -> str | None:
-    """Return the name under which the files of a row are stored."""
-    found = _manifests().get(row.path) if row is not None else None
-    return None if found is None else found.name
-
-
 async def _row(name: str) -> ServedModel:
     row = await database_sync_to_async(lambda: ServedModel.objects.filter(name=name).first())()
     if row is None:
@@ -331,8 +320,8 @@ async def _row(name: str) -> ServedModel:
 
 
 async def _described(row: ServedModel) -> dict[str, Any]:
-    manifests = await database_sync_to_async(_manifests)()
-    return model_object(row, (await models_live()).get(row.name, UNLOADED), manifests.get(row.path))
+    condition = (await models_live()).get(row.name, UNLOADED)
+    return await asyncio.to_thread(model_object, row, condition)
 
 
 async def _job(job_id: str) -> ModelJob:

@@ -75,6 +75,13 @@ class ModelStore:
         """Return what the engine loads: a GGUF file or a folder."""
         return self._folder(name) / FILES / self.get(name).model_file
 
+    def name_of(self, path: Path) -> str | None:
+        """Return the name of the model whose files `path` belongs to, None for a path outside the store."""
+        if not path.is_relative_to(self.root) or path == self.root:
+            return None
+        folder = path.relative_to(self.root).parts[0]
+        return None if folder.startswith(".") else unquote(folder)
+
     @contextlib.contextmanager
     def locked(self, name: str) -> Iterator[None]:
         """Keep other processes from adding or removing this model; refuse if one does so already."""

@@ -63,6 +63,14 @@ class Manifest:
     def num_bytes(self) -> int:
         return sum(file.num_bytes for file in self.files)
 
+    @property
+    def source_text(self) -> str:
+        """Where the model comes from, on one line."""
+        source = self.source
+        if source.kind == "hub":
+            return f"{source.place} at {source.revision[:12]}"
+        return f"{source.kind} {source.place}"
+
     def dump(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
 

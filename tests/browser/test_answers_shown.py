@@ -260,3 +260,19 @@ def test_everything_that_can_be_used_has_a_name(scripted: ScriptedPage, page, wi
     page.click(f"{ANSWER} button:has-text('Regenerate')")
     scripted.answer("again")
     assert page.evaluate(NAMELESS) == []
+
+
+def test_what_a_run_waits_for_is_shown_until_it_begins(scripted: ScriptedPage, page) -> None:
+    scripted.ask("hello")
+    run = scripted.next("start")["id"]
+    shown = page.locator(".waits-for:visible")
+    loading = {"state": "loading", "phase": "loading weights", "fraction": 0.4, "num_before": 2}
+    scripted.tell({"type": "waiting", "id": run, **loading})
+    shown.filter(has_text="Loading the model: loading weights, 40 %. 2 requests are before yours.").wait_for()
+    scripted.tell({"type": "waiting", "id": run, "state": "ready", "phase": "", "fraction": 1, "num_before": 1})
+    shown.filter(has_text="One request is before yours.").wait_for()
+    scripted.say(run, "hi")
+    page.get_by_text("hi", exact=True).wait_for()
+    assert shown.count() == 0
+    scripted.end(run)
+    page.wait_for_selector("#send:visible")

@@ -113,7 +113,7 @@ class Command(BaseCommand):
                 continue
             size = f"{found.num_bytes / 1e9:.2f} GB"
             rows.append(
-                (found.name, found.description.format, size, f"{found.description.context:,}", source_text(found))
+                (found.name, found.description.format, size, f"{found.description.context:,}", found.source_text)
             )
         unfinished = self._store.unfinished()
         if len(rows) == 1 and not damaged and not unfinished:
@@ -142,7 +142,7 @@ class Command(BaseCommand):
             "size": f"{manifest.num_bytes:,} bytes, {len(manifest.files)} file{'s' * (len(manifest.files) > 1)}",
             "context": f"{description.context:,} tokens",
             "licence": description.licence or "not said",
-            "source": source_text(manifest),
+            "source": manifest.source_text,
             "revision": manifest.source.revision or "none",
             "asked for": manifest.source.asked_revision or "nothing",
             "template": "yes" if description.has_template else "no",
@@ -237,11 +237,3 @@ class _Shown:
         if self._is_terminal and self._phase:
             self._stdout.write("")
         self._phase = ""
-
-
-def source_text(manifest: Manifest) -> str:
-    """Say where a model comes from, on one line."""
-    source = manifest.source
-    if source.kind == "hub":
-        return f"{source.place} at {source.revision[:12]}"
-    return f"{source.kind} {source.place}"

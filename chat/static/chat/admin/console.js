@@ -33,3 +33,24 @@ const paintCharts = () => {
 };
 document.addEventListener("DOMContentLoaded", paintCharts);
 new MutationObserver(paintCharts).observe(document.documentElement, { attributeFilter: ["class"] });
+
+// Live lists: <span data-live="#id"> has the element of this id read again every second while the page is looked at.
+document.addEventListener("DOMContentLoaded", () => {
+  const mark = document.querySelector("[data-live]");
+  if (!mark) return;
+  const busy = () => document.hidden || document.activeElement?.closest(mark.dataset.live);
+  const refresh = async () => {
+    try {
+      const page = busy() ? null : await fetch(location.href, { headers: { Accept: "text/html" } });
+      if (page?.ok && !page.redirected) {
+        const read = new DOMParser().parseFromString(await page.text(), "text/html").querySelector(mark.dataset.live);
+        const shown = document.querySelector(mark.dataset.live);
+        if (read && shown && !busy() && read.innerHTML !== shown.innerHTML) shown.replaceWith(read);
+      }
+    } catch {
+      // The server is away: the list stays as it is.
+    }
+    setTimeout(refresh, 1000);
+  };
+  setTimeout(refresh, 1000);
+});

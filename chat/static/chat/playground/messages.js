@@ -107,13 +107,14 @@ export class AnswerView {
     this.calls = new CallsView();
     this.pending = element("div", "pending");
     this.pending.append(element("span"), element("span"), element("span"));
+    this.waitsFor = element("p", "waits-for");
     this.waiting = element("p", "waiting", "The connection is lost. The answer goes on at the server and is shown here as soon as it is back.");
     this.trouble = new Foot();
     this.trouble.node.className = "message-error";
     this.trouble.node.setAttribute("role", "alert");
     this.foot = new Foot();
     this.node.append(headOf(message, "Assistant"), this.tabs.node, this.thoughts.node, this.body, this.calls.node);
-    this.node.append(this.pending, this.waiting, this.trouble.node, this.foot.node);
+    this.node.append(this.pending, this.waitsFor, this.waiting, this.trouble.node, this.foot.node);
   }
 
   show(message, state) {
@@ -124,6 +125,8 @@ export class AnswerView {
     this.markdown.show(choice.content, !isRunning);
     this.calls.show(choice.calls, !isRunning);
     this.pending.hidden = !isRunning || state.isAway || hasText(message);
+    this.waitsFor.hidden = this.pending.hidden || !message.waitsFor;
+    if (this.waitsFor.textContent !== (message.waitsFor ?? "")) this.waitsFor.textContent = message.waitsFor ?? "";
     this.waiting.hidden = !isRunning || !state.isAway;
     this.showTrouble(message, state);
     this.showFoot(message, state);

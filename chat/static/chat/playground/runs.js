@@ -90,12 +90,23 @@ export class Runs {
       return;
     }
     run.request = null;
-    if (news.type === "delta") this.grow(run, news);
+    if (news.type === "waiting") this.wait(run, news);
+    else if (news.type === "delta") this.grow(run, news);
     else if (news.type === "completed") this.complete(run, news);
     else if (news.type === "error") this.finish(run, { error: news.error });
   }
 
+  /** Show what the run waits for; it is not kept. */
+  wait(run, { state, phase, fraction, num_before: numBefore }) {
+    const text = waitingText({ state, phase, fraction, numBefore });
+    if (text !== run.message.waitsFor) {
+      run.message.waitsFor = text;
+      this.onText(run.chat, run.message, {});
+    }
+  }
+
   grow(run, news) {
+    delete run.message.waitsFor;
     grow(run.choices, news);
     const isNew = run.choices === run.message.choices;
     if (!isNew && sizeOf(run.choices) < sizeOf(run.message.choices)) return;
@@ -111,7 +122,16 @@ export class Runs {
   finish(run, result) {
     clearTimeout(run.retry);
     this.live.delete(run.message.id);
+    delete run.message.waitsFor;
     Object.assign(run.message, result, { isRunning: false });
     this.onEnd(run.chat, run.message);
   }
+}
+
+/** Say what a run waits for; nothing while it is about to begin. */
+function waitingText({ state, phase, fraction, numBefore }) {
+  const queue = numBefore === 0 ? "" : numBefore === 1 ? "One request is before yours." : `${numBefore} requests are before yours.`;
+  if (state === "loading") return `Loading the model: ${phase || "starting"}${fraction > 0 ? `, ${Math.round(100 * fraction)} %` : ""}. ${queue}`.trim();
+  if (state === "unloaded") return `The model is about to be loaded. ${queue}`.trim();
+  return queue;
 }
