@@ -6,8 +6,9 @@ from dataclasses import replace
 import hypothesis.strategies as st
 from hypothesis import given
 
-from chat.api.anthropic.answer import MessageAnswer, input_read
+from chat.api.anthropic.answer import MessageAnswer
 from chat.api.anthropic.stream import MessageStream
+from chat.api.chat_format.arguments import input_read
 from chat.api.chat_format.stream import join_deltas
 from engine.api import ChoiceFinished, Delta, ErrorCode, Failed, FinishReason, ToolCallDelta
 from tests.chat.api.anthropic.shapes import events, frames, head, joined, post

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from chat.api.anthropic.answer import complete_part, input_read
+from chat.api.chat_format.arguments import complete_part, input_read
 
 VALUES = st.recursive(
     st.none()
