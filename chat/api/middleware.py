@@ -66,8 +66,9 @@ API_SEGMENTS = frozenset(
 )
 """The first segments of the API's paths."""
 
+PAGE_PATHS = ("/api/schema", "/api/schema/")
+"""Pages whose first segment is one of the API's."""
 FOREIGN_ROUTES = {
-    "/api": "Ollama's own API",
     **dict.fromkeys(("/completion", "/infill", "/props", "/slots", "/apply-template"), "llama.cpp's own API"),
     **dict.fromkeys(("/generate", "/info"), "the API of Text Generation Inference"),
     "/metrics": "metrics, which have a port of their own (LIGHTCONE_METRICS_PORT)",
@@ -96,6 +97,8 @@ def is_api_path(path: str) -> bool:
     """
     if not path.startswith("/"):
         return True
+    if path in PAGE_PATHS:
+        return False
     segments = (segment.lower() for segment in path.split("/", 8) if segment not in ("", ".", ".."))
     return next(segments, "") in API_SEGMENTS
 

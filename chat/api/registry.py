@@ -10,11 +10,12 @@ from typing import Any
 
 from chat.api.anthropic.entry import ANTHROPIC
 from chat.api.dialect import DialectEntry
+from chat.api.ollama.entry import OLLAMA
 from chat.api.openai.entry import OPENAI
 from chat.api.responses.entry import RESPONSES
 from chat.api.scale.entry import SCALE
 
-DIALECTS: tuple[DialectEntry, ...] = (ANTHROPIC, RESPONSES, SCALE, OPENAI)
+DIALECTS: tuple[DialectEntry, ...] = (ANTHROPIC, RESPONSES, SCALE, OLLAMA, OPENAI)
 """Routes are tried in this order. OpenAI's come last, as the last of them answers whatever else is below /v1."""
 
 

@@ -173,7 +173,8 @@ def body_read(request: HttpRequest) -> bytes:
     if len(body) > settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes:
         raise body_too_large()
     essence = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if essence != "application/json" and not (essence.startswith("application/") and essence.endswith("+json")):
+    is_json = essence == "application/json" or (essence.startswith("application/") and essence.endswith("+json"))
+    if not is_json and not getattr(request, "lightcone_any_type", False):
         raise ApiError("invalid_content_type", "The Content-Type header must be application/json.")
     if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
         message = "The Content-Encoding header must be absent or identity: bodies are not decompressed."

@@ -12,7 +12,10 @@ from chat.api.openapi.answers import MODEL_NAME
 pytestmark = pytest.mark.live
 
 NEEDS_AN_ID = {"create_batch", "update_chat_completion"}
-NEEDS_A_RIGHT = {"pull_model", "import_models", "check_model", "copy_model", "load_model", "unload_model"}
+NEEDS_A_RIGHT = {
+    *("pull_model", "import_models", "check_model", "copy_model", "load_model", "unload_model"),
+    *("ollama_pull", "ollama_create", "ollama_copy"),
+}
 
 
 def test_every_example_of_the_page_is_answered(lightcone):

@@ -50,6 +50,17 @@ INTERRUPTED_MESSAGE = "The server broke the answer off before it was whole; plea
 TIMED_OUT_MESSAGE = "The request did not finish within its time limit; ask for fewer tokens, or allow it more time."
 
 
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """How the frames of a stream travel: their media type, and what is sent after a silence."""
+
+    content_type: str
+    ping: bytes
+
+
+EVENT_STREAM = Transport("text/event-stream; charset=utf-8", PING)
+
+
 async def run_answer(
     request: HttpRequest,
     dialect: AnswerFormat,
@@ -58,6 +69,7 @@ async def run_answer(
     *,
     keep: AnswerKeep | None = None,
     wrap: Callable[[StreamWriter], StreamWriter] | None = None,
+    transport: Transport = EVENT_STREAM,
 ) -> HttpResponseBase:
     """Wait for the admission, then answer. Leave the reader on every way out, also if the view is cancelled.
 
@@ -74,7 +86,7 @@ async def run_answer(
             archive = Archive(dialect.answer(head), partial(keep.end, head)) if keep is not None else None
             return RunFrames(reader, wrap(writer) if wrap else writer, admitted, ahead=ahead, archive=archive)
 
-        if is_stream and wants_progress(request):
+        if is_stream and transport is EVENT_STREAM and wants_progress(request):
             source: FrameSource = AwaitedFrames(run, frames_of, dialect.stream(run.head))
         else:
             admitted = await admission_wait(run)
@@ -86,8 +98,10 @@ async def run_answer(
                         ending_check(ahead)
                 source = frames_of(admitted, ahead)
         if is_stream:
-            frames = frames_sent(source, accepted.parsed.field_names)
-            response: HttpResponseBase = EventStreamResponse(frames, on_close=reader.leave, headers=reader.headers)
+            frames = frames_sent(source, accepted.parsed.field_names, ping=transport.ping)
+            response: HttpResponseBase = EventStreamResponse(
+                frames, on_close=reader.leave, headers=reader.headers, content_type=transport.content_type
+            )
             hands_over = True
             return response
         head = run.head.admitted(admitted)
@@ -228,10 +242,15 @@ class EventStreamResponse(StreamingHttpResponse):
     """A response that streams `frames`. It calls `on_close` once, on the loop, also if the stream never began."""
 
     def __init__(
-        self, frames: AsyncIterator[bytes], *, on_close: Callable[[], None], headers: dict[str, str] | None = None
+        self,
+        frames: AsyncIterator[bytes],
+        *,
+        on_close: Callable[[], None],
+        headers: dict[str, str] | None = None,
+        content_type: str = EVENT_STREAM.content_type,
     ) -> None:
         self._frames = _Frames(frames, on_close)
-        super().__init__(self._frames, content_type="text/event-stream; charset=utf-8", headers=headers)
+        super().__init__(self._frames, content_type=content_type, headers=headers)
         self["Cache-Control"] = "no-cache, no-transform"
         self["X-Accel-Buffering"] = "no"
 
@@ -285,7 +304,9 @@ class FrameSource(Protocol):
         """Return the frame that ends a stream which cannot go on."""
 
 
-async def frames_sent(source: FrameSource, names: FieldNames = names_unchanged) -> AsyncIterator[bytes]:
+async def frames_sent(
+    source: FrameSource, names: FieldNames = names_unchanged, *, ping: bytes = PING
+) -> AsyncIterator[bytes]:
     """Yield the frames of a source, pings between them; last an error, with the client's field names."""
     keep_alive_s = silence_s()
     clock = asyncio.get_running_loop().time
@@ -301,7 +322,7 @@ async def frames_sent(source: FrameSource, names: FieldNames = names_unchanged) 
                 yield frame
             elif settings.LIGHTCONE_LIMITS.sse_keep_alive and (frame is None or clock() - spoke_at >= keep_alive_s):
                 spoke_at = clock()
-                yield PING
+                yield ping
     except Exception as error:
         failure = failure_log(error, "A stream broke off")
         failure.rename_fields(names)

@@ -13,7 +13,8 @@
         create_echo={"text": "a small body that works as it stands; the page offers to send it"},
     )
 
-A module with these two names is listed in `DialectEntry.described_in`.
+`lines` in place of `stream` stands for a stream of JSON objects, one a line. A module with these two names is listed in
+`DialectEntry.described_in`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ PAGING = """
 """
 ROUTE = re.compile(
     r"(?P<route>[A-Z]+ /\S+) (?P<id>\w+)\((?P<form>form )?(?P<body>[A-Z]\w+)?(?P<query>.*?)\)(?: -> (?P<answer>\w+))?"
-    r"(?: stream (?P<stream>\w+))?(?: raises (?P<errors>[\d ]+))? (?P<summary>.+?)(?:\. (?P<description>.+))?"
+    r"(?: stream (?P<stream>\w+))?(?: lines (?P<lines>\w+))?"
+    r"(?: raises (?P<errors>[\d ]+))? (?P<summary>.+?)(?:\. (?P<description>.+))?"
 )
 
 
@@ -111,6 +113,8 @@ def _answer(match: re.Match[str]) -> dict[str, Any]:
         content |= _content("application/octet-stream" if match["answer"] == "binary" else JSON, match["answer"])
     if match["stream"]:
         content |= _content("text/event-stream", match["stream"])
+    if match["lines"]:
+        content |= _content("application/x-ndjson", match["lines"])
     return {"description": "", "content": content}
 
 

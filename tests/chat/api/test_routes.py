@@ -132,8 +132,6 @@ async def test_allowed_methods_are_not_revealed_without_a_key(api):
 @pytest.mark.parametrize(
     ("method", "path", "whose"),
     [
-        ("GET", "/api/tags", "Ollama"),
-        ("POST", "/api/chat", "Ollama"),
         ("POST", "/completion", "llama.cpp"),
         ("GET", "/props", "llama.cpp"),
         ("GET", "/metrics", "LIGHTCONE_METRICS_PORT"),

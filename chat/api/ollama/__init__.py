@@ -1,0 +1,9 @@
+"""Ollama's API: `/api/chat`, `/api/generate`, embeddings, and the models of the server, for programs made for Ollama.
+
+fields        the fields of requests          -> checked values (options: those of `options` and of a Modelfile)
+conversation  its messages                    -> messages of the one request schema
+translation   fields and messages             -> a ParsedRequest, with `names` for errors of later steps
+lines         the engine's events             -> JSON objects, one a line, or a single one
+model_facts   a model's files                 -> what lists of models say
+models, management, pulling                      routes of lists, of changes, and of pulls
+"""

@@ -1,0 +1,88 @@
+"""Changes of the catalogue by clients: further names of a model, models of the same files, and their removal.
+
+All raise ValidationError for what the catalogue cannot hold. Whether the caller may make them is checked before.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from chat.access.configuration import configuration_touch
+from chat.catalog.models import ServedModel
+from chat.catalog.services import model_delete, model_update
+from chat.model_store.folder import ModelStore
+
+
+def model_name_add(*, name: str, further: str) -> None:
+    """Give the model called `name` a further name, by which clients may ask for it. Nothing happens if it has that."""
+    with transaction.atomic():
+        model = ServedModel.objects.select_for_update().get(name=name)
+        if further not in (model.name, *model.aliases):
+            model.aliases = [*model.aliases, further]
+            model_update(model=model)
+
+
+def model_derive(*, source: str, name: str, sampling_defaults: dict[str, Any]) -> ServedModel:
+    """Add a model with the files of another, its prices and defaults, and defaults of its own.
+
+    A model of these files that has the name already gets the defaults instead.
+    """
+    with transaction.atomic():
+        base = ServedModel.objects.get(name=source)
+        model = ServedModel.objects.filter(name=name).first()
+        if model is not None and (model.path != base.path or model.pk == base.pk):
+            raise ValidationError(f"The name {name!r} already leads to another model; choose another.")
+        model = model or ServedModel(
+            name=name,
+            path=base.path,
+            owned_by=base.owned_by,
+            max_model_len=base.max_model_len,
+            maker_defaults=base.maker_defaults,
+            input_price=base.input_price,
+            cached_price=base.cached_price,
+            output_price=base.output_price,
+        )
+        model.sampling_defaults = {**base.sampling_defaults, **sampling_defaults}
+        model_update(model=model)
+    return model
+
+
+def model_remove(*, name: str, store: ModelStore) -> None:
+    """Remove a further name, or a model with its files in the store unless another model has them too.
+
+    Raises StoreError if the files cannot be removed; the model is gone from the catalogue then.
+    """
+    with transaction.atomic():
+        model = ServedModel.objects.filter(name=name).first()
+        if model is None:
+            _name_remove(name)
+            return
+        if model.aliases:
+            names = ", ".join(model.aliases)
+            raise ValidationError(f"The model {name!r} has further names: {names}. Delete them first.")
+        is_last = not ServedModel.objects.filter(path=model.path).exclude(pk=model.pk).exists()
+        model_delete(model=model)
+    if is_last and (stored := stored_name(path=model.path, store=store)) is not None:
+        store.remove(stored)
+
+
+def _name_remove(name: str) -> None:
+    for model in ServedModel.objects.all():
+        if name in model.aliases:
+            model.aliases = [alias for alias in model.aliases if alias != name]
+            model.save(update_fields=["aliases"])
+            configuration_touch()
+            return
+    raise ValidationError(f"There is no model {name!r}.")
+
+
+def stored_name(*, path: str, store: ModelStore) -> str | None:
+    """Return the name under which the store has the model at `path`; None for files elsewhere. May raise StoreError."""
+    place = Path(path)
+    if not place.is_relative_to(store.root):
+        return None
+    return next((name for name in store.names() if store.model_path(name) == place), None)
