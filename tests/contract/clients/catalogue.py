@@ -17,6 +17,7 @@ class Client:
 
     `name` is that of the environment, `package` that of the registry; `pins` is a file of `folder` with exact versions.
     `needs_agent_model`: it needs a model with a long context that calls tools by itself (agent_model.py).
+    `rights`: those of its key beside inference.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Client:
     folder: Path
     pins: str = "requirements.txt"
     needs_agent_model: bool = False
+    rights: tuple[str, ...] = ()
 
     @property
     def is_node(self) -> bool:
@@ -60,6 +62,8 @@ CLIENTS = (
     Client("scale-gp-0.1.0a62", "scale-gp", HERE / "scale-gp", "requirements-0.1.0a62.txt"),
     Client("scale-gp-beta", "scale-gp-beta", HERE / "scale-gp-beta"),
     Client("anthropic", "anthropic", HERE / "anthropic"),
+    Client("ollama-python", "ollama", HERE / "ollama-python", rights=("models_manage",)),
+    Client("ollama-node", "ollama", HERE / "ollama-node", "package.json", rights=("models_manage",)),
     Client("langchain-openai", "langchain-openai", HERE / "langchain-openai"),
     Client("litellm", "litellm", HERE / "litellm"),
     Client("pydantic-ai", "pydantic-ai-slim", HERE / "pydantic-ai"),

@@ -88,7 +88,7 @@ class Environment:
 
     def run(self, *, base_url: str, api_key: str, model: str, scratch: Path) -> list[dict]:
         """Run the script and return its features in order; `scratch` is a folder for its files."""
-        foreign = ("LIGHTCONE_", "OPENAI_", "ANTHROPIC_", "CLAUDE_", "CODEX_")
+        foreign = ("LIGHTCONE_", "OPENAI_", "ANTHROPIC_", "CLAUDE_", "CODEX_", "OLLAMA_")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         timeout_s = AGENT_TIMEOUT_S if self.client.needs_agent_model else RUN_TIMEOUT_S
         settings = {

@@ -57,9 +57,8 @@ def test_every_feature_of_the_client_works(client: Client, outcomes, request, tm
     if client.needs_agent_model and not agent_model.path(PLACE / "models").is_file():
         pytest.skip("the model of agents is not there (make contract)")
     lightcone = request.getfixturevalue("agents_lightcone" if client.needs_agent_model else "lightcone")
-    lines = environment.run(
-        base_url=lightcone.base_url, api_key=lightcone.api_key, model=lightcone.model, scratch=tmp_path
-    )
+    api_key = lightcone.make_key(rights=["inference", *client.rights]) if client.rights else lightcone.api_key
+    lines = environment.run(base_url=lightcone.base_url, api_key=api_key, model=lightcone.model, scratch=tmp_path)
     outcomes[client.name] = lines
     assert [line["feature"] for line in lines] == client.features
     failed = [f"{line['feature']}: {line['why']}" for line in lines if not line["passed"] and not line["is_impossible"]]

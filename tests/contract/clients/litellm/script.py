@@ -6,11 +6,12 @@ import os
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it fetches a list of prices when imported
 
 import litellm
-from reporting import FORCED, HELLO, KEY, MODEL, URL, feature, raised, run, same
+from reporting import FORCED, HELLO, KEY, MODEL, URL, ImpossibleError, feature, raised, run, same
 
 litellm.telemetry = False
 AT = {"api_base": f"{URL}/v1", "api_key": KEY, "num_retries": 0, "timeout": 60}
 CHAT = {**AT, "model": f"openai/{MODEL}", "messages": HELLO, "max_tokens": 8, "temperature": 0}
+WORDS = "the test model answers in words, and this provider cannot force a call"
 ORDER = {
     "type": "object",
     "properties": {"drink": {"enum": ["tea", "coffee"]}},
@@ -101,6 +102,63 @@ def _():
 def _():
     answer = litellm.completion(**{**CHAT, "model": f"anthropic/{MODEL}", "api_base": URL})
     assert answer.choices[0].message.content
+
+
+@feature("chat: as a server of Ollama's kind, whole and streamed")
+def _():
+    fields = {**CHAT, "model": f"ollama_chat/{MODEL}", "api_base": URL}
+    answer = litellm.completion(**fields)
+    assert answer.choices[0].message.content
+    assert answer.usage.prompt_tokens > answer.usage.completion_tokens > 0
+    chunks = list(litellm.completion(**fields, stream=True))
+    same("".join(chunk.choices[0].delta.content or "" for chunk in chunks), answer.choices[0].message.content)
+
+
+@feature("structured: as a server of Ollama's kind")
+def _():
+    form = {"type": "json_schema", "json_schema": {"name": "order", "schema": ORDER, "strict": True}}
+    fields = {**CHAT, "model": f"ollama_chat/{MODEL}", "api_base": URL, "max_tokens": 24}
+    answer = litellm.completion(**fields, response_format=form)
+    assert json.loads(answer.choices[0].message.content)["drink"] in ("tea", "coffee")
+
+
+@feature("tools: as a server of Ollama's kind", note=WORDS)
+def _():
+    fields = {**CHAT, "model": f"ollama_chat/{MODEL}", "api_base": URL}
+    schema = {"type": "object", "properties": {}}
+    tools = [{"type": "function", "function": {"name": "now", "parameters": schema}}]
+    assert litellm.completion(**fields, tools=tools).choices[0].message
+    call = {"id": "call00001", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+    history = [
+        *HELLO,
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": "noon"},
+    ]
+    assert litellm.completion(**{**fields, "messages": history}, tools=tools).choices[0].message.content
+
+
+@feature("completions: as a server of Ollama's kind, whole and streamed")
+def _():
+    fields = {**CHAT, "model": f"ollama/{MODEL}", "api_base": URL}
+    assert litellm.completion(**fields).choices[0].message.content
+    chunks = list(litellm.completion(**fields, stream=True))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+
+
+@feature("embeddings: as a server of Ollama's kind")
+def _():
+    try:
+        answer = litellm.embedding(model=f"ollama/{MODEL}", input=["a cat", "a dog"], api_base=URL, api_key=KEY)
+    except litellm.AuthenticationError:
+        raise ImpossibleError("this version sends no key with the inputs; later ones do") from None
+    same(len(answer.data), 2)
+
+
+@feature("models: as a server of Ollama's kind")
+def _():
+    os.environ["OLLAMA_API_KEY"], os.environ["OLLAMA_API_BASE"] = KEY, URL
+    information = litellm.get_model_info(f"ollama/{MODEL}")
+    assert information["max_tokens"] > 0
 
 
 @feature("errors: its own classes")
