@@ -52,7 +52,7 @@ class ServedModelForm(forms.ModelForm):
         model = ServedModel
         fields = (
             *("name", "aliases", "path", "owned_by", "enabled", "is_default", "max_model_len", "sampling_defaults"),
-            *("pinned", "idle_s"),
+            *("system_prompt", "pinned", "idle_s"),
             *("input_price", "cached_price", "output_price"),
         )
         labels = {"is_default": "Default", "idle_s": "Idle time", "max_model_len": "Context"}
@@ -71,6 +71,7 @@ class ServedModelForm(forms.ModelForm):
             "Changes hold for requests that end from then on.",
             "sampling_defaults": "Request fields for requests that leave them out, as a JSON object; "
             "stronger than the model's files.",
+            "system_prompt": "What the model is told first in conversations that bring no system message of their own.",
         }
 
     def _get_validation_exclusions(self) -> set[str]:
@@ -115,7 +116,7 @@ class ServedModelAdmin(ModelAdmin):
     fieldsets = (
         (None, {"fields": ("name", "aliases", "path", "is_elsewhere", "owned_by", "enabled", "is_default")}),
         ("Loading", {"fields": ("pinned", "idle_s", "max_model_len")}),
-        ("Defaults", {"fields": ("sampling_defaults",)}),
+        ("Defaults", {"fields": ("sampling_defaults", "system_prompt")}),
         ("Prices", {"fields": ("input_price", "cached_price", "output_price")}),
         ("What the workers report", {"fields": readonly_fields}),
     )

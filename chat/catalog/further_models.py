@@ -26,10 +26,12 @@ def model_name_add(*, name: str, further: str) -> None:
             model_update(model=model)
 
 
-def model_derive(*, source: str, name: str, sampling_defaults: dict[str, Any]) -> ServedModel:
-    """Add a model with the files of another, its prices and defaults, and defaults of its own.
+def model_derive(
+    *, source: str, name: str, sampling_defaults: dict[str, Any], context: int | None = None, system_prompt: str = ""
+) -> ServedModel:
+    """Add a model with the files of another and its prices, and with what is given in place of the other's.
 
-    A model of these files that has the name already gets the defaults instead.
+    `context`: in tokens. A model of these files that has the name already gets these values instead.
     """
     with transaction.atomic():
         base = ServedModel.objects.get(name=source)
@@ -40,13 +42,14 @@ def model_derive(*, source: str, name: str, sampling_defaults: dict[str, Any]) -
             name=name,
             path=base.path,
             owned_by=base.owned_by,
-            max_model_len=base.max_model_len,
             maker_defaults=base.maker_defaults,
             input_price=base.input_price,
             cached_price=base.cached_price,
             output_price=base.output_price,
         )
         model.sampling_defaults = {**base.sampling_defaults, **sampling_defaults}
+        model.max_model_len = context or base.max_model_len
+        model.system_prompt = system_prompt or base.system_prompt
         model_update(model=model)
     return model
 

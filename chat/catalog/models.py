@@ -46,6 +46,8 @@ class ServedModel(models.Model):
     """The context that a worker has reported."""
     sampling_defaults = models.JSONField(default=dict, blank=True, validators=[check_object])
     """Request fields such as `temperature`, for requests that leave them out."""
+    system_prompt = models.TextField(default="", blank=True)
+    """The first message of conversations that begin with no system message."""
     maker_defaults = models.JSONField(default=dict, blank=True, editable=False)
     """Defaults that a worker has read from the model's files; `sampling_defaults` overrides them."""
     input_price = price_field()

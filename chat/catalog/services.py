@@ -55,6 +55,7 @@ class ModelEntry:
     is_default: bool = False
     max_model_len: int | None = None
     sampling_defaults: dict[str, Any] = field(default_factory=dict)
+    system_prompt: str = ""
 
 
 def model_register(
@@ -213,6 +214,7 @@ def _entry(model: ServedModel) -> ModelEntry:
         is_default=model.is_default,
         max_model_len=model.loaded_context or model.max_model_len,
         sampling_defaults=sampling_defaults_merge(of_operator=model.sampling_defaults, of_files=model.maker_defaults),
+        system_prompt=model.system_prompt,
     )
 
 

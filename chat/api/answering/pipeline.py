@@ -164,6 +164,7 @@ async def run_start(accepted: Accepted[P], *, detach: Callable[[AnswerHead], Det
         caller=caller,
         priority=placement.priority,
         arrived_at=accepted.arrived_at,
+        system_prompt=model.system_prompt,
     )
     try:
         generation = await run_in_thread_if_large(accepted.num_bytes, build, parsed)

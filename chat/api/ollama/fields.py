@@ -178,7 +178,9 @@ class OllamaCreateRequest(RequestBody):
     model = model_field()
     stream = Boolean("False: one JSON object at the end; else one a line.", default=True)
     parameters = Options("Values of options that requests leave out.")
-    system = Refused(NO_PLACE)
+    system = Text(
+        "What it is told first in conversations without a system message.", max_bytes=LIMITS.max_template_bytes
+    )
     messages = Refused(NO_PLACE)
     template = Refused("cannot be kept: templates here are those of the models, in Jinja; leave it out")
     license = Refused("cannot be kept: the licence is that of the files; leave it out")

@@ -73,7 +73,15 @@ async def create(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase
     source = await model_found(fields["from"], caller)
     defaults = _defaults(fields["parameters"], source)
     request.lightcone_ignored = ignored_line(options_ignored(body.get("parameters"), "parameters"))
-    await _change("model", model_derive, source=source.entry.name, name=name, sampling_defaults=defaults)
+    await _change(
+        "model",
+        model_derive,
+        source=source.entry.name,
+        name=name,
+        sampling_defaults=defaults,
+        context=(fields["parameters"] or {}).get("num_ctx"),
+        system_prompt=fields["system"] or "",
+    )
     facts = (await facts_of({source.entry.name}))[source.entry.name]
     layer, manifest = f"using existing layer sha256:{facts.digest}", "writing manifest"
     return _statuses({"status": layer}, {"status": manifest}, SUCCESS, is_stream=fields["stream"])

@@ -125,8 +125,11 @@ def _shown(named: NamedModel, facts: ModelFacts) -> dict[str, Any]:
         f"{architecture}.embedding_length": facts.width,
     }
     lines = [f"FROM {named.entry.name}", *(f"PARAMETER {name} {value}" for name, value in parameters.items())]
+    if named.entry.system_prompt:
+        lines.append(f'SYSTEM """{named.entry.system_prompt}"""')
     return {
         "modelfile": "\n".join(lines) + "\n",
+        "system": named.entry.system_prompt,
         "parameters": "\n".join(f"{name:<30} {value}" for name, value in parameters.items()),
         "template": facts.template,
         "license": facts.licence,

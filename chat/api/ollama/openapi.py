@@ -55,7 +55,7 @@ SCHEMAS = requests(
     OllamaTags = {models: [tagged]}
     OllamaLoaded = {models: [loaded]}
     OllamaModel = {
-        modelfile, parameters, template, license, modified_at: string; details: details; model_info: object;
+        modelfile, parameters, system, template, license, modified_at: string; details: details; model_info: object;
         capabilities: [string]
     }
     OllamaVersion = {version: string "The release of Ollama whose API this is."; lightcone: string}

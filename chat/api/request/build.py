@@ -20,6 +20,7 @@ from chat.relay.state.keys import run_id_create
 from engine.api import GenerationRequest, SamplingParams, StopRules, ToolMode
 
 LOWEST_TEMPERATURE = 0.01
+SYSTEM_ROLES = ("system", "developer")
 EARLIER, LATER = -10, 10
 """Priorities of the service tiers `priority` and `flex`."""
 
@@ -104,10 +105,12 @@ def generation_request(
     caller: Caller,
     priority: int,
     arrived_at: float,
+    system_prompt: str = "",
 ) -> GenerationRequest:
     """Build the engine's request. `arrived_at` is in unix seconds.
 
-    `sampling_defaults` are the model's values for fields that the request leaves out. Raises MessagesRefused for faults
+    `sampling_defaults` are the model's values for fields that the request leaves out, and `system_prompt` its first
+    message for conversations without one. Raises MessagesRefused for faults
     of messages, and ApiError if the defaults do not go with the request.
     """
     limits = settings.LIGHTCONE_LIMITS
@@ -144,7 +147,12 @@ def generation_request(
         messages = messages_walk(parsed.messages, model=model, max_parts=limits.max_parts)
     except ApiError as error:
         raise MessagesRefused(error, request) from None
-    return replace(request, messages=messages) if request.raw is None else request
+    if request.raw is not None:
+        return request
+    has_own = bool(messages) and messages[0].get("role") in SYSTEM_ROLES
+    if system_prompt and not has_own:
+        messages = ({"role": "system", "content": system_prompt}, *messages)
+    return replace(request, messages=messages)
 
 
 def _sampling(wanted: GenerationParams, defaults: Mapping[str, Any]) -> SamplingParams:

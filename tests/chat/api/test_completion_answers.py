@@ -1,8 +1,11 @@
 """Plain completions: the generation request, the answer and its id."""
 
+from dataclasses import replace
+
 import pytest
 from django.conf import settings
 
+from chat.catalog import named_models
 from engine.api import FinishReason, TokenLogprob, TopLogprob
 from tests.chat.api.conftest import ADMITTED, HELLO, MODEL, ROUTE, chat, completed, delta, finished, post
 
@@ -171,3 +174,17 @@ async def test_a_malformed_request_id_is_replaced(api, dirty):
     response = await api.post(ROUTE, json=chat(), headers={"X-Request-Id": dirty.encode("latin-1")})
     assert response.headers["x-request-id"] != dirty
     assert response.json()["id"] == "chatcmpl-" + response.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "user"])
+async def test_the_system_prompt_of_a_model_is_for_conversations_without_their_own(api, scripted, monkeypatch, role):
+    async def resolve(*, name, caller=None):
+        return replace(MODEL, system_prompt="You are Mario.")
+
+    monkeypatch.setattr(named_models, "model_resolve_async", resolve)
+    await post(api, messages=[{"role": role, "content": "hi"}, {"role": "user", "content": "ho"}])
+    first = scripted.requests[0].messages[0]
+    expected = ("system", "You are Mario.") if role == "user" else (role, "hi")
+    assert (first["role"], first["content"]) == expected
+    await api.post("/v1/completions", json={"prompt": "hi"})
+    assert scripted.requests[1].messages == ()

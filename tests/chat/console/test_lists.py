@@ -203,12 +203,18 @@ def test_a_new_default_model_replaces_the_previous_one(admin_client: Client, db:
     model_register(name="small", path="/models/small.gguf")
     answer = admin_client.post(
         reverse("admin:chat_servedmodel_add"),
-        model_data(is_default="on", aliases="big\nhuge", sampling_defaults='{"temperature": 0.7, "top_k": "40.0"}'),
+        model_data(
+            is_default="on",
+            aliases="big\nhuge",
+            sampling_defaults='{"temperature": 0.7, "top_k": "40.0"}',
+            system_prompt="Be brief.",
+        ),
     )
     assert answer.status_code == 302
     assert ServedModel.objects.get(name="large").sampling_defaults == {"temperature": 0.7, "top_k": 40}, (
         "as a request is read"
     )
+    assert ServedModel.objects.get(name="large").system_prompt == "Be brief."
     assert list(ServedModel.objects.filter(is_default=True).values_list("name", "aliases")) == [
         ("large", ["big", "huge"])
     ]

@@ -72,7 +72,8 @@ async def test_bad_copies_are_refused(installed, body, status, param):
 
 async def test_a_created_model_has_values_of_its_own(installed):
     parameters = {"temperature": 0.1, "num_predict": 9, "repeat_penalty": 1.1, "num_ctx": 2048, "num_gpu": 1}
-    response = await installed.post("create", model="calm", **{"from": "gpt"}, parameters=parameters)
+    fields = {"from": "gpt", "parameters": parameters, "system": "Be calm."}
+    response = await installed.post("create", model="calm", **fields)
     assert response.headers["content-type"] == "application/x-ndjson"
     assert response.headers["x-lightcone-ignored"] == "parameters.num_gpu"
     *_, last = lines(response.text)
@@ -82,6 +83,8 @@ async def test_a_created_model_has_values_of_its_own(installed):
     assert model.path == str(installed.store.model_path("base"))
     shown = (await installed.post("show", model="calm")).json()
     assert "PARAMETER temperature 0.1\n" in shown["modelfile"]
+    assert shown["modelfile"].endswith('SYSTEM """Be calm."""\n')
+    assert (shown["system"], model.max_model_len) == ("Be calm.", 2048)
     assert (await installed.post("create", model="calm", **{"from": "base"}, stream=False)).json() == last
     assert (await rows_read())["calm"].sampling_defaults == {}
 
@@ -89,7 +92,7 @@ async def test_a_created_model_has_values_of_its_own(installed):
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"system": "Be calm."}, "system"),
+        ({"system": 5}, "system"),
         ({"template": "{{ .Prompt }}"}, "template"),
         ({"messages": [{"role": "user", "content": "x"}]}, "messages"),
         ({"files": {"a.gguf": "sha256:0"}}, "files"),
