@@ -71,6 +71,11 @@ async def stop_send_async(worker_id: str, run_id: str, outcome: str) -> None:
     await _in_thread(stop_send, worker_id, run_id, outcome)
 
 
+async def unload_send_async(name: str) -> None:
+    """`unload_send` from a loop. Raises TimeoutError, or any error of the broker's client."""
+    await _in_thread(unload_send, name)
+
+
 async def batches_wake_async() -> None:
     """Wake the batch runner of a maintenance worker. Nothing is lost if that fails, as it also polls."""
     try:

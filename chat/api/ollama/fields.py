@@ -85,7 +85,7 @@ class ModelFields(RequestBody):
 
     model = model_field()
     options = Options("How the answer is drawn.")
-    keep_alive = KeepAlive("Ignored: the operator decides how long a model stays loaded. 0 without a prompt: refused.")
+    keep_alive = KeepAlive("Ignored: the operator says how long a model stays loaded. 0 without a prompt: unload it.")
 
 
 class AnswerFields(ModelFields):

@@ -18,8 +18,8 @@ from engine.api import ChoiceFinished, Completed, Delta, Event, FinishReason, Ti
 
 MEDIA_TYPE = "application/x-ndjson"
 NANOSECONDS = 1_000_000_000
-LOADED = "load"
-"""The `done_reason` of a request that has only loaded its model."""
+LOADED, UNLOADED = "load", "unload"
+"""The `done_reason` of a request that has only loaded its model, or had it unloaded."""
 
 Content = Callable[[str, str, Sequence[dict[str, Any]]], dict[str, Any]]
 """From a text, a thought and calls to the members of an object that hold them."""
@@ -155,6 +155,12 @@ class WholeAnswer:
         if self._logprobs:
             answer["logprobs"] = _logprobs(self._logprobs)
         return compact_json(answer).encode("ascii")
+
+
+def unloaded(model: str, content: Content) -> dict[str, Any]:
+    """Return the answer to a request that has its model unloaded."""
+    members = {"model": model, "created_at": now_text(), **content("", "", ())}
+    return members | {"done": True, "done_reason": UNLOADED}
 
 
 def _piece(head: AnswerHead, content: dict[str, Any]) -> dict[str, Any]:

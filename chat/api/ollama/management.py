@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from chat.api.answering.streaming import EventStreamResponse, failure_log
 from chat.api.dialect import ErrorFormat
 from chat.api.ollama.fields import COPY, CREATE, PULL, model_name_read
 from chat.api.ollama.lines import MEDIA_TYPE, error_line, line
-from chat.api.ollama.models import LOADED_STATES, facts_of, model_found
+from chat.api.ollama.models import facts_of, model_found
 from chat.api.ollama.options import SENT_NAMES, options_ignored, options_translate
 from chat.api.ollama.pulling import SUCCESS, Pull, asked_read
 from chat.api.ollama.translation import names_of
@@ -25,6 +26,7 @@ from chat.api.request.parse import fields_read
 from chat.api.request.schema import sampling_defaults_read
 from chat.api.view import caller_require, ignored_line, json_response, object_read
 from chat.catalog.further_models import model_derive, model_name_add, model_remove
+from chat.catalog.model_choice import NoModel, model_choice
 from chat.catalog.named_models import NamedModel, model_resolve_async
 from chat.errors import ApiError
 from chat.model_store.errors import StoreError
@@ -116,16 +118,25 @@ async def copy(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
 
 
 async def delete(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
-    """Remove a further name of a model, or a model that no worker has loaded, with its files in the store."""
+    """Remove a further name of a model, or a model with its files in the store; workers unload it by themselves."""
     caller = await manager_require(request, dialect)
     asked = model_name_read(await object_read(request))
     found = await model_found(asked, caller)
     known = (found.entry.name, *found.entry.aliases)
     name = next(name for name in names_of(asked) or () if name in known)
-    if name == found.entry.name and found.condition.state in LOADED_STATES:
-        raise bad_value("model", f"cannot be {name} while a worker has it loaded: stop that worker first")
+    if name == await asyncio.to_thread(_first_name):
+        raise bad_value("model", f"cannot be {name}: the settings serve it in any case (LIGHTCONE_MODEL)")
     await _change("model", model_remove, name=name, store=ModelStore(settings.LIGHTCONE_MODEL_STORE))
     return HttpResponse(status=200)
+
+
+def _first_name() -> str | None:
+    """Return the name of the model that the settings serve, None if there is none."""
+    path, name, store = settings.LIGHTCONE_MODEL, settings.LIGHTCONE_MODEL_NAME, settings.LIGHTCONE_MODEL_STORE
+    try:
+        return model_choice(path=path, name=name, store=store).name
+    except NoModel:
+        return None
 
 
 async def _change(param: str, service: Callable[..., Any], **fields: Any) -> None:

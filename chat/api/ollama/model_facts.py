@@ -53,8 +53,17 @@ class ModelFacts:
     """Of its hidden states."""
     template: str = ""
     licence: str = ""
+    kind: str = "chat"
+    """What the model is for, as the store says."""
     has_tools: bool = False
     thinks: bool = False
+
+    @property
+    def capabilities(self) -> list[str]:
+        """Return what the model can do, in Ollama's words."""
+        if self.kind != "chat":
+            return ["embedding"] if self.kind == "embedding" else []
+        return ["completion", *(["tools"] * self.has_tools), *(["thinking"] * self.thinks)]
 
     @property
     def parameter_size(self) -> str:
@@ -120,6 +129,7 @@ def _manifest_facts(manifest: Manifest, read: dict[str, Any]) -> dict[str, Any]:
         "context": said.context,
         "num_layers": said.num_layers,
         "licence": said.licence,
+        "kind": manifest.kind,
         "has_tools": said.tool_parser != "none" and read.get("has_tools", True),
         "thinks": said.reasoning_parser != "none",
     }

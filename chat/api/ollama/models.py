@@ -135,7 +135,7 @@ def _shown(named: NamedModel, facts: ModelFacts) -> dict[str, Any]:
         "license": facts.licence,
         "details": _details(facts),
         "model_info": info,
-        "capabilities": ["completion", *(["tools"] * facts.has_tools), *(["thinking"] * facts.thinks)],
+        "capabilities": facts.capabilities,
         "modified_at": instant_text(facts.modified_at),
     }
 

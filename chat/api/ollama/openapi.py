@@ -35,7 +35,8 @@ SCHEMAS = requests(
     one = {token: string; logprob: number; bytes: [integer]}
     logprob = {...one; top_logprobs: [one]}
     end = {
-        model: string; created_at: string "ISO 8601."; done: boolean; done_reason?: 'stop' | 'length' | 'load';
+        model: string; created_at: string "ISO 8601."; done: boolean;
+        done_reason?: 'stop' | 'length' | 'load' | 'unload';
         total_duration?, load_duration?, prompt_eval_duration?, eval_duration?: integer "Nanoseconds.";
         prompt_eval_count?, eval_count?: integer; logprobs?: [logprob]
     }

@@ -18,7 +18,6 @@ from chat.errors import ApiError
 from engine.api import EmbedOptions, RawPrompt, Task
 
 TAG = ":latest"
-UNLOADING = "cannot be 0 without a prompt: this server loads and unloads models by itself; leave it out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +26,8 @@ class ParsedAnswer(ParsedRequest):
 
     num_ctx: int | None = None
     """The context that the request needs, in tokens."""
+    unloads: bool = False
+    """It asks that its model is unloaded, and for nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,6 @@ def embeddings_parse(body: dict[str, Any]) -> ParsedInputs:
 def _inputs(
     fields: Mapping[str, Any], body: dict[str, Any], schema: RequestBody, prompts: list[RawPrompt], *, is_load: bool
 ) -> ParsedInputs:
-    _check_keep_alive(fields, is_load)
     parsed = values_parse({"model": fields["model"]})
     generation = replace(
         parsed.generation,
@@ -150,11 +150,15 @@ def _renamed(
 
 
 def _load(fields: Mapping[str, Any], body: dict[str, Any], schema: RequestBody) -> ParsedAnswer:
-    """Return the request that only waits until its model is there: the prompt is empty, and is read."""
-    _check_keep_alive(fields, True)
+    """Return the request that only waits until its model is there: the prompt is empty, and is read.
+
+    With a `keep_alive` of no time it asks for the reverse.
+    """
     parsed = values_parse({"model": fields["model"]})
     loading = replace(parsed, generation=replace(parsed.generation, task=Task.READ, raw=RawPrompt()))
-    return _answer(loading, fields, body, schema, OllamaNames())
+    unloads = bool(fields["keep_alive"])
+    sent = {**fields, "keep_alive": None} if unloads else fields
+    return replace(_answer(loading, sent, body, schema, OllamaNames()), unloads=unloads)
 
 
 def _answer(
@@ -174,8 +178,3 @@ def _common(
     if fields["keep_alive"] is not None:
         ignored = ("keep_alive", *ignored)
     return {"model_names": names_of(fields["model"]), "delivery": replace(parsed.delivery, ignored=ignored)}
-
-
-def _check_keep_alive(fields: Mapping[str, Any], is_load: bool) -> None:
-    if is_load and fields["keep_alive"]:
-        raise bad_value("keep_alive", UNLOADING, "unsupported_parameter")

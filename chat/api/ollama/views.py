@@ -2,35 +2,58 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 import orjson
 from django.http import HttpRequest, HttpResponseBase
 
+from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.answering.multi_run import RunGroup, group_start
 from chat.api.answering.pipeline import Accepted, StartedRun, request_start, run_start
 from chat.api.answering.streaming import run_answer
-from chat.api.ollama.dialect import AnswerDialect, Embed, Embeddings
-from chat.api.ollama.lines import span_ns, transport_of
+from chat.api.ollama.dialect import Embed, Embeddings
+from chat.api.ollama.lines import span_ns, transport_of, unloaded
 from chat.api.ollama.translation import ParsedAnswer, ParsedInputs
 from chat.api.request.fields import bad_value
 from chat.api.view import json_response
 from chat.catalog.named_models import model_asked, model_named
+from chat.errors import ApiError
+from chat.relay.commands import unload_send_async
 from engine.api import Completed, Embedded, Event
+
+logger = logging.getLogger(__name__)
 
 
 async def answer(request: HttpRequest, dialect: Any) -> HttpResponseBase:
     """Answer a chat or a prompt, with lines or with one object."""
-    writer: AnswerDialect = dialect
+    content = type(dialect).content
     accepted, run = await request_start(request, dialect, _start)
-    return await run_answer(request, dialect, accepted, run, transport=transport_of(run.head, type(writer).content))
+    if isinstance(run, str):
+        return json_response(unloaded(run, content))
+    return await run_answer(request, dialect, accepted, run, transport=transport_of(run.head, content))
 
 
-async def _start(accepted: Accepted[ParsedAnswer]) -> StartedRun:
+async def _start(accepted: Accepted[ParsedAnswer]) -> StartedRun | str:
+    """Start the run, or have the model unloaded and return its name."""
+    if accepted.parsed.unloads:
+        return await _unload(accepted.parsed, accepted.caller)
     await context_check(accepted.parsed, accepted.caller)
     return await run_start(accepted)
+
+
+async def _unload(parsed: ParsedAnswer, caller: Caller) -> str:
+    """Have every worker unload the model once its runs have ended. Raises ApiError without the right to that."""
+    caller.require_right(str(Right.MODELS_MANAGE))
+    model = await model_asked(parsed.model, parsed.model_names, caller)
+    try:
+        await unload_send_async(model.name)
+    except Exception as error:
+        logger.warning("The workers could not be asked to unload %s: %s", model.name, error)
+        raise ApiError("overloaded", "The workers cannot be reached at the moment; please try again shortly.") from None
+    return model.name
 
 
 async def context_check(parsed: ParsedAnswer | ParsedInputs, caller: Caller) -> None:

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from chat.api.ollama import pulling
+from chat.api.ollama import pulling, views
 from chat.catalog.services import models_cache_clear
 from chat.model_store import pulling as store_pulling
 from chat.relay.state.workers import ModelCondition
@@ -148,12 +148,39 @@ async def test_a_file_outside_the_store_is_never_removed(installed, tmp_path):
     assert installed.store.names() == ["base"]
 
 
-async def test_a_loaded_or_unknown_model_is_not_deleted(installed):
-    installed.conditions["base"] = ModelCondition("ready")
+async def test_the_model_of_the_settings_and_an_unknown_one_are_not_deleted(installed, settings):
+    settings.LIGHTCONE_MODEL = "base"
     response = await installed.delete("base")
     assert (response.status_code, response.json()["param"]) == (400, "model")
+    assert "LIGHTCONE_MODEL" in response.json()["error"]
     assert (await installed.delete("none")).status_code == 404
     assert await installed.names() == ["base", "gpt"]
+
+
+@pytest.mark.parametrize("route", ["chat", "generate"])
+@pytest.mark.parametrize("no_time", [0, "0", "0s", 0.0])
+async def test_no_time_to_live_unloads_a_model(installed, monkeypatch, route, no_time):
+    asked = []
+
+    async def send(name):
+        asked.append(name)
+
+    monkeypatch.setattr(views, "unload_send_async", send)
+    body = {"model": "gpt:latest", "keep_alive": no_time}
+    answer = await installed.post(route, **body)
+    assert (answer.json()["done_reason"], answer.json()["model"], asked) == ("unload", "base", ["base"])
+    assert "x-lightcone-ignored" not in answer.headers
+    refused = await installed.api.post(f"/api/{route}", json=body, headers=installed.user)
+    assert (refused.status_code, refused.json()["code"], asked) == (403, "permission_denied", ["base"])
+
+
+async def test_workers_that_cannot_be_reached_unload_nothing(installed, monkeypatch):
+    async def send(name):
+        raise TimeoutError
+
+    monkeypatch.setattr(views, "unload_send_async", send)
+    answer = await installed.post("generate", model="base", keep_alive=0)
+    assert (answer.status_code, answer.json()["code"]) == (503, "overloaded")
 
 
 @pytest.mark.parametrize("name", [f"{TINY}:Q4_K_M", f"hf.co/{TINY}:q4_k_m", f"huggingface.co/{TINY}", f"{TINY}:latest"])

@@ -117,3 +117,16 @@ def test_files_that_say_nothing_leave_the_facts_empty(tmp_path, name, content):
 
 def test_a_model_of_another_machine_has_no_facts():
     assert model_facts("/nowhere/model.gguf") == ModelFacts()
+
+
+@pytest.mark.parametrize(
+    ("facts", "capabilities"),
+    [
+        (ModelFacts(), ["completion"]),
+        (ModelFacts(has_tools=True, thinks=True), ["completion", "tools", "thinking"]),
+        (ModelFacts(kind="embedding"), ["embedding"]),
+        (ModelFacts(kind="reranker", has_tools=True), []),
+    ],
+)
+def test_capabilities_follow_from_the_kind_and_the_template(facts, capabilities):
+    assert facts.capabilities == capabilities

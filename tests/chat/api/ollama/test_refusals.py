@@ -38,8 +38,6 @@ CHATS = [
     ({"messages": [{"role": "assistant", "tool_calls": [{}]}, TURN]}, INVALID, "messages.0.tool_calls.0.function"),
     ({"tools": [TOOL]}, INVALID, "tools.0.function.parameters.type"),
     ({"tools": {}}, TYPE, "tools"),
-    ({"messages": [], "keep_alive": 0}, UNSUPPORTED, "keep_alive"),
-    ({"messages": [], "keep_alive": "0s"}, UNSUPPORTED, "keep_alive"),
 ]
 PROMPTS = [
     ({"context": [1, 2]}, UNSUPPORTED, "context"),
@@ -48,7 +46,6 @@ PROMPTS = [
     ({"raw": True, "system": "s"}, INVALID, "system"),
     ({"suffix": "x", "system": "s"}, INVALID, "system"),
     ({"prompt": 5}, TYPE, "prompt"),
-    ({"prompt": "", "keep_alive": 0}, UNSUPPORTED, "keep_alive"),
 ]
 
 
@@ -78,7 +75,6 @@ async def test_a_bad_prompt_names_its_field(api, scripted, fields, code, param):
         ({"input": ["a", 5]}, TYPE, "input.1"),
         ({"input": "a", "dimensions": 0}, INVALID, "dimensions"),
         ({"input": "a", "options": {"num_ctx": 10**6}}, INVALID, "options.num_ctx"),
-        ({"input": "", "keep_alive": 0}, UNSUPPORTED, "keep_alive"),
     ],
 )
 async def test_bad_inputs_name_their_field(api, scripted, body, code, param):
