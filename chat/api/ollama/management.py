@@ -25,6 +25,7 @@ from chat.api.request.fields import bad_value
 from chat.api.request.parse import fields_read
 from chat.api.request.schema import sampling_defaults_read
 from chat.api.view import caller_require, ignored_line, json_response, object_read
+from chat.catalog import named_models
 from chat.catalog.further_models import model_derive, model_name_add, model_remove
 from chat.catalog.model_choice import NoModel, model_choice
 from chat.catalog.named_models import NamedModel, model_resolve_async
@@ -32,6 +33,8 @@ from chat.errors import ApiError
 from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore
 
+LOOKS, LOOK_S = 15, 0.2
+"""Workers look at the catalogue every second."""
 WITHOUT_PLACE = ("seed", "stop")
 """Fields of requests for which a model keeps no value."""
 
@@ -48,18 +51,36 @@ async def pull(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
     if await _is_taken(name):
         return _statuses(SUCCESS, is_stream=is_stream)
     pulling = Pull(asked_read(name))
+    updates = _until_noticed(pulling, name)
     if is_stream:
-        return EventStreamResponse(_lines(pulling), on_close=pulling.leave, content_type=MEDIA_TYPE)
+        return EventStreamResponse(_lines(updates), on_close=pulling.leave, content_type=MEDIA_TYPE)
     try:
-        last = [update async for update in pulling.updates()][-1]
+        last = [update async for update in updates][-1]
     finally:
         pulling.leave()
     return json_response(last)
 
 
-async def _lines(pulling: Pull) -> AsyncIterator[bytes]:
+async def _until_noticed(pulling: Pull, name: str) -> AsyncIterator[dict[str, Any]]:
+    """Yield what a pull does; its success once workers know the model, as clients ask it at once."""
+    async for update in pulling.updates():
+        if update == SUCCESS:
+            await noticed_wait(name)
+        yield update
+
+
+async def noticed_wait(name: str) -> None:
+    """Wait until a worker knows of a new model, for `LOOKS` looks at most, or not at all if there is no worker."""
+    for _ in range(LOOKS):
+        live = await named_models.models_live()
+        if not live or name in live:
+            return
+        await asyncio.sleep(LOOK_S)
+
+
+async def _lines(updates: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
     try:
-        async for update in pulling.updates():
+        async for update in updates:
             yield line(update)
     except Exception as error:
         yield error_line(failure_log(error, "A pull failed"))
@@ -84,6 +105,7 @@ async def create(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase
         context=(fields["parameters"] or {}).get("num_ctx"),
         system_prompt=fields["system"] or "",
     )
+    await noticed_wait(name)
     facts = (await facts_of({source.entry.name}))[source.entry.name]
     layer, manifest = f"using existing layer sha256:{facts.digest}", "writing manifest"
     return _statuses({"status": layer}, {"status": manifest}, SUCCESS, is_stream=fields["stream"])

@@ -6,7 +6,8 @@ from functools import partial
 
 import pytest
 
-from chat.api.ollama import pulling, views
+from chat.api.ollama import management, pulling, views
+from chat.catalog import named_models
 from chat.catalog.services import models_cache_clear
 from chat.model_store import pulling as store_pulling
 from chat.relay.state.workers import ModelCondition
@@ -240,3 +241,21 @@ async def test_more_pulls_than_a_process_takes_are_refused(installed, tiny, monk
     assert pulling._places.acquire()
     response = await installed.post("pull", model=TINY)
     assert (response.status_code, response.json()["code"]) == (503, "overloaded")
+
+
+async def test_a_new_model_is_announced_once_a_worker_knows_it(installed, tiny, monkeypatch):
+    """A client that asked the model at once was told that no worker serves it."""
+    monkeypatch.setattr(management, "LOOK_S", 0.0)
+    looks = []
+
+    async def live():
+        looks.append(len(looks))
+        conditions = {"base": ModelCondition("ready")}
+        return conditions if len(looks) < 3 else conditions | {TINY: ModelCondition(), "calm": ModelCondition()}
+
+    monkeypatch.setattr(named_models, "models_live", live)
+    assert (await installed.post("pull", model=TINY, stream=False)).json() == {"status": "success"}
+    assert len(looks) == 3
+    del looks[:]
+    await installed.post("create", model="calm", **{"from": "base"})
+    assert len(looks) >= 3
