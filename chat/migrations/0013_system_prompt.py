@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('chat', '0011_models_manage'),
+        ('chat', '0012_model_jobs'),
     ]
 
     operations = [
