@@ -3,7 +3,7 @@
 from chat.access.models import ApiKey, ApiKeySecret, Org, Project
 from chat.api.stored.models import StoredAnswer
 from chat.batches.models import Batch, BatchResult, FileChunk, ProjectFile
-from chat.catalog.models import ServedModel
+from chat.catalog.models import ServedModel, WeightedAlias
 from chat.model_jobs.models import ModelJob
 from chat.usage.models import RequestLog, UsageHour
 
@@ -21,4 +21,5 @@ __all__ = [
     "ServedModel",
     "StoredAnswer",
     "UsageHour",
+    "WeightedAlias",
 ]

@@ -24,6 +24,7 @@ from django.http.response import HttpResponseBase
 from django.urls import Resolver404, ResolverMatch, URLResolver, get_resolver, set_script_prefix
 
 from chat.access.addresses import request_address
+from chat.api.answering.pipeline import FALLBACK_HEADER, MODEL_HEADER
 from chat.api.dialect import ErrorFormat
 from chat.api.openai.dialect import LIGHTCONE
 from chat.api.registry import DIALECTS, load_named
@@ -58,6 +59,7 @@ EXPOSED_HEADERS = ", ".join(
         "retry-after",
         "x-should-retry",
         IGNORED_HEADER.lower(),
+        *(MODEL_HEADER.lower(), FALLBACK_HEADER.lower(), "deprecation"),
         *(f"x-ratelimit-{word}-{kind}" for word in ("limit", "remaining", "reset") for kind in ("requests", "tokens")),
     )
 )

@@ -199,6 +199,11 @@ async def run_in_thread_if_large(num_bytes: int, work: Callable[..., T], *args: 
     return await asyncio.get_running_loop().run_in_executor(_check_threads, work, *args)
 
 
+def header_text(text: str) -> str:
+    """Return a text as a header may hold it: other characters than printable ASCII are percent-encoded."""
+    return quote(text, safe=PLAIN + ", /:", errors="replace")
+
+
 def ignored_line(names: Iterable[str]) -> str:
     """Return names for `IGNORED_HEADER`: at most `MAX_IGNORED_BYTES` of plain characters; "" for none."""
     line = ""

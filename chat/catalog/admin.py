@@ -23,9 +23,11 @@ from unfold.enums import ActionVariant
 from unfold.widgets import UnfoldBooleanWidget
 
 from chat.access.checks import check_object
-from chat.catalog.models import ServedModel
-from chat.catalog.services import model_delete, model_names_check, model_path_check, model_update
+from chat.catalog.models import ServedModel, WeightedAlias
+from chat.catalog.services import fallback_check, model_delete, model_names_check, model_path_check, model_update
 from chat.catalog.stored_models import stored_manifest
+from chat.catalog.weighted_aliases import name_check as alias_name_check
+from chat.catalog.weighted_aliases import targets_check, weighted_alias_delete, weighted_alias_set
 from chat.console.pages import LinesField, instant
 from chat.errors import ApiError
 from chat.model_store.folder import ModelStore
@@ -52,7 +54,7 @@ class ServedModelForm(forms.ModelForm):
         model = ServedModel
         fields = (
             *("name", "aliases", "path", "owned_by", "enabled", "is_default", "max_model_len", "sampling_defaults"),
-            *("system_prompt", "pinned", "idle_s"),
+            *("system_prompt", "chat_template", "pinned", "idle_s", "fallback", "deprecated_at"),
             *("input_price", "cached_price", "output_price"),
         )
         labels = {"is_default": "Default", "idle_s": "Idle time", "max_model_len": "Context"}
@@ -71,6 +73,10 @@ class ServedModelForm(forms.ModelForm):
             "Changes hold for requests that end from then on.",
             "sampling_defaults": "Request fields for requests that leave them out, as a JSON object; "
             "stronger than the model's files.",
+            "fallback": "The model that answers while this one has no worker, cannot be loaded or has a full queue. "
+            "The answer's head says so.",
+            "deprecated_at": "Answers say from when on the model is deprecated, also before (the header Deprecation).",
+            "chat_template": "A Jinja template in place of the one in the model's files.",
             "system_prompt": "What the model is told first in conversations that bring no system message of their own.",
         }
 
@@ -95,7 +101,9 @@ class ServedModelForm(forms.ModelForm):
                 hint = "Tick “On another machine” if the worker that serves it has it elsewhere."
                 self.add_error("path", [*error.messages, hint])
         names = (cleaned.get("name", ""), *cleaned.get("aliases", []))
+        self.instance.name, self.instance.fallback = cleaned.get("name", ""), cleaned.get("fallback", "")
         try:
+            fallback_check(model=self.instance)
             model_names_check(names=names, own_pk=self.instance.pk)
         except ValidationError as error:
             self.add_error(None, error)
@@ -115,8 +123,9 @@ class ServedModelAdmin(ModelAdmin):
     stored_fields = ("show_format", "show_size", "show_source", "show_licence", "show_stored_at", "show_files")
     fieldsets = (
         (None, {"fields": ("name", "aliases", "path", "is_elsewhere", "owned_by", "enabled", "is_default")}),
+        ("Going over to another model", {"fields": ("fallback", "deprecated_at")}),
         ("Loading", {"fields": ("pinned", "idle_s", "max_model_len")}),
-        ("Defaults", {"fields": ("sampling_defaults", "system_prompt")}),
+        ("Defaults", {"fields": ("sampling_defaults", "system_prompt", "chat_template")}),
         ("Prices", {"fields": ("input_price", "cached_price", "output_price")}),
         ("What the workers report", {"fields": readonly_fields}),
     )
@@ -242,6 +251,60 @@ class ServedModelAdmin(ModelAdmin):
 
     def delete_model(self, request: HttpRequest, obj: ServedModel) -> None:
         model_delete(model=obj)
+
+
+class WeightedAliasForm(forms.ModelForm):
+    """The form of a weighted alias: a line for each model."""
+
+    lines = LinesField(
+        label="Models", help_text="A model and its weight a line, such as `small 90`; each is asked as often as that."
+    )
+
+    class Meta:
+        model = WeightedAlias
+        fields = ("name",)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial["lines"] = [f"{one['model']} {one['weight']}" for one in self.instance.targets]
+
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"]
+        alias_name_check(name)
+        return name
+
+    def clean_lines(self) -> list[dict[str, Any]]:
+        targets = []
+        for line in self.cleaned_data["lines"]:
+            model, _, weight = line.rpartition(" ")
+            targets.append(
+                {"model": model.strip(), "weight": int(weight) if weight.isascii() and weight.isdigit() else weight}
+            )
+        targets_check(targets=targets)
+        return targets
+
+
+@admin.register(WeightedAlias)
+class WeightedAliasAdmin(ModelAdmin):
+    form = WeightedAliasForm
+    list_display = ("name", "show_targets")
+    search_fields = ("name",)
+    fields = ("name", "lines")
+    actions = None
+
+    @display(description="Models")
+    def show_targets(self, alias: WeightedAlias) -> str:
+        total = sum(one["weight"] for one in alias.targets)
+        return ", ".join(f"{one['model']} {one['weight'] / total:.0%}" for one in alias.targets)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: WeightedAlias | None = None) -> tuple[str, ...]:
+        return () if obj is None else ("name",)
+
+    def save_model(self, request: HttpRequest, obj: WeightedAlias, form: Any, change: bool) -> None:
+        obj.pk = weighted_alias_set(name=obj.name, targets=form.cleaned_data["lines"]).pk
+
+    def delete_model(self, request: HttpRequest, obj: WeightedAlias) -> None:
+        weighted_alias_delete(name=obj.name)
 
 
 def _manifest(model: ServedModel) -> Manifest | None:

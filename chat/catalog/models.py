@@ -32,6 +32,12 @@ class ServedModel(models.Model):
     """Its queue is named after it (`chat.relay.state.keys.model_slug`)."""
     aliases = models.JSONField(default=list, blank=True, validators=[check_texts])
     """Further names that clients may ask for."""
+    fallback = models.CharField(max_length=200, default="", blank=True)
+    """The model that answers in its place while it has no worker or its queue is full."""
+    deprecated_at = models.DateTimeField("deprecated from", null=True, blank=True)
+    """Answers say it in a header, also before."""
+    chat_template = models.TextField(default="", blank=True)
+    """In place of the template in its files."""
     path = models.CharField(max_length=1024)
     owned_by = models.CharField(max_length=100, default="lightcone")
     enabled = models.BooleanField(default=True)
@@ -69,6 +75,22 @@ class ServedModel(models.Model):
                 fields=("is_default",), condition=models.Q(is_default=True), name="one_default_model"
             ),
         )
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class WeightedAlias(models.Model):
+    """A name that leads to one of several models, to each as often as its weight says."""
+
+    name = models.CharField(max_length=200, unique=True)
+    targets = models.JSONField(default=list)
+    """Objects of `model`, a name of the catalogue, and `weight`, 1 to 1000."""
+
+    class Meta:
+        ordering = ("name",)
+        verbose_name = "weighted alias"
+        verbose_name_plural = "weighted aliases"
 
     def __str__(self) -> str:
         return self.name

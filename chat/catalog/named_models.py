@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from redis.exceptions import RedisError
 
 from chat.access.keys import Caller
-from chat.catalog.services import ModelEntry, model_resolve_async, models_for_caller_async
+from chat.catalog.services import ModelEntry, model_resolve_async, models_for_caller_async, weighted_for_caller_async
 from chat.errors import ApiError
 from chat.relay.state.workers import STATE_ORDER, UNLOADED, ModelCondition, model_conditions
 from chat.relay.web.dispatcher import dispatcher_of_loop
@@ -58,11 +58,9 @@ async def installation_state() -> str:
 async def models_named(caller: Caller) -> list[NamedModel]:
     """Return the models of the caller, once under each of their names."""
     models, live = await models_for_caller_async(caller=caller), await models_live()
-    return [
-        NamedModel(model, name, live.get(model.name, UNLOADED))
-        for model in models
-        for name in dict.fromkeys((model.name, *model.aliases))
-    ]
+    named = [(name, model) for model in models for name in dict.fromkeys((model.name, *model.aliases))]
+    named += await weighted_for_caller_async(caller=caller)
+    return [NamedModel(model, name, live.get(model.name, UNLOADED)) for name, model in named]
 
 
 async def model_named(sent: str, caller: Caller) -> NamedModel:
@@ -70,7 +68,7 @@ async def model_named(sent: str, caller: Caller) -> NamedModel:
     model = await model_resolve_async(name=sent, caller=caller)
     if model is None:
         raise await model_unknown(sent, caller)
-    name = sent if sent in model.aliases else model.name
+    name = sent if sent in model.aliases else model.alias or model.name
     return NamedModel(model, name, (await models_live()).get(model.name, UNLOADED))
 
 
@@ -80,12 +78,19 @@ async def model_asked(sent: str | None, names: Iterable[str] | None, caller: Cal
     If `sent` may stand for several `names`, the first that exists counts, whether or not the caller may use it.
     """
     for name in names or (sent,):
-        model = await model_resolve_async(name=name)
-        if model is not None:
-            if caller.can_use_model(model.name):
+        if await model_resolve_async(name=name) is not None:
+            model = await model_resolve_async(name=name, caller=caller)
+            if model is not None and caller.can_use_model(model.name):
                 return model
             break
     raise await model_unknown(sent or "(default)", caller)
+
+
+async def model_fallback(model: ModelEntry, caller: Caller) -> ModelEntry | None:
+    """Return the model that answers in place of this one; None if there is none that the caller may use."""
+    if not model.fallback:
+        return None
+    return await model_resolve_async(name=model.fallback, caller=caller)
 
 
 async def model_unknown(name: str, caller: Caller) -> ApiError:

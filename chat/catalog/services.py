@@ -10,7 +10,7 @@ A sampling field that a request leaves out gets its value from the first of thes
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from django.utils import timezone
 from chat.access.configuration import TTLCache, configuration_changed, configuration_touch
 from chat.access.keys import Caller
 from chat.catalog.fingerprint import system_fingerprint
-from chat.catalog.models import COMPUTED_BY_CHARS, ModelState, ServedModel
+from chat.catalog.models import COMPUTED_BY_CHARS, ModelState, ServedModel, WeightedAlias
+from chat.catalog.weighted_aliases import Targets, target_choose, weighted_aliases
 
 CACHE_TTL_S = 5.0
 ALL = "all"
@@ -56,6 +57,26 @@ class ModelEntry:
     max_model_len: int | None = None
     sampling_defaults: dict[str, Any] = field(default_factory=dict)
     system_prompt: str = ""
+    chat_template: str = ""
+    """In place of the template in the model's files; empty: that."""
+    fallback: str = ""
+    """The name of the model that answers in its place; empty: none does."""
+    deprecated_at: int | None = None
+    """Unix seconds."""
+    path: str = ""
+    alias: str = ""
+    """The weighted alias that has led here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """The enabled models, the default first, and the weighted aliases."""
+
+    entries: tuple[ModelEntry, ...]
+    weighted: Mapping[str, Targets]
+
+    def named(self, name: str) -> ModelEntry | None:
+        return next((entry for entry in self.entries if name == entry.name or name in entry.aliases), None)
 
 
 def model_register(
@@ -85,6 +106,7 @@ def model_update(*, model: ServedModel) -> None:
     """Store a new or changed model. A new default replaces the previous one. Raises ValidationError."""
     with transaction.atomic():
         model.full_clean(validate_constraints=False)
+        fallback_check(model=model)
         model_names_check(names=(model.name, *model.aliases), own_pk=model.pk)
         if model.is_default:
             ServedModel.objects.filter(is_default=True).exclude(pk=model.pk).update(is_default=False)
@@ -97,9 +119,26 @@ def model_names_check(*, names: Iterable[str], own_pk: int | None) -> None:
     taken: dict[str, str] = {}
     for other in ServedModel.objects.exclude(pk=own_pk):
         taken.update(dict.fromkeys((other.name, *other.aliases), other.name))
+    weighted = set(WeightedAlias.objects.values_list("name", flat=True))
     for name in names:
         if name in taken:
             raise ValidationError(f"The name {name!r} already leads to the model {taken[name]!r}; choose another.")
+        if name in weighted:
+            raise ValidationError(f"The name {name!r} is a weighted alias; choose another.")
+
+
+def fallback_check(*, model: ServedModel) -> None:
+    """Raise ValidationError if the fallback of a model is no model, or leads back to it."""
+    following = dict(ServedModel.objects.exclude(pk=model.pk).values_list("name", "fallback"))
+    name = model.fallback
+    if name and name != model.name and name not in following:
+        raise ValidationError(f"There is no model {name!r} to fall back to.")
+    seen = {model.name}
+    while name:
+        if name in seen:
+            raise ValidationError(f"The fallback {model.fallback!r} leads back to {name!r}.")
+        seen.add(name)
+        name = following.get(name, "")
 
 
 def model_path_check(*, path: str) -> None:
@@ -161,23 +200,36 @@ def model_resolve(*, name: str | None, caller: Caller | None = None) -> ModelEnt
 
     Returns None if there is no such model or the caller may not use it: both are the same 404.
     """
-    return _find(_entries(), name, caller)
+    return _find(_catalogue(), name, caller)
 
 
 async def model_resolve_async(*, name: str | None, caller: Caller | None = None) -> ModelEntry | None:
-    return _find(await _entries_async(), name, caller)
+    return _find(await _catalogue_async(), name, caller)
 
 
 def models_for_caller(*, caller: Caller | None = None) -> list[ModelEntry]:
     """Return the enabled models that the caller may use, the default first, then by name."""
-    return [entry for entry in _entries() if caller is None or caller.can_use_model(entry.name)]
+    return [entry for entry in _catalogue().entries if caller is None or caller.can_use_model(entry.name)]
 
 
 async def models_for_caller_async(*, caller: Caller) -> list[ModelEntry]:
-    return [entry for entry in await _entries_async() if caller.can_use_model(entry.name)]
+    return [entry for entry in (await _catalogue_async()).entries if caller.can_use_model(entry.name)]
 
 
-_cache: TTLCache[tuple[ModelEntry, ...]] = TTLCache(max_entries=1, ttl_s=CACHE_TTL_S)
+async def weighted_for_caller_async(*, caller: Caller) -> list[tuple[str, ModelEntry]]:
+    """Return the weighted aliases that lead the caller anywhere, each with its weightiest model."""
+    catalogue = await _catalogue_async()
+    found = []
+    for name, targets in sorted(catalogue.weighted.items()):
+        for model, _ in sorted(targets, key=lambda target: -target[1]):
+            entry = catalogue.named(model)
+            if entry is not None and caller.can_use_model(entry.name):
+                found.append((name, entry))
+                break
+    return found
+
+
+_cache: TTLCache[Catalogue] = TTLCache(max_entries=1, ttl_s=CACHE_TTL_S)
 
 
 def models_cache_clear(**_: object) -> None:
@@ -188,20 +240,19 @@ def models_cache_clear(**_: object) -> None:
 configuration_changed.connect(models_cache_clear, dispatch_uid="chat.catalog.services")
 
 
-async def _entries_async() -> tuple[ModelEntry, ...]:
-    """Return the entries, using a thread only if they are not in the cache."""
-    return _cache.get(ALL) or await database_sync_to_async(_entries)()
+async def _catalogue_async() -> Catalogue:
+    """Return the catalogue, using a thread only if it is not in the cache."""
+    return _cache.get(ALL) or await database_sync_to_async(_catalogue)()
 
 
-def _entries() -> tuple[ModelEntry, ...]:
-    entries = _cache.get(ALL)
-    if entries is None:
+def _catalogue() -> Catalogue:
+    catalogue = _cache.get(ALL)
+    if catalogue is None:
         generation = _cache.generation
-        entries = tuple(
-            _entry(model) for model in ServedModel.objects.filter(enabled=True).order_by("-is_default", "name")
-        )
-        _cache.put(ALL, entries, generation=generation)
-    return entries
+        rows = ServedModel.objects.filter(enabled=True).order_by("-is_default", "name")
+        catalogue = Catalogue(tuple(_entry(model) for model in rows), weighted_aliases())
+        _cache.put(ALL, catalogue, generation=generation)
+    return catalogue
 
 
 def _entry(model: ServedModel) -> ModelEntry:
@@ -215,14 +266,26 @@ def _entry(model: ServedModel) -> ModelEntry:
         max_model_len=model.loaded_context or model.max_model_len,
         sampling_defaults=sampling_defaults_merge(of_operator=model.sampling_defaults, of_files=model.maker_defaults),
         system_prompt=model.system_prompt,
+        chat_template=model.chat_template,
+        fallback=model.fallback,
+        deprecated_at=int(model.deprecated_at.timestamp()) if model.deprecated_at else None,
+        path=model.path,
     )
 
 
-def _find(entries: tuple[ModelEntry, ...], name: str | None, caller: Caller | None) -> ModelEntry | None:
-    for entry in entries:
-        if (name == entry.name or name in entry.aliases) if name else entry.is_default:
-            return entry if caller is None or caller.can_use_model(entry.name) else None
-    return None
+def _find(catalogue: Catalogue, name: str | None, caller: Caller | None) -> ModelEntry | None:
+    def is_usable(model: str) -> bool:
+        return catalogue.named(model) is not None and (caller is None or caller.can_use_model(model))
+
+    if not name:
+        entry = next((entry for entry in catalogue.entries if entry.is_default), None)
+    elif (targets := catalogue.weighted.get(name)) is not None:
+        chosen = target_choose(targets, is_usable)
+        found = catalogue.named(chosen) if chosen is not None else None
+        return None if found is None else replace(found, alias=name)
+    else:
+        entry = catalogue.named(name)
+    return entry if entry is not None and is_usable(entry.name) else None
 
 
 def sampling_defaults_merge(*, of_operator: Mapping[str, Any], of_files: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from chat.api.openapi.describe import requests, routes
 from chat.api.openapi.notation import components, one_of
 from chat.catalog.models import ModelState
 from chat.model_jobs.models import JobKind, JobState
-from chat.model_jobs.views import CopyRequest, ImportRequest, ModelChange, ModelRequest, PullRequest
+from chat.model_jobs.views import AliasTargets, CopyRequest, ImportRequest, ModelChange, ModelRequest, PullRequest
 
-SCHEMAS = requests(PullRequest, ImportRequest, ModelRequest, CopyRequest, ModelChange) | components(
+SCHEMAS = requests(AliasTargets, PullRequest, ImportRequest, ModelRequest, CopyRequest, ModelChange) | components(
     """
     StoredFile = {path, sha256: string; num_bytes: integer}
     StoredModel = {
@@ -21,9 +21,14 @@ SCHEMAS = requests(PullRequest, ImportRequest, ModelRequest, CopyRequest, ModelC
         id: string; object: 'model'; created: seconds; state: state; state_reason: string;
         context: integer | null; memory_bytes: integer | null "Of its core; what it would need if it is not loaded.";
         computed_by, path: string; enabled, is_default, pinned: boolean; idle_s, max_model_len: integer | null;
-        aliases: [string]; sampling_defaults, maker_defaults: object; stored: StoredModel | null
+        fallback: string | null "Answers in its place."; deprecated_at: integer | null;
+        system_prompt, chat_template: string | null; aliases: [string];
+        sampling_defaults, maker_defaults: object; stored: StoredModel | null
     }
     ManagedModelList = {...page; data: [ManagedModel]}
+    ModelAlias = {id: string; object: 'alias'; targets: [{model: string; weight: integer}]}
+    ModelAliasList = {...page; data: [ModelAlias]}
+    RemovedAlias = {id: string; object: 'alias'; deleted: boolean}
     RemovedModel = {id: string; object: 'model'; deleted: boolean; num_bytes: integer}
     ModelJob = {
         id: string; object: 'model.job'; kind: kind; model: string; revision, name: string | null; state: job_state;
@@ -59,6 +64,12 @@ ROUTES = """
         Load a model. A worker that has room does it, as for a request.
     POST /v1/admin/models/unload unload_model(ModelRequest) -> ManagedModel raises 401 403 400 404 429 500
         Unload a model. After its running requests; a pinned one is refused.
+    GET /v1/admin/aliases list_weighted_aliases() -> ModelAliasList raises 401 403 429 500
+        List weighted aliases. Names that lead to one of several models.
+    PUT /v1/admin/aliases/{name} set_weighted_alias(AliasTargets) -> ModelAlias raises 401 403 400 429 500
+        Set a weighted alias. Each model is asked as often as its weight says.
+    DELETE /v1/admin/aliases/{name} delete_weighted_alias() -> RemovedAlias raises 401 403 404 429 500
+        Delete a weighted alias
     GET /v1/admin/jobs list_model_jobs(limit) -> ModelJobList raises 401 403 400 429 500
         List pulls, imports and checks. The newest first.
     GET /v1/admin/jobs/{job_id} retrieve_model_job() -> ModelJob raises 401 403 404 429 500
@@ -77,5 +88,6 @@ OPERATIONS = routes(
     copy_model={"model": MODEL_NAME, "name": "another-name"},
     load_model=SMALL,
     unload_model=SMALL,
+    set_weighted_alias={"targets": [{"model": MODEL_NAME, "weight": 95}, {"model": "another-name", "weight": 5}]},
     change_managed_model={"pinned": True, "idle_s": 3600},
 )

@@ -5,6 +5,8 @@ from django.urls import re_path
 from chat.model_jobs import views
 
 urlpatterns = [
+    re_path(r"^v1/admin/aliases/?\Z", views.aliases, name="weighted_aliases"),
+    re_path(r"^v1/admin/aliases/(?P<name>.+?)/?\Z", views.alias, name="weighted_alias"),
     re_path(r"^v1/admin/jobs/?\Z", views.all_jobs, name="model_jobs"),
     re_path(r"^v1/admin/jobs/(?P<job_id>[^/]+)/?\Z", views.job, name="model_job"),
     re_path(r"^v1/admin/models/?\Z", views.models, name="admin_models"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,14 @@ from chat.catalog.models import ServedModel
 from chat.catalog.named_models import models_live
 from chat.catalog.services import model_delete, model_update
 from chat.catalog.stored_models import stored_manifest, stored_model_offer, stored_model_withdraw
+from chat.catalog.weighted_aliases import (
+    MAX_TARGETS,
+    MAX_WEIGHT,
+    Targets,
+    weighted_alias_delete,
+    weighted_alias_set,
+    weighted_aliases,
+)
 from chat.errors import ApiError, problems_error
 from chat.model_jobs.models import JobKind, ModelJob
 from chat.model_jobs.services import job_cancel, job_create, job_get, jobs_list, store
@@ -35,6 +43,14 @@ from chat.relay.state.workers import UNLOADED, ModelCondition
 
 MAX_PATH_CHARS = 1024
 MAX_JOBS_LISTED = 1000
+MAX_TEXT_BYTES = 1 << 20
+
+
+TARGET_SCHEMA = {
+    "type": "object",
+    "properties": {"model": {"type": "string"}, "weight": {"type": "integer", "minimum": 1, "maximum": MAX_WEIGHT}},
+    "required": ["model", "weight"],
+}
 
 
 class AdminFormat(OpenAIErrorFormat):
@@ -82,11 +98,24 @@ class ModelChange(serializers.Serializer):
     pinned = Boolean("Load it when its worker starts, and never unload it for another model.")
     idle_s = Integer("Seconds without a request after which it is unloaded; 0: never; null: the setting.", minimum=0)
     max_model_len = Integer("The context to serve, in tokens; null: that of the model.", minimum=1)
+    fallback = Text("The model that answers while this one cannot; empty: none.", max_chars=MAX_NAME_CHARS)
+    deprecated_at = Integer("Unix seconds; null: it is not.", minimum=0, maximum=2**34)
+    system_prompt = Text("The first message of conversations without a system message.", max_bytes=MAX_TEXT_BYTES)
+    chat_template = Text("In place of the template in the model's files; empty: that.", max_bytes=MAX_TEXT_BYTES)
     aliases = Array(text_read, item_schema={"type": "string"}, max_items=100, help_text="Further names.")
     sampling_defaults = Object("Request fields for requests that leave them out.")
 
 
-PULL, IMPORT, MODEL, COPY, CHANGE = PullRequest(), ImportRequest(), ModelRequest(), CopyRequest(), ModelChange()
+class AliasTargets(serializers.Serializer):
+    """The body of `PUT /v1/admin/aliases/NAME`."""
+
+    targets = Array(
+        item_schema=TARGET_SCHEMA, max_items=MAX_TARGETS, if_empty="must name at least one model", is_required=True
+    )
+
+
+PULL, IMPORT, MODEL, COPY = PullRequest(), ImportRequest(), ModelRequest(), CopyRequest()
+CHANGE, ALIAS = ModelChange(), AliasTargets()
 
 
 async def _manager(request: HttpRequest, dialect: ErrorFormat) -> Caller:
@@ -129,9 +158,10 @@ async def model_change(request: HttpRequest, dialect: ErrorFormat, name: str) ->
     if "sampling_defaults" in changes:
         changes["sampling_defaults"] = sampling_defaults_read(changes["sampling_defaults"] or {})
     for field, value in changes.items():
-        if value is None and field not in ("idle_s", "max_model_len"):
+        if value is None and field not in ("idle_s", "max_model_len", "deprecated_at"):
             raise bad_value(field, "must not be null; leave it out to keep what is set")
-        setattr(row, field, value)
+        is_instant = field == "deprecated_at" and value is not None
+        setattr(row, field, datetime.fromtimestamp(value, UTC) if is_instant else value)
     try:
         await database_sync_to_async(model_update)(model=row)
     except ValidationError as error:
@@ -201,6 +231,34 @@ async def model_copy(request: HttpRequest, dialect: ErrorFormat) -> HttpResponse
     except ValidationError as error:
         raise bad_value("name", " ".join(error.messages)) from None
     return json_response(await _described(row))
+
+
+# Weighted aliases.
+
+
+async def aliases_list(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
+    await _manager(request, dialect)
+    found = await database_sync_to_async(weighted_aliases)()
+    return json_response(list_object([alias_object(name, found[name]) for name in sorted(found)], has_more=False))
+
+
+async def alias_set(request: HttpRequest, dialect: ErrorFormat, name: str) -> HttpResponseBase:
+    await _manager(request, dialect)
+    targets = (await values_sent(ALIAS, request))["targets"]
+    if not all(isinstance(one, dict) for one in targets):
+        raise bad_value("targets", "must be objects of `model` and `weight`", "invalid_type")
+    try:
+        alias = await database_sync_to_async(weighted_alias_set)(name=name, targets=targets)
+    except ValidationError as error:
+        raise bad_value("targets", " ".join(error.messages)) from None
+    return json_response(alias_object(name, tuple((one["model"], one["weight"]) for one in alias.targets)))
+
+
+async def alias_remove(request: HttpRequest, dialect: ErrorFormat, name: str) -> HttpResponseBase:
+    await _manager(request, dialect)
+    if not await database_sync_to_async(weighted_alias_delete)(name=name):
+        raise ApiError("not_found", f"There is no weighted alias {name[:MAX_NAME_CHARS]!r}.")
+    return json_response({"id": name, "object": "alias", "deleted": True})
 
 
 # Jobs.
@@ -273,6 +331,10 @@ def model_object(row: ServedModel, condition: ModelCondition) -> dict[str, Any]:
         "pinned": row.pinned,
         "idle_s": row.idle_s,
         "max_model_len": row.max_model_len,
+        "fallback": row.fallback or None,
+        "deprecated_at": _seconds(row.deprecated_at),
+        "system_prompt": row.system_prompt or None,
+        "chat_template": row.chat_template or None,
         "aliases": row.aliases,
         "sampling_defaults": row.sampling_defaults,
         "maker_defaults": row.maker_defaults,
@@ -285,6 +347,14 @@ def stored_object(manifest: Manifest) -> dict[str, Any]:
     values = dataclasses.asdict(manifest)
     values.pop("version")
     return values | {"num_bytes": manifest.num_bytes}
+
+
+def alias_object(name: str, targets: Targets) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "alias",
+        "targets": [{"model": model, "weight": weight} for model, weight in targets],
+    }
 
 
 def job_object(job: ModelJob) -> dict[str, Any]:
@@ -357,5 +427,7 @@ async def model_act(request: HttpRequest, dialect: ErrorFormat, name: str) -> Ht
 
 models = api_view(ADMIN, get=models_list)
 model = api_view(ADMIN, get=model_retrieve, patch=model_change, delete=model_remove, post=model_act)
+aliases = api_view(ADMIN, get=aliases_list)
+alias = api_view(ADMIN, put=alias_set, delete=alias_remove)
 all_jobs = api_view(ADMIN, get=jobs)
 job = api_view(ADMIN, get=job_retrieve, delete=job_stop)

@@ -28,11 +28,12 @@ from chat.api.view import (
     body_read,
     caller_require,
     client_hints,
+    header_text,
     ignored_line,
     request_id,
     run_in_thread_if_large,
 )
-from chat.catalog.named_models import model_asked
+from chat.catalog.named_models import model_asked, model_fallback
 from chat.catalog.services import ModelEntry
 from chat.errors import ApiError, api_error, engine_api_error
 from chat.generation.completions import (
@@ -50,6 +51,9 @@ from chat.relay.state.keys import run_id_create
 from engine.api import EngineError, GenerationRequest
 
 logger = logging.getLogger(__name__)
+MODEL_HEADER, FALLBACK_HEADER = "X-Lightcone-Model", "X-Lightcone-Fallback"
+AWAY_CODES = frozenset({"model_unloaded", "model_load_failed", "overloaded"})
+"""Of errors for which another model may answer."""
 T = TypeVar("T")
 P = TypeVar("P", bound=ParsedRequest)
 
@@ -152,10 +156,41 @@ def rejection_record(error: Exception, *, caller: Caller | None, trace: RequestT
 async def run_start(accepted: Accepted[P], *, detach: Callable[[AnswerHead], DetachPolicy] | None = None) -> StartedRun:
     """Start the run of an accepted request. Raises ApiError; then nothing was started.
 
-    `detach` returns what becomes of the run once its reader has left; by default the run ends.
+    `detach` returns what becomes of the run once its reader has left; by default the run ends. A model that has no
+    worker, or a full queue, is replaced by its fallback, which the reader's headers say.
     """
+    model = await model_asked(accepted.parsed.model, accepted.parsed.model_names, accepted.caller)
+    asked, reasons = model.name, []
+    while True:
+        try:
+            run = await _run_start(accepted, model, detach)
+            break
+        except ApiError as error:
+            another = await model_fallback(model, accepted.caller) if error.code in AWAY_CODES else None
+            if another is None:
+                raise
+            reasons.append(f"{model.name} {error.code}")
+            model = another
+    run.reader.headers |= _model_headers(model, asked, reasons)
+    return run
+
+
+def _model_headers(model: ModelEntry, asked: str, reasons: list[str]) -> dict[str, str]:
+    """Return the lines of the answer's head about the model, if it is not simply the one that was asked for."""
+    lines = {}
+    if model.alias or model.name != asked:
+        lines[MODEL_HEADER] = header_text(model.name)
+    if reasons:
+        lines[FALLBACK_HEADER] = header_text(", ".join(reasons))
+    if model.deprecated_at is not None:
+        lines["Deprecation"] = f"@{model.deprecated_at}"
+    return lines
+
+
+async def _run_start(
+    accepted: Accepted[P], model: ModelEntry, detach: Callable[[AnswerHead], DetachPolicy] | None
+) -> StartedRun:
     parsed, caller = accepted.parsed, accepted.caller
-    model = await model_asked(parsed.model, parsed.model_names, caller)
     placement = rights_check(parsed, model=model.name, caller=caller)
     build = partial(
         generation_request,
@@ -165,6 +200,7 @@ async def run_start(accepted: Accepted[P], *, detach: Callable[[AnswerHead], Det
         priority=placement.priority,
         arrived_at=accepted.arrived_at,
         system_prompt=model.system_prompt,
+        chat_template=model.chat_template,
     )
     try:
         generation = await run_in_thread_if_large(accepted.num_bytes, build, parsed)

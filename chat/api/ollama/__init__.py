@@ -4,6 +4,5 @@ fields        the fields of requests          -> checked values (options: those 
 conversation  its messages                    -> messages of the one request schema
 translation   fields and messages             -> a ParsedRequest, with `names` for errors of later steps
 lines         the engine's events             -> JSON objects, one a line, or a single one
-model_facts   a model's files                 -> what lists of models say
 models, management, pulling                      routes of lists, of changes, and of pulls
 """

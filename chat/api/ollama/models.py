@@ -13,10 +13,10 @@ from chat.access.keys import Caller
 from chat.api.dialect import ErrorFormat
 from chat.api.ollama.fields import model_name_read
 from chat.api.ollama.lines import instant_text
-from chat.api.ollama.model_facts import ModelFacts, model_facts
 from chat.api.ollama.options import SENT_NAMES
 from chat.api.ollama.translation import names_of
 from chat.api.view import caller_require, json_response, object_read
+from chat.catalog.model_facts import ModelFacts, model_facts
 from chat.catalog.models import ServedModel
 from chat.catalog.named_models import NamedModel, model_asked, model_named, models_named
 

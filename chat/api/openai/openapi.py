@@ -25,6 +25,9 @@ SCHEMAS = requests(
     Model = {
         id, owned_by: string; object: 'model'; created: seconds; state: state;
         max_model_len: integer | null "Context in tokens; null before the model was first loaded.";
+        capabilities: [string] "chat, completion, structured_output, embedding, tools, reasoning, rerank.";
+        format: string | null "Of its weights, such as Q4_K_M."; architecture: string | null;
+        deprecated_at: integer | null "Unix seconds.";
         default_parameters: defaults "The values of fields that a request leaves out.";
         state_reason?: string "Progress, or why it failed; for keys with the right usage_read."
     }

@@ -17,7 +17,7 @@ from chat.api.request.parsed import DeliveryOptions, GenerationParams, ParsedReq
 from chat.catalog.services import sampling_defaults_effective
 from chat.errors import ApiError
 from chat.relay.state.keys import run_id_create
-from engine.api import GenerationRequest, SamplingParams, StopRules, ToolMode
+from engine.api import GenerationRequest, PromptOptions, SamplingParams, StopRules, ToolMode
 
 LOWEST_TEMPERATURE = 0.01
 SYSTEM_ROLES = ("system", "developer")
@@ -106,11 +106,12 @@ def generation_request(
     priority: int,
     arrived_at: float,
     system_prompt: str = "",
+    chat_template: str = "",
 ) -> GenerationRequest:
     """Build the engine's request. `arrived_at` is in unix seconds.
 
-    `sampling_defaults` are the model's values for fields that the request leaves out, and `system_prompt` its first
-    message for conversations without one. Raises MessagesRefused for faults
+    The model has these values for what the request leaves out: `sampling_defaults`; `system_prompt`, the first message
+    of conversations without one; `chat_template`, in place of the one in its files. Raises MessagesRefused for faults
     of messages, and ApiError if the defaults do not go with the request.
     """
     limits = settings.LIGHTCONE_LIMITS
@@ -123,7 +124,7 @@ def generation_request(
         sampling=_sampling(wanted, sampling_defaults),
         stop=_stop(wanted, sampling_defaults),
         logprobs=wanted.logprobs,
-        prompt=wanted.prompt,
+        prompt=_prompt(wanted, chat_template),
         tools=wanted.tools,
         tool_choice=wanted.tool_choice,
         constraint=wanted.constraint,
@@ -153,6 +154,12 @@ def generation_request(
     if system_prompt and not has_own:
         messages = ({"role": "system", "content": system_prompt}, *messages)
     return replace(request, messages=messages)
+
+
+def _prompt(wanted: GenerationParams, chat_template: str) -> PromptOptions:
+    if not chat_template or wanted.prompt.chat_template is not None:
+        return wanted.prompt
+    return replace(wanted.prompt, chat_template=chat_template)
 
 
 def _sampling(wanted: GenerationParams, defaults: Mapping[str, Any]) -> SamplingParams:

@@ -171,6 +171,9 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     async def models(*, caller=None):
         return [MODEL]
 
+    async def no_weighted(*, caller=None):
+        return []
+
     async def live():
         return {MODEL.name: ModelCondition("ready", max_model_len=4096)}
 
@@ -181,6 +184,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     monkeypatch.setattr("chat.access.authentication.key_authenticate", authenticate)
     monkeypatch.setattr(named_models, "model_resolve_async", resolve)
     monkeypatch.setattr(named_models, "models_for_caller_async", models)
+    monkeypatch.setattr(named_models, "weighted_for_caller_async", no_weighted)
     monkeypatch.setattr(named_models, "models_live", live)
     monkeypatch.setattr(pipeline, "completion_start", service.start)
     monkeypatch.setattr(pipeline, "completion_refuse", service.refuse)

@@ -45,6 +45,10 @@ async def test_the_list_of_models(api, path):
         "owned_by": "lightcone",
         "state": "ready",
         "max_model_len": 4096,
+        "capabilities": ["chat", "completion", "structured_output", "embedding"],
+        "format": None,
+        "architecture": None,
+        "deprecated_at": None,
     }
     defaults = {"default_parameters": {**NEUTRAL, "top_k": 7}}
     listed = [{"id": name, **facts, **defaults} for name in (MODEL.name, "tiny")]

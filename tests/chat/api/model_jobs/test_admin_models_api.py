@@ -234,3 +234,28 @@ async def test_what_cannot_be_done_is_said_in_a_sentence(
 async def test_the_row_of_a_model_of_another_machine_is_removed_alone(api: httpx.AsyncClient) -> None:
     assert (await api.delete(f"{MODELS}/plain")).status_code == 200
     assert not await database_sync_to_async(ServedModel.objects.exists)()
+
+
+async def test_weighted_aliases_are_set_listed_and_deleted(api: httpx.AsyncClient, tmp_path: Path) -> None:
+    await stored(tmp_path)
+    targets = [{"model": "plain", "weight": 9}, {"model": "smol", "weight": 1}]
+    answer = await api.put("/v1/admin/aliases/canary", json={"targets": targets})
+    assert answer.json() == {"id": "canary", "object": "alias", "targets": targets}
+    assert (await api.get("/v1/admin/aliases")).json()["data"] == [answer.json()]
+    for bad in ([], [{"model": "none", "weight": 1}], [{"model": "plain", "weight": 0}], ["plain"], [{}]):
+        refused = await api.put("/v1/admin/aliases/canary", json={"targets": bad})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "targets"), bad
+    assert (await api.put("/v1/admin/aliases/plain", json={"targets": targets})).status_code == 400
+    assert (await api.delete("/v1/admin/aliases/canary")).json()["deleted"]
+    assert (await api.delete("/v1/admin/aliases/canary")).status_code == 404
+
+
+async def test_fallback_deprecation_and_texts_of_a_model_are_set(api: httpx.AsyncClient, tmp_path: Path) -> None:
+    await stored(tmp_path)
+    body = {"fallback": "smol", "deprecated_at": 1_800_000_000, "system_prompt": "Be brief.", "chat_template": "x"}
+    changed = (await api.patch(f"{MODELS}/plain", json=body)).json()
+    assert {name: changed[name] for name in body} == body
+    refused = await api.patch(f"{MODELS}/smol", json={"fallback": "plain"})
+    assert (refused.status_code, "leads back" in refused.json()["error"]["message"]) == (400, True)
+    cleared = (await api.patch(f"{MODELS}/plain", json={"fallback": "", "deprecated_at": None})).json()
+    assert (cleared["fallback"], cleared["deprecated_at"]) == (None, None)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chat.api.ollama.model_facts import ModelFacts, model_facts
 from chat.catalog.model_choice import model_choice
+from chat.catalog.model_facts import ModelFacts, model_facts
 from chat.relay.state.workers import ModelCondition
 from tests.chat.api.ollama.conftest import WEIGHTS
 

@@ -1,7 +1,7 @@
 """What lists of models say of a model: its files, as the store's manifest or the files themselves describe them.
 
 Heads of files are read, never weights, and only once while the files stay as they are. A file that cannot be read, as
-one of another machine, leaves the facts empty. Callers: models.py, in a thread.
+one of another machine, leaves the facts empty. Call them in a thread.
 """
 
 from __future__ import annotations
@@ -64,6 +64,14 @@ class ModelFacts:
         if self.kind != "chat":
             return ["embedding"] if self.kind == "embedding" else []
         return ["completion", *(["tools"] * self.has_tools), *(["thinking"] * self.thinks)]
+
+    @property
+    def abilities(self) -> list[str]:
+        """Return what the model can do, in the words of `GET /v1/models`."""
+        if self.kind != "chat":
+            return ["rerank"] if self.kind == "reranker" else [self.kind]
+        can = ["chat", "completion", "structured_output", "embedding"]
+        return [*can, *(["tools"] * self.has_tools), *(["reasoning"] * self.thinks)]
 
     @property
     def parameter_size(self) -> str:

@@ -1,0 +1,85 @@
+"""Names that lead to one of several models by weight, as for a canary: change, delete, choose."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from chat.access.configuration import configuration_touch
+from chat.catalog.models import ServedModel, WeightedAlias
+
+MAX_TARGETS = 20
+MAX_WEIGHT = 1000
+
+Targets = tuple[tuple[str, int], ...]
+_random = random.SystemRandom()
+
+
+def weighted_alias_set(*, name: str, targets: Sequence[Mapping[str, Any]]) -> WeightedAlias:
+    """Let a name lead to these models by their weights. Raises ValidationError."""
+    with transaction.atomic():
+        targets_check(targets=targets)
+        name_check(name)
+        alias, _ = WeightedAlias.objects.update_or_create(
+            name=name, defaults={"targets": [{"model": one["model"], "weight": one["weight"]} for one in targets]}
+        )
+        configuration_touch()
+    return alias
+
+
+def weighted_alias_delete(*, name: str) -> bool:
+    """Delete a weighted alias; return whether there was one."""
+    num_deleted, _ = WeightedAlias.objects.filter(name=name).delete()
+    configuration_touch()
+    return bool(num_deleted)
+
+
+def targets_check(*, targets: Sequence[Mapping[str, Any]]) -> None:
+    """Raise ValidationError unless the targets are 1 to 20 different models, each with a weight from 1 to 1000."""
+    if not 1 <= len(targets) <= MAX_TARGETS:
+        raise ValidationError(f"Name 1 to {MAX_TARGETS} models, each with a weight.")
+    known = set(ServedModel.objects.values_list("name", flat=True))
+    seen: set[str] = set()
+    for one in targets:
+        model, weight = one.get("model"), one.get("weight")
+        if model not in known:
+            raise ValidationError(f"There is no model {model!r} in the catalogue.")
+        if model in seen:
+            raise ValidationError(f"The model {model!r} stands twice: add up its weights.")
+        if type(weight) is not int or not 1 <= weight <= MAX_WEIGHT:
+            raise ValidationError(f"The weight of {model!r} must be from 1 to {MAX_WEIGHT}, got {weight!r}.")
+        seen.add(str(model))
+
+
+def weighted_aliases() -> dict[str, Targets]:
+    """Return the targets of every weighted alias."""
+    return {
+        alias.name: tuple((one["model"], one["weight"]) for one in alias.targets)
+        for alias in WeightedAlias.objects.all()
+    }
+
+
+def target_choose(
+    targets: Targets, is_usable: Callable[[str], bool], *, chance: Callable[[], float] = _random.random
+) -> str | None:
+    """Return one of the usable targets, each as often as its weight says; None if there is none."""
+    usable = [(model, weight) for model, weight in targets if is_usable(model)]
+    left = chance() * sum(weight for _, weight in usable)
+    for model, weight in usable:
+        left -= weight
+        if left < 0:
+            return model
+    return usable[-1][0] if usable else None
+
+
+def name_check(name: str) -> None:
+    """Raise ValidationError for a name that leads to a model already."""
+    if not 0 < len(name) <= 200:
+        raise ValidationError("A name must have 1 to 200 characters.")
+    for model in ServedModel.objects.all():
+        if name in (model.name, *model.aliases):
+            raise ValidationError(f"The name {name!r} already leads to the model {model.name!r}; choose another.")
