@@ -10,6 +10,7 @@ from collections import deque
 from typing import Any
 
 from chat.api.ollama.fields import IMAGES
+from chat.api.request.message_parts import is_text
 from chat.errors import Problems
 
 
@@ -49,7 +50,7 @@ class ConversationReader:
         self._calls = OpenCalls()
 
     def read(self, messages: list[Any]) -> list[Any]:
-        """Return the messages in order. Raises ApiError for images."""
+        """Return the messages in order. Raises ApiError for images, and for names of functions that are no text."""
         read = [
             self._message(message, f"messages.{index}") if isinstance(message, dict) else message
             for index, message in enumerate(messages)
@@ -65,7 +66,7 @@ class ConversationReader:
             translated.pop("content", None)
         if message.get("thinking"):
             translated["reasoning"] = message["thinking"]
-        if message.get("role") == "tool":
+        if message.get("role") == "tool" and is_text(message.get("tool_name"), f"{path}.tool_name", self._problems):
             self._result(translated, message.get("tool_name"))
         elif isinstance(message.get("tool_calls"), list):
             translated["tool_calls"] = [self._call(call) for call in message["tool_calls"]]
@@ -84,14 +85,14 @@ class ConversationReader:
         shown = {name: value for name, value in function.items() if name != "index"}
         return {"id": call_id, "type": "function", "function": shown}
 
-    def _result(self, result: dict[str, Any], name: Any) -> None:
+    def _result(self, result: dict[str, Any], name: str | None) -> None:
         """Name the function of a result, and the call that it answers."""
         if name:
             result["name"] = name
         call_id = result.get("tool_call_id")
         if isinstance(call_id, str) and call_id:
             self._calls.answer(call_id)
-        elif not call_id and isinstance(name, str | None):
+        elif not call_id:
             made_id = self._calls.take(name or None)
             if made_id is not None:
                 result["tool_call_id"] = made_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -67,14 +68,17 @@ async def model_found(name: str, caller: Caller) -> NamedModel:
 
 
 async def facts_of(names: set[str]) -> dict[str, ModelFacts]:
-    """Return the facts of models by their names in the catalogue."""
-    facts: dict[str, ModelFacts] = await database_sync_to_async(_facts_read)(names)
-    return facts
+    """Return the facts of models by their names in the catalogue. No query of a database waits for files."""
+    paths: dict[str, str] = await database_sync_to_async(_paths_read)(names)
+    return await asyncio.to_thread(_facts_read, names, paths)
 
 
-def _facts_read(names: set[str]) -> dict[str, ModelFacts]:
-    paths = dict(ServedModel.objects.filter(name__in=names).values_list("name", "path"))
+def _facts_read(names: set[str], paths: dict[str, str]) -> dict[str, ModelFacts]:
     return {name: model_facts(paths[name]) if name in paths else ModelFacts() for name in names}
+
+
+def _paths_read(names: set[str]) -> dict[str, str]:
+    return dict(ServedModel.objects.filter(name__in=names).values_list("name", "path"))
 
 
 def _details(facts: ModelFacts) -> dict[str, Any]:

@@ -36,6 +36,7 @@ CHATS = [
     ({"messages": [TURN, {**TURN, "images": ["aGk="]}]}, UNSUPPORTED, "messages.1.images"),
     ({"messages": [{"role": "assistant", "thinking": 5}, TURN]}, TYPE, "messages.0.thinking"),
     ({"messages": [{"role": "assistant", "tool_calls": [{}]}, TURN]}, INVALID, "messages.0.tool_calls.0.function"),
+    ({"messages": [TURN, {"role": "tool", "tool_name": 5}]}, TYPE, "messages.1.tool_name"),
     ({"tools": [TOOL]}, INVALID, "tools.0.function.parameters.type"),
     ({"tools": {}}, TYPE, "tools"),
 ]
