@@ -69,7 +69,8 @@ def model_remove(*, name: str, store: ModelStore) -> None:
             raise ValidationError(f"The model {name!r} has further names: {names}. Delete them first.")
         is_last = not ServedModel.objects.filter(path=model.path).exclude(pk=model.pk).exists()
         model_delete(model=model)
-    if is_last and (stored := stored_name(path=model.path, store=store)) is not None:
+    stored = store.name_of(Path(model.path)) if is_last else None
+    if stored is not None and store.has(stored):
         store.remove(stored)
 
 
@@ -81,11 +82,3 @@ def _name_remove(name: str) -> None:
             configuration_touch()
             return
     raise ValidationError(f"There is no model {name!r}.")
-
-
-def stored_name(*, path: str, store: ModelStore) -> str | None:
-    """Return the name under which the store has the model at `path`; None for files elsewhere. May raise StoreError."""
-    place = Path(path)
-    if not place.is_relative_to(store.root):
-        return None
-    return next((name for name in store.names() if store.model_path(name) == place), None)

@@ -18,10 +18,12 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
+
 from chat.catalog.fingerprint import FileState, file_states
-from chat.model_store.errors import StoreError
-from chat.model_store.folder import FILES
-from chat.model_store.manifest import FILE_NAME, Manifest
+from chat.catalog.stored_models import stored_manifest
+from chat.model_store.folder import ModelStore
+from chat.model_store.manifest import Manifest
 from engine.api import EngineError
 
 logger = logging.getLogger(__name__)
@@ -98,7 +100,7 @@ def _facts(path: Path, states: tuple[FileState, ...]) -> ModelFacts:
     except (OSError, ValueError, TypeError, KeyError, AttributeError, EngineError) as error:
         logger.warning("The files of a model do not say what it is: %s", error)
         read = {}
-    manifest = _manifest(path)
+    manifest = stored_manifest(store=ModelStore(settings.LIGHTCONE_MODEL_STORE), path=str(path))
     if manifest is not None:
         read = _manifest_facts(manifest, read)
     shown = hashlib.sha256(json.dumps(states).encode()).hexdigest()
@@ -106,18 +108,6 @@ def _facts(path: Path, states: tuple[FileState, ...]) -> ModelFacts:
     num_bytes = sum(size for _, size, _ in states)
     facts: dict[str, Any] = {"num_bytes": num_bytes, "digest": shown, "modified_at": newest, **read}
     return ModelFacts(**facts)
-
-
-def _manifest(path: Path) -> Manifest | None:
-    """Return the manifest of a model in a store; None for files elsewhere."""
-    for files in (path.parent, path):
-        file = files.parent / FILE_NAME
-        try:
-            if files.name == FILES and file.is_file():
-                return Manifest.read(file)
-        except (OSError, StoreError) as error:
-            logger.warning("A manifest cannot be read: %s", error)
-    return None
 
 
 def _manifest_facts(manifest: Manifest, read: dict[str, Any]) -> dict[str, Any]:

@@ -137,6 +137,13 @@ async def test_files_stay_until_the_last_model_that_has_them_is_deleted(installe
     assert (await installed.names(), installed.store.names()) == ([], [])
 
 
+async def test_a_model_whose_files_are_gone_is_deleted(installed):
+    await installed.delete("gpt")
+    installed.store.remove("base")
+    assert (await installed.delete("base")).status_code == 200
+    assert await installed.names() == []
+
+
 async def test_a_file_outside_the_store_is_never_removed(installed, tmp_path):
     file = tmp_path / "mine.gguf"
     file.write_bytes(WEIGHTS)
