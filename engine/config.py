@@ -58,6 +58,9 @@ class EngineConfig:
     prompt_lookup: bool = False
     """Verify tokens that followed the same words before (engine.decoding.sources) where measured costs let that pay."""
     num_threads: int = 0
+    turns_file: Path | None = None
+    """A file of a temporary folder that cores of the same processors name: those that are busy share the threads
+    (on a CPU; engine.core.turns). It stays empty. None: the core computes with all threads whatever others do."""
     max_waiting: int = 4096
     max_step_wait_s: float = 0.25
     """How long an arrival or an abort may wait for a step of prompts alone that is cut between layers (on a CPU), and

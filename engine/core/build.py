@@ -12,6 +12,7 @@ from engine.api.errors import EngineError
 from engine.config import EngineConfig
 from engine.core.link import PipeChannel
 from engine.core.loop import EngineCore
+from engine.core.turns import Turns
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import LookupDrafter
 from engine.execution.cut_steps import CutSteps
@@ -19,6 +20,7 @@ from engine.execution.device import check_device, refused_if_too_large
 from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
 from engine.execution.spill_file import check_spill
+from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.loading.loader import load_model
 from engine.memory import page_out, trim_heap
 from engine.messages import CoreFailed, CoreProgress, CoreReady, Heartbeat, LoadModel
@@ -81,6 +83,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore, 
     # NOTE: checked first, as loading may take minutes.
     check_device(config.device, config.weights, config.kv_cache, config.batch_invariant)
     check_spill(config)
+    turns = make_turns(config)
     loaded = load_model(
         config.model_path,
         device=config.device,
@@ -125,6 +128,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore, 
         grammars=grammars,
         overlap=overlap,
         cuts=CutSteps(runner, config.max_step_wait_s) if config.device == "cpu" else None,
+        turns=turns,
         token_budget=budget,
     )
     gc.collect()
@@ -136,3 +140,20 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore, 
     return core, CoreReady(
         logits_width, runner.max_model_len, runner.num_blocks, specs, runner.hidden_size, runner.computed_by()
     )
+
+
+def make_turns(config: EngineConfig) -> Turns | None:
+    """Return the core's turns among those that name the same file; None if it names none, or on a device.
+
+    Where torch computes products in float32 or the batch-invariant mode is promised, torch keeps all its threads: their
+    number may change the last bits of its results. Raises ModelLoadError.
+    """
+    if config.turns_file is None or config.device != "cpu":
+        return None
+    is_exact = config.batch_invariant or config.weights == "float32"
+
+    def limit(num_threads: int) -> None:
+        if KERNEL_THREADS.has_own or not is_exact:
+            KERNEL_THREADS.limit(num_threads)
+
+    return Turns(config.turns_file, torch.get_num_threads(), limit)

@@ -38,7 +38,7 @@ CLOSED_SET: tuple[type, ...] = (
 )
 """The classes that may travel: messages and their parts. The position of a class is its msgpack extension code."""
 
-PATHS = ("model_path", "kv_spill_folder")
+PATHS = ("model_path", "kv_spill_folder", "turns_file")
 """The fields of EngineConfig that are paths, or None."""
 
 EXIT_S = 5.0

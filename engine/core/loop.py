@@ -18,6 +18,7 @@ import torch
 
 from engine.api.errors import EngineFailure, ErrorCode
 from engine.core.link import PipeChannel
+from engine.core.turns import Turns
 from engine.decoding.drafter import LookupDrafter
 from engine.decoding.verify import draw_tokens, num_accepted
 from engine.execution.cut_steps import CutStep, CutSteps
@@ -62,11 +63,12 @@ class EngineCore:
         grammars: CoreGrammars,
         overlap: OverlappedSteps | None = None,
         cuts: CutSteps | None = None,
+        turns: Turns | None = None,
         token_budget: AdaptiveTokenBudget | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`drafter`, `grammars`: the same that the scheduler uses. `overlap` begins steps early, on a device.
-        `cuts` leaves long steps between two layers, on a CPU.
+        `cuts` leaves long steps between two layers, on a CPU. `turns` shares its processors with other cores.
 
         `token_budget` adapts the tokens per step, unless their number is configured.
         """
@@ -82,6 +84,7 @@ class EngineCore:
         self._cuts = cuts
         self._cut: CutStep | None = None
         """A step that is computed layer by layer."""
+        self._turns = turns
         self._held: list[AddSequence] = []
         """Sequences whose grammars are still being built."""
         self._channel = channel
@@ -100,15 +103,23 @@ class EngineCore:
 
     def run(self) -> None:
         """Serve until Shutdown."""
-        while self._turn(self._channel.receive(block=self._is_idle)):
-            self._turn_began_at = None
+        try:
+            while self._turn(self._channel.receive(block=self._is_idle)):
+                self._turn_began_at = None
+        finally:
+            if self._turns is not None:
+                self._turns.close()
 
     def _turn(self, messages: list[ToCore]) -> bool:
         """Handle messages and compute a step; False after Shutdown."""
         self._turn_began_at = monotonic()
         is_serving = self.handle_messages(messages)
         if is_serving:
+            if self._turns is not None:
+                self._turns.begin()
             self._is_idle = not self.step()
+            if self._turns is not None and self._is_idle:
+                self._turns.leave()
         return is_serving
 
     def step(self) -> bool:

@@ -72,13 +72,26 @@ class KernelThreads:
     def __init__(self) -> None:
         self._calling_thread = _CallingThread()
         self._own: WorkSharing | None = None
+        self._fewer: dict[int, WorkSharing] = {}
+        """Further threads of our own, by their number, for limits below that of `_own`."""
+        self._limit = 0
+        """The most threads that compute; 0: all."""
+        self._unlimited = 0
+        """The threads of OpenMP when no limit holds."""
+
+    @property
+    def has_own(self) -> bool:
+        """True if threads of our own have been started: torch then computes with one."""
+        return self._own is not None
 
     @property
     def num_threads(self) -> int:
-        """The threads that run a program of the calling thread, itself included."""
+        """The threads that a program of the calling thread is cut for, itself included: all, whatever the limit."""
         if self._calling_thread.is_single_threaded or PARALLEL is None:
             return 1
-        return torch.get_num_threads() if self._own is None else self._own.num_threads
+        if self._own is not None:
+            return self._own.num_threads
+        return self._unlimited if self._limit else torch.get_num_threads()
 
     def run(self, program: Program, *, num_threads: int) -> None:
         """Run a program (program.assemble) that was cut for `num_threads`.
@@ -86,19 +99,32 @@ class KernelThreads:
         The calling thread runs it alone where that is 1, another number was started, or another thread runs a program
         on ours.
         """
-        own = self._own
-        if num_threads > 1 and own is None:
+        own, limit = self._own, min(num_threads, self._limit or num_threads)
+        if limit > 1 and own is None:
             _submit(self._calling_thread.shared, program)
-            PARALLEL(work_sharing.openmp_worker.address, self._calling_thread.shared, num_threads, 0)
-        elif (
-            num_threads > 1 and own is not None and own.num_threads == num_threads and own.lock.acquire(blocking=False)
-        ):
+            PARALLEL(work_sharing.openmp_worker.address, self._calling_thread.shared, limit, 0)
+        elif limit > 1 and own is not None and own.num_threads == num_threads and own.lock.acquire(blocking=False):
             try:
-                own.run_as_leader(program)
+                self._fewer.get(limit, own).run_as_leader(program)
             finally:
                 own.lock.release()
         else:
             _run_sequentially(program)
+
+    def limit(self, num_threads: int) -> None:
+        """Compute with so many threads at most from now on, torch included; 0: with all.
+
+        Programs keep their cut, and our kernels their results. What torch computes may change in the last bits. Call it
+        between two programs, on the thread that runs them.
+        """
+        if self._own is None:
+            self._unlimited = self._unlimited or torch.get_num_threads()
+            torch.set_num_threads(min(num_threads or self._unlimited, self._unlimited))
+        elif 1 < num_threads < self._own.num_threads and num_threads not in self._fewer:
+            self._fewer[num_threads] = WorkSharing(num_threads)
+        self._limit = num_threads
+        if not num_threads:
+            self._unlimited = 0
 
     def start(self, num_threads: int) -> None:
         """Start threads of our own, if none run yet, and let torch compute with one thread."""
@@ -111,7 +137,9 @@ class KernelThreads:
         """End our own threads and go back to OpenMP's."""
         if self._own is not None:
             atexit.unregister(self.stop)
-            self._own.shutdown()
+            for threads in (self._own, *self._fewer.values()):
+                threads.shutdown()
+            self._fewer, self._limit = {}, 0
             torch.set_num_threads(self._own.num_threads)
             self._own = None
 

@@ -176,3 +176,34 @@ def test_a_recording_reuses_a_buffer_after_two_further_results(own_threads):
         addresses = [operators.add_normalize(x, None, weight, None, eps, torch.float32).data_ptr() for _ in range(9)]
     assert len(set(addresses[:3])) == 3
     assert addresses == addresses[:3] * 3
+
+
+@pytest.mark.parametrize("has_own", [True, False])
+def test_a_limit_of_threads_changes_no_results(has_own):
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    threads = KERNEL_THREADS
+    if has_own:
+        threads.start(3)
+    try:
+        x = torch.randn(64, 2048)
+        weight, eps = torch.rand(2048), torch.tensor([1e-5, 1.0, 1.0])
+        with operators.recording() as recording:
+            out = operators.add_normalize(x, None, weight, None, eps, torch.float32)
+        recording.run(64)
+        expected = out.clone()
+        for limit in (1, 2, 3, 2, 1, 3):
+            threads.limit(limit)
+            assert threads.num_threads == 3
+            for num_rows in (64, 5, 64):
+                out.zero_()
+                recording.run(num_rows)
+                assert torch.equal(out[:num_rows], expected[:num_rows])
+            assert torch.equal(operators.add_normalize(x, None, weight, None, eps, torch.float32), expected)
+            assert torch.get_num_threads() == (1 if has_own else limit)
+        assert len(workers()) == (3 if has_own else 0)
+    finally:
+        threads.limit(0)
+        threads.stop()
+        torch.set_num_threads(before)
+    assert workers() == []
