@@ -23,31 +23,62 @@ class ModelDescription:
     """What its makers recommend for sampling."""
 
 
+LEAST_CONTEXT = 256
+"""A model whose cache has room for fewer tokens is refused, unless it was made for fewer."""
+GRAIN = 64
+"""Contexts that are recommended are multiples of it, as caches consist of blocks of tokens."""
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """What a loaded model needs in memory, in bytes, as its files say."""
+    """The memory that a core needs for a model as configured, in bytes, found from the headers of the model's files.
+
+    A device (CUDA) holds all but `base_bytes`.
+    """
 
     weights_bytes: int
+    """In the forms that compute; a table that the output shares is counted once."""
     mapped_bytes: int
+    """The part of `weights_bytes` that stays a mapping of the files. It is 0: every form is a copy."""
     cache_bytes: int
+    """The KV cache when it is full. `kv_cache_bytes` of the configuration fixes it, whatever memory is free at load."""
     cache_bytes_per_token: int
+    """Of a short context; a long one takes less where layers have windows."""
     scratch_bytes: int
+    """What the longest step needs besides, the logits of the most sequences, and what allocators keep."""
     base_bytes: int
+    """A core without a model: interpreter, torch, kernels. Cores share some 150 MiB of it, pages of libraries."""
     context: int
+    """Tokens that this configuration serves."""
     max_context: int
+    """Tokens that the model was made for."""
+    maker_defaults: dict[str, float] = field(default_factory=dict)
+    """What its makers recommend for sampling."""
 
     @property
     def total_bytes(self) -> int:
         return self.weights_bytes + self.cache_bytes + self.scratch_bytes + self.base_bytes
 
     def refusal(self, budget_bytes: int) -> str:
-        """Return why the model does not fit, with the sum; empty if it does."""
+        """Say why the model does not fit a budget, and what would; "" if it fits."""
         if self.total_bytes <= budget_bytes:
             return ""
-        parts = {
-            "weights": self.weights_bytes,
-            "cache": self.cache_bytes,
-            "the rest": self.scratch_bytes + self.base_bytes,
-        }
-        sum_text = ", ".join(f"{name} {value / 1e9:.2f} GB" for name, value in parts.items())
-        return f"It needs {self.total_bytes / 1e9:.2f} GB ({sum_text}), and there are {budget_bytes / 1e9:.2f} GB."
+        room = budget_bytes - self.total_bytes + self.cache_bytes
+        fitting = room // self.cache_bytes_per_token // GRAIN * GRAIN
+        needs = (
+            f"{_size(self.total_bytes)} are needed and {_size(budget_bytes)} are there: weights "
+            f"{_size(self.weights_bytes)}, cache {_size(self.cache_bytes)} for a context of {self.context} tokens, "
+            f"steps {_size(self.scratch_bytes)}, the process {_size(self.base_bytes)}."
+        )
+        if fitting >= self.context:
+            return (
+                f"{needs} A cache of {_size(room)} would fit and has room for that context: set kv_cache_bytes to it."
+            )
+        if fitting >= min(LEAST_CONTEXT, self.max_context):
+            return f"{needs} A context of {fitting} tokens would fit: lower max_model_len to it."
+        left = max(0, room - self.cache_bytes_per_token * min(LEAST_CONTEXT, self.max_context) + self.weights_bytes)
+        return f"{needs} No context would fit: choose a format of fewer bits, whose weights take {_size(left)} at most."
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 2**20:,.0f} MiB"

@@ -1,7 +1,9 @@
-"""`python -m engine.core.memory_need QUESTION`: say what a model needs in memory, as JSON, without reading its weights.
+"""`python -m engine.core.memory_need CONFIG [MEMORY_BYTES]`: say what a core would take, without reading its weights.
 
-QUESTION is a JSON object: `config`, as `engine.core.link.pack_config` writes it, and `memory_bytes`, what there is.
-Prints an object with the fields of `MemoryNeed` and exits with 0; or prints the problem and exits with 1.
+CONFIG is what `engine.core.link.pack_config` writes. MEMORY_BYTES is the memory that would be free for the core; by
+default, what is free now. Prints an object with the fields of `MemoryNeed` and exits with 0; or prints the problem and
+exits with 1. A host of several models runs it in a process of its own before it starts a core, as a model's files are
+not trusted and torch is large. It then fixes the cache by `kv_cache_bytes`.
 """
 
 from __future__ import annotations
@@ -9,50 +11,115 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from pathlib import Path
 
-from engine.api import MemoryNeed
+import torch
+
 from engine.api.errors import ModelLoadError
+from engine.api.model import LEAST_CONTEXT, MemoryNeed
+from engine.attention.backend import cache_dtype
+from engine.attention.cache_groups import CacheGroups
 from engine.config import EngineConfig
+from engine.core.build import COMPILER, TORCH
 from engine.core.link import unpack_config
+from engine.execution.device import check_device
+from engine.execution.kv_cache import CacheSize, bytes_per_block, free_memory, size_cache, step_bytes
+from engine.execution.step_sizes import cache_groups, most_prefill_only_tokens
 from engine.loading.loader import open_checkpoint
+from engine.loading.maker_defaults import maker_defaults
+from engine.memory import page_out, trim_heap
+from engine.quantization.scheme import WeightScheme
 
-BASE_BYTES = 300 << 20
-CACHE_SHARE = 0.25
-TYPICAL_TOKENS = 512
+BASE_BYTES = 370 << 20
+"""An idle core on Linux with torch 2.13, where the system does not say what this process has."""
+LOGIT_BYTES = 4
+KEPT_BYTES = 64 << 20
+"""Freed memory that the C library keeps (`trim_threshold` of engine.core.link), programs of few rows, and what
+libraries allocate in their first steps: 35 to 88 MiB where it was measured (benchmarks/LOG.md)."""
 
 
-def memory_need(config: EngineConfig, memory_bytes: int) -> MemoryNeed:
-    """Return what a core of this configuration needs. Raises ModelLoadError."""
-    _, model, _ = open_checkpoint(config.model_path)
-    path = config.model_path
-    files = [path] if path.is_file() else [file for file in path.iterdir() if file.is_file()]
-    per_token = sum(2 * 2 * layer.attention.num_kv_heads * layer.attention.head_size for layer in model.layers)
-    context = config.max_model_len or model.max_position
-    wanted = per_token * max(context, config.max_num_seqs * TYPICAL_TOKENS)
-    cache = config.kv_cache_bytes or min(int(memory_bytes * CACHE_SHARE), wanted)
+def memory_need(config: EngineConfig, memory_bytes: int = 0) -> MemoryNeed:
+    """Compute the memory of a core. `memory_bytes`: free for all of it; 0: what is free now.
+
+    A cache without a configured size has what the engine would give it. Where the engine would refuse that, it has room
+    for the configured context, or for LEAST_CONTEXT tokens: `MemoryNeed.refusal` says whether that fits. Raises
+    ModelLoadError for a model that cannot be served, and for a context beyond the model or beyond `kv_cache_bytes`.
+    """
+    base = resident_bytes()
+    if config.num_threads:
+        torch.set_num_threads(config.num_threads)
+    device = check_device(config.device, config.weights, config.kv_cache, config.batch_invariant)
+    scheme = WeightScheme(config.weights, device, config.batch_invariant)
+    checkpoint, model, _ = open_checkpoint(config.model_path)
+    weights = checkpoint.held_bytes(scheme)
+    groups = cache_groups(model, config, device)
+    block_bytes = bytes_per_block(groups, cache_dtype(config.weights, config.kv_cache, device))
+    is_cpu = device.type == "cpu"
+    scratch = step_bytes(model, num_tokens=most_prefill_only_tokens(config, device), dtype=scheme.activation_dtype)
+    taken = weights + (base if is_cpu else scratch)
+    free = max(0, (memory_bytes or free_memory(device)) - taken)
+    size = _cache_size(config, groups, block_bytes, model.max_position, free, is_cpu)
     return MemoryNeed(
-        weights_bytes=int(1.1 * sum(file.stat().st_size for file in files)),
+        weights_bytes=weights,
         mapped_bytes=0,
-        cache_bytes=cache,
-        cache_bytes_per_token=per_token,
-        scratch_bytes=0,
-        base_bytes=BASE_BYTES,
-        context=min(context, cache // per_token),
+        cache_bytes=size.num_blocks * block_bytes,
+        cache_bytes_per_token=-(-block_bytes * groups.count // config.block_size),
+        scratch_bytes=scratch + config.max_num_seqs * model.vocab_size * LOGIT_BYTES + KEPT_BYTES * is_cpu,
+        base_bytes=base,
+        context=size.max_model_len,
         max_context=model.max_position,
+        maker_defaults=maker_defaults(config.model_path),
     )
 
 
-def main(question: str) -> int:
-    """Answer and return the exit code."""
-    values = json.loads(question)
+def _cache_size(
+    config: EngineConfig, groups: CacheGroups, block_bytes: int, model_len: int, free_bytes: int, is_cpu: bool
+) -> CacheSize:
+    """Return the cache that the engine would make, or the least one that serves where it would refuse."""
+
+    def sized(cache_bytes: int) -> CacheSize:
+        return size_cache(
+            block_bytes=block_bytes,
+            groups=groups,
+            model_len=model_len,
+            wanted_len=config.max_model_len,
+            max_num_seqs=config.max_num_seqs,
+            cache_bytes=cache_bytes,
+            free_bytes=free_bytes,
+            is_cpu=is_cpu,
+        )
+
+    least = groups.blocks_for(config.max_model_len or min(LEAST_CONTEXT, model_len)) * block_bytes
     try:
-        need = memory_need(unpack_config(json.dumps(values["config"]).encode()), values["memory_bytes"])
+        return sized(config.kv_cache_bytes)
+    except ModelLoadError:
+        if config.kv_cache_bytes:
+            raise
+        return sized(least)
+
+
+def resident_bytes() -> int:
+    """Return the resident memory of this process, which has imported what a core has; BASE_BYTES if not on Linux."""
+    page_out(TORCH)
+    page_out(COMPILER)
+    trim_heap()
+    try:
+        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return BASE_BYTES
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Rss:"))
+
+
+def main(packed: str, memory_bytes: str = "0") -> int:
+    """Print what a core needs and return the exit code."""
+    try:
+        need = memory_need(unpack_config(packed.encode()), int(memory_bytes))
+        sys.stdout.write(json.dumps(dataclasses.asdict(need)) + "\n")
     except ModelLoadError as error:
         sys.stdout.write(f"{error.message}\n")
         return 1
-    sys.stdout.write(json.dumps(dataclasses.asdict(need)) + "\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

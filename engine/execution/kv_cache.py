@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from engine.api.errors import ModelLoadError
+from engine.api.model import LEAST_CONTEXT
 from engine.attention.cache_groups import CacheGroups
 from engine.models.config import ModelConfig
 
@@ -20,8 +21,6 @@ TYPICAL_TOKENS = 512
 """Tokens per running sequence for which a cache of default size has room on a CPU."""
 CPU_SHARE = 0.25
 CUDA_SHARE = 0.9
-MIN_CONTEXT = 256
-"""A model whose cache has room for fewer tokens is refused."""
 CGROUPS = (
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -88,7 +87,7 @@ def size_cache(
         )
     if num_blocks < wanted_blocks:
         need, have = wanted_blocks * block_bytes, num_blocks * block_bytes
-        if wanted_len or max_model_len < min(MIN_CONTEXT, model_len):
+        if wanted_len or max_model_len < min(LEAST_CONTEXT, model_len):
             raise ModelLoadError(
                 f"the KV cache can hold {capacity_tokens} tokens ({_mebibytes(have)}), but a context of "
                 f"{wanted_len or model_len} needs {_mebibytes(need)}: lower max_model_len, on CUDA "

@@ -13,15 +13,22 @@ from typing import TYPE_CHECKING
 import torch
 
 from engine.api.errors import ModelLoadError
-from engine.attention.backend import cache_dtype, kv_sizes, make_backend
-from engine.attention.cache_groups import group_layers
+from engine.attention.backend import cache_dtype, make_backend
 from engine.attention.torch_cpu import TorchCpuAttention
 from engine.config import EngineConfig
 from engine.execution.batch import BatchBuilder, dummy_sequence
 from engine.execution.kv_cache import bytes_per_block, free_memory, size_cache, step_bytes
 from engine.execution.prompts import PromptResults, has_prompt_results, pool_states, score_prompts
 from engine.execution.spill_file import SpillFile, make_spill_file
-from engine.execution.step_programs import MANY_ROWS, StepInFlight, StepPrograms
+from engine.execution.step_programs import StepInFlight, StepPrograms
+from engine.execution.step_sizes import (
+    MIN_STEP_TOKENS,
+    cache_groups,
+    device_step_tokens,
+    least_step_tokens,
+    most_cpu_tokens,
+    most_prefill_only_tokens,
+)
 from engine.execution.token_budget import PREFILL_ONLY_STEPS, STEP_SECONDS, AdaptiveTokenBudget
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.sequence import Chunk, SequenceStatus, StepPlan
@@ -33,16 +40,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MIN_STEP_TOKENS = 64
-MAX_STEP_TOKENS = 2048
-CPU_STEP_TOKENS = MANY_ROWS
-"""The most tokens of a step on a CPU: larger ones are not recorded, and take 1.1 to 1.5 times as long a token."""
 TRIES = 3
 FIRST_PROMPT = 40
 """Tokens of the first measured step of a CPU. If it takes as long as a step may, the budget is the least, and nothing
 more is tried."""
-LARGE_DEVICE_BYTES, LARGE_STEP_TOKENS = 70 << 30, 8192
-"""Devices with so much memory compute longer steps."""
 
 
 class ModelRunner:
@@ -59,13 +60,7 @@ class ModelRunner:
         self._block_size = config.block_size
         shapes = [layer.attention for layer in model.layers]
         dtype = cache_dtype(config.weights, config.kv_cache, self._device)
-        self.groups = group_layers(
-            [shape.window for shape in shapes],
-            kv_sizes(shapes, config.block_size, self._device),
-            block_size=config.block_size,
-            chunk_tokens=self._most_prefill_only_tokens(config),
-            sources=[shape.source for shape in shapes],
-        )
+        self.groups = cache_groups(model, config, self._device)
         block_bytes = bytes_per_block(self.groups, dtype)
         size = size_cache(
             block_bytes=block_bytes,
@@ -101,7 +96,7 @@ class ModelRunner:
         self._batches = BatchBuilder(self.groups, self._device)
         self._cut_batches = BatchBuilder(self.groups, self._device)
         """Of the step in flight, which no other step may overwrite."""
-        most_prefill_only = self._most_prefill_only_tokens(config)
+        most_prefill_only = most_prefill_only_tokens(config, self._device)
         # NOTE: a recording of other kernels would be dropped, and keeps all of torch's intermediate tensors.
         if self._programs is not None and loaded.uses_own_kernels:
             self._programs.prepare_many(most_prefill_only)
@@ -221,26 +216,8 @@ class ModelRunner:
         """Return the memory to leave for the longest step: 0 on a CPU, where the cache takes a small share."""
         if self._device.type == "cpu":
             return 0
-        num_tokens = self._most_prefill_only_tokens(config)
+        num_tokens = most_prefill_only_tokens(config, self._device)
         return step_bytes(loaded.config, num_tokens=num_tokens, dtype=loaded.dtype)
-
-    def _most_step_tokens(self, config: EngineConfig) -> int:
-        """Return the largest budget of tokens that steps with decodes may get."""
-        if config.max_num_batched_tokens:
-            return config.max_num_batched_tokens
-        return self._most_cpu_tokens(config.max_num_seqs) if self._device.type == "cpu" else self._device_step_tokens()
-
-    def _most_prefill_only_tokens(self, config: EngineConfig) -> int:
-        """Return the largest budget of tokens that steps without decodes may get."""
-        most = self._most_step_tokens(config)
-        return most if self._device.type == "cpu" and not config.max_num_batched_tokens else PREFILL_ONLY_STEPS * most
-
-    def _most_cpu_tokens(self, max_num_seqs: int) -> int:
-        return max(CPU_STEP_TOKENS, self._least_step_tokens(max_num_seqs))
-
-    def _device_step_tokens(self) -> int:
-        is_large = torch.cuda.get_device_properties(self._device).total_memory >= LARGE_DEVICE_BYTES
-        return LARGE_STEP_TOKENS if is_large else MAX_STEP_TOKENS
 
     def _affordable_tokens(self, longest: int) -> float:
         """Return the prompt tokens of STEP_SECONDS on a CPU, by doubling, up to `longest`."""
@@ -255,22 +232,18 @@ class ModelRunner:
             num_tokens = min(2 * num_tokens, longest)
         return num_tokens * STEP_SECONDS / max(seconds, 1e-6)
 
-    def _least_step_tokens(self, max_num_seqs: int) -> int:
-        """Return the smallest budget: it has a next token for each running sequence."""
-        return max(MIN_STEP_TOKENS, min(max_num_seqs, MAX_STEP_TOKENS))
-
     def _make_token_budget(self, config: EngineConfig, most_prefill_only: int, num_layers: int) -> AdaptiveTokenBudget:
         """Return the budget to adapt while serving, at first by the speed of a CPU, or the memory of a device.
 
         On a device it is never above the step that has allocated the memory.
         """
-        least = self._least_step_tokens(config.max_num_seqs)
+        least = least_step_tokens(config.max_num_seqs)
         if self._device.type == "cpu":
-            most = self._most_cpu_tokens(config.max_num_seqs)
+            most = most_cpu_tokens(config.max_num_seqs)
             affordable = self._affordable_tokens(min(most, self.max_model_len))
             first = max(least, min(most, int(affordable) // self._block_size * self._block_size))
         else:
-            first = most = self._device_step_tokens()
+            first = most = device_step_tokens(self._device)
             affordable = float(first)
         return AdaptiveTokenBudget(
             first,

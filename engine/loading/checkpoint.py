@@ -26,6 +26,8 @@ from engine.models.config import ModelConfig
 from engine.models.decoder import OPTIONAL, decoder_tensors
 from engine.models.family import Family
 from engine.models.fields import blamed
+from engine.models.held_bytes import decoder_bytes
+from engine.quantization.scheme import WeightScheme
 from engine.quantization.stored import StoredMatrix, StoredPart
 
 logger = logging.getLogger(__name__)
@@ -48,6 +50,10 @@ class TensorFile(Protocol):
     def shape(self, name: str) -> tuple[int, ...]: ...
 
     def matrix(self, name: str) -> StoredMatrix: ...
+
+    def outline(self, name: str) -> StoredMatrix:
+        """Return a matrix as `matrix` does, of which the data may be missing."""
+        ...
 
 
 class GgufTensors:
@@ -87,6 +93,10 @@ class GgufTensors:
         source = f"{tensor.path}: tensor {name!r}"
         part = StoredPart(tensor.type, data, factor=self._scales.get(name, 1.0), source=source)
         return StoredMatrix((part,), (len(data), tensor.shape[-1]))
+
+    def outline(self, name: str) -> StoredMatrix:
+        """Do as `matrix`, which reads nothing."""
+        return self.matrix(name)
 
 
 def _number(tensor: GgufTensor) -> float:
@@ -170,6 +180,15 @@ class FileCheckpoint:
         # NOTE: a copy, since a view would keep the whole file mapped for as long as the model lives.
         values = values.clone() if order is None else values[order]
         return values + self._norm_offset if self._norm_offset and name.endswith("norm") else values
+
+    def held_bytes(self, scheme: WeightScheme) -> int:
+        """Return the bytes that the weights will take, without reading them; after `check`."""
+
+        def outline(name: str, shape: tuple[int, int]) -> StoredMatrix:
+            source = self._find(name, shape)
+            return self._file.outline(source.name).rows(source.first, shape[0])
+
+        return decoder_bytes(self._config, outline, scheme)
 
     def check(self) -> None:
         """Raise ModelLoadError if a tensor of the architecture is missing or has another shape, or the file has one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from math import prod
 from pathlib import Path
 from threading import local
 
@@ -53,6 +54,8 @@ class QuantizedFolder:
             logger.info("%s: %d scales of activations and of the cache are left out", self.path, len(left_out))
         self._plain = [name for name in folder.names if name not in held | left_out]
         self._latest = local()
+        self._outlines: dict[tuple[object, ...], tuple[str, float]] = {}
+        """Type and bytes of an input, by layout and by what a module holds for an input."""
         logger.info("%s: %d matrices are %s", self.path, len(self._modules), quantization.described)
 
     @property
@@ -92,6 +95,21 @@ class QuantizedFolder:
             self._latest.matrix = layout.matrix(module).named(module.name(layout.main))
             self._latest.name = name
         return self._latest.matrix
+
+    def outline(self, name: str) -> StoredMatrix:
+        """Do as `matrix`, without data. Reads one matrix of each kind. Raises as `matrix` for those."""
+        if name not in self._modules:
+            return self._folder.outline(name)
+        layout, module = self._modules[name]
+        num_outputs, num_inputs = layout.shape(module)
+        stored = prod(module.shape(layout.main)) / (num_outputs * num_inputs)
+        kind = (id(layout), module.dtype(layout.main), round(stored, 3))
+        if kind not in self._outlines:
+            (part,) = self.matrix(name).parts
+            type_name = part.packed_type or "F32"  # others are held alike
+            self._outlines[kind] = type_name, part.data.shape[1] / num_inputs if part.packed_type else 4.0
+        type_name, input_bytes = self._outlines[kind]
+        return StoredMatrix.outline(type_name, (num_outputs, num_inputs), round(num_inputs * input_bytes))
 
 
 def _has(layout: Layout, folder: SafetensorsFolder, name: str) -> bool:

@@ -110,6 +110,13 @@ class SafetensorsFolder:
             f"{self.file_of(name)}: tensor {name!r}"
         )
 
+    def outline(self, name: str) -> StoredMatrix:
+        """Do as `matrix`, without data and without reading any. Raises the errors of `shape`."""
+        shape, dtype = self.shape(name), getattr(torch, DTYPES[self.stored(name)[0]])
+        return StoredMatrix.from_float(
+            torch.empty(shape if len(shape) == 2 else (1, *shape), dtype=dtype, device="meta")
+        )
+
     def close(self) -> None:
         """Unmap the files."""
         self._open_files.close()

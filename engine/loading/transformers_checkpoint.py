@@ -14,9 +14,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from functools import partial
+from math import prod
 from typing import Any, cast
 
 import torch
+from torch import nn
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, WeightRenaming, dot_natural_key, rename_source_key
 
@@ -29,6 +31,7 @@ from engine.loading.quantized_folder import QuantizedFolder
 from engine.loading.safetensors_file import SafetensorsFolder
 from engine.models.decoder import MAX_BUILDERS
 from engine.models.fields import blamed
+from engine.models.held_bytes import table_bytes
 from engine.models.transformers_backend.decoder import TransformersDecoder
 from engine.models.transformers_backend.parts import ExpertMatrices, Projection, Table
 from engine.models.transformers_backend.skeleton import Skeleton, set_tensor
@@ -112,6 +115,24 @@ class TransformersCheckpoint:
         if unknown:
             shown = ", ".join(repr(name[:80]) for name in sorted(unknown)[:5])
             raise ModelLoadError(f"{source}: holds {len(unknown)} tensors that its architecture does not have: {shown}")
+
+    def held_bytes(self, scheme: WeightScheme) -> int:
+        """Return the bytes that the weights will take, without reading them; after `check`."""
+        model, tied, num_bytes = self._skeleton.model, dict(self._skeleton.tied), 0
+        for conversion in self._used:
+            outlines: dict[str, torch.Tensor | StoredMatrix]
+            if conversion.converter is None and len(self._skeleton.shapes[conversion.target]) == 2:
+                outlines = {conversion.target: self._folder.outline(conversion.sources[0][0])}
+            else:
+                outlines = dict(conversion.made(self._without_data, self._skeleton))
+            for name, value in outlines.items():
+                num_bytes += place_bytes(model, name, value, scheme)
+                for other in (other for other, first in tied.items() if first == name):
+                    is_shared = scheme.is_fixed and isinstance(
+                        model.get_submodule(other.rpartition(".")[0]), Projection
+                    )
+                    num_bytes += 0 if is_shared else place_bytes(model, other, value, scheme)
+        return num_bytes
 
     def build(
         self, scheme: WeightScheme, device: torch.device, progress: Callable[[float], None]
@@ -249,6 +270,23 @@ class Places:
     def _dtype(self, name: str) -> torch.dtype:
         exact = self._model._keep_in_fp32_modules_strict or ()
         return torch.float32 if any(re.search(pattern, name) for pattern in exact) else self._scheme.activation_dtype
+
+
+def place_bytes(model: nn.Module, name: str, value: torch.Tensor | StoredMatrix, scheme: WeightScheme) -> int:
+    """Return the bytes that a tensor without data takes in its place of a model, as `Places.put` stores it."""
+    place, _, leaf = name.rpartition(".")
+    part = model.get_submodule(place)
+    if isinstance(part, Table):
+        return table_bytes(as_matrix(value, name), scheme)
+    is_experts = isinstance(getattr(part, leaf, None), ExpertMatrices)
+    if not is_experts and not (isinstance(part, Projection) and leaf == "weight"):
+        shape = value.shape
+        return prod(shape) * scheme.activation_dtype.itemsize
+    if isinstance(value, StoredMatrix) and not part.is_transposed:
+        return scheme.held_bytes(value)
+    count, owner = (value.shape[0], getattr(part, leaf)) if is_experts else (1, part)
+    num_outputs, num_inputs = value.shape[-2:][:: -1 if owner.is_transposed else 1]
+    return count * scheme.held_bytes(StoredMatrix.outline("F32", (num_outputs, num_inputs), 4 * num_inputs))
 
 
 def as_matrix(value: torch.Tensor | StoredMatrix, source: str) -> StoredMatrix:

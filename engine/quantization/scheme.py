@@ -25,7 +25,7 @@ from typing import Protocol
 import torch
 
 from engine.api.errors import ModelLoadError
-from engine.kernels.cpu.integer_vectors import has_tiles
+from engine.kernels.cpu.integer_vectors import PANEL, has_tiles
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.quantization.gguf_blocks import GROUP_SIZE
 from engine.quantization.stored import StoredMatrix
@@ -142,6 +142,8 @@ class WeightScheme:
         self._measuring = Lock()
         self.choices: dict[tuple[tuple[int, int], bool], tuple[str, ...]] = {}
         self._num_built: Counter[tuple[str, ...]] = Counter()
+        self._panel_bytes: dict[tuple[str, int, str], int] = {}
+        """Bytes of PANEL outputs by form, inputs and packed type."""
 
     @property
     def is_fixed(self) -> bool:
@@ -191,6 +193,32 @@ class WeightScheme:
         by_bucket = dict(zip(ROW_BUCKETS, (forms[name] for name in names), strict=True))
         buckets = (next(bucket for bucket in ROW_BUCKETS if bucket >= rows) for rows in range(1, ROW_BUCKETS[-1] + 1))
         return RowForms((by_bucket[1], *(by_bucket[bucket] for bucket in buckets)), matrix.shape[0])
+
+    def held_bytes(self, matrix: StoredMatrix) -> int:
+        """Return what the forms that `build` makes of a matrix take. The matrix may be an outline.
+
+        Forms take as much for each PANEL outputs, so PANEL outputs of zeros are built and counted.
+        """
+        num_bytes = 0
+        for name in dict.fromkeys(self._choose(matrix)):
+            runs, grain = (matrix.runs(), PANEL) if name in OWN_FORMS else ([matrix], 1)
+            if any(run.shape[0] % grain for run in runs[:-1]):  # then all are held in eight bits
+                runs = [StoredMatrix.outline("F32", matrix.shape, 4 * matrix.shape[1])]
+            for run in runs:
+                num_outputs = -(-run.shape[0] // grain) * grain
+                num_bytes += self._bytes_of_panel(name, run) * num_outputs // PANEL
+        return num_bytes
+
+    def _bytes_of_panel(self, name: str, run: StoredMatrix) -> int:
+        part, num_inputs = run.parts[0], run.shape[1]
+        key = name, num_inputs, part.packed_type
+        if key not in self._panel_bytes:
+            sample = StoredMatrix.from_float(torch.zeros(PANEL, num_inputs))
+            if part.packed_type:
+                blocks = torch.zeros(PANEL, part.data.shape[1], dtype=torch.uint8)
+                sample = StoredMatrix.from_blocks(part.type, blocks, sample.shape)
+            self._panel_bytes[key] = BUILDERS[name](sample, self._device).num_bytes
+        return self._panel_bytes[key]
 
     def _choose(self, matrix: StoredMatrix) -> tuple[str, ...]:
         if self._fixed != "auto":

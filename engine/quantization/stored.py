@@ -92,6 +92,12 @@ class StoredMatrix:
         return cls.from_blocks(type_name, values.contiguous().view(torch.uint8), (values.shape[0], values.shape[1]))
 
     @classmethod
+    def outline(cls, type_name: str, shape: tuple[int, int], row_bytes: int) -> StoredMatrix:
+        """Return a matrix without data, for what depends on its type and shape alone."""
+        data = torch.empty(shape[0], row_bytes, dtype=torch.uint8, device="meta")
+        return cls.from_blocks(type_name, data, shape)
+
+    @classmethod
     def stack(cls, matrices: list[StoredMatrix]) -> StoredMatrix:
         """Stack matrices of equal width by rows."""
         parts = tuple(part for matrix in matrices for part in matrix.parts)

@@ -14,7 +14,8 @@ from engine.api.errors import ModelLoadError
 from engine.api.request import LogprobOptions
 from engine.config import EngineConfig
 from engine.execution.batch import dummy_sequence
-from engine.execution.runner import CPU_STEP_TOKENS, MIN_STEP_TOKENS, ModelRunner
+from engine.execution.runner import ModelRunner
+from engine.execution.step_sizes import CPU_STEP_TOKENS, MIN_STEP_TOKENS
 from engine.kernels.cpu.openmp import PARALLEL
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.loading.loader import load_model
