@@ -10,9 +10,14 @@ ROOT = Path(__file__).resolve().parent.parent
 ENGINE_CHECK_S = 600
 
 
-def engine_check(module: str, argument: str, what: str, timeout_s: float = ENGINE_CHECK_S) -> tuple[bool, str]:
-    """Let a module of the engine open `what` in its own process. Return (True, last line) or (False, the reason)."""
-    command = [sys.executable, "-m", module, argument]
+def engine_check(
+    module: str, argument: str, what: str, timeout_s: float = ENGINE_CHECK_S, *further: str
+) -> tuple[bool, str]:
+    """Let a module of the engine open `what` in its own process. Return (True, last line) or (False, the reason).
+
+    `further`: more arguments of the module.
+    """
+    command = [sys.executable, "-m", module, argument, *further]
     try:
         answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s)
     except subprocess.TimeoutExpired:

@@ -6,6 +6,7 @@ Called by the entry point of worker processes, before Celery and the engine are 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 from django.conf import settings
@@ -49,6 +50,7 @@ def engine_config() -> EngineConfig:
         batch_invariant=settings.LIGHTCONE_BATCH_INVARIANT,
         prompt_lookup=settings.LIGHTCONE_PROMPT_LOOKUP,
         max_step_wait_s=settings.LIGHTCONE_MAX_STEP_WAIT_MS / 1000,
+        turns_file=_turns_file(),
         step_timeout_s=float(settings.LIGHTCONE_STEP_TIMEOUT),
         num_threads=settings.LIGHTCONE_NUM_THREADS,
         max_waiting=settings.LIGHTCONE_MAX_WAITING,
@@ -61,8 +63,8 @@ def engine_config() -> EngineConfig:
 
 def need_of(config: EngineConfig, memory_bytes: int) -> MemoryNeed:
     """Return what a model of this configuration needs of so many bytes of memory. Raises ModelLoadError."""
-    argument = json.dumps({"config": json.loads(pack_config(config)), "memory_bytes": memory_bytes})
-    is_fine, output = engine_check("engine.core.memory_need", argument, config.model_path.name, NEED_S)
+    module, argument = "engine.core.memory_need", config_text(config)
+    is_fine, output = engine_check(module, argument, config.model_path.name, NEED_S, str(memory_bytes))
     if not is_fine:
         raise ModelLoadError(output)
     return MemoryNeed(**json.loads(output))
@@ -71,6 +73,15 @@ def need_of(config: EngineConfig, memory_bytes: int) -> MemoryNeed:
 def config_text(config: EngineConfig) -> str:
     """Return the argument of `engine.core.model_check`."""
     return pack_config(config).decode()
+
+
+def _turns_file() -> Path | None:
+    """Return the file by which the cores of this machine share its processors; None where they cannot (not Linux)."""
+    if settings.LIGHTCONE_DEVICE != "cpu" or sys.platform != "linux":
+        return None
+    folder: Path = settings.DATA_DIR / "run"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder / "turns"
 
 
 def _structured_limits() -> StructuredLimits:
