@@ -43,18 +43,20 @@ class Turns:
         """
         if not hasattr(fcntl, "F_OFD_SETLK"):
             raise ModelLoadError("turns_file needs locks that this system does not have (Linux has): unset it")
+        self._place: int | None = None
+        """The byte that is locked while the core is busy."""
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._place = self._lock_first_free()
         except OSError as error:
             raise ModelLoadError(
-                f"turns_file {path} cannot be opened: {error.strerror}; name a file in a folder "
+                f"turns_file {path} cannot be opened and locked: {error.strerror}; name a file in a local folder "
                 "that all cores may write to"
             ) from error
+        self.leave()
         self._num_threads = num_threads
         self._limit_threads = limit_threads
         self._clock = clock
-        self._place: int | None = None
-        """The byte that is locked while the core is busy."""
         self._share = num_threads
 
     def begin(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -163,6 +165,15 @@ def test_a_core_finds_as_many_busy_ones_as_there_are(tmp_path_factory, acts):
 def test_a_file_that_cannot_be_opened_is_refused(tmp_path):
     with pytest.raises(ModelLoadError, match="turns_file .*folder"):
         Core(tmp_path / "missing" / "turns")
+
+
+def test_a_folder_without_locks_is_refused_before_a_model_is_loaded(path, monkeypatch):
+    def without_locks(*arguments):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("engine.core.turns.fcntl.fcntl", without_locks)
+    with pytest.raises(ModelLoadError, match="turns_file .*No locks available.*local folder"):
+        Core(path)
 
 
 def test_the_step_loop_is_busy_while_it_has_something_to_compute(path):
