@@ -5,7 +5,9 @@ Called by the entry point of worker processes, before Celery and the engine are 
 
 from __future__ import annotations
 
+import fcntl
 import json
+import logging
 import sys
 from pathlib import Path
 
@@ -17,6 +19,8 @@ from engine.api import MemoryNeed
 from engine.api.errors import ModelLoadError
 from engine.config import EngineConfig, StructuredLimits
 from engine.core.link import ProcessLink, pack_config
+
+logger = logging.getLogger(__name__)
 
 NEED_S = 120
 
@@ -79,9 +83,17 @@ def _turns_file() -> Path | None:
     """Return the file by which the cores of this machine share its processors; None where they cannot (not Linux)."""
     if settings.LIGHTCONE_DEVICE != "cpu" or sys.platform != "linux":
         return None
-    folder: Path = settings.DATA_DIR / "run"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder / "turns"
+    place: Path = settings.DATA_DIR / "run" / "turns"
+    try:
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with place.open("wb") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pass  # another process tries it at this moment
+    except OSError as error:
+        logger.warning("cores do not share processors: %s cannot be locked (%s)", place, error.strerror)
+        return None
+    return place
 
 
 def _structured_limits() -> StructuredLimits:
