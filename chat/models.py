@@ -3,7 +3,7 @@
 from chat.access.models import ApiKey, ApiKeySecret, Org, Project
 from chat.api.stored.models import StoredAnswer
 from chat.batches.models import Batch, BatchResult, FileChunk, ProjectFile
-from chat.catalog.models import ServedModel, WeightedAlias
+from chat.catalog.models import ModelAdapter, ServedModel, WeightedAlias
 from chat.model_jobs.models import ModelJob
 from chat.usage.models import RequestLog, UsageHour
 
@@ -13,6 +13,7 @@ __all__ = [
     "Batch",
     "BatchResult",
     "FileChunk",
+    "ModelAdapter",
     "ModelJob",
     "Org",
     "Project",

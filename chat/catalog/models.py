@@ -80,6 +80,28 @@ class ServedModel(models.Model):
         return self.name
 
 
+class ModelAdapter(models.Model):
+    """A LoRA adapter of a model. Requests name it as `model:adapter`."""
+
+    model = models.ForeignKey(ServedModel, on_delete=models.CASCADE, related_name="adapters")
+    name = models.CharField(max_length=100)
+    path = models.CharField(max_length=1024)
+    enabled = models.BooleanField(default=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ("model__name", "name")
+        verbose_name = "adapter"
+        constraints = (models.UniqueConstraint(fields=("model", "name"), name="one_adapter_of_a_name"),)
+
+    def __str__(self) -> str:
+        return self.full_name
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.model.name}:{self.name}"
+
+
 class WeightedAlias(models.Model):
     """A name that leads to one of several models, to each as often as its weight says."""
 

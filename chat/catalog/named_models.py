@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from redis.exceptions import RedisError
 
 from chat.access.keys import Caller
-from chat.catalog.services import ModelEntry, model_resolve_async, models_for_caller_async, weighted_for_caller_async
+from chat.catalog.services import (
+    ModelEntry,
+    adapters_for_caller_async,
+    model_resolve_async,
+    models_for_caller_async,
+    weighted_for_caller_async,
+)
 from chat.errors import ApiError
 from chat.relay.state.workers import STATE_ORDER, UNLOADED, ModelCondition, model_conditions
 from chat.relay.web.dispatcher import dispatcher_of_loop
@@ -59,6 +65,7 @@ async def models_named(caller: Caller) -> list[NamedModel]:
     """Return the models of the caller, once under each of their names."""
     models, live = await models_for_caller_async(caller=caller), await models_live()
     named = [(name, model) for model in models for name in dict.fromkeys((model.name, *model.aliases))]
+    named += await adapters_for_caller_async(caller=caller)
     named += await weighted_for_caller_async(caller=caller)
     return [NamedModel(model, name, live.get(model.name, UNLOADED)) for name, model in named]
 
@@ -68,7 +75,7 @@ async def model_named(sent: str, caller: Caller) -> NamedModel:
     model = await model_resolve_async(name=sent, caller=caller)
     if model is None:
         raise await model_unknown(sent, caller)
-    name = sent if sent in model.aliases else model.alias or model.name
+    name = sent if sent in model.aliases else model.alias or model.full_name
     return NamedModel(model, name, (await models_live()).get(model.name, UNLOADED))
 
 
@@ -80,7 +87,7 @@ async def model_asked(sent: str | None, names: Iterable[str] | None, caller: Cal
     for name in names or (sent,):
         if await model_resolve_async(name=name) is not None:
             model = await model_resolve_async(name=name, caller=caller)
-            if model is not None and caller.can_use_model(model.name):
+            if model is not None and caller.can_use_model(model.full_name):
                 return model
             break
     raise await model_unknown(sent or "(default)", caller)

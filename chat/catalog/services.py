@@ -66,6 +66,15 @@ class ModelEntry:
     path: str = ""
     alias: str = ""
     """The weighted alias that has led here."""
+    adapters: tuple[str, ...] = ()
+    """The names of its LoRA adapters."""
+    adapter: str = ""
+    """The adapter that was asked for; empty: the model itself."""
+
+    @property
+    def full_name(self) -> str:
+        """Return the name by which keys are allowed the model with its adapter, and answers name it."""
+        return f"{self.name}:{self.adapter}" if self.adapter else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,13 @@ class Catalogue:
     weighted: Mapping[str, Targets]
 
     def named(self, name: str) -> ModelEntry | None:
-        return next((entry for entry in self.entries if name == entry.name or name in entry.aliases), None)
+        """Return the model of this name or alias, or of `model:adapter`."""
+        found = next((entry for entry in self.entries if name == entry.name or name in entry.aliases), None)
+        if found is not None or ":" not in name:
+            return found
+        model, _, adapter = name.rpartition(":")
+        base = self.named(model)
+        return replace(base, adapter=adapter) if base is not None and adapter in base.adapters else None
 
 
 def model_register(
@@ -216,6 +231,13 @@ async def models_for_caller_async(*, caller: Caller) -> list[ModelEntry]:
     return [entry for entry in (await _catalogue_async()).entries if caller.can_use_model(entry.name)]
 
 
+async def adapters_for_caller_async(*, caller: Caller) -> list[tuple[str, ModelEntry]]:
+    """Return the full names of the adapters that the caller may use, each with its model."""
+    entries = (await _catalogue_async()).entries
+    found = [replace(entry, adapter=adapter) for entry in entries for adapter in entry.adapters]
+    return [(one.full_name, one) for one in found if caller.can_use_model(one.full_name)]
+
+
 async def weighted_for_caller_async(*, caller: Caller) -> list[tuple[str, ModelEntry]]:
     """Return the weighted aliases that lead the caller anywhere, each with its weightiest model."""
     catalogue = await _catalogue_async()
@@ -249,7 +271,7 @@ def _catalogue() -> Catalogue:
     catalogue = _cache.get(ALL)
     if catalogue is None:
         generation = _cache.generation
-        rows = ServedModel.objects.filter(enabled=True).order_by("-is_default", "name")
+        rows = ServedModel.objects.filter(enabled=True).order_by("-is_default", "name").prefetch_related("adapters")
         catalogue = Catalogue(tuple(_entry(model) for model in rows), weighted_aliases())
         _cache.put(ALL, catalogue, generation=generation)
     return catalogue
@@ -270,12 +292,14 @@ def _entry(model: ServedModel) -> ModelEntry:
         fallback=model.fallback,
         deprecated_at=int(model.deprecated_at.timestamp()) if model.deprecated_at else None,
         path=model.path,
+        adapters=tuple(adapter.name for adapter in model.adapters.all() if adapter.enabled),
     )
 
 
 def _find(catalogue: Catalogue, name: str | None, caller: Caller | None) -> ModelEntry | None:
     def is_usable(model: str) -> bool:
-        return catalogue.named(model) is not None and (caller is None or caller.can_use_model(model))
+        entry = catalogue.named(model)
+        return entry is not None and (caller is None or caller.can_use_model(entry.full_name))
 
     if not name:
         entry = next((entry for entry in catalogue.entries if entry.is_default), None)
@@ -285,7 +309,7 @@ def _find(catalogue: Catalogue, name: str | None, caller: Caller | None) -> Mode
         return None if found is None else replace(found, alias=name)
     else:
         entry = catalogue.named(name)
-    return entry if entry is not None and is_usable(entry.name) else None
+    return entry if entry is not None and is_usable(entry.full_name) else None
 
 
 def sampling_defaults_merge(*, of_operator: Mapping[str, Any], of_files: Mapping[str, Any]) -> dict[str, Any]:
@@ -310,13 +334,23 @@ class ModelOffer:
     idle_s: int | None
     max_model_len: int
     """The context to serve; 0: that of the model."""
+    adapters: tuple[tuple[str, str], ...] = ()
+    """Name and path of each LoRA adapter."""
 
 
 def models_offered() -> list[ModelOffer]:
     """Return the enabled models by name."""
+    rows = ServedModel.objects.filter(enabled=True).order_by("name").prefetch_related("adapters")
     return [
-        ModelOffer(model.name, model.path, model.pinned, model.idle_s, model.max_model_len or 0)
-        for model in ServedModel.objects.filter(enabled=True).order_by("name")
+        ModelOffer(
+            model.name,
+            model.path,
+            model.pinned,
+            model.idle_s,
+            model.max_model_len or 0,
+            tuple((adapter.name, adapter.path) for adapter in model.adapters.all() if adapter.enabled),
+        )
+        for model in rows
     ]
 
 

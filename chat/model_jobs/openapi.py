@@ -7,9 +7,12 @@ from chat.api.openapi.describe import requests, routes
 from chat.api.openapi.notation import components, one_of
 from chat.catalog.models import ModelState
 from chat.model_jobs.models import JobKind, JobState
-from chat.model_jobs.views import AliasTargets, CopyRequest, ImportRequest, ModelChange, ModelRequest, PullRequest
+from chat.model_jobs.names import AdapterFiles, AliasTargets
+from chat.model_jobs.views import CopyRequest, ImportRequest, ModelChange, ModelRequest, PullRequest
 
-SCHEMAS = requests(AliasTargets, PullRequest, ImportRequest, ModelRequest, CopyRequest, ModelChange) | components(
+SCHEMAS = requests(
+    AdapterFiles, AliasTargets, PullRequest, ImportRequest, ModelRequest, CopyRequest, ModelChange
+) | components(
     """
     StoredFile = {path, sha256: string; num_bytes: integer}
     StoredModel = {
@@ -26,6 +29,9 @@ SCHEMAS = requests(AliasTargets, PullRequest, ImportRequest, ModelRequest, CopyR
         sampling_defaults, maker_defaults: object; stored: StoredModel | null
     }
     ManagedModelList = {...page; data: [ManagedModel]}
+    ModelAdapter = {id, model, name, path: string; object: 'adapter'; enabled: boolean; created: seconds}
+    ModelAdapterList = {...page; data: [ModelAdapter]}
+    RemovedAdapter = {id: string; object: 'adapter'; deleted: boolean}
     ModelAlias = {id: string; object: 'alias'; targets: [{model: string; weight: integer}]}
     ModelAliasList = {...page; data: [ModelAlias]}
     RemovedAlias = {id: string; object: 'alias'; deleted: boolean}
@@ -64,6 +70,12 @@ ROUTES = """
         Load a model. A worker that has room does it, as for a request.
     POST /v1/admin/models/unload unload_model(ModelRequest) -> ManagedModel raises 401 403 400 404 429 500
         Unload a model. After its running requests; a pinned one is refused.
+    GET /v1/admin/adapters list_adapters() -> ModelAdapterList raises 401 403 429 500
+        List LoRA adapters
+    PUT /v1/admin/adapters/{name} set_adapter(AdapterFiles) -> ModelAdapter raises 401 403 400 404 429 500
+        Add a LoRA adapter. Its name is MODEL:ADAPTER, which requests ask for as a model.
+    DELETE /v1/admin/adapters/{name} remove_adapter() -> RemovedAdapter raises 401 403 404 429 500
+        Remove a LoRA adapter. Its requests go on; its files stay.
     GET /v1/admin/aliases list_weighted_aliases() -> ModelAliasList raises 401 403 429 500
         List weighted aliases. Names that lead to one of several models.
     PUT /v1/admin/aliases/{name} set_weighted_alias(AliasTargets) -> ModelAlias raises 401 403 400 429 500
@@ -88,6 +100,7 @@ OPERATIONS = routes(
     copy_model={"model": MODEL_NAME, "name": "another-name"},
     load_model=SMALL,
     unload_model=SMALL,
+    set_adapter={"path": "/srv/adapters/support"},
     set_weighted_alias={"targets": [{"model": MODEL_NAME, "weight": 95}, {"model": "another-name", "weight": 5}]},
     change_managed_model={"pinned": True, "idle_s": 3600},
 )

@@ -25,14 +25,6 @@ from chat.catalog.models import ServedModel
 from chat.catalog.named_models import models_live
 from chat.catalog.services import model_delete, model_update
 from chat.catalog.stored_models import stored_manifest, stored_model_offer, stored_model_withdraw
-from chat.catalog.weighted_aliases import (
-    MAX_TARGETS,
-    MAX_WEIGHT,
-    Targets,
-    weighted_alias_delete,
-    weighted_alias_set,
-    weighted_aliases,
-)
 from chat.errors import ApiError, problems_error
 from chat.model_jobs.models import JobKind, ModelJob
 from chat.model_jobs.services import job_cancel, job_create, job_get, jobs_list, store
@@ -44,13 +36,6 @@ from chat.relay.state.workers import UNLOADED, ModelCondition
 MAX_PATH_CHARS = 1024
 MAX_JOBS_LISTED = 1000
 MAX_TEXT_BYTES = 1 << 20
-
-
-TARGET_SCHEMA = {
-    "type": "object",
-    "properties": {"model": {"type": "string"}, "weight": {"type": "integer", "minimum": 1, "maximum": MAX_WEIGHT}},
-    "required": ["model", "weight"],
-}
 
 
 class AdminFormat(OpenAIErrorFormat):
@@ -106,19 +91,11 @@ class ModelChange(serializers.Serializer):
     sampling_defaults = Object("Request fields for requests that leave them out.")
 
 
-class AliasTargets(serializers.Serializer):
-    """The body of `PUT /v1/admin/aliases/NAME`."""
-
-    targets = Array(
-        item_schema=TARGET_SCHEMA, max_items=MAX_TARGETS, if_empty="must name at least one model", is_required=True
-    )
-
-
 PULL, IMPORT, MODEL, COPY = PullRequest(), ImportRequest(), ModelRequest(), CopyRequest()
-CHANGE, ALIAS = ModelChange(), AliasTargets()
+CHANGE = ModelChange()
 
 
-async def _manager(request: HttpRequest, dialect: ErrorFormat) -> Caller:
+async def manager_require(request: HttpRequest, dialect: ErrorFormat) -> Caller:
     return await caller_require(request, dialect, str(Right.MODELS_MANAGE))
 
 
@@ -139,7 +116,7 @@ async def values_sent(schema: serializers.Serializer, request: HttpRequest) -> d
 
 
 async def models_list(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
-    await _manager(request, dialect)
+    await manager_require(request, dialect)
     rows = await database_sync_to_async(lambda: list(ServedModel.objects.order_by("name")))()
     live = await models_live()
     data = await asyncio.to_thread(lambda: [model_object(row, live.get(row.name, UNLOADED)) for row in rows])
@@ -147,13 +124,13 @@ async def models_list(request: HttpRequest, dialect: ErrorFormat) -> HttpRespons
 
 
 async def model_retrieve(request: HttpRequest, dialect: ErrorFormat, name: str) -> HttpResponseBase:
-    await _manager(request, dialect)
-    return json_response(await _described(await _row(name)))
+    await manager_require(request, dialect)
+    return json_response(await _described(await row_named(name)))
 
 
 async def model_change(request: HttpRequest, dialect: ErrorFormat, name: str) -> HttpResponseBase:
-    await _manager(request, dialect)
-    row = await _row(name)
+    await manager_require(request, dialect)
+    row = await row_named(name)
     changes = await values_sent(CHANGE, request)
     if "sampling_defaults" in changes:
         changes["sampling_defaults"] = sampling_defaults_read(changes["sampling_defaults"] or {})
@@ -170,7 +147,7 @@ async def model_change(request: HttpRequest, dialect: ErrorFormat, name: str) ->
 
 
 async def model_remove(request: HttpRequest, dialect: ErrorFormat, name: str) -> HttpResponseBase:
-    await _manager(request, dialect)
+    await manager_require(request, dialect)
     num_bytes = await database_sync_to_async(model_forget)(name=name)
     return json_response({"id": name, "object": "model", "deleted": True, "num_bytes": num_bytes})
 
@@ -197,8 +174,8 @@ def model_forget(*, name: str) -> int:
 
 
 async def model_load(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
-    await _manager(request, dialect)
-    row = await _row((await values_sent(MODEL, request))["model"])
+    await manager_require(request, dialect)
+    row = await row_named((await values_sent(MODEL, request))["model"])
     condition = (await models_live()).get(row.name)
     if condition is None:
         raise ApiError("model_unloaded", f"No worker has the files of {row.name!r}: start one that has.", "model")
@@ -208,8 +185,8 @@ async def model_load(request: HttpRequest, dialect: ErrorFormat) -> HttpResponse
 
 
 async def model_unload(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
-    await _manager(request, dialect)
-    row = await _row((await values_sent(MODEL, request))["model"])
+    await manager_require(request, dialect)
+    row = await row_named((await values_sent(MODEL, request))["model"])
     if row.pinned:
         raise bad_value("model", "is pinned, so it would be loaded again at once; change `pinned` first")
     await asyncio.to_thread(model_unload_ask, name=row.name)
@@ -217,7 +194,7 @@ async def model_unload(request: HttpRequest, dialect: ErrorFormat) -> HttpRespon
 
 
 async def model_copy(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
-    await _manager(request, dialect)
+    await manager_require(request, dialect)
     sent = await values_sent(COPY, request)
 
     def copy() -> ServedModel:
@@ -233,51 +210,23 @@ async def model_copy(request: HttpRequest, dialect: ErrorFormat) -> HttpResponse
     return json_response(await _described(row))
 
 
-# Weighted aliases.
-
-
-async def aliases_list(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
-    await _manager(request, dialect)
-    found = await database_sync_to_async(weighted_aliases)()
-    return json_response(list_object([alias_object(name, found[name]) for name in sorted(found)], has_more=False))
-
-
-async def alias_set(request: HttpRequest, dialect: ErrorFormat, name: str) -> HttpResponseBase:
-    await _manager(request, dialect)
-    targets = (await values_sent(ALIAS, request))["targets"]
-    if not all(isinstance(one, dict) for one in targets):
-        raise bad_value("targets", "must be objects of `model` and `weight`", "invalid_type")
-    try:
-        alias = await database_sync_to_async(weighted_alias_set)(name=name, targets=targets)
-    except ValidationError as error:
-        raise bad_value("targets", " ".join(error.messages)) from None
-    return json_response(alias_object(name, tuple((one["model"], one["weight"]) for one in alias.targets)))
-
-
-async def alias_remove(request: HttpRequest, dialect: ErrorFormat, name: str) -> HttpResponseBase:
-    await _manager(request, dialect)
-    if not await database_sync_to_async(weighted_alias_delete)(name=name):
-        raise ApiError("not_found", f"There is no weighted alias {name[:MAX_NAME_CHARS]!r}.")
-    return json_response({"id": name, "object": "alias", "deleted": True})
-
-
 # Jobs.
 
 
 async def pull_start(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
-    caller = await _manager(request, dialect)
+    caller = await manager_require(request, dialect)
     sent = await values_sent(PULL, request)
     return await _job_start(caller, str(JobKind.PULL), sent["model"], sent["revision"], sent["name"])
 
 
 async def import_start(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
-    caller = await _manager(request, dialect)
+    caller = await manager_require(request, dialect)
     sent = await values_sent(IMPORT, request)
     return await _job_start(caller, str(JobKind.IMPORT), sent["path"], "", sent["name"], field="path")
 
 
 async def check_start(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
-    caller = await _manager(request, dialect)
+    caller = await manager_require(request, dialect)
     return await _job_start(caller, str(JobKind.CHECK), (await values_sent(MODEL, request))["model"], "", "")
 
 
@@ -293,19 +242,19 @@ async def _job_start(
 
 
 async def jobs(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
-    await _manager(request, dialect)
+    await manager_require(request, dialect)
     limit = query_integer(request, "limit", 100, minimum=1, maximum=MAX_JOBS_LISTED)
     found = await database_sync_to_async(jobs_list)(limit=limit)
     return json_response(list_object([job_object(job) for job in found], has_more=False))
 
 
 async def job_retrieve(request: HttpRequest, dialect: ErrorFormat, job_id: str) -> HttpResponseBase:
-    await _manager(request, dialect)
+    await manager_require(request, dialect)
     return json_response(job_object(await _job(job_id)))
 
 
 async def job_stop(request: HttpRequest, dialect: ErrorFormat, job_id: str) -> HttpResponseBase:
-    await _manager(request, dialect)
+    await manager_require(request, dialect)
     job = await database_sync_to_async(job_cancel)(job=await _job(job_id))
     return json_response(job_object(job))
 
@@ -332,7 +281,7 @@ def model_object(row: ServedModel, condition: ModelCondition) -> dict[str, Any]:
         "idle_s": row.idle_s,
         "max_model_len": row.max_model_len,
         "fallback": row.fallback or None,
-        "deprecated_at": _seconds(row.deprecated_at),
+        "deprecated_at": unix_seconds(row.deprecated_at),
         "system_prompt": row.system_prompt or None,
         "chat_template": row.chat_template or None,
         "aliases": row.aliases,
@@ -347,14 +296,6 @@ def stored_object(manifest: Manifest) -> dict[str, Any]:
     values = dataclasses.asdict(manifest)
     values.pop("version")
     return values | {"num_bytes": manifest.num_bytes}
-
-
-def alias_object(name: str, targets: Targets) -> dict[str, Any]:
-    return {
-        "id": name,
-        "object": "alias",
-        "targets": [{"model": model, "weight": weight} for model, weight in targets],
-    }
 
 
 def job_object(job: ModelJob) -> dict[str, Any]:
@@ -373,16 +314,17 @@ def job_object(job: ModelJob) -> dict[str, Any]:
         "bytes_per_second": round(job.rate),
         "seconds_left": round(left / job.rate) if job.rate and job.is_open else None,
         "message": job.message or None,
-        "created_at": _seconds(job.created_at),
-        "ended_at": _seconds(job.ended_at),
+        "created_at": unix_seconds(job.created_at),
+        "ended_at": unix_seconds(job.ended_at),
     }
 
 
-def _seconds(at: datetime | None) -> int | None:
+def unix_seconds(at: datetime | None) -> int | None:
     return None if at is None else int(at.timestamp())
 
 
-async def _row(name: str) -> ServedModel:
+async def row_named(name: str) -> ServedModel:
+    """Return the row of a model. Raises ApiError 404."""
     row = await database_sync_to_async(lambda: ServedModel.objects.filter(name=name).first())()
     if row is None:
         raise _unknown(name)
@@ -420,14 +362,12 @@ async def model_act(request: HttpRequest, dialect: ErrorFormat, name: str) -> Ht
     """Do what the last part of the path says."""
     act = ACTS.get(name)
     if act is None:
-        await _manager(request, dialect)
+        await manager_require(request, dialect)
         raise ApiError("not_found", f"POST here takes {', '.join(ACTS)}; got {name[:40]!r}.")
     return await act(request, dialect)
 
 
 models = api_view(ADMIN, get=models_list)
 model = api_view(ADMIN, get=model_retrieve, patch=model_change, delete=model_remove, post=model_act)
-aliases = api_view(ADMIN, get=aliases_list)
-alias = api_view(ADMIN, put=alias_set, delete=alias_remove)
 all_jobs = api_view(ADMIN, get=jobs)
 job = api_view(ADMIN, get=job_retrieve, delete=job_stop)

@@ -262,7 +262,9 @@ class WorkerHost:
         for name, hosted in list(self._hosted.items()):
             offer = wanted.get(name)
             if offer is not None and offer.config == hosted.offer.config:
-                hosted.offer = offer
+                is_changed, hosted.offer = offer.adapters != hosted.offer.adapters, offer
+                if is_changed and hosted.stage == LOADED and hosted.worker is not None:
+                    threading.Thread(target=hosted.worker.adapters_set, args=(offer.adapters,), daemon=True).start()
                 continue
             if hosted.stage in (LOADING, LEAVING):
                 self._epoch = b"unread"  # looked at again in the next turn
@@ -407,7 +409,7 @@ class WorkerHost:
         with self._lock:
             hosted.worker = worker
         self._drop_leases([hosted.lease_id])
-        if worker.load(lambda: self._consumer.start(hosted.slug)):
+        if worker.load(lambda: self._consumer.start(hosted.slug), adapters=hosted.offer.adapters):
             with self._lock:
                 now = self._clock()
                 hosted.stage, hosted.ready_at, hosted.used_at, hosted.is_wanted = LOADED, now, now, False

@@ -15,7 +15,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from channels.layers import get_channel_layer
@@ -45,6 +46,8 @@ WATCH_S = 1.0
 DRAIN_POLL_S = 0.05
 SEND_BACK_S = 1.0
 HAND_OVER_S = 10.0
+Adapters = Iterable[tuple[str, str]]
+"""Name and path of each."""
 SERVED_STATES = frozenset({"ready", "draining", "unloaded"})
 """States of a worker that has loaded its model."""
 
@@ -79,6 +82,9 @@ class ModelWorker:
         """Of the core, as it was measured last."""
         self._maker_defaults: dict[str, float] | None = None
         self._stats: EngineStats | None = None
+        self._adapters: dict[str, str] = {}
+        """Path of each LoRA adapter that the engine has."""
+        self._setting_adapters = threading.Lock()
         self._closing = threading.Event()
         self._on_lost = on_lost
         self._is_leaving = False
@@ -113,7 +119,7 @@ class ModelWorker:
         """The process id of the core; None before it is started."""
         return self._engine.core_pid
 
-    def load(self, on_loaded: Callable[[], None]) -> bool:
+    def load(self, on_loaded: Callable[[], None], adapters: Adapters = ()) -> bool:
         """Load the engine, call `on_loaded` and become `ready`; return False if that fails.
 
         A failure becomes the state `failed`, except the death of the core, which may not be the model's fault.
@@ -121,6 +127,7 @@ class ModelWorker:
         try:
             self._maker_defaults = maker_defaults(self.config.model_path)
             self._engine.start(self._note_progress)
+            self.adapters_set(adapters)
             on_loaded()
         except CoreLost as error:
             logger.error("the model %s is not loaded: %s", self.config.model_name, error.message)
@@ -139,6 +146,21 @@ class ModelWorker:
         self._set_state("ready")
         logger.info("model %s is ready after %.1f s", self.config.model_name, self._clock() - self._started_at)
         return True
+
+    def adapters_set(self, adapters: Adapters) -> None:
+        """Let the engine have these LoRA adapters and no others; one that cannot be loaded is left out and logged."""
+        with self._setting_adapters:
+            wanted = dict(adapters)
+            for name in [name for name, path in self._adapters.items() if wanted.get(name) != path]:
+                self._engine.remove_adapter(name)
+                del self._adapters[name]
+            for name, path in wanted.items():
+                if name not in self._adapters:
+                    try:
+                        self._engine.add_adapter(name, Path(path))
+                        self._adapters[name] = path
+                    except EngineError as error:
+                        logger.error("adapter %s:%s is not served: %s", self.config.model_name, name, error.message)
 
     def take(self, run_id: str, attempt: int) -> None:
         """Claim the run and submit it. Blocks, so it must not run on the publisher's loop."""

@@ -21,6 +21,8 @@ class Offer:
     config: EngineConfig
     is_pinned: bool = False
     idle_s: float = 0.0
+    adapters: tuple[tuple[str, str], ...] = ()
+    """Name and path of each LoRA adapter."""
 
     @property
     def name(self) -> str:
@@ -58,6 +60,7 @@ def offers_of(rows: Iterable[ModelOffer], first: EngineConfig, *, hosted: list[s
             ),
             row.is_pinned,
             idle_s if row.idle_s is None else float(row.idle_s),
+            row.adapters,
         )
         if is_first:
             first_offer = offer

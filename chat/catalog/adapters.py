@@ -1,0 +1,61 @@
+"""The LoRA adapters of models: add, change, delete. Workers load them while their model is served."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from chat.access.configuration import configuration_touch
+from chat.catalog.models import ModelAdapter, ServedModel, WeightedAlias
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+MAX_NAME_CHARS = 100
+FILES = ("adapter_config.json", "adapter_model.safetensors")
+"""Of a folder as PEFT saves it."""
+
+
+def adapter_set(*, model: ServedModel, name: str, path: str, is_elsewhere: bool = False) -> ModelAdapter:
+    """Add an adapter to a model, or let one of this name have other files. Raises ValidationError."""
+    adapter_check(model=model, name=name, path="" if is_elsewhere else path)
+    with transaction.atomic():
+        adapter, _ = ModelAdapter.objects.update_or_create(model=model, name=name, defaults={"path": path})
+        configuration_touch()
+    return adapter
+
+
+def adapter_delete(*, adapter: ModelAdapter) -> None:
+    adapter.delete()
+    configuration_touch()
+
+
+def adapter_check(*, model: ServedModel, name: str, path: str) -> None:
+    """Raise ValidationError for an adapter that cannot be: its name, what else has it, or its folder, if any."""
+    if len(name) > MAX_NAME_CHARS or not NAME.fullmatch(name):
+        raise ValidationError(
+            f"{name[:MAX_NAME_CHARS]!r} cannot be an adapter's name: use letters, digits, '.', '_' and '-', "
+            f"{MAX_NAME_CHARS} at most."
+        )
+    full_name = f"{model.name}:{name}"
+    for other in ServedModel.objects.all():
+        if full_name in (other.name, *other.aliases):
+            raise ValidationError(f"The name {full_name!r} already leads to the model {other.name!r}; choose another.")
+    if WeightedAlias.objects.filter(name=full_name).exists():
+        raise ValidationError(f"The name {full_name!r} is a weighted alias; choose another.")
+    if path:
+        adapter_path_check(path=path)
+
+
+def adapter_path_check(*, path: str) -> None:
+    """Raise ValidationError if a path is no folder of an adapter on this machine; loading checks the rest."""
+    folder = Path(path)
+    if not folder.is_absolute():
+        raise ValidationError(f"{path!r} must begin with /: write the whole path.")
+    try:
+        missing = [name for name in FILES if not (folder / name).is_file()]
+    except OSError as error:
+        raise ValidationError(f"{path} cannot be read: {error.strerror}.") from error
+    if missing:
+        raise ValidationError(f"The folder {path} is no LoRA adapter of PEFT: it has no {' and no '.join(missing)}.")
