@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from engine.api import EngineError, ErrorCode, Event, Failed, GenerationRequest, Outcome, Rejected
 from engine.api.errors import EngineUnavailable
+from engine.api.model import ModelKind
 from engine.config import EngineConfig
 from engine.core.link import LinkClosed, ProcessLink
 from engine.core.supervisor import Connect, CoreRestarter, Progress
@@ -33,6 +34,7 @@ from engine.messages import (
     StepResult,
     StepStarted,
 )
+from engine.model_kind import ModelPurpose, read_purpose
 from engine.outputs.parsing import OutputParsing
 from engine.requests.prepare import RequestPreparer, Resume
 from engine.requests.runs.run import FAILED, LOST, Run, Termination
@@ -62,6 +64,8 @@ class EngineStats:
     """No token stands for more characters; 0 until the tokenizer is loaded."""
     computed_by: str = ""
     """Which form each part of the model runs in; empty until it is loaded."""
+    kind: str = ""
+    """A ModelKind; empty until the model is loaded."""
 
 
 class Engine:
@@ -111,6 +115,7 @@ class Engine:
         self._processor: PromptProcessor
         self._grammars: AnswerGrammars
         self._limits: ContextLimits
+        self._purpose = ModelPurpose()
         self._receiver: threading.Thread | None = None
 
     @property
@@ -137,10 +142,11 @@ class Engine:
             tokenizer = Tokenizer.from_path(self._config.model_path)
             self._longest_token_chars = tokenizer.longest_token_chars
             work = SlowWork()
+            self._purpose = read_purpose(self._config.model_path)
             parsing = OutputParsing(tokenizer, self._config.tool_parser, self._config.reasoning_parser)
             self._grammars = AnswerGrammars(self._config.model_path, parsing.tool_format, self._config.structured, work)
-            processor = self._processor = PromptProcessor(tokenizer, self._renderer, work)
-            self._preparer = RequestPreparer(self._config, tokenizer, processor, parsing, self._grammars)
+            processor = self._processor = PromptProcessor(tokenizer, self._renderer, work, self._purpose)
+            self._preparer = RequestPreparer(self._config, tokenizer, processor, parsing, self._grammars, self._purpose)
             self._limits = self._restarter.await_ready(self._link, progress)
         except Exception:
             self._state = "failed"
@@ -148,7 +154,7 @@ class Engine:
                 processor.close()
             self._link.close(0.0)
             raise
-        if self._restarter.has_processes:
+        if self._restarter.has_processes and self._purpose.kind is ModelKind.CHAT:
             self._grammars.warm()
         self._state = "ready"
         self._receiver = threading.Thread(target=self._receive, name="engine-receiver", daemon=True)
@@ -189,7 +195,8 @@ class Engine:
         is_loaded = self._state not in ("loading", "failed")
         context, computed_by = (self._limits.max_model_len, self._limits.computed_by) if is_loaded else (0, "")
         num_restarts, longest = self._restarter.num_restarts, self._longest_token_chars
-        return EngineStats(self._state, len(self._runs), num_restarts, context, core, longest, computed_by)
+        kind = str(self._purpose.kind) if is_loaded else ""
+        return EngineStats(self._state, len(self._runs), num_restarts, context, core, longest, computed_by, kind)
 
     def close(self, drain_s: float = 0.0) -> None:
         """Take no more runs, let live ones end for `drain_s`, fail the rest as lost, and end the core. Idempotent."""

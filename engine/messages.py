@@ -58,6 +58,10 @@ class AddSequence:
     """The prompt becomes a vector, and the sequence ends with it."""
     tenant: str = ""
     """Running sequences, blocks and prompt tokens are shared out among tenants."""
+    second_start: int = 0
+    """Of a pair of texts, the first token of the second one; 0: it is one text, or its tokens say where."""
+    score_ids: list[int] | None = None
+    """The prompt becomes a score: the tokens for no and yes, of which the second should come next. `embed` is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +186,7 @@ class CoreReady:
     logits_width: int
     max_model_len: int
     num_blocks: int
+    """0: the model has no cache."""
     processors: list[ProcessorSpec] = field(default_factory=list)
     hidden_size: int = 0
     computed_by: str = ""

@@ -22,13 +22,14 @@ from engine.api.events import (
     PromptScored,
     RankedLogprob,
     Rejected,
+    Scored,
     Timings,
     TokenLogprob,
     ToolCallDelta,
     TopLogprob,
     Usage,
 )
-from engine.api.model import MemoryNeed, ModelDescription
+from engine.api.model import MemoryNeed, ModelDescription, ModelKind
 from engine.api.prompt_size import check_prompt_fits, is_long
 from engine.api.request import (
     BeamOptions,

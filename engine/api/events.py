@@ -2,6 +2,7 @@
 
     Admitted | Rejected        exactly one, first; Rejected is terminal: nothing was computed for the client
     Embedded                   once, in an EMBED run
+    Scored                     once, in a SCORE run
     PromptScored               once, before the first Delta, if log-probabilities of the prompt were requested
     Delta*                     new tokens of one choice, in order; its texts may be empty while text is held back
     ChoiceFinished             once per choice; nothing follows for that choice
@@ -142,9 +143,16 @@ class PromptScored:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The vector of a prompt, of length 1."""
+    """The vector of a prompt, of length 1 but for models whose files say otherwise."""
 
     vector: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """How well a document answers a query: from 0 to 1, but for rerankers whose files ask for raw scores."""
+
+    score: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +215,7 @@ class Failed:
     """The request field that left no token to choose, if one did."""
 
 
-Payload = Admitted | Rejected | PromptScored | Embedded | Delta | ChoiceFinished | Completed | Failed
+Payload = Admitted | Rejected | PromptScored | Embedded | Scored | Delta | ChoiceFinished | Completed | Failed
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class ModelKind(StrEnum):
+    """What a model is for."""
+
+    CHAT = "chat"
+    """It generates; its states can become vectors too."""
+    EMBEDDING = "embedding"
+    """It turns texts into vectors."""
+    RERANKER = "reranker"
+    """It scores how well documents answer a query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +33,8 @@ class ModelDescription:
     licence: str = ""
     defaults: dict[str, float] = field(default_factory=dict)
     """What its makers recommend for sampling."""
+    kind: str = ModelKind.CHAT.value
+    """A ModelKind."""
 
 
 LEAST_CONTEXT = 256

@@ -43,7 +43,8 @@ def min_prompt_chars(request: GenerationRequest) -> int:
     """
     raw = request.raw
     if raw is not None:
-        return len(raw.text) + len(raw.suffix or "")
+        # NOTE: of a document perhaps only the beginning counts.
+        return len(raw.text) + len(raw.suffix or "") + (len(raw.document or "") if not raw.max_document_tokens else 0)
     if request.prompt.chat_template is not None:
         return 0
     return sum(map(_min_message_chars, request.messages))

@@ -29,6 +29,8 @@ class Task(StrEnum):
     """Render and tokenise it, even beyond the context. The run is Admitted, then Completed, with no usage."""
     EMBED = "embed"
     """Compute its vector. The run is Admitted, Embedded, then Completed."""
+    SCORE = "score"
+    """Compute how well a document answers a query. The run is Admitted, Scored, then Completed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +43,24 @@ class RawPrompt:
     """The text after the answer (fill in the middle)."""
     param: str = "prompt"
     """The request field that errors name."""
+    document: str | None = None
+    """In a SCORE run: `text` is the query, and this the document."""
+    max_document_tokens: int | None = None
+    """Only the beginning of the document counts, so many of its tokens."""
     is_ordinary: bool = False
     """Control tokens that `text` spells are ordinary text, as they always are beside a suffix."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbedOptions:
-    """How the hidden states of a prompt become one vector of length 1."""
+    """How the hidden states of a prompt become one vector."""
 
-    pooling: str = "mean"
-    """ "mean" or "last"."""
+    pooling: str | None = None
+    """ "mean" or "last"; None: as the model's files say, and the mean if they say nothing."""
     dimensions: int | None = None
     """Keep only the first dimensions."""
+    normalizes: bool | None = None
+    """The vector gets length 1; None: as the model's files say, and it does if they say nothing."""
 
 
 @dataclass(frozen=True, slots=True)

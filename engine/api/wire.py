@@ -31,6 +31,7 @@ from engine.api.events import (
     Payload,
     PromptScored,
     Rejected,
+    Scored,
 )
 from engine.api.request import GenerationRequest, Json
 
@@ -42,6 +43,7 @@ PAYLOAD_TYPES: dict[str, type[Payload]] = {
     "rejected": Rejected,
     "prompt_scored": PromptScored,
     "embedded": Embedded,
+    "scored": Scored,
     "delta": Delta,
     "choice_finished": ChoiceFinished,
     "completed": Completed,

@@ -10,6 +10,7 @@ import torch
 
 from engine.api.errors import EngineError
 from engine.config import EngineConfig
+from engine.core.encoder_loop import EncoderCore
 from engine.core.link import PipeChannel
 from engine.core.loop import EngineCore
 from engine.core.turns import Turns
@@ -17,6 +18,7 @@ from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import LookupDrafter
 from engine.execution.cut_steps import CutSteps
 from engine.execution.device import check_device, refused_if_too_large
+from engine.execution.encoder_runner import EncoderRunner
 from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
 from engine.execution.spill_file import check_spill
@@ -24,9 +26,11 @@ from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.loading.loader import load_model
 from engine.memory import page_out, trim_heap
 from engine.messages import CoreFailed, CoreProgress, CoreReady, Heartbeat, LoadModel
+from engine.model_kind import read_purpose
 from engine.sampling.processors.registry import load_registry
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.whole_prompts import WholePrompts
 from engine.structured.backends.vocabulary import Vocabulary
 from engine.structured.core_grammars import CoreGrammars
 
@@ -44,7 +48,7 @@ class HeartbeatThread(threading.Thread):
         super().__init__(name="core-heartbeat", daemon=True)
         self._channel = channel
         self.stopped = threading.Event()
-        self.core: EngineCore | None = None
+        self.core: EngineCore | EncoderCore | None = None
         """None while the model is loaded."""
 
     def run(self) -> None:
@@ -75,10 +79,12 @@ def serve(config: EngineConfig, channel: PipeChannel) -> None:
         heartbeat.stopped.set()
 
 
-def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore, CoreReady]:
+def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore | EncoderCore, CoreReady]:
     """Load the model and size everything for it. Raises ModelLoadError."""
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
+    if read_purpose(config.model_path).is_encoder:
+        return _build_encoder_core(config, channel)
     processors = load_registry(config.processors)
     # NOTE: checked first, as loading may take minutes.
     check_device(config.device, config.weights, config.kv_cache, config.batch_invariant)
@@ -157,3 +163,18 @@ def make_turns(config: EngineConfig) -> Turns | None:
             KERNEL_THREADS.limit(num_threads)
 
     return Turns(config.turns_file, torch.get_num_threads(), limit)
+
+
+def _build_encoder_core(config: EngineConfig, channel: PipeChannel) -> tuple[EncoderCore, CoreReady]:
+    """Load a model that sees whole texts and generates nothing. Raises ModelLoadError."""
+    check_device(config.device, "auto", "auto", config.batch_invariant)
+    runner = EncoderRunner.load(config)
+    # NOTE: products of torch may depend on how many rows are computed together.
+    most = 1 if config.batch_invariant else config.max_num_seqs
+    prompts = WholePrompts(runner.max_num_batched_tokens, most, config.max_waiting)
+    gc.collect()
+    trim_heap()
+    gc.freeze()
+    gc.enable()
+    ready = CoreReady(runner.vocab_size, runner.max_model_len, 0, [], runner.size, runner.computed_by())
+    return EncoderCore(prompts, runner, channel), ready

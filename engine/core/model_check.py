@@ -19,10 +19,12 @@ from engine.config import EngineConfig
 from engine.core.link import unpack_config
 from engine.execution.batch import dummy_sequence
 from engine.execution.device import check_device, refused_if_too_large
+from engine.execution.encoder_runner import EncoderRunner
 from engine.execution.runner import ModelRunner
 from engine.execution.spill_file import check_spill
 from engine.loading.inspection import describe_model
 from engine.loading.loader import load_model
+from engine.model_kind import read_purpose
 from engine.sequence import Chunk, StepPlan
 
 CONTEXT, PROMPT, NUM_STEPS = 128, 512, 9
@@ -36,6 +38,9 @@ def model_facts(config: EngineConfig) -> Iterator[tuple[str, str]]:
         torch.set_num_threads(config.num_threads)
     check_device(config.device, config.weights, config.kv_cache, config.batch_invariant)
     check_spill(config)
+    if read_purpose(config.model_path).is_encoder:
+        yield from _encoder_facts(config)
+        return
     started = perf_counter()
     with refused_if_too_large():
         loaded = load_model(
@@ -55,6 +60,22 @@ def model_facts(config: EngineConfig) -> Iterator[tuple[str, str]]:
         yield f"{num_rows} at once", f"{num_rows / seconds:,.0f} tokens/s, {seconds * 1000:.1f} ms a step"
     _, seconds = _timed_step(runner, [(length, length)])
     yield "prompt", f"{length / seconds:,.0f} tokens/s"
+
+
+def _encoder_facts(config: EngineConfig) -> Iterator[tuple[str, str]]:
+    """Load an encoder and yield names and texts. Raises ModelLoadError."""
+    started = perf_counter()
+    runner = EncoderRunner.load(config)
+    yield "ready after", f"{perf_counter() - started:.1f} s"
+    yield "context", f"{runner.max_model_len} tokens"
+    yield from runner.forms().items()
+    length, times = min(CONTEXT, runner.max_model_len), []
+    texts = [dummy_sequence(number, [number] * length, []) for number in range(min(8, config.max_num_seqs))]
+    for _ in range(NUM_STEPS):
+        began_at = perf_counter()
+        runner.results(texts)
+        times.append(perf_counter() - began_at)
+    yield "texts", f"{len(texts) / median(times):,.1f} a second, of {length} tokens"
 
 
 def _timed_step(runner: ModelRunner, chunks: list[tuple[int, int]]) -> tuple[int, float]:

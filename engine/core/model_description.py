@@ -17,9 +17,11 @@ from gguf import LlamaFileType
 from engine.api.errors import ModelLoadError
 from engine.api.model import ModelDescription
 from engine.gguf_file import GgufFile
+from engine.loading.encoder_checkpoint import open_encoder
 from engine.loading.loader import open_checkpoint
 from engine.loading.maker_defaults import maker_defaults
 from engine.loading.safetensors_file import read_config
+from engine.model_kind import read_purpose
 from engine.outputs.parsing import OutputParsing
 from engine.tokenizers.tokenizer import Tokenizer
 
@@ -31,20 +33,22 @@ LICENCE = re.compile(r"^license:\s*(\S[^\n]*)", re.MULTILINE)
 
 def describe(path: Path) -> ModelDescription:
     """Check the tables of a model's files and its tokenizer, and describe it. Raises ModelLoadError."""
-    checkpoint, config, _ = open_checkpoint(path)
+    purpose = read_purpose(path)
+    checkpoint, config, _ = open_encoder(path) if purpose.is_encoder else open_checkpoint(path)
     tokenizer = Tokenizer.from_path(path)
     parsing = OutputParsing(tokenizer, "auto", "auto")
     is_folder = path.is_dir()
     return ModelDescription(
         architecture=config.architecture,
         num_layers=config.num_layers,
-        context=config.max_position,
+        context=min(config.max_position, purpose.max_tokens or config.max_position),
         format=(checkpoint.format or _dtype(path)) if is_folder else _file_type(path),
         has_template=bool(tokenizer.chat_template),
         tool_parser=parsing.tool_parser,
         reasoning_parser=parsing.reasoning_parser,
         licence=_card_licence(path) if is_folder else _gguf_licence(path),
         defaults=maker_defaults(path),
+        kind=str(purpose.kind),
     )
 
 

@@ -90,7 +90,7 @@ class CoreRestarter:
                     raise ModelLoadError(text)
                 case CoreReady():
                     capacity = message.num_blocks * self._config.block_size
-                    length = min(message.max_model_len, capacity)
+                    length = min(message.max_model_len, capacity) if message.num_blocks else message.max_model_len
                     return ContextLimits(
                         length,
                         message.logits_width,

@@ -1,4 +1,4 @@
-"""Results of a step about prompts, from its hidden states: log-probabilities of their own tokens, and their vectors.
+"""Results of a step about prompts, from its hidden states: log-probabilities of their own tokens, vectors and scores.
 
 Logits are computed for slices of rows, so a long prompt never becomes a matrix of (T, V). The partial sum of a vector
 is kept at the sequence, so a prompt may take any number of steps and be preempted. Sums are float64, so a vector does
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from engine.api.request import EmbedOptions
 from engine.messages import SampledLogprobs
 from engine.sampling.logprobs import LEAST, top_values
 from engine.sequence import Chunk, StepPlan
@@ -99,20 +100,29 @@ class PooledStates:
 
 
 def pool_states(
-    plan: StepPlan, hidden: torch.Tensor, normed: Callable[[torch.Tensor], torch.Tensor]
+    plan: StepPlan,
+    hidden: torch.Tensor,
+    normed: Callable[[torch.Tensor], torch.Tensor],
+    logits_of: Callable[[torch.Tensor], torch.Tensor],
 ) -> dict[int, list[float]]:
-    """Pool the states of a step, hidden (T, E) in the plan's order; return completed vectors by `seq_id`.
+    """Pool the states of a step, hidden (T, E) in the plan's order; return completed vectors and scores by `seq_id`.
 
-    `normed`: the final norm, rows (N, E) -> (N, E) float32.
+    `normed`: the final norm, rows (N, E) -> (N, E) float32. `logits_of`: rows (N, E) -> logits (N, V).
     """
     vectors = {}
     first_row = 0
     for chunk in plan.chunks:
         options = chunk.sequence.embed
         if options is not None:
-            _pool_chunk(chunk, options.pooling, hidden[first_row : first_row + chunk.num_tokens], normed)
-            if chunk.start + chunk.num_tokens == chunk.sequence.num_tokens:
-                vectors[chunk.sequence.seq_id] = _vector(chunk.sequence.pooled.total[: options.dimensions])
+            rows = hidden[first_row : first_row + chunk.num_tokens]
+            sequence, is_end = chunk.sequence, chunk.start + chunk.num_tokens == chunk.sequence.num_tokens
+            if sequence.request.score_ids is not None:
+                if is_end:
+                    vectors[sequence.seq_id] = [_score(logits_of(rows[-1:])[0], sequence.request.score_ids)]
+            else:
+                _pool_chunk(chunk, options.pooling or MEAN, rows, normed)
+                if is_end:
+                    vectors[sequence.seq_id] = _vector(sequence.pooled, options)
         first_row += chunk.num_positions
     return vectors
 
@@ -132,6 +142,15 @@ def _pool_chunk(chunk: Chunk, pooling: str, rows: torch.Tensor, normed: Callable
     sequence.pooled = PooledStates(total if pooled is None else pooled.total + total, end)
 
 
-def _vector(total: torch.Tensor) -> list[float]:
-    """Normalise to length 1: a mean and a sum point the same way."""
+def _vector(pooled: PooledStates, options: EmbedOptions) -> list[float]:
+    """Cut to the dimensions and normalise to length 1, unless the model does not: a mean points where its sum does."""
+    total = pooled.total[: options.dimensions]
+    if options.normalizes is False:
+        return (total / (pooled.num_pooled if options.pooling in (None, MEAN) else 1)).float().tolist()
     return (total / total.norm().clamp(min=torch.finfo(torch.float32).tiny)).float().tolist()
+
+
+def _score(logits: torch.Tensor, score_ids: list[int]) -> float:
+    """Return the probability of the second of two tokens, if no others could come. logits: (V,)"""
+    no, yes = logits[score_ids].double()
+    return torch.sigmoid(yes - no).item()

@@ -197,7 +197,8 @@ class ModelRunner:
             return PromptResults()
         with torch.inference_mode():
             return PromptResults(
-                score_prompts(plan, hidden, self._decoder.logits), pool_states(plan, hidden, self._decoder.normed)
+                score_prompts(plan, hidden, self._decoder.logits),
+                pool_states(plan, hidden, self._decoder.normed, self._decoder.logits),
             )
 
     def step_timer(self) -> Callable[[int], float]:

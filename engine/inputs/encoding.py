@@ -30,6 +30,8 @@ class Prompt:
     """The text of `token_ids`, after truncation; None if it has not been decoded yet."""
     end_ids: tuple[int, ...] = ()
     """Tokens that end an answer to this prompt, besides the model's own end tokens."""
+    second_start: int = 0
+    """The first token of the second text of a pair; 0 if it is one text, or its tokens say where."""
 
 
 class PieceEncoder:
@@ -154,3 +156,12 @@ def cut_pieces(pieces: list[PromptPiece], num_kept: int, longest_token_chars: in
 def cut_ids(token_ids: list[int], num_kept: int, side: str) -> list[int]:
     """Return the last `num_kept` ids, or with side "right" the first."""
     return token_ids[:num_kept] if side == "right" else token_ids[-num_kept:]
+
+
+def check_characters(text: str, param: str) -> None:
+    """Refuse half characters. Raises RequestError for the field `param`."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        message = f"{param} holds half characters (surrogates), which no tokenizer reads; send whole ones"
+        raise RequestError(ErrorCode.INVALID_VALUE, message, param) from None

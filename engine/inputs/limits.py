@@ -9,12 +9,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.api.errors import ErrorCode, RequestError
+from engine.api.model import ModelKind
 from engine.api.prompt_size import context_length_exceeded
-from engine.api.request import GenerationRequest, RawPrompt, SamplingParams
+from engine.api.request import GenerationRequest, RawPrompt, SamplingParams, Task
 from engine.messages import ProcessorSpec
 from engine.sampling.processors.arguments import bind_arguments
 
-POOLINGS = ("mean", "last")
+POOLINGS = (None, "mean", "last")
+KINDS_OF_TASKS = {
+    Task.GENERATE: (ModelKind.CHAT,),
+    Task.EMBED: (ModelKind.EMBEDDING, ModelKind.CHAT),
+    Task.SCORE: (ModelKind.RERANKER,),
+}
+"""The kinds of models that can do a task; any kind reads prompts."""
+KIND_TEXTS = {
+    ModelKind.CHAT: ("a chat model", "/v1/chat/completions"),
+    ModelKind.EMBEDDING: ("an embedding model", "/v1/embeddings"),
+    ModelKind.RERANKER: ("a reranker", "/v1/rerank"),
+}
+"""What a kind is called, and its route."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +116,26 @@ def check_not_empty(request: GenerationRequest, num_prompt_tokens: int) -> None:
     raise RequestError(ErrorCode.INVALID_VALUE, "the prompt is empty: the messages render to no tokens", "messages")
 
 
+def check_kind(request: GenerationRequest, kind: ModelKind) -> None:
+    """Check that a model of this kind can do what a request asks for. Raises RequestError."""
+    wanted = KINDS_OF_TASKS.get(request.task)
+    if wanted is None or kind in wanted:
+        return
+    message = (
+        f"model must name {KIND_TEXTS[wanted[0]][0]} here: {request.model[:200]!r} is {KIND_TEXTS[kind][0]}, which "
+        f"answers {KIND_TEXTS[kind][1]}"
+    )
+    raise RequestError(ErrorCode.INVALID_VALUE, message, "model")
+
+
 def check_embedding(request: GenerationRequest, num_prompt_tokens: int, limits: ContextLimits) -> None:
     """Check a prompt that becomes a vector; it may fill the whole context. Raises RequestError."""
     check_not_empty(request, num_prompt_tokens)
     if num_prompt_tokens > limits.max_model_len:
         raise context_length_exceeded(num_prompt_tokens, request, limits.max_model_len)
     if request.embed.pooling not in POOLINGS:
-        message = f"pooling must be one of {', '.join(POOLINGS)}, got {request.embed.pooling[:200]!r}"
+        known = ", ".join(pooling for pooling in POOLINGS if pooling)
+        message = f"pooling must be one of {known}, got {str(request.embed.pooling)[:200]!r}"
         raise RequestError(ErrorCode.INVALID_VALUE, message, "pooling")
     dimensions = request.embed.dimensions
     if dimensions is not None and not 1 <= dimensions <= limits.hidden_size:

@@ -18,6 +18,7 @@ from engine.inputs.files import FileReader
 from engine.inputs.raw_prompt import RawPromptReader
 from engine.inputs.rendering import KillableRenderer, Renderer, RenderJob
 from engine.inputs.template import KNOWN_ROLES
+from engine.model_kind import ModelPurpose
 from engine.slow_work import SlowWork
 from engine.tokenizers.tokenizer import Tokenizer
 
@@ -25,16 +26,22 @@ from engine.tokenizers.tokenizer import Tokenizer
 class PromptProcessor:
     """The maker of prompts for one model. Thread-safe."""
 
-    def __init__(self, tokenizer: Tokenizer, renderer: Renderer | None = None, work: SlowWork | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        renderer: Renderer | None = None,
+        work: SlowWork | None = None,
+        purpose: ModelPurpose | None = None,
+    ) -> None:
         """Check the model's template. Raises ModelLoadError if it cannot be used.
 
-        `work`: the worker's limit on slow work.
+        `work`: the worker's limit on slow work. `purpose`: what the model is for, to chat if it is None.
         """
         self._work = work = work or SlowWork()
         self._tokenizer = tokenizer
         self._controls = ControlTexts(tokenizer.added_texts)
         self._encoder = PieceEncoder(tokenizer, self._controls)
-        self._raw = RawPromptReader(tokenizer, self._encoder)
+        self._raw = RawPromptReader(tokenizer, self._encoder, purpose)
         self._renderer = renderer or KillableRenderer(work)
         self._files = FileReader(work)
         if tokenizer.chat_template is not None:
@@ -43,6 +50,11 @@ class PromptProcessor:
             except ModelLoadError:
                 self.close()
                 raise
+
+    @property
+    def score_ids(self) -> list[int] | None:
+        """The tokens for no and yes of a causal reranker; None for other models."""
+        return self._raw.score_ids
 
     def close(self) -> None:
         """End the helper processes. Idempotent."""
@@ -57,8 +69,10 @@ class PromptProcessor:
         3. Refuse a text that could not fit whatever its tokens, before tokenising it. Tokenise, and truncate if asked.
         """
         if request.raw is not None:
-            with self._work.on_text(len(request.raw.text) + len(request.raw.suffix or ""), request.tenant):
-                return self._raw.prompt(request, request.raw, max_model_len)
+            raw = request.raw
+            num_chars = len(raw.text) + len(raw.suffix or "") + len(raw.document or "")
+            with self._work.on_text(num_chars, request.tenant):
+                return self._raw.prompt(request, raw, max_model_len)
         options = request.prompt
         num_kept = num_kept_tokens(options.truncate_to, max_model_len)
         escaper = ControlTokenEscaper(self._controls)

@@ -8,25 +8,37 @@ from __future__ import annotations
 from engine.api.errors import ErrorCode, RequestError
 from engine.api.prompt_size import prompt_chars, prompt_too_long
 from engine.api.request import GenerationRequest, RawPrompt, Task
-from engine.inputs.encoding import PieceEncoder, Prompt, cut_ids, num_kept_tokens
+from engine.inputs.encoding import PieceEncoder, Prompt, check_characters, cut_ids, cut_pieces, num_kept_tokens
 from engine.inputs.escaping import PromptPiece
 from engine.inputs.fill_in_the_middle import FillInTheMiddle
+from engine.inputs.pairs import PairReader
+from engine.model_kind import ModelPurpose
 from engine.tokenizers.tokenizer import Tokenizer
 
 
 class RawPromptReader:
     """The maker of raw prompts for one model."""
 
-    def __init__(self, tokenizer: Tokenizer, encoder: PieceEncoder) -> None:
+    def __init__(self, tokenizer: Tokenizer, encoder: PieceEncoder, purpose: ModelPurpose | None = None) -> None:
+        """`purpose`: that of the model; None: to chat."""
         self._tokenizer = tokenizer
         self._encoder = encoder
+        self._purpose = purpose or ModelPurpose()
+        self._pairs = PairReader(tokenizer, encoder, self._purpose)
         self._filling = FillInTheMiddle(tokenizer)
+
+    @property
+    def score_ids(self) -> list[int] | None:
+        """The tokens for no and yes of a causal reranker; None for other models."""
+        return self._pairs.score_ids
 
     def prompt(self, request: GenerationRequest, raw: RawPrompt, max_model_len: int) -> Prompt:
         """Make the prompt of a request with a raw prompt. Raises RequestError.
 
         A text that is too long is refused before it is tokenised.
         """
+        if raw.document is not None:
+            return self._pairs.prompt(request, raw, raw.document, max_model_len)
         num_kept = num_kept_tokens(request.prompt.truncate_to, max_model_len)
         if raw.suffix:
             if num_kept is not None:
@@ -40,12 +52,17 @@ class RawPromptReader:
             return Prompt(
                 token_ids if num_kept is None else cut_ids(token_ids, num_kept, request.prompt.truncation_side), None
             )
-        pieces = [PromptPiece(raw.text, is_typed=raw.is_ordinary)] if raw.text else []
+        text = raw.text.lower() if self._purpose.lowers else raw.text
+        pieces = [PromptPiece(text, is_typed=raw.is_ordinary)] if text else []
         self._check(pieces, request, raw.param, max_model_len)
         if num_kept is None:
             return Prompt(
                 self._encoder.encode(pieces, request.prompt.add_special_tokens) or self._start(request), raw.text
             )
+        if self._purpose.is_encoder and pieces and request.prompt.add_special_tokens:
+            cut = cut_pieces(pieces, num_kept, self._tokenizer.longest_token_chars, request.prompt.truncation_side)
+            beginning = "".join(piece.text for piece in cut)
+            return Prompt(self._tokenizer.encode_cut(beginning, num_kept, request.prompt.truncation_side), None)
         kept, text = self._encoder.encode_truncated(pieces, num_kept, request.prompt)
         return Prompt(kept or self._start(request), text)
 
@@ -61,12 +78,8 @@ class RawPromptReader:
         max_chars = prompt_chars(request, self._tokenizer.longest_token_chars, max_model_len)
         if sum(len(piece.text) for piece in pieces) > max_chars:
             raise prompt_too_long(request, max_chars, max_model_len)
-        try:
-            for piece in pieces:
-                piece.text.encode()
-        except UnicodeEncodeError:
-            message = f"{param} holds half characters (surrogates), which no tokenizer reads; send whole ones"
-            raise RequestError(ErrorCode.INVALID_VALUE, message, param) from None
+        for piece in pieces:
+            check_characters(piece.text, param)
         if request.prompt.truncate_to is None:
             self._encoder.check(pieces, request, max_model_len)
 

@@ -10,8 +10,11 @@ import sys
 from pathlib import Path
 
 from engine.api.errors import ModelLoadError
+from engine.api.model import ModelKind
 from engine.loading.checkpoint import FileCheckpoint
+from engine.loading.encoder_checkpoint import EncoderCheckpoint, open_encoder
 from engine.loading.loader import open_checkpoint
+from engine.model_kind import read_purpose
 from engine.tokenizers.tokenizer import Tokenizer
 
 
@@ -23,14 +26,17 @@ def describe_model(path: Path) -> str:
     3. Check that every tensor of the architecture is there in its shape, and no other.
     4. Build the tokenizer.
     """
-    checkpoint, config, files = open_checkpoint(path)
+    purpose = read_purpose(path)
+    checkpoint, config, files = open_encoder(path) if purpose.is_encoder else open_checkpoint(path)
     tokenizer = Tokenizer.from_path(path)
     num_bytes = sum(file.stat().st_size for file in files)
     weights = f", weights in {checkpoint.format}" if checkpoint.format else ""
-    template = "" if tokenizer.chat_template else ", no chat template"
-    layers = "layers" if isinstance(checkpoint, FileCheckpoint) else "layers of transformers"
+    is_chat = purpose.kind is ModelKind.CHAT
+    template = "" if tokenizer.chat_template or not is_chat else ", no chat template"
+    kind = "" if is_chat else f" ({purpose.kind})"
+    layers = "layers" if isinstance(checkpoint, FileCheckpoint | EncoderCheckpoint) else "layers of transformers"
     return (
-        f"{config.architecture}, {config.num_layers} {layers}, context {config.max_position}, "
+        f"{config.architecture}{kind}, {config.num_layers} {layers}, context {config.max_position}, "
         f"{num_bytes / 2**20:,.0f} MiB{weights}{template}"
     )
 

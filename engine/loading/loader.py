@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING
 import torch
 
 from engine.api.errors import ModelLoadError
+from engine.api.model import ModelKind
 from engine.gguf_file import GgufFile
-from engine.loading.checkpoint import FileCheckpoint, GgufTensors, with_own_output
+from engine.loading.checkpoint import FileCheckpoint, GgufTensors, TensorFile, with_own_output
 from engine.loading.quantization_config import Quantization, take_quantization
 from engine.loading.quantized_folder import QuantizedFolder
 from engine.loading.safetensors_file import SafetensorsFolder, read_config
+from engine.model_kind import ModelPurpose, read_purpose
 from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder, DecoderBuilder
-from engine.models.registry import describe_folder, describe_gguf, has_family
+from engine.models.registry import describe_folder, describe_gguf, has_family, with_causal_name
 from engine.quantization.scheme import WeightScheme
 
 if TYPE_CHECKING:
@@ -142,11 +144,15 @@ def _open_gguf(path: Path) -> Opened:
 
 def _open_folder(path: Path) -> Opened:
     source, values = str(path / "config.json"), read_config(path)
+    purpose = read_purpose(path)
+    embeds = purpose.kind is ModelKind.EMBEDDING
+    if embeds:
+        values = with_causal_name(values)
     quantization = take_quantization(source, values)
     if has_family(values):
         family, config = describe_folder(source, values)
         folder = _open_tensors(path, quantization)
-        config = with_own_output(folder, config, family)
+        config = _as_embedder(config, purpose, folder) if embeds else with_own_output(folder, config, family)
         checkpoint = FileCheckpoint(folder, config, family, values, is_gguf=False)
         checkpoint.check()
         return checkpoint, config, (path / "config.json", *folder.files)
@@ -160,6 +166,13 @@ def _open_folder(path: Path) -> Opened:
     foreign = TransformersCheckpoint(folder, skeleton)
     foreign.check()
     return foreign, skeleton.describe(), (path / "config.json", *folder.files)
+
+
+def _as_embedder(config: ModelConfig, purpose: ModelPurpose, folder: TensorFile) -> ModelConfig:
+    """Return the description of a decoder whose states become vectors: it may lack an output, and bounds its texts."""
+    longest = min(config.max_position, purpose.max_tokens or config.max_position)
+    has_output = any(name.endswith("lm_head.weight") for name in folder.names)
+    return replace(config, max_position=longest, tied_output=config.tied_output or not has_output)
 
 
 def _open_tensors(path: Path, quantization: Quantization | None) -> SafetensorsFolder | QuantizedFolder:

@@ -161,6 +161,7 @@ def name_in_folder(name: str, names: set[str]) -> str:
     """Return the name among `names` of a tensor that a folder of the text model alone would call `name`."""
     for common, spellings in PREFIXES.items():
         if name.startswith(common):
+            spellings = (*spellings, "") if common == "model." else spellings  # saved without its output it has no part
             found = (spelling + name.removeprefix(common) for spelling in spellings)
             return next((spelled for spelled in found if spelled in names), name)
     return name

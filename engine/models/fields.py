@@ -37,6 +37,8 @@ KEYS = {
     "head_size": ("head_dim", "attention.key_length"),
     "max_position": ("max_position_embeddings", "context_length"),
     "norm_eps": ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+    "layer_norm_eps": ("layer_norm_eps", "attention.layer_norm_epsilon"),
+    "any_norm_eps": ("norm_eps", "attention.layer_norm_epsilon"),
     "sliding_window": ("sliding_window", "attention.sliding_window"),
     "sliding_window_pattern": ("sliding_window_pattern", "attention.sliding_window_pattern"),
     "local_theta": ("rope_local_base_freq", "rope.freq_base_swa"),

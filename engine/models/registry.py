@@ -45,6 +45,15 @@ def architecture_of(values: Mapping[str, object]) -> object:
     return architectures[0] if isinstance(architectures, list) and architectures else None
 
 
+def with_causal_name(values: dict[str, object]) -> dict[str, object]:
+    """Return a config.json in which a family's model without an output (Qwen3Model) has the name of the one with it."""
+    architecture = architecture_of(values)
+    name = str(architecture).removesuffix("Model") + "ForCausalLM"
+    if str(architecture).endswith("Model") and name in HF_FAMILIES:
+        return values | {"architectures": [name]}
+    return values
+
+
 def has_family(values: Mapping[str, object]) -> bool:
     """Return True if the architecture of a config.json has a family here, which describes all that the file names."""
     architecture, text = architecture_of(values), values.get("text_config")

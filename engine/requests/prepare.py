@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from engine.api import Admitted, Delta, Event, GenerationRequest, Task, Usage
+from engine.api import Admitted, Delta, EmbedOptions, Event, GenerationRequest, Task, Usage
 from engine.config import EngineConfig
 from engine.decoding.beam_search import BeamSearch, EndRules
 from engine.inputs.encoding import Prompt
@@ -22,6 +22,7 @@ from engine.inputs.limits import (
     ContextLimits,
     check_alternatives,
     check_embedding,
+    check_kind,
     check_processors,
     check_prompt_ids,
     check_token_ids,
@@ -29,6 +30,7 @@ from engine.inputs.limits import (
 )
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.text_fields import bad_word_ids, prediction_ids
+from engine.model_kind import ModelPurpose
 from engine.outputs.detokenizer import Detokenizer
 from engine.outputs.parsing import OutputParsing
 from engine.outputs.pipeline import ChoicePipeline
@@ -77,7 +79,10 @@ class RequestPreparer:
         processor: PromptProcessor,
         parsing: OutputParsing,
         grammars: AnswerGrammars,
+        purpose: ModelPurpose | None = None,
     ) -> None:
+        """`purpose`: what the model is for, to chat if it is None."""
+        self._purpose = purpose or ModelPurpose()
         self._config = config
         self._tokenizer = tokenizer
         self._processor = processor
@@ -90,20 +95,38 @@ class RequestPreparer:
         self, request: GenerationRequest, limits: ContextLimits, resume: Resume, num_known: Mapping[str, int]
     ) -> Run:
         """Check a request and make its run. `num_known`: sequences with the core, by tenant. Raises EngineError."""
+        check_kind(request, self._purpose.kind)
         if request.task is Task.GENERATE:
             self._parsing.check(request)
         prompt = self._processor.prompt(request, limits.max_model_len)
         if request.task is Task.GENERATE:
             return self._generating_run(request, prompt, limits, resume, num_known)
         choices = []
-        if request.task is Task.EMBED:
-            check_embedding(request, len(prompt.token_ids), limits)
+        computes = request.task is not Task.READ
+        if computes:
+            if request.task is Task.EMBED:
+                check_embedding(request, len(prompt.token_ids), limits)
             self._check_queue(request, num_known, 1)
             pipeline = ChoicePipeline(0, self._tokenizer, request.stop, request.logprobs)
             choices = [Choice(next(self._seq_ids), pipeline)]
         check_prompt_ids(prompt.token_ids, limits, request.raw)
-        kind = EmbedRun if request.task is Task.EMBED else TokenizeRun
-        return kind(self._prompt_only(request, prompt, limits), choices, resume.position)
+        prepared = self._prompt_only(request, prompt, limits)
+        if not computes:
+            return TokenizeRun(prepared, choices, resume.position)
+        is_score = request.task is Task.SCORE
+        prepared = dataclasses.replace(
+            prepared,
+            second_start=prompt.second_start,
+            embed=self._embed_options(request.embed),
+            score_ids=self._processor.score_ids if is_score else None,
+        )
+        return EmbedRun(prepared, choices, resume.position)
+
+    def _embed_options(self, asked: EmbedOptions) -> EmbedOptions:
+        """Return the options with what the model's files say where the request says nothing."""
+        purpose = self._purpose
+        normalizes = purpose.normalizes if asked.normalizes is None else asked.normalizes
+        return EmbedOptions(asked.pooling or purpose.pooling, asked.dimensions, normalizes)
 
     def _generating_run(
         self,

@@ -36,6 +36,17 @@ def read_object(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
+def read_objects(path: Path) -> list[dict[str, Any]]:
+    """Read a list of objects of JSON; [] if there is no such file or it holds something else. Raises ModelLoadError."""
+    if not path.is_file():
+        return []
+    try:
+        content = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise ModelLoadError(f"{path}: is not JSON: {error}") from error
+    return [one for one in content if isinstance(one, dict)] if isinstance(content, list) else []
+
+
 def read_tokenizer(path: Path) -> bytes:
     """Return the contents of a tokenizer.json. Raises ModelLoadError for one that the library would not survive.
 

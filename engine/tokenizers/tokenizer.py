@@ -161,6 +161,28 @@ class Tokenizer:
             ids = [*ids, self.eos_ids[0]]
         return ids
 
+    def encode_pair(self, first: str, second: str) -> tuple[list[int], int]:
+        """Return the token ids of two texts with special tokens, and where the second begins.
+
+        That is 0 if segments do not tell it. Control tokens mean themselves.
+        """
+        with _panics_refused():
+            encoded = self.backend.encode(first, second, add_special_tokens=True)
+        return encoded.ids, encoded.type_ids.index(1) if 1 in encoded.type_ids else 0
+
+    def encode_cut(self, text: str, num_kept: int, side: str) -> list[int]:
+        """Return at most `num_kept` ids, with special tokens, of the end of a text; "right": of its beginning."""
+        with _panics_refused():
+            encoded = self.backend.encode(text, add_special_tokens=False)
+            encoded.truncate(max(0, num_kept - self.backend.num_special_tokens_to_add(False)), direction=side)
+            return self.backend.post_process(encoded).ids[:num_kept]
+
+    def beginning_of(self, text: str, num_tokens: int) -> str:
+        """Return the part of a text that its first `num_tokens` tokens cover."""
+        with _panics_refused():
+            offsets = self.backend.encode(text, add_special_tokens=False).offsets
+        return text if len(offsets) <= num_tokens else text[: offsets[num_tokens - 1][1]]
+
     def count(self, text: str) -> int:
         """Return the number of ids of `encode`, without making them."""
         with _panics_refused():

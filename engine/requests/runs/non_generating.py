@@ -1,4 +1,4 @@
-"""Runs that end with their prompt: it is only tokenised, becomes a vector, or is computed for its log-probabilities."""
+"""Runs that end with their prompt: it is tokenised only, becomes a vector or a score, or is computed for its scores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-from engine.api import Admitted, ChoiceFinished, Embedded, Event, FinishReason, LogprobOptions, Payload, Usage
+from engine.api import (
+    Admitted,
+    ChoiceFinished,
+    Embedded,
+    Event,
+    FinishReason,
+    LogprobOptions,
+    Payload,
+    Scored,
+    Task,
+    Usage,
+)
 from engine.messages import AddSequence, SequenceOutput
 from engine.requests.runs.buffered import BufferedRun
 from engine.requests.runs.run import FAILED, Choice, Run, prompt_only
@@ -25,15 +36,14 @@ class TokenizeRun(Run):
 
 @dataclass(eq=False, kw_only=True)
 class EmbedRun(Run):
-    """A run of one sequence whose prompt becomes a vector; after a takeover anew, unless the vector is in the log."""
+    """A run of one sequence whose prompt becomes a vector or a score; after a takeover anew, unless that is logged."""
 
     def sequences(self) -> list[AddSequence]:
-        sequences = [prompt_only(sequence, LogprobOptions()) for sequence in super().sequences()]
-        return [dataclasses.replace(sequence, embed=self.request.embed) for sequence in sequences]
+        return [prompt_only(sequence, LogprobOptions()) for sequence in super().sequences()]
 
     def replay(self, events: tuple[Event, ...]) -> list[Event]:
         for choice in self.choices:
-            choice.is_live = not any(isinstance(event.payload, Embedded) for event in events)
+            choice.is_live = not any(isinstance(event.payload, Embedded | Scored) for event in events)
         return []
 
     def _take(self, choice: Choice, output: SequenceOutput, now: float) -> list[Event]:
@@ -43,8 +53,10 @@ class EmbedRun(Run):
         vector = output.vector
         if self.termination is None and (vector is None or not all(map(math.isfinite, vector))):
             self.termination = FAILED
-        embedded = [self.event(Embedded(tuple(vector)))] if vector is not None and self.termination is None else []
-        return [*embedded, self.end(now)]
+        if vector is None or self.termination is not None:
+            return [self.end(now)]
+        is_score = self.request.task is Task.SCORE
+        return [self.event(Scored(vector[0]) if is_score else Embedded(tuple(vector))), self.end(now)]
 
 
 @dataclass(eq=False, kw_only=True)

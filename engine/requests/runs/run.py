@@ -13,6 +13,7 @@ from engine.api import (
     ChoiceFinished,
     Completed,
     Delta,
+    EmbedOptions,
     ErrorCode,
     Event,
     Failed,
@@ -61,6 +62,10 @@ class PreparedRequest:
     cache_root: bytes
     context_length: int
     """Positions per sequence of the model that serves the run."""
+    second_start: int = 0
+    """As `AddSequence.second_start`, and the next two as there."""
+    embed: EmbedOptions | None = None
+    score_ids: list[int] | None = None
     prompt_text: str | None = None
     """The text of the prompt, and below the texts of its tokens, if the request asks for them."""
     prompt_tokens: tuple[str, ...] | None = None
@@ -165,6 +170,9 @@ class Run:
                 draft_ids=prepared.draft_ids,
                 group=self._group(),
                 tenant=self.request.tenant,
+                second_start=prepared.second_start,
+                embed=prepared.embed,
+                score_ids=prepared.score_ids,
             )
             for index, choice in enumerate(self.choices)
             if choice.is_live

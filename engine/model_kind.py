@@ -1,0 +1,210 @@
+"""What a model is for, as its files say: to chat, to turn texts into vectors, or to rank documents. No torch.
+
+A folder of sentence-transformers lists its modules in modules.json (https://sbert.net): the model, a pooling, dense
+layers, a normalisation. Read by the worker, which prepares prompts, and by the core, which computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.api.errors import ModelLoadError
+from engine.api.model import ModelKind
+from engine.tokenizers.folder_files import read_object, read_objects, read_text
+
+SCORER = "ForSequenceClassification"
+ENCODERS = ("Bert", "Roberta", "XLMRoberta", "Camembert", "MPNet", "NomicBert", "ModernBert")
+"""How the names of architectures begin that see a whole text in both directions."""
+RANKERS = ("Qwen3ForCausalLM",)
+"""Causal models that may be rerankers by a prompt that ends in yes or no."""
+POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
+"""How modules call the poolings that are served, and our names."""
+OLD_POOLING = "pooling_mode_"
+OLD_NAMES = {"cls_token": "cls", "mean_tokens": "mean"}
+DENSE_ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu"}
+IDENTITY = "Identity"
+RANKING_TAG = "text-ranking"
+CARD_CHARS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class DenseModule:
+    """A layer behind the pooling. `folder` holds its weights."""
+
+    folder: Path
+    size_in: int
+    size_out: int
+    has_bias: bool
+    activation: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPurpose:
+    """What a model is for, and how its states become vectors or scores."""
+
+    kind: ModelKind = ModelKind.CHAT
+    is_encoder: bool = False
+    """It sees whole texts, in both directions, and generates nothing."""
+    pooling: str = "mean"
+    """ "mean", "cls" or "last"."""
+    dense: tuple[DenseModule, ...] = ()
+    normalizes: bool = True
+    """Vectors get length 1."""
+    max_tokens: int = 0
+    """The longest text; 0: as long as the model's positions."""
+    lowers: bool = False
+    """Texts are put into small letters first."""
+    has_raw_scores: bool = False
+    """Scores are not made numbers from 0 to 1."""
+    score_ids: tuple[int, int] | None = None
+    """Of a causal reranker the tokens for no and yes, if its files name them."""
+
+
+def read_purpose(path: Path) -> ModelPurpose:
+    """Read what a GGUF file or a folder is for. Raises ModelLoadError for modules that are not served."""
+    if not path.is_dir():
+        return ModelPurpose()
+    config = read_object(path / "config.json")
+    architectures = config.get("architectures")
+    name = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
+    modules = list(_modules(path))
+    if is_encoder_name(name):
+        if name.endswith(SCORER):
+            return _scorer(path, config, name)
+        return _embedder(path, modules, is_encoder=True)
+    if any(kind == "LogitScore" for kind, _ in modules) or (name in RANKERS and _says_ranker(path, config)):
+        return _causal_ranker(path, name, modules)
+    if any(kind == "Pooling" for kind, _ in modules):
+        return _embedder(path, modules, is_encoder=False)
+    return ModelPurpose()
+
+
+def is_encoder_name(architecture: str) -> bool:
+    """Return True for the name of an architecture that is an encoder."""
+    return any(architecture.startswith((f"{name}Model", f"{name}For")) for name in ENCODERS)
+
+
+def _modules(path: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the modules of a folder, by the last word of their type, with their folders. Raises ModelLoadError."""
+    for module in read_objects(path / "modules.json"):
+        place = str(module.get("path", ""))
+        if Path(place).is_absolute() or ".." in Path(place).parts:
+            raise ModelLoadError(f"{path / 'modules.json'}: {place[:80]!r} is no folder of the model")
+        yield str(module.get("type", "")).rpartition(".")[2], path / place
+
+
+def _embedder(path: Path, modules: list[tuple[str, Path]], *, is_encoder: bool) -> ModelPurpose:
+    """Read the chain behind the model. Without modules.json the states' mean gets length 1."""
+    sentences = read_object(path / "sentence_bert_config.json")
+    values: dict[str, Any] = {}
+    dense: list[DenseModule] = []
+    if modules:
+        values["normalizes"] = False
+    for place, (kind, folder) in enumerate(modules):
+        if kind == "Pooling":
+            values["pooling"] = _pooling(folder / "config.json")
+        elif kind == "Dense":
+            dense.append(_dense(folder))
+        elif kind == "Normalize" and place == len(modules) - 1:
+            values["normalizes"] = True
+        elif kind not in ("Transformer", "Dropout"):
+            raise ModelLoadError(
+                f"{path / 'modules.json'}: the module {kind[:80]!r} at place {place} is not served; a Transformer, a "
+                "Pooling, Dense layers and a last Normalize are"
+            )
+    if dense and not is_encoder:
+        raise ModelLoadError(f"{path / 'modules.json'}: Dense layers are served behind encoders only")
+    return ModelPurpose(
+        kind=ModelKind.EMBEDDING,
+        is_encoder=is_encoder,
+        dense=tuple(dense),
+        max_tokens=_count(sentences.get("max_seq_length")),
+        lowers=sentences.get("do_lower_case") is True,
+        **values,
+    )
+
+
+def _pooling(file: Path) -> str:
+    """Read the one pooling of a module, in the spelling of any version. Raises ModelLoadError."""
+    config = read_object(file)
+    chosen = config.get("pooling_mode")
+    if chosen is None:
+        named = [name.removeprefix(OLD_POOLING) for name, value in config.items() if value is True]
+        chosen = [OLD_NAMES.get(name, name) for name in named if f"{OLD_POOLING}{name}" in config]
+    listed = [chosen] if isinstance(chosen, str) else chosen
+    if not isinstance(listed, list) or len(listed) != 1 or listed[0] not in POOLINGS:
+        raise ModelLoadError(f"{file}: the pooling must be one of {', '.join(POOLINGS)}, got {str(chosen)[:80]!r}")
+    return POOLINGS[listed[0]]
+
+
+def _dense(folder: Path) -> DenseModule:
+    config, source = read_object(folder / "config.json"), folder / "config.json"
+    size_in, size_out = _count(config.get("in_features")), _count(config.get("out_features"))
+    activation = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")[2]
+    if not size_in or not size_out:
+        raise ModelLoadError(f"{source}: in_features and out_features must be positive integers")
+    if activation not in DENSE_ACTIVATIONS:
+        known = ", ".join(DENSE_ACTIVATIONS)
+        raise ModelLoadError(f"{source}: activation_function must be one of {known}, got {activation[:80]!r}")
+    for name in ("module_input_name", "module_output_name"):
+        if config.get(name, "sentence_embedding") not in (None, "sentence_embedding"):
+            raise ModelLoadError(f"{source}: {name} must be sentence_embedding, got {str(config[name])[:80]!r}")
+    if config.get("use_residual"):
+        raise ModelLoadError(f"{source}: use_residual is not served")
+    return DenseModule(folder, size_in, size_out, config.get("bias", True) is True, DENSE_ACTIVATIONS[activation])
+
+
+def _scorer(path: Path, config: Mapping[str, Any], name: str) -> ModelPurpose:
+    """Read a cross-encoder: a pair of texts has one score. Raises ModelLoadError for a classifier."""
+    labels = config.get("id2label")
+    num_labels = len(labels) if isinstance(labels, dict) else config.get("num_labels", 2)
+    if num_labels != 1:
+        raise ModelLoadError(
+            f"{path / 'config.json'}: {name} with {num_labels} labels is a classifier; one label, as rerankers have, "
+            "is served"
+        )
+    own = config.get("sentence_transformers")
+    activation = own.get("activation_fn") if isinstance(own, dict) else None
+    activation = activation or config.get("sbert_ce_default_activation_function") or ""
+    max_tokens = _count(read_object(path / "sentence_bert_config.json").get("max_seq_length"))
+    is_raw = str(activation).rpartition(".")[2] == IDENTITY
+    return ModelPurpose(ModelKind.RERANKER, is_encoder=True, max_tokens=max_tokens, has_raw_scores=is_raw)
+
+
+def _causal_ranker(path: Path, name: str, modules: list[tuple[str, Path]]) -> ModelPurpose:
+    """Read a causal reranker. Raises ModelLoadError for one whose prompt is not known."""
+    if name not in RANKERS:
+        known = ", ".join(RANKERS)
+        raise ModelLoadError(f"{path}: a reranker of the architecture {name[:80]} is not served; {known} is")
+    ids = None
+    for kind, folder in modules:
+        if kind == "LogitScore":
+            config = read_object(folder / "config.json")
+            ids = (_token(folder, config, "false_token_id"), _token(folder, config, "true_token_id"))
+    return ModelPurpose(ModelKind.RERANKER, score_ids=ids)
+
+
+def _token(folder: Path, config: Mapping[str, Any], name: str) -> int:
+    value = config.get(name)
+    if type(value) is not int or value < 0:
+        raise ModelLoadError(f"{folder / 'config.json'}: {name} must be a token id, got {str(value)[:80]!r}")
+    return value
+
+
+def _says_ranker(path: Path, config: Mapping[str, Any]) -> bool:
+    """Return True if a description, the model card or the folder's name says that a causal model ranks documents."""
+    if config.get("classifier_from_token") is not None or config.get("is_original_qwen3_reranker") is True:
+        return True
+    if "reranker" in path.name.lower():
+        return True
+    card = path / "README.md"
+    text = read_text(card)[:CARD_CHARS] if card.is_file() else ""
+    front = text.split("\n---", 1)[0] if text.startswith("---") else ""
+    return any(line.replace(" ", "") == f"pipeline_tag:{RANKING_TAG}" for line in front.splitlines())
+
+
+def _count(value: object) -> int:
+    return value if type(value) is int and value > 0 else 0
