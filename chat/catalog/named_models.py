@@ -20,6 +20,7 @@ from chat.catalog.services import (
 from chat.errors import ApiError
 from chat.relay.state.workers import STATE_ORDER, UNLOADED, ModelCondition, model_conditions
 from chat.relay.web.dispatcher import dispatcher_of_loop
+from engine.api import KINDS_OF_TASKS, Task
 
 ANSWER_TIMEOUT_S = 2.0
 MAX_NAMES = 10
@@ -110,6 +111,15 @@ async def model_unknown(name: str, caller: Caller) -> ApiError:
         more = f" and {len(known) - MAX_NAMES} more (GET /v1/models)" if len(known) > MAX_NAMES else ""
         sentences.append(f"You can use: {', '.join(known[:MAX_NAMES])}{more}.")
     return ApiError("model_not_found", " ".join(sentences), "model")
+
+
+async def model_of_other_kind(message: str, task: Task, caller: Caller) -> ApiError:
+    """Return the error for a model that cannot do a task, with the names of the caller's models that can."""
+    models, live = await models_for_caller_async(caller=caller), await models_live()
+    kinds = KINDS_OF_TASKS.get(task, ())
+    able = [model.name for model in models if live.get(model.name, UNLOADED).kind in kinds]
+    hint = f"You can use: {', '.join(able[:MAX_NAMES])}." if able else "No served model that you may use does this."
+    return ApiError("invalid_value", f"{message}. {hint}", "model")
 
 
 def _similar(name: str, known: list[str]) -> str | None:

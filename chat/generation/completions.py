@@ -298,7 +298,8 @@ def _reserved_tokens(request: GenerationRequest, messages: Sequence[Any]) -> int
     raw, stop = request.raw, request.stop
     if raw is not None:
         chars = len(raw.text) + len(raw.suffix or "") + CHARS_PER_TOKEN * len(raw.token_ids or ())
-    if request.task is Task.EMBED:
+        chars += min(len(raw.document or ""), CHARS_PER_TOKEN * (raw.max_document_tokens or len(raw.document or "")))
+    if request.task in (Task.EMBED, Task.SCORE):
         return chars // CHARS_PER_TOKEN
     output = stop.absent_max_tokens or USUAL_OUTPUT_TOKENS if stop.max_tokens is None else stop.max_tokens
     return chars // CHARS_PER_TOKEN + min(output, USUAL_OUTPUT_TOKENS) * request.num_sequences

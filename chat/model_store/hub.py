@@ -33,7 +33,7 @@ from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
 from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore, room_check, sha256_of, store_error
 from chat.model_store.inspection import description_of
-from chat.model_store.local import BESIDE, CHAT, FOLDER_FILES, without_doubles
+from chat.model_store.local import BESIDE, FOLDER_FILES, MODULE_FILES, without_doubles
 from chat.model_store.manifest import PART, Manifest, Source, path_check
 
 MAIN = "main"
@@ -91,7 +91,8 @@ class Repository:
         top = {file.path: file for file in self.files if "/" not in file.path}
         names = without_doubles([path for path in top if any(fnmatch(path, pattern) for pattern in FOLDER_FILES)])
         if "config.json" in names and any(name.endswith(".safetensors") for name in names):
-            found[FOLDER] = tuple(top[name] for name in names)
+            modules = (file for file in self.files if any(fnmatch(file.path, pattern) for pattern in MODULE_FILES))
+            found[FOLDER] = (*(top[name] for name in names), *(file for file in modules if file.path.count("/") == 1))
         return found
 
 
@@ -317,7 +318,7 @@ def model_pull(
             ) from error
         return store.finish(
             name,
-            kind=CHAT,
+            kind=description.kind,
             model_file=choice.model_file,
             source=Source("hub", repository.name, repository.commit, repository.asked_revision),
             description=description,

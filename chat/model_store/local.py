@@ -22,7 +22,6 @@ from chat.model_store.folder import ModelStore, sha256_of
 from chat.model_store.inspection import description_of
 from chat.model_store.manifest import PART, Manifest, Source
 
-CHAT = "chat"
 CACHE_PREFIX = "models--"
 OLLAMA_MODEL = "application/vnd.ollama.image.model"
 OLLAMA_REGISTRY, OLLAMA_OWNER = "registry.ollama.ai", "library"
@@ -44,12 +43,16 @@ FOLDER_FILES = (
     "vocab*",
     "merges.txt",
     "chat_template*",
+    "modules.json",
+    "*sentence_*.json",
     "preprocessor_config.json",
     "processor_config.json",
     "README.md",
     "LICENSE*",
 )
 """Of a Hugging Face folder. Weights of other formats, and code, stay behind."""
+MODULE_FILES = ("[0-9]_*/config.json", "[0-9]_*/model.safetensors")
+"""Of the modules of sentence-transformers, each in a folder of its own within that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,9 @@ def _folder(path: Path, name: str, source: Source, root: Path) -> Iterator[Local
         names = dict.fromkeys(
             file.name for pattern in FOLDER_FILES for file in sorted(path.glob(pattern)) if file.is_file()
         )
-        files = tuple((one, path / one) for one in without_doubles(list(names)))
+        modules = (file for pattern in MODULE_FILES for file in sorted(path.glob(pattern)) if file.is_file())
+        inner = [file.relative_to(path).as_posix() for file in modules]
+        files = tuple((one, path / one) for one in (*without_doubles(list(names)), *inner))
         yield LocalModel(name, files, "", source, _noted(files, root))
         return
     seen = set()
@@ -188,12 +193,13 @@ def model_import(store: ModelStore, model: LocalModel, name: str = "") -> Manife
             for path, noted in model.hashes.items():
                 if hashes[path] != noted:
                     raise StoreError(f"{path} is damaged: its hash is {hashes[path]}, not {noted}. Fetch it again.")
+            description = description_of(folder / model.model_file)
             return store.finish(
                 name,
-                kind=CHAT,
+                kind=description.kind,
                 model_file=model.model_file,
                 source=model.source,
-                description=description_of(folder / model.model_file),
+                description=description,
                 hashes=hashes,
             )
         finally:

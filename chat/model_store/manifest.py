@@ -49,7 +49,7 @@ class Manifest:
 
     name: str
     kind: str
-    """What it is for: chat."""
+    """What it is for: chat, embedding or reranker."""
     model_file: str
     """What is loaded: the path of a GGUF file, or empty for the whole folder."""
     files: tuple[StoredFile, ...]

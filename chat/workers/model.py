@@ -269,6 +269,7 @@ class ModelWorker:
             "max_model_len": self._stats.max_model_len if self._stats else 0,
             "longest_token_chars": self._stats.longest_token_chars if self._stats else 0,
             "computed_by": self._stats.computed_by if self._stats else "",
+            "kind": self._stats.kind if self._stats else "",
             "maker_defaults": json.dumps(self._maker_defaults),
             "started_at": self._started_at,
             "num_live": self._publisher.num_live,

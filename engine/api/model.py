@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from engine.api.request import Task
+
 
 class ModelKind(StrEnum):
     """What a model is for."""
@@ -15,6 +17,14 @@ class ModelKind(StrEnum):
     """It turns texts into vectors."""
     RERANKER = "reranker"
     """It scores how well documents answer a query."""
+
+
+KINDS_OF_TASKS = {
+    Task.GENERATE: (ModelKind.CHAT,),
+    Task.EMBED: (ModelKind.EMBEDDING, ModelKind.CHAT),
+    Task.SCORE: (ModelKind.RERANKER,),
+}
+"""The kinds of models that can do a task, the one made for it first; any kind can read prompts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,8 @@ def too_many_tokens(request: GenerationRequest, num_tokens: int, max_model_len: 
 
 def context_length_exceeded(num_prompt_tokens: int, request: GenerationRequest, context: int) -> RequestError:
     """Return the error in the words that clients search for."""
+    if request.raw is not None and request.raw.document is not None:
+        return _pair_too_long(num_prompt_tokens, request, request.raw.param, context)
     max_tokens = request.stop.max_tokens if request.task is Task.GENERATE else None
     completion = f", {max_tokens} in the completion" if max_tokens is not None else ""
     place = "messages" if request.raw is None else "prompt"
@@ -95,6 +97,15 @@ def context_length_exceeded(num_prompt_tokens: int, request: GenerationRequest, 
     )
     code = ErrorCode.CONTEXT_LENGTH_EXCEEDED
     return RequestError(code, message, _param(request), limit=context, value=num_prompt_tokens)
+
+
+def _pair_too_long(num_tokens: int, request: GenerationRequest, param: str, context: int) -> RequestError:
+    """Return the error for a query and a document of at least so many tokens."""
+    message = (
+        f"{param} is too long: with the query it has at least {num_tokens} tokens, and {request.model} takes "
+        f"{context}; shorten it, or set max_tokens_per_doc. (context_length_exceeded)"
+    )
+    return RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, message, param, limit=context, value=num_tokens)
 
 
 def _param(request: GenerationRequest) -> str:

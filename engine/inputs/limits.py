@@ -9,19 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.api.errors import ErrorCode, RequestError
-from engine.api.model import ModelKind
+from engine.api.model import KINDS_OF_TASKS, ModelKind
 from engine.api.prompt_size import context_length_exceeded
-from engine.api.request import GenerationRequest, RawPrompt, SamplingParams, Task
+from engine.api.request import GenerationRequest, RawPrompt, SamplingParams
 from engine.messages import ProcessorSpec
 from engine.sampling.processors.arguments import bind_arguments
 
 POOLINGS = (None, "mean", "last")
-KINDS_OF_TASKS = {
-    Task.GENERATE: (ModelKind.CHAT,),
-    Task.EMBED: (ModelKind.EMBEDDING, ModelKind.CHAT),
-    Task.SCORE: (ModelKind.RERANKER,),
-}
-"""The kinds of models that can do a task; any kind reads prompts."""
 KIND_TEXTS = {
     ModelKind.CHAT: ("a chat model", "/v1/chat/completions"),
     ModelKind.EMBEDDING: ("an embedding model", "/v1/embeddings"),

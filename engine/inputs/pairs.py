@@ -6,9 +6,9 @@ Qwen3-Reranker answers yes or no to a prompt that its model card states
 
 from __future__ import annotations
 
-from engine.api.errors import ErrorCode, ModelLoadError, RequestError
+from engine.api.errors import ModelLoadError
 from engine.api.model import ModelKind
-from engine.api.prompt_size import MAX_PROMPT_CHARS
+from engine.api.prompt_size import MAX_PROMPT_CHARS, context_length_exceeded
 from engine.api.request import GenerationRequest, RawPrompt
 from engine.inputs.encoding import SPARE_TOKENS, PieceEncoder, Prompt, check_characters
 from engine.inputs.escaping import PromptPiece
@@ -52,10 +52,10 @@ class PairReader:
             cut = document[: (raw.max_document_tokens + SPARE_TOKENS) * longest]
             document = self._tokenizer.beginning_of(cut, raw.max_document_tokens)
         if len(raw.text) + len(document) > min(MAX_PROMPT_CHARS, max_model_len * longest):
-            raise _too_long(request, raw, max_model_len + 1, max_model_len)
+            raise context_length_exceeded(max_model_len + 1, request, max_model_len)
         token_ids, second_start = self._encode(raw.text, document)
         if len(token_ids) > max_model_len:
-            raise _too_long(request, raw, len(token_ids), max_model_len)
+            raise context_length_exceeded(len(token_ids), request, max_model_len)
         return Prompt(token_ids, None, second_start=second_start)
 
     def _encode(self, query: str, document: str) -> tuple[list[int], int]:
@@ -70,13 +70,3 @@ def _answer_ids(tokenizer: Tokenizer) -> list[int]:
     if None in found:
         raise ModelLoadError(f"the tokenizer of a reranker must have tokens for {' and '.join(ANSWERS)}")
     return [token_id for token_id in found if token_id is not None]
-
-
-def _too_long(request: GenerationRequest, raw: RawPrompt, num_tokens: int, max_model_len: int) -> RequestError:
-    """Return the error for a pair of at least so many tokens."""
-    message = (
-        f"{raw.param} is too long: with the query it has at least {num_tokens} tokens, and {request.model} takes "
-        f"{max_model_len}; shorten it, or set max_tokens_per_doc. (context_length_exceeded)"
-    )
-    code = ErrorCode.CONTEXT_LENGTH_EXCEEDED
-    return RequestError(code, message, raw.param, limit=max_model_len, value=num_tokens)

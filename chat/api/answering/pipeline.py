@@ -79,6 +79,7 @@ class StartedRun:
     reader: RunReader
     head: AnswerHead
     """Of the answer, before the admission."""
+    caller: Caller
 
 
 async def request_start(
@@ -216,7 +217,7 @@ async def _run_start(
         is_further=parsed.delivery.is_further,
         detach=detach(head) if detach else None,
     )
-    return StartedRun(generation, await _within_limits(starting), head)
+    return StartedRun(generation, await _within_limits(starting), head, caller)
 
 
 def _head(

@@ -24,6 +24,7 @@ from chat.api.answering.pipeline import Accepted, P, StartedRun, request_start, 
 from chat.api.answering.storage import AnswerKeep, Archive
 from chat.api.dialect import AnswerFormat, AnswerWriter, RequestReader, StreamWriter
 from chat.api.view import json_response
+from chat.catalog.named_models import model_of_other_kind
 from chat.errors import ApiError, FieldNames, api_error, engine_api_error, names_unchanged
 from chat.generation.completions import RunReader
 from chat.generation.waiting import Waiting, admission_await, waiting_watch
@@ -37,6 +38,7 @@ from engine.api import (
     Failed,
     GenerationRequest,
     Outcome,
+    RequestError,
     ToolMode,
 )
 
@@ -149,7 +151,7 @@ async def prompt_read(
 
 
 async def admission_wait(run: StartedRun) -> Admitted:
-    """Wait for the admission within the queue's and the request's own time. Raises EngineError, ApiError 408."""
+    """Wait for the admission within the queue's and the request's own time. Raises EngineError, ApiError 408 or 400."""
     async with _within_time(run):
         return await admission_await(run.reader, model=run.generation.model, timeout_s=_patience_s(run))
 
@@ -170,7 +172,10 @@ def _patience_s(run: StartedRun) -> float:
 
 @contextlib.asynccontextmanager
 async def _within_time(run: StartedRun) -> AsyncIterator[None]:
-    """End the run with ApiError 408 if it is not admitted within the request's own time."""
+    """End the run with ApiError 408 if it is not admitted within the request's own time.
+
+    A model of another kind is refused with ApiError 400, which names those that could.
+    """
     try:
         yield
     except EngineUnavailable:
@@ -179,6 +184,10 @@ async def _within_time(run: StartedRun) -> AsyncIterator[None]:
         with contextlib.suppress(EngineUnavailable):  # then the reader ends the run as it leaves
             await run.reader.stop(Outcome.TIMED_OUT)
         raise ApiError("inference_timeout", TIMED_OUT_MESSAGE) from None
+    except RequestError as error:
+        if error.param != "model":
+            raise
+        raise await model_of_other_kind(error.message, run.generation.task, run.caller) from None
 
 
 def wants_progress(request: HttpRequest) -> bool:

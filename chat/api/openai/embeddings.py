@@ -27,6 +27,7 @@ from chat.api.view import json_response
 from chat.errors import ApiError
 from engine.api import Completed, Embedded, EmbedOptions, Event, Task, Usage
 
+POOLINGS = ("mean", "last")
 LIMITS = settings.LIGHTCONE_LIMITS
 
 
@@ -34,8 +35,10 @@ class EmbeddingRequest(SharingRequest):
     input = Prompts(max_items=LIMITS.max_inputs, help_text="One input or several, as text or as token ids.")
     encoding_format = Text("base64: little-endian 32-bit floats.", choices=("float", "base64"), default="float")
     dimensions = Integer("Only the first dimensions, made of length 1 again. Absent: all.", minimum=1)
-    pooling = Text("The mean of all hidden states, or the last one.", choices=("mean", "last"), default="mean")
-    normalize = Boolean("Vectors are always of length 1: false is refused.", default=True)
+    pooling = Text(
+        "The mean of all hidden states, or the last one. Absent: as the model's files say.", choices=POOLINGS
+    )
+    normalize = Boolean("Make vectors of length 1. Absent: as the model's files say; false is refused.")
     add_special_tokens = Boolean("Let the tokenizer add its own tokens to a text.", default=True, nullable=False)
 
     shared = tuple(
@@ -58,11 +61,11 @@ class Embeddings(PromptFormat):
     def parse(self, body: dict[str, Any]) -> ParsedEmbedding:
         cross_field_check({name: value for name, value in body.items() if name in SCHEMA.fields})
         given = fields_read(SCHEMA, body)
-        if not given["normalize"]:
-            message = "normalize cannot be false: vectors are always of length 1; leave it out"
+        if given["normalize"] is False:
+            message = "normalize cannot be false: vectors have length 1 unless the model says otherwise; leave it out"
             raise ApiError("unsupported_parameter", message, "normalize")
         parsed = values_parse(given, ignored=unknown_names(body, SCHEMA.fields))
-        embed = EmbedOptions(given["pooling"], given["dimensions"])
+        embed = EmbedOptions(given["pooling"], given["dimensions"], given["normalize"])
         return ParsedEmbedding.extending(
             parsed,
             generation=replace(parsed.generation, task=Task.EMBED, embed=embed),

@@ -2,15 +2,18 @@
 
 from chat.api.dialect import DialectEntry
 
-BOTH_FORMS = ("chat/completions", "chat/completions/render", "completions", "embeddings", "tokenize", "detokenize")
+BOTH_FORMS = (
+    *("chat/completions", "chat/completions/render", "completions", "embeddings", "rerank"),
+    *("tokenize", "detokenize"),
+)
 """Routes that exist bare and under /v1."""
 
 OPENAI = DialectEntry(
     urls=("chat.api.openai.urls",),
     error_format="chat.api.openai.dialect:LIGHTCONE",
     path_prefixes=(),
-    segments=("v1", "models", "chat", "completions", "embeddings", "tokenize", "detokenize"),
-    counted_routes=tuple(f"{prefix}/{route}" for route in BOTH_FORMS for prefix in ("/v1", "")),
+    segments=("v1", "v2", "models", "chat", "completions", "embeddings", "rerank", "tokenize", "detokenize"),
+    counted_routes=(*(f"{prefix}/{route}" for route in BOTH_FORMS for prefix in ("/v1", "")), "/v2/rerank"),
     described_in=("chat.api.openai.openapi",),
     batch_endpoints={
         "/v1/chat/completions": "chat.api.openai.urls",

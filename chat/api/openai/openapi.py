@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chat.api.openai.embeddings import EmbeddingRequest
+from chat.api.openai.rerank import RerankRequest
 from chat.api.openai.tokens import DetokenizeRequest, TokenizeRequest
 from chat.api.openapi.answers import CHAT_EXAMPLE, MODEL_STATES, STARTING_AFTER, TEXT_EXAMPLE
 from chat.api.openapi.describe import PAGING, requests, routes
@@ -12,10 +13,11 @@ from chat.api.request.objects import Metadata
 from chat.api.request.schema import ChatCompletionRequest
 from chat.api.request.text_schema import CompletionRequest
 
+RANKING_EXAMPLE = {"query": "How deep is the sea?", "documents": ["Some 3,700 metres.", "Blue."]}
 LABELS = Metadata("Replaces the labels.", is_required=True)
 
 SCHEMAS = requests(
-    ChatCompletionRequest, CompletionRequest, EmbeddingRequest, TokenizeRequest, DetokenizeRequest
+    ChatCompletionRequest, CompletionRequest, EmbeddingRequest, RerankRequest, TokenizeRequest, DetokenizeRequest
 ) | components(
     """
     defaults = {
@@ -25,6 +27,7 @@ SCHEMAS = requests(
     Model = {
         id, owned_by: string; object: 'model'; created: seconds; state: state;
         max_model_len: integer | null "Context in tokens; null before the model was first loaded.";
+        kind: 'chat' | 'embedding' | 'reranker' | null "What it is for; null while no worker has it.";
         capabilities: [string] "chat, completion, structured_output, embedding, tools, reasoning, rerank.";
         format: string | null "Of its weights, such as Q4_K_M."; architecture: string | null;
         deprecated_at: integer | null "Unix seconds.";
@@ -43,6 +46,18 @@ SCHEMAS = requests(
     Embedding = {object: 'embedding'; index: integer; embedding: [number] | string "Numbers, or base64."}
     EmbeddingList = {
         object: 'list'; data: [Embedding]; model: string; usage: {prompt_tokens, total_tokens: integer}
+    }
+    RankedDocument = {
+        index: integer "The place in documents."; relevance_score: number; document?: {text: string}
+    }
+    Ranking = {
+        id, model: string; results: [RankedDocument] "Best first."; usage: {prompt_tokens, total_tokens: integer}
+    }
+    CohereRanking = {
+        id: string; results: [RankedDocument] "Best first.";
+        meta: {
+            api_version: {version: string}; billed_units: {search_units: integer}; tokens: {input_tokens: integer}
+        }
     }
     """,
     state=MODEL_STATES,
@@ -80,7 +95,11 @@ PROMPTS = """
     POST /v1/chat/completions/render render_chat_completion(ChatCompletionRequest) -> RenderedChat
         The prompt of a chat. As the model would read it, and how an answer would be drawn.
     POST /v1/embeddings create_embeddings(EmbeddingRequest) -> EmbeddingList
-        Text to vectors. A vector of length 1 per input, made of the hidden states of the served model.
+        Text to vectors. A vector per input, of length 1 but for models whose files say otherwise.
+    POST /v1/rerank create_ranking(RerankRequest) -> Ranking
+        Rank documents by a query. In Jina's shape; the served model is a reranker.
+    POST /v2/rerank create_cohere_ranking(RerankRequest) -> CohereRanking
+        Rank documents by a query, for Cohere's clients. The same in Cohere's shape.
     POST /tokenize tokenize(TokenizeRequest) -> Tokens
         Text to tokens. Of a text, or of a conversation in `messages` with the fields that make its prompt.
     POST /detokenize detokenize(DetokenizeRequest) -> DetokenizedText
@@ -101,6 +120,8 @@ OPERATIONS = {
         create_completion={"prompt": TEXT_EXAMPLE, "max_tokens": 32},
         render_chat_completion=CHAT_EXAMPLE,
         create_embeddings={"input": TEXT_EXAMPLE},
+        create_ranking=RANKING_EXAMPLE,
+        create_cohere_ranking=RANKING_EXAMPLE,
         tokenize={"content": TEXT_EXAMPLE},
         detokenize={"tokens": [100, 200, 300]},
     ),

@@ -3,7 +3,7 @@
 from django.urls import re_path
 
 from chat.api.completions import chat_completion, text_completion
-from chat.api.openai import embeddings, models, stored, tokens
+from chat.api.openai import embeddings, models, rerank, stored, tokens
 from chat.api.openai.dialect import LIGHTCONE, TEXT_COMPLETIONS
 from chat.api.view import api_view, unknown_view
 
@@ -22,6 +22,8 @@ urlpatterns = [
     re_path(r"^(?:v1/)?completions/?\Z", api_view(TEXT_COMPLETIONS, post=text_completion), name="completions"),
     re_path(r"^(?:v1/)?chat/completions/render/?\Z", render, name="render"),
     re_path(r"^(?:v1/)?embeddings/?\Z", api_view(embeddings.EMBEDDINGS, post=embeddings.embeddings), name="embeddings"),
+    re_path(r"^(?:v1/)?rerank/?\Z", api_view(rerank.JINA, post=rerank.rerank), name="rerank"),
+    re_path(r"^v2/rerank/?\Z", api_view(rerank.COHERE, post=rerank.rerank), name="rerank_v2"),
     re_path(r"^(?:v1/)?tokenize/?\Z", tokenize, name="tokenize"),
     re_path(r"^(?:v1/)?detokenize/?\Z", detokenize, name="detokenize"),
     re_path(r"^(?:v1/)?chat/completions/?\Z", completions, name="chat_completions"),
@@ -30,5 +32,5 @@ urlpatterns = [
     re_path(rf"{COMPLETION}/messages/?\Z", messages, name="chat_completion_messages"),
     re_path(r"^(?:v1/)?models/?\Z", api_view(LIGHTCONE, get=models.models_list), name="models"),
     re_path(r"^(?:v1/)?models/(?P<model_id>.+?)/?\Z", api_view(LIGHTCONE, get=models.model_retrieve), name="model"),
-    re_path(r"^(?:v1|chat|models)(?:/.*)?\Z", unknown_view(LIGHTCONE)),
+    re_path(r"^(?:v1|v2|chat|models)(?:/.*)?\Z", unknown_view(LIGHTCONE)),
 ]

@@ -57,6 +57,8 @@ class WorkerLease:
     """Sampling values of the model's files, by the names of request fields; None until they are read."""
     computed_by: str = ""
     """Which form each part of the model runs in; empty until it is loaded."""
+    kind: str = ""
+    """A ModelKind; empty until the model is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class ModelCondition:
     maker_defaults: dict[str, float] | None = None
     computed_by: str = ""
     memory_bytes: int = 0
+    kind: str = ""
 
 
 UNLOADED = ModelCondition()
@@ -84,7 +87,7 @@ def model_conditions(leases: Iterable[WorkerLease]) -> dict[str, ModelCondition]
 
 def _condition(lease: WorkerLease) -> ModelCondition:
     reason = f"{lease.phase} {lease.fraction:.0%}" if lease.state == "loading" else lease.reason
-    facts = (lease.max_model_len, lease.maker_defaults, lease.computed_by, lease.memory_bytes)
+    facts = (lease.max_model_len, lease.maker_defaults, lease.computed_by, lease.memory_bytes, lease.kind)
     return ModelCondition(lease.state, reason, *facts)
 
 
@@ -110,5 +113,6 @@ def _lease(worker_id: str, raw: dict[bytes, bytes]) -> WorkerLease:
         max_num_seqs=int(fields["seats"]),
         maker_defaults=json.loads(fields.get("maker_defaults", "null")),
         computed_by=fields.get("computed_by", ""),
+        kind=fields.get("kind", ""),
         **{name: int(fields.get(name, 0)) for name in COUNTERS},
     )

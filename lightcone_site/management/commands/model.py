@@ -137,6 +137,7 @@ class Command(BaseCommand):
         defaults = ", ".join(f"{name} {value:g}" for name, value in description.defaults.items())
         facts = {
             "name": manifest.name,
+            "kind": manifest.kind,
             "architecture": f"{description.architecture}, {description.num_layers} layers",
             "format": description.format,
             "size": f"{manifest.num_bytes:,} bytes, {len(manifest.files)} file{'s' * (len(manifest.files) > 1)}",

@@ -13,18 +13,21 @@ import gguf
 from engine.gguf_file import BLOCK_TYPES
 from engine.loading.quantization_config import READERS
 from engine.models import gemma4
+from engine.models.encoder_registry import ENCODER_FAMILIES
 from engine.models.registry import FAMILIES
 from engine.outputs.reasoning import registry as reasoning
 from engine.outputs.tools import registry as tools
 from engine.quantization.scheme import MODES
 from engine.tokenizers.gguf_tokenizer import BUILDERS
 from engine.tokenizers.split_rules import SPLIT_RULES
+from tests.engine.encoder_folders import FAMILIES as ENCODERS
 from tests.engine.execution.test_cuda_graphs import FAMILIES as CUDA_FAMILIES
 from tests.engine.loading.quantized_folders import FORMATS
 from tests.engine.loading.test_gguf_types import MODELS as GGUF_TYPES
 from tests.engine.loading.test_loader import GGUF_MODELS
 from tests.engine.models.test_decoder import TOWERS, VARIANTS
 from tests.engine.models.test_transformers_backend import FOREIGN
+from tests.engine.test_rerankers import SCORERS
 from tests.engine.tokenizers.originals import ORIGINALS
 from tests.engine.tokenizers.test_gguf_tokenizer import KINDS
 from tests.oracle.test_greedy_equality import FAMILIES as GREEDY
@@ -65,6 +68,16 @@ def foreign_table() -> list[list[str]]:
 
 def marks(name: str, *tested: set[str]) -> list[str]:
     return ["tested" if name in names else "expected" for names in tested]
+
+
+def encoders_table() -> list[list[str]]:
+    vectors = {f"{family}Model" for family in ENCODERS}
+    scores = {f"{family}ForSequenceClassification" for family in SCORERS}
+    rows = [["models", "architecture", "kind", "against transformers"]]
+    for family in ENCODER_FAMILIES:
+        kinds = [(name, "embedding") for name in family.hf_names] + [(name, "reranker") for name in family.scorer_names]
+        rows += [[family.models, f"`{name}`", kind, *marks(name, vectors | scores)] for name, kind in kinds]
+    return rows
 
 
 def types_table() -> list[list[str]]:
@@ -151,6 +164,7 @@ def test_the_tables_of_the_page_are_those_of_the_tests():
     tables = {
         "families": families_table(),
         "foreign": foreign_table(),
+        "encoders": encoders_table(),
         "types": types_table(),
         "quantised": quantised_table(),
         "tokenizers": tokenizers_table(),

@@ -1,4 +1,4 @@
-"""The pages on text completions, tokens and embeddings have types, limits, defaults and accepted examples."""
+"""The pages on text completions, tokens, embeddings and rankings have types, limits, defaults and accepted examples."""
 
 import json
 import re
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from chat.api.openai.embeddings import EMBEDDINGS, EmbeddingRequest
+from chat.api.openai.rerank import JINA, RerankRequest
 from chat.api.openai.tokens import PROMPT_FIELDS, DetokenizeRequest, TokenizeRequest
 from chat.api.request.text_schema import CompletionRequest, text_parse
 from tests.chat.api.openapi.test_pages import EXAMPLE, facts
@@ -15,6 +16,7 @@ PAGES = Path(__file__).resolve().parents[4] / "docs" / "api"
 DESCRIBED = {
     "completions": (CompletionRequest(), text_parse),
     "embeddings": (EmbeddingRequest(), EMBEDDINGS.parse),
+    "rerank": (RerankRequest(), JINA.parse),
 }
 OWN = [(page, name) for page, (schema, _) in DESCRIBED.items() for name in schema.fields if name not in schema.shared]
 

@@ -58,7 +58,10 @@ def test_chunks_match_their_description_exactly(components):
         validator(components, "TextCompletionChunk").validate(chunk)
 
 
-@pytest.mark.parametrize(("page", "name"), [("completions", "CompletionRequest"), ("embeddings", "EmbeddingRequest")])
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [("completions", "CompletionRequest"), ("embeddings", "EmbeddingRequest"), ("rerank", "RerankRequest")],
+)
 def test_the_examples_of_the_pages_fit_the_described_requests(components, page, name):
     described = validator(components, name, is_complete=False)
     for example in EXAMPLE.findall((PAGES / f"{page}.md").read_text()):
