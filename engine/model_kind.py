@@ -13,11 +13,16 @@ from typing import Any
 
 from engine.api.errors import ModelLoadError
 from engine.api.model import ModelKind
+from engine.gguf_file import GgufFile
 from engine.tokenizers.folder_files import read_object, read_objects, read_text
 
 SCORER = "ForSequenceClassification"
 ENCODERS = ("Bert", "Roberta", "XLMRoberta", "Camembert", "MPNet", "NomicBert", "ModernBert")
 """How the names of architectures begin that see a whole text in both directions."""
+GGUF_ENCODERS = ("bert", "nomic-bert")
+"""`general.architecture` of encoders."""
+GGUF_POOLINGS, RANK = {1: "mean", 2: "cls", 3: "last"}, 4
+"""Values of `pooling_type` in GGUF files, and that of rerankers."""
 RANKERS = ("Qwen3ForCausalLM",)
 """Causal models that may be rerankers by a prompt that ends in yes or no."""
 POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
@@ -28,6 +33,8 @@ DENSE_ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GE
 IDENTITY = "Identity"
 RANKING_TAG = "text-ranking"
 CARD_CHARS = 1 << 16
+MOST_TOKENS = 1 << 20
+"""More than any text may have: tokenizers without a limit of their own name a huge number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,7 @@ class ModelPurpose:
 def read_purpose(path: Path) -> ModelPurpose:
     """Read what a GGUF file or a folder is for. Raises ModelLoadError for modules that are not served."""
     if not path.is_dir():
-        return ModelPurpose()
+        return _gguf_purpose(GgufFile.read_metadata(path))
     config = read_object(path / "config.json")
     architectures = config.get("architectures")
     name = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
@@ -79,6 +86,19 @@ def read_purpose(path: Path) -> ModelPurpose:
         return _causal_ranker(path, name, modules)
     if any(kind == "Pooling" for kind, _ in modules):
         return _embedder(path, modules, is_encoder=False)
+    return ModelPurpose()
+
+
+def _gguf_purpose(metadata: Mapping[str, Any]) -> ModelPurpose:
+    """Read what a GGUF file is for: converters name a pooling where the model has one (gguf.PoolingType)."""
+    architecture = metadata.get("general.architecture")
+    pooling = metadata.get(f"{architecture}.pooling_type", 0)
+    is_encoder = architecture in GGUF_ENCODERS
+    if is_encoder and pooling == RANK:
+        return ModelPurpose(ModelKind.RERANKER, is_encoder=True)
+    if is_encoder or pooling in GGUF_POOLINGS:
+        chosen = GGUF_POOLINGS.get(pooling, "mean")
+        return ModelPurpose(ModelKind.EMBEDDING, is_encoder=is_encoder, pooling=chosen)
     return ModelPurpose()
 
 
@@ -121,7 +141,7 @@ def _embedder(path: Path, modules: list[tuple[str, Path]], *, is_encoder: bool) 
         kind=ModelKind.EMBEDDING,
         is_encoder=is_encoder,
         dense=tuple(dense),
-        max_tokens=_count(sentences.get("max_seq_length")),
+        max_tokens=_longest(path, sentences),
         lowers=sentences.get("do_lower_case") is True,
         **values,
     )
@@ -167,9 +187,10 @@ def _scorer(path: Path, config: Mapping[str, Any], name: str) -> ModelPurpose:
             "is served"
         )
     own = config.get("sentence_transformers")
-    activation = own.get("activation_fn") if isinstance(own, dict) else None
-    activation = activation or config.get("sbert_ce_default_activation_function") or ""
-    max_tokens = _count(read_object(path / "sentence_bert_config.json").get("max_seq_length"))
+    places = (read_object(path / "config_sentence_transformers.json"), own if isinstance(own, dict) else {})
+    named = [place["activation_fn"] for place in places if place.get("activation_fn")]
+    activation = next(iter(named), config.get("sbert_ce_default_activation_function") or "")
+    max_tokens = _longest(path, read_object(path / "sentence_bert_config.json"))
     is_raw = str(activation).rpartition(".")[2] == IDENTITY
     return ModelPurpose(ModelKind.RERANKER, is_encoder=True, max_tokens=max_tokens, has_raw_scores=is_raw)
 
@@ -204,6 +225,13 @@ def _says_ranker(path: Path, config: Mapping[str, Any]) -> bool:
     text = read_text(card)[:CARD_CHARS] if card.is_file() else ""
     front = text.split("\n---", 1)[0] if text.startswith("---") else ""
     return any(line.replace(" ", "") == f"pipeline_tag:{RANKING_TAG}" for line in front.splitlines())
+
+
+def _longest(path: Path, sentences: Mapping[str, Any]) -> int:
+    """Return the tokens of the longest text: those of the module, else of the tokenizer, as newer versions write it."""
+    own = _count(sentences.get("max_seq_length"))
+    of_tokenizer = _count(read_object(path / "tokenizer_config.json").get("model_max_length"))
+    return own or (of_tokenizer if of_tokenizer <= MOST_TOKENS else 0)
 
 
 def _count(value: object) -> int:

@@ -15,7 +15,7 @@ import torch
 from engine.api.errors import ModelLoadError
 from engine.api.request import EmbedOptions
 from engine.config import EngineConfig
-from engine.loading.encoder_checkpoint import EncoderCheckpoint
+from engine.loading.encoder_checkpoint import open_encoder
 from engine.models.encoder import Encoder
 from engine.models.encoder_heads import Head
 from engine.sequence import Sequence
@@ -47,13 +47,13 @@ class EncoderRunner:
 
     @classmethod
     def load(cls, config: EngineConfig) -> EncoderRunner:
-        """Load the folder of an encoder. Raises ModelLoadError."""
+        """Load the files of an encoder. Raises ModelLoadError."""
         path = config.model_path
         if config.weights not in DTYPES:
             raise ModelLoadError(
                 f"{path}: the weights of encoders are {', '.join(DTYPES)}, got {config.weights}: set LIGHTCONE_WEIGHTS"
             )
-        checkpoint = EncoderCheckpoint(path)
+        checkpoint, _, _ = open_encoder(path)
         longest = checkpoint.max_position
         if config.max_model_len > longest:
             raise ModelLoadError(

@@ -1,23 +1,27 @@
-"""The tensors of an encoder's folder under our names: found in any of a family's spellings, with their shapes checked.
+"""The tensors of an encoder's files under our names: found in any of a family's spellings, with their shapes checked.
 
-Encoders are computed in floats: quantised folders are refused by name.
+Encoders are computed in floats: GGUF files are dequantised, quantised folders refused by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
 from engine.api.errors import ModelLoadError
+from engine.api.model import ModelKind
+from engine.gguf_file import GgufFile
+from engine.loading.checkpoint import GgufTensors
 from engine.loading.quantization_config import take_quantization
 from engine.loading.safetensors_file import SafetensorsFolder, read_config
 from engine.model_kind import ModelPurpose, read_purpose
 from engine.models.encoder import ACTIVATE, Affine, Encoder, EncoderLayer, EncoderWeights
 from engine.models.encoder_config import EncoderActivation, EncoderConfig, ScoreHead
 from engine.models.encoder_heads import Head, ScoringHead, VectorHead
-from engine.models.encoder_registry import describe_encoder
+from engine.models.encoder_registry import DescribedEncoder, describe_encoder, describe_gguf_encoder
 from engine.models.fields import blamed
 
 TABLES = ("embedding", "positions", "segments", "buckets")
@@ -26,22 +30,56 @@ INERT = ("rotary_emb.inv_freq", ".position_ids")
 """Ends of the names of tensors that hold computed constants."""
 
 
+class EncoderTensors(Protocol):
+    """The tensors of a GGUF file or a folder, by their own names."""
+
+    @property
+    def names(self) -> list[str]: ...
+
+    def shape(self, name: str) -> tuple[int, ...]: ...
+
+    def tensor(self, name: str) -> torch.Tensor: ...
+
+
+class OpenedGguf:
+    """The tensors of a GGUF file, dequantised when they are read."""
+
+    def __init__(self, file: GgufFile) -> None:
+        self._tensors = GgufTensors(file)
+
+    @property
+    def names(self) -> list[str]:
+        return self._tensors.names
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._tensors.shape(name)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        return self._tensors.matrix(name).to_dtype(torch.float32).view(self.shape(name))
+
+
 class EncoderCheckpoint:
-    """The folder of an encoder, opened and described, with none of its weights read."""
+    """The files of an encoder, opened and described, with none of its weights read."""
 
     format = ""
 
-    def __init__(self, path: Path) -> None:
-        """Raises ModelLoadError for what is not served, and for missing, misshapen and unknown tensors."""
-        source, values = str(path / "config.json"), read_config(path)
-        if take_quantization(source, values) is not None:
-            raise ModelLoadError(f"{source}: quantised encoders are not served; take the folder of its full weights")
+    def __init__(
+        self,
+        path: Path,
+        described: DescribedEncoder,
+        tensors: EncoderTensors,
+        files: tuple[Path, ...],
+        fields: Mapping[str, object],
+    ) -> None:
+        """`fields`: the description as the file has it, for errors. Raises ModelLoadError for what is not served, and
+        for missing, misshapen and unknown tensors.
+        """
         self.purpose: ModelPurpose = read_purpose(path)
-        self.path = path
-        self.family, self.config, self.score_head = describe_encoder(source, values)
-        self._fields = values
-        self._folder = SafetensorsFolder.open(path)
-        self._names = set(self._folder.names)
+        self.path, self.files = path, files
+        self.family, self.config, self.score_head = described
+        self._fields = fields
+        self._folder = tensors
+        self._names = set(tensors.names)
         self._prefix = self._find_prefix()
         self._sources: dict[str, tuple[str, ...]] = {}
         self._used: set[str] = set()
@@ -52,10 +90,6 @@ class EncoderCheckpoint:
                 self._check(name, shape)
         self._refuse_unused()
         self.dense = [SafetensorsFolder.open(module.folder) for module in self.purpose.dense]
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        return (self.path / "config.json", *self._folder.files)
 
     @property
     def max_position(self) -> int:
@@ -151,7 +185,7 @@ class EncoderCheckpoint:
         spellings = [
             tuple(f"{place}{part}{end}" for part in parts) for parts in self.family.tensors[kind.removesuffix("_bias")]
         ]
-        parts = next((one for one in spellings if self._names.issuperset(one)), spellings[0])
+        parts = next((one for one in spellings if self._names.issuperset(one)), spellings[-1])
         for part in parts:
             self._check(part, (shape[0] // len(parts), *shape[1:]))
         self._sources[name] = parts
@@ -184,9 +218,29 @@ class EncoderCheckpoint:
 
 
 def open_encoder(path: Path) -> tuple[EncoderCheckpoint, EncoderConfig, tuple[Path, ...]]:
-    """Open the folder of an encoder as `open_checkpoint` opens others. Raises ModelLoadError."""
-    checkpoint = EncoderCheckpoint(path)
+    """Open the files of an encoder as `open_checkpoint` opens others. Raises ModelLoadError."""
+    checkpoint = _open_folder(path) if path.is_dir() else _open_gguf(path)
     return checkpoint, checkpoint.config, checkpoint.files
+
+
+def _open_folder(path: Path) -> EncoderCheckpoint:
+    source, values = str(path / "config.json"), read_config(path)
+    if take_quantization(source, values) is not None:
+        raise ModelLoadError(f"{source}: quantised encoders are not served; take the folder of its full weights")
+    described = describe_encoder(source, values)
+    folder = SafetensorsFolder.open(path)
+    return EncoderCheckpoint(path, described, folder, (path / "config.json", *folder.files), values)
+
+
+def _open_gguf(path: Path) -> EncoderCheckpoint:
+    file = GgufFile.open(path)
+    shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
+    described = describe_gguf_encoder(str(path), file.metadata, shapes, is_scorer=_ranks(path))
+    return EncoderCheckpoint(path, described, OpenedGguf(file), file.files, file.metadata)
+
+
+def _ranks(path: Path) -> bool:
+    return read_purpose(path).kind is ModelKind.RERANKER
 
 
 def encoder_tensors(config: EncoderConfig) -> Iterator[tuple[str, tuple[int, ...]]]:

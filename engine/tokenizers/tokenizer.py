@@ -54,6 +54,8 @@ ANCHOR = "\u263a"
 """A character that absorbs the space which some tokenizers put in front of every text. Meta's and Mistral's reference
 code do the same."""
 
+CLS, SEP = 101, 102
+"""The ids of BERT's first and last token where a file does not name them, as llama.cpp takes them."""
 GGUF_NAMES = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")
 
@@ -94,6 +96,9 @@ class Tokenizer:
         vocabulary = GgufVocabulary.of(metadata)
         backend = build_tokenizer(vocabulary)
         ids = {name: vocabulary.token_id(key) for name, key in GGUF_NAMES.items()}
+        if vocabulary.kind == "bert":  # files may name BERT's own tokens only, or none of them
+            ids["bos_token"] = vocabulary.token_id("bos", vocabulary.token_id("cls", CLS))
+            ids["eos_token"] = vocabulary.token_id("eos", vocabulary.token_id("seperator", SEP))
         end_of_turn = [vocabulary.token_id("eot"), vocabulary.token_id("eom")]
         chat_template = metadata.get("tokenizer.chat_template")
         if not isinstance(chat_template, str | None):
@@ -166,6 +171,8 @@ class Tokenizer:
 
         That is 0 if segments do not tell it. Control tokens mean themselves.
         """
+        if self.backend.post_processor is None:
+            return self._joined(first, second)
         with _panics_refused():
             encoded = self.backend.encode(first, second, add_special_tokens=True)
         return encoded.ids, encoded.type_ids.index(1) if 1 in encoded.type_ids else 0
@@ -174,8 +181,24 @@ class Tokenizer:
         """Return at most `num_kept` ids, with special tokens, of the end of a text; "right": of its beginning."""
         with _panics_refused():
             encoded = self.backend.encode(text, add_special_tokens=False)
-            encoded.truncate(max(0, num_kept - self.backend.num_special_tokens_to_add(False)), direction=side)
-            return self.backend.post_process(encoded).ids[:num_kept]
+            num_special = self.backend.num_special_tokens_to_add(False) + len(self._before) + len(self._behind)
+            encoded.truncate(max(0, num_kept - num_special), direction=side)
+            return [*self._before, *self.backend.post_process(encoded).ids, *self._behind][:num_kept]
+
+    def _joined(self, first: str, second: str) -> tuple[list[int], int]:
+        """Return a pair as `encode_pair` does, of a GGUF file, which states no form: that of BERT or of RoBERTa."""
+        ids = [*self._before, *self.encode(first), *self._behind]
+        is_bert = self._is_word_pieces
+        return [*ids, *(() if is_bert else self._behind), *self.encode(second), *self._behind], len(ids) * is_bert
+
+    @property
+    def _before(self) -> tuple[int, ...]:
+        """The ids that `encode` itself adds in front of a prompt with special tokens, and below, behind it."""
+        return (self.bos_id,) if self.add_bos and self.bos_id is not None else ()
+
+    @property
+    def _behind(self) -> tuple[int, ...]:
+        return self.eos_ids[:1] if self.add_eos else ()
 
     def beginning_of(self, text: str, num_tokens: int) -> str:
         """Return the part of a text that its first `num_tokens` tokens cover."""

@@ -33,3 +33,19 @@ def make_stage(folder):
 @pytest.fixture
 def stage(make_stage):
     return make_stage()
+
+
+@pytest.fixture
+def make_real_engine():
+    """Return a function that starts an engine on the model at a path, with its core in this process."""
+    from tests.engine.real_engine import RealEngine  # torch is large
+
+    made = []
+
+    def make(path, **config):
+        made.append(RealEngine(path, **config))
+        return made[-1]
+
+    yield make
+    for engine in made:
+        engine.close()

@@ -25,7 +25,6 @@ from engine.core.model_description import describe
 from engine.loading.inspection import describe_model
 from tests.engine.encoder_folders import FAMILIES, SIZES, states_of, write_dense, write_encoder, write_modules
 from tests.engine.random_model import random_model
-from tests.engine.real_engine import RealEngine
 from tests.engine.tiny_tokenizer import VOCAB_SIZE, tiny_tokenizer, write_tokenizer
 
 TEXTS = ["the sea is deep", "wind", "The shore, the stone! " * 9, "a b c d", "is the sea deep?"]
@@ -34,19 +33,6 @@ TOLERANCE = 1e-5
 WITH_SPECIAL = PromptOptions(add_special_tokens=True)
 OLD_MEAN = {"word_embedding_dimension": 32, "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}
 OLD_CLS = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
-
-
-@pytest.fixture
-def make_engine():
-    made = []
-
-    def make(folder, **config):
-        made.append(RealEngine(folder, **config))
-        return made[-1]
-
-    yield make
-    for engine in made:
-        engine.close()
 
 
 def embed(engine, texts, prompt=WITH_SPECIAL, **options):
@@ -68,10 +54,10 @@ def _vector(events):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_vectors_are_the_means_of_transformers_together_and_alone(tmp_path, make_engine, family):
+def test_vectors_are_the_means_of_transformers_together_and_alone(tmp_path, make_real_engine, family):
     model = write_encoder(tmp_path, family)
     expected = [normalize(states_of(model, tmp_path, text).mean(0), dim=0) for text in TEXTS]
-    engine = make_engine(tmp_path)
+    engine = make_real_engine(tmp_path)
     together = embed(engine, TEXTS)
     alone = [embed(engine, [text])[0] for text in TEXTS]
     for vectors in (together, alone):
@@ -80,7 +66,7 @@ def test_vectors_are_the_means_of_transformers_together_and_alone(tmp_path, make
     assert "(embedding), 3 layers" in describe_model(tmp_path)
 
 
-def test_the_keys_of_published_nomic_models_describe_the_same_model(tmp_path, make_engine):
+def test_the_keys_of_published_nomic_models_describe_the_same_model(tmp_path, make_real_engine):
     model = write_encoder(tmp_path, "NomicBert")
     old = {"n_embd": 32, "n_inner": 48, "n_layer": 3, "n_head": 4, "n_positions": 130, "layer_norm_epsilon": 1e-12}
     switches = {"activation_function": "swiglu", "rotary_emb_base": 1000, "prenorm": False, "qkv_proj_bias": False}
@@ -89,7 +75,7 @@ def test_the_keys_of_published_nomic_models_describe_the_same_model(tmp_path, ma
     (tmp_path / "config.json").write_text(json.dumps(named))
     expected = [normalize(states_of(model, tmp_path, text).mean(0), dim=0) for text in TEXTS]
     torch.testing.assert_close(
-        torch.stack(embed(make_engine(tmp_path), TEXTS)), torch.stack(expected), atol=TOLERANCE, rtol=0
+        torch.stack(embed(make_real_engine(tmp_path), TEXTS)), torch.stack(expected), atol=TOLERANCE, rtol=0
     )
 
 
@@ -103,11 +89,11 @@ def test_the_keys_of_published_nomic_models_describe_the_same_model(tmp_path, ma
     ],
     ids=str,
 )
-def test_the_pooling_of_the_folder_is_used_and_a_request_may_choose_another(tmp_path, make_engine, config, place):
+def test_the_pooling_of_the_folder_is_used_and_a_request_may_choose_another(tmp_path, make_real_engine, config, place):
     model = write_encoder(tmp_path, "Bert")
     write_modules(tmp_path, "Pooling", "Normalize", Pooling=config)
     states = [states_of(model, tmp_path, text) for text in TEXTS]
-    engine = make_engine(tmp_path)
+    engine = make_real_engine(tmp_path)
     found = torch.stack(embed(engine, TEXTS))
     expected = torch.stack([normalize(one.mean(0) if place is None else one[place], dim=0) for one in states])
     torch.testing.assert_close(found, expected, atol=TOLERANCE, rtol=0)
@@ -116,14 +102,14 @@ def test_the_pooling_of_the_folder_is_used_and_a_request_may_choose_another(tmp_
     torch.testing.assert_close(last, expected, atol=TOLERANCE, rtol=0)
 
 
-def test_dense_layers_follow_the_pooling_and_lengths_stay_where_no_module_normalises(tmp_path, make_engine):
+def test_dense_layers_follow_the_pooling_and_lengths_stay_where_no_module_normalises(tmp_path, make_real_engine):
     model = write_encoder(tmp_path, "Bert")
     dense = {"in_features": 32, "out_features": 12, "activation_function": "torch.nn.modules.activation.Tanh"}
     write_modules(tmp_path, "Pooling", "Dense", Pooling=OLD_MEAN, Dense=dense)
     layer = write_dense(tmp_path / "2_Dense", 32, 12)
     with torch.inference_mode():
         expected = [torch.tanh(layer(states_of(model, tmp_path, text).mean(0))) for text in TEXTS]
-    engine = make_engine(tmp_path)
+    engine = make_real_engine(tmp_path)
     torch.testing.assert_close(torch.stack(embed(engine, TEXTS)), torch.stack(expected), atol=TOLERANCE, rtol=0)
     normal = [normalize(one[:5], dim=0) for one in expected]
     found = embed(engine, TEXTS, dimensions=5, normalizes=True)
@@ -133,12 +119,20 @@ def test_dense_layers_follow_the_pooling_and_lengths_stay_where_no_module_normal
     assert (refused.param, "from 1 to 12" in refused.message) == ("dimensions", True)
 
 
-def test_max_seq_length_bounds_a_text_and_a_cut_one_keeps_its_special_tokens(tmp_path, make_engine):
+@pytest.mark.parametrize(("length", "context"), [(100, 100), (4096, 130), (10**30, 130)])
+def test_without_max_seq_length_the_tokenizers_own_length_counts(tmp_path, length, context):
+    write_encoder(tmp_path, "Bert")
+    (tmp_path / "sentence_bert_config.json").write_text('{"transformer_task": "feature-extraction"}')
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": length}))
+    assert describe(tmp_path).context == context
+
+
+def test_max_seq_length_bounds_a_text_and_a_cut_one_keeps_its_special_tokens(tmp_path, make_real_engine):
     model = write_encoder(tmp_path, "Bert")
     write_modules(tmp_path, "Pooling", "Normalize", Pooling=OLD_MEAN)
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 12, "do_lower_case": false}')
     assert describe(tmp_path).context == 12
-    engine = make_engine(tmp_path)
+    engine = make_real_engine(tmp_path)
     long = "sea deep wind " * 20
     engine.submit("run", task=Task.EMBED, raw=RawPrompt(long, param="input.3"), prompt=WITH_SPECIAL)
     (refused,) = (event.payload for event in engine.events_to_end("run")["run"])
@@ -152,29 +146,29 @@ def test_max_seq_length_bounds_a_text_and_a_cut_one_keeps_its_special_tokens(tmp
         torch.testing.assert_close(found, expected, atol=TOLERANCE, rtol=0)
 
 
-def test_in_batch_invariant_mode_a_vector_is_the_same_to_the_bit_in_any_crowd(tmp_path, make_engine):
+def test_in_batch_invariant_mode_a_vector_is_the_same_to_the_bit_in_any_crowd(tmp_path, make_real_engine):
     write_encoder(tmp_path, "Bert")
-    engine = make_engine(tmp_path, batch_invariant=True)
+    engine = make_real_engine(tmp_path, batch_invariant=True)
     together = embed(engine, TEXTS)
     assert all(torch.equal(one, embed(engine, [text])[0]) for one, text in zip(together, TEXTS, strict=True))
 
 
-def test_bfloat16_weights_give_nearly_the_same_vectors(tmp_path, make_engine):
+def test_bfloat16_weights_give_nearly_the_same_vectors(tmp_path, make_real_engine):
     model = write_encoder(tmp_path, "Bert")
-    found = embed(make_engine(tmp_path, weights="bf16"), TEXTS)
+    found = embed(make_real_engine(tmp_path, weights="bf16"), TEXTS)
     for vector, text in zip(found, TEXTS, strict=True):
         expected = normalize(states_of(model, tmp_path, text).mean(0), dim=0)
         assert float(vector @ expected) > 0.999
 
 
-def test_a_decoder_with_modules_takes_its_last_token_and_may_lack_an_output(tmp_path, make_engine):
+def test_a_decoder_with_modules_takes_its_last_token_and_may_lack_an_output(tmp_path, make_real_engine):
     write_tokenizer(tmp_path)
     model = random_model("Qwen3", seed=4, spread=0.3, vocab_size=VOCAB_SIZE, head_dim=16).model
     model.save_pretrained(tmp_path)
     write_modules(tmp_path, "Pooling", "Normalize", Pooling={"pooling_mode_lasttoken": True})
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["Qwen3Model"]
     texts = ["hello world", "end", "a longer text that takes more than one block of the cache"]
-    engine = make_engine(tmp_path, max_num_batched_tokens=16)
+    engine = make_real_engine(tmp_path, max_num_batched_tokens=16)
     found = embed(engine, texts, PromptOptions())
     for vector, text in zip(found, texts, strict=True):
         with torch.inference_mode():
@@ -185,9 +179,9 @@ def test_a_decoder_with_modules_takes_its_last_token_and_may_lack_an_output(tmp_
     assert refused.param == "model"
 
 
-def test_what_generates_is_refused_by_what_the_model_is_for(tmp_path, make_engine):
+def test_what_generates_is_refused_by_what_the_model_is_for(tmp_path, make_real_engine):
     write_encoder(tmp_path, "Bert")
-    engine = make_engine(tmp_path)
+    engine = make_real_engine(tmp_path)
     for changes in ({}, {"task": Task.SCORE, "raw": RawPrompt("sea", document="deep")}):
         (refused,) = engine.answer(stop=StopRules(max_tokens=2), **changes)
         assert isinstance(refused, Rejected)

@@ -12,7 +12,7 @@ from engine.inputs.pairs import AFTER, BEFORE
 from engine.tokenizers.tokenizer import Tokenizer
 from tests.engine.encoder_folders import encoded, write_encoder, write_modules
 from tests.engine.random_model import random_model
-from tests.engine.real_engine import RealEngine, write_model
+from tests.engine.real_engine import write_model
 from tests.engine.tiny_tokenizer import ALPHABET, CHATML, CONTROL, MERGES, NORMAL, tiny_tokenizer
 
 QUERY = "is the sea deep?"
@@ -26,19 +26,6 @@ SCORERS = {
     "MPNet": {},
     "ModernBert": {"classifier_pooling": "mean", "classifier_bias": True},
 }
-
-
-@pytest.fixture
-def make_engine():
-    made = []
-
-    def make(folder, **config):
-        made.append(RealEngine(folder, **config))
-        return made[-1]
-
-    yield make
-    for engine in made:
-        engine.close()
 
 
 def scores(engine, documents, query=QUERY, **raw):
@@ -76,26 +63,28 @@ def change_config(folder, **changes):
 
 
 @pytest.mark.parametrize("family", SCORERS)
-def test_raw_scores_are_those_of_a_classifier_together_and_alone(tmp_path, make_engine, family):
+def test_raw_scores_are_those_of_a_classifier_together_and_alone(tmp_path, make_real_engine, family):
     model = write_encoder(tmp_path, family, "ForSequenceClassification", num_labels=1, **SCORERS[family])
     change_config(tmp_path, **RAW[family == "Bert"])
     expected = logits_of(model, tmp_path, DOCUMENTS)
     assert max(expected) - min(expected) > 0.1
-    engine = make_engine(tmp_path)
+    engine = make_real_engine(tmp_path)
     assert scores(engine, DOCUMENTS) == pytest.approx(expected, abs=TOLERANCE)
     assert [scores(engine, [one])[0] for one in DOCUMENTS] == pytest.approx(expected, abs=TOLERANCE)
     assert describe(tmp_path).kind == "reranker"
 
 
-def test_scores_are_sigmoids_unless_the_folder_asks_for_raw_ones(tmp_path, make_engine):
+def test_scores_are_sigmoids_unless_the_folder_asks_for_raw_ones(tmp_path, make_real_engine):
     model = write_encoder(tmp_path, "Bert", "ForSequenceClassification", num_labels=1)
     expected = torch.tensor(logits_of(model, tmp_path, DOCUMENTS)).sigmoid().tolist()
-    assert scores(make_engine(tmp_path), DOCUMENTS) == pytest.approx(expected, abs=TOLERANCE)
+    assert scores(make_real_engine(tmp_path), DOCUMENTS) == pytest.approx(expected, abs=TOLERANCE)
 
 
-def test_only_the_beginning_of_a_document_counts_if_asked_and_a_pair_that_is_too_long_is_refused(tmp_path, make_engine):
+def test_only_the_beginning_of_a_document_counts_if_asked_and_a_pair_that_is_too_long_is_refused(
+    tmp_path, make_real_engine
+):
     model = write_encoder(tmp_path, "Bert", "ForSequenceClassification", num_labels=1)
-    engine = make_engine(tmp_path, max_model_len=40)
+    engine = make_real_engine(tmp_path, max_model_len=40)
     long = "the sea is deep. " * 200
     (found,) = scores(engine, [long], max_document_tokens=6)
     assert found == pytest.approx(torch.tensor(logits_of(model, tmp_path, ["the sea is deep. the"])).sigmoid().item())
@@ -107,17 +96,17 @@ def test_only_the_beginning_of_a_document_counts_if_asked_and_a_pair_that_is_too
         assert "max_tokens_per_doc" in refused.message
 
 
-def test_half_characters_are_refused_under_their_fields(tmp_path, make_engine):
+def test_half_characters_are_refused_under_their_fields(tmp_path, make_real_engine):
     write_encoder(tmp_path, "Bert", "ForSequenceClassification", num_labels=1)
-    engine = make_engine(tmp_path)
+    engine = make_real_engine(tmp_path)
     for raw, param in ((RawPrompt("\ud800", document="a"), "query"), (RawPrompt("a", document="\ud800"), "prompt")):
         (refused,) = engine.answer(task=Task.SCORE, raw=raw)
         assert (refused.code, refused.param) == (ErrorCode.INVALID_VALUE, param)
 
 
-def test_a_score_that_an_earlier_attempt_has_logged_is_not_computed_again(tmp_path, make_engine):
+def test_a_score_that_an_earlier_attempt_has_logged_is_not_computed_again(tmp_path, make_real_engine):
     write_encoder(tmp_path, "Bert", "ForSequenceClassification", num_labels=1)
-    engine = make_engine(tmp_path)
+    engine = make_real_engine(tmp_path)
     raw = RawPrompt(QUERY, document="stone")
     admitted, scored, _ = engine.events(task=Task.SCORE, raw=raw)
     (completed,) = engine.answer(task=Task.SCORE, raw=raw, resume=Resume((admitted, scored)))
@@ -154,7 +143,7 @@ CARD = "---\nlicense: apache-2.0\npipeline_tag: text-ranking\n---\n# A model"
 
 
 @pytest.mark.parametrize("sign", ["card", "name", "module"])
-def test_a_causal_reranker_scores_by_its_published_prompt(tmp_path, make_engine, sign):
+def test_a_causal_reranker_scores_by_its_published_prompt(tmp_path, make_real_engine, sign):
     folder = tmp_path / ("Qwen3-Reranker-tiny" if sign == "name" else "model")
     folder.mkdir()
     model = write_causal(folder)
@@ -177,7 +166,7 @@ def test_a_causal_reranker_scores_by_its_published_prompt(tmp_path, make_engine,
             logits = model(torch.tensor([ids])).logits[0, -1, [no, yes]]
         expected.append(logits.softmax(0)[1].item())
     assert max(expected) - min(expected) > 0.001
-    engine = make_engine(folder, max_num_batched_tokens=64)
+    engine = make_real_engine(folder, max_num_batched_tokens=64)
     assert scores(engine, documents) == pytest.approx(expected, abs=1e-4)
     assert describe(folder).kind == "reranker"
     for changes in ({}, {"task": Task.EMBED, "raw": RawPrompt("sea")}):
@@ -191,9 +180,9 @@ def test_the_card_of_a_chat_model_makes_no_reranker_of_it(tmp_path):
     assert describe(tmp_path).kind == "chat"
 
 
-def test_a_chat_model_does_not_rank(tmp_path, make_engine):
+def test_a_chat_model_does_not_rank(tmp_path, make_real_engine):
     write_model(tmp_path)
-    (refused,) = make_engine(tmp_path).answer(task=Task.SCORE, raw=RawPrompt("a", document="b"))
+    (refused,) = make_real_engine(tmp_path).answer(task=Task.SCORE, raw=RawPrompt("a", document="b"))
     assert (refused.code, refused.param) == (ErrorCode.INVALID_VALUE, "model")
     assert (
         refused.message == "model must name a reranker here: 'tiny' is a chat model, which answers /v1/chat/completions"

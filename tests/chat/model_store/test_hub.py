@@ -111,6 +111,16 @@ def test_a_folder_is_pulled_without_code(store: ModelStore, tiny: LocalHub) -> N
     assert store.damaged("tiny") == []
 
 
+def test_the_modules_of_an_embedding_model_are_pulled_with_it(store: ModelStore, tiny: LocalHub) -> None:
+    inner = {"1_Pooling/config.json": b"{}", "2_Dense/model.safetensors": WEIGHTS}
+    others = {"onnx/2_Dense/config.json": b"{}", "1_Pooling/code.py": b"x", "2_Dense/pytorch_model.bin": WEIGHTS}
+    tiny.repositories["org/Tiny"] |= {"modules.json": b"[]", **inner, **others}
+    made = pull(store, tiny, format="safetensors")
+    whole = {"config.json", "model.safetensors", "tokenizer.json", "modules.json"}
+    assert {file.path for file in made.files} == {*whole, *inner}
+    assert (store.model_path("tiny") / "2_Dense" / "model.safetensors").read_bytes() == WEIGHTS
+
+
 def test_a_transfer_that_breaks_goes_on_where_it_was(store: ModelStore, tiny: LocalHub) -> None:
     tiny.breaks = [len(WEIGHTS) // 2]
     pull(store, tiny)

@@ -12,6 +12,7 @@ import pytest
 from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore
 from chat.model_store.local import OLLAMA_MODEL, model_import, models_at
+from engine.api import ModelDescription
 
 
 def write(root: Path, *paths: str) -> None:
@@ -38,6 +39,24 @@ def test_a_folder_brings_what_is_served_and_no_code(tmp_path: Path, store: Model
     assert (made.name, made.model_file) == ("Tiny-1B", "")
     assert [file.path for file in made.files] == ["LICENSE.txt", "config.json", "model.safetensors", "tokenizer.json"]
     assert store.model_path("Tiny-1B") == store.root / "Tiny-1B" / "files"
+
+
+def test_the_modules_of_an_embedding_model_come_with_it_and_its_kind_is_kept(
+    tmp_path: Path, store: ModelStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = ModelDescription("BertModel", 6, 256, "float32", False, "none", "none", kind="embedding")
+    monkeypatch.setattr("chat.model_store.local.description_of", lambda path: described)
+    folder = tmp_path / "MiniLM"
+    modules = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
+    inner = ("1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors")
+    write(folder, "config.json", "model.safetensors", *modules, *inner)
+    write(folder, "onnx/config.json", "2_Dense/pytorch_model.bin", "2_Dense/deep/config.json", "data_config.json")
+    [model] = models_at(folder)
+    made = model_import(store, model)
+    wanted = {"config.json", "model.safetensors", *modules, *inner}
+    assert ({file.path for file in made.files}, made.kind) == (wanted, "embedding")
+    assert (store.model_path("MiniLM") / "2_Dense" / "model.safetensors").is_file()
+    assert store.get("MiniLM").kind == store.copy("MiniLM", "other").kind == "embedding"
 
 
 def test_a_folder_of_several_files_is_several_models_without_projectors(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from engine.config import EngineConfig
 from engine.core.link import pack_config
 from engine.core.model_check import main
+from tests.engine.encoder_folders import write_encoder
 from tests.engine.models.test_decoder import VARIANTS, small_model
 from tests.engine.models.test_transformers_backend import FOREIGN
 from tests.engine.tiny_tokenizer import write_tokenizer
@@ -32,6 +33,16 @@ def test_every_fact_of_a_model_is_printed(tmp_path, capsys, variant, backend, nu
     assert (facts["steps"] == "layer by layer") == (backend == "transformers")
     assert "our kernel" in facts["attention"]
     assert facts["1 at once"].split()[1] == "tokens/s,"
+
+
+def test_an_encoder_is_timed_in_texts(tmp_path, capsys):
+    write_encoder(tmp_path, "Bert")
+    config = EngineConfig(tmp_path, "small", num_threads=1, max_num_seqs=4, core_in_process=True)
+    assert main(pack_config(config).decode()) == 0
+    facts = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
+    assert list(facts) == ["model", "ready after", "context", "backend", "weights", "attention", "texts"]
+    assert facts["model"].startswith("BertModel (embedding), 3 layers, context 130")
+    assert (facts["weights"], facts["texts"].endswith(" a second, of 128 tokens")) == ("float32", True)
 
 
 @pytest.mark.parametrize(

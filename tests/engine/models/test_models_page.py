@@ -12,7 +12,8 @@ import gguf
 
 from engine.gguf_file import BLOCK_TYPES
 from engine.loading.quantization_config import READERS
-from engine.models import gemma4
+from engine.model_kind import GGUF_ENCODERS as GGUF_NAMES
+from engine.models import gemma4, gguf_encoders
 from engine.models.encoder_registry import ENCODER_FAMILIES
 from engine.models.registry import FAMILIES
 from engine.outputs.reasoning import registry as reasoning
@@ -27,6 +28,7 @@ from tests.engine.loading.test_gguf_types import MODELS as GGUF_TYPES
 from tests.engine.loading.test_loader import GGUF_MODELS
 from tests.engine.models.test_decoder import TOWERS, VARIANTS
 from tests.engine.models.test_transformers_backend import FOREIGN
+from tests.engine.test_gguf_encoders import ENCODERS as GGUF_ENCODERS
 from tests.engine.test_rerankers import SCORERS
 from tests.engine.tokenizers.originals import ORIGINALS
 from tests.engine.tokenizers.test_gguf_tokenizer import KINDS
@@ -73,11 +75,15 @@ def marks(name: str, *tested: set[str]) -> list[str]:
 def encoders_table() -> list[list[str]]:
     vectors = {f"{family}Model" for family in ENCODERS}
     scores = {f"{family}ForSequenceClassification" for family in SCORERS}
-    rows = [["models", "architecture", "kind", "against transformers"]]
+    in_gguf = {kind for family, _ in GGUF_ENCODERS for kind in (["nomic-bert"] if family == "NomicBert" else ["bert"])}
+    rows = [["models", "architecture", "files", "kind", "against transformers"]]
     for family in ENCODER_FAMILIES:
         kinds = [(name, "embedding") for name in family.hf_names] + [(name, "reranker") for name in family.scorer_names]
-        rows += [[family.models, f"`{name}`", kind, *marks(name, vectors | scores)] for name, kind in kinds]
-    return rows
+        rows += [[family.models, f"`{name}`", "folder", kind, *marks(name, vectors | scores)] for name, kind in kinds]
+    rows += [
+        [gguf_encoders.FAMILY.models, f"`{name}`", "GGUF", "embedding", *marks(name, in_gguf)] for name in GGUF_NAMES
+    ]
+    return [*rows, [gguf_encoders.FAMILY.models, "`bert`", "GGUF", "reranker", "tested"]]
 
 
 def types_table() -> list[list[str]]:
