@@ -128,8 +128,8 @@ class GgufFile:
         return cls(path, metadata, tensors, files)
 
     @staticmethod
-    def read_metadata(path: Path) -> dict[str, MetadataValue]:
-        """Return the metadata alone. Raises ModelLoadError.
+    def read_metadata(path: Path, before: str = "") -> dict[str, MetadataValue]:
+        """Return the metadata alone, or what stands before the first key that begins so. Raises ModelLoadError.
 
         Maps only the head of the file: helper processes have a memory limit that counts maps.
         """
@@ -138,7 +138,7 @@ class GgufFile:
             contents = _mapped(path, head_bytes)
             try:
                 reader = _Reader(path, contents)
-                return reader.metadata(reader.header()[1])
+                return reader.metadata(reader.header()[1], before)
             except ModelLoadError:
                 if len(contents) < head_bytes:
                     raise
@@ -235,11 +235,14 @@ class _Reader:
         self._check_count(metadata_count, 13, "the metadata count", MAX_KEYS)
         return tensor_count, metadata_count
 
-    def metadata(self, count: int) -> dict[str, MetadataValue]:
+    def metadata(self, count: int, before: str = "") -> dict[str, MetadataValue]:
+        """Read `count` entries, or those before the first key that begins with `before`."""
         entries: dict[str, MetadataValue] = {}
         for index in range(count):
             self._what = f"metadata entry {index}"
             key = self._string()
+            if before and key.startswith(before):
+                break
             if key in entries:
                 raise self._error(f"metadata key {key[:SHOWN]!r} appears twice")
             self._what = f"metadata key {key[:SHOWN]!r}"

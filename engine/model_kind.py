@@ -73,7 +73,7 @@ class ModelPurpose:
 def read_purpose(path: Path) -> ModelPurpose:
     """Read what a GGUF file or a folder is for. Raises ModelLoadError for modules that are not served."""
     if not path.is_dir():
-        return _gguf_purpose(GgufFile.read_metadata(path))
+        return _gguf_purpose(GgufFile.read_metadata(path, before="tokenizer."))  # which is long, and comes last
     config = read_object(path / "config.json")
     architectures = config.get("architectures")
     name = str(architectures[0]) if isinstance(architectures, list) and architectures else ""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import threading
 import traceback
+from pathlib import Path
 
 import torch
 
-from engine.api.errors import EngineError
+from engine.api.errors import EngineError, ModelLoadError
 from engine.config import EngineConfig
 from engine.core.encoder_loop import EncoderCore
 from engine.core.link import PipeChannel
@@ -83,13 +84,13 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
     """Load the model and size everything for it. Raises ModelLoadError."""
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
-    if read_purpose(config.model_path).is_encoder:
-        return _build_encoder_core(config, channel)
     processors = load_registry(config.processors)
     # NOTE: checked first, as loading may take minutes.
     check_device(config.device, config.weights, config.kv_cache, config.batch_invariant)
     check_spill(config)
     turns = make_turns(config)
+    if _is_encoder(config.model_path):
+        return _build_encoder_core(config, channel)
     loaded = load_model(
         config.model_path,
         device=config.device,
@@ -165,9 +166,16 @@ def make_turns(config: EngineConfig) -> Turns | None:
     return Turns(config.turns_file, torch.get_num_threads(), limit)
 
 
+def _is_encoder(path: Path) -> bool:
+    """Return True for a model that sees whole texts. What cannot be read is none: loading it says why."""
+    try:
+        return read_purpose(path).is_encoder
+    except ModelLoadError:
+        return False
+
+
 def _build_encoder_core(config: EngineConfig, channel: PipeChannel) -> tuple[EncoderCore, CoreReady]:
     """Load a model that sees whole texts and generates nothing. Raises ModelLoadError."""
-    check_device(config.device, "auto", "auto", config.batch_invariant)
     runner = EncoderRunner.load(config)
     # NOTE: products of torch may depend on how many rows are computed together.
     most = 1 if config.batch_invariant else config.max_num_seqs

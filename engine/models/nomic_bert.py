@@ -28,14 +28,15 @@ def describe(fields: Fields) -> EncoderConfig:
     for name in ("num_experts", "moe_every_n_layers", "qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias", "use_rms_norm"):
         fields.expect(name, False, 0)
     fields.expect("rotary_emb_fraction", 1.0, 1)
-    fields.expect("rotary_scaling_factor", 1.0, 1)
     values = {OLD_KEYS.get(name, name): value for name, value in fields.values.items()}
     read = fields.with_values(values)
     rope = values.get("rope_parameters")
     rotation = fields.with_values(rope if isinstance(rope, dict) else {})
     rotation.expect("rope_type", "default")
     theta = rotation.number("rope_theta", read.number("rope_theta", 1000.0))
-    num_layers = read.num_layers
+    num_layers, most = read.num_layers, read.size("max_position")
+    if read.get("rotary_scaling_factor") not in (None, 1, 1.0):  # of texts longer than those of training (v1)
+        most = min(most, read.size("max_trained_positions", 2048))
     return EncoderConfig(
         architecture=fields.architecture,
         vocab_size=read.vocab_size,
@@ -43,7 +44,7 @@ def describe(fields: Fields) -> EncoderConfig:
         num_layers=num_layers,
         num_heads=read.size("num_heads"),
         intermediate_size=read.size("intermediate_size"),
-        max_position=read.size("max_position"),
+        max_position=most,
         norm_eps=read.number("layer_norm_eps", 1e-12),
         activation=encoder_activation(read, default="silu"),
         has_position_table=False,

@@ -72,6 +72,9 @@ def test_the_keys_of_published_nomic_models_describe_the_same_model(tmp_path, ma
     switches = {"activation_function": "swiglu", "rotary_emb_base": 1000, "prenorm": False, "qkv_proj_bias": False}
     others = {"vocab_size": SIZES["vocab_size"], "type_vocab_size": 2, "rotary_emb_fraction": 1.0}
     named = {"architectures": ["NomicBertModel"], **old, **switches, **others}
+    stretched = {"rotary_scaling_factor": 2.0, "max_trained_positions": 90}
+    (tmp_path / "config.json").write_text(json.dumps(named | stretched))
+    assert describe(tmp_path).context == 90, "longer texts would rotate in another way"
     (tmp_path / "config.json").write_text(json.dumps(named))
     expected = [normalize(states_of(model, tmp_path, text).mean(0), dim=0) for text in TEXTS]
     torch.testing.assert_close(
