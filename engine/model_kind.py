@@ -85,6 +85,10 @@ def read_purpose(path: Path) -> ModelPurpose:
     if any(kind == "LogitScore" for kind, _ in modules) or (name in RANKERS and _says_ranker(path, config)):
         return _causal_ranker(path, name, modules)
     if any(kind == "Pooling" for kind, _ in modules):
+        if config.get("is_causal") is False or config.get("use_bidirectional_attention"):
+            raise ModelLoadError(
+                f"{path / 'config.json'}: {name[:80]} that sees texts in both directions is not served"
+            )
         return _embedder(path, modules, is_encoder=False)
     return ModelPurpose()
 

@@ -182,6 +182,17 @@ def test_a_decoder_with_modules_takes_its_last_token_and_may_lack_an_output(tmp_
     assert refused.param == "model"
 
 
+@pytest.mark.parametrize("switch", [{"is_causal": False}, {"use_bidirectional_attention": True}], ids=str)
+def test_a_decoder_that_sees_in_both_directions_is_refused(tmp_path, switch):
+    write_tokenizer(tmp_path)
+    random_model("Qwen3", vocab_size=VOCAB_SIZE).model.save_pretrained(tmp_path)
+    write_modules(tmp_path, "Pooling", Pooling={"pooling_mode_lasttoken": True})
+    _change(tmp_path, **switch)
+    with pytest.raises(ModelLoadError) as refused:
+        describe(tmp_path)
+    assert "Qwen3Model that sees texts in both directions is not served" in refused.value.message
+
+
 def test_what_generates_is_refused_by_what_the_model_is_for(tmp_path, make_real_engine):
     write_encoder(tmp_path, "Bert")
     engine = make_real_engine(tmp_path)
