@@ -36,6 +36,7 @@ from engine.api.errors import EngineError, ModelLoadError
 from engine.config import EngineConfig
 from engine.core.link import ProcessLink
 from engine.loading.maker_defaults import maker_defaults
+from engine.model_kind import read_purpose
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,8 @@ class Hosted:
     reason: str = ""
     """Why it is not loaded, for the operator."""
     maker_defaults: dict[str, float] | None = None
+    kind: str = ""
+    """A ModelKind; empty if its files cannot be read."""
     is_wanted: bool = False
     wanted_at: float = 0.0
     used_at: float = 0.0
@@ -284,7 +287,7 @@ class WorkerHost:
 
     def _add(self, offer: Offer, *, is_wanted: bool = False) -> None:
         hosted = Hosted(offer, model_slug(offer.name), f"{self._node}~{secrets.token_hex(4)}")
-        hosted.maker_defaults = _defaults_of(offer.config)
+        hosted.maker_defaults, hosted.kind = _defaults_of(offer.config), _kind_of(offer.config)
         self._hosted[offer.name] = hosted
         if is_wanted:
             self._want(hosted)
@@ -535,6 +538,7 @@ def _lease_of(hosted: Hosted) -> Mapping[str, Any]:
         "max_model_len": need.context if need is not None else 0,
         "memory_bytes": need.total_bytes if need is not None else 0,
         "maker_defaults": json.dumps(hosted.maker_defaults),
+        "kind": hosted.kind,
     }
 
 
@@ -543,6 +547,13 @@ def _defaults_of(config: EngineConfig) -> dict[str, float] | None:
         return maker_defaults(config.model_path)
     except EngineError:
         return None  # loading will say why
+
+
+def _kind_of(config: EngineConfig) -> str:
+    try:
+        return str(read_purpose(config.model_path).kind)
+    except EngineError:
+        return ""  # loading will say why
 
 
 @contextlib.contextmanager

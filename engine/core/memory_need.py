@@ -23,16 +23,21 @@ from engine.config import EngineConfig
 from engine.core.build import COMPILER, TORCH
 from engine.core.link import unpack_config
 from engine.execution.device import check_device
+from engine.execution.encoder_runner import MAX_STEP_TOKENS
 from engine.execution.kv_cache import CacheSize, bytes_per_block, free_memory, size_cache, step_bytes
 from engine.execution.step_sizes import cache_groups, most_prefill_only_tokens
+from engine.loading.encoder_checkpoint import open_encoder
 from engine.loading.loader import open_checkpoint
 from engine.loading.maker_defaults import maker_defaults
 from engine.memory import page_out, trim_heap
+from engine.model_kind import read_purpose
 from engine.quantization.scheme import WeightScheme
 
 BASE_BYTES = 370 << 20
 """An idle core on Linux with torch 2.13, where the system does not say what this process has."""
 LOGIT_BYTES = 4
+STEP_ROWS = 12
+"""Numbers of the width of an encoder that a token of a step has at once."""
 KEPT_BYTES = 64 << 20
 """Freed memory that the C library keeps (`trim_threshold` of engine.core.link), programs of few rows, and what
 libraries allocate in their first steps: 35 to 88 MiB where it was measured (benchmarks/LOG.md)."""
@@ -49,6 +54,8 @@ def memory_need(config: EngineConfig, memory_bytes: int = 0) -> MemoryNeed:
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
     device = check_device(config.device, config.weights, config.kv_cache, config.batch_invariant)
+    if read_purpose(config.model_path).is_encoder:
+        return encoder_need(config, base)
     scheme = WeightScheme(config.weights, device, config.batch_invariant)
     checkpoint, model, _ = open_checkpoint(config.model_path)
     weights = checkpoint.held_bytes(scheme)
@@ -69,6 +76,24 @@ def memory_need(config: EngineConfig, memory_bytes: int = 0) -> MemoryNeed:
         context=size.max_model_len,
         max_context=model.max_position,
         maker_defaults=maker_defaults(config.model_path),
+    )
+
+
+def encoder_need(config: EngineConfig, base_bytes: int) -> MemoryNeed:
+    """Compute the memory of the core of an encoder: weights in floats and a step, but no cache. Raises ModelLoadError."""
+    checkpoint, model, _ = open_encoder(config.model_path)
+    context = config.max_model_len or checkpoint.max_position
+    num_bytes = 2 if config.weights == "bf16" else 4
+    step = max(context, config.max_num_batched_tokens or MAX_STEP_TOKENS)
+    return MemoryNeed(
+        weights_bytes=num_bytes * checkpoint.num_weights,
+        mapped_bytes=0,
+        cache_bytes=0,
+        cache_bytes_per_token=0,
+        scratch_bytes=num_bytes * step * (STEP_ROWS * model.hidden_size + 2 * model.intermediate_size),
+        base_bytes=base_bytes,
+        context=context,
+        max_context=checkpoint.max_position,
     )
 
 

@@ -6,6 +6,7 @@ Encoders are computed in floats: GGUF files are dequantised, quantised folders r
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import prod
 from pathlib import Path
 from typing import Protocol
 
@@ -96,6 +97,11 @@ class EncoderCheckpoint:
         """The longest text in tokens."""
         most = self.config.max_position
         return min(most, self.purpose.max_tokens or most)
+
+    @property
+    def num_weights(self) -> int:
+        """The numbers of all tensors of the encoder."""
+        return sum(prod(shape) for _, shape in encoder_tensors(self.config))
 
     def build(self, device: torch.device, dtype: torch.dtype) -> tuple[Encoder, Head]:
         """Read the weights. Raises ModelLoadError for numbers that are not finite."""
