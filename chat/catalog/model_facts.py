@@ -11,7 +11,7 @@ import json
 import logging
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from math import prod
@@ -59,6 +59,10 @@ class ModelFacts:
     """What the model is for, as the store says."""
     has_tools: bool = False
     thinks: bool = False
+
+    def of_kind(self, kind: str) -> ModelFacts:
+        """Return the facts with what a worker says the model is for, if it says so: the store knows its own models."""
+        return replace(self, kind=kind or self.kind)
 
     @property
     def capabilities(self) -> list[str]:

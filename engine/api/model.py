@@ -67,7 +67,7 @@ class MemoryNeed:
     cache_bytes: int
     """The KV cache when it is full. `kv_cache_bytes` of the configuration fixes it, whatever memory is free at load."""
     cache_bytes_per_token: int
-    """Of a short context; a long one takes less where layers have windows."""
+    """0 if the model has no cache. Of a short context; a long one takes less where layers have windows."""
     scratch_bytes: int
     """What the longest step needs besides, the logits of the most sequences, and what allocators keep."""
     base_bytes: int
@@ -87,6 +87,12 @@ class MemoryNeed:
         """Say why the model does not fit a budget, and what would; "" if it fits."""
         if self.total_bytes <= budget_bytes:
             return ""
+        if not self.cache_bytes_per_token:
+            return (
+                f"{_size(self.total_bytes)} are needed and {_size(budget_bytes)} are there: weights "
+                f"{_size(self.weights_bytes)}, steps {_size(self.scratch_bytes)}, the process "
+                f"{_size(self.base_bytes)}. Choose a smaller model, or set LIGHTCONE_WEIGHTS to bf16."
+            )
         room = budget_bytes - self.total_bytes + self.cache_bytes
         fitting = room // self.cache_bytes_per_token // GRAIN * GRAIN
         needs = (

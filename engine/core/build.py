@@ -90,7 +90,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
     check_spill(config)
     turns = make_turns(config)
     if _is_encoder(config.model_path):
-        return _build_encoder_core(config, channel)
+        return _build_encoder_core(config, channel, turns)
     loaded = load_model(
         config.model_path,
         device=config.device,
@@ -174,7 +174,9 @@ def _is_encoder(path: Path) -> bool:
         return False
 
 
-def _build_encoder_core(config: EngineConfig, channel: PipeChannel) -> tuple[EncoderCore, CoreReady]:
+def _build_encoder_core(
+    config: EngineConfig, channel: PipeChannel, turns: Turns | None
+) -> tuple[EncoderCore, CoreReady]:
     """Load a model that sees whole texts and generates nothing. Raises ModelLoadError."""
     runner = EncoderRunner.load(config)
     # NOTE: products of torch may depend on how many rows are computed together.
@@ -185,4 +187,4 @@ def _build_encoder_core(config: EngineConfig, channel: PipeChannel) -> tuple[Enc
     gc.freeze()
     gc.enable()
     ready = CoreReady(runner.vocab_size, runner.max_model_len, 0, [], runner.size, runner.computed_by())
-    return EncoderCore(prompts, runner, channel), ready
+    return EncoderCore(prompts, runner, channel, turns=turns), ready

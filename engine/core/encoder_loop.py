@@ -14,6 +14,7 @@ from time import monotonic
 
 from engine.api.errors import EngineFailure, ErrorCode
 from engine.core.link import PipeChannel
+from engine.core.turns import Turns
 from engine.execution.device import has_lost_device
 from engine.execution.encoder_runner import EncoderRunner
 from engine.messages import (
@@ -42,11 +43,15 @@ class EncoderCore:
         prompts: WholePrompts,
         runner: EncoderRunner,
         channel: PipeChannel,
+        *,
+        turns: Turns | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """`turns` shares its processors with other cores."""
         self._prompts = prompts
         self._runner = runner
         self._channel = channel
+        self._turns = turns
         self._clock = clock
         self._is_idle = True
         self._announces_steps = False
@@ -60,14 +65,22 @@ class EncoderCore:
 
     def run(self) -> None:
         """Serve until Shutdown."""
-        while self._turn(self._channel.receive(block=self._is_idle)):
-            self._turn_began_at = None
+        try:
+            while self._turn(self._channel.receive(block=self._is_idle)):
+                self._turn_began_at = None
+        finally:
+            if self._turns is not None:
+                self._turns.close()
 
     def _turn(self, messages: list[ToCore]) -> bool:
         self._turn_began_at = monotonic()
         is_serving = self.handle_messages(messages)
         if is_serving:
+            if self._turns is not None:
+                self._turns.begin()
             self._is_idle = not self.step()
+            if self._turns is not None and self._is_idle:
+                self._turns.leave()
         return is_serving
 
     def step(self) -> bool:

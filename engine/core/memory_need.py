@@ -80,7 +80,7 @@ def memory_need(config: EngineConfig, memory_bytes: int = 0) -> MemoryNeed:
 
 
 def encoder_need(config: EngineConfig, base_bytes: int) -> MemoryNeed:
-    """Compute the memory of the core of an encoder: weights in floats and a step, but no cache. Raises ModelLoadError."""
+    """Compute the memory of an encoder's core: weights in floats and a step, but no cache. Raises ModelLoadError."""
     checkpoint, model, _ = open_encoder(config.model_path)
     context = config.max_model_len or checkpoint.max_position
     num_bytes = 2 if config.weights == "bf16" else 4

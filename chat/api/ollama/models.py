@@ -139,7 +139,7 @@ def _shown(named: NamedModel, facts: ModelFacts) -> dict[str, Any]:
         "license": facts.licence,
         "details": _details(facts),
         "model_info": info,
-        "capabilities": facts.capabilities,
+        "capabilities": facts.of_kind(named.condition.kind).capabilities,
         "modified_at": instant_text(facts.modified_at),
     }
 
