@@ -6,9 +6,10 @@ import contextlib
 import ctypes
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+MADV_DONTNEED = 4
 MADV_PAGEOUT = 21
 """Of Linux 5.4 and later, in its own numbers."""
 
@@ -54,6 +55,28 @@ def page_out(name: str) -> None:
             advise = ctypes.CDLL(None).madvise
             for first, size in unwritten_ranges(Path("/proc/self/maps").read_text(), name):
                 advise(ctypes.c_void_p(first), ctypes.c_size_t(size), MADV_PAGEOUT)
+
+
+def drop_mapped(files: Iterable[Path]) -> None:
+    """Give back the pages of mapped files that this process has read (`MADV_DONTNEED`); reading maps them again.
+
+    Nothing may have been written to a private mapping: that would be lost.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            advise = ctypes.CDLL(None).madvise
+            names = {str(file.resolve()) for file in files}
+            for first, size in mapped_ranges(Path("/proc/self/maps").read_text(), names):
+                advise(ctypes.c_void_p(first), ctypes.c_size_t(size), MADV_DONTNEED)
+
+
+def mapped_ranges(maps: str, names: set[str]) -> Iterator[tuple[int, int]]:
+    """Yield (address, size) of mappings of the files of these paths. `maps`: /proc/<pid>/maps."""
+    for line in maps.splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and fields[5] in names:
+            first, end = (int(address, 16) for address in fields[0].split("-"))
+            yield first, end - first
 
 
 def unwritten_ranges(maps: str, name: str) -> Iterator[tuple[int, int]]:

@@ -476,11 +476,12 @@ class WorkerHost:
         if self._is_stopping.is_set():
             return  # `close` ends all workers
         with self._lock:
-            hosted.worker, hosted.stage = None, UNLOADED
-            is_gone = self._gone.pop(hosted.lease_id, None) is not None
-        if not is_gone:
-            self._write_leases()
+            hosted.worker = None
+        self._write_leases()
         worker.close(0.0)
+        with self._lock:  # only now is its memory free
+            hosted.stage = UNLOADED
+            self._gone.pop(hosted.lease_id, None)
         logger.info("model %s is unloaded", hosted.name)
         with _valkey_missed():
             if self._client.llen(self._keys.tasks(hosted.slug)):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from engine.loading.checkpoint import FileCheckpoint, GgufTensors, TensorFile, w
 from engine.loading.quantization_config import Quantization, take_quantization
 from engine.loading.quantized_folder import QuantizedFolder
 from engine.loading.safetensors_file import SafetensorsFolder, read_config
+from engine.memory import drop_mapped
 from engine.model_kind import ModelPurpose, read_purpose
 from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder, DecoderBuilder
@@ -91,7 +91,11 @@ def load_model(
     config = config.opened(length)
     if torch_device.type == "cuda" and config.cpu_only:
         raise ModelLoadError(f"{path}: {config.cpu_only} are computed on a CPU only: set LIGHTCONE_DEVICE=cpu")
-    loading = partial(progress, "loading weights")
+
+    def loading(fraction: float) -> None:
+        drop_mapped(files)  # what a layer was made from would count beside it until the model is whole
+        progress("loading weights", fraction)
+
     decoder: Decoder | TransformersDecoder
     if isinstance(checkpoint, FileCheckpoint):
         decoder = DecoderBuilder(config, checkpoint, scheme, torch_device).build(loading)

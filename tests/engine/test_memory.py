@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.memory import HeapTrimmer, page_out, unwritten_ranges
+from engine.memory import HeapTrimmer, drop_mapped, page_out, unwritten_ranges
 
 ROOT = Path(__file__).resolve().parents[2]
 MAPS = """\
@@ -126,3 +126,22 @@ def test_the_heap_is_trimmed_once_per_schedule_and_again_when_rescheduled():
     for timer in timers:
         timer.cancel()
     assert len(timers) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_pages_of_a_mapped_file_are_given_back_and_can_be_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "a model.gguf"
+    file.write_bytes(bytes(range(256)) * 4096)
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY) as contents:
+
+        def resident() -> int:
+            part = Path("/proc/self/smaps").read_text().partition(str(file))[2]
+            return next(int(line.split()[1]) for line in part.splitlines() if line.startswith("Rss:"))
+
+        assert sum(contents) == 4096 * sum(range(256))
+        assert resident() == 1024
+        drop_mapped([tmp_path / "another.gguf"])
+        assert resident() == 1024
+        drop_mapped([file])
+        assert resident() == 0
+        assert contents[:256] == bytes(range(256))
