@@ -138,7 +138,7 @@ def test_pages_of_a_mapped_file_are_given_back_and_can_be_read_again(tmp_path: P
             part = Path("/proc/self/smaps").read_text().partition(str(file))[2]
             return next(int(line.split()[1]) for line in part.splitlines() if line.startswith("Rss:"))
 
-        assert sum(contents) == 4096 * sum(range(256))
+        assert sum(contents[:]) == 4096 * sum(range(256))
         assert resident() == 1024
         drop_mapped([tmp_path / "another.gguf"])
         assert resident() == 1024
