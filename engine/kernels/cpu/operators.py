@@ -11,13 +11,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
 
-from engine.kernels.cpu import flash_attention, program
+from engine.kernels.cpu import flash_attention, low_rank, program
 from engine.kernels.cpu.integer_product import records_offset, scratch_bytes
-from engine.kernels.cpu.integer_vectors import GROUP, PANEL, has_pairs
+from engine.kernels.cpu.integer_vectors import GROUP, LANES, PANEL, has_pairs
 from engine.kernels.cpu.row_records import takes_tiles
 from engine.kernels.cpu.sampling import BLOCK
 from engine.kernels.cpu.threads import KERNEL_THREADS
@@ -33,6 +34,8 @@ _PART_OF_PRODUCT = 1400 << 10
 """The same for products, in multiplications; reading a weight from memory counts as _READ_COST of them."""
 _READ_COST = 9
 _PART_OF_ATTENTION = 1 << 14
+_PART_OF_LOW_RANK = 1 << 13
+"""In multiplications, if ranks are those of a vector."""
 _WORTH_PER_EXTRA_PART = 4
 """A thread gets another part, of which fast threads take over some, for each so many times the least work of a part."""
 _MAX_PARTS_PER_THREAD = 16
@@ -387,6 +390,47 @@ def add_bias(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     num_rows, size = x.shape
     _run("add_bias", _by_rows(size), num_rows, size, x, bias)
     return x
+
+
+class LowRankRows(NamedTuple):
+    """Which rows of a step have which low-rank matrices; the kernels read it by address (low_rank.py).
+
+    tiles: (1 + 3 N,) int64   members: (R,) int64   products: (R, ranks) float32, what `shrink` leaves to `expand`
+    """
+
+    tiles: torch.Tensor
+    members: torch.Tensor
+    products: torch.Tensor
+
+
+def add_low_rank(
+    x: torch.Tensor, y: torch.Tensor, rows: LowRankRows, table: torch.Tensor, outputs: Sequence[int], is_half: bool
+) -> torch.Tensor:
+    """Add (x A^T) B^T to the rows of y that have such matrices, in place. x: (R, K)  y: (R, N), float32.
+
+    table: (adapters, ENTRY) int64, which names the matrices   outputs: the sizes of the ranges of outputs that B has
+    `is_half`: they are bfloat16   K is a multiple of low_rank.INPUTS_STEP.
+    """
+    (num_rows, num_inputs), num_outputs = x.shape, y.shape[1]
+    floats = low_rank.scratch_floats(num_inputs)
+    shared = (num_rows, rows.tiles, rows.members, table, is_half, rows.products.shape[1], rows.products)
+    scratch = (_scratch(floats), 4 * _aligned(floats))
+    places = [
+        place for first, size in zip(accumulate(outputs, initial=0), outputs, strict=False) for place in (first, size)
+    ]
+
+    def by_units(units: int, size: int) -> Callable[[int], int]:
+        return lambda num_rows: _parts(num_rows * units, num_rows * units * size, _PART_OF_LOW_RANK)
+
+    _run_all(
+        _operation("shrink", by_units(len(outputs), LANES * num_inputs), *shared, num_inputs, x, *scratch),
+        _operation(
+            "expand",
+            by_units(-(-num_outputs // low_rank.PANEL), LANES * low_rank.PANEL),
+            *(*shared, num_outputs, y, *scratch, len(outputs), *places),
+        ),
+    )
+    return y
 
 
 def forbid(logits: torch.Tensor, rows: torch.Tensor, masks: torch.Tensor) -> None:

@@ -13,7 +13,15 @@ import llvmlite.binding as llvm
 import numpy as np
 from numba import cfunc, njit, types
 
-from engine.kernels.cpu import attention, flash_attention, integer_product, row_records, rows, sampling
+from engine.kernels.cpu import (
+    attention,
+    flash_attention,
+    integer_product,
+    low_rank,
+    row_records,
+    rows,
+    sampling,
+)
 from engine.kernels.cpu.integer_vectors import has_pairs, is_available
 from engine.kernels.cpu.primitives import OPTIONS, SIGNATURE, offset_pointer
 
@@ -21,7 +29,7 @@ START, END, FIRST = 0, 1, 2
 STRIDE = 40
 KERNELS = (
     "add_normalize gate quantize rotate add_bias store attend quantize_groups multiply forbid weigh_blocks draw "
-    "normalize_heads flash_attend".split()
+    "normalize_heads flash_attend shrink expand".split()
 )
 
 
@@ -85,8 +93,12 @@ def _run_part(program, index, thread, part, parts, is_first):
         sampling.draw(a, thread, part, parts)
     elif kernel == 12:
         rows.normalize_heads(a, thread, part, parts)
-    else:
+    elif kernel == 13:
         _flash_attend(a, thread, part, parts)
+    elif kernel == 14:
+        low_rank.shrink(a, thread, part, parts)
+    else:
+        low_rank.expand(a, thread, part, parts)
 
 
 llvm.add_symbol("lightcone_run_part", _run_part.address)
