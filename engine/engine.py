@@ -13,8 +13,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
-from engine.api import EngineError, ErrorCode, Event, Failed, GenerationRequest, Outcome, Rejected
+from engine.api import AdapterInfo, EngineError, ErrorCode, Event, Failed, GenerationRequest, Outcome, Rejected
 from engine.api.errors import EngineUnavailable
 from engine.api.model import ModelKind
 from engine.config import EngineConfig
@@ -25,19 +26,24 @@ from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import Renderer
 from engine.messages import (
     AbortSequences,
+    AdapterLoaded,
+    AddAdapter,
     AnnounceSteps,
     CoreFailed,
     CoreStats,
     FromCore,
     Heartbeat,
     QueryStats,
+    RemoveAdapter,
     StepResult,
     StepStarted,
+    ToCore,
 )
 from engine.model_kind import ModelPurpose, read_purpose
 from engine.outputs.parsing import OutputParsing
 from engine.requests.prepare import RequestPreparer, Resume
 from engine.requests.runs.run import FAILED, LOST, Run, Termination
+from engine.requests.served_adapters import ServedAdapters
 from engine.requests.served_runs import Deadlines, Publish, RunEvents, ServedRuns
 from engine.slow_work import SlowWork
 from engine.structured.registry import AnswerGrammars
@@ -100,6 +106,7 @@ class Engine:
         self._changed = threading.Condition()
         """Guards the state, the link and the table of runs; notified when a run ends."""
         self._runs = ServedRuns(publish, clock, self._changed, send=self._send_run, abort=self._send_abort)
+        self._adapters = ServedAdapters(self._changed, self._send_adapter)
         self._deadlines = Deadlines(clock, self._runs.end_due)
         self._heartbeat_at: float | None = None
         self._longest_token_chars = 0
@@ -146,7 +153,9 @@ class Engine:
             parsing = OutputParsing(tokenizer, self._config.tool_parser, self._config.reasoning_parser)
             self._grammars = AnswerGrammars(self._config.model_path, parsing.tool_format, self._config.structured, work)
             processor = self._processor = PromptProcessor(tokenizer, self._renderer, work, self._purpose)
-            self._preparer = RequestPreparer(self._config, tokenizer, processor, parsing, self._grammars, self._purpose)
+            self._preparer = RequestPreparer(
+                self._config, tokenizer, processor, parsing, self._grammars, self._adapters, self._purpose
+            )
             self._limits = self._restarter.await_ready(self._link, progress)
         except Exception:
             self._state = "failed"
@@ -188,6 +197,23 @@ class Engine:
             run = self._runs.get(run_id)
             if run is not None:
                 self._runs.terminate(run, Termination(outcome))
+
+    def add_adapter(self, name: str, path: Path | str) -> AdapterInfo:
+        """Load a LoRA adapter, a folder as PEFT saves it, while requests are served; wait until it can be named.
+
+        Requests name it in `GenerationRequest.adapter`. It survives the restart of the core. Raises RequestError for a
+        name that is taken or is none, ModelLoadError for a folder that is not served, and EngineUnavailable.
+        """
+        self._check_available()
+        return self._adapters.add(name, Path(path))
+
+    def remove_adapter(self, name: str) -> None:
+        """Take no more requests for an adapter; those that it has end with it. Raises RequestError if it is unknown."""
+        self._adapters.remove(name)
+
+    def adapters(self) -> tuple[AdapterInfo, ...]:
+        """Return the adapters that requests may name, in the order in which they were added."""
+        return self._adapters.listed()
 
     def stats(self, check_integrity: bool = False) -> EngineStats:
         """Return a snapshot, with `core` None if it does not answer; `check_integrity` also verifies its blocks."""
@@ -243,9 +269,12 @@ class Engine:
             self._runs.end([run], termination)
 
     def _send_sequences(self, run: Run) -> None:
-        grammar = run.prepared.grammar
+        grammar, adapter = run.prepared.grammar, run.prepared.adapter
+        messages: list[ToCore] = [*self._grammars.definitions(grammar), *self._adapters.definition(adapter)]
+        messages += run.sequences()
+        messages += [*self._grammars.evictions(grammar), *self._adapters.removal(adapter)]
         try:
-            for message in (*self._grammars.definitions(grammar), *run.sequences(), *self._grammars.evictions(grammar)):
+            for message in messages:
                 self._link.send(message)
             if run.termination is not None:  # it was ended meanwhile
                 self._link.send(AbortSequences(run.live_ids()))
@@ -257,6 +286,10 @@ class Engine:
             self._link.send(AbortSequences(seq_ids))
         except LinkClosed:
             logger.info("%d sequences are aborted by the loss of the core", len(seq_ids))
+
+    def _send_adapter(self, message: AddAdapter | RemoveAdapter) -> None:
+        with contextlib.suppress(LinkClosed):  # the core that comes next is sent all adapters
+            self._link.send(message)
 
     def _ask_core(self, question: QueryStats) -> CoreStats | None:
         with self._stats_requested:
@@ -284,6 +317,7 @@ class Engine:
                 self._handle(message)
             except Exception:
                 logger.exception("a message of the core could not be handled")
+        self._adapters.close()
         if self._state == "failed":
             self._on_failed()
         with self._changed:  # a run whose admission is being published ends when it is sent
@@ -304,6 +338,8 @@ class Engine:
                 if 0 < self._config.step_timeout_s < step_s:
                     logger.error("a step of the core has lasted %.0f s; ending it", step_s)
                     self._link.close(0.0)
+            case AdapterLoaded():
+                self._adapters.take(message)
             case CoreStats():
                 self._core_stats = message
                 self._stats_arrived.set()
@@ -339,6 +375,8 @@ class Engine:
             stopped = [run for run in sent if run.termination is not None]
             with contextlib.suppress(LinkClosed):  # the next receive() finds that out again
                 link.send(AnnounceSteps())
+                for definition in self._adapters.restart():
+                    link.send(definition)
             for run in sent:
                 if run.termination is None:
                     self._send_sequences(run)

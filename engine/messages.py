@@ -62,6 +62,8 @@ class AddSequence:
     """Of a pair of texts, the first token of the second one; 0: it is one text, or its tokens say where."""
     score_ids: list[int] | None = None
     """The prompt becomes a score: the tokens for no and yes, of which the second should come next. `embed` is set."""
+    adapter_id: int = 0
+    """The id of an AddAdapter that was sent before; 0: the model itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,23 @@ class ForgetGrammars:
     """Forget grammars that no new sequence names; running sequences keep theirs."""
 
     keys: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class AddAdapter:
+    """Load an adapter, unless it is still held. Answered with AdapterLoaded."""
+
+    adapter_id: int
+    """From 1; never used again for another adapter."""
+    name: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAdapter:
+    """Forget an adapter that no new sequence names; running sequences keep it."""
+
+    adapter_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +213,17 @@ class CoreReady:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterLoaded:
+    """An adapter can be used, or the `error` says why not."""
+
+    adapter_id: int
+    error: str = ""
+    rank: int = 0
+    modules: list[str] = field(default_factory=list)
+    num_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class CoreStats:
     """A snapshot of the core."""
 
@@ -245,6 +275,15 @@ class CoreFailed:
 
 
 ToCore = (
-    LoadModel | AddSequence | DefineGrammar | ForgetGrammars | AbortSequences | QueryStats | AnnounceSteps | Shutdown
+    LoadModel
+    | AddSequence
+    | DefineGrammar
+    | ForgetGrammars
+    | AddAdapter
+    | RemoveAdapter
+    | AbortSequences
+    | QueryStats
+    | AnnounceSteps
+    | Shutdown
 )
-FromCore = StepResult | CoreProgress | CoreReady | CoreStats | Heartbeat | StepStarted | CoreFailed
+FromCore = StepResult | CoreProgress | CoreReady | AdapterLoaded | CoreStats | Heartbeat | StepStarted | CoreFailed

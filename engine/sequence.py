@@ -41,6 +41,8 @@ class Sequence:
     waits_since: float = 0.0
     is_restoring: bool = False
     """It runs, and its next spans are in the spill file: they are copied back before it is computed."""
+    adapter_index: int = 0
+    """Where the core holds its adapter (layers/adapters.py); 0: it has none."""
     is_owed: bool = False
     """It was preempted and has got no token since; its next run lasts until then (scheduling/fair_share.py)."""
 

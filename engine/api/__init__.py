@@ -29,7 +29,7 @@ from engine.api.events import (
     TopLogprob,
     Usage,
 )
-from engine.api.model import KINDS_OF_TASKS, MemoryNeed, ModelDescription, ModelKind
+from engine.api.model import KINDS_OF_TASKS, AdapterInfo, MemoryNeed, ModelDescription, ModelKind
 from engine.api.prompt_size import check_prompt_fits, is_long
 from engine.api.request import (
     BeamOptions,

@@ -1,4 +1,4 @@
-"""What a model is, as its files say."""
+"""What a model is, as its files say, and what the adapters beside it are."""
 
 from __future__ import annotations
 
@@ -112,3 +112,17 @@ class MemoryNeed:
 
 def _size(num_bytes: int) -> str:
     return f"{num_bytes / 2**20:,.0f} MiB"
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterInfo:
+    """A LoRA adapter that an engine has loaded beside its model."""
+
+    name: str
+    path: str
+    rank: int
+    """The largest of its modules."""
+    modules: tuple[str, ...]
+    """The kinds of modules that it changes, such as q_proj."""
+    num_bytes: int
+    """The memory of its matrices."""

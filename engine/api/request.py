@@ -258,6 +258,9 @@ class GenerationRequest:
     """The prompt itself; there are no messages then."""
     embed: EmbedOptions = field(default_factory=EmbedOptions)
     """Used by EMBED only."""
+    adapter: str | None = None
+    """The name of a LoRA adapter that the engine has loaded; None: the model itself. The caller has checked that its
+    key may use it."""
 
     @property
     def num_sequences(self) -> int:

@@ -17,6 +17,7 @@ from engine.core.loop import EngineCore
 from engine.core.turns import Turns
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import LookupDrafter
+from engine.execution.adapters import CoreAdapters
 from engine.execution.cut_steps import CutSteps
 from engine.execution.device import check_device, refused_if_too_large
 from engine.execution.encoder_runner import EncoderRunner
@@ -124,6 +125,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
         drafter=drafter,
         is_complete=grammars.is_complete,
     )
+    adapter_dtype = torch.float32 if config.weights == "float32" else torch.bfloat16
     sampler = Sampler(logits_width, config.device, processors)
     overlap = OverlappedSteps(scheduler, runner, sampler) if config.device != "cpu" else None
     core = EngineCore(
@@ -133,6 +135,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
         channel,
         drafter=drafter,
         grammars=grammars,
+        adapters=CoreAdapters(loaded, runner, adapter_dtype, channel.send),
         overlap=overlap,
         cuts=CutSteps(runner, config.max_step_wait_s) if config.device == "cpu" else None,
         turns=turns,

@@ -21,6 +21,7 @@ from engine.core.link import PipeChannel
 from engine.core.turns import Turns
 from engine.decoding.drafter import LookupDrafter
 from engine.decoding.verify import draw_tokens, num_accepted
+from engine.execution.adapters import CoreAdapters
 from engine.execution.cut_steps import CutStep, CutSteps
 from engine.execution.device import has_lost_device
 from engine.execution.overlap import InFlightStep, OverlappedSteps
@@ -29,12 +30,14 @@ from engine.execution.runner import ModelRunner
 from engine.execution.token_budget import AdaptiveTokenBudget
 from engine.messages import (
     AbortSequences,
+    AddAdapter,
     AddSequence,
     AnnounceSteps,
     CoreStats,
     DefineGrammar,
     ForgetGrammars,
     QueryStats,
+    RemoveAdapter,
     SequenceOutput,
     Shutdown,
     StepResult,
@@ -61,6 +64,7 @@ class EngineCore:
         *,
         drafter: LookupDrafter,
         grammars: CoreGrammars,
+        adapters: CoreAdapters,
         overlap: OverlappedSteps | None = None,
         cuts: CutSteps | None = None,
         turns: Turns | None = None,
@@ -77,6 +81,7 @@ class EngineCore:
         self._sampler = sampler
         self._drafter = drafter
         self._grammars = grammars
+        self._adapters = adapters
         self._overlap = overlap
         self._token_budget = token_budget
         self._in_flight: InFlightStep | None = None
@@ -86,7 +91,7 @@ class EngineCore:
         """A step that is computed layer by layer."""
         self._turns = turns
         self._held: list[AddSequence] = []
-        """Sequences whose grammars are still being built."""
+        """Sequences whose grammars or adapters are not ready yet."""
         self._channel = channel
         self._clock = clock
         self._new: dict[int, float | None] = {}
@@ -137,7 +142,7 @@ class EngineCore:
         plan = self._scheduler.plan()
         if plan is None:
             if self._held:
-                self._grammars.wait_for([message.grammar for message in self._held])
+                self._wait_for_held()
             return bool(self._held) or self._scheduler.is_restoring
         if self._new:
             self._record_start(plan)
@@ -295,6 +300,7 @@ class EngineCore:
         self._sampler.remove(seq_id)
         self._drafter.remove(seq_id)
         self._grammars.remove(seq_id)
+        self._adapters.remove(seq_id)
 
     def _record_start(self, plan: StepPlan) -> None:
         now = self._clock()
@@ -317,11 +323,16 @@ class EngineCore:
         for message in messages:
             match message:
                 case AddSequence():
+                    self._adapters.expect(message.seq_id, message.adapter_id)
                     self._add_or_hold(message)
                 case DefineGrammar():
                     self._grammars.define(message)
                 case ForgetGrammars(keys):
                     self._grammars.forget(keys)
+                case AddAdapter():
+                    self._adapters.load(message)
+                case RemoveAdapter(adapter_id):
+                    self._adapters.forget(adapter_id)
                 case AbortSequences(seq_ids):
                     dropped = [output for seq_id in seq_ids if (output := self._drop(seq_id, "aborted"))]
                     if dropped:
@@ -335,16 +346,25 @@ class EngineCore:
         return True
 
     def _add_or_hold(self, message: AddSequence) -> None:
-        """Add a sequence, or hold it while its grammar is being built."""
-        if self._grammars.is_ready(message.grammar):
+        """Add a sequence, or hold it while its grammar is being built or its adapter is being read."""
+        if self._grammars.is_ready(message.grammar) and self._adapters.is_ready(message.adapter_id):
             self._add(message)
         else:
             self._held.append(message)
+
+    def _wait_for_held(self) -> None:
+        """Wait a moment for what a sequence is held for."""
+        adapter_ids = [one.adapter_id for one in self._held if not self._adapters.is_ready(one.adapter_id)]
+        if adapter_ids:
+            self._adapters.wait_for(adapter_ids)
+        else:
+            self._grammars.wait_for([message.grammar for message in self._held])
 
     def _add(self, message: AddSequence) -> None:
         sequence = Sequence(message)
         try:
             self._scheduler.add(sequence)
+            self._adapters.add(sequence)
             if sequence.embed is None:
                 self._sampler.add(sequence)
                 self._drafter.add(sequence)
@@ -364,11 +384,11 @@ class EngineCore:
 
     def _drop(self, seq_id: int, reason: str) -> SequenceOutput | None:
         """Free a sequence and return its last output; None if it is unknown."""
+        self._forget(seq_id)
         held = [message for message in self._held if message.seq_id == seq_id]
         if held:
             self._held.remove(held[0])
             return SequenceOutput(seq_id, [], finish=reason)
-        self._forget(seq_id)
         sequence = self._scheduler.abort(seq_id)
         if sequence is None:
             return None

@@ -14,6 +14,7 @@ from engine.api.request import LogprobOptions, SamplingParams, StopRules
 from engine.attention.backend import StepLayout
 from engine.attention.cache_groups import CacheGroups
 from engine.kernels.cpu.transfer import upload
+from engine.layers.adapters import AdapterRun
 from engine.messages import AddSequence
 from engine.sequence import Sequence, StepPlan
 
@@ -32,6 +33,8 @@ class StepBatch:
     layout: StepLayout
     sample_rows: torch.Tensor | None
     """(R,) int64, the rows of the last known token of each chunk and of each draft; None if these are all rows."""
+    adapters: tuple[AdapterRun, ...] = ()
+    """The rows that have an adapter."""
 
 
 class BatchBuilder:
@@ -51,7 +54,7 @@ class BatchBuilder:
             self._reserve(2 * num_tokens)
         token_ids, positions, *slots = self._buffer[:, :num_tokens]
         block_size, num_groups = self._block_size, self._num_groups
-        samples, first = [], 0
+        samples, adapters, first = [], list[AdapterRun](), 0
         for sequence, start, num_known, is_sampled, draft_ids in chunks:
             count = num_known + len(draft_ids)
             end, last = start + count, first + count
@@ -71,10 +74,14 @@ class BatchBuilder:
                     slots[group][first:last] = blocks[:, group] * block_size + places % block_size
             if is_sampled:
                 samples.extend(range(first + num_known - 1, last))
+            if sequence.adapter_index:
+                adapters.append(AdapterRun(sequence.adapter_index, first, count))
             first = last
-        return self._to_device(plan, num_tokens, samples)
+        return self._to_device(plan, num_tokens, samples, tuple(adapters))
 
-    def _to_device(self, plan: StepPlan, num_tokens: int, samples: list[int]) -> StepBatch:
+    def _to_device(
+        self, plan: StepPlan, num_tokens: int, samples: list[int], adapters: tuple[AdapterRun, ...]
+    ) -> StepBatch:
         places = self._tensor[:, :num_tokens]
         if self._device.type != "cpu":
             places = upload(self._buffer[:, :num_tokens], torch.int64, self._device)
@@ -88,7 +95,7 @@ class BatchBuilder:
             num_decodes=next((i for i, length in enumerate(query_lens) if length > 1), len(query_lens)),
         )
         rows = None if len(samples) == num_tokens else upload(samples, torch.int64, self._device)
-        return StepBatch(token_ids, positions, layout, rows)
+        return StepBatch(token_ids, positions, layout, rows, adapters)
 
     def _reserve(self, num_tokens: int) -> None:
         self._tensor = torch.zeros(2 + self._num_groups, num_tokens, dtype=torch.int64)

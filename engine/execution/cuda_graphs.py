@@ -133,8 +133,9 @@ class DecodeGraphs:
         )
 
     def takes(self, plan: StepPlan) -> bool:
+        """Return True for a step of plain decodes without adapters."""
         return len(plan.chunks) <= self._counts[-1] and all(
-            chunk.samples and chunk.num_positions == 1 for chunk in plan.chunks
+            chunk.samples and chunk.num_positions == 1 and not chunk.sequence.adapter_index for chunk in plan.chunks
         )
 
     @torch.inference_mode()

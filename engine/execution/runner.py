@@ -16,7 +16,7 @@ from engine.api.errors import ModelLoadError
 from engine.attention.backend import cache_dtype, make_backend
 from engine.attention.torch_cpu import TorchCpuAttention
 from engine.config import EngineConfig
-from engine.execution.batch import BatchBuilder, dummy_sequence
+from engine.execution.batch import BatchBuilder, StepBatch, dummy_sequence
 from engine.execution.kv_cache import bytes_per_block, free_memory, size_cache, step_bytes
 from engine.execution.prompts import PromptResults, has_prompt_results, pool_states, score_prompts
 from engine.execution.spill_file import SpillFile, make_spill_file
@@ -31,6 +31,7 @@ from engine.execution.step_sizes import (
 )
 from engine.execution.token_budget import PREFILL_ONLY_STEPS, STEP_SECONDS, AdaptiveTokenBudget
 from engine.kernels.cpu.threads import KERNEL_THREADS
+from engine.layers.adapters import Adapters, CpuAdapters
 from engine.sequence import Chunk, SequenceStatus, StepPlan
 
 if TYPE_CHECKING:
@@ -88,6 +89,9 @@ class ModelRunner:
         """Hidden states of the last step (T, E), if it has results about prompts."""
         self._graphs: DecodeGraphs | None = None
         self._programs: StepPrograms | None = None
+        self._adapters: Adapters | None = None
+        self._adapted_programs: StepPrograms | None = None
+        """Of steps in which rows have adapters."""
         if isinstance(self._attention, TorchCpuAttention):
             if loaded.uses_own_kernels and self._attention.has_vectors and not config.core_in_process:
                 KERNEL_THREADS.start(torch.get_num_threads())
@@ -155,10 +159,13 @@ class ModelRunner:
         assert fed is None
         batch = self._batches.build(plan)
         hidden = None
-        if self._programs is not None:
-            hidden = self._programs.forward(batch, needs_hidden=_needs_hidden(plan))
+        if (programs := self._programs_of(batch)) is not None:
+            hidden = programs.forward(batch, needs_hidden=_needs_hidden(plan))
         if hidden is None:
-            hidden = self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))
+            attention, adapters = self._attention.begin_step(batch.layout), None
+            if batch.adapters and self._adapters is not None:
+                adapters = self._adapters.begin_step(batch.adapters, len(batch.token_ids))
+            hidden = self._decoder.forward(batch.token_ids, batch.positions, attention, adapters)
         self._kept_hidden = hidden if keeps_hidden else None
         if batch.sample_rows is not None:
             hidden = hidden.index_select(0, batch.sample_rows)
@@ -166,13 +173,25 @@ class ModelRunner:
 
     def can_cut(self, num_tokens: int) -> bool:
         """Return True if a step of so many tokens can be computed layer by layer, with others in between."""
-        return self._programs is not None and self._programs.can_cut(num_tokens)
+        programs = self._programs if self._adapted_programs is None else self._adapted_programs
+        return programs is not None and programs.can_cut(num_tokens)
+
+    def serve_adapters(self, adapters: Adapters) -> None:
+        """Compute the rows of sequences with an `adapter_index` by these adapters from now on."""
+        self._adapters = adapters
+        if self._programs is not None and isinstance(adapters, CpuAdapters):
+            self._adapted_programs = self._programs.with_adapters(adapters)
+
+    def _programs_of(self, batch: StepBatch) -> StepPrograms | None:
+        return self._adapted_programs if batch.adapters else self._programs
 
     @torch.inference_mode()
     def begin(self, plan: StepPlan) -> StepInFlight:
         """Begin such a step. Before it ends no other is begun, and the blocks of its sequences stay theirs."""
-        assert self._programs is not None
-        return self._programs.begin(self._cut_batches.build(plan), needs_hidden=_needs_hidden(plan))
+        batch = self._cut_batches.build(plan)
+        programs = self._programs_of(batch)
+        assert programs is not None
+        return programs.begin(batch, needs_hidden=_needs_hidden(plan))
 
     @torch.inference_mode()
     def finish(self, plan: StepPlan, hidden: torch.Tensor) -> torch.Tensor:

@@ -26,6 +26,7 @@ from engine.attention.torch_cpu import FixedRows, TorchCpuAttention
 from engine.execution.batch import StepBatch, dummy_batch
 from engine.kernels.cpu import operators
 from engine.kernels.cpu.threads import KERNEL_THREADS
+from engine.layers.adapters import CpuAdapters, CpuStepAdapters
 from engine.models.decoder import Decoder
 
 logger = logging.getLogger(__name__)
@@ -47,13 +48,16 @@ LONG_STEP_S = 0.02
 
 
 class StepProgram:
-    """The program of steps of R rows. Input buffers: those of the layers, and the rows of attention."""
+    """The program of steps of R rows. Input buffers: those of the layers, and the rows of attention and of adapters."""
 
-    def __init__(self, decoder: Decoder, rows: FixedRows, num_rows: int) -> None:
-        """Record the layers."""
+    def __init__(
+        self, decoder: Decoder, rows: FixedRows, num_rows: int, adapters: CpuStepAdapters | None = None
+    ) -> None:
+        """Record the layers; `adapters` for steps in which rows have some."""
         self.num_rows = num_rows
         self._decoder = decoder
         self._rows = rows
+        self._adapters = adapters
         nothing = torch.zeros(num_rows, dtype=torch.int64)
         self._inputs = decoder.begin(nothing, nothing)
         # NOTE: what torch computes of these while the layers are recorded stays NaN, so that the comparison shows it.
@@ -63,7 +67,7 @@ class StepProgram:
         self._ends, self._deltas = [0], list[torch.Tensor]()
         """Operations before the first layer and up to the end of each; the output of each layer."""
         with operators.recording() as self._recording:
-            decoder.run_layers(self._inputs, rows, self._end_layer)
+            decoder.run_layers(self._inputs, rows, adapters, self._end_layer)
         self._cached_at = self._recording.end_of_last("store")
         self._loaded: StepInFlight | None = None
         """The step in flight that the buffers belong to."""
@@ -116,6 +120,8 @@ class StepProgram:
         if own is not None and self._inputs.own is not None:
             self._inputs.own[:num_rows].copy_(own)
         self._rows.fill(batch.layout)
+        if self._adapters is not None:
+            self._adapters.fill(batch.adapters)
 
     def _hidden(self, batch: StepBatch, needs_hidden: bool) -> torch.Tensor:
         num_rows = len(batch.token_ids) if needs_hidden else 0
@@ -151,18 +157,36 @@ class StepInFlight:
 
 
 class StepPrograms:
-    """The programs of a model. `max_tokens`: the longest context that the cache and the model's positions allow."""
+    """The programs of a model. `max_tokens`: the longest context that the cache and the model's positions allow.
 
-    def __init__(self, decoder: Decoder, attention: TorchCpuAttention, max_tokens: int) -> None:
+    `adapters`: for the steps in which rows have some. They have programs of their own, so that no other step is slower.
+    """
+
+    def __init__(
+        self, decoder: Decoder, attention: TorchCpuAttention, max_tokens: int, adapters: CpuAdapters | None = None
+    ) -> None:
         self._decoder = decoder
         self._attention = attention
         self._max_tokens = max_tokens
+        self._adapters = adapters
         self._table_width = -(-max_tokens // attention.block_size)
         self._programs: dict[int, StepProgram | None] = {}
         self._many: StepProgram | None = None
         self._many_from = FEW_ROWS + 1
         """The fewest rows that the program of many rows computes."""
         self._num_timed = 0
+
+    def with_adapters(self, adapters: CpuAdapters) -> StepPrograms:
+        """Return the programs of steps with adapters, whose operations are those of these programs and further ones.
+
+        That of many rows is recorded at once and needs no proof of its own, as the further operations are kernels of
+        ours. The others are recorded, and proven, when they first occur.
+        """
+        programs = StepPrograms(self._decoder, self._attention, self._max_tokens, adapters)
+        if self._many is not None:
+            programs._many = programs._recorded(self._many.num_rows)
+            programs._many_from = self._many_from
+        return programs
 
     @property
     def most_cut_rows(self) -> int:
@@ -264,10 +288,14 @@ class StepPrograms:
         return dummy_batch(number, num_rows, self._max_tokens, self._attention.groups)
 
     def _without_program(self, batch: StepBatch) -> torch.Tensor:
-        return self._decoder.forward(batch.token_ids, batch.positions, self._attention.begin_step(batch.layout))
+        attention, num_rows = self._attention.begin_step(batch.layout), len(batch.token_ids)
+        adapters = self._adapters and self._adapters.begin_step(batch.adapters, num_rows)
+        return self._decoder.forward(batch.token_ids, batch.positions, attention, adapters)
 
+    @torch.inference_mode()
     def _recorded(self, num_rows: int) -> StepProgram:
-        return StepProgram(self._decoder, self._attention.fixed_rows(num_rows, self._table_width), num_rows)
+        rows = self._attention.fixed_rows(num_rows, self._table_width)
+        return StepProgram(self._decoder, rows, num_rows, self._adapters and self._adapters.fixed_rows(num_rows))
 
     def _is_right(self, program: StepProgram, batch: StepBatch) -> tuple[bool, torch.Tensor]:
         """Compute a step by a program and without; return whether the results are equal, and the latter.

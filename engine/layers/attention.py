@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from engine.attention.backend import AttentionShape, StepAttention
+from engine.layers.adapters import StepAdapters
 from engine.layers.linear import Linear
 from engine.layers.norm import HeadsNorm
 from engine.layers.rotary import rotate
@@ -43,12 +44,19 @@ class Attention:
         self._qkv = qkv
         self._output = output
 
-    def __call__(self, x: torch.Tensor, rotations: torch.Tensor, attention: StepAttention) -> torch.Tensor:
+    def __call__(
+        self,
+        x: torch.Tensor,
+        rotations: torch.Tensor,
+        attention: StepAttention,
+        adapters: StepAdapters | None = None,
+    ) -> torch.Tensor:
         """x: (T, E)   rotations: (N, T, 1, D/2)  ->  (T, E). q, k, v reach the backend as views of one buffer.
 
         D is the size of the largest heads of the model.
         """
-        heads, rotation = self._qkv(x).view(self._heads_shape), rotations[self._rotation, :, :, : self._num_pairs]
+        heads = self._qkv(x, adapters).view(self._heads_shape)
+        rotation = rotations[self._rotation, :, :, : self._num_pairs]
         if self._heads_norm is not None:
             heads = heads.float() if heads.is_cpu else heads
             self._heads_norm(heads)
@@ -58,7 +66,7 @@ class Attention:
         if not heads.is_cpu:
             if for_queries is not None:
                 heads[:, : self._num_heads] *= for_queries[:, :, :1].abs() / rotation[:, :, :1].abs()
-            return self._output(attention.attend_heads(self._layer, heads, rotation, self._sinks).flatten(1))
+            return self._output(attention.attend_heads(self._layer, heads, rotation, self._sinks).flatten(1), adapters)
         if for_queries is None:
             heads = rotate(heads, self._num_rotated, rotation)
         else:
@@ -69,7 +77,7 @@ class Attention:
             heads[:, self._num_heads : self._num_rotated] if self._has_keys else None,
             heads[:, self._num_rotated :] if self._has_keys else None,
         )
-        return self._output(attention.attend(self._layer, q, k, v, self._sinks).flatten(1))
+        return self._output(attention.attend(self._layer, q, k, v, self._sinks).flatten(1), adapters)
 
     def input_dtype(self, num_rows: int) -> torch.dtype:
         """Return the dtype in which the projection takes so many rows."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import torch
 
 from engine.kernels.cpu import operators
+from engine.layers.adapters import StepAdapters
 from engine.layers.linear import Linear
 
 
@@ -19,10 +20,11 @@ class FeedForward:
         self._is_gelu = is_gelu
         self._is_gated = is_gated
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, adapters: StepAdapters | None = None) -> torch.Tensor:
         """x: (T, E)  ->  (T, E)."""
         dtype = self._down.input_dtype(x.shape[0])
-        return self._down(activate(self._up(x), dtype, is_gelu=self._is_gelu, is_gated=self._is_gated))
+        active = activate(self._up(x, adapters), dtype, is_gelu=self._is_gelu, is_gated=self._is_gated)
+        return self._down(active, adapters)
 
     def input_dtype(self, num_rows: int) -> torch.dtype:
         """Return the dtype in which the first projection takes so many rows."""

@@ -139,6 +139,7 @@ class FileCheckpoint:
         """`fields`: the description as the file has it, for errors and parts that are not served."""
         self._file = file
         self._config = config
+        self.family = family
         self._fields = fields
         self._source = str(file.path)
         self._names = set(file.names)

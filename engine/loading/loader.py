@@ -6,7 +6,7 @@ Called by the core at start.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -17,6 +17,7 @@ import torch
 from engine.api.errors import ModelLoadError
 from engine.api.model import ModelKind
 from engine.gguf_file import GgufFile
+from engine.loading.adapter import AdapterTarget, adapter_targets, lone_target
 from engine.loading.checkpoint import FileCheckpoint, GgufTensors, TensorFile, with_own_output
 from engine.loading.quantization_config import Quantization, take_quantization
 from engine.loading.quantized_folder import QuantizedFolder
@@ -54,6 +55,8 @@ class LoadedModel:
     """See WeightScheme. Of the layers of transformers torch computes what lies between the products: False."""
     weight_forms: str
     """How many matrices have which forms."""
+    adapter_targets: Sequence[AdapterTarget] = ()
+    """The projections that adapters may change, by their places."""
 
     @property
     def backend(self) -> str:
@@ -98,6 +101,7 @@ def load_model(
 
     decoder: Decoder | TransformersDecoder
     if isinstance(checkpoint, FileCheckpoint):
+        targets = adapter_targets(config, checkpoint.family)
         decoder = DecoderBuilder(config, checkpoint, scheme, torch_device).build(loading)
     elif batch_invariant:
         raise ModelLoadError(
@@ -106,6 +110,8 @@ def load_model(
         )
     else:
         decoder = checkpoint.build(scheme, torch_device, loading)
+        parts = decoder.projections.items()
+        targets = [lone_target(name, part.in_features, part.out_features) for name, part in parts]
     logger.info(
         "loaded %s (%s, %d layers) in %.1f s",
         path.name,
@@ -122,6 +128,7 @@ def load_model(
         scheme.activation_dtype,
         scheme.uses_own_kernels and decoder.is_recordable,
         scheme.summary(),
+        targets,
     )
 
 

@@ -131,14 +131,14 @@ def read_config(path: Path) -> dict:
         gguf = min(path.glob("*.gguf"), default=None)
         remedy = f"a GGUF file is named itself, as {gguf}" if gguf else "a folder of a model has one"
         raise ModelLoadError(f"{path}: holds no config.json; {remedy}")
-    values = _read_object(path / "config.json")
+    values = read_object(path / "config.json")
     if values.pop("auto_map", None) is not None:
         logger.info("%s: names code of its own (auto_map), which is never run", path / "config.json")
     return values
 
 
 def _shards(path: Path) -> list[Path]:
-    weight_map = _read_object(path / INDEX).get("weight_map")
+    weight_map = read_object(path / INDEX).get("weight_map")
     if (
         not isinstance(weight_map, dict)
         or not weight_map
@@ -157,7 +157,8 @@ def _shards(path: Path) -> list[Path]:
     return files
 
 
-def _read_object(path: Path) -> dict:
+def read_object(path: Path) -> dict:
+    """Read a JSON object. Raises ModelLoadError."""
     try:
         if path.stat().st_size > MAX_JSON_BYTES:
             raise ModelLoadError(f"{path}: larger than {MAX_JSON_BYTES} bytes")

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from engine.attention.backend import StepAttention
+from engine.layers.adapters import StepAdapters
 from engine.layers.attention import Attention
 from engine.layers.embedding import Embedding, OpenEmbedding, StoredEmbedding
 from engine.layers.feed_forward import FeedForward
@@ -97,6 +98,29 @@ def stacked_names(layer: LayerConfig) -> tuple[str, ...]:
     return ("q", "k", "v") if layer.attention.has_keys else ("q",)
 
 
+class Projection(NamedTuple):
+    """A linear layer that adapters may change: our names of the tensors that are stacked in it, and its inputs."""
+
+    names: tuple[str, ...]
+    num_inputs: int
+
+
+def projections(config: ModelConfig) -> list[Projection]:
+    """Return the projections by their places: of each layer queries, keys and values, output, gate and up, down."""
+    found = []
+    for number, layer in enumerate(config.layers):
+        heads, hidden = layer.attention, config.hidden_size
+        up = ("gate", "up") if layer.is_gated else ("up",)
+        inputs = (hidden, heads.num_heads * heads.head_size, hidden, layer.intermediate_size)
+        for names, num_inputs in zip((stacked_names(layer), ("o",), up, ("down",)), inputs, strict=True):
+            found.append(Projection(tuple(f"layers.{number}.{name}" for name in names), num_inputs))
+    return found
+
+
+QKV, OUTPUT, UP, DOWN = range(4)
+"""The places of a layer's projections, behind those of the layers before."""
+
+
 class DecoderLayer:
     """Attention, then feed-forward, each with norms before or after it, and added to the residual stream.
 
@@ -128,6 +152,7 @@ class DecoderLayer:
         rotations: torch.Tensor,
         attention: StepAttention,
         own_inputs: torch.Tensor | None = None,
+        adapters: StepAdapters | None = None,
     ) -> torch.Tensor:
         """Add `delta`, the output of the layer before, to the residual stream in place; return this layer's output.
 
@@ -135,10 +160,10 @@ class DecoderLayer:
         """
         num_rows = hidden.shape[0]
         normed = self._attention_norm(hidden, delta, self._attention.input_dtype(num_rows))
-        delta = self._attention(normed, rotations, attention)
+        delta = self._attention(normed, rotations, attention, adapters)
         if self._attention_output_norm is not None:
             delta = self._attention_output_norm(delta.to(hidden.dtype), None, hidden.dtype)
-        delta = self._mlp(self._mlp_norm(hidden, delta, self._mlp.input_dtype(num_rows)))
+        delta = self._mlp(self._mlp_norm(hidden, delta, self._mlp.input_dtype(num_rows)), adapters)
         if self._mlp_output_norm is not None:
             delta = self._mlp_output_norm(delta.to(hidden.dtype), None, hidden.dtype)
         if self._own_input is not None and own_inputs is not None:
@@ -185,10 +210,19 @@ class Decoder:
         self._config = config
 
     @torch.inference_mode()
-    def forward(self, token_ids: torch.Tensor, positions: torch.Tensor, attention: StepAttention) -> torch.Tensor:
-        """Run the layers. token_ids, positions: (T,) int64  ->  hidden (T, E), before the final norm."""
+    def forward(
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        attention: StepAttention,
+        adapters: StepAdapters | None = None,
+    ) -> torch.Tensor:
+        """Run the layers. token_ids, positions: (T,) int64  ->  hidden (T, E), before the final norm.
+
+        `adapters`: of the rows, if any has one.
+        """
         inputs = self.begin(token_ids, positions)
-        return self.end(inputs.hidden, self.run_layers(inputs, attention))
+        return self.end(inputs.hidden, self.run_layers(inputs, attention, adapters))
 
     def begin(self, token_ids: torch.Tensor, positions: torch.Tensor) -> LayerInputs:
         """Compute the inputs of the layers."""
@@ -202,6 +236,7 @@ class Decoder:
         self,
         inputs: LayerInputs,
         attention: StepAttention,
+        adapters: StepAdapters | None = None,
         after_layer: Callable[[torch.Tensor], None] = lambda delta: None,
     ) -> torch.Tensor:
         """Run the layers over `begin`'s rows; return the last layer's output (T, E), not yet added to the stream.
@@ -211,7 +246,7 @@ class Decoder:
         hidden, rotations, own = inputs
         delta = None
         for layer in self._layers:
-            delta = layer(hidden, delta, rotations, attention, own)
+            delta = layer(hidden, delta, rotations, attention, own, adapters)
             after_layer(delta)
         return torch.zeros_like(hidden) if delta is None else delta
 
@@ -309,10 +344,12 @@ class DecoderBuilder:
         heads, inner = layer.attention, layer.intermediate_size
         query, kv = heads.num_heads * heads.head_size, heads.num_kv_heads * heads.head_size
         stacked = [(name, query if name == "q" else kv) for name in stacked_names(layer)]
-        qkv = self._linear(prefix, stacked, hidden, layer.qkv_bias)
-        output = self._linear(prefix, [("o", hidden)], query, layer.output_bias)
-        up = self._linear(prefix, [("gate", inner)] * layer.is_gated + [("up", inner)], hidden, layer.mlp_bias)
-        down = self._linear(prefix, [("down", hidden)], inner, layer.mlp_bias)
+        places = range(4 * number, 4 * number + 4)
+        qkv = self._linear(prefix, stacked, hidden, layer.qkv_bias, places[QKV])
+        output = self._linear(prefix, [("o", hidden)], query, layer.output_bias, places[OUTPUT])
+        gate = [("gate", inner)] * layer.is_gated
+        up = self._linear(prefix, [*gate, ("up", inner)], hidden, layer.mlp_bias, places[UP])
+        down = self._linear(prefix, [("down", hidden)], inner, layer.mlp_bias, places[DOWN])
         mlp = FeedForward(up, down, is_gelu=layer.activation is Activation.GELU_TANH, is_gated=layer.is_gated)
         heads_norm = self._heads_norm(prefix, layer)
         sinks = self._checkpoint.vector(f"{prefix}sinks", heads.num_heads) if heads.has_sinks else None
@@ -348,15 +385,22 @@ class DecoderBuilder:
             return 1.0
         return self._checkpoint.vector(f"layers.{number - 1}.scale", 1).item()
 
-    def _linear(self, prefix: str, outputs: list[tuple[str, int]], num_inputs: int, has_bias: bool = False) -> Linear:
-        """Stack tensors with the same inputs into one linear layer. outputs: names and rows."""
+    def _linear(
+        self,
+        prefix: str,
+        outputs: list[tuple[str, int]],
+        num_inputs: int,
+        has_bias: bool = False,
+        place: int | None = None,
+    ) -> Linear:
+        """Stack tensors with the same inputs into one linear layer. outputs: names and rows   place: as in `Linear`"""
         stacked = StoredMatrix.stack(
             [self._checkpoint.matrix(prefix + name, (rows, num_inputs)) for name, rows in outputs]
         )
         if not has_bias:
-            return Linear(self._scheme.build(stacked))
+            return Linear(self._scheme.build(stacked), place=place)
         bias = torch.cat([self._checkpoint.vector(f"{prefix}{name}_bias", rows) for name, rows in outputs])
-        return Linear(self._scheme.build(stacked), bias.to(self._device, self._scheme.activation_dtype))
+        return Linear(self._scheme.build(stacked), bias.to(self._device, self._scheme.activation_dtype), place)
 
     def _norm(self, name: str, stream_scale: float = 1.0) -> Norm:
         config = self._config

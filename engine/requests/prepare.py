@@ -30,6 +30,7 @@ from engine.inputs.limits import (
 )
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.text_fields import bad_word_ids, prediction_ids
+from engine.messages import AddAdapter
 from engine.model_kind import ModelPurpose
 from engine.outputs.detokenizer import Detokenizer
 from engine.outputs.parsing import OutputParsing
@@ -39,6 +40,7 @@ from engine.requests.runs.beams import BeamRun
 from engine.requests.runs.buffered import RankedRun
 from engine.requests.runs.non_generating import EmbedRun, PromptRun, TokenizeRun
 from engine.requests.runs.run import Choice, PreparedRequest, Run
+from engine.requests.served_adapters import ServedAdapters
 from engine.scheduling.waiting import check_place
 from engine.structured.registry import AnswerGrammars
 from engine.tokenizers.tokenizer import Tokenizer
@@ -79,6 +81,7 @@ class RequestPreparer:
         processor: PromptProcessor,
         parsing: OutputParsing,
         grammars: AnswerGrammars,
+        adapters: ServedAdapters,
         purpose: ModelPurpose | None = None,
     ) -> None:
         """`purpose`: what the model is for, to chat if it is None."""
@@ -88,6 +91,7 @@ class RequestPreparer:
         self._processor = processor
         self._parsing = parsing
         self._grammars = grammars
+        self._adapters = adapters
         self._cache_secret = secrets.token_bytes(32)
         self._seq_ids = itertools.count(1)
 
@@ -96,11 +100,12 @@ class RequestPreparer:
     ) -> Run:
         """Check a request and make its run. `num_known`: sequences with the core, by tenant. Raises EngineError."""
         check_kind(request, self._purpose.kind)
+        adapter = None if request.adapter is None else self._adapters.find(request.adapter)
         if request.task is Task.GENERATE:
             self._parsing.check(request)
         prompt = self._processor.prompt(request, limits.max_model_len)
         if request.task is Task.GENERATE:
-            return self._generating_run(request, prompt, limits, resume, num_known)
+            return self._generating_run(request, adapter, prompt, limits, resume, num_known)
         choices = []
         computes = request.task is not Task.READ
         if computes:
@@ -110,7 +115,7 @@ class RequestPreparer:
             pipeline = ChoicePipeline(0, self._tokenizer, request.stop, request.logprobs)
             choices = [Choice(next(self._seq_ids), pipeline)]
         check_prompt_ids(prompt.token_ids, limits, request.raw)
-        prepared = self._prompt_only(request, prompt, limits)
+        prepared = self._prompt_only(request, adapter, prompt, limits)
         if not computes:
             return TokenizeRun(prepared, choices, resume.position)
         is_score = request.task is Task.SCORE
@@ -131,6 +136,7 @@ class RequestPreparer:
     def _generating_run(
         self,
         request: GenerationRequest,
+        adapter: AddAdapter | None,
         prompt: Prompt,
         limits: ContextLimits,
         resume: Resume,
@@ -151,7 +157,7 @@ class RequestPreparer:
             max_tokens, seed = min(max_tokens, admitted.max_tokens), admitted.seed
         own_ends = () if request.stop.ignore_eos else (*self._tokenizer.eos_ids, *prompt.end_ids)
         prepared = dataclasses.replace(
-            self._prompt_only(request, prompt, limits),
+            self._prompt_only(request, adapter, prompt, limits),
             seed=secrets.randbits(63) if seed is None else seed,
             max_tokens=max_tokens,
             stop_ids=list(dict.fromkeys((*own_ends, *request.stop.stop_token_ids))),
@@ -177,13 +183,16 @@ class RequestPreparer:
             return RankedRun(prepared, choices, position, scores, num_reported=request.num_choices)
         return Run(prepared, choices, position, scores)
 
-    def _prompt_only(self, request: GenerationRequest, prompt: Prompt, limits: ContextLimits) -> PreparedRequest:
+    def _prompt_only(
+        self, request: GenerationRequest, adapter: AddAdapter | None, prompt: Prompt, limits: ContextLimits
+    ) -> PreparedRequest:
         """Return the preparation of a request that generates nothing."""
         return PreparedRequest(
             request=request,
             prompt_ids=prompt.token_ids,
-            cache_root=self._cache_root(request),
+            cache_root=self._cache_root(request, adapter),
             context_length=limits.max_model_len,
+            adapter=adapter,
             prompt_text=self._prompt_text(request, prompt),
             prompt_tokens=self._prompt_tokens(request, prompt),
         )
@@ -203,17 +212,20 @@ class RequestPreparer:
         speller = Detokenizer(self._tokenizer, skip_special_tokens=False)
         return tuple(speller.feed(token_id) for token_id in prompt.token_ids)
 
-    def _cache_root(self, request: GenerationRequest) -> bytes:
+    def _cache_root(self, request: GenerationRequest, adapter: AddAdapter | None) -> bytes:
         """Return the root of the request's hash chains in the prefix cache.
 
-        It differs between tenants and between salts, so these share no prefix. It is keyed by a secret, so a tenant
+        It differs between tenants, salts and adapters, so these share no prefix. An adapter that is added anew under
+        its name is another one. It is keyed by a secret, so a tenant
         cannot construct the root of another. Without prefix caching no two runs share one; the choices of one run still
         compute their prompt together.
         """
         if not self._config.prefix_caching:
             return secrets.token_bytes(32)
         tenant, salt = request.tenant.encode(), request.cache_salt.encode()
-        return hmac.digest(self._cache_secret, len(tenant).to_bytes(8, "big") + tenant + salt, hashlib.sha256)
+        numbers = (adapter.adapter_id if adapter else 0, len(tenant))
+        fixed = b"".join(number.to_bytes(8, "big") for number in numbers)
+        return hmac.digest(self._cache_secret, fixed + tenant + salt, hashlib.sha256)
 
     def _beam_ends(self, prepared: PreparedRequest) -> EndRules:
         stop = prepared.request.stop

@@ -26,16 +26,31 @@ def connect_in_process(config: EngineConfig) -> ThreadLink:
     return ThreadLink(dataclasses.replace(config, core_in_process=True), serve)
 
 
+class NoAdapters:
+    """The adapters of a step loop that is given none."""
+
+    def expect(self, seq_id, adapter_id):
+        assert not adapter_id
+
+    def is_ready(self, adapter_id):
+        return True
+
+    def add(self, sequence):
+        pass
+
+    def remove(self, seq_id):
+        pass
+
+
 def make_core(scheduler, runner, sampler, channel, *, drafter=None, **options) -> EngineCore:
-    """Return a step loop that is given no grammars, and no drafts unless by `drafter`."""
+    """Return a step loop that is given no grammars or adapters, and no drafts unless by `drafter`."""
 
     def load_vocabulary():
         raise AssertionError("no sequence has a grammar")
 
     drafter = LookupDrafter(StepCosts.flat(), prompt_lookup=False) if drafter is None else drafter
-    return EngineCore(
-        scheduler, runner, sampler, channel, drafter=drafter, grammars=CoreGrammars(load_vocabulary), **options
-    )
+    options = {"drafter": drafter, "grammars": CoreGrammars(load_vocabulary), "adapters": NoAdapters(), **options}
+    return EngineCore(scheduler, runner, sampler, channel, **options)
 
 
 class QueueChannel:

@@ -15,7 +15,9 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from engine.attention.backend import StepAttention
+from engine.layers.adapters import StepAdapters
 from engine.models.transformers_backend.attention import attention_by, refuse_unknown
+from engine.models.transformers_backend.parts import Projection, changed_by
 
 
 class LayersOutput:
@@ -52,15 +54,30 @@ class TransformersDecoder:
         self._head = head_of(model)
         self._places: dict[nn.Module, int] = {}
         self._vocab_size = 0
+        self.projections: dict[str, Projection] = {}
+        """The linear layers that adapters may change, by their names in the model and in the order of their places."""
 
     def bind(self, modules: Sequence[nn.Module], vocab_size: int) -> None:
         """Give the attention of each layer its place in the cache, and the head its width."""
         self._vocab_size = vocab_size
         self._places = {module: place for place, module in enumerate(modules)}
+        prefix, parts = self._head.base_model_prefix, self._layers.named_modules()
+        self.projections = {f"{prefix}.{name}": part for name, part in parts if isinstance(part, Projection)}
+        for place, part in enumerate(self.projections.values()):
+            part.place = place
 
     @torch.inference_mode()
-    def forward(self, token_ids: torch.Tensor, positions: torch.Tensor, attention: StepAttention) -> torch.Tensor:
-        """Run the layers. token_ids, positions: (T,) int64  ->  hidden (T, E), after the final norm."""
+    def forward(
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        attention: StepAttention,
+        adapters: StepAdapters | None = None,
+    ) -> torch.Tensor:
+        """Run the layers. token_ids, positions: (T,) int64  ->  hidden (T, E), after the final norm.
+
+        `adapters`: of the rows, if any has one.
+        """
 
         def attend(
             module: nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: None, others: dict[str, Any]
@@ -69,7 +86,7 @@ class TransformersDecoder:
             sinks = others.get("s_aux")
             return attention.attend(self._places[module], q, k, v, None if sinks is None else sinks.float())
 
-        with attention_by(attend):
+        with attention_by(attend), changed_by(adapters):
             return self.run(token_ids, positions)
 
     def run(self, token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

@@ -6,15 +6,30 @@ row, which is all that a check of the model's layers needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
+from engine.layers.adapters import StepAdapters
 from engine.layers.embedding import Embedding
 from engine.layers.linear import Linear
+
+_adapters: ContextVar[StepAdapters | None] = ContextVar("adapters", default=None)
+
+
+@contextmanager
+def changed_by(adapters: StepAdapters | None) -> Iterator[None]:
+    """Have the projections of models that run in this context changed by the adapters of a step."""
+    token = _adapters.set(adapters)
+    try:
+        yield
+    finally:
+        _adapters.reset(token)
 
 
 def stand_in(shape: torch.Size) -> torch.Tensor:
@@ -40,12 +55,18 @@ class Projection(nn.Module):
         """On no device, for models that ask for its dtype."""
         self.bias = None if original.bias is None else nn.Parameter(torch.zeros(self.out_features), False)
         self.linear: Linear | None = None
+        self.place: int | None = None
+        """Its number among the projections that adapters may change."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x: (…, K)  ->  (…, N), dtype of x"""
         if self.linear is None:
             return without_weight(x, self.out_features)
-        y = self.linear(x.reshape(-1, self.in_features)).view(*x.shape[:-1], self.out_features).to(x.dtype)
+        rows = x.reshape(-1, self.in_features)
+        y = self.linear(rows)
+        if self.place is not None and (adapters := _adapters.get()) is not None:
+            y = adapters.add(self.place, rows, y)
+        y = y.view(*x.shape[:-1], self.out_features).to(x.dtype)
         return y if self.bias is None else y + self.bias
 
 

@@ -27,7 +27,7 @@ from engine.api import (
     Timings,
     Usage,
 )
-from engine.messages import AddSequence, DefineGrammar, SequenceOutput, Thinking
+from engine.messages import AddAdapter, AddSequence, DefineGrammar, SequenceOutput, Thinking
 from engine.outputs.pipeline import ChoicePipeline
 from engine.outputs.prompt_scores import PromptScores
 
@@ -66,6 +66,7 @@ class PreparedRequest:
     """As `AddSequence.second_start`, and the next two as there."""
     embed: EmbedOptions | None = None
     score_ids: list[int] | None = None
+    adapter: AddAdapter | None = None
     prompt_text: str | None = None
     """The text of the prompt, and below the texts of its tokens, if the request asks for them."""
     prompt_tokens: tuple[str, ...] | None = None
@@ -173,6 +174,7 @@ class Run:
                 second_start=prepared.second_start,
                 embed=prepared.embed,
                 score_ids=prepared.score_ids,
+                adapter_id=prepared.adapter.adapter_id if prepared.adapter else 0,
             )
             for index, choice in enumerate(self.choices)
             if choice.is_live

@@ -61,6 +61,7 @@ requests = st.builds(
     raw=st.none()
     | st.builds(RawPrompt, text, st.none() | st.lists(number, max_size=3).map(tuple), st.none() | text, text),
     embed=st.builds(EmbedOptions, text, st.none() | number),
+    adapter=st.none() | text,
 )
 timings = st.builds(Timings, arrived_at=finite, started_at=st.none() | finite, ended_at=st.none() | finite)
 usages = st.builds(Usage, prompt_tokens=number, cached_tokens=number, completion_tokens=number)

@@ -30,11 +30,14 @@ from engine.core.link import (
 )
 from engine.messages import (
     AbortSequences,
+    AdapterLoaded,
+    AddAdapter,
     AddSequence,
     CoreFailed,
     Heartbeat,
     LoadModel,
     QueryStats,
+    RemoveAdapter,
     SampledLogprobs,
     SequenceOutput,
     Shutdown,
@@ -59,7 +62,10 @@ to_core = st.one_of(
         cache_root=st.binary(),
         priority=st.integers(-100, 100),
         embed=st.none() | st.builds(EmbedOptions, st.sampled_from(["mean", "last"]), st.none() | number),
+        adapter_id=number,
     ),
+    st.builds(AddAdapter, number, st.text(), st.text()),
+    st.builds(RemoveAdapter, number),
     st.builds(AbortSequences, ids),
     st.builds(QueryStats, st.booleans()),
     st.just(Shutdown()),
@@ -78,6 +84,7 @@ outputs = st.builds(
 from_core = st.one_of(
     st.builds(StepResult, st.lists(outputs, max_size=3)),
     st.builds(Heartbeat, finite),
+    st.builds(AdapterLoaded, number, st.text(), number, st.lists(st.text(), max_size=2), number),
     st.builds(CoreFailed, st.text(), st.text()),
 )
 

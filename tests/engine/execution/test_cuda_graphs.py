@@ -11,6 +11,7 @@ from engine.execution.cuda_graphs import DecodeGraphs, DeviceBlockTables, row_co
 from engine.execution.overlap import DeviceTokens
 from engine.execution.prompts import pool_states
 from engine.execution.runner import ModelRunner
+from engine.layers.adapters import AdapterWeights, CpuAdapters, LowRank, TorchAdapters
 from engine.loading.loader import load_model
 from engine.quantization import byte_weight
 from engine.quantization.byte_weight import ByteWeight
@@ -74,20 +75,24 @@ class Twins:
                 self.other.decoder, self.attention, max_rows, 512 // BLOCK_SIZE, RepeatedCompute()
             )
 
-    def prefill(self, sequence):
+    def prefill(self, sequence, adapters=None):
         """Fill both caches with the keys of a prompt; the CUDA path takes it in two chunks."""
         length = sequence.num_tokens
         expected = self.cpu.forward(StepPlan((Chunk(sequence, 0, length, True),)))
         for start, stop in ((0, length // 2), (length // 2, length)):
-            plan = StepPlan((Chunk(sequence, start, stop - start, True),))
-            batch = self.cpu._batches.build(plan)
-            with self._patch.context() as patch:
-                take_the_cuda_path(patch)
-                hidden = self.other.decoder.forward(
-                    batch.token_ids, batch.positions, self.attention.begin_step(batch.layout)
-                )
-                logits = self.other.decoder.logits(hidden[-1:])
+            logits = self.layer_by_layer(StepPlan((Chunk(sequence, start, stop - start, True),)), adapters)[-1:]
         self.compare(logits, expected)
+
+    def layer_by_layer(self, plan, adapters=None):
+        """Return the logits of all rows on the CUDA path, without graphs. `adapters`: those of the model, if any."""
+        batch = self.cpu._batches.build(plan)
+        with self._patch.context() as patch:
+            take_the_cuda_path(patch)
+            step = adapters and adapters.begin_step(batch.adapters, len(batch.token_ids))
+            attention = self.attention.begin_step(batch.layout)
+            return self.other.decoder.logits(
+                self.other.decoder.forward(batch.token_ids, batch.positions, attention, step)
+            )
 
     def decode(self, sequences, fed=None):
         plan = StepPlan(tuple(Chunk(sequence, sequence.num_tokens - 1, 1, True) for sequence in sequences))
@@ -121,6 +126,29 @@ def test_decode_steps_give_the_logits_of_the_cpu_while_sequences_come_and_go(fam
             if sequence.num_tokens > len(sequence.block_ids) * BLOCK_SIZE:
                 sequence.block_ids.append(30 + sequence.seq_id)
         twins.decode(crowd)
+
+
+@pytest.mark.slow
+def test_rows_with_adapters_are_computed_without_graphs_and_give_the_logits_of_the_cpu(folder, monkeypatch):
+    twins = Twins(folder, monkeypatch)
+    sizes = [target.size for target in twins.loaded.adapter_targets]
+    torch.manual_seed(0)
+    changes = {
+        place: tuple(LowRank(torch.randn(4, size.num_inputs), torch.randn(n, 4) * 0.1) for n in size.num_outputs)
+        for place, size in enumerate(sizes)
+    }
+    on_cpu, by_torch = CpuAdapters(sizes, torch.float32), TorchAdapters(sizes, CPU, torch.float32)
+    for adapters in (on_cpu, by_torch):
+        adapters.bind(1, adapters.pack(AdapterWeights(changes, 4, ())))
+    twins.cpu.serve_adapters(on_cpu)
+    a, b = make_sequence(1, 30, [7, 3]), make_sequence(2, 21, [1, 20])
+    a.adapter_index = 1
+    for sequence in (a, b):
+        twins.prefill(sequence, by_torch)
+        sequence.output_ids.append(sequence.num_tokens % 200)
+    plan = StepPlan(tuple(Chunk(sequence, sequence.num_tokens - 1, 1, True) for sequence in (a, b)))
+    assert not twins.graphs.takes(plan)
+    twins.compare(twins.layer_by_layer(plan, by_torch), twins.cpu.forward(plan))
 
 
 @pytest.mark.slow
