@@ -15,7 +15,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.api import AdapterInfo, EngineError, ErrorCode, Event, Failed, GenerationRequest, Outcome, Rejected
+from engine.api import (
+    AdapterInfo,
+    EngineError,
+    ErrorCode,
+    Event,
+    Failed,
+    GenerationRequest,
+    ModelLoadError,
+    Outcome,
+    Rejected,
+)
 from engine.api.errors import EngineUnavailable
 from engine.api.model import ModelKind
 from engine.config import EngineConfig
@@ -205,6 +215,8 @@ class Engine:
         name that is taken or is none, ModelLoadError for a folder that is not served, and EngineUnavailable.
         """
         self._check_available()
+        if self._purpose.is_encoder:
+            raise ModelLoadError(f"{path}: adapters are served beside decoders alone, and this model is an encoder")
         return self._adapters.add(name, Path(path))
 
     def remove_adapter(self, name: str) -> None:

@@ -21,6 +21,7 @@ from engine.api import (
     Task,
 )
 from engine.quantization.vnni import VnniWeight
+from tests.engine.encoder_folders import write_encoder
 from tests.engine.lora import adapter_of, greedy_tokens, merged, write_adapter
 from tests.engine.random_model import random_model
 from tests.engine.real_engine import RealEngine, tokens_of, write_model
@@ -278,6 +279,14 @@ def test_an_adapter_that_cannot_be_loaded_leaves_its_name_free(served):
         with pytest.raises(ModelLoadError, match=r"holds no adapter_config\.json"):
             engine.add_adapter("absent", served.folder)
     assert "absent" not in [info.name for info in engine.adapters()]
+
+
+def test_an_encoder_takes_no_adapters(tmp_path):
+    write_encoder(tmp_path, "Bert")
+    real = RealEngine(tmp_path)
+    with pytest.raises(ModelLoadError, match="adapters are served beside decoders alone"):
+        real.engine.add_adapter("one", tmp_path)
+    real.close()
 
 
 def test_a_prompt_that_is_only_read_needs_its_adapter_too(served):
