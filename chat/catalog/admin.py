@@ -23,7 +23,9 @@ from unfold.enums import ActionVariant
 from unfold.widgets import UnfoldBooleanWidget
 
 from chat.access.checks import check_object
-from chat.catalog.models import ServedModel, WeightedAlias
+from chat.access.configuration import configuration_touch
+from chat.catalog.adapters import adapter_check, adapter_delete
+from chat.catalog.models import ModelAdapter, ServedModel, WeightedAlias
 from chat.catalog.services import fallback_check, model_delete, model_names_check, model_path_check, model_update
 from chat.catalog.stored_models import stored_manifest
 from chat.catalog.weighted_aliases import name_check as alias_name_check
@@ -251,6 +253,40 @@ class ServedModelAdmin(ModelAdmin):
 
     def delete_model(self, request: HttpRequest, obj: ServedModel) -> None:
         model_delete(model=obj)
+
+
+class ModelAdapterForm(forms.ModelForm):
+    """The form of a LoRA adapter."""
+
+    class Meta:
+        model = ModelAdapter
+        fields = ("model", "name", "path", "enabled")
+        help_texts = {
+            "name": "Requests ask for MODEL:NAME.",
+            "path": "A folder as PEFT saves it, on the machine of the model's worker, from / on.",
+        }
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean()
+        if {"model", "name", "path"} <= set(cleaned):
+            adapter_check(model=cleaned["model"], name=cleaned["name"], path=cleaned["path"])
+        return cleaned
+
+
+@admin.register(ModelAdapter)
+class ModelAdapterAdmin(ModelAdmin):
+    form = ModelAdapterForm
+    list_display = ("full_name", "enabled", "path")
+    list_select_related = ("model",)
+    search_fields = ("name", "model__name")
+    actions = None
+
+    def save_model(self, request: HttpRequest, obj: ModelAdapter, form: Any, change: bool) -> None:
+        obj.save()
+        configuration_touch()
+
+    def delete_model(self, request: HttpRequest, obj: ModelAdapter) -> None:
+        adapter_delete(adapter=obj)
 
 
 class WeightedAliasForm(forms.ModelForm):

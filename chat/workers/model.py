@@ -82,8 +82,6 @@ class ModelWorker:
         """Of the core, as it was measured last."""
         self._maker_defaults: dict[str, float] | None = None
         self._stats: EngineStats | None = None
-        self._adapters: dict[str, str] = {}
-        """Path of each LoRA adapter that the engine has."""
         self._setting_adapters = threading.Lock()
         self._closing = threading.Event()
         self._on_lost = on_lost
@@ -150,15 +148,15 @@ class ModelWorker:
     def adapters_set(self, adapters: Adapters) -> None:
         """Let the engine have these LoRA adapters and no others; one that cannot be loaded is left out and logged."""
         with self._setting_adapters:
-            wanted = dict(adapters)
-            for name in [name for name, path in self._adapters.items() if wanted.get(name) != path]:
-                self._engine.remove_adapter(name)
-                del self._adapters[name]
+            wanted = {name: str(Path(path).absolute()) for name, path in adapters}
+            held = {adapter.name: adapter.path for adapter in self._engine.adapters()}
+            for name, path in held.items():
+                if wanted.get(name) != path:
+                    self._engine.remove_adapter(name)
             for name, path in wanted.items():
-                if name not in self._adapters:
+                if held.get(name) != path:
                     try:
                         self._engine.add_adapter(name, Path(path))
-                        self._adapters[name] = path
                     except EngineError as error:
                         logger.error("adapter %s:%s is not served: %s", self.config.model_name, name, error.message)
 

@@ -63,9 +63,11 @@ class ApiKeyForm(forms.ModelForm):
         super().__init__(*args, **options)
         self._keep_to_scope()
         if "model_names" in self.fields:
-            # The catalog is built on keys, so its table is found by name.
+            # The catalog is built on keys, so its tables are found by name.
             known = apps.get_model("chat", "ServedModel").objects.order_by("name").values_list("name", flat=True)
-            names = dict.fromkeys([*known, *(self.instance.model_names or [])])
+            adapters = apps.get_model("chat", "ModelAdapter").objects.select_related("model")
+            full_names = [adapter.full_name for adapter in adapters]
+            names = dict.fromkeys([*known, *full_names, *(self.instance.model_names or [])])
             self.fields["model_names"].choices = [(name, name) for name in names]
 
     def _keep_to_scope(self) -> None:

@@ -161,7 +161,7 @@ async def run_start(accepted: Accepted[P], *, detach: Callable[[AnswerHead], Det
     worker, or a full queue, is replaced by its fallback, which the reader's headers say.
     """
     model = await model_asked(accepted.parsed.model, accepted.parsed.model_names, accepted.caller)
-    asked, reasons = model.name, []
+    asked, reasons = model.full_name, []
     while True:
         try:
             run = await _run_start(accepted, model, detach)
@@ -170,7 +170,7 @@ async def run_start(accepted: Accepted[P], *, detach: Callable[[AnswerHead], Det
             another = await model_fallback(model, accepted.caller) if error.code in AWAY_CODES else None
             if another is None:
                 raise
-            reasons.append(f"{model.name} {error.code}")
+            reasons.append(f"{model.full_name} {error.code}")
             model = another
     run.reader.headers |= _model_headers(model, asked, reasons)
     return run
@@ -179,8 +179,8 @@ async def run_start(accepted: Accepted[P], *, detach: Callable[[AnswerHead], Det
 def _model_headers(model: ModelEntry, asked: str, reasons: list[str]) -> dict[str, str]:
     """Return the lines of the answer's head about the model, if it is not simply the one that was asked for."""
     lines = {}
-    if model.alias or model.name != asked:
-        lines[MODEL_HEADER] = header_text(model.name)
+    if model.alias or model.full_name != asked:
+        lines[MODEL_HEADER] = header_text(model.full_name)
     if reasons:
         lines[FALLBACK_HEADER] = header_text(", ".join(reasons))
     if model.deprecated_at is not None:
@@ -202,6 +202,7 @@ async def _run_start(
         arrived_at=accepted.arrived_at,
         system_prompt=model.system_prompt,
         chat_template=model.chat_template,
+        adapter=model.adapter,
     )
     try:
         generation = await run_in_thread_if_large(accepted.num_bytes, build, parsed)
@@ -232,7 +233,7 @@ def _head(
     return AnswerHead(
         request_id=request_id,
         created=int(generation.arrived_at),
-        model=model.name,
+        model=model.full_name,
         fingerprint=model.fingerprint,
         role=role,
         num_choices=generation.num_choices,

@@ -107,12 +107,13 @@ def generation_request(
     arrived_at: float,
     system_prompt: str = "",
     chat_template: str = "",
+    adapter: str = "",
 ) -> GenerationRequest:
     """Build the engine's request. `arrived_at` is in unix seconds.
 
     The model has these values for what the request leaves out: `sampling_defaults`; `system_prompt`, the first message
-    of conversations without one; `chat_template`, in place of the one in its files. Raises MessagesRefused for faults
-    of messages, and ApiError if the defaults do not go with the request.
+    of conversations without one; `chat_template`, in place of the one in its files. `adapter`: of the model. Raises
+    MessagesRefused for faults of messages, and ApiError if the defaults do not go with the request.
     """
     limits = settings.LIGHTCONE_LIMITS
     wanted = parsed.generation
@@ -141,6 +142,7 @@ def generation_request(
         task=wanted.task,
         raw=wanted.raw,
         embed=wanted.embed,
+        adapter=adapter or None,
     )
     if request.raw is not None and not parsed.messages:
         return request

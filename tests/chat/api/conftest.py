@@ -185,6 +185,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     monkeypatch.setattr(named_models, "model_resolve_async", resolve)
     monkeypatch.setattr(named_models, "models_for_caller_async", models)
     monkeypatch.setattr(named_models, "weighted_for_caller_async", no_weighted)
+    monkeypatch.setattr(named_models, "adapters_for_caller_async", no_weighted)
     monkeypatch.setattr(named_models, "models_live", live)
     monkeypatch.setattr(pipeline, "completion_start", service.start)
     monkeypatch.setattr(pipeline, "completion_refuse", service.refuse)

@@ -332,6 +332,17 @@ def test_a_loaded_model_with_another_context_is_loaded_again(floor: Floor) -> No
     floor.turn_until(lambda: len(floor.engines["a"]) == 2 and floor.states() == {"a": "ready"})
 
 
+def test_adapters_come_and_go_while_their_model_serves(floor: Floor) -> None:
+    here = str(floor.tmp_path)
+    floor.open("a", adapters=(("one", here), ("torn", "/nowhere")))
+    floor.load("a")
+    assert set(floor.engines["a"][0].added) == {"one"}
+    floor.offers[0] = replace(floor.offers[0], adapters=(("two", here),))
+    floor.client.incr(floor.world.keys.configuration_epoch)
+    floor.turn_until(lambda: set(floor.engines["a"][0].added) == {"two"})
+    assert len(floor.engines["a"]) == 1, "the model stays loaded"
+
+
 def test_a_model_is_unloaded_on_command_and_comes_back_on_demand(floor: Floor) -> None:
     floor.open("a")
     floor.load("a")

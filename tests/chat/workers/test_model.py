@@ -21,7 +21,7 @@ from chat.relay.state.workers import worker_leases
 from chat.relay.worker.loop_thread import LoopThread
 from chat.relay.worker.publisher import Publisher
 from chat.workers.model import ModelWorker
-from engine.api import Admitted, Completed, Delta, Event, GenerationRequest, Outcome, Timings, Usage
+from engine.api import AdapterInfo, Admitted, Completed, Delta, Event, GenerationRequest, Outcome, Timings, Usage
 from engine.api.errors import EngineUnavailable, ErrorCode, ModelLoadError, RequestError
 from engine.config import EngineConfig
 from engine.engine import EngineStats, Resume, RunEvents
@@ -43,6 +43,7 @@ class ScriptedEngine:
         self.positions: dict[str, int] = {}
         self.is_closed = False
         self.core_pid: int | None = None
+        self.added: dict[str, Path] = {}
         self.on_restarted: Callable[[], None] = lambda: None
         self.on_failed: Callable[[], None] = lambda: None
 
@@ -73,6 +74,17 @@ class ScriptedEngine:
     def abort(self, run_id: str, outcome: Outcome) -> None:
         if run_id in self.positions:
             self.end(run_id, outcome)
+
+    def add_adapter(self, name: str, path: Path) -> None:
+        if not path.exists():
+            raise ModelLoadError(f"{path} is no adapter")
+        self.added[name] = path
+
+    def adapters(self) -> tuple[AdapterInfo, ...]:
+        return tuple(AdapterInfo(name, str(path), 4, (), 0) for name, path in self.added.items())
+
+    def remove_adapter(self, name: str) -> None:
+        del self.added[name]
 
     def stats(self) -> EngineStats:
         return EngineStats(self.state, 0, 0, 128, None)

@@ -259,3 +259,17 @@ async def test_fallback_deprecation_and_texts_of_a_model_are_set(api: httpx.Asyn
     assert (refused.status_code, "leads back" in refused.json()["error"]["message"]) == (400, True)
     cleared = (await api.patch(f"{MODELS}/plain", json={"fallback": "", "deprecated_at": None})).json()
     assert (cleared["fallback"], cleared["deprecated_at"]) == (None, None)
+
+
+async def test_adapters_are_set_listed_and_removed(api: httpx.AsyncClient, tmp_path: Path) -> None:
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        (tmp_path / name).touch()
+    answer = await api.put("/v1/admin/adapters/plain:support", json={"path": str(tmp_path)})
+    assert (answer.status_code, answer.json()["model"], answer.json()["name"]) == (200, "plain", "support")
+    assert [one["id"] for one in (await api.get("/v1/admin/adapters")).json()["data"]] == ["plain:support"]
+    for name, status in (("plain:", 400), ("none:support", 404), ("support", 404)):
+        assert (await api.put(f"/v1/admin/adapters/{name}", json={"path": str(tmp_path)})).status_code == status
+    refused = await api.put("/v1/admin/adapters/plain:x", json={"path": "/nowhere"})
+    assert (refused.status_code, "adapter_config.json" in refused.json()["error"]["message"]) == (400, True)
+    assert (await api.delete("/v1/admin/adapters/plain:support")).json()["deleted"]
+    assert (await api.delete("/v1/admin/adapters/plain:support")).status_code == 404
