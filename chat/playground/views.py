@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from django.conf import settings
@@ -16,8 +17,10 @@ from django.views.decorators.http import require_safe
 
 from chat.access.people import playground_is_open_to
 from chat.access.sign_in import PlaygroundSignInForm
+from chat.catalog.model_facts import model_facts
 from chat.catalog.services import NEUTRAL, ModelEntry, models_for_caller, sampling_defaults_effective
 from chat.playground.requests import FIELDS_TAKEN
+from engine.api import ModelKind
 
 WITH_A_SLIDER = ("temperature", "top_p")
 
@@ -30,17 +33,23 @@ def index(request: HttpRequest) -> HttpResponse:
     if not playground_is_open_to(request.user):
         # The socket would refuse, and the page would retry for ever.
         raise PermissionDenied
-    models = models_for_caller()
+    models = chat_models()
     return render(
         request, "playground/index.html", {"models": models, "page": page_data(models, user_id=request.user.pk)}
     )
+
+
+def chat_models() -> list[ModelEntry]:
+    """Return the models that chat, the default first, each followed by its adapters."""
+    found = [entry for entry in models_for_caller() if model_facts(entry.path).kind == ModelKind.CHAT]
+    return [replace(entry, adapter=adapter) for entry in found for adapter in ("", *entry.adapters)]
 
 
 def page_data(models: Iterable[ModelEntry], *, user_id: int) -> dict[str, Any]:
     """Return the page's data. `user`: whose storage the page may read; `max_bytes`: of one message to the socket."""
     return {
         "user": user_id,
-        "models": {model.name: model_defaults(model) for model in models},
+        "models": {model.full_name: model_defaults(model) for model in models},
         "fields": sorted(FIELDS_TAKEN),
         "max_bytes": settings.LIGHTCONE_HTTP_LIMITS.max_ws_message_bytes,
     }
