@@ -27,7 +27,13 @@ def model_name_add(*, name: str, further: str) -> None:
 
 
 def model_derive(
-    *, source: str, name: str, sampling_defaults: dict[str, Any], context: int | None = None, system_prompt: str = ""
+    *,
+    source: str,
+    name: str,
+    sampling_defaults: dict[str, Any],
+    context: int | None = None,
+    system_prompt: str = "",
+    chat_template: str = "",
 ) -> ServedModel:
     """Add a model with the files of another and its prices, and with what is given in place of the other's.
 
@@ -50,6 +56,7 @@ def model_derive(
         model.sampling_defaults = {**base.sampling_defaults, **sampling_defaults}
         model.max_model_len = context or base.max_model_len
         model.system_prompt = system_prompt or base.system_prompt
+        model.chat_template = chat_template or base.chat_template
         model_update(model=model)
     return model
 

@@ -22,6 +22,10 @@ LIMITS = settings.LIGHTCONE_LIMITS
 ZERO = re.compile(r"0+(\.0*)?(ns|us|µs|ms|s|m|h)?")
 
 
+GO_ACTION = re.compile(r"\{\{-?\s*([.$]|(if|range|with|end|else|block|define)\b)")
+"""An action of Go's templates that is no expression of Jinja."""
+
+
 class Refused(RequestField):
     """A field that this server cannot honour: any value but null and an empty one is refused."""
 
@@ -32,6 +36,14 @@ class Refused(RequestField):
     def to_internal_value(self, data: Any) -> None:
         if data not in ("", [], {}) and data is not False:
             raise refuse("unsupported_parameter", self.reason)
+
+
+def jinja_read(text: str) -> str:
+    """Return a template. Raises ValidationError for one in Go's language, which Ollama's models have."""
+    if GO_ACTION.search(text):
+        message = "must be a Jinja template, as models of the hub have it; this one is in the language of Go"
+        raise refuse("invalid_value", message)
+    return text
 
 
 class Format(RequestField):
@@ -182,7 +194,9 @@ class OllamaCreateRequest(RequestBody):
         "What it is told first in conversations without a system message.", max_bytes=LIMITS.max_template_bytes
     )
     messages = Refused(NO_PLACE)
-    template = Refused("cannot be kept: templates here are those of the models, in Jinja; leave it out")
+    template = Text(
+        "A Jinja template in place of that in its files.", max_bytes=LIMITS.max_template_bytes, read=jinja_read
+    )
     license = Refused("cannot be kept: the licence is that of the files; leave it out")
     adapters = Refused("cannot be used: leave it out")
     files = Refused(ONLY_FROM)

@@ -104,6 +104,7 @@ async def create(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase
         sampling_defaults=defaults,
         context=(fields["parameters"] or {}).get("num_ctx"),
         system_prompt=fields["system"] or "",
+        chat_template=fields["template"] or "",
     )
     await noticed_wait(name)
     facts = (await facts_of({source.entry.name}))[source.entry.name]

@@ -135,7 +135,7 @@ def _shown(named: NamedModel, facts: ModelFacts) -> dict[str, Any]:
         "modelfile": "\n".join(lines) + "\n",
         "system": named.entry.system_prompt,
         "parameters": "\n".join(f"{name:<30} {value}" for name, value in parameters.items()),
-        "template": facts.template,
+        "template": named.entry.chat_template or facts.template,
         "license": facts.licence,
         "details": _details(facts),
         "model_info": info,

@@ -90,9 +90,18 @@ async def test_a_created_model_has_values_of_its_own(installed):
     assert (await rows_read())["calm"].sampling_defaults == {}
 
 
+async def test_a_created_model_may_have_a_jinja_template_of_its_own(installed):
+    template = "{% for message in messages %}{{ message.content }}{% endfor %}{{ eos_token }}"
+    assert (await installed.post("create", model="calm", template=template, **{"from": "base"})).status_code == 200
+    assert (await rows_read())["calm"].chat_template == template
+    assert (await installed.post("show", model="calm")).json()["template"] == template
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
+        ({"template": "{{ if .System }}{{ .System }}{{ end }}"}, "template"),
+        ({"template": "{{- range .Messages }}x{{ end }}"}, "template"),
         ({"system": 5}, "system"),
         ({"template": "{{ .Prompt }}"}, "template"),
         ({"messages": [{"role": "user", "content": "x"}]}, "messages"),
