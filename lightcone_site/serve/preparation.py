@@ -42,6 +42,7 @@ from lightcone_site.serve.console import Console
 from lightcone_site.serve.django_process import Refusal
 from lightcone_site.serve.embedded_valkey import ValkeyNotStarted, valkey_spec
 
+SHOWN_NAMES = 6
 WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
 
 
@@ -103,7 +104,11 @@ def prepare(console: Console) -> None:
     try:
         update_files(console)
         model = model_register(name=choice.name, path=str(choice.path), make_default=True)
-        stored_models_offer(store=ModelStore(settings.LIGHTCONE_MODEL_STORE))
+        store = ModelStore(settings.LIGHTCONE_MODEL_STORE)
+        stored_models_offer(store=store)
+        if names := [name for name in store.names() if name != choice.name]:
+            more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+            console.ok("models", f"loaded on demand: {', '.join(names[:SHOWN_NAMES])}{more}")
         # A killed run may have left "ready" behind.
         model_state_report(name=model.name, state=str(ModelState.LOADING), reason="starting")
     except DatabaseError as error:
