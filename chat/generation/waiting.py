@@ -13,13 +13,13 @@ from chat.relay.state.keys import model_slug
 from chat.relay.state.workers import STATE_ORDER, WorkerLease
 from chat.relay.web.dispatcher import dispatcher_of_loop
 from chat.relay.web.reader import RunReader
-from engine.api import Admitted
+from engine.api import Admitted, EngineUnavailable, ErrorCode
 
 LOOK_S = 0.5
 LAST_S = 0.1
 READY = "ready"
 FAILED = "failed"
-"""The state of a model for which no run waits. One without a worker may get another."""
+"""The state of a model that ends the wait of its runs. A model without a worker does not: it may get another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,14 @@ async def waiting_watch(
     while not await reader.has_begun(min(LOOK_S, max(0.0, until - clock()))):
         seen = await _waiting(reader.run_id, model, counts_places)
         if seen is None:  # Valkey does not answer, of which the reader takes care
+            await asyncio.sleep(LAST_S)
             continue
         # A first look may be older than the run.
         if (seen.state == FAILED and has_failed) or (clock() >= until and seen.state != READY):
             raise reader.give_up(unready_error(model, seen.state, seen.fraction))
-        if clock() >= until:
-            await reader.first(timeout_s=LAST_S)
+        if clock() >= until and not await reader.has_begun(LAST_S):
+            text = f"No worker took the request within {timeout_s:g} s; please try again."
+            raise reader.give_up(EngineUnavailable(ErrorCode.OVERLOADED, text))
         has_failed = seen.state == FAILED
         yield seen
 

@@ -38,6 +38,7 @@ WAITED_MS = 6_000
 QUIET_AFTER_LOSS_S = 6.0
 COMING_STATES = frozenset({"ready", "loading", "unloaded", "draining"})
 """States of workers that may still take queued runs; the successor of a draining worker does."""
+GONE_MESSAGE = "The request was given up before a worker took it."
 TIMED_OUT_MESSAGE = "The request took longer than its time limit, as no worker could go on with it."
 LOST_MESSAGE = "The worker of this request was lost and no other could finish it; please send the request again."
 
@@ -103,17 +104,23 @@ class Reaper:
 
     async def _reap_queue(self) -> None:
         now_ms = int(self._clock() * 1000)
+        states_of: dict[str, set[str]] = {}
         for raw, queued_at_ms in await self._client.zrangebyscore(
             self._keys.queued, "-inf", now_ms - WAITED_MS, withscores=True
         ):
             run_id = raw.decode()
-            state, *facts = await self._client.hmget(self._keys.meta(run_id), "state", "attempt", "slug", "deadline_ms")
+            meta = self._keys.meta(run_id)
+            state, *facts = await self._client.hmget(meta, "state", "attempt", "slug", "deadline_ms", "stop")
             if state != b"queued":
                 await self._client.zrem(self._keys.queued, run_id)
                 continue
             attempt, slug, deadline_ms = int(facts[0]), facts[1].decode(), int(facts[2] or 0)
-            states = await self._worker_states(slug)
-            if "ready" in states:
+            if slug not in states_of:
+                states_of[slug] = await self._worker_states(slug)
+            states, stop = states_of[slug], (facts[3] or b"").decode()
+            if stop and "ready" not in states:
+                await self._end(run_id, attempt, ErrorCode.OVERLOADED, GONE_MESSAGE, Outcome(stop))
+            elif "ready" in states:
                 if queued_at_ms <= now_ms - QUEUED_MS:
                     await self._client.zadd(self._keys.queued, {run_id: now_ms}, xx=True)
                     await self._queue_again(run_id, attempt, slug)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import logging
 import secrets
 import threading
@@ -22,21 +21,33 @@ from typing import Any, Protocol
 
 from redis.exceptions import RedisError
 
-from chat.catalog.fingerprint import FileState, file_states
+from chat.catalog.fingerprint import file_states
 from chat.relay.commands import task_send
 from chat.relay.state.keys import Keys, model_slug
 from chat.relay.state.runs import LEASE_MS
 from chat.relay.valkey import BlockingValkey
 from chat.relay.worker.loop_thread import LoopThread
+from chat.workers.hosted import (
+    FAILED,
+    LEAVING,
+    LOADED,
+    LOADING,
+    MAX_RETRY_S,
+    NOTHING,
+    RETRY_S,
+    UNLOADED,
+    Facts,
+    Hosted,
+    facts_of,
+    lease_of,
+)
 from chat.workers.memory import Resident, gigabytes, room_made
 from chat.workers.model import ModelWorker
 from chat.workers.offers import Offer
 from engine.api import MemoryNeed
-from engine.api.errors import EngineError, ModelLoadError
+from engine.api.errors import ModelLoadError
 from engine.config import EngineConfig
 from engine.core.link import ProcessLink
-from engine.loading.maker_defaults import maker_defaults
-from engine.model_kind import read_purpose
 
 logger = logging.getLogger(__name__)
 
@@ -46,12 +57,13 @@ PATIENCE_S = 10.0
 SETTLE_S = 2.0
 """How long a loaded model counts as busy, while the runs that waited for it come."""
 LEAVE_POLL_S = 0.05
-RETRY_S, MAX_RETRY_S = 60.0, 600.0
-"""The pause between two attempts to load a model whose files have not changed; it doubles."""
+MAX_LOST_PAUSE_S = 30.0
+STEADY_S = 600.0
+"""A model that has served so long may lose its cores as if for the first time."""
+SEND_BACK_S = 1.0
 MAX_CORES_LOST = 3
 """Cores that may die while they load a model before it counts as failed."""
 LOOK_S = 2.0
-UNLOADED, LOADING, LOADED, LEAVING, FAILED = "unloaded", "loading", "loaded", "leaving", "failed"
 
 
 class Consumer(Protocol):
@@ -68,48 +80,6 @@ class Consumer(Protocol):
 
 
 @dataclass
-class Hosted:
-    """A model of this host."""
-
-    offer: Offer
-    slug: str
-    lease_id: str
-    """Of the lease while it has no worker."""
-    stage: str = UNLOADED
-    worker: ModelWorker | None = None
-    need: MemoryNeed | None = None
-    reason: str = ""
-    """Why it is not loaded, for the operator."""
-    maker_defaults: dict[str, float] | None = None
-    kind: str = ""
-    """A ModelKind; empty if its files cannot be read."""
-    is_wanted: bool = False
-    wanted_at: float = 0.0
-    used_at: float = 0.0
-    ready_at: float = 0.0
-    num_cores_lost: int = 0
-    retry_at: float = 0.0
-    pause_s: float = RETRY_S
-    stamp: tuple[FileState, ...] = ()
-    """The state of its files when the last load began."""
-    looked_at: float = 0.0
-
-    @property
-    def name(self) -> str:
-        return self.offer.name
-
-    @property
-    def num_bytes(self) -> int:
-        """What it takes of the budget while it has a core."""
-        measured = self.worker.memory_bytes if self.worker is not None else 0
-        return max(self.need.total_bytes if self.need is not None else 0, measured)
-
-    @property
-    def has_core(self) -> bool:
-        return self.stage in (LOADING, LOADED, LEAVING)
-
-
-@dataclass
 class _Started:
     """The core that the process has started before the host, and its configuration."""
 
@@ -122,6 +92,7 @@ class WorkerHost:
 
     `read_offers()` returns the offers, the one to load at the start first; it may raise OSError and django.db.Error.
     `need_of(config)` reads what a model needs, without its weights; raises ModelLoadError. `budget`: bytes.
+    `is_bounded`: it was set by somebody, so the first model must fit it too, which is read before it is loaded.
     """
 
     def __init__(
@@ -135,6 +106,7 @@ class WorkerHost:
         client: BlockingValkey,
         keys: Keys,
         budget: int,
+        is_bounded: bool = False,
         started_core: ProcessLink | None = None,
         make_worker: Callable[..., ModelWorker] = ModelWorker,
         clock: Callable[[], float] = time.monotonic,
@@ -147,6 +119,7 @@ class WorkerHost:
         self._client: Any = client
         self._keys = keys
         self._budget = budget
+        self._is_bounded = is_bounded
         self._started = _Started(first.config, started_core)
         self._make_worker = make_worker
         self._clock = clock
@@ -155,16 +128,22 @@ class WorkerHost:
         self._hosted: dict[str, Hosted] = {}
         self._gone: dict[str, Hosted] = {}
         """Models that are no longer offered and have yet to leave."""
+        self._closing: list[ModelWorker] = []
+        """Workers that no model has any more and whose cores have yet to end."""
         self._is_stopping = threading.Event()
         self._wake = threading.Event()
         self._epoch: bytes | None = b"unread"
         self._leases_at = float("-inf")
-        self._thread = threading.Thread(target=self._run, name="host", daemon=True)
-        self._offer([first])
+        self._threads = [
+            threading.Thread(target=self._run, args=(turn,), name=name, daemon=True)
+            for name, turn in (("host", self.turn), ("host offers", self.refresh))
+        ]
+        self._offer([first], {first.name: facts_of(first.config)})
         self._want(self._hosted[first.name])
 
     def start(self) -> None:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     # For tasks and commands.
 
@@ -172,10 +151,11 @@ class WorkerHost:
         """Hand a run to the worker of its model. If there is none, put the task back and have the model loaded."""
         with self._lock:
             hosted = self._by_slug(slug)
-            worker = hosted.worker if hosted is not None and hosted.stage in (LOADED, LEAVING, LOADING) else None
-        if worker is not None:
+            worker = hosted.worker if hosted is not None else None
+        if worker is not None and worker.is_serving:
             worker.take(run_id, attempt)
             return
+        self._is_stopping.wait(SEND_BACK_S)  # this process may fetch it again
         task_send(run_id, attempt, slug)
         self._ask_again(slug)
 
@@ -201,9 +181,12 @@ class WorkerHost:
         """Load nothing more, and say so in all leases."""
         self._is_stopping.set()
         self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(LEASE_MS / 1000)
-        self._drop_leases([hosted.lease_id for hosted in (*self._hosted.values(), *self._gone.values())])
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(LEASE_MS / 1000)
+        with self._lock:
+            lease_ids = [hosted.lease_id for hosted in (*self._hosted.values(), *self._gone.values())]
+        self._drop_leases(lease_ids)
         for worker in self._workers():
             worker.announce_drain()
 
@@ -222,44 +205,46 @@ class WorkerHost:
 
     # The host's own thread.
 
-    def _run(self) -> None:
+    def _run(self, turn: Callable[[], None]) -> None:
         while not self._is_stopping.is_set():
             try:
-                self.turn()
+                turn()
             except Exception:
                 logger.exception("a turn of the host failed")
             self._wake.wait(TURN_S)
             self._wake.clear()
 
     def turn(self) -> None:
-        """Look at offers, demands, idle and failed models; begin at most one load or the unloads that it needs."""
-        for look in (self._refresh, self._take_demands):
-            with _valkey_missed():
-                look()
+        """Look at demands, idle and failed models; begin at most one load, or the unloads that it needs."""
+        with _valkey_missed():
+            self._take_demands()
         with self._lock:
             now = self._clock()
             for hosted in self._hosted.values():
                 self._look_at(hosted, now)
-            self._place(now)
-        if self._clock() - self._leases_at >= LEASES_S:
+            has_begun = self._place(now)
+        if has_begun or self._clock() - self._leases_at >= LEASES_S:
             self._write_leases()
 
-    def _refresh(self) -> None:
-        """Read the offers again if the catalogue has changed."""
-        epoch = self._client.get(self._keys.configuration_epoch)
-        if epoch == self._epoch:
-            return
-        try:
-            offers = self._read_offers()
-        except Exception as error:
-            # Any error of the database: the models that are known are served meanwhile.
-            logger.warning("the catalogue cannot be read, it is tried again: %s", error)
-            return
-        self._epoch = epoch
-        with self._lock:
-            self._offer(offers)
+    def refresh(self) -> None:
+        """Read the offers again if the catalogue has changed. It may take as long as the database, or slow disks."""
+        with _valkey_missed():
+            epoch = self._client.get(self._keys.configuration_epoch)
+            if epoch == self._epoch:
+                return
+            try:
+                offers = self._read_offers()
+            except Exception as error:
+                # Any error of the database: the models that are known are served meanwhile.
+                logger.warning("the catalogue cannot be read, it is tried again: %s", error)
+                return
+            self._epoch = epoch
+            known = {hosted.offer.config for hosted in list(self._hosted.values())}
+            facts = {offer.name: facts_of(offer.config) for offer in offers if offer.config not in known}
+            with self._lock:
+                self._offer(offers, facts)
 
-    def _offer(self, offers: Sequence[Offer]) -> None:
+    def _offer(self, offers: Sequence[Offer], facts: Mapping[str, Facts]) -> None:
         """Host these models and no others. One whose configuration has changed is unloaded, and loads with the new."""
         wanted = {offer.name: offer for offer in offers}
         for name, hosted in list(self._hosted.items()):
@@ -267,7 +252,7 @@ class WorkerHost:
             if offer is not None and offer.config == hosted.offer.config:
                 is_changed, hosted.offer = offer.adapters != hosted.offer.adapters, offer
                 if is_changed and hosted.stage == LOADED and hosted.worker is not None:
-                    threading.Thread(target=hosted.worker.adapters_set, args=(offer.adapters,), daemon=True).start()
+                    self._set_adapters(hosted, hosted.worker)
                 continue
             if hosted.stage in (LOADING, LEAVING):
                 self._epoch = b"unread"  # looked at again in the next turn
@@ -280,30 +265,34 @@ class WorkerHost:
                 self._drop_leases([hosted.lease_id])
             del self._hosted[name]
             if offer is not None:
-                self._add(offer, is_wanted=is_wanted)
+                self._add(offer, facts.get(name, NOTHING), is_wanted=is_wanted)
         for name, offer in wanted.items():
             if name not in self._hosted:
-                self._add(offer)
+                self._add(offer, facts.get(name, NOTHING))
 
-    def _add(self, offer: Offer, *, is_wanted: bool = False) -> None:
+    def _add(self, offer: Offer, facts: Facts, *, is_wanted: bool = False) -> None:
         hosted = Hosted(offer, model_slug(offer.name), f"{self._node}~{secrets.token_hex(4)}")
-        hosted.maker_defaults, hosted.kind = _defaults_of(offer.config), _kind_of(offer.config)
+        hosted.maker_defaults, hosted.kind = facts
         self._hosted[offer.name] = hosted
         if is_wanted:
             self._want(hosted)
 
     def _take_demands(self) -> None:
+        """Take what is asked for. What is loaded, or about to be, was asked for before: that is forgotten."""
         with self._lock:
-            waiting = [hosted for hosted in self._hosted.values() if hosted.stage == UNLOADED and not hosted.is_wanted]
-        if not waiting:
+            asked = [hosted for hosted in self._hosted.values() if hosted.stage != LEAVING]
+        if not asked:
             return
         pipe = self._client.pipeline(transaction=False)
-        for hosted in waiting:
+        for hosted in asked:
             pipe.lpop(self._keys.demand(hosted.slug))
-        for hosted, found in zip(waiting, pipe.execute(), strict=True):
+        for hosted, found in zip(asked, pipe.execute(), strict=True):
             if found is not None:
                 with self._lock:
-                    self._want(hosted)
+                    if hosted.stage == FAILED:  # requests do not ask for such a model, people do
+                        hosted.retry_at = self._clock()
+                    if hosted.stage in (UNLOADED, FAILED):
+                        self._want(hosted)
 
     def _want(self, hosted: Hosted) -> None:
         if not hosted.is_wanted:
@@ -311,6 +300,11 @@ class WorkerHost:
 
     def _look_at(self, hosted: Hosted, now: float) -> None:
         if hosted.stage == LOADED and hosted.worker is not None:
+            if now - hosted.ready_at > STEADY_S:
+                hosted.num_lost = 0
+            if hosted.need is None and len(self._hosted) > 1 and not hosted.is_noted:
+                hosted.is_noted = True
+                threading.Thread(target=self._note_need, args=(hosted,), daemon=True).start()
             if hosted.worker.has_work or now - hosted.ready_at < SETTLE_S:
                 hosted.used_at = now
             elif 0 < hosted.offer.idle_s < now - hosted.used_at and not hosted.offer.is_pinned:
@@ -322,61 +316,80 @@ class WorkerHost:
                 if (states := file_states(hosted.offer.config.model_path)) != hosted.stamp:
                     hosted.stamp, hosted.pause_s, hosted.retry_at = states, RETRY_S, now + LOOK_S
             if now >= hosted.retry_at:
-                hosted.stage, hosted.reason, hosted.need = UNLOADED, "", None
+                hosted.stage, hosted.need = UNLOADED, None
                 if hosted.offer.is_pinned or hosted.name == self._first.name:
                     self._want(hosted)
         elif hosted.stage == UNLOADED and hosted.offer.is_pinned:
             self._want(hosted)
 
-    def _place(self, now: float) -> None:
-        """Begin the load that has waited longest and has room, or make room for it."""
+    def _place(self, now: float) -> bool:
+        """Begin the load that has waited longest and has room, or make room for it; return whether one has begun."""
         everyone = (*self._hosted.values(), *self._gone.values())
-        if any(hosted.stage == LOADING or hosted.stage == LEAVING for hosted in everyone):
-            return
-        residents = [self._resident(hosted, now) for hosted in everyone if hosted.has_core]
-        wanted = [hosted for hosted in self._hosted.values() if hosted.is_wanted and hosted.stage == UNLOADED]
-        for hosted in sorted(wanted, key=lambda hosted: hosted.wanted_at):
-            if hosted.need is None and (residents or hosted.name != self._first.name):
-                self._begin(hosted, self._appraise)
-                return
+        if any(hosted.stage == LOADING for hosted in everyone):
+            return False
+        with_core = [hosted for hosted in everyone if hosted.has_core]
+        residents = [self._resident(hosted, now) for hosted in with_core]
+        staying = [self._resident(hosted, now) for hosted in with_core if hosted.stage == LOADED]
+        wanted = [one for one in self._hosted.values() if one.is_wanted and one.stage == UNLOADED]
+        for hosted in sorted(wanted, key=lambda one: one.wanted_at):
+            if now < hosted.not_before:
+                continue
+            if hosted.need is not None and file_states(hosted.offer.config.model_path) != hosted.stamp:
+                hosted.need = None
+            if hosted.need is None and (with_core or hosted.name != self._first.name or self._is_bounded):
+                return self._begin(hosted, self._appraise)
             num_bytes = hosted.need.total_bytes if hosted.need is not None else 0
-            leaving = room_made(num_bytes, self._budget, residents)
-            if leaving == []:
-                self._begin(hosted, self._load)
-                return
+            if room_made(num_bytes, self._budget, residents) == []:
+                return self._begin(hosted, self._load)
+            leaving = room_made(num_bytes, self._budget, staying)
             if leaving is None and now - hosted.wanted_at > PATIENCE_S:
-                retiring = [
-                    Resident(one.name, one.num_bytes, self._hosted[one.name].ready_at, not self._is_pinned(one.name))
-                    for one in residents
-                    if one.name in self._hosted
-                ]
-                leaving = room_made(num_bytes, self._budget, retiring)
-            if leaving:
-                for name in leaving:
-                    logger.info("model %s makes room for %s", name, hosted.name)
-                    self._leave(self._hosted[name])
-                return
-            busy = ", ".join(one.name for one in residents)
+                leaving = room_made(num_bytes, self._budget, [self._retiree(one, now) for one in with_core])
+            for name in leaving or ():
+                logger.info("model %s makes room for %s", name, hosted.name)
+                self._leave(self._hosted[name])
+            if leaving is not None:
+                return False  # there is room once the last of them has left
+            if self._can_never_fit(hosted):
+                return self._begin(hosted, self._appraise)
+            busy = ", ".join(one.name for one in with_core)
             hosted.reason = f"waits for memory: {gigabytes(num_bytes)} are needed beside {busy}"
+        return False
 
     def _resident(self, hosted: Hosted, now: float) -> Resident:
         """Return a loaded model as it is seen now; one at work was used `now` (`_look_at`)."""
         may_leave = hosted.stage == LOADED and not hosted.offer.is_pinned and hosted.used_at < now
         return Resident(hosted.name, hosted.num_bytes, hosted.used_at, may_leave)
 
-    def _is_pinned(self, name: str) -> bool:
-        return self._hosted[name].offer.is_pinned
+    def _retiree(self, hosted: Hosted, now: float) -> Resident:
+        """Return a model that may leave although it is at work, if it has been loaded for a while; the oldest first."""
+        has_served = hosted.stage == LOADED and now - hosted.ready_at > PATIENCE_S
+        return Resident(hosted.name, hosted.num_bytes, hosted.ready_at, has_served and not hosted.offer.is_pinned)
 
-    def _begin(self, hosted: Hosted, work: Callable[[Hosted], None]) -> None:
+    def _pinned_bytes(self) -> int:
+        return sum(one.num_bytes for one in self._hosted.values() if one.has_core and one.offer.is_pinned)
+
+    def _can_never_fit(self, hosted: Hosted) -> bool:
+        return hosted.need is not None and bool(hosted.need.refusal(self._budget - self._pinned_bytes()))
+
+    def _begin(self, hosted: Hosted, work: Callable[[Hosted], None]) -> bool:
         hosted.stage, hosted.stamp = LOADING, file_states(hosted.offer.config.model_path)
-        threading.Thread(target=self._guarded, args=(hosted, work), name=f"load {hosted.name}", daemon=True).start()
+        self._in_thread(hosted, work)
+        return True
+
+    def _in_thread(self, hosted: Hosted, work: Callable[[Hosted], None]) -> None:
+        threading.Thread(target=self._guarded, args=(hosted, work), name=f"host {hosted.name}", daemon=True).start()
 
     def _guarded(self, hosted: Hosted, work: Callable[[Hosted], None]) -> None:
+        worker = None
         try:
             work(hosted)
         except Exception:
-            logger.exception("model %s could not be loaded", hosted.name)
-            self._fail(hosted, "The model could not be loaded; the worker's log has the details.")
+            logger.exception("model %s could not be loaded or unloaded", hosted.name)
+            worker = hosted.worker
+            self._fail(hosted, "The model could not be loaded or unloaded; the worker's log has the details.")
+        if worker is not None:
+            with contextlib.suppress(Exception):  # the first failure is logged
+                worker.close(0.0)
         self._wake.set()
 
     # Loading and unloading, in threads of their own.
@@ -386,7 +399,7 @@ class WorkerHost:
         try:
             need = self._need_of(hosted.offer.config)
             with self._lock:
-                kept = sum(one.num_bytes for one in self._hosted.values() if one.has_core and one.offer.is_pinned)
+                kept = self._pinned_bytes()
             if text := need.refusal(self._budget - kept):
                 pinned = f" Pinned models keep {gigabytes(kept)} of them." if kept else ""
                 raise ModelLoadError(f"{text}{pinned}")
@@ -412,13 +425,15 @@ class WorkerHost:
         with self._lock:
             hosted.worker = worker
         self._drop_leases([hosted.lease_id])
-        if worker.load(lambda: self._consumer.start(hosted.slug), adapters=hosted.offer.adapters):
+        if worker.load(lambda: self._consumer.start(hosted.slug), adapters=lambda: hosted.offer.adapters):
             with self._lock:
                 now = self._clock()
                 hosted.stage, hosted.ready_at, hosted.used_at, hosted.is_wanted = LOADED, now, now, False
                 hosted.reason, hosted.pause_s, hosted.num_cores_lost = "", RETRY_S, 0
-            if hosted.need is None and len(self._hosted) > 1:
-                self._note_need(hosted)
+                if worker.is_lost:
+                    self._lose(hosted)
+                else:
+                    self._set_adapters(hosted, worker)
             return
         hosted.num_cores_lost += worker.has_lost_core
         is_again = worker.has_lost_core and hosted.num_cores_lost < MAX_CORES_LOST
@@ -434,8 +449,14 @@ class WorkerHost:
         """Read what a model needs that was loaded before that was asked, as others are to fit beside it."""
         try:
             hosted.need = self._need_of(hosted.offer.config)
-        except ModelLoadError as error:
-            logger.warning("what %s needs is not known: %s", hosted.name, error.message)
+        except Exception as error:
+            # Also one of the system, as where there is no memory for another process: the model is served all the same.
+            logger.warning("what %s needs is not known: %s", hosted.name, error)
+
+    def _set_adapters(self, hosted: Hosted, worker: ModelWorker) -> None:
+        """Let a loaded model have the adapters of its offer."""
+        read = lambda: hosted.offer.adapters  # noqa: E731  # read when its turn comes, as offers change
+        threading.Thread(target=worker.adapters_set, args=(read,), daemon=True).start()
 
     def _started_core(self, config: EngineConfig) -> ProcessLink | None:
         """Return the core that the process has started already, once; end it if its configuration is another."""
@@ -456,12 +477,15 @@ class WorkerHost:
     def _leave(self, hosted: Hosted) -> None:
         """Begin to unload a loaded model."""
         hosted.stage = LEAVING
-        threading.Thread(target=self._guarded, args=(hosted, self._unload), name=f"unload {hosted.name}").start()
+        self._in_thread(hosted, self._unload)
 
     def _lose(self, hosted: Hosted) -> None:
         """Give up a worker whose cores have died too often; the runs that it hands over wait for the next."""
         with self._lock:
             if hosted.stage == LOADED:
+                hosted.reason = "its core died repeatedly"
+                hosted.not_before = self._clock() + min(MAX_LOST_PAUSE_S, 2.0**hosted.num_lost - 1)
+                hosted.num_lost += 1
                 self._leave(hosted)
                 self._want(hosted)
 
@@ -477,9 +501,11 @@ class WorkerHost:
             return  # `close` ends all workers
         with self._lock:
             hosted.worker = None
+            self._closing.append(worker)
         self._write_leases()
         worker.close(0.0)
         with self._lock:  # only now is its memory free
+            self._closing.remove(worker)
             hosted.stage = UNLOADED
             self._gone.pop(hosted.lease_id, None)
         logger.info("model %s is unloaded", hosted.name)
@@ -498,7 +524,7 @@ class WorkerHost:
         if self._is_stopping.is_set():
             return
         with self._lock:
-            without = [(one.lease_id, one.slug, _lease_of(one)) for one in self._hosted.values() if one.worker is None]
+            without = [(one.lease_id, one.slug, lease_of(one)) for one in self._hosted.values() if one.worker is None]
         self._leases_at = self._clock()
         pipe = self._client.pipeline(transaction=False)
         for lease_id, slug, fields in without:
@@ -517,44 +543,12 @@ class WorkerHost:
     def _workers(self) -> list[ModelWorker]:
         with self._lock:
             everyone = (*self._hosted.values(), *self._gone.values())
-            return [hosted.worker for hosted in everyone if hosted.worker is not None]
+            return [*(hosted.worker for hosted in everyone if hosted.worker is not None), *self._closing]
 
     def _by_slug(self, slug: str) -> Hosted | None:
         everyone = (*self._hosted.values(), *self._gone.values())
         found = [hosted for hosted in everyone if hosted.slug == slug]
         return next((hosted for hosted in found if hosted.worker is not None), found[0] if found else None)
-
-
-def _lease_of(hosted: Hosted) -> Mapping[str, Any]:
-    """Return the lease of a model without a worker; one that is being appraised is loading."""
-    states = {FAILED: "failed", LOADING: "loading"}
-    need = hosted.need
-    return {
-        "model": hosted.name,
-        "state": states.get(hosted.stage, "unloaded"),
-        "phase": "reading what it needs",
-        "fraction": "0",
-        "reason": hosted.reason,
-        "seats": hosted.offer.config.max_num_seqs,
-        "max_model_len": need.context if need is not None else 0,
-        "memory_bytes": need.total_bytes if need is not None else 0,
-        "maker_defaults": json.dumps(hosted.maker_defaults),
-        "kind": hosted.kind,
-    }
-
-
-def _defaults_of(config: EngineConfig) -> dict[str, float] | None:
-    try:
-        return maker_defaults(config.model_path)
-    except EngineError:
-        return None  # loading will say why
-
-
-def _kind_of(config: EngineConfig) -> str:
-    try:
-        return str(read_purpose(config.model_path).kind)
-    except EngineError:
-        return ""  # loading will say why
 
 
 @contextlib.contextmanager

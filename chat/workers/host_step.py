@@ -66,6 +66,7 @@ class HostStep(bootsteps.StartStopStep):
             client=valkey_connect_blocking(settings.LIGHTCONE_REDIS_URL),
             keys=Keys(settings.LIGHTCONE_DEPLOYMENT),
             budget=budget,
+            is_bounded=bool(settings.LIGHTCONE_MODEL_MEMORY_BYTES),
             started_core=self._started_core,
         )
         self.host.start()
@@ -101,10 +102,12 @@ class TaskConsumer:
     def stop(self, slug: str) -> None:
         """Consume a model's queue no more; repeat until the worker does not."""
         queue = queue_of(slug)
-        while self._worker.consumer.task_consumer.consuming_from(queue):
-            if not self._command("cancel_consumer", queue):
-                logger.info("waiting for the consumer of %s to end", queue)
+        self._worker.app.amqp.queues.deselect(queue)  # a broker that comes back finds it deselected
+        is_cancelled = self._command("cancel_consumer", queue)
+        while not is_cancelled or self._worker.consumer.task_consumer.consuming_from(queue):
+            logger.info("waiting for the consumer of %s to end", queue)
             time.sleep(POLL_S)
+            is_cancelled = self._command("cancel_consumer", queue)
 
     def has_fetched(self, slug: str) -> bool:
         queue = queue_of(slug)

@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 GATHER_S = 0.2
 TURN_S = 1.0
-STATES_S = 0.5
+STATES_S = 0.25
 UNFINISHED_S = 2.0
 METRICS_TIMEOUT_S = 5.0
 NAMES_TIMEOUT_S = 2.0
@@ -96,7 +97,8 @@ class ModelStates:
         names = await database_sync_to_async(model_names)()
         conditions = model_conditions(await worker_leases(self._client, self._keys))
         for name in names:
-            condition = conditions.get(name, UNLOADED)
+            # The measured memory changes all the time, and is not stored.
+            condition = replace(conditions.get(name, UNLOADED), memory_bytes=0)
             if self._known.get(name) != condition:
                 await report_state(
                     name=name,

@@ -117,7 +117,17 @@ class ModelWorker:
         """The process id of the core; None before it is started."""
         return self._engine.core_pid
 
-    def load(self, on_loaded: Callable[[], None], adapters: Adapters = ()) -> bool:
+    @property
+    def is_lost(self) -> bool:
+        """Whether its cores have died too often, so that it takes nothing more."""
+        return self._is_leaving
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether its engine takes runs."""
+        return self._engine.state in ("ready", "restarting", "draining")
+
+    def load(self, on_loaded: Callable[[], None], adapters: Callable[[], Adapters] = tuple) -> bool:
         """Load the engine, call `on_loaded` and become `ready`; return False if that fails.
 
         A failure becomes the state `failed`, except the death of the core, which may not be the model's fault.
@@ -145,10 +155,13 @@ class ModelWorker:
         logger.info("model %s is ready after %.1f s", self.config.model_name, self._clock() - self._started_at)
         return True
 
-    def adapters_set(self, adapters: Adapters) -> None:
-        """Let the engine have these LoRA adapters and no others; one that cannot be loaded is left out and logged."""
+    def adapters_set(self, adapters: Callable[[], Adapters]) -> None:
+        """Let the engine have these LoRA adapters and no others; one that cannot be loaded is left out and logged.
+
+        They are read when those before are set, so the last of several changes stays.
+        """
         with self._setting_adapters:
-            wanted = {name: str(Path(path).absolute()) for name, path in adapters}
+            wanted = {name: str(Path(path).absolute()) for name, path in adapters()}
             held = {adapter.name: adapter.path for adapter in self._engine.adapters()}
             for name, path in held.items():
                 if wanted.get(name) != path:

@@ -47,14 +47,17 @@ def offers_of(rows: Iterable[ModelOffer], first: EngineConfig, *, hosted: list[s
     first_offer, others = Offer(first, idle_s=idle_s), []
     for row in rows:
         is_first = row.name == first.model_name
-        if not is_first and ((hosted and row.name not in hosted) or not Path(row.path).exists()):
+        if not is_first and ((hosted and row.name not in hosted) or not _is_here(row.path)):
             continue
         offer = Offer(
             dataclasses.replace(
                 first,
                 model_name=row.name,
                 model_path=first.model_path if is_first else Path(row.path),
-                max_model_len=row.max_model_len or first.max_model_len,
+                # The settings of context and formats are for the first model; others may have less, or others.
+                max_model_len=row.max_model_len or (first.max_model_len if is_first else 0),
+                tool_parser=first.tool_parser if is_first else "auto",
+                reasoning_parser=first.reasoning_parser if is_first else "auto",
                 # A file each would take the disk once for each model.
                 kv_spill_bytes=first.kv_spill_bytes if is_first else 0,
             ),
@@ -67,3 +70,11 @@ def offers_of(rows: Iterable[ModelOffer], first: EngineConfig, *, hosted: list[s
         else:
             others.append(offer)
     return [first_offer, *others]
+
+
+def _is_here(path: str) -> bool:
+    """Return True for files of this machine that this process may see."""
+    try:
+        return Path(path).exists()
+    except OSError:
+        return False

@@ -18,7 +18,8 @@ from chat.catalog.services import ModelOffer
 from chat.relay.state.keys import model_slug
 from chat.relay.state.workers import WorkerLease, worker_leases
 from chat.relay.valkey import valkey_connect_blocking
-from chat.workers.host import MAX_CORES_LOST, PATIENCE_S, RETRY_S, SETTLE_S, WorkerHost
+from chat.workers.host import MAX_CORES_LOST, PATIENCE_S, SETTLE_S, WorkerHost
+from chat.workers.hosted import RETRY_S
 from chat.workers.model import ModelWorker
 from chat.workers.offers import Offer, offers_of
 from engine.api import MemoryNeed, Outcome
@@ -104,6 +105,7 @@ class Floor:
         deadline = time.monotonic() + 10
         while not is_true():
             assert time.monotonic() < deadline, self.states()
+            self.host.refresh()
             self.host.turn()
             threading.Event().wait(0.001)
 
@@ -165,6 +167,7 @@ def floor(valkey: str, settings: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     settings.LIGHTCONE_DEPLOYMENT = f"test-{secrets.token_hex(4)}"
     monkeypatch.setattr("chat.workers.host.LEASES_S", 0.0)
     monkeypatch.setattr("chat.workers.host.task_send", lambda *task: None)
+    monkeypatch.setattr("chat.workers.host.SEND_BACK_S", 0.0)
     monkeypatch.setattr("chat.workers.memory.process_memory", lambda pid: 0)
     floor = Floor(World(valkey, settings.LIGHTCONE_DEPLOYMENT), tmp_path)
     yield floor

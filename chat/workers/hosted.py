@@ -1,0 +1,98 @@
+"""A model of a worker host: what is known of it, its stage, and its lease while it has no worker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from chat.catalog.fingerprint import FileState
+from chat.workers.model import ModelWorker
+from chat.workers.offers import Offer
+from engine.api import MemoryNeed
+from engine.config import EngineConfig
+from engine.loading.maker_defaults import maker_defaults
+from engine.model_kind import read_purpose
+
+RETRY_S, MAX_RETRY_S = 60.0, 600.0
+"""The pause between two attempts to load a model whose files have not changed; it doubles."""
+Facts = tuple[dict[str, float] | None, str]
+"""Sampling defaults and kind of a model."""
+NOTHING: Facts = (None, "")
+UNLOADED, LOADING, LOADED, LEAVING, FAILED = "unloaded", "loading", "loaded", "leaving", "failed"
+
+
+@dataclass
+class Hosted:
+    """A model of this host."""
+
+    offer: Offer
+    slug: str
+    lease_id: str
+    """Of the lease while it has no worker."""
+    stage: str = UNLOADED
+    worker: ModelWorker | None = None
+    need: MemoryNeed | None = None
+    reason: str = ""
+    """Why it is not loaded, for the operator."""
+    maker_defaults: dict[str, float] | None = None
+    kind: str = ""
+    """A ModelKind; empty if its files cannot be read."""
+    is_wanted: bool = False
+    wanted_at: float = 0.0
+    used_at: float = 0.0
+    ready_at: float = 0.0
+    num_cores_lost: int = 0
+    """Cores that died while they loaded it."""
+    num_lost: int = 0
+    """Workers whose cores died too often, one after the other."""
+    not_before: float = 0.0
+    is_noted: bool = False
+    """What it needs has been asked for, after it was loaded."""
+    retry_at: float = 0.0
+    pause_s: float = RETRY_S
+    stamp: tuple[FileState, ...] = ()
+    """The state of its files when the last load began."""
+    looked_at: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return self.offer.name
+
+    @property
+    def num_bytes(self) -> int:
+        """What it takes of the budget while it has a core."""
+        measured = self.worker.memory_bytes if self.worker is not None else 0
+        return max(self.need.total_bytes if self.need is not None else 0, measured)
+
+    @property
+    def has_core(self) -> bool:
+        return self.stage in (LOADING, LOADED, LEAVING)
+
+
+def lease_of(hosted: Hosted) -> Mapping[str, Any]:
+    """Return the lease of a model without a worker; one that is being appraised is loading."""
+    states = {FAILED: "failed", LOADING: "loading"}
+    need = hosted.need
+    return {
+        "model": hosted.name,
+        "state": states.get(hosted.stage, "unloaded"),
+        "phase": "reading what it needs",
+        "fraction": "0",
+        "reason": hosted.reason,
+        "seats": hosted.offer.config.max_num_seqs,
+        "max_model_len": need.context if need is not None else 0,
+        "memory_bytes": need.total_bytes if need is not None else 0,
+        "maker_defaults": json.dumps(hosted.maker_defaults),
+        "kind": hosted.kind,
+    }
+
+
+def facts_of(config: EngineConfig) -> Facts:
+    """Return the sampling defaults and the kind of a model, as its files say; NOTHING if they cannot be read."""
+    try:
+        return maker_defaults(config.model_path), str(read_purpose(config.model_path).kind)
+    except Exception:
+        # Files are not trusted to be what they seem; loading says what is wrong with them.
+        return NOTHING
