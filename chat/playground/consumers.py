@@ -59,6 +59,8 @@ class OpenRun:
 
     reader: RunReader
     head: AnswerHead
+    model: str
+    """Whose workers take it."""
     field_names: FieldNames = names_unchanged
     """The names in the request, if this socket has sent it."""
 
@@ -177,7 +179,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             await self.stop(run_name)
         patience_s = settings.LIGHTCONE_QUEUE_TIMEOUT_S
         said: Waiting | None = None
-        async for waiting in waiting_watch(run.reader, model=run.head.model, timeout_s=patience_s):
+        async for waiting in waiting_watch(run.reader, model=run.model, timeout_s=patience_s):
             if waiting != said:
                 await self.send_message({"type": "waiting", "id": run_name, **asdict(waiting)})
             said = waiting
@@ -198,7 +200,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         except Exception as error:
             rejection_record(error, caller=caller, trace=self.trace(parsed), arrived_at=arrived_at)
             raise
-        return OpenRun(run.reader, run.head, parsed.field_names)
+        return OpenRun(run.reader, run.head, run.generation.model, parsed.field_names)
 
     async def rejoin(self, run_name: str) -> OpenRun:
         """Return a reader of this user's run, from its first event. Raises ApiError, EngineUnavailable, KeyInvalid."""
@@ -209,7 +211,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             raise ApiError(
                 "not_resumable", "This answer cannot be picked up: it never began, or it ended too long ago."
             )
-        return OpenRun(attached[0], head_kept(found[1]))
+        return OpenRun(attached[0], head_kept(found[1]), str(attached[1].about["model"]))
 
     async def current_caller(self) -> Caller:
         """Return the caller, read for each run: a socket outlives sign-outs and changed rights. Raises KeyInvalid."""

@@ -106,7 +106,9 @@ class RunGroup:
 
     async def _begin(self, index: int) -> StartedRun:
         accepted: Accepted[ParsedRequest] = self._accepted
-        run = await run_start(replace(accepted, parsed=self._accepted.parsed.of(index), num_bytes=0))
+        # A weighted alias or a fallback leads all of them to one model.
+        by_model = self.runs[0].model if self.runs else None
+        run = await run_start(replace(accepted, parsed=self._accepted.parsed.of(index), num_bytes=0), by_model=by_model)
         self.runs.append(run)
         self._num_live += 1
         self._tasks.append(asyncio.create_task(self._follow(index, run)))

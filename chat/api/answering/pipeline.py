@@ -80,6 +80,7 @@ class StartedRun:
     head: AnswerHead
     """Of the answer, before the admission."""
     caller: Caller
+    model: ModelEntry
 
 
 async def request_start(
@@ -154,21 +155,30 @@ def rejection_record(error: Exception, *, caller: Caller | None, trace: RequestT
     )
 
 
-async def run_start(accepted: Accepted[P], *, detach: Callable[[AnswerHead], DetachPolicy] | None = None) -> StartedRun:
+async def run_start(
+    accepted: Accepted[P],
+    *,
+    detach: Callable[[AnswerHead], DetachPolicy] | None = None,
+    by_model: ModelEntry | None = None,
+) -> StartedRun:
     """Start the run of an accepted request. Raises ApiError; then nothing was started.
 
     `detach` returns what becomes of the run once its reader has left; by default the run ends. A model that has no
-    worker, or a full queue, is replaced by its fallback, which the reader's headers say.
+    worker, or a full queue, is replaced by its fallback, which the reader's headers say. `by_model`: the one that
+    answers, and no other.
     """
+    if by_model is not None:
+        return await _run_start(accepted, by_model, detach)
     model = await model_asked(accepted.parsed.model, accepted.parsed.model_names, accepted.caller)
-    asked, reasons = model.full_name, []
+    asked, reasons, tried = model.full_name, [], set[str]()
     while True:
         try:
             run = await _run_start(accepted, model, detach)
             break
         except ApiError as error:
+            tried.add(model.full_name)
             another = await model_fallback(model, accepted.caller) if error.code in AWAY_CODES else None
-            if another is None:
+            if another is None or another.full_name in tried:
                 raise
             reasons.append(f"{model.full_name} {error.code}")
             model = another
@@ -218,7 +228,7 @@ async def _run_start(
         is_further=parsed.delivery.is_further,
         detach=detach(head) if detach else None,
     )
-    return StartedRun(generation, await _within_limits(starting), head, caller)
+    return StartedRun(generation, await _within_limits(starting), head, caller, model)
 
 
 def _head(

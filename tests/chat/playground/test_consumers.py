@@ -318,7 +318,7 @@ def kept(service: Scripted, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return (public_id, known[0].resume_context) if known else None
 
     async def attach(*, run_id: str, caller: Any) -> Any:
-        return ScriptedReader(list(HELLO), {}), RunInfo("running", {"project_id": 1}, 60.0)
+        return ScriptedReader(list(HELLO), {}), RunInfo("running", {"project_id": 1, "model": "m"}, 60.0)
 
     async def stop(*, run_id: str) -> None:
         stopped.append(run_id)
