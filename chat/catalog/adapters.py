@@ -26,6 +26,12 @@ def adapter_set(*, model: ServedModel, name: str, path: str, is_elsewhere: bool 
     return adapter
 
 
+def adapter_save(*, adapter: ModelAdapter) -> None:
+    """Store a checked adapter."""
+    adapter.save()
+    configuration_touch()
+
+
 def adapter_delete(*, adapter: ModelAdapter) -> None:
     adapter.delete()
     configuration_touch()

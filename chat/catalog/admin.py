@@ -23,15 +23,16 @@ from unfold.enums import ActionVariant
 from unfold.widgets import UnfoldBooleanWidget
 
 from chat.access.checks import check_object
-from chat.access.configuration import configuration_touch
-from chat.catalog.adapters import adapter_check, adapter_delete
+from chat.catalog.adapters import adapter_check, adapter_delete, adapter_save
 from chat.catalog.models import ModelAdapter, ServedModel, WeightedAlias
-from chat.catalog.services import fallback_check, model_delete, model_names_check, model_path_check, model_update
+from chat.catalog.removal import model_remove
+from chat.catalog.services import fallback_check, model_names_check, model_path_check, model_update
 from chat.catalog.stored_models import stored_manifest
 from chat.catalog.weighted_aliases import name_check as alias_name_check
 from chat.catalog.weighted_aliases import targets_check, weighted_alias_delete, weighted_alias_set
 from chat.console.pages import LinesField, instant
 from chat.errors import ApiError
+from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore
 from chat.model_store.manifest import Manifest
 from chat.relay.model_acts import model_load_ask, model_unload_ask
@@ -251,12 +252,43 @@ class ServedModelAdmin(ModelAdmin):
     def save_model(self, request: HttpRequest, obj: ServedModel, form: Any, change: bool) -> None:
         model_update(model=obj)
 
-    def delete_model(self, request: HttpRequest, obj: ServedModel) -> None:
-        model_delete(model=obj)
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Confirm with what becomes of the files, and delete by the service."""
+        model = self.get_object(request, unquote(object_id))
+        if model is None or not self.has_delete_permission(request, model):
+            return super().delete_view(request, object_id, extra_context)
+        if request.method != "POST":
+            manifest = _manifest(model)
+            effect = "It leaves the catalogue, and its files stay."
+            if manifest is not None:
+                size = f"{manifest.num_bytes / 1e9:.2f} GB"
+                effect = f"It leaves the catalogue, with its stored files, {size}, unless another model has them."
+            context = {"opts": self.opts, "is_popup": False, "title": f"Delete {model.name}", "act": "Delete"}
+            context |= {"effect": effect, "subject": model.name, "is_dangerous": True}
+            context |= {"back": reverse("admin:chat_servedmodel_change", args=[model.pk])}
+            return TemplateResponse(request, "admin/confirm_act.html", self.admin_site.each_context(request) | context)
+        try:
+            self.log_deletions(request, [model])
+            num_bytes = model_remove(name=model.name, store=ModelStore(settings.LIGHTCONE_MODEL_STORE))
+            self.message_user(request, f"{model.name} is deleted, with {num_bytes / 1e9:.2f} GB of files.")
+        except ValidationError as error:
+            self.message_user(request, " ".join(error.messages), messages.ERROR)
+        except StoreError as error:
+            self.message_user(request, f"Its files are not removed: {error}", messages.ERROR)
+        return redirect("admin:chat_servedmodel_changelist")
 
 
 class ModelAdapterForm(forms.ModelForm):
     """The form of a LoRA adapter."""
+
+    is_elsewhere = forms.BooleanField(
+        label="On another machine",
+        required=False,
+        widget=UnfoldBooleanWidget,
+        help_text="The path is one of the worker's machine: do not look for the adapter on this one.",
+    )
 
     class Meta:
         model = ModelAdapter
@@ -269,7 +301,8 @@ class ModelAdapterForm(forms.ModelForm):
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean()
         if {"model", "name", "path"} <= set(cleaned):
-            adapter_check(model=cleaned["model"], name=cleaned["name"], path=cleaned["path"])
+            path = "" if cleaned.get("is_elsewhere") else cleaned["path"]
+            adapter_check(model=cleaned["model"], name=cleaned["name"], path=path)
         return cleaned
 
 
@@ -282,8 +315,7 @@ class ModelAdapterAdmin(ModelAdmin):
     actions = None
 
     def save_model(self, request: HttpRequest, obj: ModelAdapter, form: Any, change: bool) -> None:
-        obj.save()
-        configuration_touch()
+        adapter_save(adapter=obj)
 
     def delete_model(self, request: HttpRequest, obj: ModelAdapter) -> None:
         adapter_delete(adapter=obj)

@@ -1,20 +1,17 @@
-"""Changes of the catalogue by clients: further names of a model, models of the same files, and their removal.
+"""Changes of the catalogue by clients: further names of a model, and models of the same files.
 
 All raise ValidationError for what the catalogue cannot hold. Whether the caller may make them is checked before.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from chat.access.configuration import configuration_touch
 from chat.catalog.models import ServedModel
-from chat.catalog.services import model_delete, model_update
-from chat.model_store.folder import ModelStore
+from chat.catalog.services import model_update
 
 
 def model_name_add(*, name: str, further: str) -> None:
@@ -59,33 +56,3 @@ def model_derive(
         model.chat_template = chat_template or base.chat_template
         model_update(model=model)
     return model
-
-
-def model_remove(*, name: str, store: ModelStore) -> None:
-    """Remove a further name, or a model with its files in the store unless another model has them too.
-
-    Raises StoreError if the files cannot be removed; the model is gone from the catalogue then.
-    """
-    with transaction.atomic():
-        model = ServedModel.objects.filter(name=name).first()
-        if model is None:
-            _name_remove(name)
-            return
-        if model.aliases:
-            names = ", ".join(model.aliases)
-            raise ValidationError(f"The model {name!r} has further names: {names}. Delete them first.")
-        is_last = not ServedModel.objects.filter(path=model.path).exclude(pk=model.pk).exists()
-        model_delete(model=model)
-    stored = store.name_of(Path(model.path)) if is_last else None
-    if stored is not None and store.has(stored):
-        store.remove(stored)
-
-
-def _name_remove(name: str) -> None:
-    for model in ServedModel.objects.all():
-        if name in model.aliases:
-            model.aliases = [alias for alias in model.aliases if alias != name]
-            model.save(update_fields=["aliases"])
-            configuration_touch()
-            return
-    raise ValidationError(f"There is no model {name!r}.")

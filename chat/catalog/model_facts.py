@@ -28,6 +28,8 @@ from engine.api import EngineError
 
 logger = logging.getLogger(__name__)
 
+UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, struct.error)
+"""Errors of files that are not what they seem."""
 GGUF, SAFETENSORS = "gguf", "safetensors"
 MAX_JSON_BYTES = 64 * 2**20
 """Of config.json, of a template and of the head of a safetensors file."""
@@ -101,7 +103,7 @@ def _facts(path: Path, states: tuple[FileState, ...]) -> ModelFacts:
         return ModelFacts()
     try:
         read = _gguf_facts(path) if path.suffix.lower() == ".gguf" else _folder_facts(path)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, EngineError) as error:
+    except (*UNREADABLE, EngineError) as error:
         logger.warning("The files of a model do not say what it is: %s", error)
         read = {}
     manifest = stored_manifest(store=ModelStore(settings.LIGHTCONE_MODEL_STORE), path=str(path))

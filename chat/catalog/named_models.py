@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -26,6 +27,8 @@ ANSWER_TIMEOUT_S = 2.0
 MAX_NAMES = 10
 MAX_NAME_CHARS = 200
 
+_been_ready = threading.Event()
+"""Set once this process has seen a model that serves."""
 Conditions = Mapping[str, ModelCondition]
 
 
@@ -55,10 +58,15 @@ async def models_live() -> Conditions:
 async def installation_state() -> str:
     """Return the best state among the models: `unloaded` if there is no worker.
 
-    `ready` if one serves, or if none is being loaded and one would be for the next request.
+    `ready` if one serves, or would be loaded for the next request. While one is being loaded it is `ready` if there was
+    a ready one before: requests wait for it.
     """
     states = {condition.state for condition in (await models_live()).values()}
     best = next((state for state in STATE_ORDER if state in states), "")
+    if best == "ready":
+        _been_ready.set()
+    if best == "loading" and _been_ready.is_set():
+        return "ready"
     return {"": UNLOADED.state, UNLOADED.state: "ready"}.get(best, best)
 
 

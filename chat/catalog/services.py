@@ -23,7 +23,7 @@ from django.utils import timezone
 from chat.access.configuration import TTLCache, configuration_changed, configuration_touch
 from chat.access.keys import Caller
 from chat.catalog.fingerprint import system_fingerprint
-from chat.catalog.models import COMPUTED_BY_CHARS, ModelState, ServedModel, WeightedAlias
+from chat.catalog.models import COMPUTED_BY_CHARS, ModelAdapter, ModelState, ServedModel, WeightedAlias
 from chat.catalog.weighted_aliases import Targets, target_choose, weighted_aliases
 
 CACHE_TTL_S = 5.0
@@ -90,7 +90,7 @@ class Catalogue:
         if found is not None or ":" not in name:
             return found
         model, _, adapter = name.rpartition(":")
-        base = self.named(model)
+        base = next((entry for entry in self.entries if model == entry.name or model in entry.aliases), None)
         return replace(base, adapter=adapter) if base is not None and adapter in base.adapters else None
 
 
@@ -121,7 +121,11 @@ def model_update(*, model: ServedModel) -> None:
     """Store a new or changed model. A new default replaces the previous one. Raises ValidationError."""
     with transaction.atomic():
         model.full_clean(validate_constraints=False)
-        fallback_check(model=model)
+        before = ServedModel.objects.filter(pk=model.pk).values("name", "fallback").first()
+        if before is None or before["fallback"] != model.fallback:
+            fallback_check(model=model)
+        if before is not None and before["name"] != model.name:
+            _references_follow(name=before["name"], new_name=model.name)
         model_names_check(names=(model.name, *model.aliases), own_pk=model.pk)
         if model.is_default:
             ServedModel.objects.filter(is_default=True).exclude(pk=model.pk).update(is_default=False)
@@ -135,11 +139,14 @@ def model_names_check(*, names: Iterable[str], own_pk: int | None) -> None:
     for other in ServedModel.objects.exclude(pk=own_pk):
         taken.update(dict.fromkeys((other.name, *other.aliases), other.name))
     weighted = set(WeightedAlias.objects.values_list("name", flat=True))
+    adapters = {adapter.full_name for adapter in ModelAdapter.objects.select_related("model")}
     for name in names:
         if name in taken:
             raise ValidationError(f"The name {name!r} already leads to the model {taken[name]!r}; choose another.")
         if name in weighted:
             raise ValidationError(f"The name {name!r} is a weighted alias; choose another.")
+        if name in adapters:
+            raise ValidationError(f"The name {name!r} is that of an adapter; choose another.")
 
 
 def fallback_check(*, model: ServedModel) -> None:
@@ -178,8 +185,21 @@ def model_path_check(*, path: str) -> None:
 
 
 def model_delete(*, model: ServedModel) -> None:
-    model.delete()
-    configuration_touch()
+    """Delete a model from the catalogue; fallbacks and weighted aliases that lead to it lead elsewhere or nowhere."""
+    with transaction.atomic():
+        _references_follow(name=model.name, new_name="")
+        model.delete()
+        configuration_touch()
+
+
+def _references_follow(*, name: str, new_name: str) -> None:
+    """Let what names a model name it anew, or no more if `new_name` is empty."""
+    ServedModel.objects.filter(fallback=name).update(fallback=new_name)
+    for alias in WeightedAlias.objects.all():
+        if any(one["model"] == name for one in alias.targets):
+            named = [one | {"model": new_name} if one["model"] == name else one for one in alias.targets]
+            alias.targets = [one for one in named if one["model"]]
+            alias.save() if alias.targets else alias.delete()
 
 
 def model_state_report(

@@ -8,7 +8,7 @@ from pathlib import Path
 from django.core.exceptions import ValidationError
 
 from chat.catalog.models import ServedModel
-from chat.catalog.services import model_delete, model_register
+from chat.catalog.services import model_register
 from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore
 from chat.model_store.manifest import Manifest
@@ -29,15 +29,13 @@ def stored_models_offer(*, store: ModelStore) -> None:
                 logger.warning("The stored model %s is not offered: %s", found.name, " ".join(error.messages))
 
 
-def stored_model_offer(*, store: ModelStore, manifest: Manifest) -> ServedModel:
-    """Enter a stored model under its name. Raises ValidationError if the name leads to another model."""
-    path = str(store.model_path(manifest.name))
-    other = ServedModel.objects.filter(name=manifest.name).exclude(path=path).first()
-    if other is not None and Path(other.path).exists():
-        raise ValidationError(
-            f"The catalogue has a model {manifest.name!r} at {other.path} already: rename one of the two."
-        )
-    return model_register(name=manifest.name, path=path, maker_defaults=manifest.description.defaults)
+def stored_model_offer(*, store: ModelStore, manifest: Manifest, name: str = "") -> ServedModel:
+    """Enter a stored model under its name, or another one. Raises ValidationError if that leads to another model."""
+    path, name = str(store.model_path(manifest.name)), name or manifest.name
+    other = ServedModel.objects.filter(name=name).exclude(path=path).first()
+    if other is not None and not _is_of_a_moved_store(other.path, path):
+        raise ValidationError(f"The catalogue has a model {name!r} at {other.path} already: rename one of the two.")
+    return model_register(name=name, path=path, maker_defaults=manifest.description.defaults)
 
 
 def stored_manifest(*, store: ModelStore, path: str) -> Manifest | None:
@@ -49,7 +47,7 @@ def stored_manifest(*, store: ModelStore, path: str) -> Manifest | None:
         return None
 
 
-def stored_model_withdraw(*, path: Path) -> None:
-    """Delete the rows of a model that is no longer stored. `path`: what the engine loaded."""
-    for model in ServedModel.objects.filter(path=str(path)):
-        model_delete(model=model)
+def _is_of_a_moved_store(old: str, new: str) -> bool:
+    """Return True for the place that a stored model had before its store was moved."""
+    same = Path(new).parts[-3:]
+    return Path(old).parts[-3:] == same and not Path(old).exists()

@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from chat.access.configuration import configuration_touch
-from chat.catalog.models import ServedModel, WeightedAlias
+from chat.catalog.models import ModelAdapter, ServedModel, WeightedAlias
 
 MAX_TARGETS = 20
 MAX_WEIGHT = 1000
@@ -46,7 +46,9 @@ def targets_check(*, targets: Sequence[Mapping[str, Any]]) -> None:
     seen: set[str] = set()
     for one in targets:
         model, weight = one.get("model"), one.get("weight")
-        if model not in known:
+        if further := set(one) - {"model", "weight"}:
+            raise ValidationError(f"A target has `model` and `weight` alone, not {sorted(map(str, further))[0]!r}.")
+        if not isinstance(model, str) or model not in known:
             raise ValidationError(f"There is no model {model!r} in the catalogue.")
         if model in seen:
             raise ValidationError(f"The model {model!r} stands twice: add up its weights.")
@@ -83,3 +85,5 @@ def name_check(name: str) -> None:
     for model in ServedModel.objects.all():
         if name in (model.name, *model.aliases):
             raise ValidationError(f"The name {name!r} already leads to the model {model.name!r}; choose another.")
+    if any(name == adapter.full_name for adapter in ModelAdapter.objects.select_related("model")):
+        raise ValidationError(f"The name {name!r} is that of an adapter; choose another.")

@@ -45,7 +45,7 @@ class ModelJobForm(forms.ModelForm):
         cleaned = super().clean()
         try:
             if cleaned.get("asked") and cleaned.get("kind"):
-                wanted = {field: cleaned.get(field) or "" for field in ("kind", "asked", "revision", "name")}
+                wanted = {field: cleaned.get(field) or "" for field in ("kind", "asked", "name")}
                 job_check(**wanted)
         except StoreError as error:
             raise ValidationError(str(error)) from error

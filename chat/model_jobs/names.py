@@ -45,7 +45,9 @@ class AliasTargets(serializers.Serializer):
 class AdapterFiles(serializers.Serializer):
     """The body of `PUT /v1/admin/adapters/MODEL:ADAPTER`."""
 
-    path = Text("A folder as PEFT saves it, on the server's machine.", max_chars=MAX_PATH_CHARS, is_required=True)
+    path = Text(
+        "A folder as PEFT saves it, on the server's machine.", max_chars=MAX_PATH_CHARS, is_label=True, is_required=True
+    )
 
 
 ALIAS, ADAPTER = AliasTargets(), AdapterFiles()

@@ -1,15 +1,17 @@
 """`python -m chat.model_jobs.process`: one job on a stored model, in a process of its own that can be killed.
 
 It reads one line of JSON, the fields of `Order`, from its standard input, and writes lines of JSON:
-`{"name", "message", "num_bytes"}` once it is known what is fetched, then `{"phase", "num_done", "num_bytes", "rate"}`,
-and last `{"stored": [names], "message"}` or `{"error"}`. It ends when its standard input does, so it never outlives its
-runner. It needs no Django.
+`{"name", "revision", "message", "num_bytes"}` once it is known what is fetched (`revision`: the commit, which another
+try takes too), then `{"phase", "num_done", "num_bytes", "rate"}`, `{"stored": name}` for each model, and last
+`{"done": true, "message"}` or `{"error"}`. It ends when its standard input does, so it never outlives its runner. It
+needs no Django.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -49,33 +51,46 @@ def pull(order: Order, store: ModelStore) -> None:
     )
     choice, commit = plan.choice, plan.repository.commit
     text = f"{choice.format} at {commit[:12]} ({choice.reason})."
-    say(name=plan.name, num_bytes=choice.num_bytes, message=text)
-    shown = Shown()
-    manifest = plan.run(store, shown)
-    say(stored=[manifest.name], message=text)
+    say(name=plan.name, revision=commit, num_bytes=choice.num_bytes, message=text)
+    if not _has(store, plan.name, plan.repository.name, commit):
+        plan.run(store, Shown())
+    say(stored=plan.name)
+    say(done=True, message=text)
 
 
 def import_(order: Order, store: ModelStore) -> None:
     found = models_at(Path(order.asked).expanduser())
     if order.name and len(found) > 1:
         raise StoreError(f"A name is for one model, and there are {len(found)} at {order.asked}: leave it out.")
-    stored, failed = [], []
+    failed = []
     for model in found:
         say(phase=f"importing {model.name}"[:40], num_done=0, num_bytes=0, rate=0.0)
         try:
-            stored.append(model_import(store, model, order.name).name)
+            name = order.name or model.name
+            if not _has(store, name, model.source.place):
+                model_import(store, model, order.name)
+            say(stored=name)
         except StoreError as error:
             failed.append(f"{model.name}: {error}")
-    if failed and not stored:
+    if len(failed) == len(found):
         raise StoreError(" ".join(failed))
-    say(stored=stored, message=" ".join([f"{len(stored)} of {len(found)} models are stored.", *failed]))
+    stored = f"{len(found) - len(failed)} of {len(found)} models are stored."
+    say(done=True, message=" ".join([stored, *failed]))
 
 
 def check(order: Order, store: ModelStore) -> None:
     say(phase="comparing hashes", num_done=0, num_bytes=store.get(order.asked).num_bytes, rate=0.0)
     if problems := store.damaged(order.asked):
         raise StoreError(f"{' '.join(problems)} Remove the model and pull it again.")
-    say(stored=[], message="All files are as they were stored.")
+    say(done=True, message="All files are as they were stored.")
+
+
+def _has(store: ModelStore, name: str, place: str, revision: str = "") -> bool:
+    """Return True for what an earlier try of the same job has stored."""
+    if not store.has(name):
+        return False
+    source = store.get(name).source
+    return source.place == place and revision in ("", source.revision)
 
 
 class Shown:
@@ -95,10 +110,16 @@ class Shown:
 
 def _leave_with_the_runner() -> None:
     sys.stdin.read()
-    os._exit(LEFT_CODE)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _leave(*_: object) -> None:
+    """End, and let what is half done be cleared away: half an import is removed, what was fetched is kept."""
+    raise SystemExit(LEFT_CODE)
 
 
 def main() -> int:
+    signal.signal(signal.SIGTERM, _leave)
     order = Order(**json.loads(sys.stdin.readline()))
     threading.Thread(target=_leave_with_the_runner, daemon=True).start()
     try:

@@ -18,6 +18,7 @@ from typing import Any
 
 from channels.db import database_sync_to_async
 from django.conf import settings
+from django.db import DatabaseError
 from redis.asyncio import Redis
 
 from chat.model_jobs.models import JobKind, JobState, ModelJob
@@ -34,7 +35,12 @@ LOCK_MS = 10_000
 WRITE_S = 0.5
 LEAVE_S = 5.0
 LINE_BYTES = 1 << 20
-SHOWN = ("phase", "num_done", "num_bytes", "rate", "name", "message")
+SHOWN = ("phase", "num_done", "num_bytes", "rate", "name", "revision", "message")
+CANCELLED_MESSAGES = {
+    "pull": "Cancelled; what was fetched is kept.",
+    "import": "Cancelled; models that were stored before stay.",
+    "check": "Cancelled.",
+}
 LOST_MESSAGE = "The process of this job ended; the log of the maintenance worker tells why. Try again."
 
 end = database_sync_to_async(job_end)
@@ -54,11 +60,13 @@ class JobRunner:
     async def turn(self) -> None:
         """Begin jobs that wait, and end those that are cancelled. Raises RedisError and DatabaseError."""
         if not await lock_hold(self._client, self._keys.jobs, self._token, LOCK_MS):
+            await self._end_works()  # another runner goes on with them
             return
-        for job in await database_sync_to_async(jobs_open)():
-            if job.state == JobState.CANCELLING:
-                await self._cancel(job)
-            elif job.pk not in self._works and len(self._works) < MAX_JOBS:
+        open_jobs = await database_sync_to_async(jobs_open)()
+        await asyncio.gather(*(self._cancel(job) for job in open_jobs if job.state == JobState.CANCELLING))
+        for job in open_jobs:
+            is_new = job.pk not in self._works and job.state != JobState.CANCELLING
+            if is_new and len(self._works) < MAX_JOBS:
                 self._works[job.pk] = asyncio.create_task(self._work(job))
 
     async def settle(self) -> None:
@@ -67,11 +75,15 @@ class JobRunner:
 
     async def close(self) -> None:
         """End all processes; their jobs stay open for the next runner."""
+        await self._end_works()
+        if await self._client.get(self._keys.jobs) == self._token:
+            await self._client.delete(self._keys.jobs)
+
+    async def _end_works(self) -> None:
         works = list(self._works.values())
         for work in works:
             work.cancel()
         await asyncio.gather(*works, return_exceptions=True)
-        await self._client.delete(self._keys.jobs)
 
     async def _cancel(self, job: ModelJob) -> None:
         process = self._processes.get(job.pk)
@@ -82,8 +94,10 @@ class JobRunner:
 
     async def _work(self, job: ModelJob) -> None:
         try:
-            await update(job, [JobState.WAITING], state=JobState.RUNNING)
-            await self._run(job)
+            if await update(job, [JobState.WAITING, JobState.RUNNING], state=JobState.RUNNING):
+                await self._run(job)
+        except DatabaseError as error:
+            logger.warning("job %s waits for the database: %s", job.public_id, error)  # it is still open
         except Exception:
             logger.exception("job %s broke off", job.public_id)
             await end(job=job, state=JobState.FAILED, message=LOST_MESSAGE, names=[])
@@ -102,33 +116,37 @@ class JobRunner:
         assert process.stdin is not None
         try:
             process.stdin.write(json.dumps(dataclasses.asdict(_order(job))).encode() + b"\n")
-            last = await self._follow(job, process)
+            last, names = await self._follow(job, process)
             await process.wait()
         finally:
             self._processes.pop(job.pk, None)
             await _ended(process)
         if "error" in last:
-            await end(job=job, state=JobState.FAILED, message=last["error"], names=[])
-        elif "stored" in last:
-            await end(job=job, state=JobState.DONE, message=last["message"], names=last["stored"])
+            await end(job=job, state=JobState.FAILED, message=last["error"], names=names)
+        elif "done" in last:
+            await end(job=job, state=JobState.DONE, message=last["message"], names=names)
         elif await update(job, [JobState.CANCELLING], phase=""):
-            await end(job=job, state=JobState.CANCELLED, message="Cancelled; what was fetched is kept.", names=[])
+            await end(job=job, state=JobState.CANCELLED, message=CANCELLED_MESSAGES[str(job.kind)], names=names)
         else:
-            await end(job=job, state=JobState.FAILED, message=LOST_MESSAGE, names=[])
+            await end(job=job, state=JobState.FAILED, message=LOST_MESSAGE, names=names)
 
-    async def _follow(self, job: ModelJob, process: asyncio.subprocess.Process) -> dict[str, Any]:
-        """Write the progress of a job into its row, and return the last line of its process."""
+    async def _follow(self, job: ModelJob, process: asyncio.subprocess.Process) -> tuple[dict[str, Any], list[str]]:
+        """Write the progress of a job into its row; return the last line of its process, and what it has stored."""
         assert process.stdout is not None
         last: dict[str, Any] = {}
+        names: list[str] = []
         written_at = 0.0
         while line := await process.stdout.readline():
             last = json.loads(line)
+            if "stored" in last:
+                names.append(last["stored"])
             fields = {name: last[name] for name in SHOWN if name in last}
             is_due = "name" in last or time.monotonic() - written_at >= WRITE_S
-            if fields and is_due and "stored" not in last:
+            if fields and is_due and "done" not in last:
                 written_at = time.monotonic()
-                await update(job, [JobState.RUNNING], **fields)
-        return last
+                with contextlib.suppress(DatabaseError):  # the next line says more
+                    await update(job, [JobState.RUNNING], **fields)
+        return last, names
 
 
 def _order(job: ModelJob) -> Order:

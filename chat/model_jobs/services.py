@@ -25,7 +25,7 @@ def store() -> ModelStore:
     return ModelStore(settings.LIGHTCONE_MODEL_STORE)
 
 
-def job_check(*, kind: str, asked: str, revision: str = "", name: str = "") -> None:
+def job_check(*, kind: str, asked: str, name: str = "") -> None:
     """Raise StoreError for a job that cannot be done, or that is being done already."""
     if name:
         name_check(name)
@@ -33,8 +33,10 @@ def job_check(*, kind: str, asked: str, revision: str = "", name: str = "") -> N
         store().get(asked)
     if kind == JobKind.PULL and "/" not in asked.partition(":")[0].strip("/"):
         raise StoreError(f"{asked!r} is no repository of the hub: write OWNER/NAME or OWNER/NAME:FORMAT.")
+    if kind == JobKind.IMPORT and not asked.startswith("/"):
+        raise StoreError(f"{asked!r} must be a whole path, from / on.")
     open_jobs = ModelJob.objects.filter(state__in=OPEN_STATES)
-    same = open_jobs.filter(kind=kind, asked=asked, revision=revision, name=name).first()
+    same = open_jobs.filter(kind=kind, asked=asked).first()
     if same is not None:
         raise StoreError(f"The job {same.public_id} does that already: wait for it, or cancel it.")
     if open_jobs.count() >= MAX_OPEN:
@@ -43,7 +45,7 @@ def job_check(*, kind: str, asked: str, revision: str = "", name: str = "") -> N
 
 def job_create(*, kind: str, asked: str, revision: str = "", name: str = "", asked_by: str = "") -> ModelJob:
     """Enter a job, which begins within a second. Raises StoreError for what can be refused at once."""
-    job_check(kind=kind, asked=asked, revision=revision, name=name)
+    job_check(kind=kind, asked=asked, name=name)
     return ModelJob.objects.create(
         public_id=f"job_{secrets.token_hex(12)}",
         kind=kind,

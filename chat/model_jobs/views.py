@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from channels.db import database_sync_to_async
@@ -23,8 +22,9 @@ from chat.api.request.schema import sampling_defaults_read
 from chat.api.view import api_view, caller_require, json_response, object_read
 from chat.catalog.models import ServedModel
 from chat.catalog.named_models import models_live
-from chat.catalog.services import model_delete, model_update
-from chat.catalog.stored_models import stored_manifest, stored_model_offer, stored_model_withdraw
+from chat.catalog.removal import ModelUnknown, model_remove
+from chat.catalog.services import model_update
+from chat.catalog.stored_models import stored_manifest, stored_model_offer
 from chat.errors import ApiError, problems_error
 from chat.model_jobs.models import JobKind, ModelJob
 from chat.model_jobs.services import job_cancel, job_create, job_get, jobs_list, store
@@ -49,30 +49,40 @@ class PullRequest(serializers.Serializer):
     """The body of `POST /v1/admin/models/pull`."""
 
     model = Text(
-        "OWNER/NAME or OWNER/NAME:FORMAT of the hub.", max_chars=MAX_PATH_CHARS, is_filled=True, is_required=True
+        "OWNER/NAME or OWNER/NAME:FORMAT of the hub.",
+        max_chars=MAX_PATH_CHARS,
+        is_label=True,
+        is_filled=True,
+        is_required=True,
     )
     revision = Text("A branch, tag or commit.", max_chars=200, default="main")
-    name = Text("The name to store it under, else NAME:FORMAT.", max_chars=MAX_NAME_CHARS, default="")
+    name = Text("The name to store it under, else NAME:FORMAT.", max_chars=MAX_NAME_CHARS, is_label=True, default="")
 
 
 class ImportRequest(serializers.Serializer):
     """The body of `POST /v1/admin/models/import`."""
 
-    path = Text("A file or folder of the server's machine.", max_chars=MAX_PATH_CHARS, is_filled=True, is_required=True)
-    name = Text("The name to store it under; for a single model.", max_chars=MAX_NAME_CHARS, default="")
+    path = Text(
+        "A file or folder of the server's machine.",
+        max_chars=MAX_PATH_CHARS,
+        is_label=True,
+        is_filled=True,
+        is_required=True,
+    )
+    name = Text("The name to store it under; for a single model.", max_chars=MAX_NAME_CHARS, is_label=True, default="")
 
 
 class ModelRequest(serializers.Serializer):
     """The body of `POST /v1/admin/models/load`, `unload` and `check`."""
 
-    model = Text("The model's name.", max_chars=MAX_NAME_CHARS, is_filled=True, is_required=True)
+    model = Text("The model's name.", max_chars=MAX_NAME_CHARS, is_label=True, is_filled=True, is_required=True)
 
 
 class CopyRequest(serializers.Serializer):
     """The body of `POST /v1/admin/models/copy`."""
 
-    model = Text("A stored model.", max_chars=MAX_NAME_CHARS, is_filled=True, is_required=True)
-    name = Text("Its further name.", max_chars=MAX_NAME_CHARS, is_filled=True, is_required=True)
+    model = Text("A stored model.", max_chars=MAX_NAME_CHARS, is_label=True, is_filled=True, is_required=True)
+    name = Text("Its further name.", max_chars=MAX_NAME_CHARS, is_label=True, is_filled=True, is_required=True)
 
 
 class ModelChange(serializers.Serializer):
@@ -83,7 +93,9 @@ class ModelChange(serializers.Serializer):
     pinned = Boolean("Load it when its worker starts, and never unload it for another model.")
     idle_s = Integer("Seconds without a request after which it is unloaded; 0: never; null: the setting.", minimum=0)
     max_model_len = Integer("The context to serve, in tokens; null: that of the model.", minimum=1)
-    fallback = Text("The model that answers while this one cannot; empty: none.", max_chars=MAX_NAME_CHARS)
+    fallback = Text(
+        "The model that answers while this one cannot; empty: none.", max_chars=MAX_NAME_CHARS, is_label=True
+    )
     deprecated_at = Integer("Unix seconds; null: it is not.", minimum=0, maximum=2**34)
     system_prompt = Text("The first message of conversations without a system message.", max_bytes=MAX_TEXT_BYTES)
     chat_template = Text("In place of the template in the model's files; empty: that.", max_bytes=MAX_TEXT_BYTES)
@@ -142,35 +154,21 @@ async def model_change(request: HttpRequest, dialect: ErrorFormat, name: str) ->
     try:
         await database_sync_to_async(model_update)(model=row)
     except ValidationError as error:
-        raise bad_value(next(iter(changes), "model"), " ".join(error.messages)) from None
+        fields = getattr(error, "error_dict", None) or changes
+        raise bad_value(next(iter(fields), "model"), " ".join(error.messages)) from None
     return json_response(await _described(row))
 
 
-async def model_remove(request: HttpRequest, dialect: ErrorFormat, name: str) -> HttpResponseBase:
+async def model_delete(request: HttpRequest, dialect: ErrorFormat, name: str) -> HttpResponseBase:
     await manager_require(request, dialect)
-    num_bytes = await database_sync_to_async(model_forget)(name=name)
-    return json_response({"id": name, "object": "model", "deleted": True, "num_bytes": num_bytes})
-
-
-def model_forget(*, name: str) -> int:
-    """Remove a stored model and its row, or the row of another; return the bytes of removed files. Raises ApiError."""
-    models = store()
-    row = ServedModel.objects.filter(name=name).first()
+    remove = database_sync_to_async(model_remove, thread_sensitive=False)  # it may take a while
     try:
-        stored = name if name in (*models.names(), *models.unfinished()) else None
-        if stored is None and row is not None:
-            stored = models.name_of(Path(row.path))
-        if stored is None and row is None:
-            raise _unknown(name)
-        path = models.model_path(stored) if stored is not None and models.has(stored) else None
-        num_bytes = models.remove(stored) if stored is not None else 0
-    except StoreError as error:
-        raise bad_value("model", str(error)) from None
-    if path is not None:
-        stored_model_withdraw(path=path)
-    elif row is not None:
-        model_delete(model=row)
-    return num_bytes
+        num_bytes = await remove(name=name, store=store())
+    except ModelUnknown:
+        raise _unknown(name) from None
+    except (ValidationError, StoreError) as error:
+        raise bad_value("model", _text_of(error)) from None
+    return json_response({"id": name, "object": "model", "deleted": True, "num_bytes": num_bytes})
 
 
 async def model_load(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
@@ -179,7 +177,7 @@ async def model_load(request: HttpRequest, dialect: ErrorFormat) -> HttpResponse
     condition = (await models_live()).get(row.name)
     if condition is None:
         raise ApiError("model_unloaded", f"No worker has the files of {row.name!r}: start one that has.", "model")
-    if condition.state == UNLOADED.state:
+    if condition.state in (UNLOADED.state, "failed"):
         await asyncio.to_thread(model_load_ask, name=row.name)
     return json_response(await _described(row))
 
@@ -202,7 +200,7 @@ async def model_copy(request: HttpRequest, dialect: ErrorFormat) -> HttpResponse
         return stored_model_offer(store=models, manifest=models.copy(sent["model"], sent["name"]))
 
     try:
-        row = await database_sync_to_async(copy)()
+        row = await database_sync_to_async(copy, thread_sensitive=False)()
     except StoreError as error:
         raise bad_value("model", str(error)) from None
     except ValidationError as error:
@@ -343,6 +341,10 @@ async def _job(job_id: str) -> ModelJob:
     return job
 
 
+def _text_of(error: ValidationError | StoreError) -> str:
+    return " ".join(error.messages) if isinstance(error, ValidationError) else str(error)
+
+
 def _unknown(name: str) -> ApiError:
     text = f"There is no model {name[:MAX_NAME_CHARS]!r} here; GET /v1/admin/models lists them."
     return ApiError("model_not_found", text, "model")
@@ -368,6 +370,6 @@ async def model_act(request: HttpRequest, dialect: ErrorFormat, name: str) -> Ht
 
 
 models = api_view(ADMIN, get=models_list)
-model = api_view(ADMIN, get=model_retrieve, patch=model_change, delete=model_remove, post=model_act)
+model = api_view(ADMIN, get=model_retrieve, patch=model_change, delete=model_delete, post=model_act)
 all_jobs = api_view(ADMIN, get=jobs)
 job = api_view(ADMIN, get=job_retrieve, delete=job_stop)

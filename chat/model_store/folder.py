@@ -75,6 +75,11 @@ class ModelStore:
         """Return what the engine loads: a GGUF file or a folder."""
         return self._folder(name) / FILES / self.get(name).model_file
 
+    def holds(self, name: str) -> bool:
+        """Return True if there is anything to remove: a model, damaged or not, or what an unfinished pull has left."""
+        with self._used():
+            return any((self.root / place / _folder_name(name)).is_dir() for place in ("", NEW, GONE))
+
     def name_of(self, path: Path) -> str | None:
         """Return the name of the model whose files `path` belongs to, None for a path outside the store."""
         if not path.is_relative_to(self.root) or path == self.root:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -95,6 +96,7 @@ class Manifest:
         files = tuple(StoredFile(**file) for file in values["files"])
         for path in [file.path for file in files] + ([values["model_file"]] if values["model_file"] else []):
             path_check(path)
+        datetime.fromisoformat(values["created_at"])
         source, description = Source(**values["source"]), ModelDescription(**values["description"])
         made = cls(**values | {"files": files, "source": source, "description": description})
         for part in (made, source, description, *files):

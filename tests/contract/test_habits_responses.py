@@ -243,7 +243,9 @@ def test_item_28_pages_of_any_origin_may_call_the_api(http):
         rates = {
             f"x-ratelimit-{word}-{kind}" for word in ("limit", "remaining", "reset") for kind in ("requests", "tokens")
         }
-        assert set(exposed) == {"x-request-id", "retry-after", "x-should-retry", "x-lightcone-ignored"} | rates
+        of_models = {"x-lightcone-model", "x-lightcone-fallback", "deprecation"}
+        known = {"x-request-id", "retry-after", "x-should-retry", "x-lightcone-ignored"} | of_models
+        assert set(exposed) == known | rates
     for page in ("/docs", "/api/schema", "/sign-in", "/admin/login/"):
         assert "access-control-allow-origin" not in http.client.get(page, headers=origin).headers
 

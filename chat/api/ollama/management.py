@@ -26,9 +26,9 @@ from chat.api.request.parse import fields_read
 from chat.api.request.schema import sampling_defaults_read
 from chat.api.view import caller_require, ignored_line, json_response, object_read
 from chat.catalog import named_models
-from chat.catalog.further_models import model_derive, model_name_add, model_remove
-from chat.catalog.model_choice import NoModel, model_choice
+from chat.catalog.further_models import model_derive, model_name_add
 from chat.catalog.named_models import NamedModel, model_resolve_async
+from chat.catalog.removal import model_remove
 from chat.errors import ApiError
 from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore
@@ -93,7 +93,7 @@ async def create(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase
     name, fields = model_name_read(body), fields_read(CREATE, body)
     if not fields["from"]:
         raise bad_value("from", "is required: name the served model whose files it has", "missing_required_parameter")
-    source = await model_found(fields["from"], caller)
+    source = await _plain_model(fields["from"], "from", caller)
     defaults = _defaults(fields["parameters"], source)
     request.lightcone_ignored = ignored_line(options_ignored(body.get("parameters"), "parameters"))
     await _change(
@@ -135,7 +135,7 @@ async def copy(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase:
     """Give a model a further name, under which it serves at once."""
     caller = await manager_require(request, dialect)
     fields = fields_read(COPY, await object_read(request))
-    source = await model_found(fields["source"], caller)
+    source = await _plain_model(fields["source"], "source", caller)
     await _change("destination", model_name_add, name=source.entry.name, further=fields["destination"])
     return HttpResponse(status=200)
 
@@ -144,28 +144,26 @@ async def delete(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBase
     """Remove a further name of a model, or a model with its files in the store; workers unload it by themselves."""
     caller = await manager_require(request, dialect)
     asked = model_name_read(await object_read(request))
-    found = await model_found(asked, caller)
+    found = await _plain_model(asked, "model", caller)
     known = (found.entry.name, *found.entry.aliases)
     name = next(name for name in names_of(asked) or () if name in known)
-    if name == await asyncio.to_thread(_first_name):
-        raise bad_value("model", f"cannot be {name}: the settings serve it in any case (LIGHTCONE_MODEL)")
     await _change("model", model_remove, name=name, store=ModelStore(settings.LIGHTCONE_MODEL_STORE))
     return HttpResponse(status=200)
 
 
-def _first_name() -> str | None:
-    """Return the name of the model that the settings serve, None if there is none."""
-    path, name, store = settings.LIGHTCONE_MODEL, settings.LIGHTCONE_MODEL_NAME, settings.LIGHTCONE_MODEL_STORE
-    try:
-        return model_choice(path=path, name=name, store=store).name
-    except NoModel:
-        return None
+async def _plain_model(name: str, param: str, caller: Caller) -> NamedModel:
+    """Return the model of this name. Raises ApiError, also for a weighted alias or an adapter."""
+    found = await model_found(name, caller)
+    if found.entry.alias or found.entry.adapter:
+        what = "a weighted alias" if found.entry.alias else "an adapter"
+        raise bad_value(param, f"is {what}: name a model, and change this one over /v1/admin")
+    return found
 
 
 async def _change(param: str, service: Callable[..., Any], **fields: Any) -> None:
     """Call a service of the catalogue. What it refuses is a fault of `param`. Raises ApiError."""
     try:
-        await database_sync_to_async(service)(**fields)
+        await database_sync_to_async(service, thread_sensitive=False)(**fields)  # it may take a while
     except ValidationError as error:
         raise bad_value(param, f"cannot be used: {' '.join(error.messages)}") from None
     except StoreError as error:

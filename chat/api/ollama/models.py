@@ -17,9 +17,11 @@ from chat.api.ollama.lines import instant_text
 from chat.api.ollama.options import SENT_NAMES
 from chat.api.ollama.translation import names_of
 from chat.api.view import caller_require, json_response, object_read
+from chat.catalog import named_models
 from chat.catalog.model_facts import ModelFacts, model_facts
 from chat.catalog.models import ServedModel
-from chat.catalog.named_models import NamedModel, model_asked, model_named, models_named
+from chat.catalog.named_models import NamedModel, model_asked, models_named
+from chat.relay.state.workers import UNLOADED
 
 API_VERSION = "0.12.11"
 """The release of Ollama whose API this is. Clients compare it with the one that they need."""
@@ -64,7 +66,8 @@ async def version(request: HttpRequest, dialect: ErrorFormat) -> HttpResponseBas
 async def model_found(name: str, caller: Caller) -> NamedModel:
     """Return the model of this name, with or without `:latest`. Raises ApiError."""
     entry = await model_asked(name, names_of(name), caller)
-    return await model_named(entry.name, caller)
+    live = await named_models.models_live()
+    return NamedModel(entry, entry.alias or entry.full_name, live.get(entry.name, UNLOADED))
 
 
 async def facts_of(names: set[str]) -> dict[str, ModelFacts]:

@@ -19,7 +19,7 @@ from django.core.exceptions import ValidationError
 from django.db import connections
 
 from chat.api.request.fields import bad_value, echo
-from chat.catalog.services import model_register
+from chat.catalog.stored_models import stored_model_offer
 from chat.errors import INTERNAL_MESSAGE, ApiError
 from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore
@@ -122,8 +122,7 @@ class Pull:
         if not store.has(plan.name) or store.get(plan.name).source.place != plan.repository.name:
             plan.run(store, _Said(self, plan.choice))
         self._say({"status": "writing manifest"})
-        defaults = store.get(plan.name).description.defaults
-        model_register(name=self._asked.name, path=str(store.model_path(plan.name)), maker_defaults=defaults)
+        stored_model_offer(store=store, manifest=store.get(plan.name), name=self._asked.name)
         self._say(SUCCESS)
 
     def _say(self, update: dict[str, Any] | ApiError) -> None:

@@ -18,7 +18,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
 from chat.catalog.model_choice import NoModel, model_choice
-from chat.catalog.stored_models import stored_model_offer, stored_model_withdraw
+from chat.catalog.removal import ModelUnknown, model_remove
+from chat.catalog.stored_models import stored_model_offer
 from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore
 from chat.model_store.local import model_import, models_at
@@ -160,11 +161,19 @@ class Command(BaseCommand):
 
     def _rm(self, options: dict[str, Any]) -> None:
         for name in options["name"]:
-            path = self._store.model_path(name) if self._store.has(name) else None
-            num_bytes = self._store.remove(name)
-            if path is not None:
-                self._keep_catalogue(partial(stored_model_withdraw, path=path))
-            self.stdout.write(f"{name} is removed: {num_bytes / 1e9:.2f} GB.")
+            self.stdout.write(f"{name} is removed: {self._removed(name) / 1e9:.2f} GB.")
+
+    def _removed(self, name: str) -> int:
+        """Remove a model and return the bytes of its files."""
+        try:
+            return model_remove(name=name, store=self._store)
+        except ModelUnknown:
+            self._store.get(name)  # raises, and lists what is stored
+            raise
+        except ValidationError as error:
+            raise CommandError(printable(" ".join(error.messages))) from error
+        except DatabaseError:  # before the first start there is no catalogue
+            return self._store.remove(name)
 
     def _copy(self, options: dict[str, Any]) -> None:
         self._say_stored(self._store.copy(options["name"], options["target"]))

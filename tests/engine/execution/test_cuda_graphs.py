@@ -214,7 +214,7 @@ def test_vectors_of_prompts_are_those_of_the_cpu(folder, monkeypatch, options):
             hidden = twins.other.decoder.forward(
                 batch.token_ids, batch.positions, twins.attention.begin_step(batch.layout)
             )
-            vectors = pool_states(plan, hidden, twins.other.decoder.normed)
+            vectors = pool_states(plan, hidden, twins.other.decoder.normed, twins.other.decoder.logits)
     twins.compare(torch.tensor(vectors[1]), torch.tensor(wanted[1]))
 
 

@@ -34,7 +34,7 @@ const paintCharts = () => {
 document.addEventListener("DOMContentLoaded", paintCharts);
 new MutationObserver(paintCharts).observe(document.documentElement, { attributeFilter: ["class"] });
 
-// Live lists: <span data-live="#id"> has the element of this id read again every second while the page is looked at.
+// Live lists: <span data-live="#id"> has the element of this id read again all the time while the page is looked at.
 document.addEventListener("DOMContentLoaded", () => {
   const mark = document.querySelector("[data-live]");
   if (!mark) return;
@@ -50,7 +50,7 @@ document.addEventListener("DOMContentLoaded", () => {
     } catch {
       // The server is away: the list stays as it is.
     }
-    setTimeout(refresh, 1000);
+    setTimeout(refresh, 700);
   };
-  setTimeout(refresh, 1000);
+  setTimeout(refresh, 700);
 });
