@@ -137,3 +137,12 @@ async def test_a_running_pull_is_cancelled_and_another_goes_on_beside_it(
     assert (await state_of(job), await state_of(other)) == ("cancelled", "done")
     assert "what was fetched is kept" in job.message
     assert (store().names(), store().unfinished()) == (["two"], ["one"])
+
+
+async def test_a_pull_that_is_cancelled_while_it_waits_never_runs(hub: LocalHub, make: Callable[[], JobRunner]) -> None:
+    runner = make()
+    job = await create(kind="pull", asked="org/Smol-GGUF", name="one")
+    await cancel(job=job)
+    await runner.turn()
+    await runner.settle()
+    assert (await state_of(job), store().unfinished(), hub.requests) == ("cancelled", [], [])

@@ -356,6 +356,23 @@ def test_a_model_is_unloaded_on_command_and_comes_back_on_demand(floor: Floor) -
     floor.turn_until(lambda: floor.states() == {"a": "ready"})
 
 
+def test_a_demand_for_a_model_that_is_loaded_does_not_load_it_once_more(floor: Floor) -> None:
+    floor.open("a", "b")
+    floor.load("a")
+    floor.ask("b")
+    floor.ask("b")
+    floor.turn_until(lambda: floor.states().get("b") == "ready")
+    floor.ask("b")
+    floor.host.turn()
+    floor.clock.now += SETTLE_S + 1
+    floor.host.unload("b")
+    floor.turn_until(lambda: floor.states().get("b") == "unloaded")
+    for _ in range(20):
+        floor.host.turn()
+    assert floor.states() == {"a": "ready", "b": "unloaded"}
+    assert len(floor.engines["b"]) == 1
+
+
 def test_a_task_of_a_model_that_is_not_loaded_goes_back_and_has_it_loaded(
     floor: Floor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

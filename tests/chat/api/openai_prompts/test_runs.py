@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import cycle
 
 import pytest
 
@@ -11,11 +12,12 @@ from chat.api.answering import multi_run, pipeline
 from chat.api.answering.multi_run import group_start
 from chat.api.answering.pipeline import Accepted
 from chat.api.openai.dialect import TEXT_COMPLETIONS
+from chat.catalog import named_models
 from chat.errors import ApiError
 from chat.generation.completions import LimitExceeded, RequestTrace
 from chat.generation.limits import LimitKind
 from engine.api import Admitted, EngineUnavailable, ErrorCode, Event, Failed, RequestError
-from tests.chat.api.conftest import ADMITTED, completed, delta, finished
+from tests.chat.api.conftest import ADMITTED, MODEL, completed, delta, finished
 from tests.chat.api.openai_prompts.test_text_completions import ROUTE
 from tests.chat.api.test_leaving_clients import Connection
 
@@ -167,6 +169,20 @@ async def test_a_request_uses_at_most_half_of_the_keys_concurrency(service):
         service.readers[3].play(*SCRIPT)
         taken = await collect(group)
         assert sorted({index for index, _ in taken}) == [0, 1, 2, 3]
+
+
+async def test_all_runs_are_answered_by_the_model_that_the_name_led_to_first(service, monkeypatch):
+    """A weighted alias chose a model for each prompt anew, so one answer mixed two models."""
+    models = cycle([replace(MODEL, name=name, alias="canary") for name in ("one", "two")])
+
+    async def resolve(*, name, caller=None):
+        return next(models)
+
+    monkeypatch.setattr(named_models, "model_resolve_async", resolve)
+    async with begun(4) as group:
+        await service.started(4)
+        assert len({run.model.name for run in group.runs}) == 1
+        assert len({request.model for request in service.requests}) == 1
 
 
 async def test_a_run_refused_by_a_limit_waits_for_another_to_end(service):
