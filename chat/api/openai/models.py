@@ -29,6 +29,7 @@ def model_object(model: NamedModel, caller: Caller) -> dict[str, Any]:
         "owned_by": model.entry.owned_by,
         "state": model.condition.state,
         "max_model_len": model.max_model_len,
+        "context": facts.context or None,
         "kind": model.condition.kind or None,
         "capabilities": facts.abilities,
         "format": facts.quantization or facts.format or None,

@@ -27,6 +27,7 @@ SCHEMAS = requests(
     Model = {
         id, owned_by: string; object: 'model'; created: seconds; state: state;
         max_model_len: integer | null "Context in tokens; null before the model was first loaded.";
+        context: integer | null "Tokens that it was made for, as its files say.";
         kind: 'chat' | 'embedding' | 'reranker' | null "What it is for; null while no worker has it.";
         capabilities: [string] "chat, completion, structured_output, embedding, tools, reasoning, rerank.";
         format: string | null "Of its weights, such as Q4_K_M."; architecture: string | null;

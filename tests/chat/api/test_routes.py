@@ -45,6 +45,7 @@ async def test_the_list_of_models(api, path):
         "owned_by": "lightcone",
         "state": "ready",
         "max_model_len": 4096,
+        "context": None,
         "kind": None,
         "capabilities": ["chat", "completion", "structured_output", "embedding"],
         "format": None,
