@@ -21,7 +21,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('public_id', models.CharField(editable=False, max_length=40, unique=True, verbose_name='job id')),
-                ('kind', models.CharField(choices=[('pull', 'Pull'), ('import', 'Import'), ('check', 'Check')], max_length=8)),
+                ('kind', models.CharField(choices=[('pull', 'Pull'), ('import', 'Import'), ('check', 'Check'), ('copy', 'Copy')], max_length=8)),
                 ('asked', models.CharField(max_length=1024)),
                 ('revision', models.CharField(blank=True, default='', max_length=200)),
                 ('name', models.CharField(blank=True, default='', max_length=200)),

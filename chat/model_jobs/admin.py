@@ -1,4 +1,4 @@
-"""Console pages of jobs on stored models: start a pull, an import or a check, follow and cancel it."""
+"""Console pages of jobs on stored models: start a pull, an import, a check or a copy, follow and cancel it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ class ModelJobForm(forms.ModelForm):
         fields = ("kind", "asked", "revision", "name")
         labels = {"asked": "Model", "name": "Store it as"}
         help_texts = {
-            "kind": "Pull from the Hugging Face hub, import from this machine, or compare a stored model's files.",
+            "kind": "Pull from the Hugging Face hub, import from this machine, compare a stored model's files with "
+            "their hashes, or offer a stored model under another name with settings of its own.",
             "asked": "Pull: OWNER/NAME or OWNER/NAME:FORMAT, such as bartowski/Qwen2.5-7B-Instruct-GGUF:Q4_K_M. "
             "Without a format the one that suits this machine is taken. Import: a GGUF file, a folder, a cache of "
-            "Hugging Face or a folder of Ollama. Check: the name of a stored model.",
+            "Hugging Face or a folder of Ollama. Check and copy: the name of a stored model.",
             "revision": "Of a pull: a branch, tag or commit. Empty: main.",
-            "name": "Empty: after the repository or file.",
+            "name": "Empty: after the repository or file. A copy needs one.",
         }
 
     def clean(self) -> dict[str, Any]:

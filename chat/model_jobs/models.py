@@ -1,4 +1,4 @@
-"""The table of jobs on stored models: pulls, imports and checks, which take minutes to hours."""
+"""The table of jobs on stored models: pulls, imports, checks and copies, which take seconds to hours."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ class JobKind(models.TextChoices):
     PULL = "pull", "Pull"
     IMPORT = "import", "Import"
     CHECK = "check", "Check"
+    COPY = "copy", "Copy"
 
 
 class JobState(models.TextChoices):
@@ -30,7 +31,7 @@ class ModelJob(models.Model):
     public_id = models.CharField("job id", max_length=40, unique=True, editable=False)
     kind = models.CharField(max_length=8, choices=JobKind.choices)
     asked = models.CharField(max_length=1024)
-    """OWNER/NAME[:FORMAT] of a pull, the path of an import, the name of the model to check."""
+    """OWNER/NAME[:FORMAT] of a pull, the path of an import, the name of the model to check or copy."""
     revision = models.CharField(max_length=200, default="", blank=True)
     name = models.CharField(max_length=200, default="", blank=True)
     """The name to store the model under; empty until it is known."""

@@ -83,7 +83,7 @@ ROUTES = """
     DELETE /v1/admin/aliases/{name} delete_weighted_alias() -> RemovedAlias raises 401 403 404 429 500
         Delete a weighted alias
     GET /v1/admin/jobs list_model_jobs(limit) -> ModelJobList raises 401 403 400 429 500
-        List pulls, imports and checks. The newest first.
+        List pulls, imports, checks and copies. The newest first.
     GET /v1/admin/jobs/{job_id} retrieve_model_job() -> ModelJob raises 401 403 404 429 500
         One job. How far it is.
     DELETE /v1/admin/jobs/{job_id} cancel_model_job() -> ModelJob raises 401 403 404 429 500

@@ -85,6 +85,19 @@ def check(order: Order, store: ModelStore) -> None:
     say(done=True, message="All files are as they were stored.")
 
 
+def copy(order: Order, store: ModelStore) -> None:
+    manifest = store.get(order.asked)
+    say(phase="copying", num_done=0, num_bytes=manifest.num_bytes, rate=0.0)
+    # An earlier try of the same job may have copied it.
+    if not (store.has(order.name) and store.get(order.name).files == manifest.files):
+        store.copy(order.asked, order.name)
+    say(stored=order.name)
+    say(done=True, message=f"{order.name} has the files of {order.asked}.")
+
+
+KINDS = {"pull": pull, "import": import_, "check": check, "copy": copy}
+
+
 def _has(store: ModelStore, name: str, place: str, revision: str = "") -> bool:
     """Return True for what an earlier try of the same job has stored."""
     if not store.has(name):
@@ -123,7 +136,7 @@ def main() -> int:
     order = Order(**json.loads(sys.stdin.readline()))
     threading.Thread(target=_leave_with_the_runner, daemon=True).start()
     try:
-        {"pull": pull, "import": import_, "check": check}[order.kind](order, ModelStore(Path(order.store)))
+        KINDS[order.kind](order, ModelStore(Path(order.store)))
     except StoreError as error:
         say(error=str(error))
     return 0

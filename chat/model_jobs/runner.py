@@ -40,6 +40,7 @@ CANCELLED_MESSAGES = {
     "pull": "Cancelled; what was fetched is kept.",
     "import": "Cancelled; models that were stored before stay.",
     "check": "Cancelled.",
+    "copy": "Cancelled.",
 }
 LOST_MESSAGE = "The process of this job ended; the log of the maintenance worker tells why. Try again."
 

@@ -31,6 +31,8 @@ def job_check(*, kind: str, asked: str, name: str = "") -> None:
         name_check(name)
     if kind == JobKind.CHECK:
         store().get(asked)
+    if kind == JobKind.COPY:
+        _copy_check(store(), asked, name)
     if kind == JobKind.PULL and "/" not in asked.partition(":")[0].strip("/"):
         raise StoreError(f"{asked!r} is no repository of the hub: write OWNER/NAME or OWNER/NAME:FORMAT.")
     if kind == JobKind.IMPORT and not asked.startswith("/"):
@@ -41,6 +43,14 @@ def job_check(*, kind: str, asked: str, name: str = "") -> None:
         raise StoreError(f"The job {same.public_id} does that already: wait for it, or cancel it.")
     if open_jobs.count() >= MAX_OPEN:
         raise StoreError(f"{MAX_OPEN} jobs wait or run: wait for some of them, or cancel some.")
+
+
+def _copy_check(models: ModelStore, asked: str, name: str) -> None:
+    models.get(asked)
+    if not name:
+        raise StoreError("A copy needs a name of its own.")
+    if models.has(name):
+        raise StoreError(f"There is a model {name!r} already: choose another name.")
 
 
 def job_create(*, kind: str, asked: str, revision: str = "", name: str = "", asked_by: str = "") -> ModelJob:

@@ -15,6 +15,7 @@ from chat.catalog.model_choice import model_choice
 from chat.model_jobs.models import JobState
 from chat.model_jobs.runner import JobRunner
 from chat.model_jobs.services import job_cancel, job_create, store
+from chat.model_store.errors import StoreError
 from chat.models import ModelJob, ServedModel
 from chat.relay.state.keys import Keys
 from chat.relay.valkey import valkey_connect
@@ -137,6 +138,24 @@ async def test_a_running_pull_is_cancelled_and_another_goes_on_beside_it(
     assert (await state_of(job), await state_of(other)) == ("cancelled", "done")
     assert "what was fetched is kept" in job.message
     assert (store().names(), store().unfinished()) == (["two"], ["one"])
+
+
+async def test_a_stored_model_is_copied_under_another_name(make: Callable[[], JobRunner]) -> None:
+    runner = make()
+    default = model_choice(path="", name="").path
+    await create(kind="import", asked=str(default), name="one")
+    await runner.turn()
+    await runner.settle()
+    for name, words in (("", "needs a name"), ("one", "already")):
+        with pytest.raises(StoreError, match=words):
+            await create(kind="copy", asked="one", name=name)
+    job = await create(kind="copy", asked="one", name="two")
+    await runner.turn()
+    await runner.settle()
+    assert (await state_of(job), job.message) == ("done", "two has the files of one.")
+    paths = [store().model_path(name) for name in ("one", "two")]
+    assert paths[0].samefile(paths[1])
+    assert await database_sync_to_async(ServedModel.objects.filter(name="two").exists)()
 
 
 async def test_a_pull_that_is_cancelled_while_it_waits_never_runs(hub: LocalHub, make: Callable[[], JobRunner]) -> None:
