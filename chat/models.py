@@ -4,6 +4,7 @@ from chat.access.models import ApiKey, ApiKeySecret, Org, Project
 from chat.api.stored.models import StoredAnswer
 from chat.batches.models import Batch, BatchResult, FileChunk, ProjectFile
 from chat.catalog.models import ModelAdapter, ServedModel, WeightedAlias
+from chat.conversations.models import ChatSpace, Conversation, SearchText, ShareLink, Turn
 from chat.model_jobs.models import ModelJob
 from chat.usage.models import RequestLog, UsageHour
 
@@ -12,6 +13,8 @@ __all__ = [
     "ApiKeySecret",
     "Batch",
     "BatchResult",
+    "ChatSpace",
+    "Conversation",
     "FileChunk",
     "ModelAdapter",
     "ModelJob",
@@ -19,8 +22,11 @@ __all__ = [
     "Project",
     "ProjectFile",
     "RequestLog",
+    "SearchText",
     "ServedModel",
+    "ShareLink",
     "StoredAnswer",
+    "Turn",
     "UsageHour",
     "WeightedAlias",
 ]

@@ -13,6 +13,7 @@ from django.utils import timezone
 from chat.api.stored.services import answers_prune
 from chat.batches.files import files_prune
 from chat.batches.services import batches_prune
+from chat.conversations.services import RESTORABLE, conversations_prune
 from chat.relay.commands import BATCHES_WAKE_TASK
 from chat.relay.state.keys import slug_of
 from chat.relay.state.task_message import GENERATE_TASK
@@ -55,6 +56,15 @@ def files_retention() -> None:
 def answers_retention() -> None:
     """Delete stored answers that have expired."""
     logger.info("%d stored answers deleted", answers_prune(before=timezone.now()))
+
+
+@shared_task(name="chat.chats_retention", ignore_result=True)
+def chats_retention() -> None:
+    """Remove conversations that can no longer be restored, and those unchanged for LIGHTCONE_CHAT_DAYS."""
+    now, days = timezone.now(), settings.LIGHTCONE_CHAT_DAYS
+    unchanged_since = now - timedelta(days=days) if days else None
+    num_removed = conversations_prune(unchanged_since=unchanged_since, deleted_before=now - RESTORABLE)
+    logger.info("%d conversations removed", num_removed)
 
 
 @shared_task(name="chat.logs_retention", ignore_result=True)

@@ -105,6 +105,12 @@ LIGHTCONE_LOG_DAYS = env.integer("LOG_DAYS", 30, minimum=1, maximum=3650)
 # How long an answer of the playground continues while no page reads it.
 LIGHTCONE_PLAYGROUND_DETACH_GRACE_S = env.integer("PLAYGROUND_DETACH_GRACE", 900, minimum=1, maximum=86400)
 
+# Conversations of the playground: bytes of an account, days that unchanged ones are kept (0: for ever), and whether
+# administrators may read them, which their owners are told.
+LIGHTCONE_CHAT_QUOTA_BYTES = env.integer("CHAT_QUOTA_BYTES", 2**30, minimum=1)
+LIGHTCONE_CHAT_DAYS = env.integer("CHAT_DAYS", 0, maximum=3650)
+LIGHTCONE_CHAT_ADMIN_READ = env.boolean("CHAT_ADMIN_READ")
+
 # Answers that clients may fetch again. Without them `store` has no effect, and there are no background answers.
 LIGHTCONE_STORE = env.boolean("STORE", True)
 LIGHTCONE_MAX_PROJECT_ANSWERS = env.integer("MAX_PROJECT_ANSWERS", 100_000, minimum=1)
@@ -145,6 +151,7 @@ CELERY_TASK_DEFAULT_QUEUE = "maintenance"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BEAT_SCHEDULE = {
     "logs-retention": {"task": "chat.logs_retention", "schedule": 24 * 3600, "options": {"queue": "maintenance"}},
+    "chats-retention": {"task": "chat.chats_retention", "schedule": 24 * 3600, "options": {"queue": "maintenance"}},
     "answers-retention": {"task": "chat.answers_retention", "schedule": 24 * 3600, "options": {"queue": "maintenance"}},
     "files-retention": {"task": "chat.files_retention", "schedule": 3600, "options": {"queue": "maintenance"}},
 }

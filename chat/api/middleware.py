@@ -321,7 +321,8 @@ class PageMiddleware:
 
     async def __call__(self, request: HttpRequest) -> HttpResponseBase:
         response = await self.get_response(request)
-        if response.status_code == 404 and not _is_browser(request):
+        is_described = response.headers.get("Content-Type") == "application/json"
+        if response.status_code == 404 and not is_described and not _is_browser(request):
             response = _unknown_route(request)
         if "Content-Security-Policy" not in response:
             response["Content-Security-Policy"] = CONSOLE_POLICY if request.path.startswith("/admin/") else PAGE_POLICY

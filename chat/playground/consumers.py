@@ -38,10 +38,11 @@ from chat.api.request.parsed import ParsedRequest
 from chat.api.request.strict_json import json_object_read
 from chat.api.server_contract import STOP, Stop
 from chat.api.view import run_in_thread_if_large
+from chat.conversations.runs import RUN_NAME, run_public_id, timings
 from chat.errors import INTERNAL_MESSAGE, ApiError, FieldNames, api_error, names_unchanged
 from chat.generation.completions import RequestTrace, RunReader, run_attach, run_find_public, run_stop
 from chat.generation.waiting import Waiting, waiting_watch
-from chat.playground.requests import RUN_NAME, head_kept, page_policy, page_request_parse, run_public_id
+from chat.playground.requests import head_kept, page_policy, page_request_parse
 from engine.api import ChoiceFinished, Completed, Delta, EngineError, FinishReason, Outcome
 
 logger = logging.getLogger(__name__)
@@ -289,18 +290,3 @@ def delta_message(payload: Delta | ChoiceFinished, head: AnswerHead) -> Message 
     if payload.tool_calls:
         message["tool_calls"] = [asdict(call) for call in payload.tool_calls]
     return message if payload.text or len(message) > 3 else None
-
-
-def timings(completed: Completed) -> dict[str, float | None]:
-    """Return the seconds from arrival to the first token and to the end, and the decode rate."""
-    arrived = completed.timings.arrived_at
-    first, end = completed.timings.first_token_at, completed.timings.ended_at
-    num_gaps = completed.usage.completion_tokens - 1
-    rate = None
-    if first is not None and end is not None and end > first and num_gaps > 0:
-        rate = num_gaps / (end - first)
-    return {
-        "first_token_s": None if first is None else first - arrived,
-        "total_s": None if end is None else end - arrived,
-        "tokens_per_s": rate,
-    }

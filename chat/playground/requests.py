@@ -5,7 +5,6 @@ Fields without effect are refused: they would be mistakes here.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,10 +16,10 @@ from chat.api.dialect import AnswerHead
 from chat.api.request.parse import request_parse
 from chat.api.request.parsed import ParsedRequest
 from chat.api.request.schema import FIELD_NAMES
+from chat.conversations.runs import run_public_id
 from chat.errors import ApiError
 from chat.generation.completions import DetachPolicy
 
-RUN_NAME = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 WITHOUT_EFFECT = frozenset(
     {
         *("user", "safety_identifier"),  # the log names whoever is signed in
@@ -43,11 +42,6 @@ def page_request_parse(body: dict[str, Any]) -> ParsedRequest:
             message = f"{name} has no effect in the playground; leave it out, or use the API"
             raise ApiError("unsupported_parameter", message, name)
     return request_parse(body)
-
-
-def run_public_id(caller: Caller, run_name: str) -> str:
-    """Return the id that finds a run again, for its user only, and not over the API, whose ids hold no slash."""
-    return f"playground/{caller.tenant}/{run_name}"
 
 
 def page_policy(caller: Caller, run_name: str) -> Callable[[AnswerHead], DetachPolicy]:

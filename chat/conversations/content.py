@@ -1,0 +1,61 @@
+"""What a turn says, as plain text and as messages of OpenAI's API.
+
+The content of a turn is a text, a list of content parts, or an answer: `{"choices": [{"content", "reasoning",
+"calls"}], "shown"}`, as the page keeps it. Anything else in it is kept and has no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+TITLE_CHARS = 60
+
+
+def content_text(content: Any) -> str:
+    """Return the text of a turn's content, of the shown choice if it is an answer."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        texts = (part.get("text") for part in content if isinstance(part, dict))
+        return "\n".join(text for text in texts if isinstance(text, str))
+    text = shown_choice(content).get("content")
+    return text if isinstance(text, str) else ""
+
+
+def shown_choice(content: Any) -> Mapping[str, Any]:
+    """Return the choice of an answer that is shown, empty if there is none."""
+    choices = content.get("choices") if isinstance(content, dict) else None
+    shown = content.get("shown", 0) if isinstance(content, dict) else 0
+    if not isinstance(choices, list) or not isinstance(shown, int) or not 0 <= shown < len(choices):
+        return {}
+    choice = choices[shown]
+    return choice if isinstance(choice, dict) else {}
+
+
+def title_of(text: str) -> str:
+    """Return a title: the beginning of a text in one line."""
+    line = " ".join(text[: 8 * TITLE_CHARS].replace("\0", " ").split())
+    return line if len(line) <= TITLE_CHARS else f"{line[: TITLE_CHARS - 1]}…"
+
+
+def message_of(role: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a turn as a message of OpenAI's API, with the calls of the shown choice."""
+    content = body.get("content")
+    if not isinstance(content, dict):
+        return {"role": role, "content": content}
+    message: dict[str, Any] = {"role": role, "content": content_text(content)}
+    calls = shown_choice(content).get("calls")
+    if isinstance(calls, list) and calls:
+        message["tool_calls"] = [_tool_call(call) for call in calls if isinstance(call, dict)]
+    return message
+
+
+def _tool_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = {"name": call.get("name"), "arguments": call.get("arguments")}
+    return {"id": call.get("id"), "type": "function", "function": function}
+
+
+def answer_content(text: str, calls: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the content of an answer with one choice."""
+    return {"choices": [{"content": text, "reasoning": "", "calls": list(calls)}], "shown": 0}

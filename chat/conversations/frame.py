@@ -1,0 +1,107 @@
+"""The frame of the page's API: the session's user, the CSRF token, JSON answers and errors of OpenAI's shape."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
+from rest_framework.authentication import CSRFCheck
+
+from chat.access.accounts import playground_caller
+from chat.access.keys import Caller, KeyInvalid
+from chat.api.dialect import OpenAIErrorFormat
+from chat.api.request.fields import field_read, integer_read
+from chat.api.view import error_response, method_name, request_id
+from chat.errors import ApiError, api_error
+from engine.api import EngineError
+
+logger = logging.getLogger(__name__)
+
+SAFE_METHODS = ("GET", "HEAD")
+
+
+class PageFormat(OpenAIErrorFormat):
+    name = "playground"
+
+
+PAGE_FORMAT = PageFormat()
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A signed-in user, and the user whose conversations are asked for: the same one, or an administrator reads."""
+
+    caller: Caller
+    user_id: int
+
+
+Handler = Callable[..., HttpResponse]
+
+
+def page_view(**handlers: Handler) -> Handler:
+    """Return a view for the named methods (`get=`, `post=`), for users of the playground. Each gets a Visit."""
+    allowed = ", ".join(sorted({name.upper() for name in handlers} | ({"HEAD"} if "get" in handlers else set())))
+
+    def answer(request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        visit = visit_of(request)
+        handler = handlers.get("get" if request.method == "HEAD" else str(request.method).lower())
+        if handler is None:
+            message = f"{method_name(request)} is not allowed here; use {allowed}."
+            raise ApiError("method_not_allowed", message, headers={"Allow": allowed})
+        return handler(request, visit, **kwargs)
+
+    return with_json_errors(answer)
+
+
+def with_json_errors(answer: Handler) -> Handler:
+    """Return a view whose failures are JSON. The CSRF token is checked here, as Django's refusal is a page."""
+
+    @csrf_exempt
+    def view(request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        try:
+            _check_csrf(request)
+            return answer(request, **kwargs)
+        except Exception as failure:
+            if not isinstance(failure, ApiError | EngineError):
+                logger.exception("Request %s failed", request_id(request))
+            return error_response(PAGE_FORMAT, api_error(failure), request_id(request))
+
+    exempt: Handler = view
+    return exempt
+
+
+def visit_of(request: HttpRequest) -> Visit:
+    """Return who is here. Raises ApiError 401 without a session, 403 without the permission to chat.
+
+    `?user=` names another account: an administrator may read its conversations if LIGHTCONE_CHAT_ADMIN_READ says so.
+    """
+    user = request.user
+    if not user.is_authenticated:
+        raise ApiError("signed_out", "You are signed out; sign in and try again.")
+    try:
+        caller = playground_caller(user=user)
+    except KeyInvalid:
+        message = "Your account may not use the playground; an administrator can allow it."
+        raise ApiError("permission_denied", message) from None
+    asked = request.GET.get("user", "")
+    if not asked:
+        return Visit(caller, user.pk)
+    if not (settings.LIGHTCONE_CHAT_ADMIN_READ and user.is_superuser and request.method in SAFE_METHODS):
+        message = "Nobody but their owner may do this with conversations"
+        raise ApiError("permission_denied", f"{message}; LIGHTCONE_CHAT_ADMIN_READ lets administrators read.", "user")
+    user_id = field_read("user", integer_read, asked)
+    logger.warning("administrator %d reads conversations of user %d", user.pk, user_id)
+    return Visit(caller, user_id)
+
+
+def _check_csrf(request: HttpRequest) -> None:
+    check = CSRFCheck(lambda _: HttpResponse())
+    check.process_request(request)
+    if reason := check.process_view(request, None, (), {}):
+        message = f"{reason} Send the token of the cookie {settings.CSRF_COOKIE_NAME} in the header X-CSRFToken."
+        raise ApiError("permission_denied", message)

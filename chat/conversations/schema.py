@@ -1,0 +1,154 @@
+"""The fields of conversations and turns, with their limits. Unknown fields are refused: they would be mistakes here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+
+from chat.api.request.fields import Array, Boolean, Integer, Object, RequestField, Text, echo, field_problems, refuse
+from chat.api.request.strict_json import JsonBounds, json_bounds, json_object_read
+from chat.api.view import body_read
+from chat.conversations.models import MAX_FOLDER_CHARS, MAX_TITLE_CHARS, TurnState
+from chat.conversations.runs import RUN_NAME
+from chat.conversations.services import VIEWS
+from chat.errors import ApiError, problems_error
+
+ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
+ROLES = ("system", "developer", "user", "assistant", "tool")
+MAX_DEPTH = 64
+"""Levels of nesting in what is stored, far below what writing JSON can take."""
+MAX_MODEL_CHARS, MAX_WORD_CHARS, MAX_QUERY_CHARS = 200, 64, 200
+MAX_IDS = 1_000
+MIN_LINK_S, MAX_LINK_S = 60, 365 * 24 * 3600
+LAST_POSITION = 2**62
+
+
+class Content(RequestField):
+    """A text, a list of content parts, or an answer with its choices."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, str | list | dict):
+            raise refuse("invalid_type", f"must be a string, an array of parts or an answer, got {echo(data)}")
+        return data
+
+
+def id_read(value: Any) -> str:
+    if not isinstance(value, str) or not ID.fullmatch(value):
+        raise refuse("invalid_value", f"must be 1 to 64 letters, digits and hyphens, got {echo(value)}")
+    return value
+
+
+def _parent_read(value: str) -> str:
+    return id_read(value) if value else ""
+
+
+class ConversationFields(serializers.Serializer):
+    title = Text(max_chars=MAX_TITLE_CHARS, is_label=True)
+    folder = Text(max_chars=MAX_FOLDER_CHARS, is_label=True)
+    is_pinned = Boolean()
+    is_archived = Boolean()
+    settings = Object()
+
+
+class ChangeFields(ConversationFields):
+    version = Integer(minimum=1)
+    head = Text(read=id_read)
+
+
+class TurnFields(serializers.Serializer):
+    parent = Text(read=_parent_read, default="")
+    role = Text(choices=ROLES, is_required=True)
+    state = Text(choices=tuple(TurnState.values), is_required=True)
+    content = Content()
+    run = Text(pattern=RUN_NAME.pattern)
+    model = Text(max_chars=MAX_MODEL_CHARS)
+    time = Text(max_chars=MAX_WORD_CHARS)
+    outcome = Text(max_chars=MAX_WORD_CHARS)
+    tool_call_id = Text(max_chars=MAX_MODEL_CHARS)
+    parameters = Object()
+    usage = Object()
+    timings = Object()
+    error = Object()
+
+
+class IdsFields(serializers.Serializer):
+    ids = Array(id_read, max_items=MAX_IDS, if_empty="must name at least one conversation", is_required=True)
+
+
+class LinkFields(serializers.Serializer):
+    expires_in_s = Integer(minimum=MIN_LINK_S, maximum=MAX_LINK_S)
+
+
+class ImportFields(serializers.Serializer):
+    format = Text(choices=("lightcone", "openai"), is_required=True)
+    text = Text(is_filled=True, is_required=True)
+
+
+class HistoryQuery(serializers.Serializer):
+    view = Text(choices=tuple(VIEWS), default="current")
+    folder = Text(max_chars=MAX_FOLDER_CHARS, is_label=True, default="")
+    limit = Integer(minimum=1, maximum=100, default=50)
+    after = Text(read=id_read, default="")
+
+
+class SearchQuery(serializers.Serializer):
+    q = Text(max_chars=MAX_QUERY_CHARS, is_filled=True, is_required=True)
+    limit = Integer(minimum=1, maximum=100, default=20)
+    before = Integer(minimum=1, maximum=LAST_POSITION, default=LAST_POSITION)
+
+
+class ExportQuery(serializers.Serializer):
+    format = Text(choices=("json", "markdown", "jsonl"), default="json")
+
+
+CONVERSATION, CHANGE, TURN, IDS = ConversationFields(), ChangeFields(), TurnFields(), IdsFields()
+LINK, IMPORT = LinkFields(), ImportFields()
+HISTORY_QUERY, SEARCH_QUERY, EXPORT_QUERY = HistoryQuery(), SearchQuery(), ExportQuery()
+TURN_FIELDS = tuple(TURN.fields)
+OUTSIDE_BODY = ("parent", "role", "state", "run")
+
+
+def page_bounds() -> JsonBounds:
+    """Return the bounds of a body, nested less deeply than requests of the API may be."""
+    bounds = json_bounds()
+    bounds.depth = min(bounds.depth, MAX_DEPTH)
+    return bounds
+
+
+def page_body_read(request: HttpRequest, schema: serializers.Serializer) -> dict[str, Any]:
+    """Return the fields of a body. Raises ApiError."""
+    body = body_read(request)
+    limit = settings.LIGHTCONE_HTTP_LIMITS.max_page_body_bytes
+    if len(body) > limit:
+        message = f"The request body is larger than the limit of {limit} bytes (LIGHTCONE_MAX_PAGE_BODY_BYTES)."
+        raise ApiError("request_too_large", message, limit=limit, value=len(body))
+    return fields_read(schema, json_object_read(body, page_bounds()))
+
+
+def query_read(request: HttpRequest, schema: serializers.Serializer) -> dict[str, Any]:
+    """Return the fields of a query string, of several values the last. Raises ApiError."""
+    return fields_read(schema, {name: value for name, value in request.GET.items() if name != "user"})
+
+
+def fields_read(schema: serializers.Serializer, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all fields of a schema, None or their defaults where they are absent. Raises ApiError."""
+    for name in data:
+        if name not in schema.fields:
+            message = f"{name[:64]} is no field here; use {', '.join(schema.fields)}"
+            raise ApiError("unsupported_parameter", message, name[:64])
+    try:
+        values: dict[str, Any] = schema.run_validation(dict(data))
+    except ValidationError as error:
+        raise problems_error(field_problems(error.detail)) from None
+    return values
+
+
+def turn_body(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is kept in the body of a turn: the fields that are there."""
+    return {name: value for name, value in values.items() if name not in OUTSIDE_BODY and value is not None}

@@ -1,0 +1,98 @@
+"""Links to read a conversation without an account. Each shows a frozen copy, until it is revoked or expires.
+
+A copy has the title and the texts that were shown: no parameters, no attachments, no other branches. Of a token only
+the hash is stored, so that the database reveals no link.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any
+
+import orjson
+from django.db import transaction
+from django.db.models import F, Q
+from django.utils import timezone
+
+from chat.conversations.content import content_text
+from chat.conversations.models import Conversation, ShareLink
+from chat.conversations.services import ROW_BYTES
+from chat.conversations.space import conversation_get, space_lock, space_take
+from chat.conversations.turns import body_of, turns_shown
+from chat.errors import ApiError
+
+MAX_LINKS = 32
+"""Of a conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewLink:
+    """A link just made. Its token cannot be read again."""
+
+    link: ShareLink
+    token: str
+
+
+def link_create(*, user_id: int, conversation_id: str, lives_s: int | None) -> NewLink:
+    """Create a link to a copy of what the conversation shows now. `lives_s` None: until revoked. Raises ApiError."""
+    with transaction.atomic():
+        space = space_lock(user_id)
+        conversation = conversation_get(user_id=user_id, public_id=conversation_id)
+        if conversation.links.count() >= MAX_LINKS:
+            message = f"A conversation may have {MAX_LINKS} links; revoke one."
+            raise ApiError("insufficient_quota", message, limit=MAX_LINKS)
+        turns = [
+            {"role": turn.role, "text": text}
+            for turn in turns_shown(conversation=conversation)
+            if (text := content_text(body_of(turn).get("content")))
+        ]
+        snapshot = orjson.dumps({"title": conversation.title, "turns": turns}).decode()
+        num_bytes = ROW_BYTES + len(snapshot.encode())
+        space_take(space, num_bytes)
+        _count(conversation, num_bytes)
+        token = secrets.token_urlsafe(32)
+        expires_at = None if lives_s is None else timezone.now() + timedelta(seconds=lives_s)
+        link = conversation.links.create(digest=_digest(token), snapshot=snapshot, expires_at=expires_at)
+    return NewLink(link, token)
+
+
+def links_list(*, user_id: int, conversation_id: str) -> list[ShareLink]:
+    """Return the links of a conversation, expired ones too, the newest first. Raises ConversationMissing."""
+    return list(conversation_get(user_id=user_id, public_id=conversation_id).links.order_by("-id"))
+
+
+def link_revoke(*, user_id: int, conversation_id: str, link_id: int) -> None:
+    """Revoke a link and remove its copy. Raises ApiError."""
+    with transaction.atomic():
+        space = space_lock(user_id)
+        conversation = conversation_get(user_id=user_id, public_id=conversation_id)
+        link: ShareLink | None = conversation.links.filter(pk=link_id).first()
+        if link is None:
+            raise ApiError("not_found", "The conversation has no link of this id.", "link")
+        num_bytes = ROW_BYTES + len(link.snapshot.encode())
+        space_take(space, -num_bytes)
+        _count(conversation, -num_bytes)
+        link.delete()
+
+
+def link_read(*, token: str) -> dict[str, Any]:
+    """Return title and turns of the copy behind a token. Raises ApiError if no link that works has it."""
+    is_working = Q(expires_at=None) | Q(expires_at__gt=timezone.now())
+    link: ShareLink | None = ShareLink.objects.filter(
+        is_working, digest=_digest(token), conversation__deleted_at=None, conversation__user__is_active=True
+    ).first()
+    if link is None:
+        raise ApiError("not_found", "There is no such link, or it was revoked or has expired.")
+    snapshot: dict[str, Any] = orjson.loads(link.snapshot)
+    return snapshot | {"shared_at": link.created_at.timestamp()}
+
+
+def _count(conversation: Conversation, num_bytes: int) -> None:
+    Conversation.objects.filter(pk=conversation.pk).update(num_bytes=F("num_bytes") + num_bytes)
+
+
+def _digest(token: str) -> str:
+    return sha256(token.encode()).hexdigest()

@@ -1,0 +1,231 @@
+"""The routes of conversations for the signed-in page, and that of a shared one for everybody."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+
+from chat.api.view import json_response
+from chat.conversations import schema, services, sharing, transfer, turns
+from chat.conversations.content import content_text
+from chat.conversations.frame import Visit, page_view, with_json_errors
+from chat.conversations.models import Conversation, ShareLink, Turn
+from chat.conversations.runs import run_public_id
+from chat.conversations.search import words_of
+from chat.conversations.space import conversation_get
+from chat.errors import ApiError
+
+SNIPPET_CHARS = 160
+BEFORE_CHARS = 40
+"""What of a snippet stands before the word that was found."""
+NOT_INDEXED = {"X-Robots-Tag": "noindex", "Referrer-Policy": "no-referrer"}
+
+
+# Conversations.
+
+
+def history(request: HttpRequest, visit: Visit) -> HttpResponse:
+    query = schema.query_read(request, schema.HISTORY_QUERY)
+    found, has_more = services.conversations_page(user_id=visit.user_id, **query)
+    data = [conversation_object(conversation) for conversation in found]
+    return json_response({"data": data, "has_more": has_more, "admins_can_read": settings.LIGHTCONE_CHAT_ADMIN_READ})
+
+
+def search(request: HttpRequest, visit: Visit) -> HttpResponse:
+    query = schema.query_read(request, schema.SEARCH_QUERY)
+    hits = services.conversations_search(
+        user_id=visit.user_id, query=query["q"], limit=query["limit"], before=query["before"]
+    )
+    before = hits[-1].position if len(hits) == query["limit"] else None
+    return json_response({"data": [hit_object(hit, query["q"]) for hit in hits], "before": before})
+
+
+def folders(request: HttpRequest, visit: Visit) -> HttpResponse:
+    return json_response({"data": services.folders_list(user_id=visit.user_id)})
+
+
+def create(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResponse:
+    fields = schema.page_body_read(request, schema.CONVERSATION)
+    made = services.conversation_create(user_id=visit.user_id, public_id=conversation_id, fields=fields)
+    return json_response(conversation_object(made))
+
+
+def retrieve(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResponse:
+    found = conversation_get(user_id=visit.user_id, public_id=conversation_id)
+    tree = [turn_object(turn) for turn in turns.turns_list(conversation=found)]
+    return json_response(conversation_object(found) | {"turns": tree})
+
+
+def change(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResponse:
+    fields = schema.page_body_read(request, schema.CHANGE)
+    version, head = fields.pop("version"), fields.pop("head")
+    found = conversation_get(user_id=visit.user_id, public_id=conversation_id)
+    if any(value is not None for value in fields.values()):
+        if version is None:
+            raise ApiError("missing_required_parameter", "version is required with these changes", "version")
+        found = services.conversation_change(
+            user_id=visit.user_id, public_id=conversation_id, version=version, fields=fields
+        )
+    if head is not None:
+        found = services.conversation_show(user_id=visit.user_id, public_id=conversation_id, head=head)
+    return json_response(conversation_object(found))
+
+
+def remove(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResponse:
+    num = services.conversations_delete(user_id=visit.user_id, public_ids=[conversation_id])
+    return json_response({"num_deleted": num})
+
+
+def remove_several(request: HttpRequest, visit: Visit) -> HttpResponse:
+    ids = schema.page_body_read(request, schema.IDS)["ids"]
+    return json_response({"num_deleted": services.conversations_delete(user_id=visit.user_id, public_ids=ids)})
+
+
+def restore_several(request: HttpRequest, visit: Visit) -> HttpResponse:
+    ids = schema.page_body_read(request, schema.IDS)["ids"]
+    return json_response({"num_restored": services.conversations_restore(user_id=visit.user_id, public_ids=ids)})
+
+
+# Their turns.
+
+
+def save(request: HttpRequest, visit: Visit, conversation_id: str, turn_id: str) -> HttpResponse:
+    values = schema.page_body_read(request, schema.TURN)
+    run = values["run"]
+    sent = turns.TurnSent(
+        turn_id,
+        values["parent"],
+        values["role"],
+        values["state"],
+        schema.turn_body(values),
+        run_public_id=run_public_id(visit.caller, run) if run else "",
+        project_id=visit.caller.project_id if run else 0,
+    )
+    return json_response(turn_object(turns.turn_put(user_id=visit.user_id, conversation_id=conversation_id, sent=sent)))
+
+
+def drop(request: HttpRequest, visit: Visit, conversation_id: str, turn_id: str) -> HttpResponse:
+    turns.turn_drop(user_id=visit.user_id, conversation_id=conversation_id, public_id=turn_id)
+    return json_response({"num_deleted": 1})
+
+
+# Files and links.
+
+
+def export(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResponse:
+    name = schema.query_read(request, schema.EXPORT_QUERY)["format"]
+    found = conversation_get(user_id=visit.user_id, public_id=conversation_id)
+    write, content_type = transfer.EXPORTS[name]
+    suffix = {"markdown": "md"}.get(name, name)
+    filename = quote(f"{found.title or 'chat'}.{suffix}", safe="")
+    headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{filename}", "Cache-Control": "no-store"}
+    return HttpResponse(write(conversation=found), content_type=content_type, headers=headers)
+
+
+def bring(request: HttpRequest, visit: Visit) -> HttpResponse:
+    values = schema.page_body_read(request, schema.IMPORT)
+    made = transfer.conversations_import(user_id=visit.user_id, format_name=values["format"], text=values["text"])
+    data = [conversation_object(conversation) for conversation in made.conversations]
+    return json_response({"data": data, "unknown": made.unknown})
+
+
+def links(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResponse:
+    found = sharing.links_list(user_id=visit.user_id, conversation_id=conversation_id)
+    return json_response({"data": [link_object(link) for link in found]})
+
+
+def share(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResponse:
+    lives_s = schema.page_body_read(request, schema.LINK)["expires_in_s"]
+    made = sharing.link_create(user_id=visit.user_id, conversation_id=conversation_id, lives_s=lives_s)
+    return json_response(link_object(made.link) | {"token": made.token})
+
+
+def unshare(request: HttpRequest, visit: Visit, conversation_id: str, link_id: str) -> HttpResponse:
+    sharing.link_revoke(user_id=visit.user_id, conversation_id=conversation_id, link_id=int(link_id))
+    return json_response({"num_deleted": 1})
+
+
+def read_shared(request: HttpRequest, token: str) -> HttpResponse:
+    if request.method not in ("GET", "HEAD"):
+        raise ApiError("method_not_allowed", "Only GET and HEAD are allowed here.", headers={"Allow": "GET, HEAD"})
+    return json_response(sharing.link_read(token=token), headers=NOT_INDEXED)
+
+
+# Their JSON.
+
+
+def conversation_object(conversation: Conversation) -> dict[str, Any]:
+    return {
+        "id": conversation.public_id,
+        "title": conversation.title,
+        "folder": conversation.folder,
+        "settings": orjson.Fragment(conversation.settings),
+        "head": conversation.head,
+        "version": conversation.version,
+        "num_turns": conversation.num_turns,
+        "num_bytes": conversation.num_bytes,
+        **{name: _seconds(getattr(conversation, name)) for name in INSTANTS},
+    }
+
+
+INSTANTS = ("pinned_at", "archived_at", "deleted_at", "created_at", "updated_at")
+
+
+def turn_object(turn: Turn) -> dict[str, Any]:
+    return {
+        "id": turn.public_id,
+        "parent": turn.parent,
+        "role": turn.role,
+        "state": turn.state,
+        "run": turn.run_public_id.rpartition("/")[2],
+        "created_at": _seconds(turn.created_at),
+        **turns.body_of(turn),
+    }
+
+
+def hit_object(hit: services.Hit, query: str) -> dict[str, Any]:
+    conversation, turn = hit.text.conversation, hit.text.turn
+    text = conversation.title if turn is None else content_text(turns.body_of(turn).get("content"))
+    return {
+        "conversation": conversation_object(conversation),
+        "turn": None if turn is None else turn.public_id,
+        "role": None if turn is None else turn.role,
+        "snippet": snippet(text, query),
+    }
+
+
+def link_object(link: ShareLink) -> dict[str, Any]:
+    return {"id": link.pk, "created_at": _seconds(link.created_at), "expires_at": _seconds(link.expires_at)}
+
+
+def snippet(text: str, query: str) -> str:
+    """Return the part of a text around the first word of a query, or its beginning where accents hide the word."""
+    word = next((word for word in query.split() if words_of(word)), "")
+    found = re.search(re.escape(word), text, re.IGNORECASE)
+    start = max(0, found.start() - BEFORE_CHARS) if found else 0
+    part = " ".join(text[start : start + SNIPPET_CHARS].split())
+    return f"{'…' if start else ''}{part}{'…' if start + SNIPPET_CHARS < len(text) else ''}"
+
+
+def _seconds(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
+
+
+history_view = page_view(get=history)
+search_view = page_view(get=search)
+folders_view = page_view(get=folders)
+import_view = page_view(post=bring)
+delete_view = page_view(post=remove_several)
+restore_view = page_view(post=restore_several)
+conversation_view = page_view(get=retrieve, put=create, patch=change, delete=remove)
+turn_view = page_view(put=save, delete=drop)
+export_view = page_view(get=export)
+links_view = page_view(get=links, post=share)
+link_view = page_view(delete=unshare)
+shared_view = with_json_errors(read_shared)

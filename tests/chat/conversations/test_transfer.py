@@ -1,0 +1,160 @@
+"""Conversations as files and as links."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from chat.conversations import sharing
+from chat.models import ChatSpace, Conversation, ShareLink
+from tests.chat.conversations.conftest import Page
+
+CALLS = [{"id": "c1", "name": "add", "arguments": '{"a": 1}'}]
+ANSWER = {"choices": [{"content": "Two.", "reasoning": "", "calls": CALLS}], "shown": 0}
+
+
+@pytest.fixture
+def chat(ann: Page) -> str:
+    """A conversation with two branches, of which the first is shown."""
+    ann.open("a", title="Sums", folder="Work", settings={"model": "tiny"})
+    ann.ask("a", "1", "One and one?")
+    answer = {"parent": "1", "role": "assistant", "state": "ended", "content": ANSWER, "parameters": {"seed": 1}}
+    ann("PUT", "conversations/a/turns/2", answer)
+    ann.ask("a", "3", "Two and two?")
+    ann("PATCH", "conversations/a", {"head": "2"})
+    return "a"
+
+
+def exported(page: Page, chat: str, name: str) -> Any:
+    status, text = page("GET", f"conversations/{chat}/export", QUERY_STRING=f"format={name}")
+    assert status == 200
+    return text
+
+
+def imported(page: Page, name: str, text: str) -> Any:
+    status, answer = page("POST", "import", {"format": name, "text": text})
+    assert status == 200, answer
+    return answer
+
+
+def tree(conversation: dict[str, Any]) -> list[Any]:
+    return [{name: turn[name] for name in turn if name not in ("created_at", "run")} for turn in conversation["turns"]]
+
+
+def test_our_json_brings_the_whole_tree_back(ann: Page, bob: Page, chat: str) -> None:
+    made = imported(bob, "lightcone", json.dumps(exported(ann, chat, "json")))
+    assert made["unknown"] == []
+    copy, original = bob.read(made["data"][0]["id"]), ann.read(chat)
+    assert tree(copy) == tree(original)
+    assert [copy[name] for name in ("title", "folder", "settings", "head", "num_turns")] == [
+        *("Sums", "Work", {"model": "tiny"}, "2", 3)
+    ]
+    assert bob.found("sums") == [(copy["id"], None)]
+    assert len(bob.found("two")) == 2
+    assert ChatSpace.objects.get(user=bob.user).num_bytes == copy["num_bytes"]
+
+
+def test_markdown_has_what_is_shown(ann: Page, chat: str) -> None:
+    assert exported(ann, chat, "markdown") == "# Sums\n\n## User\n\nOne and one?\n\n## Assistant\n\nTwo.\n"
+
+
+def test_openai_jsonl_goes_out_and_comes_in(ann: Page, chat: str) -> None:
+    text = exported(ann, chat, "jsonl")
+    function = {"name": "add", "arguments": '{"a": 1}'}
+    answer = {
+        "role": "assistant",
+        "content": "Two.",
+        "tool_calls": [{"id": "c1", "type": "function", "function": function}],
+    }
+    assert json.loads(text) == {"messages": [{"role": "user", "content": "One and one?"}, answer]}
+    made = imported(ann, "openai", text + text)
+    assert [entry["title"] for entry in made["data"]] == ["One and one?"] * 2
+    assert exported(ann, made["data"][0]["id"], "jsonl") == text
+
+
+def test_what_an_import_does_not_know_is_listed(ann: Page) -> None:
+    line = {"weight": 1, "messages": [{"role": "user", "content": "x", "name": "Ann"}]}
+    assert imported(ann, "openai", json.dumps(line))["unknown"] == ["line 1.weight", "line 1: messages.0.name"]
+    plain = {
+        "object": "lightcone.conversation",
+        "colour": 1,
+        "turns": [{"id": "1", "role": "user", "state": "ended", "x": 1}],
+    }
+    assert imported(ann, "lightcone", json.dumps(plain))["unknown"] == ["conversation.colour", "turns.0.x"]
+
+
+def _ours(*turns: dict[str, Any]) -> str:
+    return json.dumps({"object": "lightcone.conversation", "turns": turns})
+
+
+def _turn(name: str, parent: str) -> dict[str, Any]:
+    return {"id": name, "parent": parent, "role": "user", "state": "ended"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "part"),
+    [
+        ("lightcone", "{}", "lightcone.conversation"),
+        ("lightcone", "x", "not valid JSON"),
+        ("lightcone", _ours(_turn("1", "2"), _turn("2", "1")), "turns.0 must have"),
+        ("lightcone", _ours(_turn("1", "1")), "turns.0 must have"),
+        ("lightcone", _ours(_turn("1", ""), _turn("1", "")), "turns.1 must have"),
+        ("lightcone", _ours(_turn("a b", "")), "turns.0.id"),
+        ("lightcone", '{"object": "lightcone.conversation", "turns": {}}', "turns must be an array"),
+        ("lightcone", '{"object": "lightcone.conversation", "turns": [], "title": "' + "x" * 300 + '"}', "title"),
+        ("openai", '{"messages": [{"role": "user", "content": "x"}]}\n{"messages": 5}', "line 2"),
+        ("openai", '{"messages": [{"role": "king", "content": "x"}]}', "line 1: messages.0.role"),
+        ("openai", "\n \n", "text must not be empty"),
+        ("openai", '{"messages": []}\n' * 101, "1 to 100 lines"),
+        ("csv", "a", "format"),
+    ],
+)
+def test_a_bad_file_is_refused_as_a_whole(ann: Page, name: str, text: str, part: str) -> None:
+    status, answer = ann("POST", "import", {"format": name, "text": text})
+    assert status == 400
+    assert part in answer["error"]["message"]
+    assert not Conversation.objects.exists()
+
+
+def test_a_link_shows_a_frozen_copy_without_parameters_to_anybody(ann: Page, chat: str) -> None:
+    status, link = ann("POST", f"conversations/{chat}/links", {})
+    ann.ask(chat, "4", "private", parent="2")
+    reader = Page()
+    response = reader.client.get(f"/playground/api/shared/{link['token']}")
+    assert response.json() == {
+        "title": "Sums",
+        "turns": [{"role": "user", "text": "One and one?"}, {"role": "assistant", "text": "Two."}],
+        "shared_at": link["created_at"],
+    }
+    assert response.headers["X-Robots-Tag"] == "noindex"
+    assert "no-store" in response.headers["Cache-Control"]
+    assert link["token"] not in ShareLink.objects.get().digest
+    assert reader("POST", f"shared/{link['token']}")[0] == 405
+
+
+def test_a_revoked_expired_or_deleted_link_shows_nothing(ann: Page, chat: str) -> None:
+    before = ChatSpace.objects.get().num_bytes
+    _, revoked = ann("POST", f"conversations/{chat}/links", {})
+    _, expired = ann("POST", f"conversations/{chat}/links", {"expires_in_s": 60})
+    _, kept = ann("POST", f"conversations/{chat}/links", {})
+    assert ann("DELETE", f"conversations/{chat}/links/{revoked['id']}")[0] == 200
+    ShareLink.objects.filter(pk=expired["id"]).update(expires_at=timezone.now() - timedelta(seconds=1))
+    read = Page()
+    assert [read("GET", f"shared/{link['token']}")[0] for link in (revoked, expired, kept)] == [404, 404, 200]
+    assert [link["id"] for link in ann("GET", f"conversations/{chat}/links")[1]["data"]] == [kept["id"], expired["id"]]
+    for link in (expired, kept):
+        ann("DELETE", f"conversations/{chat}/links/{link['id']}")
+    assert ChatSpace.objects.get().num_bytes == before == Conversation.objects.get().num_bytes
+    _, last = ann("POST", f"conversations/{chat}/links", {})
+    ann("DELETE", f"conversations/{chat}")
+    assert read("GET", f"shared/{last['token']}")[1]["error"]["message"].startswith("There is no such link")
+
+
+def test_links_are_bounded(ann: Page, chat: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "MAX_LINKS", 0)
+    assert ann("POST", f"conversations/{chat}/links", {})[0] == 429
+    assert ann("POST", f"conversations/{chat}/links", {"expires_in_s": 1})[1]["error"]["param"] == "expires_in_s"
