@@ -1,0 +1,78 @@
+"""What search promises, on whichever database: one scenario for SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from chat.conversations import services, turns
+from chat.conversations.search import texts_matching
+
+TEXTS = {
+    "plain": "The quick brown fox, jumping over foo_bar and http://example.com/path",
+    "accents": "Ein Café in Zürich: naïve ÉTÉ",
+    "chinese": "我在东京大学学习日本語です",
+    "code": 'def f(x): return x**2  # O\'Reilly; DROP TABLE 100% "quoted" & | ! <-> :*',
+    "long": "filler " * 20_000 + "beyond",
+}
+FOUND = {
+    "quick": ["plain"],
+    "QUICK fox": ["plain"],
+    "jump": ["plain"],
+    "fox quick": ["plain"],
+    "brow fox": [],
+    "foo": ["plain"],
+    "bar": ["plain"],
+    "foo_bar": ["plain"],
+    "example": ["plain"],
+    "cafe": ["accents"],
+    "ZURICH": ["accents"],
+    "été naive": ["accents"],
+    "东京": ["chinese"],
+    "京东": [],
+    "日本語": ["chinese"],
+    "o'reilly": ["code"],
+    '"quoted"': ["code"],
+    "AND": ["code", "plain"][1:],
+    "drop table": ["code"],
+    "* :* <-> & | ! ' \" ( ) -": [],
+    "' OR 1=1": [],
+    "filler": ["long"],
+    "beyond": [],
+    "absent": [],
+}
+
+
+def check_search(user_id: int, other_id: int) -> None:
+    """Save texts of one user and check what both users find, after each kind of change."""
+
+    def found(query: str, user: int = user_id) -> list[str]:
+        texts = texts_matching(user_id=user, query=query, before=2**62, limit=50)
+        return sorted({text.conversation.public_id for text in texts if text.turn is not None})
+
+    for name, text in TEXTS.items():
+        services.conversation_create(user_id=user_id, public_id=name, fields={"title": f"title-{name}"})
+        sent = turns.TurnSent("1", "", "user", "ended", {"content": text})
+        turns.turn_put(user_id=user_id, conversation_id=name, sent=sent)
+    assert {query: found(query) for query in FOUND} == FOUND
+    assert found("quick", other_id) == []
+
+    hits = services.conversations_search(user_id=user_id, query="title", limit=2, before=2**62)
+    more = services.conversations_search(user_id=user_id, query="title", limit=9, before=hits[-1].position)
+    names = [hit.text.conversation.public_id for hit in (*hits, *more)]
+    assert names == list(reversed(TEXTS)), "the latest first, by pages"
+
+    services.conversation_change(user_id=user_id, public_id="plain", version=1, fields={"title": "renamed"})
+    texts = texts_matching(user_id=user_id, query="renamed", before=2**62, limit=9)
+    assert [text.conversation.public_id for text in texts] == ["plain"]
+    assert texts_matching(user_id=user_id, query="title plain", before=2**62, limit=9) == []
+
+    begun = turns.TurnSent("2", "1", "assistant", "begun", {"content": "draft"})
+    turns.turn_put(user_id=user_id, conversation_id="plain", sent=begun)
+    ended = turns.TurnSent("2", "1", "assistant", "ended", {"content": "finished"})
+    turns.turn_put(user_id=user_id, conversation_id="plain", sent=ended)
+    assert (found("draft"), found("finished")) == ([], ["plain"])
+    turns.turn_drop(user_id=user_id, conversation_id="plain", public_id="2")
+    assert found("finished") == []
+
+    services.conversations_delete(user_id=user_id, public_ids=["plain"])
+    assert found("quick") == []
+    services.conversations_restore(user_id=user_id, public_ids=["plain"])
+    assert found("quick") == ["plain"]
