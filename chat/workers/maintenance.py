@@ -30,6 +30,7 @@ from chat.api.registry import counted_routes, stored_endings
 from chat.api.stored.recovery import UnfinishedAnswers
 from chat.batches.runner import BatchRunner
 from chat.catalog.services import model_names, model_state_report
+from chat.conversations.recovery import UnfinishedTurns
 from chat.model_jobs.runner import JobRunner
 from chat.relay.commands import stop_send_async, task_send_async
 from chat.relay.reaper import Reaper
@@ -202,7 +203,8 @@ class MaintenanceStep(bootsteps.StartStopStep):
         self._stream = UsageStream(client, keys)
         reaper = Reaper(client=client, keys=keys, clock=time.time, send_task=task_send_async, send_stop=stop_send_async)
         states = ModelStates(client, keys)
-        unfinished = UnfinishedAnswers(Runs(client, keys, time.time), stored_endings())
+        runs = Runs(client, keys, time.time)
+        unfinished, turns_left = UnfinishedAnswers(runs, stored_endings()), UnfinishedTurns(runs)
         self._batches = BatchRunner()
         self._jobs = JobRunner(client, keys)
         requests = RequestMetrics(counted_routes() | {"/v1/batches", "/ws/playground"})
@@ -214,6 +216,7 @@ class MaintenanceStep(bootsteps.StartStopStep):
             (reaper.turn, TURN_S, "reaper"),
             (states.turn, STATES_S, "model states"),
             (unfinished.turn, UNFINISHED_S, "unfinished answers"),
+            (turns_left.turn, UNFINISHED_S, "unfinished turns"),
             (self._batches.turn, 0.0, "batches"),
             (self._jobs.turn, TURN_S, "jobs on models"),
         )
