@@ -27,7 +27,9 @@ ROW_BYTES = 256
 """What a conversation or a turn counts for beside its texts."""
 RESTORABLE = timedelta(days=1)
 """How long a deleted conversation can be restored."""
-REMOVED_AT_ONCE = 100
+REMOVED_AT_ONCE = 10
+CHANGED = ("title", "folder", "settings", "pinned_at", "archived_at")
+"""What a change sets. The head is set without a version, and not put back by one."""
 VIEWS = {
     "current": Q(deleted_at=None, archived_at=None),
     "pinned": Q(deleted_at=None, archived_at=None, pinned_at__isnull=False),
@@ -81,7 +83,7 @@ def conversation_change(*, user_id: int, public_id: str, version: int, fields: M
         space_take(space, num_more)
         found.num_bytes += num_more
         found.version += 1
-        found.save()
+        found.save(update_fields=[*CHANGED, "num_bytes", "version"])
         if found.title != title:
             title_index(found)
     return found

@@ -1,0 +1,69 @@
+"""Conversations on a served Lightcone: an answer is saved although its page has gone, and the server's own refusals."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from websockets.sync.client import connect
+
+from tests.served import ServedLightcone
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+API = "/playground/api/"
+SAVED_WITHIN_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def browser(lightcone: ServedLightcone) -> Iterator[httpx.Client]:
+    """A client with the session of a signed-in administrator, which sends the token against forged requests."""
+    with httpx.Client(base_url=lightcone.base_url, headers={"Origin": lightcone.base_url}) as client:
+        client.get("/sign-in").raise_for_status()
+        form = {"username": lightcone.admin_user, "password": lightcone.admin_password}
+        client.post("/sign-in", data=form | {"csrfmiddlewaretoken": client.cookies["lightcone_csrf"]})
+        client.headers["X-CSRFToken"] = client.cookies["lightcone_csrf"]
+        yield client
+
+
+def test_an_answer_is_saved_although_its_page_has_gone(lightcone: ServedLightcone, browser: httpx.Client) -> None:
+    chat, run = secrets.token_hex(12), secrets.token_hex(12)
+    turns = f"{API}conversations/{chat}/turns/"
+    browser.put(f"{API}conversations/{chat}", json={}).raise_for_status()
+    question = {"role": "user", "state": "ended", "content": "Say hello."}
+    browser.put(turns + "1", json=question).raise_for_status()
+    begun = {"parent": "1", "role": "assistant", "state": "begun", "run": run}
+    browser.put(turns + "2", json=begun).raise_for_status()
+    url = lightcone.base_url.replace("http:", "ws:") + "/ws/playground"
+    cookie = {"Cookie": f"lightcone_session={browser.cookies['lightcone_session']}"}
+    with connect(url, origin=lightcone.base_url, additional_headers=cookie, proxy=None) as socket:  # type: ignore[arg-type]  # a plain string will do
+        request = {"messages": [{"role": "user", "content": "Say hello."}], "temperature": 0, "max_tokens": 64}
+        socket.send(json.dumps({"type": "start", "id": run, "request": request}))
+        assert json.loads(socket.recv(60))["type"] in ("waiting", "delta")
+
+    def answer() -> dict[str, Any]:
+        return browser.get(f"{API}conversations/{chat}").json()["turns"][1]
+
+    lightcone.wait_for(lambda: answer()["state"] != "begun", timeout_s=SAVED_WITHIN_S, what="the turn to end")
+    found = answer()
+    assert found["state"] == "ended"
+    assert found["content"]["choices"][0]["content"]
+    assert 0 < found["usage"]["completion_tokens"] <= 64
+    assert found["run"] == run
+
+
+def test_refusals_are_json_with_their_own_words(browser: httpx.Client) -> None:
+    missing = browser.get(f"{API}conversations/none")
+    assert (missing.status_code, missing.json()["error"]["message"]) == (404, "You have no conversation of this id.")
+    large = browser.put(
+        f"{API}conversations/a", content=b"x" * (2**20 + 1), headers={"Content-Type": "application/json"}
+    )
+    assert (large.status_code, large.json()["error"]["code"]) == (413, "request_too_large")
+    forged = browser.put(f"{API}conversations/a", json={}, headers={"X-CSRFToken": "wrong"})
+    assert (forged.status_code, forged.json()["error"]["code"]) == (403, "permission_denied")
+    nobody = httpx.get(f"{browser.base_url}{API}conversations".replace("//playground", "/playground"))
+    assert (nobody.status_code, nobody.json()["error"]["code"]) == (401, "signed_out")
