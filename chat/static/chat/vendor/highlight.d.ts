@@ -1,0 +1,2 @@
+export { default } from "highlight.js";
+export type * from "highlight.js";

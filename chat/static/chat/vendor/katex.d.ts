@@ -1,0 +1,2 @@
+export { default, ParseError } from "katex";
+export type * from "katex";
