@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,11 @@ from django.contrib.auth import views as auth_views
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
+from django.middleware.csrf import get_token
 from django.shortcuts import render
+from django.templatetags.static import static
+from django.urls import reverse
+from django.utils.translation import get_language
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
@@ -28,15 +31,12 @@ WITH_A_SLIDER = ("temperature", "top_p")
 @never_cache
 @require_safe
 @login_required(login_url="sign_in")
-def index(request: HttpRequest) -> HttpResponse:
-    """Render the page with the models and their defaults. Everything else comes over the socket."""
+def index(request: HttpRequest, **address: str) -> HttpResponse:
+    """Render the page with what it needs at once. It reads the conversation that its address names itself."""
     if not playground_is_open_to(request.user):
         # The socket would refuse, and the page would retry for ever.
         raise PermissionDenied
-    models = chat_models()
-    return render(
-        request, "playground/index.html", {"models": models, "page": page_data(models, user_id=request.user.pk)}
-    )
+    return render(request, "playground/index.html", {"page": page_data(request)})
 
 
 def chat_models() -> list[ModelEntry]:
@@ -45,14 +45,32 @@ def chat_models() -> list[ModelEntry]:
     return [replace(entry, adapter=adapter) for entry in found for adapter in ("", *entry.adapters)]
 
 
-def page_data(models: Iterable[ModelEntry], *, user_id: int) -> dict[str, Any]:
+def page_data(request: HttpRequest) -> dict[str, Any]:
     """Return the page's data. `user`: whose storage the page may read; `max_bytes`: of one message to the socket."""
     return {
-        "user": user_id,
-        "models": {model.full_name: model_defaults(model) for model in models},
+        "user": request.user.pk,
+        "user_name": request.user.get_username(),
+        "is_staff": request.user.is_staff,
+        "csrf_token": get_token(request),
+        "models": [model_object(model) for model in chat_models()],
         "fields": sorted(FIELDS_TAKEN),
         "max_bytes": settings.LIGHTCONE_HTTP_LIMITS.max_ws_message_bytes,
+        "language": get_language(),
+        "strings": {},
+        "state": {},
+        "admins_can_read": settings.LIGHTCONE_CHAT_ADMIN_READ,
+        "urls": {
+            "console": reverse("admin:index"),
+            "docs": "/docs",
+            "sign_out": reverse("sign_out"),
+            "mark": static("chat/mark.svg"),
+        },
     }
+
+
+def model_object(model: ModelEntry) -> dict[str, Any]:
+    is_default = model.is_default and not model.adapter
+    return {"id": model.full_name, "is_default": is_default, "defaults": model_defaults(model)}
 
 
 def model_defaults(model: ModelEntry) -> dict[str, Any]:

@@ -1,0 +1,284 @@
+// @ts-check
+// What the reader does with conversations. Every act keeps what was there: what is edited or asked again is another turn beside it.
+import { batch } from "../../../vendor/preact.js";
+import { saysAnything, textOf } from "./answers.js";
+import { api, ApiProblem } from "./api.js";
+import * as app from "./app.js";
+import { Chat } from "./chat.js";
+import { t } from "./i18n.js";
+import { freshId } from "./ids.js";
+import { requestOf } from "./requests.js";
+
+/** @import { Turn } from "./tree.js" */
+/** @import { Asked, ChatSettings, Content, DraftFile, Part, Queued, Role, TurnFacts } from "./types.js" */
+
+/** @typedef {{settings?: ChatSettings, prefix?: string, run?: string, choice?: number}} Asking how to ask, where it differs from the chat's settings */
+
+// Asking.
+
+/** Send what is written, or let it wait for the end of the running answer. @param {Chat} open @param {string} text @param {DraftFile[]} [files] */
+export function send(open, text, files = []) {
+  const message = { id: freshId(), text, files };
+  if (open.isBusy.value) {
+    const { queue = [] } = open.draft.value;
+    open.draft.value = { text: "", queue: [...queue, message] };
+  } else {
+    open.draft.value = { ...open.draft.value, text: "", files: [] };
+    sendMessage(open, message);
+  }
+}
+
+/** @param {Chat} open @param {Queued} message */
+function sendMessage(open, { id, text, files }) {
+  const last = open.path.value.at(-1);
+  const question = open.add(newTurn("user", contentOf(text, files), last, { id, choice: last && open.shownChoice(last) }));
+  // NOTE: two tabs may both send a message that waited. Its run has one name, so that it is computed once.
+  ask(open, question, [question], { run: `${id}-answer` });
+}
+
+/** A message with its text files, each a part of its own. @param {string} text @param {DraftFile[]} [files] @returns {Content} */
+export function contentOf(text, files = []) {
+  if (files.length === 0) return text;
+  /** @type {Part[]} */
+  const parts = files.map((file) => ({ type: "text", text: `${file.name}:\n\n${file.text}` }));
+  return text ? [...parts, { type: "text", text }] : parts;
+}
+
+/**
+ * Let the model answer what stands behind a turn.
+ * @param {Chat} open
+ * @param {Turn | undefined} parent
+ * @param {Turn[]} unsaved turns that are saved with the answer
+ * @param {Asking} [asking]
+ */
+export function ask(open, parent, unsaved, { settings = open.settings.value, prefix, run = freshId(), choice } = {}) {
+  /** @type {Asked} */
+  const asked = { system: settings.system, fields: settings.parameters, ...(prefix === undefined ? {} : { prefix }) };
+  const request = requestOf(parent ? open.pathTo(parent.id) : [], settings.model, asked, choice);
+  const facts = newTurn("assistant", { choices: [], shown: 0 }, parent, { run, choice });
+  const answer = open.add({ ...facts, state: "begun", model: settings.model, parameters: asked });
+  open.head.value = answer.id;
+  app.openChats.set(open.id, open);
+  app.saveTurns(open, [...unsaved, answer]);
+  app.runs.start(answer, request);
+  if (!open.isTemporary && open === app.chat.value) address(open);
+  return answer;
+}
+
+/** @param {Role} role @param {Content} content @param {Turn | undefined} parent @param {Partial<TurnFacts>} [more] @returns {TurnFacts} */
+function newTurn(role, content, parent, more) {
+  const facts = { id: freshId(), parent: parent?.id ?? "", role, state: /** @type {const} */ ("ended"), content, time: new Date().toISOString() };
+  return { ...facts, ...Object.fromEntries(Object.entries(more ?? {}).filter(([, value]) => value !== undefined && value !== 0)) };
+}
+
+/** Send messages that waited, once nothing runs any more. @param {Chat} open */
+function sendQueued(open) {
+  const { queue = [], ...draft } = open.draft.value;
+  const [next, ...later] = queue;
+  if (!next || open.isBusy.value || open.find(next.id) || app.isAway.value) return;
+  open.draft.value = { ...draft, queue: later };
+  sendMessage(open, next);
+}
+
+app.endListeners.add((open, turn) => {
+  // After a failure or a stop the reader decides.
+  if (turn.facts.state === "ended" && turn.facts.outcome === "finished") sendQueued(open);
+});
+
+/** Send the first of the messages that wait now. @param {Chat} open */
+export const sendWaiting = sendQueued;
+
+/** Take a message that waits out of the queue. @param {Chat} open @param {string} id @returns {Queued | undefined} */
+export function withdraw(open, id) {
+  const { queue = [] } = open.draft.value;
+  open.draft.value = { ...open.draft.value, queue: queue.filter((message) => message.id !== id) };
+  return queue.find((message) => message.id === id);
+}
+
+/** @param {Chat} open */
+export function stop(open) {
+  for (const turn of open.running.value) app.runs.stop(turn.facts.run ?? "");
+}
+
+// Turns beside others.
+
+/** Put an edited text beside a turn. A question is answered anew; of other turns the text alone is changed. @param {Chat} open @param {Turn} turn @param {string} text */
+export function edit(open, turn, text) {
+  const parent = open.find(turn.facts.parent);
+  const { role } = turn.facts;
+  app.editing.value = "";
+  const content = role === "assistant" ? { choices: [{ content: text, reasoning: "", calls: [] }], shown: 0 } : text;
+  const more = { choice: turn.facts.choice, tool_call_id: turn.facts.tool_call_id, model: role === "assistant" ? turn.facts.model : undefined };
+  const edited = open.add(newTurn(role, content, parent, more));
+  if (role === "user") {
+    ask(open, edited, [edited]);
+  } else {
+    app.saveTurns(open, [edited]);
+    open.head.value = edited.id;
+  }
+  offerReturn(open, turn);
+}
+
+/** Ask again for an answer, with other settings if they are given. @param {Chat} open @param {Turn} turn @param {Partial<ChatSettings>} [other] */
+export function regenerate(open, turn, other = {}) {
+  const parent = open.find(turn.facts.parent);
+  const isEmpty = turn.facts.state === "failed" && !saysAnything(turn.choices) && !open.followers.get(turn.id)?.length;
+  if (isEmpty) drop(open, turn);
+  ask(open, parent, [], { settings: { ...open.settings.value, ...other }, choice: turn.facts.choice });
+  if (!isEmpty) offerReturn(open, turn);
+}
+
+/** Let the model go on from an answer, or from `prefix`, which may be a part of it. @param {Chat} open @param {Turn} turn @param {string} [prefix] */
+export function continueFrom(open, turn, prefix) {
+  const parent = open.find(turn.facts.parent);
+  const shown = textOf(turn.facts.content, open.shownChoice(turn));
+  ask(open, parent, [], { prefix: prefix ?? shown, choice: turn.facts.choice });
+  if (prefix !== undefined) offerReturn(open, turn);
+}
+
+/** Answer the calls of a turn, in their order, and let the model go on. @param {Chat} open @param {Turn} turn @param {{id: string, text: string}[]} results */
+export function answerCalls(open, turn, results) {
+  const choice = open.shownChoice(turn);
+  let last = turn;
+  const added = results.map(({ id, text }) => {
+    last = open.add(newTurn("tool", text, last, { tool_call_id: id, choice: last === turn ? choice : undefined }));
+    return last;
+  });
+  const { results: unsent = {}, ...draft } = open.draft.value;
+  const sent = new Set(results.map(({ id }) => id));
+  open.draft.value = { ...draft, results: Object.fromEntries(Object.entries(unsent).filter(([id]) => !sent.has(id))) };
+  return ask(open, last, added);
+}
+
+/** Remove an answer that never said anything. @param {Chat} open @param {Turn} turn */
+function drop(open, turn) {
+  open.drop(turn);
+  if (!open.isTemporary) app.outbox.add({ method: "DELETE", path: `conversations/${open.id}/turns/${turn.id}`, note: { chat: open.id } });
+}
+
+/** Show one of the turns at a place. @param {Chat} open @param {Turn} turn */
+export function pick(open, turn) {
+  open.show(turn);
+  app.notice.value = null;
+  saveHead(open);
+}
+
+/** @param {Chat} open */
+function saveHead(open) {
+  if (open.isTemporary || !open.isStored) return;
+  app.outbox.add({ method: "PATCH", path: `conversations/${open.id}`, body: { head: open.head.value } });
+}
+
+/** Say that what was replaced is still there, and how to have it back. @param {Chat} open @param {Turn} turn */
+function offerReturn(open, turn) {
+  app.notice.value = { text: t("The earlier version is kept."), act: t("Undo"), run: () => pick(open, turn) };
+}
+
+// Settings.
+
+/** @param {Chat} open @param {Partial<ChatSettings>} changes */
+export function changeSettings(open, changes) {
+  const settings = { ...open.settings.value, ...changes };
+  open.settings.value = settings;
+  app.nextSettings.value = settings;
+  if (open.isStored && !open.isTemporary) saveFieldsSoon(open);
+}
+
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let settingsTimer;
+
+/** @param {Chat} open */
+function saveFieldsSoon(open) {
+  clearTimeout(settingsTimer);
+  settingsTimer = setTimeout(() => changeFields(open.id, { settings: open.settings.value }), 600);
+}
+
+/**
+ * Change title, folder, pin, archive or settings of a conversation, whatever others have changed meanwhile.
+ * @param {string} id
+ * @param {object} fields
+ */
+export async function changeFields(id, fields) {
+  const listed = [...app.chatList.list.value, ...app.chatList.pinned.value].find((facts) => facts.id === id);
+  let version = app.openChats.get(id)?.version ?? listed?.version ?? 1;
+  for (let tries = 0; tries < 3; tries += 1) {
+    try {
+      const facts = await api("PATCH", `conversations/${id}`, { ...fields, version });
+      app.openChats.get(id)?.adopt(facts);
+      app.chatList.replace(facts);
+      return;
+    } catch (error) {
+      if (!(error instanceof ApiProblem)) throw error;
+      if (error.code !== "conflict") return tell(error);
+      ({ version } = await api("GET", `conversations/${id}`));
+    }
+  }
+}
+
+/** @param {ApiProblem} problem */
+export function tell(problem) {
+  app.notice.value = { text: problem.message, isProblem: true };
+}
+
+// Which chat is shown.
+
+/** @param {Chat} open */
+function address(open) {
+  const path = open.isStored ? `/c/${open.id}` : "/";
+  if (location.pathname !== path) globalThis.history.pushState(null, "", path);
+}
+
+/** Show an empty chat; the one before stays. @param {{isTemporary?: boolean}} [options] */
+export function newChat({ isTemporary = false } = {}) {
+  const made = new Chat(app.settingsFrom(app.nextSettings.value), { isTemporary });
+  const before = app.chat.value;
+  show(made);
+  if (!isTemporary) app.drafts.watch(made, null);
+  if (location.pathname !== "/") globalThis.history.pushState(null, "", "/");
+  if (before.isTemporary && !before.isEmpty.value) {
+    app.notice.value = { text: t("The temporary chat is gone when you leave the page."), act: t("Go back to it"), run: () => show(before) };
+  }
+}
+
+/** @param {Chat} open */
+function show(open) {
+  const before = app.chat.value;
+  batch(() => {
+    app.openChats.set(open.id, open);
+    app.chat.value = open;
+    app.editing.value = "";
+    app.notice.value = null;
+  });
+  if (before !== open && !before.isBusy.value && !before.isTemporary) app.openChats.delete(before.id);
+}
+
+/** Show a conversation by its id, and a turn of it if one is named. @param {string} id @param {string} [turnId] @returns {Promise<boolean>} */
+export async function openChat(id, turnId) {
+  const known = app.openChats.get(id);
+  const open = known ?? (await load(id));
+  if (!open) return false;
+  show(open);
+  const turn = turnId ? open.find(turnId) : undefined;
+  if (turn && !open.path.value.includes(turn)) open.show(turn);
+  address(open);
+  app.attachAll(open);
+  sendQueued(open);
+  return true;
+}
+
+/** @param {string} id @returns {Promise<Chat | null>} */
+async function load(id) {
+  try {
+    const facts = await api("GET", `conversations/${id}`);
+    const open = new Chat(app.settingsFrom({ ...app.nextSettings.value, ...facts.settings }), { id });
+    open.adopt(facts);
+    open.merge(facts.turns, () => false);
+    open.head.value = facts.head || (facts.turns.at(-1)?.id ?? "");
+    app.drafts.watch(open, facts.draft ?? null);
+    return open;
+  } catch (error) {
+    if (!(error instanceof ApiProblem)) throw error;
+    tell(error);
+    return null;
+  }
+}

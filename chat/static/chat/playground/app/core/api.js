@@ -1,0 +1,45 @@
+// @ts-check
+// The routes below /playground/api/: JSON, the session's cookie, the CSRF token.
+
+export class ApiProblem extends Error {
+  /** @param {{message: string, code: string, param?: string | null, status?: number, request_id?: string}} fields */
+  constructor({ message, code, param = null, status = 0, request_id }) {
+    super(message);
+    this.code = code;
+    this.param = param;
+    this.status = status;
+    this.requestId = request_id;
+  }
+
+  /** Whether the same request may well succeed later. */
+  get isPassing() {
+    return this.status === 0 || this.status >= 500;
+  }
+}
+
+const token = () => /(?:^|; )lightcone_csrf=([^;]*)/.exec(document.cookie)?.[1] ?? "";
+
+/**
+ * Send a request and return the JSON of its answer. Throws ApiProblem; `unreachable` where there is no answer at all.
+ * @param {string} method
+ * @param {string} path below /playground/api/
+ * @param {unknown} [body]
+ * @param {{signal?: AbortSignal, keepalive?: boolean}} [options]
+ * @returns {Promise<any>}
+ */
+export async function api(method, path, body, options = {}) {
+  const headers = { "X-CSRFToken": token(), Accept: "application/json", ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
+  /** @type {Response} */
+  let response;
+  try {
+    response = await fetch(`/playground/api/${path}`, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), ...options });
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    throw new ApiProblem({ code: "unreachable", message: "The server cannot be reached." });
+  }
+  const type = response.headers.get("Content-Type") ?? "";
+  const answer = type.includes("json") ? await response.json() : { text: await response.text() };
+  if (response.ok) return answer;
+  if (response.status === 401) location.reload(); // signed out: the page leads to the sign-in
+  throw new ApiProblem({ message: response.statusText, code: "failed", ...answer.error, status: response.status });
+}

@@ -1,0 +1,234 @@
+// @ts-check
+// The state of the page, made once. Views read its signals; acts.js changes it.
+import { batch, computed, effect, signal } from "../../../vendor/preact.js";
+import { api, ApiProblem } from "./api.js";
+import { Chat } from "./chat.js";
+import { Connection } from "./connection.js";
+import { Drafts } from "./drafts.js";
+import { ChatList } from "./chat_list.js";
+import { t } from "./i18n.js";
+import { Outbox } from "./outbox.js";
+import { page } from "./page.js";
+import { Runs } from "./runs.js";
+import { PersonalStorage } from "./storage.js";
+import { Speaker } from "./speaker.js";
+
+/** @import { Signal } from "../../../vendor/preact.js" */
+/** @import { ConnectionState } from "./connection.js" */
+/** @import { Write } from "./outbox.js" */
+/** @import { Turn } from "./tree.js" */
+/** @import { ChatSettings, Message, ModelFacts } from "./types.js" */
+
+export const storage = new PersonalStorage(page.user, () => location.reload());
+
+/** @type {Signal<ModelFacts[]>} */
+export const models = signal(page.models);
+/** @type {Signal<ConnectionState>} */
+export const connectionState = signal("connecting");
+/** The connection was there, and is not. */
+export const isAway = signal(false);
+
+/** A line above the composer that says what was just done, with a button that takes it back. @type {Signal<{text: string, act?: string, run?: () => void, isProblem?: boolean} | null>} */
+export const notice = signal(null);
+
+/** What is asked for with the next new chat, as the last one had it. */
+export const nextSettings = signal(settingsFrom(page.state.next));
+
+/** @type {Signal<Chat>} */
+export const chat = signal(new Chat(nextSettings.value));
+/** Chats that are shown or whose runs are read, by their ids; several at once where they are compared. @type {Map<string, Chat>} */
+export const openChats = new Map([[chat.value.id, chat.value]]);
+
+/** The turn whose text is edited, "" for none. */
+export const editing = signal("");
+
+export const speaker = new Speaker();
+export const chatList = new ChatList();
+export const drafts = new Drafts(storage);
+export const outbox = new Outbox(storage, { onDone: saved, onRefused: refused });
+export const connection = new Connection({ onState: connectionChanged, onMessage: (message) => runs.receive(message) });
+export const runs = new Runs(connection, page.max_bytes, { onText: said, onEnd: ended, onLost: lost });
+
+/** The model of the open chat. @type {import("../../../vendor/preact.js").ReadonlySignal<ModelFacts | undefined>} */
+export const model = computed(() => modelOf(chat.value.settings.value.model));
+
+/** @param {string} name */
+export const modelOf = (name) => models.value.find(({ id }) => id === name);
+
+/** Tells the other tabs of this person which conversation has changed. */
+const tabs = "BroadcastChannel" in globalThis ? new BroadcastChannel(`lightcone.${page.user}`) : null;
+tabs?.addEventListener("message", ({ data }) => changedElsewhere(data.chat));
+
+/** Called with each turn that has ended; queued messages wait for it. @type {Set<(chat: Chat, turn: Turn) => void>} */
+export const endListeners = new Set();
+
+/**
+ * Settings for a new chat from what was kept, with a model that is served.
+ * @param {Partial<ChatSettings> | undefined} kept
+ * @returns {ChatSettings}
+ */
+export function settingsFrom(kept) {
+  const served = page.models.some(({ id }) => id === kept?.model);
+  const fallback = page.models.find(({ is_default }) => is_default) ?? page.models[0];
+  return { model: (served ? kept?.model : fallback?.id) ?? "", system: kept?.system ?? "", parameters: kept?.parameters ?? {} };
+}
+
+/** @param {Turn} turn @returns {Chat | undefined} */
+export const chatOf = (turn) => [...openChats.values()].find((open) => open.find(turn.id) === turn);
+
+// What the page has kept for the user, beside the conversations.
+
+/** @type {Record<string, any>} */
+let pageState = page.state;
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let stateTimer;
+
+/** @param {string} name */
+export const readState = (name) => pageState[name];
+
+/** Keep a value for this user, on all devices. @param {string} name @param {unknown} value */
+export function writeState(name, value) {
+  pageState = { ...pageState, [name]: value };
+  clearTimeout(stateTimer);
+  stateTimer = setTimeout(saveState, 600);
+}
+
+async function saveState() {
+  stateTimer = undefined;
+  if (storage.isClosed) return;
+  try {
+    await api("PUT", "state", pageState, { keepalive: true });
+  } catch (error) {
+    if (!(error instanceof ApiProblem)) throw error; // the next change is another try
+  }
+}
+
+addEventListener("pagehide", () => stateTimer !== undefined && saveState());
+
+effect(() => {
+  const { model: name, system, parameters } = nextSettings.value;
+  const next = { model: name, system, parameters };
+  if (JSON.stringify(next) !== JSON.stringify(pageState.next)) writeState("next", next);
+});
+
+// Saving.
+
+/** @param {Chat} open @param {Turn} turn */
+export function saveTurn(open, turn) {
+  if (open.isTemporary) return;
+  const { id, created_at: _, ...facts } = turn.facts;
+  const fields = Object.fromEntries(Object.entries(facts).filter(([name, value]) => value !== undefined && value !== null && (name !== "run" || value)));
+  outbox.add({ method: "PUT", path: `conversations/${open.id}/turns/${id}`, body: fields, note: { chat: open.id } });
+}
+
+/** Save new turns in one go, the conversation with them. @param {Chat} open @param {Turn[]} turns */
+export function saveTurns(open, turns) {
+  if (open.isTemporary) return;
+  if (!open.isStored) {
+    open.isStored = true;
+    drafts.forgetNew();
+  }
+  const sent = turns.map(({ facts: { created_at: _, ...facts } }) => facts);
+  const conversation = { title: open.title.value || undefined, folder: open.folder.value || undefined, settings: open.settings.value };
+  outbox.add({ method: "POST", path: `conversations/${open.id}/turns`, body: { conversation, turns: sent }, note: { chat: open.id } });
+}
+
+/** @param {Write} write @param {any} answer */
+function saved({ note }, answer) {
+  const id = /** @type {{chat?: string} | undefined} */ (note)?.chat;
+  if (!id) return;
+  const facts = answer?.conversation;
+  if (facts) {
+    openChats.get(id)?.adopt(facts);
+    chatList.put(facts);
+  }
+  tabs?.postMessage({ chat: id });
+}
+
+/** @param {Write} write @param {ApiProblem} problem */
+function refused({ path }, problem) {
+  if (problem.code === "conflict" || (problem.code === "not_found" && path.endsWith("/head"))) return; // another tab was first
+  notice.value = { text: t("This could not be saved: {problem}", { problem: problem.message }), isProblem: true };
+}
+
+/** Another tab has saved something. @param {string} id */
+async function changedElsewhere(id) {
+  const open = openChats.get(id);
+  if (open?.isStored) await reread(open);
+  chatList.refreshSoon();
+}
+
+/** Take over what the server has of a chat by now, and read the runs that go on. @param {Chat} open */
+export async function reread(open) {
+  try {
+    const facts = await api("GET", `conversations/${open.id}`);
+    batch(() => {
+      const wasAtEnd = open.head.value;
+      open.adopt(facts);
+      const added = open.merge(facts.turns, (run) => runs.isLive(run));
+      // What others add behind the shown turn is shown.
+      if (added.length && open.pathTo(facts.head).some((turn) => turn.id === wasAtEnd)) open.head.value = facts.head;
+    });
+    attachAll(open);
+  } catch (error) {
+    if (!(error instanceof ApiProblem)) throw error;
+  }
+}
+
+/** @param {Chat} open */
+export function attachAll(open) {
+  for (const turn of open.running.value) runs.attach(turn);
+}
+
+// What the connection and the runs tell.
+
+/** @param {ConnectionState} state */
+function connectionChanged(state) {
+  batch(() => {
+    connectionState.value = state;
+    isAway.value = state === "lost" || (isAway.value && state !== "ready");
+  });
+  if (state !== "ready") return;
+  runs.connected();
+  outbox.flush();
+}
+
+const PAINT_MS = matchMedia("(prefers-reduced-motion: reduce)").matches ? 250 : 0;
+/** @type {Set<Turn>} */
+const painting = new Set();
+
+/** Something was said: draw it once for each frame. @param {Turn} turn @param {Message} message */
+function said(turn, message) {
+  if (message.choice === turn.shown.value && chat.value.find(turn.id)) speaker.feed(message.text);
+  if (painting.has(turn)) return;
+  painting.add(turn);
+  const paint = () => {
+    painting.delete(turn);
+    turn.change();
+  };
+  if (PAINT_MS || document.hidden) setTimeout(paint, PAINT_MS || 250);
+  else requestAnimationFrame(paint);
+}
+
+/** @param {Turn} turn */
+function ended(turn) {
+  const open = chatOf(turn);
+  if (!open) return;
+  saveTurn(open, turn);
+  if (open === chat.value && turn.facts.usage) speaker.finish(t("Finished, {n} tokens.", { n: turn.facts.usage.completion_tokens }));
+  for (const listener of endListeners) listener(open, turn);
+}
+
+/** Nobody knows the run any more: the server may have read its log to the end. @param {Turn} turn */
+async function lost(turn) {
+  const open = chatOf(turn);
+  if (!open) return;
+  if (!open.isTemporary) {
+    await outbox.flush();
+    await reread(open);
+  }
+  if (!turn.isRunning) return;
+  const message = t("The answer broke off: its run has left no trace. What was shown of it is kept.");
+  turn.change({ state: "failed", error: { message, code: "not_resumable", param: null } });
+  ended(turn);
+}

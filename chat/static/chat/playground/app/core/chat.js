@@ -1,0 +1,58 @@
+// @ts-check
+// A conversation that is open in the page: its tree, settings and draft. What is done with it is in acts.js, how it is kept in saving.js.
+import { computed, signal } from "../../../vendor/preact.js";
+import { freshId } from "./ids.js";
+import { Tree } from "./tree.js";
+
+/** @import { Signal } from "../../../vendor/preact.js" */
+/** @import { ChatFacts, ChatSettings, Draft, TurnFacts } from "./types.js" */
+
+export class Chat extends Tree {
+  /**
+   * @param {ChatSettings} settings
+   * @param {{id?: string, isTemporary?: boolean}} [options] `isTemporary`: it is never stored
+   */
+  constructor(settings, { id = freshId(), isTemporary = false } = {}) {
+    super();
+    this.id = id;
+    this.isTemporary = isTemporary;
+    /** Whether the server has it, or is about to. */
+    this.isStored = false;
+    this.version = 1;
+    this.title = signal("");
+    this.folder = signal("");
+    /** @type {Signal<ChatSettings>} */
+    this.settings = signal(settings);
+    /** @type {Signal<Draft>} */
+    this.draft = signal({ text: "" });
+    this.running = computed(() => {
+      this.revision.value; // eslint-disable-line no-unused-expressions
+      return [...this.turns.values()].filter((turn) => turn.revision.value >= 0 && turn.isRunning);
+    });
+    this.isBusy = computed(() => this.running.value.length > 0);
+    this.isEmpty = computed(() => this.path.value.length === 0);
+  }
+
+  /** Take over what the server knows of the conversation, without its turns. @param {ChatFacts} facts */
+  adopt(facts) {
+    this.isStored = true;
+    this.version = facts.version;
+    this.title.value = facts.title;
+    this.folder.value = facts.folder;
+  }
+
+  /**
+   * Take over turns that others have added or ended, and return those that are new here. A turn whose run is read here stays as it is.
+   * @param {TurnFacts[]} stored
+   * @param {(id: string) => boolean} isLive
+   */
+  merge(stored, isLive) {
+    const added = [];
+    for (const facts of stored) {
+      const known = this.turns.get(facts.id);
+      if (!known) added.push(this.add(facts));
+      else if (known.isRunning && facts.state !== "begun" && !isLive(facts.run ?? "")) known.change(facts);
+    }
+    return added;
+  }
+}

@@ -1,0 +1,118 @@
+// @ts-check
+// The socket to the server, which connects again by itself, and events over HTTP where a network lets no socket through.
+// What the messages mean is the business of runs.js.
+import { api, ApiProblem } from "./api.js";
+
+/** @import { Message } from "./types.js" */
+
+const RETRY_MS = [250, 500, 1000, 2000, 5000];
+const STEADY_MS = 5000; // one that was lost sooner counts as a failure: a server in trouble may accept and close at once
+const SIGNED_OUT = 4401;
+const TRIES_BEFORE_EVENTS = 2;
+
+/**
+ * @typedef {"connecting" | "ready" | "lost"} ConnectionState
+ * @typedef {{onState: (state: ConnectionState) => void, onMessage: (message: Message) => void}} Listener
+ */
+
+/** A socket, or after some vain tries events over HTTP, if the server answers there. Begins with `open`. */
+export class Connection {
+  /** @param {Listener} listener */
+  constructor(listener) {
+    this.listener = listener;
+    this.failures = 0;
+    this.wasEverReady = false;
+    this.openedAt = Infinity;
+    /** @type {WebSocket | null} */
+    this.socket = null;
+    /** @type {EventRoute | null} */
+    this.events = null;
+  }
+
+  open() {
+    this.listener.onState("connecting");
+    this.openedAt = Infinity;
+    const url = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/playground`;
+    this.socket = new WebSocket(url);
+    this.socket.addEventListener("open", () => {
+      this.openedAt = performance.now();
+      this.wasEverReady = true;
+      this.listener.onState("ready");
+    });
+    this.socket.addEventListener("message", (event) => this.listener.onMessage(JSON.parse(event.data)));
+    this.socket.addEventListener("close", (event) => this.#lost(event.code));
+  }
+
+  /** @param {number} code */
+  async #lost(code) {
+    this.listener.onState("lost");
+    if (code === SIGNED_OUT) {
+      location.reload();
+      return;
+    }
+    if (performance.now() - this.openedAt > STEADY_MS) this.failures = 0;
+    this.failures += 1;
+    if (!this.wasEverReady && this.failures >= TRIES_BEFORE_EVENTS && (await isServerThere())) {
+      this.events = new EventRoute(this.listener.onMessage);
+      this.listener.onState("ready");
+      return;
+    }
+    setTimeout(() => this.open(), RETRY_MS[Math.min(this.failures - 1, RETRY_MS.length - 1)]);
+  }
+
+  get isReady() {
+    return this.events !== null || this.socket?.readyState === WebSocket.OPEN;
+  }
+
+  /** @param {Message} message */
+  send(message) {
+    if (this.events) this.events.send(message);
+    else this.socket?.send(JSON.stringify(message));
+  }
+}
+
+async function isServerThere() {
+  try {
+    await api("GET", "state");
+    return true;
+  } catch (error) {
+    return error instanceof ApiProblem && !error.isPassing;
+  }
+}
+
+/** The messages of the socket over HTTP: a POST begins or stops a run, a stream of events tells of it. */
+class EventRoute {
+  /** @param {(message: Message) => void} onMessage */
+  constructor(onMessage) {
+    this.onMessage = onMessage;
+    /** @type {Map<string, EventSource>} */
+    this.sources = new Map();
+  }
+
+  /** @param {Message} message */
+  async send({ type, id, request }) {
+    try {
+      if (type === "start") await api("POST", "runs", { id, request });
+      if (type === "stop") await api("POST", `runs/${id}/stop`);
+      else this.#follow(id);
+    } catch (error) {
+      if (!(error instanceof ApiProblem)) throw error;
+      const code = error.code === "unreachable" ? "overloaded" : error.code;
+      this.onMessage({ type: "error", id, error: { message: error.message, code, param: error.param } });
+    }
+  }
+
+  /** @param {string} id */
+  #follow(id) {
+    this.sources.get(id)?.close();
+    // The browser connects again by itself, and names the last event that it has.
+    const source = new EventSource(`/playground/api/runs/${id}/events`);
+    this.sources.set(id, source);
+    source.addEventListener("message", ({ data }) => {
+      /** @type {Message} */
+      const message = JSON.parse(data);
+      this.onMessage(message);
+      if (message.type === "completed" || message.type === "error") source.close();
+    });
+  }
+}

@@ -1,0 +1,26 @@
+// @ts-check
+import { page } from "./page.js";
+
+/**
+ * Return the text in the page's language. `{name}` stands for a value of `values`.
+ * @param {string} text in English
+ * @param {Record<string, string | number>} [values]
+ */
+export function t(text, values = {}) {
+  const found = page.strings?.[text] ?? text;
+  return found.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
+}
+
+/**
+ * Return one of two texts by a number, which `{n}` stands for.
+ * @param {number} n
+ * @param {string} one
+ * @param {string} many
+ */
+export const plural = (n, one, many) => t(n === 1 ? one : many, { n: number(n) });
+
+/** @param {number} value @param {Intl.NumberFormatOptions} [options] */
+export const number = (value, options) => value.toLocaleString(page.language, options);
+
+/** @param {number} value seconds */
+export const seconds = (value) => `${number(value, { minimumFractionDigits: 2, maximumFractionDigits: 2 })} s`;

@@ -1,0 +1,73 @@
+// @ts-check
+// What has to reach the server, in order. It is kept in the tab until the server has it, through reloads and lost networks.
+// Every write is idempotent, by ids that the page has given.
+import { signal } from "../../../vendor/preact.js";
+import { api, ApiProblem } from "./api.js";
+
+/** @import { PersonalStorage } from "./storage.js" */
+
+const NAME = "outbox";
+const RETRY_MS = [500, 1000, 2000, 5000];
+const MAX_TRIES = 6;
+/** Tries of a write that the server fails at; one that does not reach it is tried for ever. */
+
+/** @typedef {{method: string, path: string, body?: unknown, note?: unknown}} Write `note`: the sender's own, given back with the answer */
+
+export class Outbox {
+  /**
+   * @param {PersonalStorage} storage
+   * @param {{onDone: (write: Write, answer: any) => void, onRefused: (write: Write, problem: ApiProblem) => void}} listener
+   */
+  constructor(storage, listener) {
+    this.storage = storage;
+    this.listener = listener;
+    /** @type {Write[]} */
+    this.writes = storage.read("tab", NAME) ?? [];
+    this.isSending = false;
+    this.numTries = 0;
+    /** How many writes the server does not have yet. */
+    this.numWaiting = signal(this.writes.length);
+    addEventListener("online", () => this.flush());
+  }
+
+  /** @param {Write} write */
+  add(write) {
+    this.writes.push(write);
+    this.#keep();
+    this.flush();
+  }
+
+  async flush() {
+    if (this.isSending) return;
+    this.isSending = true;
+    clearTimeout(this.retry);
+    while (this.writes.length && (await this.#send(this.writes[0]))) {
+      this.writes.shift();
+      this.numTries = 0;
+      this.#keep();
+    }
+    this.isSending = false;
+  }
+
+  /** Return whether the server has had its say. @param {Write} write */
+  async #send(write) {
+    try {
+      this.listener.onDone(write, await api(write.method, write.path, write.body));
+      return true;
+    } catch (error) {
+      if (!(error instanceof ApiProblem)) throw error;
+      this.numTries += error.status ? 1 : 0;
+      if (error.isPassing && this.numTries < MAX_TRIES) {
+        this.retry = setTimeout(() => this.flush(), RETRY_MS[Math.min(this.numTries, RETRY_MS.length - 1)]);
+        return false;
+      }
+      this.listener.onRefused(write, error);
+      return true;
+    }
+  }
+
+  #keep() {
+    this.storage.write("tab", NAME, this.writes.length ? this.writes : null);
+    this.numWaiting.value = this.writes.length;
+  }
+}

@@ -1,0 +1,21 @@
+// @ts-check
+/** @import { ModelFacts } from "./types.js" */
+
+/**
+ * @typedef {object} PageData what the server says of this page
+ * @property {number} user whose page it is
+ * @property {string} user_name
+ * @property {string} csrf_token
+ * @property {boolean} is_staff
+ * @property {ModelFacts[]} models
+ * @property {string[]} fields names that a request may have
+ * @property {number} max_bytes of a message to the socket
+ * @property {string} language
+ * @property {Record<string, string>} strings translations of the page's English texts
+ * @property {Record<string, any>} state what this page has kept for the user
+ * @property {boolean} admins_can_read
+ * @property {Record<string, string>} urls
+ */
+
+/** @type {PageData} */
+export const page = JSON.parse(document.getElementById("page-data")?.textContent ?? "{}");

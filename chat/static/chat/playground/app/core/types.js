@@ -1,0 +1,93 @@
+// @ts-check
+/**
+ * The shapes of the page's data, as the server's routes have them (docs/conversations.md).
+ *
+ * @typedef {"system" | "developer" | "user" | "assistant" | "tool"} Role
+ * @typedef {"begun" | "ended" | "failed"} TurnState
+ *
+ * @typedef {{id: string | null, name: string, arguments: string}} Call a function call of an answer
+ * @typedef {{token: string, id: number, logprob: number, bytes: number[], rank: number | null}} TokenFact
+ * @typedef {TokenFact & {top: TokenFact[]}} TokenLogprob a token with the likeliest ones at its place
+ *
+ * @typedef {object} Choice
+ * @property {string} content
+ * @property {string} reasoning
+ * @property {Call[]} calls
+ * @property {string | null} [finish_reason]
+ * @property {number} [tokens]
+ * @property {TokenLogprob[]} [logprobs]
+ *
+ * @typedef {{choices: Choice[], shown: number}} AnswerContent
+ * @typedef {{type: string, text?: string, image_url?: {url: string}}} Part a content part of OpenAI's API
+ * @typedef {string | Part[] | AnswerContent} Content
+ *
+ * @typedef {{prompt_tokens: number, cached_tokens: number, completion_tokens: number, reasoning_tokens: number,
+ *   accepted_draft_tokens?: number, draft_tokens?: number}} Usage
+ * @typedef {{first_token_s: number | null, total_s: number | null, tokens_per_s: number | null, queue_s?: number | null,
+ *   prompt_s?: number | null}} Timings
+ * @typedef {{message: string, code: string | null, param: string | null, request_id?: string}} Problem
+ * @typedef {{amount: string, currency: string}} Cost
+ * @typedef {Record<string, any>} Parameters fields of a request, without `model` and `messages`
+ *
+ * @typedef {{system: string, fields: Parameters, prefix?: string}} Asked how an answer was asked for; `prefix`: the text that it goes on from
+ *
+ * @typedef {object} TurnFacts what the server keeps of a turn
+ * @property {string} id
+ * @property {string} parent the turn before it, "" for a first one
+ * @property {Role} role
+ * @property {TurnState} state
+ * @property {Content} [content]
+ * @property {string} [run] the run whose answer it is
+ * @property {string} [model]
+ * @property {Asked} [parameters]
+ * @property {Usage} [usage]
+ * @property {Timings} [timings]
+ * @property {string} [outcome]
+ * @property {Problem} [error]
+ * @property {string} [time] when it was made, ISO
+ * @property {string} [tool_call_id]
+ * @property {number} [choice] which choice of its parent it follows
+ * @property {Cost | null} [cost]
+ * @property {string} [request_id]
+ * @property {number | null} [seed]
+ * @property {number} [created_at] seconds
+ *
+ * @typedef {{model: string, system: string, parameters: Parameters}} ChatSettings
+ * @typedef {{text: string, files?: DraftFile[], results?: Record<string, string>, queue?: Queued[], at?: number}} Draft
+ *   `results`: unsent tool results by the id of their call; `queue`: messages that wait for the end of the running answer
+ * @typedef {{id: string, text: string, files?: DraftFile[]}} Queued
+ * @typedef {{name: string, text: string}} DraftFile a text file that goes with the message
+ *
+ * @typedef {object} ChatFacts a conversation as the server lists it
+ * @property {string} id
+ * @property {string} title
+ * @property {string} folder
+ * @property {Partial<ChatSettings>} settings
+ * @property {string} head
+ * @property {number} version
+ * @property {number} num_turns
+ * @property {number} num_bytes
+ * @property {number | null} pinned_at
+ * @property {number | null} archived_at
+ * @property {number | null} deleted_at
+ * @property {number} created_at
+ * @property {number} updated_at
+ *
+ * @typedef {{prompt: string, cached: string, completion: string, currency: string, per_tokens: number}} Price
+ * @typedef {object} ModelFacts
+ * @property {string} id
+ * @property {boolean} is_default
+ * @property {string} state
+ * @property {string} [phase]
+ * @property {number} [fraction]
+ * @property {string} [reason]
+ * @property {number | null} context
+ * @property {string[]} [modalities]
+ * @property {string[]} [capabilities]
+ * @property {Price | null} price
+ * @property {Parameters} defaults
+ * @property {string | null} [system_prompt]
+ *
+ * @typedef {Record<string, any> & {type: string, id: string}} Message of the socket, either way
+ */
+export {};

@@ -1,0 +1,35 @@
+// @ts-check
+// Begins the page: draws it, shows the conversation that the address names, and connects.
+import { html, render } from "../../vendor/preact.js";
+import * as acts from "./core/acts.js";
+import * as app from "./core/app.js";
+import { page } from "./core/page.js";
+import { listenToKeys } from "./palette/keys.js";
+import { Layout } from "./view/layout.js";
+
+const IN_ADDRESS = /^\/c\/([A-Za-z0-9-]{1,64})$/;
+
+/** Show what the address names. */
+async function showAddress() {
+  const id = IN_ADDRESS.exec(location.pathname)?.[1];
+  if (!id) return;
+  if (id !== app.chat.value.id && !(await acts.openChat(id))) globalThis.history.replaceState(null, "", "/");
+}
+
+app.drafts.watch(app.chat.value, page.state.draft ?? null);
+listenToKeys();
+render(html`<${Layout} />`, /** @type {HTMLElement} */ (document.getElementById("app")));
+app.connection.open();
+app.outbox.flush();
+app.chatList.refresh();
+showAddress();
+
+addEventListener("popstate", () => (IN_ADDRESS.test(location.pathname) ? showAddress() : acts.newChat()));
+// A page that the browser kept from before a sign-out is not shown again.
+addEventListener("pageshow", (event) => event.persisted && location.reload());
+// Another device may have gone on meanwhile.
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden || !app.chat.value.isStored) return;
+  app.reread(app.chat.value);
+  app.chatList.refreshSoon();
+});

@@ -1,0 +1,99 @@
+// @ts-check
+// The box where messages are written, with what waits to be sent.
+import { html, useEffect, useRef, useState } from "../../../vendor/preact.js";
+import * as acts from "../core/acts.js";
+import * as app from "../core/app.js";
+import { plural, t } from "../core/i18n.js";
+import { ContextMeter } from "../insight/context_meter.js";
+import { readTextFiles } from "./attachments.js";
+import { IconButton } from "./controls.js";
+import { fit } from "./fitting.js";
+import { Icon, StopIcon } from "./icons.js";
+
+/** @import { Chat } from "../core/chat.js" */
+/** @import { DraftFile } from "../core/types.js" */
+
+const isTouch = matchMedia("(pointer: coarse)");
+
+/** @param {{open: Chat, onSend?: (text: string, files: DraftFile[]) => void}} props `onSend`: what to do instead of sending it to this chat */
+export function Composer({ open, onSend = (text, files) => acts.send(open, text, files) }) {
+  const area = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
+  const picker = useRef(/** @type {HTMLInputElement | null} */ (null));
+  const [isOver, setOver] = useState(false);
+  const draft = open.draft.value;
+  const files = draft.files ?? [];
+  const isBusy = open.isBusy.value;
+  const isSendable = Boolean(draft.text.trim() || files.length) && Boolean(open.settings.value.model);
+  useEffect(() => {
+    if (area.current) fit(area.current);
+  }, [draft.text, open.id]);
+  useEffect(() => {
+    if (!isTouch.matches) area.current?.focus({ preventScroll: true });
+  }, [open.id]);
+
+  const change = (/** @type {Partial<typeof draft>} */ fields) => (open.draft.value = { ...open.draft.value, ...fields });
+  const send = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    if (!isSendable) return;
+    onSend(draft.text.trim(), files);
+  };
+  const take = async (/** @type {FileList | null | undefined} */ list) => {
+    if (!list?.length) return;
+    const { read, problem } = await readTextFiles([...list]);
+    change({ files: [...(open.draft.value.files ?? []), ...read] });
+    if (problem) app.notice.value = { text: problem, isProblem: true };
+  };
+  const key = (/** @type {KeyboardEvent} */ event) => {
+    // On a touch screen Enter is the only way to a new line.
+    const sends = event.key === "Enter" && !event.isComposing && (event.ctrlKey || event.metaKey || !(event.shiftKey || isTouch.matches));
+    if (sends) send(event);
+  };
+  const drop = (/** @type {DragEvent} */ event) => {
+    event.preventDefault();
+    setOver(false);
+    take(event.dataTransfer?.files);
+  };
+  const paste = (/** @type {ClipboardEvent} */ event) => {
+    if (!event.clipboardData?.files.length) return;
+    event.preventDefault();
+    take(event.clipboardData.files);
+  };
+
+  return html`<form class=${`composer ${isOver ? "is-over" : ""}`} id="composer" aria-label=${t("New message")} onSubmit=${send}
+    onDragOver=${(/** @type {Event} */ event) => (event.preventDefault(), setOver(true))} onDragLeave=${() => setOver(false)} onDrop=${drop}>
+    <${Queue} open=${open} />
+    ${files.length > 0 && html`<ul class="files" aria-label=${t("Attached files")}>${files.map((file, at) => html`<li key=${file.name} class="chip"><${Icon} name="clip" size=${14} /><span>${file.name}</span>
+      <${IconButton} icon="close" size=${14} label=${t("Remove {name}", { name: file.name })} onClick=${() => change({ files: files.filter((_, other) => other !== at) })} /></li>`)}</ul>`}
+    <div class="composer-box">
+      <${IconButton} icon="clip" label=${t("Attach text files")} onClick=${() => picker.current?.click()} />
+      <input ref=${picker} type="file" multiple hidden onChange=${(/** @type {any} */ event) => take(event.target.files).then(() => (event.target.value = ""))} />
+      <label class="visually-hidden" for="composer-text">${t("Message")}</label>
+      <textarea ref=${area} id="composer-text" rows="1" placeholder=${t("Send a message")} value=${draft.text} enterkeyhint=${isTouch.matches ? "enter" : "send"}
+        onInput=${(/** @type {any} */ event) => change({ text: event.target.value })} onKeyDown=${key} onPaste=${paste}></textarea>
+      ${isBusy && html`<button class="button button-primary button-icon" id="stop" type="button" aria-label=${t("Stop")} title=${`${t("Stop")} (Esc)`} onClick=${() => acts.stop(open)}><${StopIcon} /></button>`}
+      ${(!isBusy || isSendable) && html`<button class="button button-primary button-icon" id="send" type="submit" aria-label=${isBusy ? t("Send when the answer has ended") : t("Send")}
+        title=${isBusy ? t("Send when the answer has ended") : `${t("Send")} (Enter)`} aria-disabled=${!isSendable}><${Icon} name="send" size=${20} /></button>`}
+    </div>
+    <${ContextMeter} open=${open} />
+  </form>`;
+}
+
+/** Messages that wait for the end of the running answer. @param {{open: Chat}} props */
+function Queue({ open }) {
+  const { queue = [] } = open.draft.value;
+  if (queue.length === 0) return null;
+  const edit = (/** @type {string} */ id) => {
+    const message = acts.withdraw(open, id);
+    const { text, files = [] } = open.draft.value;
+    if (message) open.draft.value = { ...open.draft.value, text: [message.text, text].filter(Boolean).join("\n\n"), files: [...(message.files ?? []), ...files] };
+  };
+  return html`<div class="queue" role="group" aria-label=${t("Waiting messages")}>
+    <p class="hint">${open.isBusy.value ? plural(queue.length, "One message waits for the end of the answer.", "{n} messages wait for the end of the answer.") : t("The answer did not finish; send what waits when you like.")}
+      ${!open.isBusy.value && html`<button type="button" class="button button-small" onClick=${() => acts.sendWaiting(open)}>${t("Send now")}</button>`}</p>
+    <ol>${queue.map(
+      (message) => html`<li key=${message.id} class="queued"><span>${message.text || message.files?.map(({ name }) => name).join(", ")}</span>
+        <${IconButton} icon="edit" size=${16} label=${t("Edit the waiting message")} onClick=${() => edit(message.id)} />
+        <${IconButton} icon="close" size=${16} label=${t("Withdraw the waiting message")} onClick=${() => acts.withdraw(open, message.id)} /></li>`,
+    )}</ol>
+  </div>`;
+}

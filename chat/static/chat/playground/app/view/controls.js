@@ -1,0 +1,124 @@
+// @ts-check
+// Small parts that other views are made of.
+import { html, useEffect, useRef, useState } from "../../../vendor/preact.js";
+import { copyText } from "../core/clipboard.js";
+import { t } from "../core/i18n.js";
+import { Icon } from "./icons.js";
+
+/** @import { ComponentChildren } from "../../../vendor/preact.js" */
+/** @import { IconName } from "./icons.js" */
+
+/**
+ * A button with an icon. Its name is spoken and shown as a tooltip.
+ * @param {{icon: IconName, label: string, onClick: (event: MouseEvent) => void, disabled?: boolean, pressed?: boolean, expanded?: boolean, class?: string,
+ *   size?: number, id?: string, keys?: string}} props
+ */
+export function IconButton({ icon, label, onClick, disabled, pressed, expanded, class: name = "", size, id, keys }) {
+  return html`<button type="button" id=${id} class=${`button button-quiet button-icon ${name}`} aria-label=${label} title=${keys ? `${label} (${keys})` : label}
+    disabled=${disabled} aria-pressed=${pressed} aria-expanded=${expanded} onClick=${onClick}><${Icon} name=${icon} size=${size} /></button>`;
+}
+
+/**
+ * Copies a text when it is pressed, and says how it went.
+ * @param {{text: () => string, label?: string, class?: string, withText?: boolean}} props
+ */
+export function CopyButton({ text, label = t("Copy"), class: name = "", withText = false }) {
+  const [result, setResult] = useState("");
+  const copy = async () => {
+    setResult((await copyText(text())) ? t("Copied") : t("Not allowed by the browser"));
+    setTimeout(() => setResult(""), 1500);
+  };
+  return html`<button type="button" class=${`button button-quiet ${withText ? "button-small" : "button-icon"} ${name}`} aria-label=${withText ? undefined : result || label}
+    title=${label} onClick=${copy}><${Icon} name=${result === t("Copied") ? "check" : "copy"} size=${16} />${withText && html`<span>${result || label}</span>`}</button>`;
+}
+
+/**
+ * A box that opens below its button. Esc and a click elsewhere close it; so does a click on one of its acts.
+ * @param {{label: string, icon?: IconName, button?: ComponentChildren, class?: string, align?: "left" | "right", up?: boolean, children: ComponentChildren}} props
+ */
+export function Menu({ label, icon = "more", button, class: name = "", align = "right", up = false, children }) {
+  const ref = useRef(/** @type {HTMLDetailsElement | null} */ (null));
+  useEffect(() => {
+    const node = /** @type {HTMLDetailsElement} */ (ref.current);
+    const close = (/** @type {Event} */ event) => {
+      const isEscape = event instanceof KeyboardEvent;
+      if (!node.open || (isEscape && event.key !== "Escape") || (!isEscape && node.contains(/** @type {Node} */ (event.target)))) return;
+      node.open = false;
+      if (!isEscape) return;
+      event.stopPropagation();
+      node.querySelector("summary")?.focus();
+    };
+    document.addEventListener("pointerdown", close);
+    document.addEventListener("keydown", close, true);
+    return () => {
+      document.removeEventListener("pointerdown", close);
+      document.removeEventListener("keydown", close, true);
+    };
+  }, []);
+  const acted = (/** @type {MouseEvent} */ event) => {
+    if (ref.current && /** @type {Element} */ (event.target).closest("[data-act]")) ref.current.open = false;
+  };
+  return html`<details ref=${ref} class=${`menu ${name}`}>
+    <summary class="button button-quiet button-icon" aria-label=${label} title=${label}>${button ?? html`<${Icon} name=${icon} />`}</summary>
+    <div class=${`menu-box menu-${align} ${up ? "menu-up" : ""}`} onClick=${acted}>${children}</div>
+  </details>`;
+}
+
+/**
+ * An act in a menu.
+ * @param {{icon?: IconName, onClick: () => void, disabled?: boolean, danger?: boolean, keys?: string, children: ComponentChildren}} props
+ */
+export function MenuAct({ icon, onClick, disabled, danger, keys, children }) {
+  return html`<button type="button" data-act class=${`menu-act ${danger ? "is-danger" : ""}`} disabled=${disabled} onClick=${onClick}>
+    ${icon && html`<${Icon} name=${icon} size=${16} />`}<span>${children}</span>${keys && html`<kbd>${keys}</kbd>`}</button>`;
+}
+
+/**
+ * A modal dialog: it traps the focus and gives it back, and Esc closes it.
+ * @param {{title: string, onClose: () => void, class?: string, children: ComponentChildren}} props
+ */
+export function Dialog({ title, onClose, class: name = "", children }) {
+  const ref = useRef(/** @type {HTMLDialogElement | null} */ (null));
+  useEffect(() => {
+    const node = /** @type {HTMLDialogElement} */ (ref.current);
+    const before = document.activeElement;
+    node.showModal();
+    return () => {
+      node.close();
+      if (before instanceof HTMLElement && before.isConnected) before.focus({ preventScroll: true });
+    };
+  }, []);
+  const closeFromBackdrop = (/** @type {MouseEvent} */ event) => event.target === ref.current && onClose();
+  const cancel = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    onClose();
+  };
+  return html`<dialog ref=${ref} class=${`dialog ${name}`} aria-label=${title} onCancel=${cancel} onMouseDown=${closeFromBackdrop}>
+    <div class="dialog-frame">
+      <header class="dialog-head"><h2>${title}</h2><${IconButton} icon="close" label=${t("Close")} onClick=${onClose} /></header>
+      <div class="dialog-body">${children}</div>
+    </div>
+  </dialog>`;
+}
+
+/**
+ * Tabs by the pattern of WAI-ARIA: arrow keys move between them.
+ * @param {{label: string, tabs: {id: string, title: string, mark?: boolean}[], current: string, onPick: (id: string) => void}} props
+ */
+export function Tabs({ label, tabs, current, onPick }) {
+  const move = (/** @type {KeyboardEvent} */ event) => {
+    const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+    if (!step) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const at = tabs.findIndex(({ id }) => id === current);
+    onPick(tabs[(at + step + tabs.length) % tabs.length].id);
+    requestAnimationFrame(() => /** @type {HTMLElement} */ (event.currentTarget)?.querySelector?.("[aria-selected=true]"));
+  };
+  return html`<div class="tabs" role="tablist" aria-label=${label} onKeyDown=${move}>
+    ${tabs.map(
+      ({ id, title, mark }) => html`<button type="button" role="tab" key=${id} class="tab" aria-selected=${id === current} tabindex=${id === current ? 0 : -1}
+        onClick=${() => onPick(id)}>${title}${mark && html`<span class="tab-mark" aria-label=${t("changed")}></span>`}</button>`,
+    )}
+  </div>`;
+}

@@ -1,0 +1,45 @@
+// @ts-check
+import { html, useEffect, useRef } from "../../../vendor/preact.js";
+import * as acts from "../core/acts.js";
+import { textOf } from "../core/answers.js";
+import * as app from "../core/app.js";
+import { t } from "../core/i18n.js";
+import { fit } from "./fitting.js";
+
+/** @import { Chat } from "../core/chat.js" */
+/** @import { Turn } from "../core/tree.js" */
+
+/** The text of a turn, to be changed. @param {{open: Chat, turn: Turn}} props */
+export function EditForm({ open, turn }) {
+  const ref = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
+  const before = textOf(turn.facts.content, open.shownChoice(turn));
+  useEffect(() => {
+    const area = /** @type {HTMLTextAreaElement} */ (ref.current);
+    fit(area);
+    area.focus();
+    area.setSelectionRange(area.value.length, area.value.length);
+  }, []);
+  const leave = () => {
+    app.editing.value = "";
+    requestAnimationFrame(() => /** @type {HTMLElement | null} */ (document.querySelector(`[data-turn="${turn.id}"] button[title^="${t("Edit")}"]`))?.focus());
+  };
+  const save = () => {
+    const text = ref.current?.value.trim() ?? "";
+    if (text && (text !== before || turn.facts.role === "user")) acts.edit(open, turn, text);
+    else leave();
+  };
+  const key = (/** @type {KeyboardEvent} */ event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) save();
+    else if (event.key === "Escape") leave();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  return html`<form class="edit-form" onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), save())}>
+    <textarea ref=${ref} class="input" aria-label=${t("Edit the message")} onInput=${() => ref.current && fit(ref.current)} onKeyDown=${key}>${before}</textarea>
+    <div class="edit-acts">
+      <button type="button" class="button button-small" onClick=${leave}>${t("Cancel")}</button>
+      <button type="submit" class="button button-small button-primary">${turn.facts.role === "user" ? t("Save & send") : t("Save")}</button>
+    </div>
+  </form>`;
+}

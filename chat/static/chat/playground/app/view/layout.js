@@ -1,0 +1,50 @@
+// @ts-check
+// The page: chats at the left, the conversation, parameters at the right.
+import { html } from "../../../vendor/preact.js";
+import * as app from "../core/app.js";
+import { t } from "../core/i18n.js";
+import { Panes } from "../compare/panes_view.js";
+import { comparing } from "../compare/panes.js";
+import { Panel } from "../parameters/panel.js";
+import { Sidebar } from "../sidebar/sidebar.js";
+import { Composer } from "./composer.js";
+import { IconButton } from "./controls.js";
+import { dialog, panelIsOpen, sidebarIsOpen, togglePanel, toggleSidebar } from "./layers.js";
+import { Topbar } from "./topbar.js";
+import { Transcript } from "./transcript.js";
+
+export function Layout() {
+  const open = app.chat.value;
+  const close = () => {
+    toggleSidebar(false);
+    togglePanel(false);
+  };
+  return html`<a class="skip-link" href="#composer-text">${t("Skip to the message box")}</a>
+    <div class=${`page ${sidebarIsOpen.value ? "has-sidebar" : ""} ${panelIsOpen.value ? "has-panel" : ""}`}>
+      ${sidebarIsOpen.value && html`<${Sidebar} open=${open} />`}
+      <div class="column">
+        <${Topbar} open=${open} />
+        ${comparing.value
+          ? html`<${Panes} />`
+          : html`<${Transcript} key="main" open=${open} /><${Notice} /><${Composer} open=${open} />`}
+      </div>
+      ${panelIsOpen.value && html`<${Panel} open=${open} />`}
+      ${(sidebarIsOpen.value || panelIsOpen.value) && html`<div class="scrim" onClick=${close}></div>`}
+    </div>
+    ${dialog.value?.()}
+    <div class="visually-hidden" id="announcer" aria-live="polite">${app.speaker.text.value}</div>`;
+}
+
+function Notice() {
+  const notice = app.notice.value;
+  if (!notice) return null;
+  const act = () => {
+    app.notice.value = null;
+    notice.run?.();
+  };
+  return html`<div class=${`notice ${notice.isProblem ? "is-problem" : ""}`} id="notice" role=${notice.isProblem ? "alert" : "status"}>
+    <span>${notice.text}</span>
+    ${notice.act && html`<button type="button" class="button button-small" onClick=${act}>${notice.act}</button>`}
+    <${IconButton} icon="close" size=${16} label=${t("Dismiss")} onClick=${() => (app.notice.value = null)} />
+  </div>`;
+}

@@ -1,0 +1,151 @@
+// @ts-check
+// One turn on the page. It draws what the turn says and nothing else; what a reader does goes to acts.js.
+import { html, useEffect, useRef, useState } from "../../../vendor/preact.js";
+import * as acts from "../core/acts.js";
+import { saysAnything, textOf } from "../core/answers.js";
+import * as app from "../core/app.js";
+import { t } from "../core/i18n.js";
+import { Insight } from "../insight/insight.js";
+import { Counters } from "../insight/counters.js";
+import { TokenView } from "../insight/token_view.js";
+import { showCode } from "../insight/view_code.js";
+import { Prose } from "../text/prose.js";
+import { Calls } from "../tools/calls.js";
+import { CopyButton, IconButton, Menu, MenuAct } from "./controls.js";
+import { EditForm } from "./edit_form.js";
+import { openDialog } from "./layers.js";
+import { RegenerateDialog } from "./regenerate_dialog.js";
+import { Reasoning } from "./reasoning.js";
+
+/** @import { Chat } from "../core/chat.js" */
+/** @import { Turn } from "../core/tree.js" */
+
+const AUTHORS = { system: "System", developer: "Developer", user: "You", assistant: "Assistant", tool: "Tool result" };
+
+/** @param {{open: Chat, turn: Turn, isLast: boolean}} props */
+export function Message({ open, turn, isLast }) {
+  turn.revision.value; // eslint-disable-line no-unused-expressions
+  const { role } = turn.facts;
+  const isEditing = app.editing.value === turn.id;
+  return html`<li class=${`message message-${role} ${isEditing ? "is-editing" : ""}`} data-turn=${turn.id} data-state=${turn.facts.state} tabindex="-1">
+    <${Head} turn=${turn} />
+    ${isEditing ? html`<${EditForm} open=${open} turn=${turn} />` : role === "assistant" ? html`<${Answer} open=${open} turn=${turn} isLast=${isLast} />` : html`<${Question} open=${open} turn=${turn} />`}
+  </li>`;
+}
+
+/** @param {{turn: Turn}} props */
+function Head({ turn }) {
+  const { role, time, created_at: at, model } = turn.facts;
+  const made = time ? new Date(time) : new Date(1000 * (at ?? 0));
+  const isToday = made.toDateString() === new Date().toDateString();
+  const shown = isToday ? made.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" }) : made.toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+  return html`<div class="message-head">
+    <span class="message-author">${t(AUTHORS[role])}</span>${model && html`<span class="message-model">${model}</span>`}<time dateTime=${made.toISOString()}>${shown}</time>
+  </div>`;
+}
+
+/** @param {{open: Chat, turn: Turn}} props */
+function Question({ open, turn }) {
+  const text = textOf(turn.facts.content);
+  return html`<div class="message-body">${text}</div>
+    <div class="message-foot"><span class="message-acts">
+      <${Siblings} open=${open} turn=${turn} />
+      <${IconButton} icon="edit" label=${t("Edit")} keys="E" size=${16} disabled=${open.isBusy.value} onClick=${() => (app.editing.value = turn.id)} />
+      <${CopyButton} text=${() => text} />
+    </span></div>`;
+}
+
+/** @param {{open: Chat, turn: Turn, isLast: boolean}} props */
+function Answer({ open, turn, isLast }) {
+  const [look, setLook] = useState(/** @type {"prose" | "raw" | "tokens"} */ ("prose"));
+  const shown = open.shownChoice(turn);
+  const choice = turn.choices[shown];
+  const isEmpty = !saysAnything(turn.choices);
+  const text = choice?.content ?? "";
+  const isThinking = turn.isRunning && !text && !choice?.calls.length;
+  return html`<${ChoiceTabs} turn=${turn} shown=${shown} isLast=${isLast} />
+    ${choice?.reasoning && html`<${Reasoning} text=${choice.reasoning} isGrowing=${isThinking} usage=${turn.facts.usage} />`}
+    ${look === "tokens" && choice?.logprobs
+      ? html`<${TokenView} open=${open} turn=${turn} logprobs=${choice.logprobs} />`
+      : look === "raw"
+        ? html`<pre class="message-raw" tabindex="0">${text}</pre>`
+        : html`<div class="message-body prose"><${Prose} text=${text} isWhole=${!turn.isRunning} /></div>`}
+    ${choice?.calls.length > 0 && html`<${Calls} open=${open} turn=${turn} calls=${choice.calls} isLast=${isLast} />`}
+    ${turn.isRunning && html`<${Waiting} turn=${turn} isEmpty=${isEmpty} />`}
+    ${turn.facts.error && html`<${Trouble} open=${open} turn=${turn} hasText=${Boolean(text)} />`}
+    <div class="message-foot">
+      <span class="message-acts">
+        <${Siblings} open=${open} turn=${turn} />
+        ${!turn.isRunning && html`<${AnswerActs} open=${open} turn=${turn} text=${text} look=${look} setLook=${setLook} hasTokens=${Boolean(choice?.logprobs)} />`}
+      </span>
+      <${Counters} turn=${turn} shown=${shown} />
+    </div>`;
+}
+
+/**
+ * @typedef {"prose" | "raw" | "tokens"} Look
+ * @param {{open: Chat, turn: Turn, text: string, look: Look, setLook: (look: Look) => void, hasTokens: boolean}} props
+ */
+function AnswerActs({ open, turn, text, look, setLook, hasTokens }) {
+  const isBusy = open.isBusy.value;
+  const toggle = (/** @type {Look} */ to) => () => setLook(look === to ? "prose" : to);
+  return html`${text && html`<${CopyButton} text=${() => text} />`}
+    <${IconButton} icon="again" label=${t("Regenerate")} keys="R" size=${16} disabled=${isBusy} onClick=${() => acts.regenerate(open, turn)} />
+    ${text && html`<${IconButton} icon="forward" label=${t("Continue")} keys="C" size=${16} disabled=${isBusy} onClick=${() => acts.continueFrom(open, turn)} />`}
+    ${hasTokens && html`<${IconButton} icon="tokens" label=${t("Tokens")} size=${16} pressed=${look === "tokens"} onClick=${toggle("tokens")} />`}
+    <${Menu} label=${t("More")} align="left">
+      <${MenuAct} icon="again" disabled=${isBusy} onClick=${() => openDialog(() => html`<${RegenerateDialog} open=${open} turn=${turn} />`)}>${t("Regenerate with …")}<//>
+      <${MenuAct} icon="edit" disabled=${isBusy} keys="E" onClick=${() => (app.editing.value = turn.id)}>${t("Edit")}<//>
+      <${MenuAct} icon="text" onClick=${toggle("raw")}>${look === "raw" ? t("Show formatted") : t("Show raw text")}<//>
+      <${MenuAct} icon="code" onClick=${() => showCode(open, turn)}>${t("View code")}<//>
+      <${MenuAct} icon="insight" onClick=${() => openDialog(() => html`<${Insight} open=${open} turn=${turn} />`)}>${t("Details")}<//>
+    <//>`;
+}
+
+/** `‹ 2/3 ›`: the turns at one place. @param {{open: Chat, turn: Turn}} props */
+function Siblings({ open, turn }) {
+  open.revision.value; // eslint-disable-line no-unused-expressions
+  const siblings = open.siblings(turn);
+  const at = siblings.indexOf(turn);
+  if (siblings.length < 2) return null;
+  return html`<span class="siblings" role="group" aria-label=${t("Versions")}>
+    <${IconButton} icon="left" label=${t("Earlier version")} size=${16} disabled=${at === 0} onClick=${() => acts.pick(open, siblings[at - 1])} />
+    <span>${at + 1}/${siblings.length}</span>
+    <${IconButton} icon="right" label=${t("Later version")} size=${16} disabled=${at === siblings.length - 1} onClick=${() => acts.pick(open, siblings[at + 1])} />
+  </span>`;
+}
+
+/** One tab for each choice of an answer; the chat goes on with the one that is shown. @param {{turn: Turn, shown: number, isLast: boolean}} props */
+function ChoiceTabs({ turn, shown, isLast }) {
+  if (turn.choices.length < 2) return null;
+  return html`<div class="choices" role="group" aria-label=${t("Answers; the chat goes on with the one that is shown")}>
+    ${turn.choices.map(
+      (_, at) => html`<button type="button" key=${at} class="button button-small" aria-pressed=${at === shown} disabled=${!isLast && at !== shown}
+        onClick=${() => (turn.shown.value = at)}>${t("Answer {n}", { n: at + 1 })}</button>`,
+    )}
+  </div>`;
+}
+
+/** What a running answer waits for. @param {{turn: Turn, isEmpty: boolean}} props */
+function Waiting({ turn, isEmpty }) {
+  if (app.isAway.value) return html`<p class="waiting">${t("The connection is lost. The answer goes on at the server and is shown here as soon as it is back.")}</p>`;
+  if (turn.isResuming) return html`<p class="waiting">${t("Resuming: what computed this answer was lost, and it goes on elsewhere.")}</p>`;
+  if (!isEmpty) return html`<span class="caret" aria-hidden="true"></span>`;
+  return html`<div class="pending" aria-hidden="true"><span></span><span></span><span></span></div>${turn.waitsFor && html`<p class="waits-for">${turn.waitsFor}</p>`}`;
+}
+
+/** @param {{open: Chat, turn: Turn, hasText: boolean}} props */
+function Trouble({ open, turn, hasText }) {
+  const { message, code, param } = turn.facts.error ?? { message: "", code: null, param: null };
+  const details = [code, param, turn.facts.request_id].filter(Boolean).join(" · ");
+  const ref = useRef(/** @type {HTMLDivElement | null} */ (null));
+  useEffect(() => ref.current?.scrollIntoView({ block: "nearest" }), []);
+  return html`<div class="message-error" role="alert" ref=${ref}>
+    <div>${message}</div>
+    ${details && html`<code>${details}</code>`}
+    <div class="error-acts">
+      ${hasText && html`<button type="button" class="button button-small" disabled=${open.isBusy.value} onClick=${() => acts.continueFrom(open, turn)}>${t("Continue")}</button>`}
+      <button type="button" class="button button-small" disabled=${open.isBusy.value} onClick=${() => acts.regenerate(open, turn)}>${t("Try again")}</button>
+    </div>
+  </div>`;
+}

@@ -1,0 +1,36 @@
+// @ts-check
+// The messages that are shown. The newest stays in sight while the reader is at the end.
+import { html, useEffect, useRef, useState } from "../../../vendor/preact.js";
+import { t } from "../core/i18n.js";
+import { Message } from "./message.js";
+import { Following } from "./following.js";
+import { SystemPrompt } from "./system_prompt.js";
+import { Welcome } from "./welcome.js";
+
+/** @import { Chat } from "../core/chat.js" */
+
+/** @param {{open: Chat, id?: string}} props */
+export function Transcript({ open, id = "conversation" }) {
+  const area = useRef(/** @type {HTMLElement | null} */ (null));
+  const list = useRef(/** @type {HTMLOListElement | null} */ (null));
+  const following = useRef(/** @type {Following | null} */ (null));
+  const [isAtEnd, setAtEnd] = useState(true);
+  const path = open.path.value;
+  useEffect(() => {
+    following.current = new Following(/** @type {HTMLElement} */ (area.current), /** @type {HTMLElement} */ (list.current), setAtEnd);
+    return () => following.current?.end();
+  }, []);
+  const numTurns = path.length;
+  useEffect(() => following.current?.toEnd(), [open.id, numTurns]);
+  return html`<div class="conversation-frame">
+    <main class="conversation" id=${id} ref=${area} tabindex="-1" aria-label=${t("Conversation")}>
+      <h1 class="visually-hidden">${open.title.value || t("New chat")}</h1>
+      ${path.length === 0 && html`<${Welcome} open=${open} />`}
+      ${path.length > 0 && html`<${SystemPrompt} open=${open} />`}
+      <ol class="messages" ref=${list} aria-label=${t("Messages")}>
+        ${path.map((turn, at) => html`<${Message} key=${turn.id} open=${open} turn=${turn} isLast=${at === path.length - 1} />`)}
+      </ol>
+    </main>
+    ${!isAtEnd && html`<button class="button jump" type="button" onClick=${() => following.current?.toEnd()}>${t("Jump to the newest")}</button>`}
+  </div>`;
+}
