@@ -1,7 +1,7 @@
 """What a turn says, as plain text and as messages of OpenAI's API.
 
 The content of a turn is a text, a list of content parts, or an answer: `{"choices": [{"content", "reasoning",
-"calls"}], "shown"}`, as the page keeps it. Anything else in it is kept and has no text.
+"calls", "finish_reason", "tokens"}], "shown"}`, as the page keeps it. Anything else in it is kept and has no text.
 """
 
 from __future__ import annotations
@@ -31,6 +31,12 @@ def shown_choice(content: Any) -> Mapping[str, Any]:
         return {}
     choice = choices[shown]
     return choice if isinstance(choice, dict) else {}
+
+
+def content_followed(content: Any, choice: Any) -> Any:
+    """Return a turn's content that shows the choice which the next turn follows, as it was if there is no such one."""
+    shown = content | {"shown": choice} if isinstance(content, dict) and isinstance(choice, int) else content
+    return shown if shown_choice(shown) else content
 
 
 def title_of(text: str) -> str:

@@ -77,7 +77,7 @@ class _Choice:
         if isinstance(payload, Delta):
             self._num_tokens += len(payload.token_ids)
         else:
-            self._end = {"finishReason": payload.reason, "tokens": self._num_tokens}
+            self._end = {"finish_reason": payload.reason, "tokens": self._num_tokens}
 
     def _feed_call(self, piece: ToolCallDelta) -> None:
         call = self._calls.setdefault(piece.index, {"id": piece.id, "name": piece.name, "arguments": ""})

@@ -11,7 +11,18 @@ from django.http import HttpRequest
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
-from chat.api.request.fields import Array, Boolean, Integer, Object, RequestField, Text, echo, field_problems, refuse
+from chat.api.request.fields import (
+    Array,
+    Boolean,
+    Integer,
+    Object,
+    Record,
+    RequestField,
+    Text,
+    echo,
+    field_problems,
+    refuse,
+)
 from chat.api.request.strict_json import JsonBounds, json_bounds, json_object_read
 from chat.api.view import body_read
 from chat.conversations.models import MAX_FOLDER_CHARS, MAX_TITLE_CHARS, TurnState
@@ -25,6 +36,8 @@ MAX_DEPTH = 64
 """Levels of nesting in what is stored, far below what writing JSON can take."""
 MAX_MODEL_CHARS, MAX_WORD_CHARS, MAX_QUERY_CHARS = 200, 64, 200
 MAX_IDS = 1_000
+MAX_TURNS_AT_ONCE = 64
+MAX_CHOICE, MAX_REQUEST_ID_CHARS = 127, 128
 MIN_LINK_S, MAX_LINK_S = 60, 365 * 24 * 3600
 LAST_POSITION = 2**62
 
@@ -61,6 +74,15 @@ class ChangeFields(ConversationFields):
     head = Text(read=id_read)
 
 
+class Cost(Record):
+    """What an answer has cost: a decimal number as text, and its currency."""
+
+    parts = {
+        "amount": Text(max_chars=MAX_WORD_CHARS, is_required=True),
+        "currency": Text(max_chars=MAX_WORD_CHARS, is_required=True),
+    }
+
+
 class TurnFields(serializers.Serializer):
     parent = Text(read=_parent_read, default="")
     role = Text(choices=ROLES, is_required=True)
@@ -71,10 +93,35 @@ class TurnFields(serializers.Serializer):
     time = Text(max_chars=MAX_WORD_CHARS)
     outcome = Text(max_chars=MAX_WORD_CHARS)
     tool_call_id = Text(max_chars=MAX_MODEL_CHARS)
+    choice = Integer(minimum=0, maximum=MAX_CHOICE)
+    seed = Integer()
+    request_id = Text(max_chars=MAX_REQUEST_ID_CHARS)
+    fingerprint = Text(max_chars=MAX_MODEL_CHARS)
+    cost = Cost()
     parameters = Object()
     usage = Object()
     timings = Object()
     error = Object()
+
+
+class SentTurnFields(TurnFields):
+    id = Text(read=id_read, is_required=True)
+
+
+class NewConversationFields(serializers.Serializer):
+    title = Text(max_chars=MAX_TITLE_CHARS, is_label=True)
+    folder = Text(max_chars=MAX_FOLDER_CHARS, is_label=True)
+    settings = Object()
+
+
+class TurnsFields(serializers.Serializer):
+    conversation = Object()
+    turns = Array(
+        Object().to_internal_value,
+        max_items=MAX_TURNS_AT_ONCE,
+        if_empty="must hold at least one turn",
+        is_required=True,
+    )
 
 
 class IdsFields(serializers.Serializer):
@@ -109,9 +156,10 @@ class ExportQuery(serializers.Serializer):
 
 CONVERSATION, CHANGE, TURN, IDS = ConversationFields(), ChangeFields(), TurnFields(), IdsFields()
 LINK, IMPORT = LinkFields(), ImportFields()
+SENT_TURN, NEW_CONVERSATION, TURNS = SentTurnFields(), NewConversationFields(), TurnsFields()
 HISTORY_QUERY, SEARCH_QUERY, EXPORT_QUERY = HistoryQuery(), SearchQuery(), ExportQuery()
 TURN_FIELDS = tuple(TURN.fields)
-OUTSIDE_BODY = ("parent", "role", "state", "run")
+OUTSIDE_BODY = ("id", "parent", "role", "state", "run")
 
 
 def page_bounds() -> JsonBounds:
@@ -136,16 +184,19 @@ def query_read(request: HttpRequest, schema: serializers.Serializer) -> dict[str
     return fields_read(schema, {name: value for name, value in request.GET.items() if name != "user"})
 
 
-def fields_read(schema: serializers.Serializer, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all fields of a schema, None or their defaults where they are absent. Raises ApiError."""
+def fields_read(schema: serializers.Serializer, data: Mapping[str, Any], place: str = "") -> dict[str, Any]:
+    """Return all fields of a schema, None or their defaults where they are absent. Raises ApiError.
+
+    `place`: the path of the object in the body, empty for the body itself.
+    """
     for name in data:
         if name not in schema.fields:
-            message = f"{name[:64]} is no field here; use {', '.join(schema.fields)}"
-            raise ApiError("unsupported_parameter", message, name[:64])
+            path = f"{place}.{name[:64]}".lstrip(".")
+            raise ApiError("unsupported_parameter", f"{path} is no field here; use {', '.join(schema.fields)}", path)
     try:
         values: dict[str, Any] = schema.run_validation(dict(data))
     except ValidationError as error:
-        raise problems_error(field_problems(error.detail)) from None
+        raise problems_error(field_problems(error.detail, place)) from None
     return values
 
 

@@ -17,11 +17,10 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
-from chat.conversations.content import content_text
 from chat.conversations.models import Conversation, ShareLink
 from chat.conversations.services import ROW_BYTES
 from chat.conversations.space import conversation_get, space_lock, space_take
-from chat.conversations.turns import body_of, turns_shown
+from chat.conversations.turns import turns_shown
 from chat.errors import ApiError
 
 MAX_LINKS = 32
@@ -45,9 +44,7 @@ def link_create(*, user_id: int, conversation_id: str, lives_s: int | None) -> N
             message = f"A conversation may have {MAX_LINKS} links; revoke one."
             raise ApiError("insufficient_quota", message, limit=MAX_LINKS)
         turns = [
-            {"role": turn.role, "text": text}
-            for turn in turns_shown(conversation=conversation)
-            if (text := content_text(body_of(turn).get("content")))
+            {"role": turn.role, "text": text} for turn in turns_shown(conversation=conversation) if (text := turn.text)
         ]
         snapshot = orjson.dumps({"title": conversation.title, "turns": turns}).decode()
         num_bytes = ROW_BYTES + len(snapshot.encode())

@@ -70,14 +70,13 @@ def conversation_markdown(*, conversation: Conversation) -> bytes:
     """Return title and texts of what is shown, each under the name of its role."""
     blocks = [f"# {conversation.title or 'Chat'}"]
     for turn in turns_shown(conversation=conversation):
-        text = content_text(body_of(turn).get("content"))
-        blocks.append(f"## {ROLE_TITLES.get(turn.role, turn.role)}\n\n{text}".rstrip())
+        blocks.append(f"## {ROLE_TITLES.get(turn.role, turn.role)}\n\n{turn.text}".rstrip())
     return ("\n\n".join(blocks) + "\n").encode()
 
 
 def conversation_jsonl(*, conversation: Conversation) -> bytes:
     """Return what is shown as one line with `messages`, as OpenAI's files for training have them."""
-    messages = [message_of(turn.role, body_of(turn)) for turn in turns_shown(conversation=conversation)]
+    messages = [message_of(turn.role, turn.body) for turn in turns_shown(conversation=conversation)]
     return orjson.dumps({"messages": messages}) + b"\n"
 
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import orjson
 from django.db import transaction
 
-from chat.conversations.content import content_text, title_of
-from chat.conversations.models import Conversation, SearchText, Turn, TurnState
+from chat.conversations.content import content_followed, content_text, title_of
+from chat.conversations.models import ChatSpace, Conversation, SearchText, Turn, TurnState
 from chat.conversations.search import words_of
-from chat.conversations.services import ROW_BYTES, conversation_grow, title_index
+from chat.conversations.services import ROW_BYTES, conversation_create, conversation_grow, title_index
 from chat.conversations.space import Conflict, conversation_get, space_lock, space_take
 from chat.errors import ApiError
 
@@ -24,6 +25,8 @@ MAX_TURNS = 10_000
 """Of a conversation."""
 MAX_BEGUN = 256
 """Turns of a user whose runs have not ended: the maintenance worker looks at each of them."""
+TURN_PARAMS = ("turn", "parent", "content", "run")
+"""What errors of one turn are about, as `param`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,18 @@ class TurnSent:
     project_id: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class TurnShown:
+    """A turn as it is shown. The content of an answer shows the choice that the next turn follows."""
+
+    role: str
+    body: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        return content_text(self.body.get("content"))
+
+
 def turn_put(*, user_id: int, conversation_id: str, sent: TurnSent) -> Turn:
     """Save a turn: a new one, or the progress or end of one that has begun. Return it as it is stored.
 
@@ -48,18 +63,45 @@ def turn_put(*, user_id: int, conversation_id: str, sent: TurnSent) -> Turn:
     """
     with transaction.atomic():
         space = space_lock(user_id)
-        conversation = conversation_get(user_id=user_id, public_id=conversation_id)
-        stored: Turn | None = conversation.turns.filter(public_id=sent.public_id).first()
-        if stored is not None and not _is_progress(stored, sent):
-            return stored
-        turn = _new(conversation, sent) if stored is None else stored
-        num_bytes = _grow(turn, sent)
-        space_take(space, num_bytes)
-        turn.save()
-        if stored is None:
-            _become_head(conversation, turn)
-        conversation_grow(conversation, num_bytes=num_bytes, num_turns=int(stored is None))
-        _index(conversation, turn)
+        return _put(space, conversation_get(user_id=user_id, public_id=conversation_id), sent)
+
+
+def turns_put(
+    *, user_id: int, conversation_id: str, fields: Mapping[str, Any], sent: Sequence[TurnSent]
+) -> tuple[Conversation, list[Turn]]:
+    """Save turns one after another, all or none, as `turn_put` does; create the conversation if it is not there.
+
+    `fields` are those of a new conversation; one that is there keeps its own. Raises ApiError that names the turn.
+    """
+    with transaction.atomic():
+        conversation = conversation_create(user_id=user_id, public_id=conversation_id, fields=fields)
+        space = space_lock(user_id)
+        saved = []
+        for number, turn in enumerate(sent):
+            try:
+                saved.append(_put(space, conversation, turn))
+            except ApiError as error:
+                error.rename_fields(partial(_place_named, f"turns.{number}"))
+                raise
+    return conversation, saved
+
+
+def _place_named(place: str, path: str) -> str:
+    return f"{place}.{path}" if path in TURN_PARAMS else path
+
+
+def _put(space: ChatSpace, conversation: Conversation, sent: TurnSent) -> Turn:
+    stored: Turn | None = conversation.turns.filter(public_id=sent.public_id).first()
+    if stored is not None and not _is_progress(stored, sent):
+        return stored
+    turn = _new(conversation, sent) if stored is None else stored
+    num_bytes = _grow(turn, sent)
+    space_take(space, num_bytes)
+    turn.save()
+    if stored is None:
+        _become_head(conversation, turn)
+    conversation_grow(conversation, num_bytes=num_bytes, num_turns=int(stored is None))
+    _index(conversation, turn)
     return turn
 
 
@@ -117,14 +159,16 @@ def turns_list(*, conversation: Conversation) -> list[Turn]:
     return list(conversation.turns.order_by("id"))
 
 
-def turns_shown(*, conversation: Conversation) -> list[Turn]:
+def turns_shown(*, conversation: Conversation) -> list[TurnShown]:
     """Return the turns from the first to the head; without a head, to the latest turn."""
     turns = {turn.public_id: turn for turn in turns_list(conversation=conversation)}
-    path: list[Turn] = []
+    path: list[TurnShown] = []
     at = turns.get(conversation.head) or next(reversed(turns.values()), None)
+    choice = None
     while at is not None:
-        path.append(at)
-        at = turns.get(at.parent)
+        body = body_of(at)
+        path.append(TurnShown(at.role, body | {"content": content_followed(body.get("content"), choice)}))
+        at, choice = turns.get(at.parent), body.get("choice")
     return path[::-1]
 
 

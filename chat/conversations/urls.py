@@ -15,6 +15,7 @@ urlpatterns = [
     re_path(r"^restore\Z", views.restore_view, name="conversations_restore"),
     re_path(r"^shared/(?P<token>[A-Za-z0-9_-]{1,64})\Z", views.shared_view, name="shared_conversation"),
     re_path(CONVERSATION + r"\Z", views.conversation_view, name="conversation"),
+    re_path(CONVERSATION + r"/turns\Z", views.turns_view, name="conversation_turns"),
     re_path(CONVERSATION + r"/turns/(?P<turn_id>[A-Za-z0-9-]{1,64})\Z", views.turn_view, name="conversation_turn"),
     re_path(CONVERSATION + r"/export\Z", views.export_view, name="conversation_export"),
     re_path(CONVERSATION + r"/links\Z", views.links_view, name="conversation_links"),

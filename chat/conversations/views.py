@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -96,9 +97,25 @@ def restore_several(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def save(request: HttpRequest, visit: Visit, conversation_id: str, turn_id: str) -> HttpResponse:
-    values = schema.page_body_read(request, schema.TURN)
+    sent = turn_sent(visit, turn_id, schema.page_body_read(request, schema.TURN))
+    return json_response(turn_object(turns.turn_put(user_id=visit.user_id, conversation_id=conversation_id, sent=sent)))
+
+
+def save_several(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResponse:
+    body = schema.page_body_read(request, schema.TURNS)
+    fields = schema.fields_read(schema.NEW_CONVERSATION, body["conversation"] or {}, "conversation")
+    each = [schema.fields_read(schema.SENT_TURN, turn, f"turns.{n}") for n, turn in enumerate(body["turns"])]
+    sent = [turn_sent(visit, values["id"], values) for values in each]
+    conversation, saved = turns.turns_put(
+        user_id=visit.user_id, conversation_id=conversation_id, fields=fields, sent=sent
+    )
+    data = [turn_object(turn) for turn in saved]
+    return json_response({"conversation": conversation_object(conversation), "turns": data})
+
+
+def turn_sent(visit: Visit, turn_id: str, values: Mapping[str, Any]) -> turns.TurnSent:
     run = values["run"]
-    sent = turns.TurnSent(
+    return turns.TurnSent(
         turn_id,
         values["parent"],
         values["role"],
@@ -107,7 +124,6 @@ def save(request: HttpRequest, visit: Visit, conversation_id: str, turn_id: str)
         run_public_id=run_public_id(visit.caller, run) if run else "",
         project_id=visit.caller.project_id if run else 0,
     )
-    return json_response(turn_object(turns.turn_put(user_id=visit.user_id, conversation_id=conversation_id, sent=sent)))
 
 
 def drop(request: HttpRequest, visit: Visit, conversation_id: str, turn_id: str) -> HttpResponse:
@@ -224,6 +240,7 @@ import_view = page_view(post=bring)
 delete_view = page_view(post=remove_several)
 restore_view = page_view(post=restore_several)
 conversation_view = page_view(get=retrieve, put=create, patch=change, delete=remove)
+turns_view = page_view(post=save_several)
 turn_view = page_view(put=save, delete=drop)
 export_view = page_view(get=export)
 links_view = page_view(get=links, post=share)

@@ -69,7 +69,7 @@ async def test_an_answer_without_a_page_is_saved_once_its_run_has_ended(world):
     assert await ended(world) == ("begun", {"model": "tiny"})
     voice.end()
     state, body = await ended(world)
-    choice = {"content": "Hello", "reasoning": "", "calls": [], "finishReason": "stop", "tokens": 2}
+    choice = {"content": "Hello", "reasoning": "", "calls": [], "finish_reason": "stop", "tokens": 2}
     assert (state, body["model"], body["content"]) == ("ended", "tiny", {"choices": [choice], "shown": 0})
     assert (body["outcome"], body["usage"]["completion_tokens"]) == ("finished", 2)
     assert body["timings"]["total_s"] == pytest.approx(0.3)
@@ -84,12 +84,12 @@ async def test_choices_reasoning_and_calls_are_told_apart(world):
     voice.end()
     _, body = await ended(world)
     assert body["content"]["choices"] == [
-        {"content": "A", "reasoning": "", "calls": [], "finishReason": "stop", "tokens": 1},
+        {"content": "A", "reasoning": "", "calls": [], "finish_reason": "stop", "tokens": 1},
         {
             "content": "",
             "reasoning": "hm",
             "calls": [{"id": "c1", "name": "add", "arguments": '{"a": 1}'}],
-            "finishReason": "tool_calls",
+            "finish_reason": "tool_calls",
             "tokens": 2,
         },
     ]

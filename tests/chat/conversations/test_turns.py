@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -114,7 +115,7 @@ def test_a_deep_chain_is_read_and_walked(ann: Page) -> None:
     turns.turns_add(user_id=ann.user.pk, conversation_id="a", sent=chain, head="")
     assert len(ann.read("a")["turns"]) == 3_000
     conversation.refresh_from_db()
-    assert [turn.public_id for turn in turns.turns_shown(conversation=conversation)][:2] == ["t0", "t1"]
+    assert len(turns.turns_shown(conversation=conversation)) == 3_000
 
 
 def test_the_number_of_turns_is_bounded(ann: Page, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,6 +145,9 @@ def test_answers_that_never_end_are_bounded(ann: Page, monkeypatch: pytest.Monke
         ({"usage": []}, "usage"),
         ({"model": "x" * 201}, "model"),
         ({"likes": 1}, "likes"),
+        ({"choice": 128}, "choice"),
+        ({"cost": {"amount": "1"}}, "cost.currency"),
+        ({"request_id": "x" * 129}, "request_id"),
     ],
 )
 def test_a_bad_turn_is_refused_by_its_field(ann: Page, fields: dict[str, Any], param: str) -> None:
@@ -162,3 +166,62 @@ def test_content_of_any_shape_is_kept_and_exported(ann: Page, content: Any) -> N
     assert ann.read("a")["turns"][0].get("content") == content
     for name in ("json", "markdown", "jsonl"):
         assert ann("GET", "conversations/a/export", QUERY_STRING=f"format={name}")[0] == 200
+
+
+def question(number: str, parent: str = "", **fields: Any) -> dict[str, Any]:
+    return {"id": number, "parent": parent, "role": "user", "state": "ended", "content": "Hello", **fields}
+
+
+def test_one_request_begins_a_question_and_its_answer(ann: Page) -> None:
+    sent = {"conversation": {"folder": "work"}, "turns": [question("1"), {"id": "2", **answer("begun", choice=0)}]}
+    status, made = ann("POST", "conversations/new/turns", sent)
+    assert (status, made["conversation"]["title"], made["conversation"]["folder"]) == (200, "Hello", "work")
+    assert (made["conversation"]["head"], made["conversation"]["num_turns"]) == ("2", 2)
+    assert [(turn["id"], turn["state"]) for turn in made["turns"]] == [("1", "ended"), ("2", "begun")]
+    assert ann.read("new")["turns"] == made["turns"]
+    sent["conversation"]["folder"] = "play"
+    again = ann("POST", "conversations/new/turns", sent)[1]
+    assert (again["turns"], again["conversation"]["folder"]) == (made["turns"], "work"), "which is there keeps its own"
+    assert again["conversation"]["num_turns"] == 2
+
+
+def test_several_turns_are_saved_all_or_none(ann: Page) -> None:
+    status, refused = ann("POST", "conversations/new/turns", {"turns": [question("1"), question("2", "9")]})
+    assert (status, refused["error"]["param"]) == (400, "turns.1.parent")
+    assert ann("GET", "conversations/new")[0] == 404
+    assert not Turn.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "turns"),
+        ({"turns": []}, "turns"),
+        ({"turns": [question("1")] * 65}, "turns"),
+        ({"turns": [5]}, "turns.0"),
+        ({"turns": [question("1", role="root")]}, "turns.0.role"),
+        ({"turns": [question("1", likes=1)]}, "turns.0.likes"),
+        ({"turns": [question("a b")]}, "turns.0.id"),
+        ({"turns": [question("1")], "conversation": {"is_pinned": True}}, "conversation.is_pinned"),
+        ({"turns": [question("1")], "conversation": {"title": 5}}, "conversation.title"),
+    ],
+)
+def test_bad_turns_are_refused_by_their_field(ann: Page, body: Any, param: str) -> None:
+    status, refused = ann("POST", TURN[:-1], body)
+    assert (status, refused["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize(("choice", "text"), [(1, "two"), (None, "one"), (7, "one")])
+def test_what_follows_a_choice_is_exported_behind_it(ann: Page, choice: int | None, text: str) -> None:
+    choices = [{"content": "one", "calls": []}, {"content": "two", "calls": []}]
+    sent = [
+        question("1"),
+        {"id": "2", **answer("ended", content={"choices": choices, "shown": 0})},
+        question("3", "2", choice=choice),
+    ]
+    assert ann("POST", TURN[:-1], {"turns": sent})[0] == 200
+    lines = ann("GET", "conversations/a/export", QUERY_STRING="format=jsonl")[1]
+    assert [message["content"] for message in json.loads(lines)["messages"]] == ["Hello", text, "Hello"]
+    assert f"## Assistant\n\n{text}\n" in ann("GET", "conversations/a/export", QUERY_STRING="format=markdown")[1]
+    token = ann("POST", "conversations/a/links", {})[1]["token"]
+    assert ann("GET", f"shared/{token}")[1]["turns"][1]["text"] == text
