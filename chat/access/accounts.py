@@ -89,10 +89,10 @@ def default_project() -> Project:
     return project
 
 
-def session_caller(*, session_key: str | None) -> Caller:
-    """Return the caller of a session's user. Raises KeyInvalid if the session has ended or its user is inactive."""
+def session_user(*, session_key: str | None) -> AbstractBaseUser | AnonymousUser:
+    """Return the user of a session; an anonymous one if the session has ended."""
     session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
-    return playground_caller(user=get_user(cast(HttpRequest, SimpleNamespace(session=session))))
+    return get_user(cast(HttpRequest, SimpleNamespace(session=session)))
 
 
 def playground_caller(*, user: AbstractBaseUser | AnonymousUser) -> Caller:

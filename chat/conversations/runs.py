@@ -98,14 +98,16 @@ def _content(choices: Iterable[_Choice]) -> dict[str, Any]:
 
 
 def timings(completed: Completed) -> dict[str, float | None]:
-    """Return the seconds from arrival to the first token and to the end, and the decode rate."""
-    arrived = completed.timings.arrived_at
+    """Return the seconds in the queue, from its end and from arrival to the first token, and to the end; the rate."""
+    arrived, started = completed.timings.arrived_at, completed.timings.started_at
     first, end = completed.timings.first_token_at, completed.timings.ended_at
     num_gaps = completed.usage.completion_tokens - 1
     rate = None
     if first is not None and end is not None and end > first and num_gaps > 0:
         rate = num_gaps / (end - first)
     return {
+        "queue_s": None if started is None else max(0.0, started - arrived),
+        "prompt_s": None if first is None or started is None else max(0.0, first - started),
         "first_token_s": None if first is None else first - arrived,
         "total_s": None if end is None else end - arrived,
         "tokens_per_s": rate,

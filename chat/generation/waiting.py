@@ -18,6 +18,7 @@ from engine.api import Admitted, EngineUnavailable, ErrorCode
 LOOK_S = 0.5
 LAST_S = 0.1
 READY = "ready"
+COMPUTING_STATES = ("ready", "draining")
 FAILED = "failed"
 """The state of a model that ends the wait of its runs. A model without a worker does not: it may get another."""
 
@@ -68,6 +69,15 @@ async def waiting_watch(
             raise reader.give_up(EngineUnavailable(ErrorCode.OVERLOADED, text))
         has_failed = seen.state == FAILED
         yield seen
+
+
+async def model_is_away(model: str) -> bool:
+    """Return True if no worker computes for the model, as when its core has died and is started again."""
+    try:
+        leases = await dispatcher_of_loop().workers_seen()
+    except (RedisError, OSError):
+        return False
+    return not any(lease.state in COMPUTING_STATES for lease in leases if lease.model == model)
 
 
 async def _waiting(run_id: str, model: str, counts_places: bool) -> Waiting | None:

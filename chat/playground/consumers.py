@@ -2,13 +2,13 @@
 
     browser → {"type": "start", "id", "request"} · {"type": "attach", "id"} · {"type": "stop", "id"}
     server  → {"type": "waiting", "id", "state", "phase", "fraction", "num_before"}* until a worker takes the run,
-              {"type": "delta", "id", "choice", "text", …}*, then {"type": "completed", "id", …} or
-              {"type": "error", "id", "error"}
+              {"type": "admitted", "id", …}, {"type": "delta", "id", "choice", "text", …}* and, where a worker was lost,
+              {"type": "resuming", "id"}, then {"type": "completed", "id", …} or {"type": "error", "id", "error", …}
 
 `id` is the page's own name of the run, which it uses once. A run goes on for a while without its page
 (LIGHTCONE_PLAYGROUND_DETACH_GRACE). "attach" reads it from its first event, for its user only. A delta may also have
-"reasoning" and "tool_calls"; the first piece of a call names it. Channels dispatches one message at a time, so a
-handler starts a task and returns at once.
+"reasoning", "logprobs", "token_ids" and "tool_calls"; the first piece of a call names it. Channels dispatches one
+message at a time, so a handler starts a task and returns at once.
 """
 
 from __future__ import annotations
@@ -16,10 +16,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -27,43 +24,25 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 
-from chat.access.accounts import session_caller
+from chat.access.accounts import session_user
 from chat.access.addresses import client_address
-from chat.access.authentication import configuration_refresh
-from chat.access.keys import Caller, KeyInvalid
-from chat.api.answering.pipeline import Accepted, rejection_record, run_start
-from chat.api.answering.streaming import ending_check
-from chat.api.dialect import AnswerHead
-from chat.api.request.parsed import ParsedRequest
+from chat.access.keys import KeyInvalid
 from chat.api.request.strict_json import json_object_read
 from chat.api.server_contract import STOP, Stop
 from chat.api.view import run_in_thread_if_large
-from chat.conversations.runs import RUN_NAME, run_public_id, timings
-from chat.errors import INTERNAL_MESSAGE, ApiError, FieldNames, api_error, names_unchanged
-from chat.generation.completions import RequestTrace, RunReader, run_attach, run_find_public, run_stop
-from chat.generation.waiting import Waiting, waiting_watch
-from chat.playground.requests import head_kept, page_policy, page_request_parse
-from engine.api import ChoiceFinished, Completed, Delta, EngineError, FinishReason, Outcome
+from chat.conversations.runs import RUN_NAME
+from chat.errors import ApiError
+from chat.generation.completions import RequestTrace, RunReader
+from chat.playground.messages import Message, error_message
+from chat.playground.running import OpenRun, Visitor, run_end, run_failure, run_open, run_rejoin, run_said, visitor_of
+from engine.api import EngineError
 
 logger = logging.getLogger(__name__)
 
 SIGNED_OUT = 4401
 TOO_LARGE = 1009
-MAX_RUNS = 4
-
-Message = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class OpenRun:
-    """A run that this socket reads, before its admission."""
-
-    reader: RunReader
-    head: AnswerHead
-    model: str
-    """Whose workers take it."""
-    field_names: FieldNames = names_unchanged
-    """The names in the request, if this socket has sent it."""
+MAX_RUNS = 8
+"""As many as two comparisons of four models have."""
 
 
 class PlaygroundConsumer(AsyncWebsocketConsumer):
@@ -75,7 +54,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         self.ending = asyncio.create_task(self.end_with_server(self.scope.get(STOP)))
         await self.accept()
         try:
-            await self.current_caller()
+            await self.visitor()
         except KeyInvalid:
             await self.close(code=SIGNED_OUT)
 
@@ -142,10 +121,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             elif run_name in self.runs:
                 self.unstopped.add(run_name)
             else:
-                caller = await self.current_caller()
-                found = await run_find_public(public_id=run_public_id(caller, run_name), caller=caller)
-                if found is not None:
-                    await run_stop(run_id=found[0])
+                await run_end(await self.visitor(), run_name)
         except EngineError as error:
             logger.warning("run %s of the playground not stopped: %s", run_name, error)
         except KeyInvalid:
@@ -153,21 +129,18 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
 
     async def run(self, run_name: str, opening: Callable[[], Awaitable[OpenRun]]) -> None:
         """Open a run and forward its events until the last."""
-        names: FieldNames = names_unchanged
+        run: OpenRun | None = None
         try:
             run = await opening()
-            names = run.field_names
             self.readers[run_name] = run.reader
             await self.forward(run_name, run)
         except (ApiError, EngineError) as error:
-            failure = api_error(error)
-            failure.rename_fields(names)
-            await self.send_error(run_name, failure)
+            await self.send_error(run_name, run_failure(error, run))
         except KeyInvalid:
             await self.close(code=SIGNED_OUT)
-        except Exception:
+        except Exception as error:
             logger.exception("A playground run failed")
-            await self.send_error(run_name, ApiError("internal_error", INTERNAL_MESSAGE))
+            await self.send_error(run_name, run_failure(error, run))
         finally:
             self.unstopped.discard(run_name)
             left = self.readers.pop(run_name, None)
@@ -178,47 +151,22 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         """Forward the events of a run. Raises ApiError and EngineError if it fails."""
         if run_name in self.unstopped:
             await self.stop(run_name)
-        patience_s = settings.LIGHTCONE_QUEUE_TIMEOUT_S
-        said: Waiting | None = None
-        async for waiting in waiting_watch(run.reader, model=run.model, timeout_s=patience_s):
-            if waiting != said:
-                await self.send_message({"type": "waiting", "id": run_name, **asdict(waiting)})
-            said = waiting
-        admitted = await run.reader.first(timeout_s=patience_s)
-        async for message in run_messages(run.reader, run.head.admitted(admitted)):
-            await self.send_message(message | {"id": run_name})
+        async for said in run_said(run):
+            for message in said.messages:
+                await self.send_message(message | {"id": run_name})
 
     async def open(self, run_name: str, body: dict[str, Any]) -> OpenRun:
-        """Check the request as the API does, and start it. Raises ApiError, and KeyInvalid after a sign-out."""
-        arrived_at = time.time()
-        parsed = ParsedRequest()
-        caller = await self.current_caller()
-        await configuration_refresh()
-        try:
-            parsed = page_request_parse(body)
-            accepted = Accepted(caller, parsed, self.trace(parsed), arrived_at, num_bytes=0, request_id=run_name)
-            run = await run_start(accepted, detach=page_policy(caller, run_name))
-        except Exception as error:
-            rejection_record(error, caller=caller, trace=self.trace(parsed), arrived_at=arrived_at)
-            raise
-        return OpenRun(run.reader, run.head, run.generation.model, parsed.field_names)
+        return await run_open(await self.visitor(), run_name, body, trace=self.trace())
 
     async def rejoin(self, run_name: str) -> OpenRun:
-        """Return a reader of this user's run, from its first event. Raises ApiError, EngineUnavailable, KeyInvalid."""
-        caller = await self.current_caller()
-        found = await run_find_public(public_id=run_public_id(caller, run_name), caller=caller)
-        attached = None if found is None else await run_attach(run_id=found[0], caller=caller)
-        if found is None or attached is None:
-            raise ApiError(
-                "not_resumable", "This answer cannot be picked up: it never began, or it ended too long ago."
-            )
-        return OpenRun(attached[0], head_kept(found[1]), str(attached[1].about["model"]))
+        return await run_rejoin(await self.visitor(), run_name)
 
-    async def current_caller(self) -> Caller:
-        """Return the caller, read for each run: a socket outlives sign-outs and changed rights. Raises KeyInvalid."""
-        return await database_sync_to_async(session_caller)(session_key=self.scope["session"].session_key)
+    async def visitor(self) -> Visitor:
+        """Return who is here, read for each run: a socket outlives sign-outs and changed rights. Raises KeyInvalid."""
+        session_key = self.scope["session"].session_key
+        return await database_sync_to_async(lambda: visitor_of(session_user(session_key=session_key)))()
 
-    def trace(self, parsed: ParsedRequest) -> RequestTrace:
+    def trace(self) -> RequestTrace:
         """Return what the request log keeps of a run, cut to its limits."""
         size = settings.LIGHTCONE_LOG_FIELD_CHARS
         headers = {name: value.decode("latin-1") for name, value in self.scope["headers"]}
@@ -227,10 +175,8 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             dialect="playground",
             route=self.scope["path"],
             is_stream=True,
-            model_asked=(parsed.model or "")[:size],
             user_label=self.scope["user"].get_username()[:size],
             user_agent=headers.get(b"user-agent", "")[:size],
-            metadata=parsed.delivery.metadata,
             address=client_address(peer=peer, forwarded=headers.get(b"x-forwarded-for", ""))[:size],
         )
 
@@ -238,8 +184,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         await self.send(text_data=json.dumps(message))
 
     async def send_error(self, run_name: str, error: ApiError) -> None:
-        fields = {"message": error.message, "code": error.code, "param": error.param}
-        await self.send_message({"type": "error", "id": run_name, "error": fields})
+        await self.send_message(error_message(error) | {"id": run_name})
 
 
 async def message_read(text: str) -> Message:
@@ -252,41 +197,3 @@ async def message_read(text: str) -> Message:
     if not isinstance(run_name, str) or not RUN_NAME.fullmatch(run_name):
         raise ApiError("invalid_value", "id must be a string of 1 to 64 letters, digits and hyphens", "id")
     return message
-
-
-async def run_messages(reader: RunReader, head: AnswerHead) -> AsyncIterator[Message]:
-    """Yield deltas of every choice, then the counters. Raises ApiError if the run fails, EngineError if it is lost."""
-    reasons: dict[int, FinishReason] = {}
-    num_tokens: Counter[int] = Counter()
-    if head.echo:
-        for choice in range(head.num_choices):
-            yield {"type": "delta", "choice": choice, "text": head.echo}
-    async for event in reader:
-        payload = event.payload
-        if isinstance(payload, Delta | ChoiceFinished):
-            if isinstance(payload, ChoiceFinished):
-                reasons[payload.choice] = payload.reason
-            else:
-                num_tokens[payload.choice] += len(payload.token_ids)
-            message = delta_message(payload, head)
-            if message is not None:
-                yield message
-        elif isinstance(payload, Completed) and payload.outcome in (Outcome.FINISHED, Outcome.STOPPED):
-            choices = [
-                {"finish_reason": reasons.get(choice), "tokens": num_tokens[choice]}
-                for choice in range(head.num_choices)
-            ]
-            ending = {"outcome": payload.outcome, "usage": asdict(payload.usage), "timings": timings(payload)}
-            yield {"type": "completed", "choices": choices, **ending}
-        else:
-            ending_check(event)
-
-
-def delta_message(payload: Delta | ChoiceFinished, head: AnswerHead) -> Message | None:
-    """Return the message of a delta, or None if it shows nothing."""
-    message: Message = {"type": "delta", "choice": payload.choice, "text": payload.text}
-    if payload.reasoning and head.includes_reasoning:
-        message["reasoning"] = payload.reasoning
-    if payload.tool_calls:
-        message["tool_calls"] = [asdict(call) for call in payload.tool_calls]
-    return message if payload.text or len(message) > 3 else None

@@ -24,8 +24,7 @@ WITHOUT_EFFECT = frozenset(
     {
         *("user", "safety_identifier"),  # the log names whoever is signed in
         *("stream_options", "stream_interval", "store", "request_id"),
-        *("logprobs", "top_logprobs", "logprob_token_ids", "prompt_logprobs"),
-        *("return_token_ids", "return_tokens_as_token_ids", "return_prompt_text"),
+        *("return_tokens_as_token_ids", "return_prompt_text"),
     }
 )
 """Fields for what the page neither shows nor keeps."""
@@ -44,11 +43,19 @@ def page_request_parse(body: dict[str, Any]) -> ParsedRequest:
     return request_parse(body)
 
 
-def page_policy(caller: Caller, run_name: str) -> Callable[[AnswerHead], DetachPolicy]:
+def page_policy(caller: Caller, run_name: str, parsed: ParsedRequest) -> Callable[[AnswerHead], DetachPolicy]:
     """Return a function from the head of an answer to the detach policy of its run, which may be attached again."""
     grace_s, public_id = settings.LIGHTCONE_PLAYGROUND_DETACH_GRACE_S, run_public_id(caller, run_name)
-    return lambda head: DetachPolicy(grace_s, public_id=public_id, resume_context=orjson.dumps(head.dump()))
+    has_ranks = not parsed.generation.logprobs.token_ids
+
+    def policy(head: AnswerHead) -> DetachPolicy:
+        kept = orjson.dumps(head.dump() | {"has_ranks": has_ranks})
+        return DetachPolicy(grace_s, public_id=public_id, resume_context=kept)
+
+    return policy
 
 
-def head_kept(resume_context: bytes) -> AnswerHead:
-    return AnswerHead.load(orjson.loads(resume_context))
+def kept_read(resume_context: bytes) -> tuple[AnswerHead, bool]:
+    """Return the head that `page_policy` kept, and whether alternatives of tokens are the most likely ones."""
+    plain = orjson.loads(resume_context)
+    return AnswerHead.load(plain), plain.get("has_ranks", True)

@@ -10,6 +10,7 @@ from django.conf import settings
 
 from chat.catalog.models import ServedModel
 from chat.usage.models import RequestLog
+from engine.api import Usage
 
 NANOS = 10**9
 TOKENS_PER_PRICE = 10**6
@@ -48,6 +49,15 @@ def cost_nanos(log: RequestLog, prices: Prices | None) -> int:
     return min(
         MAX_NANOS, int((cost * factor * NANOS / TOKENS_PER_PRICE).quantize(Decimal(1), rounding=ROUND_HALF_EVEN))
     )
+
+
+def run_cost(*, model: str, usage: Usage) -> Decimal | None:
+    """Return the cost of a run by the present prices, as the request log will have it; None without prices."""
+    prices = prices_of([model]).get(model)
+    if prices is None:
+        return None
+    tokens = {name: getattr(usage, name) for name in ("prompt_tokens", "cached_tokens", "completion_tokens")}
+    return Decimal(cost_nanos(RequestLog(**tokens), prices)) / NANOS
 
 
 def cost_text(nanos: int) -> str:

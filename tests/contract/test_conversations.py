@@ -43,7 +43,7 @@ def test_an_answer_is_saved_although_its_page_has_gone(lightcone: ServedLightcon
     with connect(url, origin=lightcone.base_url, additional_headers=cookie, proxy=None) as socket:  # type: ignore[arg-type]  # a plain string will do
         request = {"messages": [{"role": "user", "content": "Say hello."}], "temperature": 0, "max_tokens": 64}
         socket.send(json.dumps({"type": "start", "id": run, "request": request}))
-        assert json.loads(socket.recv(60))["type"] in ("waiting", "delta")
+        assert json.loads(socket.recv(60))["type"] in ("waiting", "admitted")
 
     def answer() -> dict[str, Any]:
         return browser.get(f"{API}conversations/{chat}").json()["turns"][1]

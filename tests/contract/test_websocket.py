@@ -17,6 +17,7 @@ from tests.served import ServedLightcone
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 ANSWER_TIMEOUT_S = 60.0
+ENDS = ("completed", "error")
 HELLO = {"messages": [{"role": "user", "content": "Say hello."}], "temperature": 0, "max_tokens": 8}
 LONG = {"messages": [{"role": "user", "content": "Tell a very long story."}], "max_tokens": 1500, "ignore_eos": True}
 
@@ -55,9 +56,9 @@ def start(socket: ClientConnection, name: str, request: dict[str, Any]) -> None:
 def rest(socket: ClientConnection) -> list[dict[str, Any]]:
     """Return messages up to the end of a run."""
     messages = [receive(socket)]
-    while messages[-1]["type"] == "delta":
+    while messages[-1]["type"] not in ENDS:
         messages.append(receive(socket))
-    return messages
+    return [message for message in messages if message["type"] in ("delta", *ENDS)]
 
 
 def test_a_run_streams_and_ends_with_its_counters(lightcone: ServedLightcone, session: str) -> None:
@@ -79,7 +80,7 @@ def test_stop_ends_one_run_of_two(lightcone: ServedLightcone, session: str) -> N
         ends: dict[str, dict[str, Any]] = {}
         while len(ends) < 2:
             message = receive(socket)
-            if message["type"] != "delta":
+            if message["type"] in ENDS:
                 ends[message["id"]] = message
     assert (ends["long"]["type"], ends["long"]["outcome"]) == ("completed", "stopped")
     assert ends["long"]["usage"]["completion_tokens"] < 1500

@@ -144,15 +144,16 @@ def _trace(request: HttpRequest, dialect: str, parsed: ParsedRequest | None) -> 
     )
 
 
-def rejection_record(error: Exception, *, caller: Caller | None, trace: RequestTrace, arrived_at: float) -> None:
-    """Log a request that never became a run."""
+def rejection_record(error: Exception, *, caller: Caller | None, trace: RequestTrace, arrived_at: float) -> str | None:
+    """Log a request that never became a run. Return the id of its row, None if there is none."""
     known = api_error(error)
     if trace.batch_id and known.kind.should_retry:
-        return  # the batch sends it again
+        return None  # the batch sends it again
     run_id = run_id_create(at_s=arrived_at)
     request_rejected_record(
         run_id=run_id, caller=caller, trace=trace, status=known.status, code=known.code, arrived_at=arrived_at
     )
+    return run_id
 
 
 async def run_start(

@@ -134,6 +134,11 @@ class RunReader:
             self._has_left = True
             self._source.leave(self, is_over=self._is_over)
 
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt that is read. It grows when the run goes on elsewhere."""
+        return self._attempt
+
     async def stop(self, outcome: Outcome = Outcome.STOPPED) -> None:
         """End the run; its terminal event still comes through the iteration. Raises EngineUnavailable."""
         if self.client_outcome is not None:

@@ -32,6 +32,7 @@ from engine.api import (
 )
 
 KEY = "lc_testing0001_" + "0" * 48
+RUN_ID = "0195f2d0c0de7000800000000000abcd"
 ROUTE = "/v1/chat/completions"
 MODEL = ModelEntry(
     name="org/tiny",
@@ -53,6 +54,8 @@ class ScriptedReader:
         self.script = deque(script)
         self.headers = headers
         self.waits_for_model = False
+        self.run_id = RUN_ID
+        self.attempt = 1
         self.num_left = 0
         self.stopped: list[Outcome] = []
         self.position = 0

@@ -19,12 +19,11 @@ from chat.access.keys import Caller
 from chat.api.answering import pipeline
 from chat.api.request.schema import REQUEST_ID
 from chat.api.server_contract import STOP, Stop
-from chat.catalog import named_models
 from chat.catalog.services import model_register, model_update
+from chat.conversations.runs import run_public_id
 from chat.generation.completions import RunInfo
 from chat.models import Project
-from chat.playground import consumers
-from chat.playground.requests import run_public_id
+from chat.playground import consumers, running
 from engine.api import (
     Admitted,
     Delta,
@@ -39,72 +38,9 @@ from engine.api import (
 )
 from lightcone_site.limits import HttpLimits
 from tests.chat.api.conftest import ADMITTED, HELLO, MODEL, Scripted, ScriptedReader, completed, delta, finished
+from tests.chat.playground.conftest import HELLO_BODY, admission, messages_until_end, signed_in, socket
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-HOST = b"localhost:8000"
-HELLO_BODY = {"messages": [{"role": "user", "content": "hi"}]}
-
-
-@pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch, valkey: str) -> Scripted:
-    service = Scripted(script=list(HELLO))
-
-    async def resolve(*, name: str | None, caller: Any = None) -> Any:
-        return MODEL if name in (None, "", MODEL.name) else None
-
-    async def refresh() -> None:
-        """Nothing is cached here."""
-
-    monkeypatch.setattr(named_models, "model_resolve_async", resolve)
-    monkeypatch.setattr(pipeline, "completion_start", service.start)
-    monkeypatch.setattr(pipeline, "completion_refuse", service.refuse)
-    monkeypatch.setattr(pipeline, "request_rejected_record", lambda **record: service.rejected.append(record))
-    monkeypatch.setattr(consumers, "configuration_refresh", refresh)
-    return service
-
-
-def signed_in(name: str = "ada", *, may_chat: bool = True) -> Client:
-    client = Client()
-    user = get_user_model().objects.create_user(name, is_staff=not may_chat)
-    if not may_chat:
-        user.user_permissions.clear()
-    client.force_login(user)
-    return client
-
-
-@database_sync_to_async
-def cookie_of(client: Client | None) -> bytes:
-    return b"" if client is None else f"lightcone_session={client.cookies['lightcone_session'].value}".encode()
-
-
-async def socket(
-    client: Client | None, *, origin: bytes = b"http://localhost:8000", host: bytes = HOST
-) -> WebsocketCommunicator:
-    from lightcone_site.asgi import application
-
-    headers = [(b"host", host), (b"origin", origin), (b"cookie", await cookie_of(client)), (b"user-agent", b"test")]
-    return WebsocketCommunicator(application, "/ws/playground", headers=headers)
-
-
-@pytest.fixture
-async def ada(project: Project) -> Client:
-    return await database_sync_to_async(signed_in)()
-
-
-@pytest.fixture
-async def page(service: Scripted, ada: Client) -> AsyncIterator[WebsocketCommunicator]:
-    page = await socket(ada)
-    assert (await page.connect())[0]
-    yield page
-    await page.disconnect()
-
-
-async def messages_until_end(page: WebsocketCommunicator) -> list[dict[str, Any]]:
-    received = [await page.receive_json_from()]
-    while received[-1]["type"] == "delta":
-        received.append(await page.receive_json_from())
-    return received
 
 
 async def test_a_run_streams_its_text_and_ends_with_counters(page: WebsocketCommunicator, service: Scripted) -> None:
@@ -114,7 +50,7 @@ async def test_a_run_streams_its_text_and_ends_with_counters(page: WebsocketComm
     *deltas, end = await messages_until_end(page)
     assert "".join(message["text"] for message in deltas) == "Hello"
     assert (end["type"], end["id"], end["outcome"]) == ("completed", "a", "finished")
-    assert end["choices"] == [{"finish_reason": "stop", "tokens": 2}]
+    assert end["choices"] == [{"finish_reason": "stop", "tokens": 2, "stop": None}]
     assert end["usage"] == asdict(Usage(prompt_tokens=3, cached_tokens=1, completion_tokens=2))
     assert service.requests[0].stop.max_tokens == 5
     assert (service.traces[0].dialect, service.traces[0].user_label, service.traces[0].user_agent) == (
@@ -155,10 +91,10 @@ async def test_every_choice_is_sent_and_counted(page: WebsocketCommunicator, ser
     await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY | {"n": 2}})
     *deltas, end = await messages_until_end(page)
     assert [(message["choice"], message["text"]) for message in deltas] == [(1, "b"), (0, "a"), (1, "bb")]
-    assert end["choices"] == [{"finish_reason": "stop", "tokens": 1}, {"finish_reason": "length", "tokens": 2}]
+    assert [(choice["finish_reason"], choice["tokens"]) for choice in end["choices"]] == [("stop", 1), ("length", 2)]
 
 
-@pytest.mark.parametrize("name", ["nonsense_field", "logprobs", "store", "user"])
+@pytest.mark.parametrize("name", ["nonsense_field", "return_prompt_text", "store", "user"])
 async def test_a_field_without_effect_is_refused_by_name(
     page: WebsocketCommunicator, service: Scripted, name: str
 ) -> None:
@@ -231,7 +167,7 @@ class WaitingReader(ScriptedReader):
         self.is_admitted.set()
         self.can_stop = can_stop
         self.is_stopped = asyncio.Event()
-        self.run_id = "run"
+        self.sent = self._events()
 
     async def has_begun(self, timeout_s: float) -> bool:
         await self.is_admitted.wait()
@@ -241,6 +177,9 @@ class WaitingReader(ScriptedReader):
         await self.is_admitted.wait()
         self.position = 1
         return ADMITTED
+
+    async def next(self, timeout_s: float) -> Event | None:
+        return await anext(self.sent)
 
     async def _events(self) -> AsyncIterator[Event]:
         yield self._event(delta("word"))
@@ -263,6 +202,7 @@ async def start_waiting(
 
     monkeypatch.setattr(pipeline, "completion_start", start)
     await page.send_json_to({"type": "start", "id": name, "request": HELLO_BODY})
+    assert (await admission(page))["id"] == name
     assert (await page.receive_json_from())["text"] == "word"
 
 
@@ -323,9 +263,9 @@ def kept(service: Scripted, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     async def stop(*, run_id: str) -> None:
         stopped.append(run_id)
 
-    monkeypatch.setattr(consumers, "run_find_public", find)
-    monkeypatch.setattr(consumers, "run_attach", attach)
-    monkeypatch.setattr(consumers, "run_stop", stop)
+    monkeypatch.setattr(running, "run_find_public", find)
+    monkeypatch.setattr(running, "run_attach", attach)
+    monkeypatch.setattr(running, "run_stop", stop)
     return stopped
 
 
@@ -392,9 +332,9 @@ async def test_a_closed_page_leaves_its_runs(service: Scripted, ada: Client, mon
 async def test_runs_of_a_page_are_limited_and_their_ids_unique(
     page: WebsocketCommunicator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in "abcd":
+    for name in "abcdefgh":
         await start_waiting(page, monkeypatch, WaitingReader(), name)
-    for name, param in (("a", "id"), ("e", None)):
+    for name, param in (("a", "id"), ("i", None)):
         await page.send_json_to({"type": "start", "id": name, "request": HELLO_BODY})
         answer = await page.receive_json_from()
         assert (answer["type"], answer["error"]["param"]) == ("error", param)
@@ -455,7 +395,7 @@ def test_the_page_has_its_user_and_the_sampling_defaults(project: Project) -> No
     assert page["user"] == get_user_model().objects.get(username="grace").pk
     assert page["models"] == {"tiny": {"temperature": 0, "top_p": 1.0, "top_k": 5}}
     assert "top_k" in page["fields"]
-    assert not {"logprobs", "nonsense"} & set(page["fields"])
+    assert not {"return_prompt_text", "nonsense"} & set(page["fields"])
 
 
 async def test_a_server_that_stops_lets_the_run_end_and_then_closes_the_socket(service: Scripted, ada: Client) -> None:
@@ -464,7 +404,7 @@ async def test_a_server_that_stops_lets_the_run_end_and_then_closes_the_socket(s
     stop = page.scope[STOP] = Stop()
     assert (await page.connect())[0]
     await page.send_json_to({"type": "start", "id": "a", "request": HELLO_BODY})
-    assert (await page.receive_json_from())["type"] == "delta"
+    assert (await admission(page))["model"] == MODEL.name
     stop.closing.set()
     assert (await messages_until_end(page))[-1]["type"] in ("completed", "error")
     assert (await page.receive_output())["type"] == "websocket.close"
