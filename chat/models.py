@@ -4,8 +4,9 @@ from chat.access.models import ApiKey, ApiKeySecret, Org, Project
 from chat.api.stored.models import StoredAnswer
 from chat.batches.models import Batch, BatchResult, FileChunk, ProjectFile
 from chat.catalog.models import ModelAdapter, ServedModel, WeightedAlias
-from chat.conversations.models import ChatSpace, Conversation, SearchText, ShareLink, Turn
+from chat.conversations.models import ChatSpace, Conversation, Draft, SearchText, ShareLink, Turn
 from chat.model_jobs.models import ModelJob
+from chat.playground.models import PageState, Preset
 from chat.usage.models import RequestLog, UsageHour
 
 __all__ = [
@@ -15,10 +16,13 @@ __all__ = [
     "BatchResult",
     "ChatSpace",
     "Conversation",
+    "Draft",
     "FileChunk",
     "ModelAdapter",
     "ModelJob",
     "Org",
+    "PageState",
+    "Preset",
     "Project",
     "ProjectFile",
     "RequestLog",

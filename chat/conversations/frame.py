@@ -43,12 +43,17 @@ class Visit:
 Handler = Callable[..., HttpResponse]
 
 
-def page_view(**handlers: Handler) -> Handler:
-    """Return a view for the named methods (`get=`, `post=`), for users of the playground. Each gets a Visit."""
+def page_view(*, is_private: bool = False, **handlers: Handler) -> Handler:
+    """Return a view for the named methods (`get=`, `post=`), for users of the playground. Each gets a Visit.
+
+    What `is_private` administrators do not read either.
+    """
     allowed = ", ".join(sorted({name.upper() for name in handlers} | ({"HEAD"} if "get" in handlers else set())))
 
     def answer(request: HttpRequest, **kwargs: Any) -> HttpResponse:
         visit = visit_of(request)
+        if is_private and "user" in request.GET:
+            raise ApiError("permission_denied", "Nobody but its owner may read this; leave out user.", "user")
         handler = handlers.get("get" if request.method == "HEAD" else str(request.method).lower())
         if handler is None:
             message = f"{method_name(request)} is not allowed here; use {allowed}."

@@ -57,6 +57,25 @@ class Conversation(models.Model):
         return str(self.public_id)
 
 
+class Draft(models.Model):
+    """What was typed and not sent, as JSON: in a conversation, or without one in the new chat of a user."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    conversation = models.OneToOneField(Conversation, on_delete=models.CASCADE, null=True, related_name="draft")
+    text = models.TextField()
+    saved_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(
+                fields=("user",), condition=models.Q(conversation=None), name="draft_of_the_new_chat"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.user_id}/{self.conversation_id}"
+
+
 class TurnState(models.TextChoices):
     BEGUN = "begun", "Begun"
     ENDED = "ended", "Ended"

@@ -179,6 +179,15 @@ def page_body_read(request: HttpRequest, schema: serializers.Serializer) -> dict
     return fields_read(schema, json_object_read(body, page_bounds()))
 
 
+def page_object_read(request: HttpRequest, max_bytes: int) -> dict[str, Any]:
+    """Return the object of a body that is kept as it is. Raises ApiError."""
+    body = body_read(request)
+    if len(body) > max_bytes:
+        message = f"This may take {max_bytes} bytes, got {len(body)}; shorten it."
+        raise ApiError("request_too_large", message, limit=max_bytes, value=len(body))
+    return json_object_read(body, page_bounds())
+
+
 def query_read(request: HttpRequest, schema: serializers.Serializer) -> dict[str, Any]:
     """Return the fields of a query string, of several values the last. Raises ApiError."""
     return fields_read(schema, {name: value for name, value in request.GET.items() if name != "user"})

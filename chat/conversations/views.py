@@ -13,7 +13,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
 from chat.api.view import json_response
-from chat.conversations import schema, services, sharing, transfer, turns
+from chat.conversations import drafts, schema, services, sharing, transfer, turns
 from chat.conversations.content import content_text
 from chat.conversations.frame import Visit, page_view, with_json_errors
 from chat.conversations.models import Conversation, ShareLink, Turn
@@ -60,7 +60,9 @@ def create(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResp
 def retrieve(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResponse:
     found = conversation_get(user_id=visit.user_id, public_id=conversation_id)
     tree = [turn_object(turn) for turn in turns.turns_list(conversation=found)]
-    return json_response(conversation_object(found) | {"turns": tree})
+    is_own = request.user.pk == visit.user_id
+    draft = drafts.draft_get(user_id=visit.user_id, conversation=found) if is_own else {}
+    return json_response(conversation_object(found) | {"turns": tree, "draft": draft})
 
 
 def change(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResponse:
@@ -129,6 +131,25 @@ def turn_sent(visit: Visit, turn_id: str, values: Mapping[str, Any]) -> turns.Tu
 def drop(request: HttpRequest, visit: Visit, conversation_id: str, turn_id: str) -> HttpResponse:
     turns.turn_drop(user_id=visit.user_id, conversation_id=conversation_id, public_id=turn_id)
     return json_response({"num_deleted": 1})
+
+
+# Their drafts.
+
+
+def draft(request: HttpRequest, visit: Visit, conversation_id: str | None = None) -> HttpResponse:
+    named = conversation_id is not None
+    found = conversation_get(user_id=visit.user_id, public_id=str(conversation_id)) if named else None
+    return json_response(drafts.draft_get(user_id=visit.user_id, conversation=found))
+
+
+def keep_draft(request: HttpRequest, visit: Visit, conversation_id: str | None = None) -> HttpResponse:
+    kept = schema.page_object_read(request, drafts.MAX_DRAFT_BYTES)
+    saved_at = drafts.draft_put(user_id=visit.user_id, conversation_id=conversation_id, draft=kept)
+    return json_response({"saved_at": saved_at.timestamp()})
+
+
+def clear_draft(request: HttpRequest, visit: Visit, conversation_id: str | None = None) -> HttpResponse:
+    return json_response({"num_deleted": drafts.draft_clear(user_id=visit.user_id, conversation_id=conversation_id)})
 
 
 # Files and links.
@@ -242,6 +263,7 @@ restore_view = page_view(post=restore_several)
 conversation_view = page_view(get=retrieve, put=create, patch=change, delete=remove)
 turns_view = page_view(post=save_several)
 turn_view = page_view(put=save, delete=drop)
+draft_view = page_view(is_private=True, get=draft, put=keep_draft, delete=clear_draft)
 export_view = page_view(get=export)
 links_view = page_view(get=links, post=share)
 link_view = page_view(delete=unshare)

@@ -16,6 +16,9 @@ from chat.catalog import named_models
 from chat.models import Project
 from chat.playground import running
 from tests.chat.api.conftest import HELLO, MODEL, Scripted
+from tests.chat.conversations.conftest import ann, bob, page_of
+
+__all__ = ["ann", "bob", "page_of"]
 
 HOST = b"localhost:8000"
 HELLO_BODY = {"messages": [{"role": "user", "content": "hi"}]}

@@ -1,0 +1,11 @@
+"""Routes of the page beside conversations, below /playground/api/."""
+
+from django.urls import re_path
+
+from chat.playground import api_views
+
+urlpatterns = [
+    re_path(r"^state\Z", api_views.state_view, name="playground_state"),
+    re_path(r"^presets\Z", api_views.presets_view, name="playground_presets"),
+    re_path(r"^presets/(?P<preset_id>[0-9]{1,18})\Z", api_views.preset_view, name="playground_preset"),
+]

@@ -1,0 +1,67 @@
+"""The page's routes beside conversations: what it keeps, the models, the form, and the prompt before it is sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from django.http import HttpRequest, HttpResponse
+
+from chat.api.view import json_response
+from chat.conversations.frame import Visit, page_view
+from chat.conversations.schema import page_body_read, page_object_read
+from chat.playground import kept
+from chat.playground.api_schema import NEW_PRESET, PRESET_CHANGE
+from chat.playground.models import Preset
+
+# State.
+
+
+def state(request: HttpRequest, visit: Visit) -> HttpResponse:
+    return json_response(kept.state_get(user_id=visit.user_id))
+
+
+def keep_state(request: HttpRequest, visit: Visit) -> HttpResponse:
+    saved_at = kept.state_put(user_id=visit.user_id, state=page_object_read(request, kept.MAX_STATE_BYTES))
+    return json_response({"saved_at": saved_at.timestamp()})
+
+
+# Presets.
+
+
+def presets(request: HttpRequest, visit: Visit) -> HttpResponse:
+    found = kept.presets_list(user_id=visit.user_id, caller=visit.caller)
+    return json_response({"data": [preset_object(preset, visit) for preset in found]})
+
+
+def create_preset(request: HttpRequest, visit: Visit) -> HttpResponse:
+    fields = page_body_read(request, NEW_PRESET)
+    made = kept.preset_create(user_id=visit.user_id, caller=visit.caller, fields=fields)
+    return json_response(preset_object(made, visit))
+
+
+def change_preset(request: HttpRequest, visit: Visit, preset_id: str) -> HttpResponse:
+    fields = page_body_read(request, PRESET_CHANGE)
+    changed = kept.preset_change(user_id=visit.user_id, preset_id=int(preset_id), fields=fields)
+    return json_response(preset_object(changed, visit))
+
+
+def delete_preset(request: HttpRequest, visit: Visit, preset_id: str) -> HttpResponse:
+    kept.preset_delete(user_id=visit.user_id, preset_id=int(preset_id))
+    return json_response({"num_deleted": 1})
+
+
+def preset_object(preset: Preset, visit: Visit) -> dict[str, Any]:
+    return {
+        "id": preset.pk,
+        "name": preset.name,
+        "parameters": orjson.Fragment(preset.parameters),
+        "is_shared": preset.is_shared,
+        "is_own": preset.owner_id == visit.user_id,
+        "owner": preset.owner.get_username(),
+    }
+
+
+state_view = page_view(is_private=True, get=state, put=keep_state)
+presets_view = page_view(is_private=True, get=presets, post=create_preset)
+preset_view = page_view(is_private=True, patch=change_preset, delete=delete_preset)
