@@ -50,6 +50,7 @@ ERROR_KINDS = {
     "inference_timeout": ErrorKind(408, "timeout_error", False),
     "request_id_in_use": ErrorKind(409, "invalid_request_error", False),
     "conflict": ErrorKind(409, "invalid_request_error", False),
+    "model_not_loaded": ErrorKind(409, "invalid_request_error", False),
     "request_too_large": ErrorKind(413, "invalid_request_error"),
     "rate_limit_exceeded": ErrorKind(429, "rate_limit_error", True),
     "insufficient_quota": ErrorKind(429, "insufficient_quota", False),

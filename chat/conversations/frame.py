@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from channels.db import database_sync_to_async
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework.authentication import CSRFCheck
 
@@ -22,6 +23,7 @@ from engine.api import EngineError
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 SAFE_METHODS = ("GET", "HEAD")
 
 
@@ -41,6 +43,7 @@ class Visit:
 
 
 Handler = Callable[..., HttpResponse]
+AsyncHandler = Callable[..., Awaitable[HttpResponseBase]]
 
 
 def page_view(*, is_private: bool = False, **handlers: Handler) -> Handler:
@@ -48,19 +51,46 @@ def page_view(*, is_private: bool = False, **handlers: Handler) -> Handler:
 
     What `is_private` administrators do not read either.
     """
-    allowed = ", ".join(sorted({name.upper() for name in handlers} | ({"HEAD"} if "get" in handlers else set())))
 
     def answer(request: HttpRequest, **kwargs: Any) -> HttpResponse:
         visit = visit_of(request)
-        if is_private and "user" in request.GET:
-            raise ApiError("permission_denied", "Nobody but its owner may read this; leave out user.", "user")
-        handler = handlers.get("get" if request.method == "HEAD" else str(request.method).lower())
-        if handler is None:
-            message = f"{method_name(request)} is not allowed here; use {allowed}."
-            raise ApiError("method_not_allowed", message, headers={"Allow": allowed})
-        return handler(request, visit, **kwargs)
+        if is_private:
+            _check_private(request)
+        return _chosen(request, handlers)(request, visit, **kwargs)
 
     return with_json_errors(answer)
+
+
+def page_view_async(**handlers: AsyncHandler) -> AsyncHandler:
+    """Return a view as `page_view` does, for private things and handlers that wait for models."""
+
+    @csrf_exempt
+    async def view(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        try:
+            _check_csrf(request)
+            visit = await database_sync_to_async(visit_of)(request)
+            _check_private(request)
+            return await _chosen(request, handlers)(request, visit, **kwargs)
+        except Exception as failure:
+            return _failed(request, failure)
+
+    exempt: AsyncHandler = view
+    return exempt
+
+
+def _chosen(request: HttpRequest, handlers: Mapping[str, T]) -> T:
+    """Return the handler of the request's method. Raises ApiError 405."""
+    handler = handlers.get("get" if request.method == "HEAD" else str(request.method).lower())
+    if handler is None:
+        allowed = ", ".join(sorted({name.upper() for name in handlers} | ({"HEAD"} if "get" in handlers else set())))
+        message = f"{method_name(request)} is not allowed here; use {allowed}."
+        raise ApiError("method_not_allowed", message, headers={"Allow": allowed})
+    return handler
+
+
+def _check_private(request: HttpRequest) -> None:
+    if "user" in request.GET:
+        raise ApiError("permission_denied", "Nobody but its owner may read this; leave out user.", "user")
 
 
 def with_json_errors(answer: Handler) -> Handler:
@@ -72,12 +102,16 @@ def with_json_errors(answer: Handler) -> Handler:
             _check_csrf(request)
             return answer(request, **kwargs)
         except Exception as failure:
-            if not isinstance(failure, ApiError | EngineError):
-                logger.exception("Request %s failed", request_id(request))
-            return error_response(PAGE_FORMAT, api_error(failure), request_id(request))
+            return _failed(request, failure)
 
     exempt: Handler = view
     return exempt
+
+
+def _failed(request: HttpRequest, failure: Exception) -> HttpResponse:
+    if not isinstance(failure, ApiError | EngineError):
+        logger.error("Request %s failed", request_id(request), exc_info=failure)
+    return error_response(PAGE_FORMAT, api_error(failure), request_id(request))
 
 
 def visit_of(request: HttpRequest) -> Visit:

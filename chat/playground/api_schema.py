@@ -8,6 +8,7 @@ import orjson
 from rest_framework import serializers
 
 from chat.api.request.fields import Boolean, Object, Text, refuse
+from chat.conversations.schema import MAX_MODEL_CHARS
 from chat.playground.models import MAX_PRESET_CHARS
 
 MAX_PARAMETERS_BYTES = 64 * 1024
@@ -34,4 +35,9 @@ class NewPreset(PresetChange):
     parameters = Parameters(is_required=True)
 
 
+class NamedModel(serializers.Serializer):
+    model = Text(max_chars=MAX_MODEL_CHARS, is_filled=True, is_label=True, is_required=True)
+
+
+MODEL = NamedModel()
 PRESET_CHANGE, NEW_PRESET = PresetChange(), NewPreset()

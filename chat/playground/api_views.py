@@ -7,12 +7,14 @@ from typing import Any
 import orjson
 from django.http import HttpRequest, HttpResponse
 
+from chat.access.authentication import configuration_refresh
 from chat.api.view import json_response
-from chat.conversations.frame import Visit, page_view
+from chat.conversations.frame import Visit, page_view, page_view_async
 from chat.conversations.schema import page_body_read, page_object_read
 from chat.playground import kept
-from chat.playground.api_schema import NEW_PRESET, PRESET_CHANGE
+from chat.playground.api_schema import MODEL, NEW_PRESET, PRESET_CHANGE
 from chat.playground.models import Preset
+from chat.playground.offered import model_load, models_offered
 
 # State.
 
@@ -62,6 +64,25 @@ def preset_object(preset: Preset, visit: Visit) -> dict[str, Any]:
     }
 
 
+# Models.
+
+
+async def models(request: HttpRequest, visit: Visit) -> HttpResponse:
+    await configuration_refresh()
+    user = await request.auser()
+    return json_response({"data": await models_offered(caller=visit.caller, sees_reasons=user.is_staff)})
+
+
+async def load(request: HttpRequest, visit: Visit) -> HttpResponse:
+    await configuration_refresh()
+    name = page_body_read(request, MODEL)["model"]
+    condition = await model_load(name=name, caller=visit.caller)
+    now = {"state": condition.state, "phase": condition.phase, "fraction": condition.fraction}
+    return json_response({"model": name, **now})
+
+
+models_view = page_view_async(get=models)
+load_view = page_view_async(post=load)
 state_view = page_view(is_private=True, get=state, put=keep_state)
 presets_view = page_view(is_private=True, get=presets, post=create_preset)
 preset_view = page_view(is_private=True, patch=change_preset, delete=delete_preset)

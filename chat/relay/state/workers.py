@@ -72,6 +72,8 @@ class ModelCondition:
     computed_by: str = ""
     memory_bytes: int = 0
     kind: str = ""
+    phase: str = ""
+    fraction: float = 0.0
 
 
 UNLOADED = ModelCondition()
@@ -88,7 +90,8 @@ def model_conditions(leases: Iterable[WorkerLease]) -> dict[str, ModelCondition]
 def _condition(lease: WorkerLease) -> ModelCondition:
     reason = f"{lease.phase} {lease.fraction:.0%}" if lease.state == "loading" else lease.reason
     facts = (lease.max_model_len, lease.maker_defaults, lease.computed_by, lease.memory_bytes, lease.kind)
-    return ModelCondition(lease.state, reason, *facts)
+    progress = (lease.phase, lease.fraction) if lease.state == "loading" else ()
+    return ModelCondition(lease.state, reason, *facts, *progress)
 
 
 async def worker_leases(client: Answers, keys: Keys) -> list[WorkerLease]:
