@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 SAFE_METHODS = ("GET", "HEAD")
+SIGNED_OUT_MESSAGE = "You are signed out; sign in and try again."
+NOT_ALLOWED_MESSAGE = "Your account may not use the playground; an administrator can allow it."
 
 
 class PageFormat(OpenAIErrorFormat):
@@ -99,7 +101,7 @@ def with_json_errors(answer: Handler) -> Handler:
     @csrf_exempt
     def view(request: HttpRequest, **kwargs: Any) -> HttpResponse:
         try:
-            _check_csrf(request)
+            csrf_check(request)
             return answer(request, **kwargs)
         except Exception as failure:
             return _failed(request, failure)
@@ -121,12 +123,11 @@ def visit_of(request: HttpRequest) -> Visit:
     """
     user = request.user
     if not user.is_authenticated:
-        raise ApiError("signed_out", "You are signed out; sign in and try again.")
+        raise ApiError("signed_out", SIGNED_OUT_MESSAGE)
     try:
         caller = playground_caller(user=user)
     except KeyInvalid:
-        message = "Your account may not use the playground; an administrator can allow it."
-        raise ApiError("permission_denied", message) from None
+        raise ApiError("permission_denied", NOT_ALLOWED_MESSAGE) from None
     asked = request.GET.get("user", "")
     if not asked:
         return Visit(caller, user.pk)
@@ -138,7 +139,8 @@ def visit_of(request: HttpRequest) -> Visit:
     return Visit(caller, user_id)
 
 
-def _check_csrf(request: HttpRequest) -> None:
+def csrf_check(request: HttpRequest) -> None:
+    """Raise ApiError 403 for a write without the token of its page."""
     check = CSRFCheck(lambda _: HttpResponse())
     check.process_request(request)
     if reason := check.process_view(request, None, (), {}):

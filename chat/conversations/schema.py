@@ -171,12 +171,17 @@ def page_bounds() -> JsonBounds:
 
 def page_body_read(request: HttpRequest, schema: serializers.Serializer) -> dict[str, Any]:
     """Return the fields of a body. Raises ApiError."""
+    return fields_read(schema, json_object_read(page_body(request), page_bounds()))
+
+
+def page_body(request: HttpRequest) -> bytes:
+    """Return a body of JSON, as it was sent. Raises ApiError."""
     body = body_read(request)
     limit = settings.LIGHTCONE_HTTP_LIMITS.max_page_body_bytes
     if len(body) > limit:
         message = f"The request body is larger than the limit of {limit} bytes (LIGHTCONE_MAX_PAGE_BODY_BYTES)."
         raise ApiError("request_too_large", message, limit=limit, value=len(body))
-    return fields_read(schema, json_object_read(body, page_bounds()))
+    return body
 
 
 def page_object_read(request: HttpRequest, max_bytes: int) -> dict[str, Any]:

@@ -175,7 +175,6 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             dialect="playground",
             route=self.scope["path"],
             is_stream=True,
-            user_label=self.scope["user"].get_username()[:size],
             user_agent=headers.get(b"user-agent", "")[:size],
             address=client_address(peer=peer, forwarded=headers.get(b"x-forwarded-for", ""))[:size],
         )

@@ -44,6 +44,7 @@ class Visitor:
     """A signed-in user of the playground."""
 
     caller: Caller
+    name: str
     sees_log: bool
     """May open rows of the request log."""
 
@@ -64,30 +65,31 @@ class OpenRun:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What is said of an event, or between two events: then `position` is None. No messages: a silence."""
+    """What is said of an event, or between two events. No messages: a silence, or an event that shows nothing."""
 
     messages: tuple[Message, ...] = ()
-    position: int | None = None
-    """The last position that the event covers."""
+    is_logged: bool = False
+    """Whoever reads the run again gets the same messages."""
 
 
 def visitor_of(user: Any) -> Visitor:
     """Return the visitor for a user. Raises KeyInvalid without the permission to chat."""
     caller = playground_caller(user=user)
-    return Visitor(caller, user.is_staff and user.has_perm("chat.view_requestlog"))
+    return Visitor(caller, user.get_username(), user.is_staff and user.has_perm("chat.view_requestlog"))
 
 
 async def run_open(visitor: Visitor, run_name: str, body: dict[str, Any], *, trace: RequestTrace) -> OpenRun:
     """Check the request as the API does, and start it. Raises ApiError.
 
-    `trace` has the fields that the body does not give.
+    `trace` has what neither the visitor nor the body says.
     """
     arrived_at = time.time()
     parsed, caller = ParsedRequest(), visitor.caller
     await configuration_refresh()
+    trace = _trace_of(trace, visitor, parsed)
     try:
         parsed = page_request_parse(body)
-        trace = _trace_of(trace, parsed)
+        trace = _trace_of(trace, visitor, parsed)
         accepted = Accepted(caller, parsed, trace, arrived_at, num_bytes=0, request_id=run_name)
         started = await run_start(accepted, detach=page_policy(caller, run_name, parsed))
     except Exception as error:
@@ -132,7 +134,7 @@ async def run_said(run: OpenRun) -> AsyncIterator[Said]:
         before = waiting
     admitted = await run.reader.first(timeout_s=patience_s)
     messages = RunMessages(run.head.admitted(admitted), has_ranks=run.has_ranks)
-    yield Said(tuple(messages.admitted(admitted)), 0)
+    yield Said(tuple(messages.admitted(admitted)), is_logged=True)
     loss, is_over = _Loss(run), False
     while not is_over:
         event = await run.reader.next(LOOK_S)
@@ -141,13 +143,13 @@ async def run_said(run: OpenRun) -> AsyncIterator[Said]:
         if event is None:
             yield Said()
             continue
-        payload, is_over, position = event.payload, event.is_terminal, event.start + event.count - 1
+        payload, is_over = event.payload, event.is_terminal
         if isinstance(payload, Delta | ChoiceFinished | PromptScored):
             message = messages.fed(payload)
-            yield Said(() if message is None else (message,), position)
+            yield Said(() if message is None else (message,), is_logged=True)
         elif isinstance(payload, Completed) and payload.outcome in (Outcome.FINISHED, Outcome.STOPPED):
             facts = await database_sync_to_async(_facts)(run, payload.usage)
-            yield Said((messages.completed(payload, facts=facts),), position)
+            yield Said((messages.completed(payload, facts=facts),), is_logged=True)
         else:
             ending_check(event)
 
@@ -192,6 +194,7 @@ def _amount(cost: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _trace_of(trace: RequestTrace, parsed: ParsedRequest) -> RequestTrace:
+def _trace_of(trace: RequestTrace, visitor: Visitor, parsed: ParsedRequest) -> RequestTrace:
     size = settings.LIGHTCONE_LOG_FIELD_CHARS
-    return replace(trace, model_asked=(parsed.model or "")[:size], metadata=parsed.delivery.metadata)
+    name, model = visitor.name[:size], (parsed.model or "")[:size]
+    return replace(trace, user_label=name, model_asked=model, metadata=parsed.delivery.metadata)

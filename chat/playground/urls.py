@@ -3,11 +3,17 @@
 from django.urls import include, path, re_path
 
 from chat.playground.consumers import PlaygroundConsumer
+from chat.playground.run_views import events_view, start_view, stop_view
 from chat.playground.views import SignIn, SignOut, index
+
+RUN = r"^playground/api/runs/(?P<run_name>[A-Za-z0-9-]{1,64})"
 
 urlpatterns = [
     path("", index, name="playground"),
     re_path(r"^c/(?P<conversation>[A-Za-z0-9-]{1,64})\Z", index, name="playground_conversation"),
+    path("playground/api/runs", start_view, name="playground_runs"),
+    re_path(RUN + r"/events\Z", events_view, name="playground_run_events"),
+    re_path(RUN + r"/stop\Z", stop_view, name="playground_run_stop"),
     path("playground/api/", include("chat.conversations.urls")),
     path("playground/api/", include("chat.playground.api_urls")),
     path("sign-in", SignIn.as_view(), name="sign_in"),

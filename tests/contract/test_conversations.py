@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -17,17 +16,6 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 API = "/playground/api/"
 SAVED_WITHIN_S = 30.0
-
-
-@pytest.fixture(scope="module")
-def browser(lightcone: ServedLightcone) -> Iterator[httpx.Client]:
-    """A client with the session of a signed-in administrator, which sends the token against forged requests."""
-    with httpx.Client(base_url=lightcone.base_url, headers={"Origin": lightcone.base_url}) as client:
-        client.get("/sign-in").raise_for_status()
-        form = {"username": lightcone.admin_user, "password": lightcone.admin_password}
-        client.post("/sign-in", data=form | {"csrfmiddlewaretoken": client.cookies["lightcone_csrf"]})
-        client.headers["X-CSRFToken"] = client.cookies["lightcone_csrf"]
-        yield client
 
 
 def test_an_answer_is_saved_although_its_page_has_gone(lightcone: ServedLightcone, browser: httpx.Client) -> None:

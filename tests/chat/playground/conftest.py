@@ -13,9 +13,10 @@ from django.test import Client
 
 from chat.api.answering import pipeline
 from chat.catalog import named_models
+from chat.generation.completions import RunInfo
 from chat.models import Project
 from chat.playground import running
-from tests.chat.api.conftest import HELLO, MODEL, Scripted
+from tests.chat.api.conftest import HELLO, MODEL, Scripted, ScriptedReader
 from tests.chat.conversations.conftest import ann, bob, page_of
 
 __all__ = ["ann", "bob", "page_of"]
@@ -90,3 +91,24 @@ async def messages_until_end(page: WebsocketCommunicator) -> list[dict[str, Any]
     while not received or received[-1]["type"] in ("admitted", "delta", "resuming"):
         received.append(await page.receive_json_from())
     return [message for message in received if message["type"] != "admitted"]
+
+
+@pytest.fixture
+def kept(service: Scripted, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Runs that were started can be found and read again by their public id; the ids that were stopped."""
+    stopped: list[str] = []
+
+    async def find(*, public_id: str, caller: Any) -> tuple[str, bytes] | None:
+        known = [policy for policy in service.detach_policies if policy is not None and policy.public_id == public_id]
+        return (public_id, known[0].resume_context) if known else None
+
+    async def attach(*, run_id: str, caller: Any) -> Any:
+        return ScriptedReader(list(HELLO), {}), RunInfo("running", {"project_id": 1, "model": "m"}, 60.0)
+
+    async def stop(*, run_id: str) -> None:
+        stopped.append(run_id)
+
+    monkeypatch.setattr(running, "run_find_public", find)
+    monkeypatch.setattr(running, "run_attach", attach)
+    monkeypatch.setattr(running, "run_stop", stop)
+    return stopped

@@ -21,9 +21,8 @@ from chat.api.request.schema import REQUEST_ID
 from chat.api.server_contract import STOP, Stop
 from chat.catalog.services import model_register, model_update
 from chat.conversations.runs import run_public_id
-from chat.generation.completions import RunInfo
 from chat.models import Project
-from chat.playground import consumers, running
+from chat.playground import consumers
 from engine.api import (
     Admitted,
     Delta,
@@ -37,7 +36,7 @@ from engine.api import (
     Usage,
 )
 from lightcone_site.limits import HttpLimits
-from tests.chat.api.conftest import ADMITTED, HELLO, MODEL, Scripted, ScriptedReader, completed, delta, finished
+from tests.chat.api.conftest import ADMITTED, MODEL, Scripted, ScriptedReader, completed, delta, finished
 from tests.chat.playground.conftest import HELLO_BODY, admission, messages_until_end, signed_in, socket
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -246,27 +245,6 @@ async def test_a_stop_reaches_a_run_during_its_admission(
     assert (await page.receive_json_from())["id"] == "b"
     may_start.set()
     assert (await messages_until_end(page))[-1]["outcome"] == "stopped"
-
-
-@pytest.fixture
-def kept(service: Scripted, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Runs that were started can be found and read again by their public id; the ids that were stopped."""
-    stopped: list[str] = []
-
-    async def find(*, public_id: str, caller: Any) -> tuple[str, bytes] | None:
-        known = [policy for policy in service.detach_policies if policy is not None and policy.public_id == public_id]
-        return (public_id, known[0].resume_context) if known else None
-
-    async def attach(*, run_id: str, caller: Any) -> Any:
-        return ScriptedReader(list(HELLO), {}), RunInfo("running", {"project_id": 1, "model": "m"}, 60.0)
-
-    async def stop(*, run_id: str) -> None:
-        stopped.append(run_id)
-
-    monkeypatch.setattr(running, "run_find_public", find)
-    monkeypatch.setattr(running, "run_attach", attach)
-    monkeypatch.setattr(running, "run_stop", stop)
-    return stopped
 
 
 async def test_a_run_outlives_its_page_and_can_be_reread_from_the_start(

@@ -1,0 +1,117 @@
+"""Runs of the page over HTTP, where a network lets no socket through: start, read as server-sent events, stop.
+
+A stream has the socket's messages. Those that the run's log holds are numbered from 0 in their `id` lines, the same
+each time the run is read, so that a page which has seen N asks for those behind N.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+
+from chat.access.addresses import request_address
+from chat.api.answering.streaming import (
+    PING,
+    EventStreamResponse,
+    compact_json,
+    data_frame,
+    failure_log,
+    silence_s,
+)
+from chat.api.queries import integer_check, query_integer
+from chat.api.request.strict_json import json_object_read
+from chat.api.view import json_response, run_in_thread_if_large
+from chat.conversations.runs import RUN_NAME
+from chat.conversations.schema import page_body
+from chat.errors import ApiError
+from chat.generation.completions import RequestTrace
+from chat.playground.messages import error_message
+from chat.playground.page_view import page_view_async
+from chat.playground.running import (
+    GONE_MESSAGE,
+    OpenRun,
+    Visitor,
+    run_end,
+    run_failure,
+    run_open,
+    run_rejoin,
+    run_said,
+)
+
+PICK_UP_S = 10.0
+"""How long a new run is held for the page that reads its events, before it counts as left alone."""
+
+
+async def start(request: HttpRequest, visitor: Visitor) -> HttpResponse:
+    """Start a run. Its page then reads the events."""
+    raw = page_body(request)
+    body = await run_in_thread_if_large(len(raw), json_object_read, raw)
+    run_name, asked = body.get("id"), body.get("request")
+    if not isinstance(run_name, str) or not RUN_NAME.fullmatch(run_name):
+        raise ApiError("invalid_value", "id must be a string of 1 to 64 letters, digits and hyphens", "id")
+    if not isinstance(asked, dict):
+        raise ApiError("invalid_type", "request must be an object", "request")
+    run = await run_open(visitor, run_name, asked, trace=_trace(request))
+    asyncio.get_running_loop().call_later(PICK_UP_S, run.reader.leave)
+    return json_response({"id": run_name}, status=202)
+
+
+async def events(request: HttpRequest, visitor: Visitor, run_name: str) -> HttpResponseBase:
+    """Stream the messages of a run behind `starting_after` or, of a page that is back, `Last-Event-ID`; then live."""
+    after = query_integer(request, "starting_after", -1)
+    if last_id := request.headers.get("Last-Event-ID", "").strip():
+        after = integer_check("Last-Event-ID", last_id, minimum=-1, maximum=2**53)
+    run = await run_rejoin(visitor, run_name)
+    return EventStreamResponse(_frames(run, run_name, after), on_close=run.reader.leave)
+
+
+async def stop(request: HttpRequest, visitor: Visitor, run_name: str) -> HttpResponse:
+    """Stop a run, whoever reads it; the readers get its end. Raises ApiError for one that is gone."""
+    if not await run_end(visitor, run_name):
+        raise ApiError("not_resumable", GONE_MESSAGE)
+    return json_response({"id": run_name}, status=202)
+
+
+async def _frames(run: OpenRun, run_name: str, after: int) -> AsyncIterator[bytes]:
+    """Yield the messages as frames, a ping after each silence, and last the error of a run that fails."""
+    number, spoke_at = -1, time.monotonic()
+    try:
+        async for said in run_said(run):
+            frames = []
+            for message in said.messages:
+                number += said.is_logged
+                if not said.is_logged or number > after:
+                    line = b"id: %d\n" % number if said.is_logged else b""
+                    frames.append(line + data_frame(compact_json(message | {"id": run_name})))
+            if frames:
+                yield b"".join(frames)
+            elif not settings.LIGHTCONE_LIMITS.sse_keep_alive or time.monotonic() - spoke_at < silence_s():
+                continue
+            else:
+                yield PING
+            spoke_at = time.monotonic()
+    except Exception as error:
+        failure = run_failure(failure_log(error, "A playground run failed"), run)
+        yield data_frame(compact_json(error_message(failure) | {"id": run_name}))
+
+
+def _trace(request: HttpRequest) -> RequestTrace:
+    """Return what the request log keeps of the call, cut to its limits."""
+    size = settings.LIGHTCONE_LOG_FIELD_CHARS
+    return RequestTrace(
+        dialect="playground",
+        route=request.path[:size],
+        is_stream=True,
+        user_agent=request.headers.get("User-Agent", "")[:size],
+        address=request_address(request)[:size],
+    )
+
+
+start_view = page_view_async("POST", start)
+events_view = page_view_async("GET", events)
+stop_view = page_view_async("POST", stop)
