@@ -68,7 +68,7 @@ contract: $(TESTS)
 ## make suite    fetch the public JSON Schema Test Suite, which some tests read (`make test` does)
 suite: $(SUITE)
 
-## make lint     style, imports, types, sizes, retired words, migrations
+## make lint     style, imports, types (of JavaScript where Node.js is installed), sizes, retired words, migrations
 lint: $(TESTS)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
@@ -76,6 +76,7 @@ lint: $(TESTS)
 	@$(BIN)/mypy $(TYPED)
 	@$(BIN)/python .ci/sizes.py
 	@$(BIN)/python .ci/words.py
+	@.ci/javascript
 	@LIGHTCONE_DATA_DIR=$(VENV)/lint-data $(BIN)/python manage.py makemigrations --check --dry-run
 
 ## make format   let ruff rewrite what it can

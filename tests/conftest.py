@@ -1,8 +1,9 @@
 """Fixtures of all tests: a private Valkey, a served Lightcone, and tests that this machine cannot run.
 
-With LIGHTCONE_TEST_REQUIRE=1 (`.ci/run`) a skipped test fails, except where it needs a GPU or Node.js. Properties use
-the same examples in every run, so that no change is blamed for another's fault; LIGHTCONE_TEST_EXAMPLES=explore draws
-new ones, and `few` takes the first quarter of them (`make check`; tests/examples.py).
+With LIGHTCONE_TEST_REQUIRE=1 (`.ci/run`) a skipped test fails, except where it needs a GPU or a client for Node.js.
+Properties use the same examples in every run, so that no change is blamed for another's fault;
+LIGHTCONE_TEST_EXAMPLES=explore draws new ones, and `few` takes the first quarter of them (`make check`;
+tests/examples.py).
 """
 
 from __future__ import annotations

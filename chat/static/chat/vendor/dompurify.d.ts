@@ -1,2 +1,2 @@
 export { default } from "dompurify";
-export type * from "dompurify";
+export type { Config } from "dompurify";
