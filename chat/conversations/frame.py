@@ -69,7 +69,7 @@ def page_view_async(**handlers: AsyncHandler) -> AsyncHandler:
     @csrf_exempt
     async def view(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         try:
-            _check_csrf(request)
+            csrf_check(request)
             visit = await database_sync_to_async(visit_of)(request)
             _check_private(request)
             return await _chosen(request, handlers)(request, visit, **kwargs)

@@ -1,10 +1,10 @@
-"""The playground page and its sign-in. The page talks to consumers.py over a WebSocket."""
+"""The playground page and its sign-in. The page talks to consumers.py over a WebSocket, and to the routes below /playground/api/."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+from channels.db import database_sync_to_async
 from django.conf import settings
 from django.contrib.auth import views as auth_views
 from django.contrib.auth.decorators import login_required
@@ -18,46 +18,46 @@ from django.utils.translation import get_language
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from chat.access.people import playground_is_open_to
+from chat.access.accounts import playground_caller
+from chat.access.authentication import configuration_refresh
+from chat.access.keys import Caller, KeyInvalid
 from chat.access.sign_in import PlaygroundSignInForm
-from chat.catalog.model_facts import model_facts
-from chat.catalog.services import NEUTRAL, ModelEntry, models_for_caller, sampling_defaults_effective
+from chat.conversations.drafts import draft_get
+from chat.playground.kept import state_get
+from chat.playground.offered import models_offered
 from chat.playground.requests import FIELDS_TAKEN
-from engine.api import ModelKind
-
-WITH_A_SLIDER = ("temperature", "top_p")
 
 
 @never_cache
 @require_safe
 @login_required(login_url="sign_in")
-def index(request: HttpRequest, **address: str) -> HttpResponse:
+async def index(request: HttpRequest, **address: str) -> HttpResponse:
     """Render the page with what it needs at once. It reads the conversation that its address names itself."""
-    if not playground_is_open_to(request.user):
+    user = await request.auser()
+    try:
+        caller = await database_sync_to_async(playground_caller)(user=user)
+    except KeyInvalid:
         # The socket would refuse, and the page would retry for ever.
-        raise PermissionDenied
-    return render(request, "playground/index.html", {"page": page_data(request)})
+        raise PermissionDenied from None
+    page = await page_data(request, user=user, caller=caller)
+    return await database_sync_to_async(render)(request, "playground/index.html", {"page": page})
 
 
-def chat_models() -> list[ModelEntry]:
-    """Return the models that chat, the default first, each followed by its adapters."""
-    found = [entry for entry in models_for_caller() if model_facts(entry.path).kind == ModelKind.CHAT]
-    return [replace(entry, adapter=adapter) for entry in found for adapter in ("", *entry.adapters)]
-
-
-def page_data(request: HttpRequest) -> dict[str, Any]:
+async def page_data(request: HttpRequest, *, user: Any, caller: Caller) -> dict[str, Any]:
     """Return the page's data. `user`: whose storage the page may read; `max_bytes`: of one message to the socket."""
+    await configuration_refresh()
     return {
-        "user": request.user.pk,
-        "user_name": request.user.get_username(),
-        "is_staff": request.user.is_staff,
+        "user": user.pk,
+        "user_name": user.get_username(),
+        "is_staff": user.is_staff,
         "csrf_token": get_token(request),
-        "models": [model_object(model) for model in chat_models()],
+        "models": await models_offered(caller=caller, sees_reasons=user.is_staff),
         "fields": sorted(FIELDS_TAKEN),
         "max_bytes": settings.LIGHTCONE_HTTP_LIMITS.max_ws_message_bytes,
         "language": get_language(),
         "strings": {},
-        "state": {},
+        "state": await database_sync_to_async(state_get)(user_id=user.pk),
+        "draft": await database_sync_to_async(draft_get)(user_id=user.pk, conversation=None),
         "admins_can_read": settings.LIGHTCONE_CHAT_ADMIN_READ,
         "urls": {
             "console": reverse("admin:index"),
@@ -66,17 +66,6 @@ def page_data(request: HttpRequest) -> dict[str, Any]:
             "mark": static("chat/mark.svg"),
         },
     }
-
-
-def model_object(model: ModelEntry) -> dict[str, Any]:
-    is_default = model.is_default and not model.adapter
-    return {"id": model.full_name, "is_default": is_default, "defaults": model_defaults(model)}
-
-
-def model_defaults(model: ModelEntry) -> dict[str, Any]:
-    """Return the model's defaults that are not neutral, and those that the panel always shows."""
-    effective = sampling_defaults_effective(model.sampling_defaults)
-    return {name: value for name, value in effective.items() if name in WITH_A_SLIDER or value != NEUTRAL[name]}
 
 
 class SignIn(auth_views.LoginView):

@@ -16,7 +16,7 @@ async function showAddress() {
   if (id !== app.chat.value.id && !(await acts.openChat(id))) globalThis.history.replaceState(null, "", "/");
 }
 
-app.drafts.watch(app.chat.value, page.state.draft ?? null);
+app.drafts.watch(app.chat.value, page.draft);
 listenToKeys();
 render(html`<${Layout} />`, /** @type {HTMLElement} */ (document.getElementById("app")));
 app.connection.open();

@@ -26,8 +26,8 @@ export class Chat extends Tree {
     /** @type {Signal<Draft>} */
     this.draft = signal({ text: "" });
     this.running = computed(() => {
-      this.revision.value; // eslint-disable-line no-unused-expressions
-      return [...this.turns.values()].filter((turn) => turn.revision.value >= 0 && turn.isRunning);
+      this.revision.value; // read, so that a change is noticed
+      return [...this.turns.values()].filter((turn) => turn.isRunning);
     });
     this.isBusy = computed(() => this.running.value.length > 0);
     this.isEmpty = computed(() => this.path.value.length === 0);

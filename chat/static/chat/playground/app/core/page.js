@@ -13,6 +13,7 @@
  * @property {string} language
  * @property {Record<string, string>} strings translations of the page's English texts
  * @property {Record<string, any>} state what this page has kept for the user
+ * @property {import("./types.js").Draft} draft of the new chat
  * @property {boolean} admins_can_read
  * @property {Record<string, string>} urls
  */

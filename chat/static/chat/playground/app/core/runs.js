@@ -146,26 +146,23 @@ export class Runs {
 
   /** @param {Turn} turn @param {string} text @param {boolean} isResuming */
   #wait(turn, text, isResuming) {
-    turn.waitsFor = text;
-    turn.isResuming = isResuming;
-    turn.change();
+    turn.status.value = { ...turn.status.value, waitsFor: text, isResuming };
   }
 
   /** @param {Live} run @param {Message} message */
   #admitted({ turn }, { prompt_tokens: num, seed }) {
-    turn.promptTokens = num;
+    turn.status.value = { ...turn.status.value, promptTokens: num };
     turn.change(seed == null ? {} : { seed });
   }
 
   /** @param {Live} run @param {Message} message */
   #grow(run, message) {
     const { turn } = run;
-    turn.waitsFor = "";
-    turn.isResuming = false;
+    if (turn.status.value.waitsFor || turn.status.value.isResuming) this.#wait(turn, "", false);
     grow(run.choices, message);
     const isShown = run.choices === turn.choices;
     if (!isShown && sizeOf(run.choices) < sizeOf(turn.choices)) return;
-    if (!isShown) turn.facts.content = { choices: run.choices, shown: 0 };
+    if (!isShown) turn.change({ content: { choices: run.choices, shown: 0 } });
     this.listener.onText(turn, message);
   }
 
@@ -178,8 +175,7 @@ export class Runs {
   /** @param {string} id @param {Live} run @param {Partial<TurnFacts>} facts */
   #finish(id, run, facts) {
     this.leave(id);
-    run.turn.waitsFor = "";
-    run.turn.isResuming = false;
+    this.#wait(run.turn, "", false);
     run.turn.change(facts);
     this.listener.onEnd(run.turn);
   }

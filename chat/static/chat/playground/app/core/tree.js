@@ -6,23 +6,31 @@ import { isAnswer } from "./answers.js";
 
 /** @import { TurnFacts } from "./types.js" */
 
+/** @typedef {{waitsFor: string, isResuming: boolean, promptTokens?: number}} RunStatus `waitsFor`: in words */
+
 export class Turn {
+  /** @type {TurnFacts} */
+  #facts;
+  /** Counts changes. */
+  #revision = signal(0);
+
   /** @param {TurnFacts} facts */
   constructor(facts) {
-    this.facts = facts;
-    /** Counts changes, so that what shows the turn is drawn again. */
-    this.revision = signal(0);
+    this.#facts = facts;
     /** Which of its choices is shown while nothing follows it. */
     this.shown = signal(isAnswer(facts.content) ? facts.content.shown : 0);
-    /** @type {number | undefined} */
-    this.promptTokens = undefined;
-    /** What its run waits for, in words; kept nowhere. */
-    this.waitsFor = "";
-    this.isResuming = false;
+    /** What is known of its run while it goes on; kept nowhere. @type {import("../../../vendor/preact.js").Signal<RunStatus>} */
+    this.status = signal({ waitsFor: "", isResuming: false });
   }
 
   get id() {
-    return this.facts.id;
+    return this.#facts.id;
+  }
+
+  /** What shows them is drawn again with each change. */
+  get facts() {
+    this.#revision.value; // read, so that a change is noticed
+    return this.#facts;
   }
 
   get isRunning() {
@@ -36,8 +44,8 @@ export class Turn {
 
   /** Change facts, and draw what shows them. @param {Partial<TurnFacts>} [facts] */
   change(facts = {}) {
-    Object.assign(this.facts, facts);
-    this.revision.value += 1;
+    Object.assign(this.#facts, facts);
+    this.#revision.value = this.#revision.peek() + 1;
   }
 }
 
@@ -51,7 +59,7 @@ export class Tree {
     this.head = signal("");
     this.revision = signal(0);
     this.path = computed(() => {
-      this.revision.value; // eslint-disable-line no-unused-expressions
+      this.revision.value; // read, so that a change is noticed
       return this.pathTo(this.head.value);
     });
   }

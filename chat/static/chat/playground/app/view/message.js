@@ -24,7 +24,6 @@ const AUTHORS = { system: "System", developer: "Developer", user: "You", assista
 
 /** @param {{open: Chat, turn: Turn, isLast: boolean}} props */
 export function Message({ open, turn, isLast }) {
-  turn.revision.value; // eslint-disable-line no-unused-expressions
   const { role } = turn.facts;
   const isEditing = app.editing.value === turn.id;
   return html`<li class=${`message message-${role} ${isEditing ? "is-editing" : ""}`} data-turn=${turn.id} data-state=${turn.facts.state} tabindex="-1">
@@ -104,7 +103,7 @@ function AnswerActs({ open, turn, text, look, setLook, hasTokens }) {
 
 /** `‹ 2/3 ›`: the turns at one place. @param {{open: Chat, turn: Turn}} props */
 function Siblings({ open, turn }) {
-  open.revision.value; // eslint-disable-line no-unused-expressions
+  open.revision.value; // read, so that a change is noticed
   const siblings = open.siblings(turn);
   const at = siblings.indexOf(turn);
   if (siblings.length < 2) return null;
@@ -129,9 +128,10 @@ function ChoiceTabs({ turn, shown, isLast }) {
 /** What a running answer waits for. @param {{turn: Turn, isEmpty: boolean}} props */
 function Waiting({ turn, isEmpty }) {
   if (app.isAway.value) return html`<p class="waiting">${t("The connection is lost. The answer goes on at the server and is shown here as soon as it is back.")}</p>`;
-  if (turn.isResuming) return html`<p class="waiting">${t("Resuming: what computed this answer was lost, and it goes on elsewhere.")}</p>`;
+  const { isResuming, waitsFor } = turn.status.value;
+  if (isResuming) return html`<p class="waiting">${t("Resuming: what computed this answer was lost, and it goes on elsewhere.")}</p>`;
   if (!isEmpty) return html`<span class="caret" aria-hidden="true"></span>`;
-  return html`<div class="pending" aria-hidden="true"><span></span><span></span><span></span></div>${turn.waitsFor && html`<p class="waits-for">${turn.waitsFor}</p>`}`;
+  return html`<div class="pending" aria-hidden="true"><span></span><span></span><span></span></div>${waitsFor && html`<p class="waits-for">${waitsFor}</p>`}`;
 }
 
 /** @param {{open: Chat, turn: Turn, hasText: boolean}} props */

@@ -27,7 +27,7 @@ export function Transcript({ open, id = "conversation" }) {
       <h1 class="visually-hidden">${open.title.value || t("New chat")}</h1>
       ${path.length === 0 && html`<${Welcome} open=${open} />`}
       ${path.length > 0 && html`<${SystemPrompt} open=${open} />`}
-      <ol class="messages" ref=${list} aria-label=${t("Messages")}>
+      <ol class="messages" id="messages" ref=${list} aria-label=${t("Messages")}>
         ${path.map((turn, at) => html`<${Message} key=${turn.id} open=${open} turn=${turn} isLast=${at === path.length - 1} />`)}
       </ol>
     </main>
