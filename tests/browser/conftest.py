@@ -89,5 +89,5 @@ def scripted(chromium, live_server, valkey, people) -> Iterator[ScriptedPage]:
     context = chromium.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 800})
     scripted = ScriptedPage(context, live_server.url)
     yield scripted
-    context.close()
+    scripted.close()
     assert scripted.problems == []

@@ -27,10 +27,21 @@ class ScriptedPage:
         self.received: list[dict[str, Any]] = []
         self.socket: Any = None
         self.is_reachable = True
+        self.in_flight: set[Any] = set()
         context.route_web_socket("**/ws/playground", self._opened)
+        context.on("request", lambda request: self.in_flight.add(request))
+        for event in ("requestfinished", "requestfailed"):
+            context.on(event, lambda request: self.in_flight.discard(request))
         self.page = context.new_page()
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" else None)
+
+    def close(self) -> None:
+        """Leave the pages, and wait for what they still write: the database goes with the test."""
+        for page in self.page.context.pages:
+            page.goto("about:blank")
+        self.wait_for(lambda: not self.in_flight)
+        self.page.context.close()
 
     def _opened(self, socket: Any) -> None:
         if not self.is_reachable:

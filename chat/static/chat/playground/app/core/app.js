@@ -103,12 +103,15 @@ async function saveState() {
   }
 }
 
-addEventListener("pagehide", () => stateTimer !== undefined && saveState());
+addEventListener("pagehide", () => {
+  if (stateTimer !== undefined) saveState();
+});
 
+let isFirst = true;
 effect(() => {
-  const { model: name, system, parameters } = nextSettings.value;
-  const next = { model: name, system, parameters };
-  if (JSON.stringify(next) !== JSON.stringify(pageState.next)) writeState("next", next);
+  const next = nextSettings.value;
+  if (!isFirst) writeState("next", next);
+  isFirst = false;
 });
 
 // Saving.

@@ -1,11 +1,33 @@
 // @ts-check
+// Model text on the page, with what Markdown says of it. The parser is loaded with the first text.
 import { html, useEffect, useRef } from "../../../vendor/preact.js";
 
+/** @import { GrowingText } from "./growing.js" */
+
+/** @type {Promise<[typeof import("./growing.js"), typeof import("./code.js")]> | undefined} */
+let modules;
+
+/** Load what draws texts, ahead of the first one. */
+export function loadProse() {
+  modules ??= Promise.all([import("./growing.js"), import("./code.js")]);
+  return modules;
+}
+
 /** @param {{text: string, isWhole: boolean}} props */
-export function Prose({ text }) {
+export function Prose({ text, isWhole }) {
   const ref = useRef(/** @type {HTMLDivElement | null} */ (null));
+  const growing = useRef(/** @type {GrowingText | null} */ (null));
+  const latest = useRef({ text, isWhole });
+  latest.current = { text, isWhole };
   useEffect(() => {
-    if (ref.current) ref.current.textContent = text;
-  }, [text]);
-  return html`<div ref=${ref}></div>`;
+    const node = /** @type {HTMLDivElement} */ (ref.current);
+    node.textContent = latest.current.text;
+    loadProse().then(([{ GrowingText }, { actOnCode }]) => {
+      growing.current = new GrowingText(node);
+      growing.current.show(latest.current.text, latest.current.isWhole);
+      node.addEventListener("click", actOnCode);
+    });
+  }, []);
+  useEffect(() => growing.current?.show(text, isWhole), [text, isWhole]);
+  return html`<div class="prose-text" ref=${ref}></div>`;
 }

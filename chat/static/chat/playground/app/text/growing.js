@@ -1,0 +1,231 @@
+// @ts-check
+// A text on the page that may grow. Blocks that are finished stay as they are; of the last one only what may still change is parsed again: the
+// last item of a list, the last rows of a table, what is added to code. So the work of a frame does not grow with the answer, and what a reader
+// has selected stays selected, also at the end.
+import { colourCode } from "./code.js";
+import { blocksOf, elementsOf, withPlainLineEnds } from "./markdown.js";
+import { typeset, typesetKnown } from "./math.js";
+
+/** @import { Token, Tokens } from "../../../vendor/marked.js" */
+
+const SLICE_MS = 8;
+
+/**
+ * A list or table that goes on.
+ * @typedef {{type: string, head: string, kept: number, ordered?: boolean, marker?: string, isLoose?: boolean}} OpenBlock
+ *   `head`: the first lines of a table; `kept`: how many items or rows are not drawn again
+ */
+
+export class GrowingText {
+  text = "";
+  isWhole = false;
+  /** How many characters will not be parsed again. */
+  settled = 0;
+  /** The place of the last block. @type {HTMLElement | null} */
+  tail = null;
+  /** The list or table that the tail goes on with. @type {OpenBlock | null} */
+  open = null;
+  /** Blocks of a whole text, of which the first ones are drawn. @type {Token[]} */
+  whole = [];
+  numDrawn = 0;
+
+  /** @param {HTMLElement} node */
+  constructor(node) {
+    this.node = node;
+    node.replaceChildren();
+  }
+
+  #clear() {
+    this.node.replaceChildren();
+    this.settled = 0;
+    this.tail = this.open = null;
+  }
+
+  /** `isWhole`: nothing will be added. @param {string} source @param {boolean} isWhole */
+  show(source, isWhole) {
+    const text = withPlainLineEnds(source);
+    if (text === this.text && isWhole === this.isWhole) return;
+    const grows = !this.isWhole && text.startsWith(this.text);
+    if (!grows && !isWhole) this.#clear();
+    if (isWhole) this.#finish(text);
+    else this.#extend(text);
+    this.text = text;
+    this.isWhole = isWhole;
+  }
+
+  /** @param {string} text */
+  #extend(text) {
+    const tail = text.slice(this.settled);
+    const open = this.open;
+    const blocks = blocksOf(open?.type === "table" ? open.head + tail : tail);
+    const first = blocks[0];
+    if (open && first && goesOn(open, first)) {
+      this.#extendOpen(open, first, blocks.length === 1);
+      if (blocks.length === 1) return;
+      const headChars = open.type === "table" ? open.head.length : 0;
+      this.#settleBlock(first.raw.length - headChars);
+      this.#addBlocks(blocks.slice(1));
+      return;
+    }
+    if (open) this.#settleBlock(0);
+    this.#addBlocks(blocks);
+  }
+
+  /** @param {number} numChars */
+  #settleBlock(numChars) {
+    this.settled += numChars;
+    if (this.tail) finishBlock(this.tail);
+    this.tail = null;
+    this.open = null;
+  }
+
+  /** @param {Token[]} blocks */
+  #addBlocks(blocks) {
+    for (const [at, block] of blocks.entries()) {
+      const isLast = at === blocks.length - 1;
+      if (isShown(block)) this.#drawTail(block, !isLast);
+      if (!isLast) this.#settleBlock(block.raw.length);
+    }
+  }
+
+  /** @param {Token} block @param {boolean} isDone */
+  #drawTail(block, isDone) {
+    if (!this.tail) {
+      this.tail = placeOf();
+      this.node.append(this.tail);
+    }
+    if (block.type === "code" && growCode(this.tail, /** @type {Tokens.Code} */ (block))) return;
+    const fragment = elementsOf(block);
+    typesetKnown(fragment);
+    this.tail.replaceChildren(fragment);
+    if (isDone) return;
+    if (block.type === "list") this.#openList(/** @type {Tokens.List} */ (block));
+    if (block.type === "table") this.#openTable(/** @type {Tokens.Table} */ (block));
+  }
+
+  /** Parse only the last item from now on. @param {Tokens.List} list */
+  #openList(list) {
+    if (list.items.length < 2) return;
+    const before = list.items.slice(0, -1);
+    this.settled += before.reduce((sum, item) => sum + item.raw.length, 0);
+    this.open = { type: "list", head: "", ordered: list.ordered, marker: markerOf(list), isLoose: list.loose, kept: before.length };
+  }
+
+  /** Parse only the last row from now on. @param {Tokens.Table} table */
+  #openTable(table) {
+    const lines = table.raw.split("\n");
+    const head = `${lines[0]}\n${lines[1]}\n`;
+    const numRows = table.rows.length;
+    if (numRows < 2) return;
+    const done = lines.slice(2, 2 + numRows - 1).join("\n").length + 1;
+    this.settled += head.length + done;
+    this.open = { type: "table", head, kept: numRows - 1 };
+  }
+
+  /**
+   * Draw what the tail adds to an open list or table: everything behind what is kept.
+   * @param {OpenBlock} open @param {Token} block @param {boolean} isLast
+   */
+  #extendOpen(open, block, isLast) {
+    const place = this.tail?.querySelector(open.type === "table" ? "tbody" : ":scope > ul, :scope > ol");
+    const items = block.type === "list" ? /** @type {Tokens.List} */ (block).items : [];
+    if (open.isLoose) for (const item of items) item.loose = true;
+    const added = elementsOf(block);
+    typesetKnown(added);
+    const rows = [...(added.querySelector(open.type === "table" ? "tbody" : "ul, ol")?.children ?? [])];
+    if (!place) return;
+    while (place.children.length > open.kept) place.lastElementChild?.remove();
+    place.append(...rows);
+    if (!isLast || rows.length < 2) return;
+    const numDone = rows.length - 1;
+    this.settled += open.type === "list" ? items.slice(0, numDone).reduce((sum, item) => sum + item.raw.length, 0) : rowChars(block, open.head, numDone);
+    open.kept += numDone;
+  }
+
+  /** Draw the whole text: blocks that are the same stay. Long texts are drawn in slices, so that the page never stands still. @param {string} text */
+  #finish(text) {
+    this.whole = blocksOf(text).filter(isShown);
+    this.numDrawn = 0;
+    this.#drawSlice();
+  }
+
+  #drawSlice() {
+    const until = performance.now() + SLICE_MS;
+    const { whole } = this;
+    while (this.numDrawn < whole.length && performance.now() < until) this.#drawWhole(whole[this.numDrawn]);
+    if (this.numDrawn < whole.length) {
+      requestAnimationFrame(() => whole === this.whole && this.#drawSlice());
+      return;
+    }
+    while (this.node.children.length > whole.length) this.node.lastElementChild?.remove();
+    colourCode(this.node);
+    typeset(this.node);
+  }
+
+  /** @param {Token} block */
+  #drawWhole(block) {
+    const fresh = placeOf();
+    fresh.append(elementsOf(block));
+    const old = this.node.children[this.numDrawn];
+    this.numDrawn += 1;
+    if (old && plainText(old) === plainText(fresh) && isAlike(old, fresh)) return;
+    if (old) old.replaceWith(fresh);
+    else this.node.append(fresh);
+  }
+}
+
+/** @param {Token} block */
+const isShown = (block) => block.type !== "space" && block.type !== "def";
+
+const placeOf = () => {
+  const place = document.createElement("div");
+  place.className = "block";
+  return place;
+};
+
+/** @param {HTMLElement} place */
+function finishBlock(place) {
+  colourCode(place);
+  typeset(place);
+}
+
+/** @param {Element} node */
+const plainText = (node) => (node.querySelector(".is-typeset, [data-coloured]") ? "" : node.textContent);
+
+/** Whether two blocks have the same structure; colours and typeset formulas come later. @param {Element} old @param {Element} fresh */
+function isAlike(old, fresh) {
+  if (!old.querySelector(".is-typeset, [data-coloured]")) return old.isEqualNode(fresh);
+  const [left, right] = [old, fresh].map((node) => node.querySelectorAll("p, li, td, th, pre, blockquote, h1, h2, h3, h4, h5, h6").length);
+  const [code, freshCode] = [old, fresh].map((node) => [...node.querySelectorAll("pre:not(.formula)")].map((pre) => pre.textContent).join("\0"));
+  const [sources, freshSources] = [old, fresh].map((node) => [...node.querySelectorAll(".formula")].map(sourceOf).join("\0"));
+  return left === right && code === freshCode && sources === freshSources;
+}
+
+/** @param {Element} formula */
+const sourceOf = (formula) => (formula.querySelector("annotation")?.textContent ?? formula.textContent ?? "").replace(/^\\[([]|\\[)\]]$|^\$+|\$+$/g, "").trim();
+
+/** @param {Tokens.List} list */
+const markerOf = (list) => (list.ordered ? (/^ *\d+([.)])/.exec(list.raw)?.[1] ?? "") : list.raw.trimStart()[0]);
+
+/** @param {OpenBlock} open @param {Token} block */
+function goesOn(open, block) {
+  if (open.type !== block.type) return false;
+  if (block.type === "table") return true;
+  const list = /** @type {Tokens.List} */ (block);
+  return list.ordered === open.ordered && markerOf(list) === open.marker;
+}
+
+/** How many characters the first rows behind the head of a table take. @param {Token} block @param {string} head @param {number} numRows */
+const rowChars = (block, head, numRows) => block.raw.slice(head.length).split("\n").slice(0, numRows).join("\n").length + 1;
+
+/** Add to the block of code that is there; false where it is another one. @param {HTMLElement} place @param {Tokens.Code} block */
+function growCode(place, block) {
+  const code = place.querySelector(".code-frame code");
+  const text = code?.firstChild;
+  if (!(text instanceof Text) || code?.childNodes.length !== 1 || /** @type {HTMLElement} */ (code).dataset.language !== (block.lang ?? "").split(/\s/)[0]) return false;
+  const whole = `${block.text}\n`;
+  const shown = text.data.replace(/\n$/, "");
+  if (!whole.startsWith(shown)) return false;
+  if (whole.length > text.data.length) text.replaceData(shown.length, text.data.length - shown.length, whole.slice(shown.length));
+  return true;
+}

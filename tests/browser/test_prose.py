@@ -1,0 +1,147 @@
+"""Model text: whatever way it arrives, its end looks the same; hostile text does nothing; frames stay short."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from tests.browser.scripted import ScriptedPage
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+BLOCKS = (
+    "# A title\n\n",
+    "A paragraph with *emphasis*, `code`, [a link](https://example.org) and a\nsecond line.\n\n",
+    "- one\n- two\n  - nested\n  - nested **two**\n- three\n\n",
+    "1. first\n\n2. loose\n\n3. items\n\n",
+    "* star\n* stars\n\n- another list\n- of dashes\n\n",
+    "- [ ] to do\n- [x] done\n\n",
+    "| a | b |\n| --- | ---: |\n| 1 | 2 |\n| 3 | 4 |\n| 5 | 6 |\n\n",
+    "```python\ndef f():\n    return 1\n\n\nf()\n```\n\n",
+    "> a quote\n> of two lines\n\n",
+    "Text[^1] with a note.\n\n[^1]: The *note*.\n\n",
+    "It is \\(a_1*b\\) and $x^2$.\n\n$$\n\\int_0^1 f\n$$\n\n",
+    "Line ends\r\nof another\r\nkind.\r\n\r\n",
+    "Refers to [ref].\n\n[ref]: https://example.org/ref\n\n",
+    "---\n\n",
+    "    indented code\n\n",
+    "Half **open and `half\n\n",
+)
+
+GROW = """async ([source, cuts]) => {
+    const { GrowingText } = await import('/static/chat/playground/app/text/growing.js');
+    const shown = (node) => { node.querySelectorAll('[data-coloured]').forEach((code) => { delete code.dataset.coloured; code.textContent = code.textContent; }); return node.innerHTML; };
+    const grown = document.createElement('div'), whole = document.createElement('div');
+    const growing = new GrowingText(grown);
+    for (const cut of cuts) growing.show(source.slice(0, cut), false);
+    growing.show(source, true);
+    new GrowingText(whole).show(source, true);
+    await new Promise((done) => setTimeout(done, 60));
+    return [shown(grown), shown(whole)];
+}"""
+
+
+@pytest.fixture
+def page(scripted: ScriptedPage):
+    return scripted.sign_in()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_text_that_has_grown_looks_like_one_that_came_whole(page, seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311
+    source = "".join(chance.choices(BLOCKS, k=6))
+    cuts = sorted(chance.sample(range(len(source)), k=min(len(source), 60)))
+    grown, whole = page.evaluate(GROW, [source, cuts])
+    assert grown == whole
+
+
+def test_what_is_finished_is_neither_parsed_nor_drawn_again(page) -> None:
+    """Long lists and tables were parsed anew in each frame, 36 of which took more than 50 ms."""
+    counts = page.evaluate(
+        """async () => {
+        const { GrowingText } = await import('/static/chat/playground/app/text/growing.js');
+        const node = document.createElement('div');
+        document.body.append(node);
+        const growing = new GrowingText(node);
+        const most = { list: 0, table: 0 };
+        for (const [kind, head, row] of [['list', '', (n) => `- item ${n}\\n`], ['table', '| a | b |\\n| --- | --- |\\n', (n) => `| ${n} | x |\\n`]]) {
+            let text = head;
+            growing.show('', false);
+            for (let n = 0; n < 300; n += 1) {
+                text += row(n);
+                const watch = new MutationObserver(() => {});
+                watch.observe(node, { childList: true, subtree: true });
+                growing.show(text, false);
+                most[kind] = Math.max(most[kind], watch.takeRecords().reduce((sum, record) => sum + record.addedNodes.length, 0));
+                watch.disconnect();
+            }
+            most[`${kind}Rows`] = node.querySelectorAll('li, tbody tr').length;
+        }
+        node.remove();
+        return most;
+    }"""
+    )
+    assert counts["listRows"] == 300
+    assert counts["tableRows"] == 300
+    assert counts["list"] < 12
+    assert counts["table"] < 12
+
+
+def test_what_is_selected_stays_selected_at_the_end_of_the_answer(scripted: ScriptedPage, page) -> None:
+    scripted.ask("hello")
+    run = scripted.next("start")["id"]
+    scripted.say(run, "A first paragraph.\n\n- one\n- two\n- three\n\nThe end")
+    page.wait_for_selector("text=The end")
+    select = "() => { const range = document.createRange(); range.selectNodeContents(document.querySelector('.block')); getSelection().removeAllRanges(); getSelection().addRange(range); }"
+    page.evaluate(select)
+    scripted.say(run, " of it.")
+    scripted.end(run)
+    page.wait_for_selector(".message-counters:has-text('tokens')")
+    assert page.evaluate("getSelection().toString().trim()") == "A first paragraph."
+
+
+HOSTILE = (
+    "<script>window.hit=1</script>",
+    '<img src=x onerror="window.hit=1">',
+    "[x](javascript:window.hit=1)",
+    "[x](JaVaScRiPt&colon;window.hit=1)",
+    "[x](data:text/html,<script>window.hit=1</script>)",
+    "![i](https://127.0.0.1:9/x.png)",
+    '<svg onload="window.hit=1"><animate onbegin="window.hit=1"></svg>',
+    "<iframe srcdoc='<script>parent.hit=1</script>'></iframe>",
+    '<a href="x" onclick="window.hit=1">x</a><form action=/sign-out method=post><input type=submit></form>',
+    "```\"><img src=x onerror=window.hit=1>\ncode\n```",
+    "$\\href{javascript:window.hit=1}{x}$ \\(\\includegraphics{http://127.0.0.1:9/x.png}\\) $\\htmlData{a=b}{x}$",
+    "[^\"><img src=x onerror=window.hit=1>]\n\n[^1]: <img src=x onerror=window.hit=1>",
+    "| <img src=x onerror=window.hit=1> | b |\n| --- | --- |\n| <script>window.hit=1</script> | [x](javascript:window.hit=1) |",
+    "- [ ] <input onfocus=window.hit=1 autofocus>\n- <details open ontoggle=window.hit=1>",
+    "<math><mtext><table><mglyph><style><img src=x onerror=window.hit=1>",
+    "```html\n<script>window.hit=1</script>\n```",
+)
+
+
+def test_hostile_text_that_arrives_by_single_characters_does_nothing(scripted: ScriptedPage, page) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    source = "\n\n".join(HOSTILE)
+    hit = page.evaluate(
+        """async (source) => {
+        const { GrowingText } = await import('/static/chat/playground/app/text/growing.js');
+        const node = document.createElement('div');
+        document.body.append(node);
+        const growing = new GrowingText(node);
+        for (let at = 1; at <= source.length; at += 1) growing.show(source.slice(0, at), false);
+        growing.show(source, true);
+        await new Promise((done) => setTimeout(done, 500));
+        const bad = [...node.querySelectorAll('script, img, iframe, svg, form, style, link, object')].filter((found) => !found.closest('.katex'));
+        const links = [...node.querySelectorAll('a[href]')].map((link) => link.getAttribute('href')).filter((href) => !/^(https?:|mailto:)/.test(href));
+        const handlers = [...node.querySelectorAll('*')].filter((found) => [...found.attributes].some(({ name }) => name.startsWith('on')));
+        node.remove();
+        return [window.hit ?? null, bad.length, links, handlers.length];
+    }""",
+        source,
+    )
+    assert hit == [None, 0, [], 0], json.dumps(hit)
+    assert [url for url in asked if not url.startswith((scripted.base_url, "blob:"))] == []
