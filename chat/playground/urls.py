@@ -2,6 +2,7 @@
 
 from django.urls import include, path, re_path
 
+from chat.playground.code.view import code_view
 from chat.playground.consumers import PlaygroundConsumer
 from chat.playground.run_views import events_view, start_view, stop_view
 from chat.playground.views import SignIn, SignOut, index
@@ -12,6 +13,7 @@ urlpatterns = [
     path("", index, name="playground"),
     re_path(r"^c/(?P<conversation>[A-Za-z0-9-]{1,64})\Z", index, name="playground_conversation"),
     path("playground/api/runs", start_view, name="playground_runs"),
+    path("playground/api/code", code_view, name="playground_code"),
     re_path(RUN + r"/events\Z", events_view, name="playground_run_events"),
     re_path(RUN + r"/stop\Z", stop_view, name="playground_run_stop"),
     path("playground/api/", include("chat.conversations.urls")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -52,12 +53,18 @@ def invariant_lightcone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         yield served
 
 
-@pytest.fixture(scope="module")
-def browser(lightcone: ServedLightcone) -> Iterator[httpx.Client]:
+@contextmanager
+def browser_of(lightcone: ServedLightcone) -> Iterator[httpx.Client]:
     """A client with the session of a signed-in administrator, which sends the token against forged requests."""
     with httpx.Client(base_url=lightcone.base_url, headers={"Origin": lightcone.base_url}) as client:
         client.get("/sign-in").raise_for_status()
         form = {"username": lightcone.admin_user, "password": lightcone.admin_password}
         client.post("/sign-in", data=form | {"csrfmiddlewaretoken": client.cookies["lightcone_csrf"]})
         client.headers["X-CSRFToken"] = client.cookies["lightcone_csrf"]
+        yield client
+
+
+@pytest.fixture(scope="module")
+def browser(lightcone: ServedLightcone) -> Iterator[httpx.Client]:
+    with browser_of(lightcone) as client:
         yield client

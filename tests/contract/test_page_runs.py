@@ -97,8 +97,8 @@ def test_a_stop_over_http_ends_a_run_of_the_socket(lightcone: ServedLightcone, b
         assert browser.post(f"{RUNS}/{name}/stop").status_code == 202
         end = receive_all(socket)[-1]
     assert (end["type"], end["outcome"]) == ("completed", "stopped")
-    *_, (_, told) = frames(browser, name)
-    assert told == end
+    *_, (_, last) = frames(browser, name)
+    assert last == end
 
 
 def test_a_broken_stream_goes_on_where_it_broke(lightcone: ServedLightcone, browser: httpx.Client) -> None:

@@ -1,0 +1,1 @@
+"""View code: a request of the page as programs that send it."""
