@@ -10,4 +10,5 @@ urlpatterns = [
     re_path(r"^presets/(?P<preset_id>[0-9]{1,18})\Z", api_views.preset_view, name="playground_preset"),
     re_path(r"^models\Z", api_views.models_view, name="playground_models"),
     re_path(r"^models/load\Z", api_views.load_view, name="playground_model_load"),
+    re_path(r"^fields\Z", api_views.fields_view, name="playground_fields"),
 ]

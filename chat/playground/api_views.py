@@ -13,6 +13,7 @@ from chat.conversations.frame import Visit, page_view, page_view_async
 from chat.conversations.schema import page_body_read, page_object_read
 from chat.playground import kept
 from chat.playground.api_schema import MODEL, NEW_PRESET, PRESET_CHANGE
+from chat.playground.form import form
 from chat.playground.models import Preset
 from chat.playground.offered import model_load, models_offered
 
@@ -81,6 +82,11 @@ async def load(request: HttpRequest, visit: Visit) -> HttpResponse:
     return json_response({"model": name, **now})
 
 
+def fields(request: HttpRequest, visit: Visit) -> HttpResponse:
+    return json_response(form())
+
+
+fields_view = page_view(is_private=True, get=fields)
 models_view = page_view_async(get=models)
 load_view = page_view_async(post=load)
 state_view = page_view(is_private=True, get=state, put=keep_state)
