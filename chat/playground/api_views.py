@@ -16,6 +16,7 @@ from chat.playground.api_schema import MODEL, NEW_PRESET, PRESET_CHANGE
 from chat.playground.form import form
 from chat.playground.models import Preset
 from chat.playground.offered import model_load, models_offered
+from chat.playground.prompts import prompt_render, text_count
 
 # State.
 
@@ -86,6 +87,20 @@ def fields(request: HttpRequest, visit: Visit) -> HttpResponse:
     return json_response(form())
 
 
+async def render(request: HttpRequest, visit: Visit) -> HttpResponse:
+    await configuration_refresh()
+    name = (await request.auser()).get_username()
+    return json_response(await prompt_render(request, caller=visit.caller, username=name))
+
+
+async def count(request: HttpRequest, visit: Visit) -> HttpResponse:
+    await configuration_refresh()
+    name = (await request.auser()).get_username()
+    return json_response(await text_count(request, caller=visit.caller, username=name))
+
+
+render_view = page_view_async(post=render)
+count_view = page_view_async(post=count)
 fields_view = page_view(is_private=True, get=fields)
 models_view = page_view_async(get=models)
 load_view = page_view_async(post=load)

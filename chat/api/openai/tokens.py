@@ -96,7 +96,7 @@ class Tokenize(PromptFormat):
             returns_ids=True,
             returns_tokens=with_strings,
         )
-        read = _reading(parsed, options, raw)
+        read = prompt_only(parsed, options, raw)
         ignored = unknown_names(body, {*TOKENIZE.fields, *CHAT_FIELDS})
         return ParsedTokenize.extending(
             read, delivery=replace(read.delivery, ignored=ignored), form=form, with_strings=with_strings
@@ -108,18 +108,22 @@ class Detokenize(PromptFormat):
         given = fields_read(DETOKENIZE, body)
         raw = RawPrompt(token_ids=given.pop("tokens"), param="tokens")
         parsed = values_parse(given, ignored=unknown_names(body, DETOKENIZE.fields))
-        return _reading(parsed, replace(parsed.generation.prompt, returns_text=True), raw)
+        return prompt_only(parsed, replace(parsed.generation.prompt, returns_text=True), raw)
 
 
 class Render(PromptFormat):
     """A chat completion's body, checked as one; only its prompt is made."""
 
     def parse(self, body: dict[str, Any]) -> ParsedRequest:
-        parsed = request_parse(body)
-        return _reading(parsed, replace(parsed.generation.prompt, returns_ids=True, returns_text=True))
+        return rendered(request_parse(body))
 
 
-def _reading(parsed: ParsedRequest, prompt: PromptOptions, raw: RawPrompt | None = None) -> ParsedRequest:
+def rendered(parsed: ParsedRequest) -> ParsedRequest:
+    """Return the request with its prompt made, as ids and as text."""
+    return prompt_only(parsed, replace(parsed.generation.prompt, returns_ids=True, returns_text=True))
+
+
+def prompt_only(parsed: ParsedRequest, prompt: PromptOptions, raw: RawPrompt | None = None) -> ParsedRequest:
     """Return the request with its prompt read and not answered."""
     return replace(parsed, generation=replace(parsed.generation, task=Task.READ, raw=raw, prompt=prompt))
 
