@@ -16,10 +16,11 @@ from redis.exceptions import RedisError
 
 from chat.api.dialect import AnswerHead
 from chat.conversations.models import Turn, TurnState
-from chat.conversations.runs import TurnEnding, lost_ending, run_ending
+from chat.conversations.runs import TurnEnding, cost_of, lost_ending, run_ending
 from chat.conversations.space import ConversationMissing, QuotaExceeded
 from chat.conversations.turns import TurnSent, turn_put, turns_begun
 from chat.relay.state.runs import Runs
+from engine.api import Usage
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +66,14 @@ class UnfinishedTurns:
         if run is not None and not run.has_ended:
             return None
         log = await self._runs.read_whole_log(run_id)
-        return run_ending(AnswerHead.load(orjson.loads(context)), [event for entry in log for event in entry.events()])
+        head = AnswerHead.load(orjson.loads(context))
+        ending = run_ending(head, [event for entry in log for event in entry.events()])
+        ending.body["request_id"] = run_id
+        if "usage" in ending.body:
+            model = head.model if run is None else str(run.about["model"])
+            cost = await database_sync_to_async(cost_of)(model=model, usage=Usage(**ending.body["usage"]))
+            ending.body.update({} if cost is None else {"cost": cost})
+        return ending
 
 
 def turn_end(row: Turn, ending: TurnEnding) -> None:

@@ -7,12 +7,15 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from django.conf import settings
+
 from chat.access.keys import Caller
 from chat.api.answering.streaming import ending_check
 from chat.api.dialect import AnswerHead
 from chat.conversations.models import TurnState
 from chat.errors import ApiError, api_error
-from engine.api import ChoiceFinished, Completed, Delta, EngineError, Event, Outcome, ToolCallDelta
+from chat.usage.prices import run_cost
+from engine.api import Admitted, ChoiceFinished, Completed, Delta, EngineError, Event, Outcome, ToolCallDelta, Usage
 
 RUN_NAME = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 """The page's own name of a run, which it uses once."""
@@ -42,13 +45,16 @@ def run_ending(head: AnswerHead, events: Iterable[Event]) -> TurnEnding:
     The content is an answer as the page keeps it; what came before a failure is part of it.
     """
     choices = [_Choice(head.echo) for _ in range(head.num_choices)]
+    seed = None
     for event in events:
         payload = event.payload
-        if isinstance(payload, Delta | ChoiceFinished):
+        if isinstance(payload, Admitted):
+            seed = payload.seed
+        elif isinstance(payload, Delta | ChoiceFinished):
             choices[payload.choice].feed(payload, with_reasoning=head.includes_reasoning)
         elif isinstance(payload, Completed) and payload.outcome in (Outcome.FINISHED, Outcome.STOPPED):
             facts = {"outcome": payload.outcome, "usage": asdict(payload.usage), "timings": timings(payload)}
-            return TurnEnding(str(TurnState.ENDED), {"content": _content(choices), **facts})
+            return TurnEnding(str(TurnState.ENDED), {"content": _content(choices), **facts, "seed": seed})
         else:
             try:
                 ending_check(event)
@@ -95,6 +101,12 @@ class _Choice:
 
 def _content(choices: Iterable[_Choice]) -> dict[str, Any]:
     return {"choices": [choice.dump() for choice in choices], "shown": 0}
+
+
+def cost_of(*, model: str, usage: Usage) -> dict[str, str] | None:
+    """Return what a run has cost by the present prices, as turns keep it; None without prices."""
+    cost = run_cost(model=model, usage=usage)
+    return None if cost is None else {"amount": f"{cost.normalize():f}", "currency": settings.LIGHTCONE_CURRENCY}
 
 
 def timings(completed: Completed) -> dict[str, float | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -15,6 +16,7 @@ from django.utils import timezone
 
 from chat.access.accounts import playground_caller
 from chat.api.dialect import AnswerHead
+from chat.catalog.services import model_register
 from chat.conversations.recovery import LOST_AFTER, UnfinishedTurns
 from chat.conversations.runs import run_public_id
 from chat.conversations.services import conversation_create
@@ -73,6 +75,20 @@ async def test_an_answer_without_a_page_is_saved_once_its_run_has_ended(world):
     assert (state, body["model"], body["content"]) == ("ended", "tiny", {"choices": [choice], "shown": 0})
     assert (body["outcome"], body["usage"]["completion_tokens"]) == ("finished", 2)
     assert body["timings"]["total_s"] == pytest.approx(0.3)
+    assert (body["request_id"], body["seed"], "cost" in body) == (voice.claim.run_id, 7, False)
+
+
+async def test_a_saved_answer_says_what_it_has_cost(world):
+    voice = await run(world)
+    model = await database_sync_to_async(model_register)(name="tiny", path="/m/tiny")
+    model.input_price, model.output_price = Decimal(100_000), Decimal(1_000_000)
+    await model.asave()
+    voice.admit()
+    voice.token("Hello")
+    voice.end()
+    _, body = await ended(world)
+    tokens = body["usage"]["prompt_tokens"] + 10 * body["usage"]["completion_tokens"]
+    assert body["cost"] == {"amount": str(Decimal(tokens) / 10), "currency": "USD"}
 
 
 async def test_choices_reasoning_and_calls_are_told_apart(world):
