@@ -2,7 +2,10 @@
 
 Texts are reduced to words here, in the same way for both databases: without case and accents, of letters and digits.
 Letters of scripts without spaces between words are words of their own, and what is asked is then a phrase.
-The databases keep their indexes by themselves (triggers, an index of an expression; migration 0016).
+The databases keep their indexes by themselves (triggers, a generated column; migrations 0016 and 0017).
+
+Of a common word PostgreSQL's index gives all texts, to be sorted, and of a rare one a walk from the latest text would
+read them all. So the latest ones are walked first, and the index is asked if they give too few.
 https://www.sqlite.org/fts5.html, https://www.postgresql.org/docs/current/textsearch.html
 """
 
@@ -30,21 +33,36 @@ SQLITE = """
     SELECT found.id FROM chat_search
     JOIN chat_searchtext found ON found.id = chat_search.rowid
     JOIN chat_conversation chat ON chat.id = found.conversation_id
-    WHERE chat_search MATCH %s AND found.user_id = %s AND found.id < %s AND chat.deleted_at IS NULL
-    ORDER BY chat_search.rowid DESC LIMIT %s"""
-POSTGRESQL = """
-    SELECT found.id FROM chat_searchtext found
-    JOIN chat_conversation chat ON chat.id = found.conversation_id
-    WHERE to_tsvector('simple', found.words) @@ to_tsquery('simple', %s) AND found.user_id = %s AND found.id < %s
+    WHERE chat_search MATCH %(query)s AND found.user_id = %(user_id)s AND found.id < %(before)s
     AND chat.deleted_at IS NULL
-    ORDER BY found.id DESC LIMIT %s"""
+    ORDER BY chat_search.rowid DESC LIMIT %(limit)s"""
+NUM_LATEST = 2_000
+"""The texts that are walked."""
+MATCHES = "vector @@ (to_tsquery('simple', %(query)s) && %(owner)s::tsquery)"
+# NOTE: with `user_id = …` a planner may walk the texts of all users by their ids; this order has one index alone.
+POSTGRESQL_LATEST = f"""
+    WITH latest AS MATERIALIZED (
+        SELECT id, conversation_id, vector FROM chat_searchtext
+        WHERE user_id >= %(user_id)s AND (user_id, id) < (%(user_id)s, %(before)s)
+        ORDER BY user_id DESC, id DESC LIMIT %(num_latest)s
+    ), found AS MATERIALIZED (SELECT id, conversation_id FROM latest WHERE {MATCHES})"""
+POSTGRESQL_ALL = f"""
+    WITH found AS MATERIALIZED (
+        SELECT id, conversation_id FROM chat_searchtext
+        WHERE {MATCHES} AND user_id = %(user_id)s AND id < %(before)s
+    )"""
+POSTGRESQL_FOUND = """
+    SELECT found.id FROM found JOIN chat_conversation chat ON chat.id = found.conversation_id
+    WHERE chat.deleted_at IS NULL ORDER BY found.id DESC LIMIT %(limit)s"""
+POSTGRESQL = (POSTGRESQL_LATEST + POSTGRESQL_FOUND, POSTGRESQL_ALL + POSTGRESQL_FOUND)
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one database asks. `chat_search` is the name of SQLite's index."""
+    """How one database asks. `chat_search` is the name of the index."""
 
-    sql: str
+    statements: tuple[str, ...]
+    """One after the other, until one gives as many texts as are asked for."""
     phrase_join: str
     phrase: str
     last_phrase: str
@@ -60,7 +78,7 @@ class Dialect:
 
 
 DIALECTS = {
-    "sqlite": Dialect(SQLITE, " ", '"{}"', '"{}" *', " AND ", 'user_id : "{user_id}" AND words : ({0})'),
+    "sqlite": Dialect((SQLITE,), " ", '"{}"', '"{}" *', " AND ", 'user_id : "{user_id}" AND words : ({0})'),
     "postgresql": Dialect(POSTGRESQL, " <-> ", "({})", "({}:*)", " & ", "{0}"),
 }
 
@@ -84,8 +102,13 @@ def texts_matching(*, user_id: int, query: str, before: int, limit: int) -> list
     if not phrases:
         return []
     dialect = DIALECTS[connection.vendor]
+    asked = {"query": dialect.asked(phrases, user_id=user_id), "owner": f"'/{user_id}'", "num_latest": NUM_LATEST}
+    ids: list[int] = []
     with connection.cursor() as cursor:
-        cursor.execute(dialect.sql, [dialect.asked(phrases, user_id=user_id), user_id, before, limit])
-        ids = [row[0] for row in cursor.fetchall()]
+        for statement in dialect.statements:
+            cursor.execute(statement, {**asked, "user_id": user_id, "before": before, "limit": limit})
+            ids = [row[0] for row in cursor.fetchall()]
+            if len(ids) >= limit:
+                break
     found = SearchText.objects.select_related("conversation", "turn").in_bulk(ids)
     return [found[pk] for pk in ids if pk in found]

@@ -20,12 +20,14 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
 call_command("migrate", verbosity=0)
-from chat.conversations import services, turns
+from chat.conversations import search, services, turns
 from chat.models import ChatSpace, Conversation, SearchText, Turn
 from tests.chat.conversations.searching import check_search
 
 ann, bob = (User.objects.create_user(name) for name in ("ann", "bob"))
 check_search(ann.pk, bob.pk)
+search.NUM_LATEST = 1
+check_search(*(User.objects.create_user(name).pk for name in ("cy", "di")))
 
 def question(name, text):
     return turns.TurnSent(name, "", "user", "ended", {"content": text})
@@ -46,8 +48,7 @@ for thread in threads:
 row = Conversation.objects.get(public_id="b")
 with connection.cursor() as cursor:
     cursor.execute("SET enable_seqscan = off")
-    match = "to_tsvector('simple', words) @@ to_tsquery('simple', 'x')"
-    cursor.execute(f"EXPLAIN SELECT id FROM chat_searchtext WHERE {match}")
+    cursor.execute("EXPLAIN SELECT id FROM chat_searchtext WHERE vector @@ to_tsquery('simple', 'x')")
     plan = " ".join(line for (line,) in cursor.fetchall())
 counts = [row.num_turns, row.num_bytes == ChatSpace.objects.get(user=bob).num_bytes]
 ann.delete()
