@@ -168,7 +168,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "servestatic",
-    "django.contrib.staticfiles",
+    "lightcone_site.static_files.ServedFiles",
     "rest_framework",
     "drf_spectacular_sidecar",
     "channels",
@@ -206,7 +206,8 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-            ]
+            ],
+            "libraries": {"modules": "chat.playground.modules"},
         },
     }
 ]
@@ -236,11 +237,11 @@ TIME_ZONE = "UTC"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 STATIC_URL = "/static/"
 STATIC_ROOT = DATA_DIR / "static"
-SERVESTATIC_USE_STATIC_ROOT = True
+SERVESTATIC_KEEP_ONLY_HASHED_FILES = True
 FILE_UPLOAD_PERMISSIONS, FILE_UPLOAD_DIRECTORY_PERMISSIONS = 0o600, 0o700
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": DATA_DIR / "files"}},
-    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    "staticfiles": {"BACKEND": "lightcone_site.static_files.HashedStaticFiles"},
 }
 
 LOGGING = logging_settings(env.text("LOG_LEVEL", "INFO").upper())

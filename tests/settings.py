@@ -16,5 +16,8 @@ from lightcone_site.settings import *  # noqa: E402, F403
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
-# The static files middleware warns where there is no folder of collected files, and warnings are errors.
-Path(STATIC_ROOT).mkdir(parents=True, exist_ok=True)  # noqa: F405
+# The live server of pytest-django serves static files from their sources if it finds Django's own application.
+INSTALLED_APPS = [
+    "django.contrib.staticfiles" if app.endswith(".ServedFiles") else app
+    for app in INSTALLED_APPS  # noqa: F405
+]

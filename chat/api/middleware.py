@@ -21,6 +21,7 @@ from django.core.exceptions import DisallowedHost, RequestAborted, RequestDataTo
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.middleware.gzip import GZipMiddleware
 from django.urls import Resolver404, ResolverMatch, URLResolver, get_resolver, set_script_prefix
 
 from chat.access.addresses import request_address
@@ -39,6 +40,7 @@ from chat.api.view import (
     error_response,
     method_name,
     request_id,
+    run_in_thread_if_large,
     unknown_view,
 )
 from chat.errors import ApiError, api_error
@@ -84,6 +86,8 @@ PAGE_POLICY = (
 )
 CONSOLE_POLICY = PAGE_POLICY.replace("script-src 'self'", "script-src 'self' 'unsafe-inline' 'unsafe-eval'")
 """The policy of the console, whose theme evaluates Alpine expressions and has inline scripts."""
+COMPRESSED = frozenset(("text/html", "application/vnd.oai.openapi+json"))
+"""Kinds of content that go compressed: pages, and the description of the API that one of them reads."""
 
 
 ERROR_FORMATS: tuple[tuple[str, ErrorFormat], ...] = tuple(
@@ -307,7 +311,7 @@ async def body_admit(scope: Scope) -> Admitted:
 
 
 class PageMiddleware:
-    """Add security headers to pages, which have no inline script; only the console may have any.
+    """Add security headers to pages, which have no inline script; only the console may have any. Compress them.
 
     A client that is no browser and asks for a missing page took it for a route of an API; it gets an error in JSON.
     """
@@ -317,6 +321,7 @@ class PageMiddleware:
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
+        self.gzip = GZipMiddleware(get_response)
         markcoroutinefunction(self)
 
     async def __call__(self, request: HttpRequest) -> HttpResponseBase:
@@ -327,7 +332,14 @@ class PageMiddleware:
         if "Content-Security-Policy" not in response:
             response["Content-Security-Policy"] = CONSOLE_POLICY if request.path.startswith("/admin/") else PAGE_POLICY
         response["Permissions-Policy"] = "camera=(), microphone=(), geolocation=()"
-        return response
+        return await self._compressed(request, response)
+
+    async def _compressed(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        """Return a page compressed if its client accepts that. A stream and what is no page stay as they are."""
+        kind = response.headers.get("Content-Type", "").partition(";")[0]
+        if not isinstance(response, HttpResponse) or kind not in COMPRESSED:
+            return response
+        return await run_in_thread_if_large(len(response.content), self.gzip.process_response, request, response)
 
 
 def _is_browser(request: HttpRequest) -> bool:

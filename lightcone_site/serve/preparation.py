@@ -213,14 +213,14 @@ def update_files(console: Console) -> None:
     call_command("migrate", interactive=False, verbosity=0)
     console.ok("database", f"{database_label()}, migrated")
     console.progress("static files", "collecting")
-    call_command("collectstatic", interactive=False, verbosity=0, stdout=io.StringIO())
+    call_command("collectstatic", interactive=False, clear=True, verbosity=0, stdout=io.StringIO())
     console.ok("static files", str(settings.STATIC_ROOT))
     connections.close_all()
     mark.write_text(fingerprint)
 
 
 def installation_fingerprint() -> str:
-    """Return a digest of interpreter, requirements, our migrations and static files, and the place of the database."""
+    """Return a digest of interpreter, requirements, migrations, static files with their naming, and the database."""
     database = settings.DATABASES["default"]
     place = (str(database.get(key, "")) for key in ("ENGINE", "NAME", "HOST", "PORT"))
     digest = hashlib.sha256()
@@ -229,7 +229,8 @@ def installation_fingerprint() -> str:
     digest.update((settings.BASE_DIR / "requirements.txt").read_bytes())
     package = settings.BASE_DIR / "chat"
     static = (path for path in (package / "static").rglob("*") if path.is_file())
-    for path in sorted([*(package / "migrations").glob("*.py"), *static]):
+    naming = (settings.BASE_DIR / "lightcone_site" / "static_files.py", package / "playground" / "modules.py")
+    for path in sorted([*(package / "migrations").glob("*.py"), *static, *naming]):
         status = path.stat()
         digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
     return digest.hexdigest()

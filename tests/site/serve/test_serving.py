@@ -1,15 +1,21 @@
 """`manage.py serve` as a whole, on a truncated model file: everything but the engine runs and starts fast."""
 
+import contextlib
+import gzip
+import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urljoin
 
 import pytest
 
 from chat.catalog.model_choice import model_choice
+from chat.playground.modules import DYNAMIC_IMPORT, imported
 from tests.served import ROOT, ServedLightcone
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -66,6 +72,18 @@ def manage(served: ServedLightcone, *words: str, **environment: str) -> subproce
     )
 
 
+def static_names(page: str, ending: str) -> list[str]:
+    return re.findall(rf'"(/static/[^"]+\.{ending})"', page)
+
+
+def fetched(served: ServedLightcone, path: str, accepted: str = "gzip") -> tuple[int, dict[str, str], bytes]:
+    """Return status, headers (lower-case names) and body as sent to a browser."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)) as connection:
+        connection.request("GET", path, headers={"Accept-Encoding": accepted})
+        answer = connection.getresponse()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+
+
 def test_a_truncated_model_is_named_with_the_reason_and_the_web_answers_503(served, cut_model):
     line = next(line for line in served.console().splitlines() if "!!!  cut: " in line)
     assert str(cut_model) in line
@@ -82,14 +100,45 @@ def test_a_truncated_model_is_named_with_the_reason_and_the_web_answers_503(serv
 
 def test_nothing_of_a_served_installation_is_open_to_group_or_others(served):
     """Any local user could read hashes of passwords, sessions and stored prompts."""
-    assert served.get("/static/chat/base.css")[0] == 200
+    style = static_names(served.get("/sign-in")[2], "css")[0]
+    assert served.get(style)[0] == 200
     places = [served.data_dir, *served.data_dir.rglob("*")]
-    assert {"lightcone.sqlite3-wal", "web.log", "valkey.conf", "valkey.sock", "base.css", "serve.lock"} <= {
+    assert {"lightcone.sqlite3-wal", "web.log", "valkey.conf", "valkey.sock", Path(style).name, "serve.lock"} <= {
         path.name for path in places
     }
     assert [
         f"{path.lstat().st_mode:o} {path}" for path in places if path.lstat().st_mode & 0o077 and not path.is_symlink()
     ] == []
+
+
+def test_static_files_have_hashed_names_are_compressed_and_stay_in_caches(served):
+    files = {path.relative_to(served.data_dir) for path in (served.data_dir / "static" / "chat").rglob("*.js")}
+    named = re.compile(r"[./\w-]+\.[0-9a-f]{12}\.js")
+    assert [path for path in files if not named.fullmatch(str(path))] == []
+    (main,) = (path for path in files if path.match("playground/main.*.js"))
+    status, headers, body = fetched(served, f"/{main}")
+    assert (status, headers["content-encoding"]) == (200, "gzip")
+    assert headers["content-type"].startswith("text/javascript")
+    assert "immutable" in headers["cache-control"]
+    assert int(re.search(r"max-age=(\d+)", headers["cache-control"])[1]) >= 365 * 24 * 3600
+    text = gzip.decompress(body).decode()
+    assert fetched(served, f"/{main}", "identity")[2].decode() == text
+    imports = imported(text) + imported(text, DYNAMIC_IMPORT)
+    assert len(imports) > 5
+    for url in imports:
+        assert named.fullmatch(url)
+        assert fetched(served, urljoin(f"/{main}", url))[0] == 200
+
+
+def test_pages_are_compressed_and_answers_of_the_api_are_not(served):
+    for path in ("/sign-in", "/docs"):
+        status, headers, body = fetched(served, path)
+        assert (status, headers["content-encoding"]) == (200, "gzip")
+        page = gzip.decompress(body).decode()
+        for name in [name for ending in ("css", "js", "svg") for name in static_names(page, ending)]:
+            assert re.search(r"\.[0-9a-f]{12}\.", name)
+            assert fetched(served, name)[0] == 200
+    assert "content-encoding" not in fetched(served, "/health/live")[1]
 
 
 def test_the_console_shows_addresses_and_no_configured_secret(served):

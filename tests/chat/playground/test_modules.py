@@ -1,0 +1,48 @@
+"""The links that load a page's modules in one round trip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.template import Context, Template
+from django.test import override_settings
+
+from chat.playground.modules import DYNAMIC_IMPORT, imported, module_closure
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Iterator[Path]:
+    """Yield a folder of static files, with an entry module and those that it needs."""
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app/main.js").write_text(
+        'import { a } from "./a.js";\nimport { v } from "../v.js";\n/** @import { T } from "./types.js" */\n'
+        'const later = () => import("./later.js");\n'
+    )
+    (tmp_path / "app/a.js").write_text('export { v } from "../v.js";\nimport "./b.js";\n')
+    for name in ("v.js", "app/b.js", "app/later.js"):
+        (tmp_path / name).write_text("export const v = 1;\n")
+    module_closure.cache_clear()
+    with override_settings(STATICFILES_DIRS=[tmp_path]):
+        yield tmp_path
+    module_closure.cache_clear()
+
+
+def test_all_that_static_imports_lead_to_is_preloaded_once_and_what_is_loaded_later_is_not(sources: Path) -> None:
+    page = Template('{% load modules %}{% module_preloads "app/main.js" %}').render(Context())
+    assert page.split("\n") == [
+        f'<link rel="modulepreload" href="/static/{name}">' for name in ("app/main.js", "app/a.js", "v.js", "app/b.js")
+    ]
+
+
+def test_a_module_that_is_not_there_is_named(sources: Path) -> None:
+    (sources / "app/b.js").unlink()
+    with pytest.raises(FileNotFoundError, match="app/b.js is not among the static files"):
+        module_closure("app/main.js")
+
+
+def test_imports_on_several_lines_and_without_spaces_are_read() -> None:
+    text = 'import{a}from"./1.js";import b,\n {c}\nfrom "../2.js"\nexport*as d from "./3.js";x.import("./4.js")'
+    assert imported(text) == ["./1.js", "../2.js", "./3.js"]
+    assert imported('f(() => import( "./a.js" ));importx("./b.js")', DYNAMIC_IMPORT) == ["./a.js"]
