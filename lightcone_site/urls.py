@@ -11,3 +11,5 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("", include("chat.playground.urls")),
 ]
+
+handler500 = "chat.playground.pages.server_error"

@@ -21,6 +21,7 @@ from django.conf import settings
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.forms import AuthenticationForm
 from django.http import HttpRequest
+from django.utils.translation import gettext
 
 from chat.access.addresses import request_address
 from chat.access.people import playground_is_open_to
@@ -104,9 +105,10 @@ class ThrottledAuthenticationForm(AuthenticationForm):
         begun = sign_in_begin(tried=tried)
         if begun.wait_s:
             minutes = math.ceil(begun.wait_s / 60)
-            raise forms.ValidationError(
-                f"Too many failed sign-ins. Try again in {minutes} minute{'s' * (minutes > 1)}.", code="blocked"
-            )
+            blocked = gettext("Too many failed sign-ins. Try again in a minute.")
+            if minutes > 1:
+                blocked = gettext("Too many failed sign-ins. Try again in %(minutes)s minutes.") % {"minutes": minutes}
+            raise forms.ValidationError(blocked, code="blocked")
         try:
             cleaned: dict[str, object] = super().clean()
         except forms.ValidationError:
@@ -123,7 +125,7 @@ class PlaygroundSignInForm(ThrottledAuthenticationForm):
         super().confirm_login_allowed(user)
         if not (getattr(user, "is_staff", False) or playground_is_open_to(user)):
             raise forms.ValidationError(
-                "This account has no access to the playground. Ask an administrator.", code="no_access"
+                gettext("This account has no access to the playground. Ask an administrator."), code="no_access"
             )
 
 

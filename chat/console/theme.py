@@ -29,6 +29,8 @@ def _list(title: str, icon: str, model: str) -> dict[str, Any]:
     return _item(title, icon, f"admin:{app_label}_{name}_changelist") | {"permission": is_open}
 
 
+SHADES = ("50", "100", "200", "300", "400", "500", "600", "700", "800", "900", "950")
+
 UNFOLD: dict[str, Any] = {
     "SITE_TITLE": "Lightcone",
     "SITE_HEADER": "Lightcone",
@@ -37,25 +39,16 @@ UNFOLD: dict[str, Any] = {
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": _static("chat/mark.svg")}],
     "SHOW_VIEW_ON_SITE": False,
     "SHOW_BACK_BUTTON": True,
-    "STYLES": [_static("chat/admin/console.css")],
-    "SCRIPTS": [_static("chat/admin/console.js")],
+    "STYLES": [_static("chat/tokens.css"), _static("chat/admin/console.css")],
+    "SCRIPTS": [_static("chat/theme.js"), _static("chat/admin/theme.js"), _static("chat/admin/console.js")],
     "DASHBOARD_CALLBACK": "chat.usage.dashboard.dashboard_context",
     "LOGIN": {"form": "chat.access.sign_in_form.ConsoleSignInForm"},
     "COLORS": {
-        "primary": {
-            "50": "#f6f4fe",
-            "100": "#eeebfd",
-            "200": "#ded8fb",
-            "300": "#c6bcf9",
-            "400": "#a99cff",
-            "500": "#7e6eea",
-            "600": "#5546c9",
-            "700": "#473aab",
-            "800": "#3b318b",
-            "900": "#302970",
-            "950": "#1e1a47",
-        },
+        # The ramps of tokens.css, so that pages of django-unfold and ours have the same greys.
+        "base": {shade: f"var(--grey-{shade})" for shade in SHADES},
+        "primary": {shade: f"var(--violet-{shade})" for shade in SHADES},
     },
+    "BORDER_RADIUS": "8px",
     "SIDEBAR": {
         "show_search": False,
         "navigation": [

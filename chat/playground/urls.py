@@ -1,9 +1,11 @@
 """Routes of the playground: pages, and the socket."""
 
 from django.urls import include, path, re_path
+from django.views.i18n import set_language
 
 from chat.playground.code.view import code_view
 from chat.playground.consumers import PlaygroundConsumer
+from chat.playground.pages import manifest, strings
 from chat.playground.run_views import events_view, start_view, stop_view
 from chat.playground.views import SignIn, SignOut, index
 
@@ -16,9 +18,12 @@ urlpatterns = [
     path("playground/api/code", code_view, name="playground_code"),
     re_path(RUN + r"/events\Z", events_view, name="playground_run_events"),
     re_path(RUN + r"/stop\Z", stop_view, name="playground_run_stop"),
+    path("playground/api/catalog", strings, name="page_strings"),
     path("playground/api/", include("chat.conversations.urls")),
     path("playground/api/", include("chat.playground.api_urls")),
     path("sign-in", SignIn.as_view(), name="sign_in"),
     path("sign-out", SignOut.as_view(), name="sign_out"),
+    path("language", set_language, name="set_language"),
+    path("manifest.webmanifest", manifest, name="manifest"),
 ]
 websocket_urlpatterns = [path("ws/playground", PlaygroundConsumer.as_asgi())]

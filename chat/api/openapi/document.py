@@ -20,6 +20,22 @@ ROOMS = ("chat.batches.openapi", "chat.model_jobs.openapi")
 """Of rooms above the dialects."""
 
 
+GROUPS = {
+    "chat": "Chat completions in OpenAI's shape, whole and streamed, and those that are stored",
+    "models": "What is served, and what each model can do",
+    "prompts": "Text completions, embeddings, reranking, tokens",
+    "responses": "OpenAI's Responses API",
+    "messages": "Anthropic's Messages API",
+    "ollama": "The API of Ollama",
+    "scale": "For clients of Scale",
+    "files": "Input and output of batches",
+    "batches": "Many requests at a time, at a lower price",
+    "models_manage": "Administration: pull, load and remove models. For keys with the right “Manage models”",
+    "health": "For monitoring, without a key",
+}
+"""What the groups of routes are, in the order in which people need them."""
+
+
 def modules() -> list[Any]:
     """Return the modules that describe routes."""
     of_dialects = [name for entry in registry.DIALECTS for name in entry.described_in]
@@ -45,6 +61,7 @@ def document() -> dict[str, Any]:
             "version": settings.LIGHTCONE_VERSION,
             "description": "Self-hosted chat completions.",
         },
+        "tags": [{"name": name, "description": description} for name, description in GROUPS.items()],
         "paths": paths,
         "components": {"schemas": schemas, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
     }
@@ -66,4 +83,5 @@ def schema_view(request: HttpRequest) -> HttpResponse:
 def docs_view(request: HttpRequest) -> HttpResponse:
     """Show the page of the API, with the name of the default model for users who are signed in."""
     model = model_resolve(name=None) if request.user.is_authenticated else None
-    return render(request, "docs/api.html", {"model": model.name if model else ""})
+    base_url = f"{request.scheme}://{request.get_host()}"
+    return render(request, "docs/api.html", {"model": model.name if model else "", "base_url": base_url})

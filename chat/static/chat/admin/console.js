@@ -19,20 +19,29 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 });
 
-// Charts: django-unfold reads the colours once. Read them again when the theme changes.
+// Charts: django-unfold reads the colours once, and as they are written. Work them out, and anew when the theme changes.
+const colourOf = (name) => {
+  const probe = document.body.appendChild(document.createElement("span"));
+  probe.style.color = `var(${name})`;
+  const { color } = getComputedStyle(probe);
+  probe.remove();
+  return color;
+};
 const paintCharts = () => {
-  const style = getComputedStyle(document.documentElement);
-  Chart.defaults.color = style.getPropertyValue("--lc-soft");
+  Chart.defaults.color = colourOf("--lc-soft");
   for (const chart of Object.values(Chart.instances)) {
     JSON.parse(chart.canvas.dataset.value).datasets.forEach((part, index) => {
-      chart.data.datasets[index].backgroundColor = style.getPropertyValue(part.backgroundColor.slice(4, -1));
+      chart.data.datasets[index].backgroundColor = colourOf(part.backgroundColor.slice(4, -1));
     });
-    for (const axis of Object.values(chart.options.scales)) axis.ticks.color = Chart.defaults.color;
+    for (const axis of Object.values(chart.options.scales)) {
+      axis.ticks.color = Chart.defaults.color;
+      axis.grid.color = colourOf("--lc-line");
+    }
     chart.update();
   }
 };
 document.addEventListener("DOMContentLoaded", paintCharts);
-new MutationObserver(paintCharts).observe(document.documentElement, { attributeFilter: ["class"] });
+new MutationObserver(paintCharts).observe(document.documentElement, { attributeFilter: ["class", "data-theme"] });
 
 // Live lists: <span data-live="#id"> has the element of this id read again all the time while the page is looked at.
 document.addEventListener("DOMContentLoaded", () => {

@@ -1,0 +1,100 @@
+"""`manage.py messages`: collect the texts of pages into locale/*/LC_MESSAGES, keep their translations, and compile.
+
+For those who change texts; it does what Django's makemessages and compilemessages do, without GNU gettext.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from chat.playground.strings import catalogue, catalogue_read
+
+TEMPLATE_TEXT = re.compile(r'{%\s*translate\s+("(?:[^"\\]|\\.)*")')
+SCRIPT_TEXT = re.compile(r'(?<![\w.$])t\(\s*("(?:[^"\\\n]|\\.)*")')
+FUNCTIONS = ("gettext", "gettext_lazy")
+MO_MAGIC = 0x950412DE
+HEADER = "Language: {language}\nMIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\n"
+
+
+class Command(BaseCommand):
+    help = "Collect the texts of pages into the catalogues below locale/, and compile them."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        languages = [code for code, _ in settings.LANGUAGES if code != settings.LANGUAGE_CODE]
+        for language in languages:
+            for domain, texts in collected().items():
+                path = catalogue(language, domain)
+                translations = merged(path, texts, language)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(catalogue_text(translations), encoding="utf-8")
+                if domain == "django":
+                    path.with_suffix(".mo").write_bytes(compiled(translations))
+                missing = [text for text in texts if not translations[text]]
+                if missing:
+                    raise CommandError(f"{path} has no translation of: " + "; ".join(missing))
+
+
+def collected() -> dict[str, list[str]]:
+    """Return the English texts by domain, sorted."""
+    base = Path(settings.BASE_DIR)
+    templates = (path for path in (base / "templates").rglob("*.html") if "admin" not in path.parts)
+    python = (path for room in ("chat", "lightcone_site") for path in (base / room).rglob("*.py"))
+    scripts = (base / "chat" / "static" / "chat" / "playground" / "app").rglob("*.js")
+    of_pages = [*_quoted(templates, TEMPLATE_TEXT), *(text for path in python for text in _called(path))]
+    return {"django": sorted(set(of_pages)), "djangojs": sorted(set(_quoted(scripts, SCRIPT_TEXT)))}
+
+
+def merged(path: Path, texts: Iterable[str], language: str) -> dict[str, str]:
+    """Return the header and these texts with their translations so far."""
+    known = catalogue_read(path)
+    return {"": HEADER.format(language=language)} | {text: known.get(text, "") for text in texts}
+
+
+def catalogue_text(translations: dict[str, str]) -> str:
+    """Return the text of a .po file."""
+    entries = (f"msgid {_quote(english)}\nmsgstr {_quote(text)}\n" for english, text in translations.items())
+    return "\n".join(entries)
+
+
+def compiled(translations: dict[str, str]) -> bytes:
+    """Return the .mo file of these translations (https://www.gnu.org/software/gettext/manual/html_node/MO-Files.html)."""
+    pairs = sorted((english.encode(), text.encode()) for english, text in translations.items() if text)
+    offset = 28 + 16 * len(pairs)
+    tables: list[bytes] = []
+    data = b""
+    for column in zip(*pairs, strict=True):
+        for text in column:
+            tables.append(struct.pack("<II", len(text), offset + len(data)))
+            data += text + b"\0"
+    head = struct.pack("<7I", MO_MAGIC, 0, len(pairs), 28, 28 + 8 * len(pairs), 0, offset)
+    return head + b"".join(tables) + data
+
+
+def _quoted(paths: Iterable[Path], pattern: re.Pattern[str]) -> list[str]:
+    return [json.loads(text) for path in paths for text in pattern.findall(path.read_text(encoding="utf-8"))]
+
+
+def _called(path: Path) -> list[str]:
+    """Return the texts that a Python file gives to gettext."""
+    source = path.read_text(encoding="utf-8")
+    if "gettext" not in source:
+        return []
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and node.args]
+    texts = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id in FUNCTIONS]
+    return [text.value for text in texts if isinstance(text, ast.Constant) and isinstance(text.value, str)]
+
+
+def _quote(text: str) -> str:
+    """Quote a text for a .po file; one with line breaks begins with an empty line."""
+    lines = text.splitlines(keepends=True)
+    quoted = [json.dumps(line, ensure_ascii=False) for line in lines] or ['""']
+    return "\n".join(quoted if len(quoted) == 1 else ['""', *quoted])
