@@ -1,0 +1,117 @@
+"""Every page outside of the playground: no serious finding of axe-core, one theme, no console error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.test import Client
+
+from chat.access.accounts import default_project
+from chat.access.keys import key_create
+from tests.browser.axe import axe_findings
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
+FOR_ALL = {"sign-in": "/sign-in", "not found": "/nowhere", "docs": "/docs", "console sign-in": "/admin/login/"}
+FOR_STAFF = {
+    "overview": "/admin/",
+    "keys": "/admin/chat/apikey/",
+    "new key": "/admin/chat/apikey/add/",
+    "requests": "/admin/chat/requestlog/",
+    "models": "/admin/chat/servedmodel/",
+}
+
+
+class Opened:
+    """A browser's page with the theme chosen, and what went wrong on it."""
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+        self.problems: list[str] = []
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("console", lambda said: self.problems.append(said.text) if said.type == "error" else None)
+
+    def goto(self, path: str) -> Any:
+        self.page.goto(path, wait_until="networkidle")
+        return self.page
+
+
+@pytest.fixture(params=SIZES)
+def opened(request, chromium, live_server, valkey, transactional_db) -> Iterator[Opened]:
+    """Yield an opened page, in each size; nobody is signed in."""
+    width, height = SIZES[request.param]
+    context = chromium.new_context(
+        base_url=live_server.url, viewport={"width": width, "height": height}, reduced_motion="reduce"
+    )
+    yield Opened(context.new_page())
+    context.close()
+
+
+@pytest.fixture
+def of_admin(opened, live_server) -> Opened:
+    """Return the page with an administrator signed in, and one key in the lists."""
+    admin = get_user_model().objects.create_superuser("root")
+    key_create(project=default_project(), name="First key")
+    client = Client()
+    client.force_login(admin)
+    cookie = client.cookies[settings.SESSION_COOKIE_NAME]
+    opened.page.context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": live_server.url}])
+    return opened
+
+
+def choose(page: Any, theme: str) -> None:
+    page.add_init_script(f"localStorage.setItem('lightcone.theme', '{theme}')")
+
+
+def expect_good(opened: Opened, path: str, theme: str) -> None:
+    choose(opened.page, theme)
+    page = opened.goto(path)
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == theme
+    assert axe_findings(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "scrolls sideways"
+    assert [problem for problem in opened.problems if "404 (Not Found)" not in problem] == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", FOR_ALL)
+def test_a_page_for_all_is_accessible(opened, name, theme):
+    expect_good(opened, FOR_ALL[name], theme)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", FOR_STAFF)
+def test_a_page_of_the_console_is_accessible(of_admin, name, theme):
+    expect_good(of_admin, FOR_STAFF[name], theme)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_an_operation_of_the_docs_is_accessible_when_open(opened, theme):
+    choose(opened.page, theme)
+    page = opened.goto("/docs")
+    page.click("#operations-chat-create_chat_completion .opblock-summary-control")
+    page.wait_for_selector("#operations-chat-create_chat_completion textarea")
+    assert axe_findings(page) == []
+
+
+def test_console_and_pages_share_one_theme(of_admin):
+    """The console's own control and ours both choose, and each takes up what the other one chose."""
+    page = of_admin.goto("/sign-in?next=/docs")
+    page.goto("/docs")
+    page.click("[data-set-theme=dark]")
+    of_admin.goto("/admin/")
+    assert page.evaluate("document.documentElement.classList.contains('dark')")
+    page.evaluate("Alpine.$data(document.documentElement).switchTheme('light')")
+    page.wait_for_function("localStorage.getItem('lightcone.theme') === 'light'")
+    of_admin.goto("/docs")
+    assert page.get_attribute("html", "data-theme") == "light"
+    assert page.get_attribute("[data-set-theme=light]", "aria-pressed") == "true"
+
+
+def test_the_docs_begin_with_chat_and_end_with_health(opened):
+    page = opened.goto("/docs")
+    groups = page.eval_on_selector_all(".opblock-tag", "tags => tags.map(tag => tag.dataset.tag)")
+    assert (groups[0], groups[-1]) == ("chat", "health")
