@@ -1,0 +1,76 @@
+"""Pages and files beside the playground: texts in German, the manifest, the page of a defect."""
+
+from __future__ import annotations
+
+import gettext
+import json
+
+import pytest
+from django.conf import settings
+from django.test import Client, RequestFactory
+
+from chat.management.commands.messages import SCRIPT_TEXT, catalogue_text, collected, compiled
+from chat.playground.pages import server_error
+from chat.playground.strings import catalogue, catalogue_read, page_strings
+
+LANGUAGES = [code for code, _ in settings.LANGUAGES if code != "en"]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("domain", ["django", "djangojs"])
+def test_every_text_of_pages_is_translated(language, domain):
+    """`manage.py messages` collects them; then write the translations."""
+    known = catalogue_read(catalogue(language, domain))
+    assert [text for text in collected()[domain] if not known.get(text)] == []
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_compiled_catalogue_is_that_of_the_texts(language):
+    path = catalogue(language, "django")
+    with path.with_suffix(".mo").open("rb") as file:
+        read = gettext.GNUTranslations(file)
+    texts = catalogue_read(path)
+    assert {text: read.gettext(text) for text in texts if text} == {text: texts[text] for text in texts if text}
+    assert path.with_suffix(".mo").read_bytes() == compiled(texts)
+
+
+def test_a_catalogue_is_read_as_it_was_written(tmp_path):
+    texts = {"": "Language: de\nContent-Type: x\n", 'Say "hi"\nnow': "Zwei\nZeilen\\", "{n} tokens": ""}
+    path = tmp_path / "x.po"
+    path.write_text(catalogue_text(texts), encoding="utf-8")
+    assert catalogue_read(path) == texts
+
+
+def test_texts_of_scripts_are_found():
+    source = 't("One {n}", { n }); assert("no"); x.t("no"); const a = t(\n  "Two \\"2\\""); format("no")'
+    assert [json.loads(text) for text in SCRIPT_TEXT.findall(source)] == ["One {n}", 'Two "2"']
+
+
+def test_english_needs_no_texts():
+    assert page_strings("en") == {}
+
+
+def test_pages_speak_the_language_of_the_browser_or_the_chosen_one(db):
+    client = Client(headers={"accept-language": "de-AT,de;q=0.9"})
+    assert '<html lang="de">' in client.get("/sign-in").content.decode()
+    assert "Benutzername" in client.get("/sign-in").content.decode()
+    assert client.get("/playground/api/catalog").json() == {"language": "de", "strings": page_strings("de")}
+    assert client.post("/language", {"language": "en", "next": "/sign-in"}).url == "/sign-in"
+    assert "User name" in client.get("/sign-in").content.decode()
+    assert 'lang="en"' in Client(headers={"accept-language": "de"}).get("/admin/login/").content.decode()
+
+
+def test_the_manifest_makes_the_page_installable(client):
+    answer = client.get("/manifest.webmanifest")
+    assert answer["Content-Type"] == "application/manifest+json"
+    described = answer.json()
+    assert (described["start_url"], described["display"]) == ("/", "standalone")
+    assert {"192x192", "512x512"} <= {icon["sizes"] for icon in described["icons"] if icon["purpose"] == "maskable"}
+
+
+def test_the_page_of_a_defect_has_the_id_of_its_log_line(caplog):
+    answer = server_error(RequestFactory().get("/broken"))
+    number = answer["X-Request-Id"]
+    assert answer.status_code == 500
+    assert number in answer.content.decode()
+    assert f"Request {number} failed: GET /broken" in caplog.text
