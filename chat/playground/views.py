@@ -1,4 +1,4 @@
-"""The playground page and its sign-in. The page talks to consumers.py over a WebSocket, and to the routes below /playground/api/."""
+"""The playground page and its sign-in. The page talks to its socket, and to the routes below /playground/api/."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from chat.conversations.drafts import draft_get
 from chat.playground.kept import state_get
 from chat.playground.offered import models_offered
 from chat.playground.requests import FIELDS_TAKEN
+from chat.playground.strings import page_strings
 
 
 @never_cache
@@ -46,6 +47,7 @@ async def index(request: HttpRequest, **address: str) -> HttpResponse:
 async def page_data(request: HttpRequest, *, user: Any, caller: Caller) -> dict[str, Any]:
     """Return the page's data. `user`: whose storage the page may read; `max_bytes`: of one message to the socket."""
     await configuration_refresh()
+    language = get_language() or "en"
     return {
         "user": user.pk,
         "user_name": user.get_username(),
@@ -54,8 +56,8 @@ async def page_data(request: HttpRequest, *, user: Any, caller: Caller) -> dict[
         "models": await models_offered(caller=caller, sees_reasons=user.is_staff),
         "fields": sorted(FIELDS_TAKEN),
         "max_bytes": settings.LIGHTCONE_HTTP_LIMITS.max_ws_message_bytes,
-        "language": get_language(),
-        "strings": {},
+        "language": language,
+        "strings": page_strings(language),
         "state": await database_sync_to_async(state_get)(user_id=user.pk),
         "draft": await database_sync_to_async(draft_get)(user_id=user.pk, conversation=None),
         "admins_can_read": settings.LIGHTCONE_CHAT_ADMIN_READ,
