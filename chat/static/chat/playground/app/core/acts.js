@@ -119,21 +119,34 @@ export function edit(open, turn, text) {
   offerReturn(open, turn);
 }
 
-/** Ask again for an answer, with other settings if they are given. @param {Chat} open @param {Turn} turn @param {Partial<ChatSettings>} [other] */
-export function regenerate(open, turn, other = {}) {
+/**
+ * Ask again for an answer, with other settings if they are given; `prefix`: the text that it goes on from.
+ * @param {Chat} open
+ * @param {Turn} turn
+ * @param {Partial<ChatSettings> & {prefix?: string}} [other]
+ */
+export function regenerate(open, turn, { prefix, ...other } = {}) {
   const parent = open.find(turn.facts.parent);
   const isEmpty = turn.facts.state === "failed" && !saysAnything(turn.choices) && !open.followers.get(turn.id)?.length;
   if (isEmpty) drop(open, turn);
-  ask(open, parent, [], { settings: { ...open.settings.value, ...other }, choice: turn.facts.choice });
+  const answer = ask(open, parent, [], { settings: { ...open.settings.value, ...other }, prefix, choice: turn.facts.choice });
   if (!isEmpty) offerReturn(open, turn);
+  return answer;
 }
 
-/** Let the model go on from an answer, or from `prefix`, which may be a part of it. @param {Chat} open @param {Turn} turn @param {string} [prefix] */
-export function continueFrom(open, turn, prefix) {
+/**
+ * Let the model go on from an answer, or from `prefix`, which may be a part of it.
+ * @param {Chat} open
+ * @param {Turn} turn
+ * @param {string} [prefix]
+ * @param {Partial<ChatSettings>} [other]
+ */
+export function continueFrom(open, turn, prefix, other = {}) {
   const parent = open.find(turn.facts.parent);
   const shown = textOf(turn.facts.content, open.shownChoice(turn));
-  ask(open, parent, [], { prefix: prefix ?? shown, choice: turn.facts.choice });
+  const answer = ask(open, parent, [], { settings: { ...open.settings.value, ...other }, prefix: prefix ?? shown, choice: turn.facts.choice });
   if (prefix !== undefined) offerReturn(open, turn);
+  return answer;
 }
 
 /** Answer the calls of a turn, in their order, and let the model go on. @param {Chat} open @param {Turn} turn @param {{id: string, text: string}[]} results */

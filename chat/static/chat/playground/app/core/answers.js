@@ -1,6 +1,10 @@
 // @ts-check
 /** @import { AnswerContent, Choice, Content, Message } from "./types.js" */
 
+/** Larger contents are kept without log-probabilities: the server takes bodies of a MiB. */
+const MAX_KEPT_CHARS = 600_000;
+
+
 /** @returns {Choice} */
 export const newChoice = () => ({ content: "", reasoning: "", calls: [] });
 
@@ -43,4 +47,12 @@ export function textOf(content, choice) {
   if (typeof content === "string") return content;
   if (Array.isArray(content)) return content.flatMap((part) => part.text ?? []).join("\n\n");
   return content.choices[choice ?? content.shown]?.content ?? "";
+}
+
+/** The content as it is kept: without log-probabilities, if it is too large with them. @param {Content | undefined} content */
+export function keptContent(content) {
+  if (!isAnswer(content) || JSON.stringify(content).length <= MAX_KEPT_CHARS) return content;
+  const { prompt_logprobs: _, ...rest } = content;
+  const choices = content.choices.map(({ logprobs, ...choice }) => (logprobs ? { ...choice, num_unkept_logprobs: logprobs.length } : choice));
+  return { ...rest, choices };
 }

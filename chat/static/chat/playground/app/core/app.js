@@ -1,6 +1,7 @@
 // @ts-check
 // The state of the page, made once. Views read its signals; acts.js changes it.
 import { batch, computed, effect, signal } from "../../../vendor/preact.js";
+import { keptContent } from "./answers.js";
 import { api, ApiProblem } from "./api.js";
 import { Chat } from "./chat.js";
 import { Connection } from "./connection.js";
@@ -120,7 +121,8 @@ effect(() => {
 export function saveTurn(open, turn) {
   if (open.isTemporary) return;
   const { id, created_at: _, ...facts } = turn.facts;
-  const fields = Object.fromEntries(Object.entries(facts).filter(([name, value]) => value !== undefined && value !== null && (name !== "run" || value)));
+  const kept = { ...facts, content: keptContent(facts.content) };
+  const fields = Object.fromEntries(Object.entries(kept).filter(([name, value]) => value !== undefined && value !== null && (name !== "run" || value)));
   outbox.add({ method: "PUT", path: `conversations/${open.id}/turns/${id}`, body: fields, note: { chat: open.id } });
 }
 

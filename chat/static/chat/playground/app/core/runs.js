@@ -9,7 +9,7 @@ import { waitingText } from "./waiting.js";
 
 /** @import { Connection } from "./connection.js" */
 /** @import { Turn } from "./tree.js" */
-/** @import { Choice, Message, TurnFacts } from "./types.js" */
+/** @import { AnswerContent, Choice, Message, TurnFacts } from "./types.js" */
 
 const UNKNOWN = "not_resumable";
 const KNOWN = "request_id_in_use";
@@ -26,6 +26,8 @@ const MAX_SENDS = 3;
  * @property {boolean} isSent
  * @property {number} numSends
  * @property {number} numRetries
+ * @property {number | null} loadingSince when its model was first seen to load, in ms
+ * @property {number} loadingS how long
  * @property {ReturnType<typeof setTimeout>} [retry]
  *
  * @typedef {object} RunListener
@@ -101,19 +103,19 @@ export class Runs {
   /** @param {Live} run @param {Message} message */
   #tell(run, message) {
     const { turn } = run;
-    if (message.type === "waiting") this.#wait(turn, waitingText(message), false);
+    if (message.type === "waiting") this.#waiting(run, message);
     else if (message.type === "resuming") this.#wait(turn, "", true);
     else if (message.type === "admitted") this.#admitted(run, message);
     else if (message.type === "delta") this.#grow(run, message);
     else if (message.type === "completed") this.#finish(message.id, run, ended(run, message));
     else if (message.type === "error" && message.error.code === UNKNOWN) this.#lose(message.id, turn);
-    else if (message.type === "error") this.#finish(message.id, run, { state: "failed", error: message.error, request_id: message.error.request_id });
+    else if (message.type === "error") this.#finish(message.id, run, { state: "failed", error: message.error, request_id: message.request_id ?? undefined });
   }
 
   /** @param {Turn} turn @param {object | null} request */
   #follow(turn, request) {
     const id = /** @type {string} */ (turn.facts.run);
-    this.live.set(id, { turn, request, choices: [], isStopped: false, isSent: false, numSends: 0, numRetries: 0 });
+    this.live.set(id, { turn, request, choices: [], isStopped: false, isSent: false, numSends: 0, numRetries: 0, loadingSince: null, loadingS: 0 });
     if (this.connection.isReady) this.#call(id);
   }
 
@@ -144,14 +146,23 @@ export class Runs {
     }
   }
 
+  /** @param {Live} run @param {Message} message */
+  #waiting(run, message) {
+    if (message.state === "loading" || message.state === "unloaded") run.loadingSince ??= performance.now();
+    else endLoading(run);
+    this.#wait(run.turn, waitingText(message), false);
+  }
+
   /** @param {Turn} turn @param {string} text @param {boolean} isResuming */
   #wait(turn, text, isResuming) {
     turn.status.value = { ...turn.status.value, waitsFor: text, isResuming };
   }
 
   /** @param {Live} run @param {Message} message */
-  #admitted({ turn }, { prompt_tokens: num, seed }) {
-    turn.status.value = { ...turn.status.value, promptTokens: num };
+  #admitted(run, { prompt_tokens: num, max_tokens: reserve, seed }) {
+    const { turn } = run;
+    endLoading(run);
+    turn.status.value = { ...turn.status.value, promptTokens: num, reserve };
     turn.change(seed == null ? {} : { seed });
   }
 
@@ -184,12 +195,22 @@ export class Runs {
 /** @param {string} message @param {string} code @returns {Partial<TurnFacts>} */
 const failed = (message, code) => ({ state: "failed", error: { message, code, param: null } });
 
+/** @param {Live} run */
+function endLoading(run) {
+  if (run.loadingSince !== null) run.loadingS += (performance.now() - run.loadingSince) / 1000;
+  run.loadingSince = null;
+}
+
 /** What the server says of the end. @param {Live} run @param {Message} message @returns {Partial<TurnFacts>} */
-function ended({ choices }, message) {
-  const { choices: ends, outcome, usage, timings, cost, request_id } = message;
-  for (const [at, { finish_reason, tokens }] of ends.entries()) {
+function ended({ choices, loadingS }, message) {
+  const { choices: ends, outcome, usage, timings, cost, request_id, seed, attempts, log_url, prompt_logprobs } = message;
+  for (const [at, { finish_reason, tokens, stop }] of ends.entries()) {
     if (!choices[at]) grow(choices, { type: "delta", id: "", choice: at, text: "" });
-    Object.assign(choices[at], { finish_reason, tokens });
+    Object.assign(choices[at], { finish_reason, tokens }, stop == null ? {} : { stop });
   }
-  return { state: "ended", content: { choices, shown: 0 }, outcome, usage, timings, cost: cost ?? undefined, request_id };
+  /** @type {AnswerContent} */
+  const content = { choices, shown: 0, ...(prompt_logprobs ? { prompt_logprobs } : {}) };
+  const more = { ...(loadingS ? { loading_s: loadingS } : {}), ...(attempts > 1 ? { attempts } : {}), ...(log_url ? { log_url } : {}) };
+  const facts = { state: /** @type {const} */ ("ended"), content, outcome, usage, timings: { ...timings, ...more }, cost: cost ?? undefined, request_id };
+  return seed == null ? facts : { ...facts, seed };
 }

@@ -6,7 +6,7 @@ import { isAnswer } from "./answers.js";
 
 /** @import { TurnFacts } from "./types.js" */
 
-/** @typedef {{waitsFor: string, isResuming: boolean, promptTokens?: number}} RunStatus `waitsFor`: in words */
+/** @typedef {{waitsFor: string, isResuming: boolean, promptTokens?: number, reserve?: number}} RunStatus `waitsFor`: in words; `reserve`: most tokens of its answer */
 
 export class Turn {
   /** @type {TurnFacts} */

@@ -6,7 +6,7 @@
  * @typedef {"begun" | "ended" | "failed"} TurnState
  *
  * @typedef {{id: string | null, name: string, arguments: string}} Call a function call of an answer
- * @typedef {{token: string, id: number, logprob: number, bytes: number[], rank: number | null}} TokenFact
+ * @typedef {{token: string, id: number, logprob: number, bytes: number[] | null, rank: number | null}} TokenFact
  * @typedef {TokenFact & {top: TokenFact[]}} TokenLogprob a token with the likeliest ones at its place
  *
  * @typedef {object} Choice
@@ -15,16 +15,27 @@
  * @property {Call[]} calls
  * @property {string | null} [finish_reason]
  * @property {number} [tokens]
+ * @property {string | number | null} [stop] the stop string, or the id of the stop token, that ended it
  * @property {TokenLogprob[]} [logprobs]
+ * @property {number} [num_unkept_logprobs] how many there were, if they were too large to be kept
  *
- * @typedef {{choices: Choice[], shown: number}} AnswerContent
+ * @typedef {{choices: Choice[], shown: number, prompt_logprobs?: (TokenLogprob | null)[]}} AnswerContent
  * @typedef {{type: string, text?: string, image_url?: {url: string}}} Part a content part of OpenAI's API
  * @typedef {string | Part[] | AnswerContent} Content
  *
  * @typedef {{prompt_tokens: number, cached_tokens: number, completion_tokens: number, reasoning_tokens: number,
- *   accepted_draft_tokens?: number, draft_tokens?: number}} Usage
- * @typedef {{first_token_s: number | null, total_s: number | null, tokens_per_s: number | null, queue_s?: number | null,
- *   prompt_s?: number | null}} Timings
+ *   accepted_prediction_tokens?: number, rejected_prediction_tokens?: number}} Usage
+ *
+ * @typedef {object} Timings
+ * @property {number | null} first_token_s
+ * @property {number | null} total_s
+ * @property {number | null} tokens_per_s
+ * @property {number | null} [queue_s]
+ * @property {number | null} [prompt_s]
+ * @property {number} [loading_s] the part of `queue_s` for which the page saw the model load
+ * @property {number} [attempts] how often it was begun
+ * @property {string} [log_url] its page in the console, for those who may see it
+ *
  * @typedef {{message: string, code: string | null, param: string | null, request_id?: string}} Problem
  * @typedef {{amount: string, currency: string}} Cost
  * @typedef {Record<string, any>} Parameters fields of a request, without `model` and `messages`

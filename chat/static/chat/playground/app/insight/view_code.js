@@ -1,6 +1,102 @@
 // @ts-check
+// View code: the request of an answer, or the one that would be sent now, as programs. The server writes them.
+import { html, useEffect, useState } from "../../../vendor/preact.js";
+import { api, ApiProblem } from "../core/api.js";
+import { textOf } from "../core/answers.js";
+import { t } from "../core/i18n.js";
+import { page } from "../core/page.js";
+import { CopyButton, Dialog, Tabs } from "../view/controls.js";
+import { closeDialog, openDialog } from "../view/layers.js";
+import { requestBehind, requestOfDraft } from "./asked.js";
+
 /** @import { Chat } from "../core/chat.js" */
+/** @import { ChatRequest } from "../core/requests.js" */
 /** @import { Turn } from "../core/tree.js" */
 
-/** @param {Chat} _open @param {Turn} [_turn] */
-export function showCode(_open, _turn) {}
+/** @typedef {{name: string, title: string, language: string, text: string}} Snippet */
+
+const ORDER = ["curl", "python", "tzafon", "typescript", "raw", "resume"];
+const LANGUAGES = /** @type {Record<string, string>} */ ({ shell: "bash" });
+const MAX_COLOURED_CHARS = 100_000;
+const EXAMPLE = "Hello!";
+
+/** Show the code of an answer's request, or of what would be sent now. @param {Chat} open @param {Turn} [turn] */
+export function showCode(open, turn) {
+  const answer = turn?.facts.role === "assistant" ? turn : undefined;
+  openDialog(() => html`<${CodeDialog} open=${open} turn=${answer} />`);
+}
+
+/** The name of the tab that was looked at last. */
+let lastTab = ORDER[0];
+
+/** @param {{open: Chat, turn?: Turn}} props */
+function CodeDialog({ open, turn }) {
+  const asked = turn ? requestBehind(open, turn) : requestOfDraft(open, open.path.peek().at(-1)?.facts.role === "assistant" || open.isEmpty.peek() ? EXAMPLE : "");
+  const [isStream, setStream] = useState(asked.stream === true);
+  const [name, setName] = useState(lastTab);
+  const { stream: _, ...rest } = asked;
+  const request = isStream ? { ...rest, stream: true } : rest;
+  const { snippets, reports, problem } = useSnippets(request, turn, open);
+  const shown = snippets?.find((snippet) => snippet.name === name) ?? snippets?.[0];
+  const isExample = !turn && !open.draft.peek().text.trim() && !open.draft.peek().files?.length && request.messages.at(-1)?.content === EXAMPLE;
+  const pick = (/** @type {string} */ to) => setName((lastTab = to));
+  return html`<${Dialog} title=${t("View code")} class="is-wide view-code" onClose=${closeDialog}>
+    <p class="hint">${turn ? t("The request of this answer, as it was sent.") : isExample ? t("The request that would be sent now. Nothing is written: “{text}” stands for your message.", { text: EXAMPLE }) : t("The request that would be sent now.")}</p>
+    ${snippets && html`<${Tabs} label=${t("Languages")} tabs=${snippets.map(({ name: id, title }) => ({ id, title }))} current=${shown?.name ?? ""} onPick=${pick} />`}
+    ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+    ${!snippets && !problem && html`<p class="hint" role="status">${t("Writing the code …")}</p>`}
+    ${shown && html`<div class="code-tools">
+        <label class="token-switch"><input type="checkbox" checked=${isStream} onChange=${(/** @type {any} */ event) => setStream(event.target.checked)} />${t("Stream the answer")}</label>
+        <span class="code-acts"><${CopyButton} withText text=${() => shown.text} />
+          ${reports && html`<${CopyButton} withText label=${t("Copy with answer")} text=${() => reports.find((other) => other.name === shown.name)?.text ?? shown.text} />`}</span>
+      </div>
+      <${Code} snippet=${shown} />
+      <p class="hint">${t("The key is read from the environment:")} <code>export LIGHTCONE_API_KEY=…</code>${page.is_staff && html` · <a href=${page.urls.console}>${t("Make a key in the console")}</a>`}</p>`}
+  <//>`;
+}
+
+/** Have the server write the code, also with the answer where there is one. @param {ChatRequest} request @param {Turn | undefined} turn @param {Chat} open */
+function useSnippets(request, turn, open) {
+  const [made, setMade] = useState(/** @type {{snippets?: Snippet[], reports?: Snippet[], problem?: string}} */ ({}));
+  const body = JSON.stringify(request);
+  useEffect(() => {
+    const aborting = new AbortController();
+    const answer = turn && !turn.isRunning ? textOf(turn.facts.content, open.shownChoice(turn)) : "";
+    const run = turn?.facts.run ? { run: turn.facts.run } : {};
+    const write = async (/** @type {object} */ more) => inOrder((await api("POST", "code", { request, ...run, ...more }, { signal: aborting.signal })).snippets);
+    Promise.all([write({}), answer ? write({ answer }) : undefined])
+      .then(([snippets, reports]) => setMade({ snippets, reports }))
+      .catch((error) => {
+        if (aborting.signal.aborted) return;
+        if (!(error instanceof ApiProblem)) throw error;
+        // The request itself can always be shown.
+        setMade({ snippets: [{ name: "raw", title: "JSON", language: "json", text: `${JSON.stringify(request, null, 2)}\n` }], problem: error.message });
+      });
+    return () => aborting.abort();
+  }, [body]);
+  return made;
+}
+
+/** @param {Snippet[]} snippets */
+const inOrder = (snippets) => [...snippets].sort((a, b) => placeOf(a) - placeOf(b));
+
+/** @param {Snippet} snippet */
+const placeOf = ({ name }) => (ORDER.includes(name) ? ORDER.indexOf(name) : ORDER.length);
+
+/** A program with colours, which come once the highlighter is there. @param {{snippet: Snippet}} props */
+function Code({ snippet: { language, text } }) {
+  const [coloured, setColoured] = useState({ text: "", markup: "" });
+  useEffect(() => {
+    let isWanted = text.length <= MAX_COLOURED_CHARS;
+    if (isWanted) {
+      import("../../../vendor/highlight.js").then(({ default: highlight }) => {
+        const markup = highlight.highlight(text, { language: LANGUAGES[language] ?? language, ignoreIllegals: true }).value;
+        if (isWanted) setColoured({ text, markup });
+      });
+    }
+    return () => void (isWanted = false);
+  }, [text, language]);
+  // The highlighter escapes all of the text: its markup has spans of its own alone.
+  if (coloured.text === text) return html`<pre class="snippet" tabindex="0"><code dangerouslySetInnerHTML=${{ __html: coloured.markup }}></code></pre>`;
+  return html`<pre class="snippet" tabindex="0"><code>${text}</code></pre>`;
+}

@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import * as app from "../core/app.js";
 import { plural, t } from "../core/i18n.js";
-import { ContextMeter } from "../insight/context_meter.js";
+import { ContextMeter, overflow } from "../insight/context_meter.js";
 import { readTextFiles } from "./attachments.js";
 import { IconButton } from "./controls.js";
 import { fit } from "./fitting.js";
@@ -23,7 +23,7 @@ export function Composer({ open, onSend = (text, files) => acts.send(open, text,
   const draft = open.draft.value;
   const files = draft.files ?? [];
   const isBusy = open.isBusy.value;
-  const isSendable = Boolean(draft.text.trim() || files.length) && Boolean(open.settings.value.model);
+  const isSendable = Boolean(draft.text.trim() || files.length) && Boolean(open.settings.value.model) && overflow.value === 0;
   useEffect(() => {
     if (area.current) fit(area.current);
   }, [draft.text, open.id]);

@@ -7,7 +7,7 @@ import * as app from "../core/app.js";
 import { t } from "../core/i18n.js";
 import { Insight } from "../insight/insight.js";
 import { Counters } from "../insight/counters.js";
-import { TokenView } from "../insight/token_view.js";
+import { beginAsTokens, TokenView } from "../insight/token_view.js";
 import { showCode } from "../insight/view_code.js";
 import { Prose } from "../text/prose.js";
 import { Calls } from "../tools/calls.js";
@@ -56,7 +56,7 @@ function Question({ open, turn }) {
 
 /** @param {{open: Chat, turn: Turn, isLast: boolean}} props */
 function Answer({ open, turn, isLast }) {
-  const [look, setLook] = useState(/** @type {"prose" | "raw" | "tokens"} */ ("prose"));
+  const [look, setLook] = useState(/** @type {Look} */ (beginAsTokens.has(turn.id) ? "tokens" : "prose"));
   const shown = open.shownChoice(turn);
   const choice = turn.choices[shown];
   const isEmpty = !saysAnything(turn.choices);
@@ -64,8 +64,8 @@ function Answer({ open, turn, isLast }) {
   const isThinking = turn.isRunning && !text && !choice?.calls.length;
   return html`<${ChoiceTabs} turn=${turn} shown=${shown} isLast=${isLast} />
     ${choice?.reasoning && html`<${Reasoning} text=${choice.reasoning} isGrowing=${isThinking} usage=${turn.facts.usage} />`}
-    ${look === "tokens" && choice?.logprobs
-      ? html`<${TokenView} open=${open} turn=${turn} logprobs=${choice.logprobs} />`
+    ${look === "tokens"
+      ? html`<${TokenView} open=${open} turn=${turn} logprobs=${choice?.logprobs} />`
       : look === "raw"
         ? html`<pre class="message-raw" tabindex="0">${text}</pre>`
         : html`<div class="message-body prose"><${Prose} text=${text} isWhole=${!turn.isRunning} /></div>`}
@@ -77,7 +77,7 @@ function Answer({ open, turn, isLast }) {
         <${Siblings} open=${open} turn=${turn} />
         ${!turn.isRunning && html`<${AnswerActs} open=${open} turn=${turn} text=${text} look=${look} setLook=${setLook} hasTokens=${Boolean(choice?.logprobs)} />`}
       </span>
-      <${Counters} turn=${turn} shown=${shown} />
+      <${Counters} turn=${turn} shown=${shown} onDetails=${() => openDialog(() => html`<${Insight} open=${open} turn=${turn} />`)} />
     </div>`;
 }
 
@@ -96,6 +96,7 @@ function AnswerActs({ open, turn, text, look, setLook, hasTokens }) {
       <${MenuAct} icon="again" disabled=${isBusy} onClick=${() => openDialog(() => html`<${RegenerateDialog} open=${open} turn=${turn} />`)}>${t("Regenerate with …")}<//>
       <${MenuAct} icon="edit" disabled=${isBusy} keys="E" onClick=${() => (app.editing.value = turn.id)}>${t("Edit")}<//>
       <${MenuAct} icon="text" onClick=${toggle("raw")}>${look === "raw" ? t("Show formatted") : t("Show raw text")}<//>
+      <${MenuAct} icon="tokens" onClick=${toggle("tokens")}>${look === "tokens" ? t("Show formatted") : t("Token view")}<//>
       <${MenuAct} icon="code" onClick=${() => showCode(open, turn)}>${t("View code")}<//>
       <${MenuAct} icon="insight" onClick=${() => openDialog(() => html`<${Insight} open=${open} turn=${turn} />`)}>${t("Details")}<//>
     <//>`;

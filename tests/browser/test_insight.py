@@ -1,0 +1,303 @@
+"""What an answer cost and why it was slow; the context before sending; an answer by its tokens; a request as code."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from tests.browser.scripted import MESSAGE, ScriptedPage
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+ANSWER = MESSAGE.format(2)
+USAGE = {
+    "prompt_tokens": 1204,
+    "cached_tokens": 1024,
+    "completion_tokens": 212,
+    "reasoning_tokens": 40,
+    "accepted_prediction_tokens": 30,
+    "rejected_prediction_tokens": 10,
+}
+TIMINGS = {"queue_s": 3.1, "prompt_s": 0.4, "first_token_s": 3.5, "total_s": 5.5, "tokens_per_s": 105.5}
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def page(scripted: ScriptedPage):
+    return scripted.sign_in()
+
+
+def end(scripted: ScriptedPage, run: str, **more: Any) -> None:
+    scripted.tell(
+        {
+            "type": "completed",
+            "id": run,
+            "outcome": "finished",
+            "choices": [{"finish_reason": "stop", "tokens": 212, "stop": None}],
+            "usage": USAGE,
+            "timings": TIMINGS,
+            "cost": {"amount": "0.000321", "currency": "EUR"},
+            "attempts": 1,
+            "seed": 42,
+            "request_id": "0123abcd",
+            "log_url": "/admin/chat/requestlog/1/change/",
+        }
+        | more
+    )
+    scripted.page.wait_for_selector("#send:visible")
+    scripted.wait_painted()
+
+
+def reload(scripted: ScriptedPage) -> None:
+    """Open the page again once the server has all that was said."""
+    is_saved = "!Object.keys(sessionStorage).some((key) => key.includes('outbox'))"
+    scripted.wait_for(lambda: scripted.page.evaluate(is_saved))
+    scripted.page.reload()
+    scripted.wait_ready()
+
+
+def token(text: str, share: float, others: tuple[tuple[str, float], ...] = (), spelled: bytes | None = None) -> dict:
+    def fact(word: str, p: float, rank: int, raw: bytes | None = None) -> dict[str, Any]:
+        spelling = list(word.encode() if raw is None else raw)
+        return {"token": word, "id": sum(spelling), "logprob": math.log(p), "bytes": spelling, "rank": rank}
+
+    facts = sorted([(text, share, spelled), *((word, p, None) for word, p in others)], key=lambda each: -each[1])
+    top = [fact(word, p, rank, raw) for rank, (word, p, raw) in enumerate(facts, 1)]
+    return {**next(each for each in top if each["token"] == text), "top": top}
+
+
+STORY = [
+    token("The", 0.95, (("A", 0.04),)),
+    token(" sea", 0.7, ((" sky", 0.2),)),
+    token(" sings", 0.05, ((" is", 0.6), ("<|im_end|>", 0.1))),
+    token(".\n", 0.97),
+    token(HOSTILE, 0.02, (("</code><script>alert(1)</script>", 0.5),)),
+]
+
+
+def told_with_tokens(scripted: ScriptedPage, tokens: list[dict]) -> Any:
+    """Have an answer said with its tokens and shown by them."""
+    scripted.ask("hello")
+    run = scripted.next("start")["id"]
+    for each in tokens:
+        scripted.say(run, each["token"], logprobs=[each])
+    end(scripted, run)
+    scripted.page.click(f"{ANSWER} [aria-label=Tokens]")
+    return scripted.page.locator(f"{ANSWER} .token-view")
+
+
+def code_route(page: Any) -> list[dict[str, Any]]:
+    """Answer the route of View code with the request itself. Returns the bodies it gets."""
+    bodies: list[dict[str, Any]] = []
+
+    def fulfil(route: Any) -> None:
+        body = route.request.post_data_json
+        bodies.append(body)
+        text = json.dumps(body["request"]) + (f"\n# {body['answer']}" if "answer" in body else "")
+        names = (("raw", "JSON", "json"), ("curl", "curl", "shell"), ("python", "Python (openai)", "python"))
+        route.fulfill(
+            json={"snippets": [{"name": n, "title": t, "language": lang, "text": text} for n, t, lang in names]}
+        )
+
+    page.route("**/playground/api/code", fulfil)
+    return bodies
+
+
+def render_route(page: Any, answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Answer the route that renders prompts, the last answer for ever. Returns the bodies it gets."""
+    bodies: list[dict[str, Any]] = []
+
+    def fulfil(route: Any) -> None:
+        bodies.append(route.request.post_data_json)
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        route.fulfill(json=answer, status=409 if "error" in answer else 200)
+
+    page.route("**/playground/api/render", fulfil)
+    return bodies
+
+
+def rendered(num_tokens: int, max_tokens: int | None = None, prompt: str = "<|user|>hello") -> dict[str, Any]:
+    return {
+        "model": "plain",
+        "prompt": prompt,
+        "num_tokens": num_tokens,
+        "context": 8192,
+        "max_tokens": max_tokens,
+        "num_messages": 3,
+    }
+
+
+def test_each_answer_tells_its_tokens_times_cost_and_end(scripted: ScriptedPage, page) -> None:
+    scripted.ask("hello")
+    run = scripted.next("start")["id"]
+    scripted.tell({"type": "admitted", "id": run, "prompt_tokens": 1204, "model": "plain", "max_tokens": 9, "seed": 42})
+    page.wait_for_selector(f"{ANSWER} .message-counters:has-text('~')")
+    assert "1,204 in the prompt" in page.inner_text(f"{ANSWER} .message-counters")
+    scripted.say(run, "cut sho")
+    end(scripted, run, choices=[{"finish_reason": "length", "tokens": 212, "stop": None}])
+    told = page.inner_text(f"{ANSWER} .message-counters")
+    for fact in ("212 tokens, 40 of them thinking", "1,204 in the prompt, 1,024 cached", "first after 3.50 s"):
+        assert fact in told
+    assert "106 tokens/s" in told
+    assert "€0.000321" in told
+    assert told.endswith("cut at the token limit")
+    reload(scripted)
+    assert page.inner_text(f"{ANSWER} .message-counters") == told
+
+
+def test_details_say_why_an_answer_was_slow(scripted: ScriptedPage, page) -> None:
+    bodies = render_route(page, [{"error": {"message": "The model is not loaded.", "code": "m"}}, rendered(7)])
+    scripted.ask("hello")
+    start = scripted.next("start")
+    scripted.tell({"type": "waiting", "id": start["id"], "state": "loading", "phase": "weights", "num_before": 0})
+    page.wait_for_selector("text=Loading the model")
+    scripted.tell({"type": "admitted", "id": start["id"], "prompt_tokens": 3, "model": "plain", "seed": 42})
+    scripted.say(start["id"], "yes")
+    end(scripted, start["id"], choices=[{"finish_reason": "stop", "tokens": 1, "stop": "###"}], attempts=2)
+    page.click(f"{ANSWER} .message-counters")
+    dialog = page.locator("dialog")
+    story = dialog.locator(".story").inner_text()
+    assert story.startswith("5.50 s in all: ")
+    assert "waiting for the model to load" in story
+    assert "waiting for other requests" in story
+    assert "0.40 s reading the prompt, 2.00 s writing 212 tokens." in story
+    text = dialog.inner_text()
+    for fact in (
+        'the stop string "###"',
+        "30 of 40 proposed tokens accepted (75 %)",
+        "450 tokens/s",
+        "0123abcd",
+        "2: ",
+    ):
+        assert fact in text
+    assert dialog.locator("a").get_attribute("href") == "/admin/chat/requestlog/1/change/"
+
+    dialog.locator("summary").click()
+    page.wait_for_selector("text=The model is not loaded.")
+    assert [problem for problem in scripted.problems if "409" not in problem] == []
+    scripted.problems.clear()  # a browser reports every refusal
+    dialog.locator("text=Try again").click()
+    page.wait_for_selector("dialog pre:has-text('<|user|>hello')")
+    assert bodies[0]["request"] == start["request"]
+
+    dialog.locator("text=Repeat with this seed").click()
+    again = scripted.next("start")["request"]
+    assert again == start["request"] | {"seed": 42}
+
+
+def test_a_message_that_is_too_long_for_the_model_is_not_sent(scripted: ScriptedPage, page) -> None:
+    scripted.turn("hello", "yes")
+    bodies = render_route(page, [rendered(1204, 512), rendered(8000, 512), rendered(9000), rendered(1200)])
+    page.fill("#composer-text", "short")
+    page.wait_for_selector(".meter-text:has-text('1,204 of 8,192 tokens')")
+    assert bodies[0]["request"]["messages"][-1] == {"role": "user", "content": "short"}
+    page.fill("#composer-text", "longer")
+    page.wait_for_selector(".meter-problem:has-text('Too long by 320 tokens')")
+    assert "Lower max_tokens" in page.inner_text(".meter-problem")
+    page.fill("#composer-text", "longest")
+    page.wait_for_selector(".meter-problem:has-text('Too long by 809 tokens')")
+    page.press("#composer-text", "Enter")
+    assert page.get_attribute("#send", "aria-disabled") == "true"
+    assert page.input_value("#composer-text") == "longest"
+    page.fill("#composer-text", "short again")
+    page.wait_for_selector(".meter-text:has-text('1,200 of 8,192 tokens')")
+    page.press("#composer-text", "Enter")
+    assert scripted.next("start")["request"]["messages"][-1]["content"] == "short again"
+
+
+def test_tokens_are_walked_by_keyboard_and_hostile_ones_do_nothing(scripted: ScriptedPage, page) -> None:
+    tokens = [*STORY, token("�", 0.9, spelled=b"\xf0\x9f"), token("\u202eevil", 0.9)]
+    view = told_with_tokens(scripted, tokens)
+    chips = view.locator("button.token")
+    texts = ["The", "·sea", "·sings", ".⏎", HOSTILE.replace(" ", "·"), r"\xF0\x9F", "‹U+202E›evil"]
+    assert chips.all_inner_texts() == texts
+    chips.first.focus()
+    page.keyboard.press("ArrowRight")
+    assert "70 %" in view.locator(".token-card").inner_text()
+    page.keyboard.press("n")
+    focused = "document.activeElement.textContent"
+    assert page.evaluate(focused) == "·sings"
+    card = view.locator(".token-card").inner_text()
+    for fact in ("rank 3", "5 %", "20 73 69 6e 67 73", "60 %"):
+        assert fact in card
+    page.keyboard.press("n")
+    assert page.evaluate(focused) == HOSTILE.replace(" ", "·")
+    page.keyboard.press("Home")
+    assert page.evaluate(focused) == "The"
+    assert page.locator(f"{ANSWER} :is(img, script)").count() == 0
+
+
+def test_an_alternative_continues_from_the_text_before_it_beside_the_answer(scripted: ScriptedPage, page) -> None:
+    view = told_with_tokens(scripted, STORY)
+    view.locator("button.token").nth(2).click()
+    assert "ends or controls" in view.locator(".token-card").inner_text()
+    view.locator("[aria-label='Continue from this alternative: ·is']").click()
+    start = scripted.next("start")
+    assert start["request"]["messages"] == [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "The sea is"},
+    ]
+    assert (start["request"]["continue_final_message"], start["request"]["logprobs"]) == (True, True)
+    scripted.say(start["id"], "The sea is")
+    scripted.say(start["id"], " calm", logprobs=[token(" calm", 0.4, ((" wide", 0.3),))])
+    end(scripted, start["id"])
+    assert page.inner_text(f"{ANSWER} .siblings") == "2/2"
+    # The branch is shown by its tokens too, and goes on from its own text.
+    page.click(f"{ANSWER} [aria-label='Continue from this alternative: ·wide']")
+    assert scripted.next("start")["request"]["messages"][-1]["content"] == "The sea is wide"
+
+
+def test_tokens_are_asked_for_where_there_are_none(scripted: ScriptedPage, page) -> None:
+    scripted.turn("hello", "yes")
+    page.click(f"{ANSWER} .menu summary")
+    page.click(f"{ANSWER} .menu-act:has-text('Token view')")
+    page.wait_for_selector("text=Tokens were not asked for.")
+    page.click("text=Regenerate with tokens")
+    start = scripted.next("start")
+    assert (start["request"]["logprobs"], start["request"]["top_logprobs"]) == (True, 5)
+    scripted.say(start["id"], "The", logprobs=[STORY[0]])
+    page.wait_for_selector(f"{ANSWER} button.token")
+
+
+def test_tokens_too_large_to_be_kept_leave_a_word_and_the_answer(scripted: ScriptedPage, page) -> None:
+    many = [token(f" word{n}", 0.5, tuple((f"other{n}-{k}", 0.01) for k in range(20))) for n in range(400)]
+    scripted.ask("hello")
+    run = scripted.next("start")["id"]
+    scripted.say(run, "".join(each["token"] for each in many), logprobs=many)
+    end(scripted, run)
+    assert page.locator(f"{ANSWER} [aria-label=Tokens]").count() == 1
+    reload(scripted)
+    assert "word399" in scripted.texts()[1]
+    page.click(f"{ANSWER} .menu summary")
+    page.click(f"{ANSWER} .menu-act:has-text('Token view')")
+    page.wait_for_selector("text=The probabilities of 400 tokens were too large to be kept")
+
+
+def test_view_code_has_the_very_request_of_an_answer_and_of_the_draft(scripted: ScriptedPage, page) -> None:
+    bodies = code_route(page)
+    request = scripted.turn(HOSTILE, "the answer")
+    scripted.turn("more", "yes")
+    page.click(f"{ANSWER} .menu summary")
+    page.click(f"{ANSWER} .menu-act:has-text('View code')")
+    page.wait_for_selector("dialog .snippet code span")
+    assert [body["request"] for body in bodies] == [request, request]
+    assert sorted(body.get("answer", "") for body in bodies) == ["", "the answer"]
+    assert page.locator("dialog [role=tab]").all_inner_texts() == ["curl", "Python (openai)", "JSON"]
+    assert page.inner_text("dialog .snippet") == json.dumps(request)
+    assert page.locator("dialog .snippet img").count() == 0
+    page.check("dialog >> text=Stream the answer")
+    page.wait_for_selector("dialog .snippet:has-text('stream')")
+    page.keyboard.press("Escape")
+
+    bodies.clear()
+    page.fill("#composer-text", "the draft")
+    page.click("[aria-label='View code']:visible")
+    page.wait_for_selector("dialog .snippet")
+    messages = bodies[0]["request"]["messages"]
+    assert [message["content"] for message in messages] == [HOSTILE, "the answer", "more", "yes", "the draft"]
+    page.keyboard.press("Escape")
+    sent = scripted.turn("the draft", "done")
+    assert sent == bodies[0]["request"]
