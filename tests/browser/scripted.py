@@ -18,7 +18,8 @@ MESSAGE = "#messages > li:nth-child({})"
 class ScriptedPage:
     """A page with a scripted socket.
 
-    `received`: messages of all its sockets that no test has taken yet. `problems`: errors in the page.
+    `received`: messages of all its sockets that no test has taken yet. `problems`: errors in the page. `requests`:
+    those over HTTP that have not ended.
     """
 
     def __init__(self, context: Any, base_url: str) -> None:
@@ -33,6 +34,10 @@ class ScriptedPage:
         for event in ("requestfinished", "requestfailed"):
             context.on(event, lambda request: self.in_flight.discard(request))
         self.page = context.new_page()
+        self.requests: set[Any] = set()
+        self.page.on("request", lambda request: self.requests.add(request))
+        self.page.on("requestfinished", lambda request: self.requests.discard(request))
+        self.page.on("requestfailed", lambda request: self.requests.discard(request))
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" else None)
 

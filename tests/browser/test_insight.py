@@ -78,8 +78,8 @@ STORY = [
 ]
 
 
-def told_with_tokens(scripted: ScriptedPage, tokens: list[dict]) -> Any:
-    """Have an answer said with its tokens and shown by them."""
+def said_with_tokens(scripted: ScriptedPage, tokens: list[dict]) -> Any:
+    """Have an answer said with its tokens, shown by them."""
     scripted.ask("hello")
     run = scripted.next("start")["id"]
     for each in tokens:
@@ -138,14 +138,14 @@ def test_each_answer_tells_its_tokens_times_cost_and_end(scripted: ScriptedPage,
     assert "1,204 in the prompt" in page.inner_text(f"{ANSWER} .message-counters")
     scripted.say(run, "cut sho")
     end(scripted, run, choices=[{"finish_reason": "length", "tokens": 212, "stop": None}])
-    told = page.inner_text(f"{ANSWER} .message-counters")
+    line = page.inner_text(f"{ANSWER} .message-counters")
     for fact in ("212 tokens, 40 of them thinking", "1,204 in the prompt, 1,024 cached", "first after 3.50 s"):
-        assert fact in told
-    assert "106 tokens/s" in told
-    assert "€0.000321" in told
-    assert told.endswith("cut at the token limit")
+        assert fact in line
+    assert "106 tokens/s" in line
+    assert "€0.000321" in line
+    assert line.endswith("cut at the token limit")
     reload(scripted)
-    assert page.inner_text(f"{ANSWER} .message-counters") == told
+    assert page.inner_text(f"{ANSWER} .message-counters") == line
 
 
 def test_details_say_why_an_answer_was_slow(scripted: ScriptedPage, page) -> None:
@@ -210,7 +210,7 @@ def test_a_message_that_is_too_long_for_the_model_is_not_sent(scripted: Scripted
 
 def test_tokens_are_walked_by_keyboard_and_hostile_ones_do_nothing(scripted: ScriptedPage, page) -> None:
     tokens = [*STORY, token("�", 0.9, spelled=b"\xf0\x9f"), token("\u202eevil", 0.9)]
-    view = told_with_tokens(scripted, tokens)
+    view = said_with_tokens(scripted, tokens)
     chips = view.locator("button.token")
     texts = ["The", "·sea", "·sings", ".⏎", HOSTILE.replace(" ", "·"), r"\xF0\x9F", "‹U+202E›evil"]
     assert chips.all_inner_texts() == texts
@@ -231,7 +231,7 @@ def test_tokens_are_walked_by_keyboard_and_hostile_ones_do_nothing(scripted: Scr
 
 
 def test_an_alternative_continues_from_the_text_before_it_beside_the_answer(scripted: ScriptedPage, page) -> None:
-    view = told_with_tokens(scripted, STORY)
+    view = said_with_tokens(scripted, STORY)
     view.locator("button.token").nth(2).click()
     assert "ends or controls" in view.locator(".token-card").inner_text()
     view.locator("[aria-label='Continue from this alternative: ·is']").click()

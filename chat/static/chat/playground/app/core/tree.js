@@ -6,7 +6,10 @@ import { isAnswer } from "./answers.js";
 
 /** @import { TurnFacts } from "./types.js" */
 
-/** @typedef {{waitsFor: string, isResuming: boolean, promptTokens?: number, reserve?: number}} RunStatus `waitsFor`: in words; `reserve`: most tokens of its answer */
+/**
+ * @typedef {{waitsFor: string, isResuming: boolean, promptTokens?: number, reserve?: number}} RunStatus
+ *   `waitsFor`: in words; `reserve`: the most tokens of its answer
+ */
 
 export class Turn {
   /** @type {TurnFacts} */

@@ -56,7 +56,8 @@ function problemText({ prompt, reserve, context }, excess) {
 function Bar({ measure: { prompt, reserve, context } }) {
   const share = (/** @type {number} */ tokens) => `${Math.min(100, (100 * tokens) / context)}%`;
   return html`<span class="meter" data-full=${prompt + (reserve || 1) > context} aria-hidden="true">
-    <span class="meter-prompt" style=${{ width: share(prompt) }}></span><span class="meter-reserve" style=${{ width: share(Math.min(reserve, Math.max(0, context - prompt))) }}></span></span>`;
+    <span class="meter-prompt" style=${{ width: share(prompt) }}></span>
+    <span class="meter-reserve" style=${{ width: share(Math.min(reserve, Math.max(0, context - prompt))) }}></span></span>`;
 }
 
 /** What the message would take. Null where that is not known. @param {Chat} open @returns {Measure | null} */

@@ -24,13 +24,16 @@ function LiveCounters({ turn }) {
   }, []);
   const { promptTokens } = turn.status.value;
   // Text arrives far more often than this is drawn.
-  const { time, logprobs } = untracked(() => ({ time: turn.facts.time, logprobs: turn.choices.reduce((num, choice) => num + (choice.logprobs?.length ?? 0), 0) }));
+  const { time, logprobs } = untracked(() => ({ time: turn.facts.time, logprobs: numLogprobs(turn) }));
   const list = [];
   if (logprobs) list.push(`~ ${plural(logprobs, "one token", "{n} tokens")}`);
   if (promptTokens) list.push(t("{n} in the prompt", { n: number(promptTokens) }));
   if (time) list.push(`~ ${number(Math.max(0, Date.now() - Date.parse(time)) / 1000, { minimumFractionDigits: 1, maximumFractionDigits: 1 })} s`);
   return html`<span class="message-counters" aria-hidden="true">${list.map((text, at) => html`<span key=${at}>${text}</span>`)}</span>`;
 }
+
+/** @param {Turn} turn */
+const numLogprobs = ({ choices }) => choices.reduce((num, choice) => num + (choice.logprobs?.length ?? 0), 0);
 
 /** @param {{turn: Turn, shown: number, onDetails?: () => void}} props */
 function FinalCounters({ turn, shown, onDetails }) {
@@ -50,7 +53,8 @@ function counters(turn, shown) {
   const { length } = turn.choices;
   const several = length > 1 ? t(" in {n} answers, {shown} in this one", { n: length, shown: number(turn.choices[shown]?.tokens ?? 0) }) : "";
   const cached = usage.cached_tokens ? t(", {n} cached", { n: number(usage.cached_tokens) }) : "";
-  const list = [plural(usage.completion_tokens, "one token", "{n} tokens") + several + thought, t("{n} in the prompt", { n: number(usage.prompt_tokens) }) + cached];
+  const said = plural(usage.completion_tokens, "one token", "{n} tokens") + several + thought;
+  const list = [said, t("{n} in the prompt", { n: number(usage.prompt_tokens) }) + cached];
   if (timings?.first_token_s != null) list.push(t("first after {s}", { s: seconds(timings.first_token_s) }));
   if (timings?.tokens_per_s) list.push(rateText(timings.tokens_per_s));
   if (cost) list.push(costText(cost));

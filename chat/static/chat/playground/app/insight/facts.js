@@ -54,7 +54,8 @@ export function endOf({ facts: { outcome, usage, model }, choices }, shown) {
 /** An amount of money with three digits that count. @param {number} amount @param {string} currency */
 export function money(amount, currency) {
   try {
-    return number(amount, { style: "currency", currency, minimumFractionDigits: 2, maximumFractionDigits: amount && Math.abs(amount) < 1 ? digitsOf(amount) : 2 });
+    const maximumFractionDigits = amount && Math.abs(amount) < 1 ? digitsOf(amount) : 2;
+    return number(amount, { style: "currency", currency, minimumFractionDigits: 2, maximumFractionDigits });
   } catch {
     return `${number(amount, { maximumSignificantDigits: 3 })} ${currency}`; // a currency that is none of ISO 4217
   }
@@ -78,11 +79,12 @@ export const costText = (cost) => (cost ? money(Number(cost.amount), cost.curren
 /** @param {Usage} usage @param {Timings | undefined} timings @param {Price | null | undefined} price @returns {Row[]} */
 export function tokenRows(usage, timings, price) {
   const read = usage.prompt_tokens - usage.cached_tokens;
-  const costOf = (/** @type {number} */ num, /** @type {string | undefined} */ each) => (each && price ? (num * Number(each)) / price.per_tokens : null);
-  const rows = [{ name: t("Prompt"), num: read, rate: timings?.prompt_s ? read / timings.prompt_s : null, price: price?.prompt, cost: costOf(read, price?.prompt) }];
-  if (usage.cached_tokens) rows.push({ name: t("Prompt, from the cache"), num: usage.cached_tokens, rate: null, price: price?.cached, cost: costOf(usage.cached_tokens, price?.cached) });
-  rows.push({ name: t("Answer"), num: usage.completion_tokens, rate: timings?.tokens_per_s ?? null, price: price?.completion, cost: costOf(usage.completion_tokens, price?.completion) });
-  return rows;
+  const row = (/** @type {string} */ name, /** @type {number} */ num, /** @type {number | null} */ rate, /** @type {string | undefined} */ each) => {
+    return { name, num, rate, price: each, cost: each && price ? (num * Number(each)) / price.per_tokens : null };
+  };
+  const rows = [row(t("Prompt"), read, timings?.prompt_s ? read / timings.prompt_s : null, price?.prompt)];
+  if (usage.cached_tokens) rows.push(row(t("Prompt, from the cache"), usage.cached_tokens, null, price?.cached));
+  return [...rows, row(t("Answer"), usage.completion_tokens, timings?.tokens_per_s ?? null, price?.completion)];
 }
 
 /** @param {number} rate */

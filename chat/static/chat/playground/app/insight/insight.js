@@ -31,7 +31,10 @@ export function Insight({ open, turn }) {
 /** The answer's time in a sentence, with the longest part marked. @param {{turn: Turn}} props */
 function Story({ turn }) {
   const story = storyOf(turn);
-  if (!story) return html`<p class="story">${turn.isRunning ? t("The answer is still running; its figures come with its end.") : t("No times are known of this answer.")}</p>`;
+  if (!story) {
+    const why = turn.isRunning ? t("The answer is still running; its figures come with its end.") : t("No times are known of this answer.");
+    return html`<p class="story">${why}</p>`;
+  }
   return html`<p class="story"><strong>${story.total}</strong>${": "}${story.parts.map(
     ({ text, isSlowest }, at) => html`${at > 0 && ", "}${isSlowest ? html`<strong>${text}</strong>` : text}`,
   )}${"."}</p>`;
@@ -42,7 +45,8 @@ function TimeLine({ turn }) {
   const parts = partsOf(turn.facts.timings);
   return html`<section class="insight-part" aria-label=${t("Time")}>
     <div class="time-line" aria-hidden="true">${parts.map(
-      (part) => html`<span key=${part.name} class=${`time-part time-${part.name}`} style=${{ flexGrow: part.seconds }} title=${`${partName(part.name)}: ${duration(part.seconds)}`}></span>`,
+      ({ name, seconds }) => html`<span key=${name} class=${`time-part time-${name}`} style=${{ flexGrow: seconds }}
+        title=${`${partName(name)}: ${duration(seconds)}`}></span>`,
     )}</div>
     <div class="table-frame" tabindex="0" role="region" aria-label=${t("Time by part")}><table class="figures">
       <thead><tr><th scope="col">${t("Part")}</th><th scope="col">${t("Begins after")}</th><th scope="col">${t("Takes")}</th></tr></thead>
@@ -70,10 +74,12 @@ function Tokens({ turn }) {
   ].filter(Boolean);
   return html`<section class="insight-part" aria-label=${t("Tokens and cost")}>
     <div class="table-frame" tabindex="0" role="region" aria-label=${t("Tokens and cost")}><table class="figures">
-      <thead><tr><th scope="col">${t("Kind")}</th><th scope="col">${t("Tokens")}</th><th scope="col">${t("Rate")}</th>${cost && price && html`<th scope="col">${each}</th><th scope="col">${t("Cost")}</th>`}</tr></thead>
+      <thead><tr><th scope="col">${t("Kind")}</th><th scope="col">${t("Tokens")}</th><th scope="col">${t("Rate")}</th>
+        ${cost && price && html`<th scope="col">${each}</th><th scope="col">${t("Cost")}</th>`}</tr></thead>
       <tbody>${rows.map(
         (row) => html`<tr key=${row.name}><th scope="row">${row.name}</th><td>${number(row.num)}</td><td>${row.rate ? rateText(row.rate) : "–"}</td>
-          ${cost && price && html`<td>${row.price ? money(Number(row.price), price.currency) : "–"}</td><td>${row.cost === null ? "–" : money(row.cost, price.currency)}</td>`}</tr>`,
+          ${cost && price && html`<td>${row.price ? money(Number(row.price), price.currency) : "–"}</td>
+          <td>${row.cost === null ? "–" : money(row.cost, price.currency)}</td>`}</tr>`,
       )}</tbody>
       <tfoot><tr><th scope="row">${t("Sum")}</th><td>${number(usage.prompt_tokens + usage.completion_tokens)}</td><td></td>
         ${cost && price && html`<td></td><td title=${`${cost.amount} ${cost.currency}`}><strong>${costText(cost)}</strong></td>`}</tr></tfoot>
@@ -97,7 +103,8 @@ function Facts({ open, turn }) {
     ${time && html`<${Fact} name=${t("Asked at")}><time dateTime=${time}>${new Date(time).toLocaleString()}</time><//>`}
     ${seed != null && html`<${Fact} name=${t("Seed")}><code>${seed}</code><${CopyButton} label=${t("Copy the seed")} text=${() => String(seed)} />
       <button type="button" class="button button-small" disabled=${open.isBusy.value} onClick=${() => repeat(open, turn)}>${t("Repeat with this seed")}</button><//>`}
-    ${(timings?.attempts ?? 1) > 1 && html`<${Fact} name=${t("Attempts")}>${t("{n}: what computed it was lost, and it went on elsewhere", { n: timings?.attempts ?? 1 })}<//>`}
+    ${(timings?.attempts ?? 1) > 1 && html`<${Fact} name=${t("Attempts")}>
+      ${t("{n}: what computed it was lost, and it went on elsewhere", { n: timings?.attempts ?? 1 })}<//>`}
     ${reserve && html`<${Fact} name=${t("At most")}>${plural(reserve, "one token", "{n} tokens")}<//>`}
     ${id && html`<${Fact} name=${t("Request")}><code>${id}</code><${CopyButton} label=${t("Copy the request's id")} text=${() => id} />
       ${isOwnPath(timings?.log_url) && html`<a href=${timings?.log_url} target="_blank">${t("Open in the console")}</a>`}<//>`}
@@ -145,8 +152,10 @@ function Prompt({ open, turn }) {
   return html`<details class="rendered" onToggle=${toggled}>
     <summary>${t("Show the prompt as the model reads it")}</summary>
     ${isReading && html`<p class="hint" role="status">${t("Reading …")}</p>`}
-    ${!isReading && found?.problem && html`<p class="problem" role="alert">${found.problem}</p><button type="button" class="button button-small" onClick=${read}>${t("Try again")}</button>`}
-    ${found?.rendered && html`<p class="hint">${plural(found.rendered.num_tokens, "one token", "{n} tokens")} · ${plural(found.rendered.num_messages, "one message", "{n} messages")}
+    ${!isReading && found?.problem && html`<p class="problem" role="alert">${found.problem}</p>
+      <button type="button" class="button button-small" onClick=${read}>${t("Try again")}</button>`}
+    ${found?.rendered && html`<p class="hint">${plural(found.rendered.num_tokens, "one token", "{n} tokens")} ·${" "}
+      ${plural(found.rendered.num_messages, "one message", "{n} messages")}
       <${CopyButton} text=${() => found.rendered?.prompt ?? ""} /></p><pre class="insight-json" tabindex="0">${found.rendered.prompt}</pre>`}
   </details>`;
 }

@@ -20,7 +20,7 @@ const STEP_NAMES = ["≥ 90 %", "≥ 60 %", "≥ 30 %", "≥ 10 %", "< 10 %"];
 export const beginAsTokens = new Set();
 
 /** @param {number} share */
-const percent = (share) => `${number(100 * share, { maximumFractionDigits: share >= 0.1 ? 1 : 3, maximumSignificantDigits: share >= 0.1 ? undefined : 2 })} %`;
+const percent = (share) => `${number(100 * share, share >= 0.1 ? { maximumFractionDigits: 1 } : { maximumSignificantDigits: 2 })} %`;
 
 /** @param {{open: Chat, turn: Turn, logprobs?: TokenLogprob[]}} props */
 export function TokenView({ open, turn, logprobs }) {
@@ -46,7 +46,8 @@ function NoTokens({ open, turn }) {
   return html`<section class="token-view no-tokens" aria-label=${t("Tokens")}>
     <p>${numUnkept ? t("The probabilities of {n} tokens were too large to be kept: they were shown until the page was left.", { n: number(numUnkept) })
       : turn.isRunning ? t("Tokens are shown as they come, if they were asked for.") : t("Tokens were not asked for.")}</p>
-    <div class="token-tools">${!turn.isRunning && html`<button type="button" class="button button-small" disabled=${open.isBusy.value} onClick=${again}>${t("Regenerate with tokens")}</button>`}
+    <div class="token-tools">${!turn.isRunning && html`<button type="button" class="button button-small" disabled=${open.isBusy.value}
+      onClick=${again}>${t("Regenerate with tokens")}</button>`}
       <${ChatSwitch} open=${open} /></div>
   </section>`;
 }
@@ -96,7 +97,8 @@ function Tokens({ open, turn, tokens, isPrompt }) {
       <label>${t("below")} <select class="input" value=${threshold} onChange=${(/** @type {any} */ event) => setThreshold(Number(event.target.value))}>
         ${THRESHOLDS.map((share) => html`<option key=${share} value=${share}>${percent(share)}</option>`)}</select></label>
       <span class="hint">${plural(numSurprises, "one of {all}", "{n} of {all}").replace("{all}", number(numTokens))}</span>
-      <label class="token-switch"><input type="checkbox" checked=${hasNumbers} onChange=${(/** @type {any} */ event) => setNumbers(event.target.checked)} />${t("Numbers")}</label>
+      <label class="token-switch"><input type="checkbox" checked=${hasNumbers}
+        onChange=${(/** @type {any} */ event) => setNumbers(event.target.checked)} />${t("Numbers")}</label>
       ${!isPrompt && html`<${ChatSwitch} open=${open} />`}
     </div>
     <${Strip} tokens=${tokens} numTokens=${numTokens} current=${at} onPick=${go} />
@@ -104,7 +106,8 @@ function Tokens({ open, turn, tokens, isPrompt }) {
       onKeyDown=${key} onFocusIn=${(/** @type {FocusEvent} */ event) => setCurrent(numberOf(event) ?? current)}
       onPointerOver=${(/** @type {PointerEvent} */ event) => event.pointerType === "mouse" && setHovered(numberOf(event) ?? -1)} onPointerLeave=${() => setHovered(-1)}
       onClick=${(/** @type {MouseEvent} */ event) => setCurrent(numberOf(event) ?? current)}>
-      ${chunks.map(([from, to]) => html`<${Chunk} key=${from} tokens=${tokens} from=${from} to=${to} current=${current >= from && current < to ? current : -1} shown=${at >= from && at < to ? at : -1} />`)}
+      ${chunks.map(([from, to]) => html`<${Chunk} key=${from} tokens=${tokens} from=${from} to=${to}
+        current=${current >= from && current < to ? current : -1} shown=${at >= from && at < to ? at : -1} />`)}
     </div>
     ${tokens[at] && html`<${Card} open=${open} turn=${turn} tokens=${tokens} at=${at} isPrompt=${isPrompt} />`}
     <${Legend} />`;
@@ -147,7 +150,10 @@ function numberOf({ target }) {
   return at == null ? null : Number(at);
 }
 
-/** Tokens that are drawn, and skipped while out of sight, together. @param {{tokens: TokenLogprob[], from: number, to: number, current: number, shown: number}} props */
+/**
+ * Tokens that are drawn, and skipped while out of sight, together.
+ * @param {{tokens: TokenLogprob[], from: number, to: number, current: number, shown: number}} props
+ */
 function Chunk({ tokens, from, to, current, shown }) {
   return useMemo(() => {
     const chips = [];
@@ -155,7 +161,8 @@ function Chunk({ tokens, from, to, current, shown }) {
       const token = tokens[at];
       const text = visible(token);
       const share = percent(probability(token));
-      chips.push(html`<button type="button" key=${at} class=${`token step-${stepOf(token)} ${isSpecial(token) ? "is-special" : ""} ${at === shown ? "is-shown" : ""}`} data-at=${at} data-share=${share}
+      const marks = `${isSpecial(token) ? "is-special" : ""} ${at === shown ? "is-shown" : ""}`;
+      chips.push(html`<button type="button" key=${at} class=${`token step-${stepOf(token)} ${marks}`} data-at=${at} data-share=${share}
         tabindex=${at === current || (current < 0 && at === 0 && from === 0) ? 0 : -1} aria-label=${`${text}, ${share}`}>${text}</button>`);
       if (wholeText(token)?.includes("\n")) chips.push(html`<br key=${`${at}-line`} />`);
     }
@@ -163,7 +170,10 @@ function Chunk({ tokens, from, to, current, shown }) {
   }, [tokens, from, to, current, shown]);
 }
 
-/** How surprising the tokens were, over the whole answer; a click leads there. @param {{tokens: TokenLogprob[], numTokens: number, current: number, onPick: (at: number) => void}} props */
+/**
+ * How surprising the tokens were, over the whole answer; a click leads there.
+ * @param {{tokens: TokenLogprob[], numTokens: number, current: number, onPick: (at: number) => void}} props
+ */
 function Strip({ tokens, numTokens, current, onPick }) {
   const bars = useMemo(() => {
     const num = Math.min(NUM_BARS, numTokens);
@@ -185,7 +195,8 @@ function Strip({ tokens, numTokens, current, onPick }) {
     <path class="strip-bars" d=${path} /><path class="strip-here" d=${`M${here} 0V24`} /></svg>`;
 }
 
-const Legend = () => html`<p class="token-legend" aria-hidden="true">${t("Probability")} ${STEP_NAMES.map((name, step) => html`<span key=${name} class=${`token step-${step}`}>${name}</span>`)}</p>`;
+const Legend = () => html`<p class="token-legend" aria-hidden="true">${t("Probability")}
+  ${STEP_NAMES.map((name, step) => html`<span key=${name} class=${`token step-${step}`}>${name}</span>`)}</p>`;
 
 /** @param {{open: Chat, turn: Turn, tokens: TokenLogprob[], at: number, isPrompt: boolean}} props */
 function Card({ open, turn, tokens, at, isPrompt }) {
@@ -199,7 +210,8 @@ function Card({ open, turn, tokens, at, isPrompt }) {
     t("bytes {bytes}", { bytes: [...bytesOf(token)].map((byte) => byte.toString(16).padStart(2, "0")).join(" ") || "–" }),
   ];
   return html`<div class="token-card" role="region" aria-label=${t("Token {n}", { n: number(at + 1) })}>
-    <p class="token-head"><code class="token-name">${visible(token)}</code><strong>${percent(probability(token))}</strong><span class="hint">${t("token {n} of {all}", { n: number(at + 1), all: number(tokens.length) })}</span></p>
+    <p class="token-head"><code class="token-name">${visible(token)}</code><strong>${percent(probability(token))}</strong>
+      <span class="hint">${t("token {n} of {all}", { n: number(at + 1), all: number(tokens.length) })}</span></p>
     <p class="hint token-facts">${facts.map((fact) => html`<span key=${fact}>${fact}</span>`)}</p>
     ${others.length > 0 && html`<ol class="token-top" aria-label=${t("The likeliest tokens here")}>${others.map(
       (other) => html`<${Alternative} key=${other.id} open=${open} turn=${turn} tokens=${tokens} at=${at} other=${other} isPrompt=${isPrompt} />`,
@@ -225,12 +237,20 @@ function Alternative({ open, turn, tokens, at, other, isPrompt }) {
     ${isChosen ? html`<span class="token-go hint">${t("this one")}</span>`
       : isPrompt ? null
       : prefix === null ? html`<span class="token-go hint">${why}</span>`
-      : html`<button type="button" class="button button-small token-go" disabled=${open.isBusy.value} aria-label=${t("Continue from this alternative: {token}", { token: visible(other) })}
+      : html`<button type="button" class="button button-small token-go" disabled=${open.isBusy.value}
+          aria-label=${t("Continue from this alternative: {token}", { token: visible(other) })}
           title=${t("Continue from this alternative")} onClick=${go}>${t("Continue")}</button>`}
   </li>`;
 }
 
-/** The text that a branch with another token goes on from, or why there can be none. @param {Chat} open @param {Turn} turn @param {TokenLogprob[]} tokens @param {number} at @param {TokenFact} other */
+/**
+ * The text that a branch with another token goes on from, or why there can be none.
+ * @param {Chat} open
+ * @param {Turn} turn
+ * @param {TokenLogprob[]} tokens
+ * @param {number} at
+ * @param {TokenFact} other
+ */
 function branchFrom(open, turn, tokens, at, other) {
   const none = (/** @type {string} */ why) => ({ why, prefix: null });
   const choice = turn.choices[open.shownChoice(turn)];

@@ -31,7 +31,8 @@ let lastTab = ORDER[0];
 
 /** @param {{open: Chat, turn?: Turn}} props */
 function CodeDialog({ open, turn }) {
-  const asked = turn ? requestBehind(open, turn) : requestOfDraft(open, open.path.peek().at(-1)?.facts.role === "assistant" || open.isEmpty.peek() ? EXAMPLE : "");
+  const last = open.path.peek().at(-1)?.facts.role ?? "assistant";
+  const asked = turn ? requestBehind(open, turn) : requestOfDraft(open, last === "assistant" ? EXAMPLE : "");
   const [isStream, setStream] = useState(asked.stream === true);
   const [name, setName] = useState(lastTab);
   const { stream: _, ...rest } = asked;
@@ -41,17 +42,21 @@ function CodeDialog({ open, turn }) {
   const isExample = !turn && !open.draft.peek().text.trim() && !open.draft.peek().files?.length && request.messages.at(-1)?.content === EXAMPLE;
   const pick = (/** @type {string} */ to) => setName((lastTab = to));
   return html`<${Dialog} title=${t("View code")} class="is-wide view-code" onClose=${closeDialog}>
-    <p class="hint">${turn ? t("The request of this answer, as it was sent.") : isExample ? t("The request that would be sent now. Nothing is written: “{text}” stands for your message.", { text: EXAMPLE }) : t("The request that would be sent now.")}</p>
+    <p class="hint">${turn ? t("The request of this answer, as it was sent.") : t("The request that would be sent now.")}
+      ${isExample && ` ${t("Nothing is written: “{text}” stands for your message.", { text: EXAMPLE })}`}</p>
     ${snippets && html`<${Tabs} label=${t("Languages")} tabs=${snippets.map(({ name: id, title }) => ({ id, title }))} current=${shown?.name ?? ""} onPick=${pick} />`}
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     ${!snippets && !problem && html`<p class="hint" role="status">${t("Writing the code …")}</p>`}
     ${shown && html`<div class="code-tools">
-        <label class="token-switch"><input type="checkbox" checked=${isStream} onChange=${(/** @type {any} */ event) => setStream(event.target.checked)} />${t("Stream the answer")}</label>
+        <label class="token-switch"><input type="checkbox" checked=${isStream}
+          onChange=${(/** @type {any} */ event) => setStream(event.target.checked)} />${t("Stream the answer")}</label>
         <span class="code-acts"><${CopyButton} withText text=${() => shown.text} />
-          ${reports && html`<${CopyButton} withText label=${t("Copy with answer")} text=${() => reports.find((other) => other.name === shown.name)?.text ?? shown.text} />`}</span>
+          ${reports && html`<${CopyButton} withText label=${t("Copy with answer")}
+            text=${() => reports.find((other) => other.name === shown.name)?.text ?? shown.text} />`}</span>
       </div>
       <${Code} snippet=${shown} />
-      <p class="hint">${t("The key is read from the environment:")} <code>export LIGHTCONE_API_KEY=…</code>${page.is_staff && html` · <a href=${page.urls.console}>${t("Make a key in the console")}</a>`}</p>`}
+      <p class="hint">${t("The key is read from the environment:")} <code>export LIGHTCONE_API_KEY=…</code>
+        ${page.is_staff && html` · <a href=${page.urls.console}>${t("Make a key in the console")}</a>`}</p>`}
   <//>`;
 }
 
