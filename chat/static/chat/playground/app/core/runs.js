@@ -162,7 +162,7 @@ export class Runs {
   #admitted(run, { prompt_tokens: num, max_tokens: reserve, seed }) {
     const { turn } = run;
     endLoading(run);
-    turn.status.value = { ...turn.status.value, promptTokens: num, reserve };
+    turn.status.value = { ...turn.status.value, waitsFor: "", promptTokens: num, reserve };
     turn.change(seed == null ? {} : { seed });
   }
 
