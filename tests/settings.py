@@ -21,3 +21,9 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles" if app.endswith(".ServedFiles") else app
     for app in INSTALLED_APPS  # noqa: F405
 ]
+
+# A live server writes from several threads. A database in memory is shared without waiting for locks, so it is a file.
+IN_MEMORY = Path("/dev/shm")  # noqa: S108
+DATABASES["default"]["TEST"] = {  # noqa: F405
+    "NAME": str((IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else TEST_DIR) / f"{TEST_DIR.name}.sqlite3")
+}
