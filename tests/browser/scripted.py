@@ -18,8 +18,8 @@ MESSAGE = "#messages > li:nth-child({})"
 class ScriptedPage:
     """A page with a scripted socket.
 
-    `received`: messages of all its sockets that no test has taken yet. `problems`: errors in the page. `requests`:
-    those over HTTP that have not ended.
+    `received`: messages of all its sockets that no test has taken yet. `problems`: errors in the page.
+    `in_flight`: requests over HTTP that have not ended.
     """
 
     def __init__(self, context: Any, base_url: str) -> None:
@@ -34,10 +34,6 @@ class ScriptedPage:
         for event in ("requestfinished", "requestfailed"):
             context.on(event, lambda request: self.in_flight.discard(request))
         self.page = context.new_page()
-        self.requests: set[Any] = set()
-        self.page.on("request", lambda request: self.requests.add(request))
-        self.page.on("requestfinished", lambda request: self.requests.discard(request))
-        self.page.on("requestfailed", lambda request: self.requests.discard(request))
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" else None)
 
@@ -117,9 +113,14 @@ class ScriptedPage:
         start = self.next("start")
         self.say(start["id"], text)
         self.end(start["id"])
-        self.page.wait_for_selector("#send:visible")
-        self.wait_painted()
+        self.wait_idle()
         return start["request"]
+
+    def wait_idle(self) -> None:
+        """Wait until no answer runs, and all of it is saved and drawn."""
+        self.page.wait_for_selector("#stop", state="detached")
+        self.wait_for(lambda: not self.in_flight)
+        self.wait_painted()
 
     def wait_painted(self) -> None:
         """Wait for the page to draw what it has received, which it does in its next frame."""

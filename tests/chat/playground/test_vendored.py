@@ -11,7 +11,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ROOT / "chat/playground/vendor"
 SERVED = ROOT / "chat/static/chat/vendor"
-BY_HAND = {"README.md", "HASHES.json", "marked-18.2.1.umd.js", "dompurify-3.4.18.min.js"}
+BY_HAND = {"README.md", "HASHES.json"}
 EXACT = re.compile(r"\d+\.\d+\.\d+")
 
 
