@@ -5,6 +5,7 @@ import * as acts from "../core/acts.js";
 import * as app from "../core/app.js";
 import { plural, t } from "../core/i18n.js";
 import { ContextMeter, overflow } from "../insight/context_meter.js";
+import { isHeldBack } from "../parameters/focus.js";
 import { readTextFiles } from "./attachments.js";
 import { IconButton } from "./controls.js";
 import { fit } from "./fitting.js";
@@ -34,7 +35,7 @@ export function Composer({ open, onSend = (text, files) => acts.send(open, text,
   const change = (/** @type {Partial<typeof draft>} */ fields) => (open.draft.value = { ...open.draft.value, ...fields });
   const send = (/** @type {Event} */ event) => {
     event.preventDefault();
-    if (!isSendable) return;
+    if (!isSendable || isHeldBack(open)) return;
     onSend(draft.text.trim(), files);
   };
   const take = async (/** @type {FileList | null | undefined} */ list) => {

@@ -46,6 +46,7 @@ export function Menu({ label, icon = "more", button, class: name = "", align = "
       node.open = false;
       if (!isEscape) return;
       event.stopPropagation();
+      event.preventDefault(); // or a dialog around it closes as well
       node.querySelector("summary")?.focus();
     };
     document.addEventListener("pointerdown", close);

@@ -1,0 +1,47 @@
+// @ts-check
+// The request as text, without its messages: written, and read with everything that is wrong with it.
+import { t } from "../core/i18n.js";
+import * as app from "../core/app.js";
+import { page } from "../core/page.js";
+import { check } from "./schema_check.js";
+
+/** @import { Schema } from "./form_facts.js" */
+/** @import { SchemaProblem } from "./schema_check.js" */
+/** @import { Parameters } from "../core/types.js" */
+
+/** @param {string} model @param {Parameters} parameters */
+export const writeRequest = (model, parameters) => JSON.stringify({ model, ...parameters }, null, 2);
+
+/**
+ * Read a request. It has a value only if nothing is wrong with it.
+ * @param {string} text
+ * @param {Schema} [schema] of the whole request, once it is loaded
+ * @returns {{value?: {model: string} & Parameters, problems: SchemaProblem[]}}
+ */
+export function readRequest(text, schema) {
+  /** @type {any} */
+  let value;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    return { problems: [{ path: [], message: t("This is not valid JSON: {problem}", { problem: /** @type {Error} */ (error).message }) }] };
+  }
+  if (value === null || typeof value !== "object" || Array.isArray(value)) {
+    return { problems: [{ path: [], message: t('This must be one JSON object, such as {"temperature": 0}.') }] };
+  }
+  const problems = Object.keys(value).flatMap((name) => fieldProblems(name, value[name], schema));
+  if (!("model" in value)) problems.unshift({ path: [], message: t("model is missing: it names the model that answers.") });
+  return problems.length ? { problems } : { value, problems };
+}
+
+/** @param {string} name @param {any} value @param {Schema} [schema] @returns {SchemaProblem[]} */
+function fieldProblems(name, value, schema) {
+  const path = [name];
+  if (name === "messages") return [{ path, message: t("messages is the chat itself: write in the conversation, and the system prompt under Parameters.") }];
+  if (!page.fields.includes(name)) return [{ path, message: t("{name} is no field that can be sent from here; check its spelling or leave it out.", { name: name.slice(0, 64) }) }];
+  if (name === "model" && !app.modelOf(value)) {
+    const names = app.models.value.map(({ id }) => id).join(", ");
+    return [{ path, message: t("model must be one that is served to you ({names}), not {name}.", { names, name: JSON.stringify(value) }) }];
+  }
+  return schema ? check(value, schema.properties[name], name, schema, path) : [];
+}
