@@ -99,9 +99,14 @@ function complete({ syntaxTree }, context) {
   const schema = schemaAt(context.state, /[{,]$/.test(before) && property && !enclosing(node, "PropertyName") ? property.parent ?? node : node, root);
   const isValue = /[:[]$/.test(before);
   const options = isValue ? valuesOf(property ? schemaAt(context.state, property, root) : schema, property ? nameOf(context.state, property) : "") : namesOf(schema, context);
-  const end = context.state.sliceDoc(context.pos, context.pos + 1) === '"' ? context.pos + 1 : context.pos;
-  return options.length ? { from: word.from, to: end, options, validFor: /^"?[\w-]*$/ } : null;
+  return options.length ? { from: word.from, options: options.map((option) => ({ ...option, apply: inserting(String(option.apply ?? option.label)) })), validFor: /^"?[\w-]*$/ } : null;
 }
+
+/** Put a text in the place of what is typed, and of the quotation mark that the editor has added. @param {string} text */
+const inserting = (text) => (/** @type {EditorView} */ view, /** @type {Completion} */ _, /** @type {number} */ from, /** @type {number} */ to) => {
+  const end = view.state.sliceDoc(to, to + 1) === '"' ? to + 1 : to;
+  view.dispatch({ changes: { from, to: end, insert: text }, selection: { anchor: from + text.length }, userEvent: "input.complete" });
+};
 
 /** @param {Node | null} node @param {string} name @returns {Node | null} */
 const enclosing = (node, name) => (!node || node.name === name ? node : enclosing(node.parent, name));

@@ -1,6 +1,6 @@
 // @ts-check
 // The request as one object of text, without its messages. What is typed is taken over as long as all of it can be sent.
-import { html, useEffect, useRef, useState } from "../../../vendor/preact.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import { t } from "../core/i18n.js";
 import { wantedField } from "./focus.js";
@@ -65,7 +65,7 @@ function Editor({ text, onText }) {
       made?.destroy();
     };
   }, []);
-  useEffect(() => editor?.show(text), [editor, text]);
+  useLayoutEffect(() => editor?.show(text), [editor, text]);
   const isWanted = wantedField.value === "json";
   useEffect(() => {
     if (!isWanted) return;
