@@ -110,6 +110,7 @@ LIGHTCONE_PLAYGROUND_DETACH_GRACE_S = env.integer("PLAYGROUND_DETACH_GRACE", 900
 LIGHTCONE_CHAT_QUOTA_BYTES = env.integer("CHAT_QUOTA_BYTES", 2**30, minimum=1)
 LIGHTCONE_CHAT_DAYS = env.integer("CHAT_DAYS", 0, maximum=3650)
 LIGHTCONE_CHAT_ADMIN_READ = env.boolean("CHAT_ADMIN_READ")
+LIGHTCONE_CHAT_SHARING = env.boolean("CHAT_SHARING", True)
 
 # Answers that clients may fetch again. Without them `store` has no effect, and there are no background answers.
 LIGHTCONE_STORE = env.boolean("STORE", True)

@@ -133,7 +133,7 @@ class LinkFields(serializers.Serializer):
 
 
 class ImportFields(serializers.Serializer):
-    format = Text(choices=("lightcone", "openai"), is_required=True)
+    format = Text(choices=("lightcone", "openai", "chatgpt"), is_required=True)
     text = Text(is_filled=True, is_required=True)
 
 

@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Any
 
 import orjson
+from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
@@ -37,6 +38,9 @@ class NewLink:
 
 def link_create(*, user_id: int, conversation_id: str, lives_s: int | None) -> NewLink:
     """Create a link to a copy of what the conversation shows now. `lives_s` None: until revoked. Raises ApiError."""
+    if not settings.LIGHTCONE_CHAT_SHARING:
+        message = "Links to chats are switched off on this server (LIGHTCONE_CHAT_SHARING); export the chat instead."
+        raise ApiError("permission_denied", message)
     with transaction.atomic():
         space = space_lock(user_id)
         conversation = conversation_get(user_id=user_id, public_id=conversation_id)
@@ -81,7 +85,7 @@ def link_read(*, token: str) -> dict[str, Any]:
     link: ShareLink | None = ShareLink.objects.filter(
         is_working, digest=_digest(token), conversation__deleted_at=None, conversation__user__is_active=True
     ).first()
-    if link is None:
+    if link is None or not settings.LIGHTCONE_CHAT_SHARING:
         raise ApiError("not_found", "There is no such link, or it was revoked or has expired.")
     snapshot: dict[str, Any] = orjson.loads(link.snapshot)
     return snapshot | {"shared_at": link.created_at.timestamp()}

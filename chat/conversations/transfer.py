@@ -16,7 +16,8 @@ from rest_framework.exceptions import ValidationError
 
 from chat.api.request.fields import field_problems, field_read
 from chat.api.request.strict_json import json_object_read
-from chat.conversations.content import answer_content, content_text, message_of
+from chat.conversations.chatgpt import chatgpt_read
+from chat.conversations.content import answer_content, content_text, message_of, title_of
 from chat.conversations.models import Conversation, TurnState
 from chat.conversations.schema import CONVERSATION, TURN, TURN_FIELDS, id_read, page_bounds, turn_body
 from chat.conversations.services import conversation_create
@@ -97,6 +98,9 @@ def conversations_import(*, user_id: int, format_name: str, text: str) -> Import
         if format_name == "lightcone":
             _import_tree(imported, user_id, json_object_read(text.encode(), page_bounds()))
             return imported
+        if format_name == "chatgpt":
+            _import_chatgpt(imported, user_id, text)
+            return imported
         lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
         if not 1 <= len(lines) <= MAX_IMPORTED:
             message = f"text must have 1 to {MAX_IMPORTED} lines, each a conversation; got {len(lines)}"
@@ -137,6 +141,36 @@ def _import_messages(imported: Imported, user_id: int, place: str, plain: Mappin
         parent = turns[-1].public_id if turns else ""
         turns.append(TurnSent(secrets.token_hex(12), parent, values["role"], values["state"], turn_body(values)))
     _save(imported, user_id, {}, turns, "")
+
+
+def _import_chatgpt(imported: Imported, user_id: int, text: str) -> None:
+    # The file is an array, and only objects are read.
+    plain = json_object_read(b'{"conversations":' + text.encode() + b"}", page_bounds())
+    if len(plain) != 1:
+        raise ApiError("invalid_value", "text must be the array of conversations.json", "text")
+    chats = _list_of_objects(plain["conversations"], "conversations")
+    if not 1 <= len(chats) <= MAX_IMPORTED:
+        message = f"text must have 1 to {MAX_IMPORTED} conversations, got {len(chats)}"
+        raise ApiError("invalid_value", f"{message}; divide the file", "text")
+    for number, chat in enumerate(chats):
+        place = f"conversations.{number}"
+        export = chatgpt_read(chat)
+        imported.note(place, dict.fromkeys(export.unknown))
+        if not export.nodes:
+            imported.note(place, ["mapping without texts"])
+            continue
+        ids = {node.id: secrets.token_hex(12) for node in export.nodes}
+        turns = []
+        for node in export.nodes:
+            content = answer_content(node.text, []) if node.role == "assistant" else node.text
+            known = {"role": node.role, "state": str(TurnState.ENDED), "content": content, "model": node.model or None}
+            values = _read(TURN, {name: value for name, value in known.items() if value is not None}, place)
+            turns.append(
+                TurnSent(ids[node.id], ids.get(node.parent, ""), node.role, values["state"], turn_body(values))
+            )
+        title = chat.get("title")
+        fields = {"title": title_of(title)} if isinstance(title, str) else {}
+        _save(imported, user_id, fields, turns, ids.get(export.head, ""))
 
 
 def _content(message: Mapping[str, Any], place: str) -> Any:

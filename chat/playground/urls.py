@@ -7,13 +7,14 @@ from chat.playground.code.view import code_view
 from chat.playground.consumers import PlaygroundConsumer
 from chat.playground.pages import manifest, strings
 from chat.playground.run_views import events_view, start_view, stop_view
-from chat.playground.views import SignIn, SignOut, index
+from chat.playground.views import SignIn, SignOut, index, shared
 
 RUN = r"^playground/api/runs/(?P<run_name>[A-Za-z0-9-]{1,64})"
 
 urlpatterns = [
     path("", index, name="playground"),
     re_path(r"^c/(?P<conversation>[A-Za-z0-9-]{1,64})\Z", index, name="playground_conversation"),
+    re_path(r"^shared/(?P<token>[A-Za-z0-9_-]{1,64})\Z", shared, name="shared_page"),
     path("playground/api/runs", start_view, name="playground_runs"),
     path("playground/api/code", code_view, name="playground_code"),
     re_path(RUN + r"/events\Z", events_view, name="playground_run_events"),

@@ -1,7 +1,11 @@
-"""The playground page and its sign-in. The page talks to its socket, and to the routes below /playground/api/."""
+"""The pages of the playground: the chat, its sign-in, and shared chats.
+
+The chat talks to consumers.py over a WebSocket, and to the routes below /playground/api/.
+"""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from channels.db import database_sync_to_async
@@ -23,6 +27,9 @@ from chat.access.authentication import configuration_refresh
 from chat.access.keys import Caller, KeyInvalid
 from chat.access.sign_in import PlaygroundSignInForm
 from chat.conversations.drafts import draft_get
+from chat.conversations.sharing import link_read
+from chat.conversations.views import NOT_INDEXED
+from chat.errors import ApiError
 from chat.playground.kept import state_get
 from chat.playground.offered import models_offered
 from chat.playground.requests import FIELDS_TAKEN
@@ -61,6 +68,7 @@ async def page_data(request: HttpRequest, *, user: Any, caller: Caller) -> dict[
         "state": await database_sync_to_async(state_get)(user_id=user.pk),
         "draft": await database_sync_to_async(draft_get)(user_id=user.pk, conversation=None),
         "admins_can_read": settings.LIGHTCONE_CHAT_ADMIN_READ,
+        "sharing": settings.LIGHTCONE_CHAT_SHARING,
         "urls": {
             "console": reverse("admin:index"),
             "docs": "/docs",
@@ -68,6 +76,26 @@ async def page_data(request: HttpRequest, *, user: Any, caller: Caller) -> dict[
             "mark": static("chat/mark.svg"),
         },
     }
+
+
+@never_cache
+@require_safe
+def shared(request: HttpRequest, token: str) -> HttpResponse:
+    """Render the copy of a conversation that a link shows, for everybody; 404 where the link shows nothing."""
+    try:
+        copy = link_read(token=token)
+    except ApiError:
+        return shared_response(request, {"is_gone": True}, status=404)
+    day = datetime.fromtimestamp(copy["shared_at"], tz=UTC)
+    context = {"title": copy["title"], "turns": copy["turns"], "day": day, "page": {"language": get_language()}}
+    return shared_response(request, context, status=200)
+
+
+def shared_response(request: HttpRequest, context: dict[str, Any], *, status: int) -> HttpResponse:
+    response = render(request, "playground/shared.html", context, status=status)
+    for name, value in NOT_INDEXED.items():
+        response[name] = value
+    return response
 
 
 class SignIn(auth_views.LoginView):

@@ -87,6 +87,74 @@ def test_what_an_import_does_not_know_is_listed(ann: Page) -> None:
     assert imported(ann, "lightcone", json.dumps(plain))["unknown"] == ["conversation.colour", "turns.0.x"]
 
 
+def node(parent: str | None, role: str, *parts: Any, **metadata: Any) -> dict[str, Any]:
+    content = {"content_type": "text", "parts": list(parts)}
+    return {"parent": parent, "message": {"author": {"role": role}, "content": content, "metadata": metadata}}
+
+
+def test_a_chatgpt_export_comes_in_with_its_branches(ann: Page) -> None:
+    """Nodes without a text are passed over, and what follows them follows the text before."""
+    mapping = {
+        "root": {"parent": None, "message": None},
+        "hidden": node("root", "system", ""),
+        "q": node("hidden", "user", "One and one?"),
+        "a1": node("q", "assistant", "Two.", model_slug="gpt-x"),
+        "a2": node("q", "assistant", "2"),
+    }
+    chat = {"title": "Sums", "mapping": mapping, "current_node": "a1"}
+    made = imported(ann, "chatgpt", json.dumps([chat, chat | {"current_node": "a2"}]))
+    assert made["unknown"] == []
+    first, second = (ann.read(entry["id"]) for entry in made["data"])
+    assert [(turn["role"], turn.get("model")) for turn in first["turns"]] == [
+        ("user", None),
+        ("assistant", "gpt-x"),
+        ("assistant", None),
+    ]
+    assert [turn["parent"] for turn in first["turns"][1:]] == [first["turns"][0]["id"]] * 2
+    assert exported(ann, first["id"], "markdown").endswith("## Assistant\n\nTwo.\n")
+    assert exported(ann, second["id"], "markdown").endswith("## Assistant\n\n2\n")
+
+
+def test_what_a_chatgpt_export_has_beside_texts_is_listed(ann: Page) -> None:
+    image = {"content_type": "image_asset_pointer"}
+    thoughts = {"author": {"role": "assistant"}, "content": {"content_type": "thoughts"}}
+    mapping = {
+        "q": node(None, "user", image, "What is this?", attachments=[{}]),
+        "t": {"parent": "q", "message": thoughts},
+        "a": node("t", "assistant", "A cat."),
+    }
+    made = imported(ann, "chatgpt", json.dumps([{"title": "Cat", "mapping": mapping, "current_node": "a"}]))
+    assert made["unknown"] == [
+        f"conversations.0.{name}" for name in ("part image_asset_pointer", "attachments", "content_type thoughts")
+    ]
+    assert ann.read(made["data"][0]["id"])["num_turns"] == 2
+
+
+@pytest.mark.parametrize("text", ["{}", "[1]", "[]", '[], "x": 1', "nothing"])
+def test_what_is_no_chatgpt_export_is_refused(ann: Page, text: str) -> None:
+    assert ann("POST", "import", {"format": "chatgpt", "text": text})[0] == 400
+
+
+def test_no_link_is_made_or_shown_where_sharing_is_off(ann: Page, chat: str, settings: Any) -> None:
+    token = ann("POST", f"conversations/{chat}/links", {})[1]["token"]
+    settings.LIGHTCONE_CHAT_SHARING = False
+    status, answer = ann("POST", f"conversations/{chat}/links", {})
+    assert (status, answer["error"]["code"]) == (403, "permission_denied")
+    assert Page()("GET", f"shared/{token}")[0] == 404
+    assert Page().client.get(f"/shared/{token}").status_code == 404
+
+
+def test_the_page_of_a_link_shows_its_texts_and_is_not_indexed(ann: Page, chat: str) -> None:
+    token = ann("POST", f"conversations/{chat}/links", {})[1]["token"]
+    shown = Page().client.get(f"/shared/{token}")
+    assert shown.headers["X-Robots-Tag"] == "noindex"
+    assert shown.headers["Referrer-Policy"] == "no-referrer"
+    text = shown.content.decode()
+    assert "One and one?" in text
+    assert "Two." in text
+    assert "Two and two?" not in text
+
+
 def _ours(*turns: dict[str, Any]) -> str:
     return json.dumps({"object": "lightcone.conversation", "turns": turns})
 
