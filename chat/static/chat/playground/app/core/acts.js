@@ -207,25 +207,29 @@ function saveFieldsSoon(open) {
 }
 
 /**
- * Change title, folder, pin, archive or settings of a conversation, whatever others have changed meanwhile.
+ * Change title, folder, pin, archive or settings of a conversation, whatever others have changed meanwhile. Return whether it was done.
  * @param {string} id
  * @param {object} fields
  */
 export async function changeFields(id, fields) {
-  const listed = [...app.chatList.list.value, ...app.chatList.pinned.value].find((facts) => facts.id === id);
-  let version = app.openChats.get(id)?.version ?? listed?.version ?? 1;
+  let version = app.openChats.get(id)?.version ?? app.chatList.find(id)?.version ?? 1;
   for (let tries = 0; tries < 3; tries += 1) {
     try {
       const facts = await api("PATCH", `conversations/${id}`, { ...fields, version });
       app.openChats.get(id)?.adopt(facts);
-      app.chatList.replace(facts);
-      return;
+      app.chatList.put(facts);
+      app.tellTabs(id);
+      return true;
     } catch (error) {
       if (!(error instanceof ApiProblem)) throw error;
-      if (error.code !== "conflict") return tell(error);
+      if (error.code !== "conflict") {
+        tell(error);
+        return false;
+      }
       ({ version } = await api("GET", `conversations/${id}`));
     }
   }
+  return false;
 }
 
 /** @param {ApiProblem} problem */

@@ -147,11 +147,16 @@ function saved({ note }, answer) {
     openChats.get(id)?.adopt(facts);
     chatList.put(facts);
   }
-  tabs?.postMessage({ chat: id });
+  tellTabs(id);
 }
 
+/** A conversation has changed: the other tabs read it again. @param {string} id */
+export const tellTabs = (id) => tabs?.postMessage({ chat: id });
+
 /** @param {Write} write @param {ApiProblem} problem */
-function refused({ path }, problem) {
+function refused({ path, note }, problem) {
+  const id = /** @type {{chat?: string} | undefined} */ (note)?.chat;
+  if (problem.code === "not_found" && id && chatList.deleted.has(id)) return;
   if (problem.code === "conflict" || (problem.code === "not_found" && path.endsWith("/head"))) return; // another tab was first
   notice.value = { text: t("This could not be saved: {problem}", { problem: problem.message }), isProblem: true };
 }

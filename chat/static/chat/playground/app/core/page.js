@@ -15,6 +15,7 @@
  * @property {Record<string, any>} state what this page has kept for the user
  * @property {import("./types.js").Draft} draft of the new chat
  * @property {boolean} admins_can_read
+ * @property {boolean} sharing whether links to chats may be made
  * @property {Record<string, string>} urls
  */
 

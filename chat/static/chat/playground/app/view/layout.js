@@ -9,7 +9,7 @@ import { Panel } from "../parameters/panel.js";
 import { Sidebar } from "../sidebar/sidebar.js";
 import { Composer } from "./composer.js";
 import { IconButton } from "./controls.js";
-import { dialog, panelIsOpen, sidebarIsOpen, togglePanel, toggleSidebar } from "./layers.js";
+import { dialog, isPhone, panelIsOpen, sidebarIsOpen, togglePanel, toggleSidebar } from "./layers.js";
 import { Topbar } from "./topbar.js";
 import { Transcript } from "./transcript.js";
 
@@ -19,10 +19,12 @@ export function Layout() {
     toggleSidebar(false);
     togglePanel(false);
   };
-  return html`<a class="skip-link" href="#composer-text">${t("Skip to the message box")}</a>
+  // On phones the open column is all that can be reached.
+  const isCovered = isPhone.value && (sidebarIsOpen.value || panelIsOpen.value);
+  return html`${!isCovered && html`<a class="skip-link" href="#composer-text">${t("Skip to the message box")}</a>`}
     <div class=${`page ${sidebarIsOpen.value ? "has-sidebar" : ""} ${panelIsOpen.value ? "has-panel" : ""}`}>
       ${sidebarIsOpen.value && html`<${Sidebar} open=${open} />`}
-      <div class="column">
+      <div class="column" inert=${isCovered}>
         <${Topbar} open=${open} />
         ${comparing.value
           ? html`<${Panes} />`

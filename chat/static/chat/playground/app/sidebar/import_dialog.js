@@ -1,0 +1,65 @@
+// @ts-check
+import { html, useState } from "../../../vendor/preact.js";
+import { api, ApiProblem } from "../core/api.js";
+import * as app from "../core/app.js";
+import { plural, t } from "../core/i18n.js";
+import { Dialog } from "../view/controls.js";
+import { closeDialog } from "../view/layers.js";
+import { piecesOf } from "./import_files.js";
+import { openAt } from "./reveal.js";
+
+/** @import { ChatFacts } from "../core/types.js" */
+
+/** @typedef {{chats: ChatFacts[], unknown: string[], problems: string[]}} Result */
+
+/** Chats from files: exported here, from ChatGPT, or OpenAI's JSONL. */
+export function ImportDialog() {
+  const [result, setResult] = useState(/** @type {Result | null} */ (null));
+  const [isBusy, setBusy] = useState(false);
+  const take = async (/** @type {FileList} */ files) => {
+    if (files.length === 0) return;
+    setBusy(true);
+    setResult(await bring([...files]));
+    setBusy(false);
+    app.chatList.refresh();
+  };
+  return html`<${Dialog} title=${t("Import chats")} onClose=${closeDialog}>
+    <div class="form">
+      <p>${t("Files that can be read: chats exported here as JSON, OpenAI’s JSONL with one conversation per line, and conversations.json of a ChatGPT export.")}</p>
+      <label class="button button-primary import-pick"><input class="visually-hidden" id="import-files" type="file" multiple accept=".json,.jsonl,application/json" disabled=${isBusy}
+        onChange=${(/** @type {any} */ event) => take(event.target.files)} />${isBusy ? t("Importing …") : t("Choose files")}</label>
+      <div role="status">${result && html`<${Outcome} result=${result} />`}</div>
+    </div>
+  <//>`;
+}
+
+/** @param {File[]} files @returns {Promise<Result>} */
+async function bring(files) {
+  /** @type {Result} */
+  const result = { chats: [], unknown: [], problems: [] };
+  for (const file of files) {
+    try {
+      for (const piece of piecesOf(await file.text())) {
+        const made = await api("POST", "import", piece);
+        result.chats.push(...made.data);
+        result.unknown.push(...made.unknown);
+      }
+    } catch (error) {
+      if (!(error instanceof ApiProblem) && !(error instanceof SyntaxError)) throw error;
+      result.problems.push(`${file.name}: ${error.message}`);
+    }
+  }
+  return result;
+}
+
+/** @param {{result: Result}} props */
+function Outcome({ result: { chats, unknown, problems } }) {
+  const open = (/** @type {string} */ id) => {
+    closeDialog();
+    openAt(id);
+  };
+  return html`${problems.map((text) => html`<p class="problem" key=${text}>${text}</p>`)}
+    ${chats.length > 0 && html`<p><b>${plural(chats.length, "One chat is imported.", "{n} chats are imported.")}</b></p>
+      <ul class="import-chats">${chats.slice(0, 20).map(({ id, title }) => html`<li key=${id}><button type="button" class="button button-quiet button-small" onClick=${() => open(id)}>${title || t("Untitled chat")}</button></li>`)}</ul>`}
+    ${unknown.length > 0 && html`<p>${t("These parts of the files are not known here and were left out:")}</p><ul class="import-unknown">${unknown.map((name) => html`<li key=${name}><code>${name}</code></li>`)}</ul>`}`;
+}

@@ -1,0 +1,75 @@
+// @ts-check
+import { html, useEffect, useRef } from "../../../vendor/preact.js";
+import * as app from "../core/app.js";
+import { t } from "../core/i18n.js";
+import { Icon } from "../view/icons.js";
+import { deleteChats, rename } from "./chat_acts.js";
+import { openHere } from "./reveal.js";
+import { picked, renaming, rowMenu, togglePicked } from "./state.js";
+
+/** @import { ChatFacts } from "../core/types.js" */
+
+/** A conversation in the list. @param {{facts: ChatFacts}} props */
+export function Row({ facts }) {
+  const isPresent = app.chat.value.id === facts.id;
+  const isRunning = app.openChats.get(facts.id)?.isBusy.value ?? false;
+  if (renaming.value === facts.id) return html`<li class="chat-row is-renaming"><${RenameForm} facts=${facts} /></li>`;
+  if (picked.value) return html`<li class="chat-row"><${PickLabel} facts=${facts} isPicked=${picked.value.has(facts.id)} /></li>`;
+  const isMenuOpen = rowMenu.value?.facts.id === facts.id;
+  const title = facts.title || t("Untitled chat");
+  const key = (/** @type {KeyboardEvent} */ event) => {
+    if (event.key === "F2") renaming.value = facts.id;
+    else if (event.key === "Delete") deleteRow(event, facts.id);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const toggleMenu = (/** @type {MouseEvent} */ event) => {
+    rowMenu.value = isMenuOpen ? null : { facts, anchor: /** @type {HTMLElement} */ (event.currentTarget) };
+  };
+  return html`<li class=${`chat-row ${isPresent ? "is-present" : ""} ${isMenuOpen ? "has-menu" : ""}`} data-chat=${facts.id}>
+    <a class="chat-link" data-stop href=${`/c/${facts.id}`} title=${title} tabindex=${isPresent ? 0 : -1} aria-current=${isPresent ? "page" : undefined}
+      onClick=${(/** @type {MouseEvent} */ event) => openHere(event, facts.id)} onKeyDown=${key}>
+      <span class="chat-title">${title}</span>${isRunning && html`<span class="chat-running"><span class="visually-hidden">${t("An answer is running")}</span></span>`}</a>
+    <button type="button" class="button button-quiet row-more" aria-label=${t("Acts for {title}", { title })} title=${t("More")} aria-haspopup="menu" aria-expanded=${isMenuOpen}
+      tabindex=${isPresent ? 0 : -1} onClick=${toggleMenu}><${Icon} name="more" size=${16} /></button>
+  </li>`;
+}
+
+/** Delete the chat of a row, and leave the focus in the list. @param {KeyboardEvent} event @param {string} id */
+function deleteRow(event, id) {
+  const row = /** @type {HTMLElement} */ (event.currentTarget).closest("li");
+  const near = row?.nextElementSibling ?? row?.previousElementSibling;
+  /** @type {HTMLElement | null | undefined} */ (near?.querySelector("[data-stop]"))?.focus();
+  deleteChats([id]);
+}
+
+/** @param {{facts: ChatFacts}} props */
+function RenameForm({ facts }) {
+  const ref = useRef(/** @type {HTMLInputElement | null} */ (null));
+  const isOver = useRef(false);
+  useEffect(() => ref.current?.select(), []);
+  const end = (/** @type {string} */ title, isByKey = true) => {
+    if (isOver.current) return;
+    isOver.current = true;
+    rename(facts, title);
+    if (isByKey) requestAnimationFrame(() => focusRow(facts.id));
+  };
+  const key = (/** @type {KeyboardEvent} */ event) => {
+    event.stopPropagation();
+    if (event.isComposing || (event.key !== "Enter" && event.key !== "Escape")) return;
+    event.preventDefault();
+    end(event.key === "Enter" ? (ref.current?.value ?? "") : facts.title);
+  };
+  return html`<input ref=${ref} class="rename-input" aria-label=${t("Title of the chat")} maxlength="200" value=${facts.title} onKeyDown=${key}
+    onBlur=${() => end(ref.current?.value ?? "", false)} />`;
+}
+
+/** @param {string} id */
+export const focusRow = (id) => /** @type {HTMLElement | null} */ (document.querySelector(`.sidebar [data-chat="${id}"] .chat-link`))?.focus();
+
+/** @param {{facts: ChatFacts, isPicked: boolean}} props */
+function PickLabel({ facts, isPicked }) {
+  return html`<label class="chat-link chat-pick"><input type="checkbox" checked=${isPicked} onChange=${() => togglePicked(facts.id)} />
+    <span class="chat-title">${facts.title || t("Untitled chat")}</span></label>`;
+}

@@ -1,0 +1,79 @@
+// @ts-check
+import { html, useEffect, useState } from "../../../vendor/preact.js";
+import { api, ApiProblem } from "../core/api.js";
+import { t } from "../core/i18n.js";
+import { page } from "../core/page.js";
+import { CopyButton, Dialog, IconButton } from "../view/controls.js";
+import { closeDialog } from "../view/layers.js";
+
+/** @import { ChatFacts } from "../core/types.js" */
+
+/** @typedef {{id: number, created_at: number, expires_at: number | null, token?: string}} Link */
+
+const HOUR_S = 3600;
+const DAY_S = 24 * HOUR_S;
+const LIVES = [
+  { seconds: HOUR_S, title: "One hour" },
+  { seconds: DAY_S, title: "One day" },
+  { seconds: 7 * DAY_S, title: "7 days" },
+  { seconds: 30 * DAY_S, title: "30 days" },
+  { seconds: 0, title: "Until revoked" },
+];
+
+/** Links that show a copy of a chat to whoever has them. @param {{facts: ChatFacts}} props */
+export function ShareDialog({ facts }) {
+  const [links, setLinks] = useState(/** @type {Link[] | null} */ (null));
+  const [lives, setLives] = useState(7 * DAY_S);
+  const [problem, setProblem] = useState("");
+  const path = `conversations/${facts.id}/links`;
+  const tried = async (/** @type {() => Promise<void>} */ act) => {
+    try {
+      await act();
+      setProblem("");
+    } catch (error) {
+      if (!(error instanceof ApiProblem)) throw error;
+      setProblem(error.message);
+    }
+  };
+  useEffect(() => void tried(async () => setLinks((await api("GET", path)).data)), []);
+  const make = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    tried(async () => {
+      const made = await api("POST", path, lives ? { expires_in_s: lives } : {});
+      setLinks([made, ...(links ?? [])]);
+    });
+  };
+  const revoke = (/** @type {number} */ id) =>
+    tried(async () => {
+      await api("DELETE", `${path}/${id}`);
+      setLinks((links ?? []).filter((link) => link.id !== id));
+    });
+  return html`<${Dialog} title=${t("Share “{title}”", { title: facts.title || t("Untitled chat") })} class="share" onClose=${closeDialog}>
+    <p class="share-what">${t("A link shows a copy of the chat as it is now: its title and the texts that are shown, without parameters and attachments. Whoever has the link can read it, without an account; what is asked later is not in it.")}</p>
+    <form class="share-new" onSubmit=${make}>
+      <label class="field"><span>${t("The link works")}</span>
+        <select class="input" id="share-life" value=${lives} onChange=${(/** @type {any} */ event) => setLives(Number(event.target.value))}>
+          ${LIVES.map(({ seconds, title }) => html`<option key=${seconds} value=${seconds}>${t(title)}</option>`)}</select></label>
+      <button class="button button-primary" type="submit" id="share-make">${t("Make a link")}</button>
+    </form>
+    ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+    ${links && links.length > 0 && html`<h3 class="share-heading">${t("Links")}</h3><ul class="share-links">${links.map((link) => html`<${LinkRow} key=${link.id} link=${link} onRevoke=${() => revoke(link.id)} />`)}</ul>`}
+  <//>`;
+}
+
+/** @param {{link: Link, onRevoke: () => void}} props */
+function LinkRow({ link, onRevoke }) {
+  const address = link.token && `${location.origin}/shared/${link.token}`;
+  const isOver = link.expires_at !== null && 1000 * link.expires_at < Date.now();
+  const made = t("Made {time}", { time: moment(link.created_at) });
+  const end = link.expires_at === null ? t("until revoked") : isOver ? t("expired") : t("until {time}", { time: moment(link.expires_at) });
+  return html`<li class=${`share-link ${isOver ? "is-over" : ""}`}>
+    ${address && html`<div class="share-address"><input class="input" readonly aria-label=${t("Address of the link")} value=${address} onFocus=${(/** @type {any} */ event) => event.target.select()} />
+      <${CopyButton} withText text=${() => address} label=${t("Copy the link")} /></div>
+      <p class="hint">${t("Copy it now: it is shown once.")}</p>`}
+    <div class="share-foot"><span>${made}, ${end}</span><${IconButton} icon="trash" size=${16} label=${t("Revoke the link made {time}", { time: moment(link.created_at) })} onClick=${onRevoke} /></div>
+  </li>`;
+}
+
+/** @param {number} at seconds */
+const moment = (at) => new Date(1000 * at).toLocaleString(page.language, { dateStyle: "medium", timeStyle: "short" });
