@@ -98,6 +98,8 @@
  * @property {Price | null} price
  * @property {Parameters} defaults
  * @property {string | null} [system_prompt]
+ * @property {string | null} [deprecated_at]
+ * @property {string[]} [aliases]
  *
  * @typedef {Record<string, any> & {type: string, id: string}} Message of the socket, either way
  */

@@ -10,6 +10,7 @@ import { readTextFiles } from "./attachments.js";
 import { IconButton } from "./controls.js";
 import { fit } from "./fitting.js";
 import { Icon, StopIcon } from "./icons.js";
+import { ModelLine } from "./model_picker.js";
 
 /** @import { Chat } from "../core/chat.js" */
 /** @import { DraftFile } from "../core/types.js" */
@@ -62,6 +63,7 @@ export function Composer({ open, onSend = (text, files) => acts.send(open, text,
 
   return html`<form class=${`composer ${isOver ? "is-over" : ""}`} id="composer" aria-label=${t("New message")} onSubmit=${send}
     onDragOver=${(/** @type {Event} */ event) => (event.preventDefault(), setOver(true))} onDragLeave=${() => setOver(false)} onDrop=${drop}>
+    <${ModelLine} open=${open} />
     <${Queue} open=${open} />
     ${files.length > 0 && html`<ul class="files" aria-label=${t("Attached files")}>${files.map((file, at) => html`<li key=${file.name} class="chip"><${Icon} name="clip" size=${14} /><span>${file.name}</span>
       <${IconButton} icon="close" size=${14} label=${t("Remove {name}", { name: file.name })} onClick=${() => change({ files: files.filter((_, other) => other !== at) })} /></li>`)}</ul>`}
