@@ -212,7 +212,7 @@ function saveFieldsSoon(open) {
  * @param {object} fields
  */
 export async function changeFields(id, fields) {
-  let version = app.openChats.get(id)?.version ?? app.chatList.find(id)?.version ?? 1;
+  let version = app.openChats.get(id)?.version ?? app.chatList.versionOf(id) ?? 1;
   for (let tries = 0; tries < 3; tries += 1) {
     try {
       const facts = await api("PATCH", `conversations/${id}`, { ...fields, version });

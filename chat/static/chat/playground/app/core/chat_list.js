@@ -36,8 +36,15 @@ export class ChatList {
     this.openFolders = new Set();
     /** Conversations that this page has deleted. @type {Set<string>} */
     this.deleted = new Set();
+    /** The versions of conversations that the list does not show. @type {Map<string, number>} */
+    this.versions = new Map();
     /** What has changed here while the list is read. @type {Map<string, ChatFacts | null>} */
     this.meanwhile = new Map();
+  }
+
+  /** @param {string} id */
+  versionOf(id) {
+    return this.find(id)?.version ?? this.versions.get(id);
   }
 
   /** @param {string} id */
@@ -142,6 +149,7 @@ export class ChatList {
   /** A conversation is new or has changed. @param {ChatFacts} facts */
   put(facts) {
     if (this.deleted.has(facts.id)) return;
+    this.versions.set(facts.id, facts.version);
     if (!isCurrent(facts)) return this.remove([facts.id]);
     this.meanwhile.set(facts.id, facts);
     this.known.value = new Map(this.known.value).set(facts.id, facts);

@@ -2,6 +2,7 @@
 // The conversations that are archived or deleted.
 import { html, useEffect, useState } from "../../../vendor/preact.js";
 import { api, ApiProblem } from "../core/api.js";
+import * as app from "../core/app.js";
 import { t } from "../core/i18n.js";
 import { archiveChats, restoreChats } from "./chat_acts.js";
 import { Skeleton } from "./list.js";
@@ -20,6 +21,7 @@ export function OtherView({ name }) {
     try {
       const after = before.length ? `&after=${before.at(-1)?.id}` : "";
       const found = await api("GET", `conversations?view=${name}&limit=${PAGE}${after}`);
+      for (const { id, version } of found.data) app.chatList.versions.set(id, version);
       setChats([...before, ...found.data]);
       setHasMore(found.has_more);
       setProblem("");
