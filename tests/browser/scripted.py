@@ -38,11 +38,12 @@ class ScriptedPage:
         self.page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" else None)
 
     def close(self) -> None:
-        """Leave the pages, and wait for what they still write: the database goes with the test."""
-        for page in self.page.context.pages:
-            page.goto("about:blank")
+        """Let the server answer what was asked, and ask nothing more: its database is about to be emptied."""
+        problems = list(self.problems)
+        self.page.context.route("**/*", lambda route: route.abort())
         self.wait_for(lambda: not self.in_flight)
         self.page.context.close()
+        self.problems[:] = problems
 
     def _opened(self, socket: Any) -> None:
         if not self.is_reachable:
