@@ -16,12 +16,15 @@ import { requestOf } from "./requests.js";
 
 // Asking.
 
+/** Answers that were asked for in this tab since it was opened. @type {WeakSet<Turn>} */
+export const askedHere = new WeakSet();
+
 /** Send what is written, or let it wait for the end of the running answer. @param {Chat} open @param {string} text @param {DraftFile[]} [files] */
 export function send(open, text, files = []) {
   const message = { id: freshId(), text, files };
   if (open.isBusy.value) {
     const { queue = [] } = open.draft.value;
-    open.draft.value = { text: "", queue: [...queue, message] };
+    open.draft.value = { ...open.draft.value, text: "", files: [], queue: [...queue, message] };
   } else {
     open.draft.value = { ...open.draft.value, text: "", files: [] };
     sendMessage(open, message);
@@ -57,6 +60,7 @@ export function ask(open, parent, unsaved, { settings = open.settings.value, pre
   const request = requestOf(parent ? open.pathTo(parent.id) : [], settings.model, asked, choice);
   const facts = newTurn("assistant", { choices: [], shown: 0 }, parent, { run, choice });
   const answer = open.add({ ...facts, state: "begun", model: settings.model, parameters: asked });
+  askedHere.add(answer);
   open.head.value = answer.id;
   app.openChats.set(open.id, open);
   app.saveTurns(open, [...unsaved, answer]);
@@ -154,13 +158,39 @@ export function answerCalls(open, turn, results) {
   const choice = open.shownChoice(turn);
   let last = turn;
   const added = results.map(({ id, text }) => {
-    last = open.add(newTurn("tool", text, last, { tool_call_id: id, choice: last === turn ? choice : undefined }));
+    last = open.add(newTurn("tool", partsIn(text) ?? text, last, { tool_call_id: id, choice: last === turn ? choice : undefined }));
     return last;
   });
   const { results: unsent = {}, ...draft } = open.draft.value;
   const sent = new Set(results.map(({ id }) => id));
   open.draft.value = { ...draft, results: Object.fromEntries(Object.entries(unsent).filter(([id]) => !sent.has(id))) };
   return ask(open, last, added);
+}
+
+/** The content parts that a result is, if it is a list of them. @param {string} text @returns {Part[] | null} */
+export function partsIn(text) {
+  if (!text.trimStart().startsWith("[")) return null;
+  try {
+    const parts = JSON.parse(text);
+    const isParts = parts.length > 0 && parts.every((/** @type {any} */ part) => part?.type === "text" && typeof part.text === "string");
+    return isParts ? parts : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Put an answer beside a turn that calls with other arguments. @param {Chat} open @param {Turn} turn @param {number} callIndex @param {string} text the arguments as JSON */
+export function editCall(open, turn, callIndex, text) {
+  const shown = turn.choices[open.shownChoice(turn)];
+  const calls = shown.calls.map((call, at) => (at === callIndex ? { ...call, arguments: text } : call));
+  const content = { choices: [{ content: shown.content, reasoning: shown.reasoning, calls }], shown: 0 };
+  const { model, parameters, choice } = turn.facts;
+  const edited = open.add(newTurn("assistant", content, open.find(turn.facts.parent), { model, parameters, choice }));
+  app.saveTurns(open, [edited]);
+  open.head.value = edited.id;
+  saveHead(open);
+  offerReturn(open, turn);
+  return edited;
 }
 
 /** Remove an answer that never said anything. @param {Chat} open @param {Turn} turn */

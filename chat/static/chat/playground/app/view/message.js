@@ -10,7 +10,9 @@ import { Counters } from "../insight/counters.js";
 import { beginAsTokens, TokenView } from "../insight/token_view.js";
 import { showCode } from "../insight/view_code.js";
 import { Prose } from "../text/prose.js";
+import { callOf } from "../tools/call_of.js";
 import { Calls } from "../tools/calls.js";
+import { Verdict } from "../tools/verdict.js";
 import { CopyButton, IconButton, Menu, MenuAct } from "./controls.js";
 import { EditForm } from "./edit_form.js";
 import { openDialog } from "./layers.js";
@@ -27,19 +29,20 @@ export function Message({ open, turn, isLast }) {
   const { role } = turn.facts;
   const isEditing = app.editing.value === turn.id;
   return html`<li class=${`message message-${role} ${isEditing ? "is-editing" : ""}`} data-turn=${turn.id} data-state=${turn.facts.state} tabindex="-1">
-    <${Head} turn=${turn} />
+    <${Head} open=${open} turn=${turn} />
     ${isEditing ? html`<${EditForm} open=${open} turn=${turn} />` : role === "assistant" ? html`<${Answer} open=${open} turn=${turn} isLast=${isLast} />` : html`<${Question} open=${open} turn=${turn} />`}
   </li>`;
 }
 
-/** @param {{turn: Turn}} props */
-function Head({ turn }) {
+/** @param {{open: Chat, turn: Turn}} props */
+function Head({ open, turn }) {
+  const called = turn.facts.role === "tool" ? callOf(open, turn) : undefined;
   const { role, time, created_at: at, model } = turn.facts;
   const made = time ? new Date(time) : new Date(1000 * (at ?? 0));
   const isToday = made.toDateString() === new Date().toDateString();
   const shown = isToday ? made.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" }) : made.toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
   return html`<div class="message-head">
-    <span class="message-author">${t(AUTHORS[role])}</span>${model && html`<span class="message-model">${model}</span>`}<time dateTime=${made.toISOString()}>${shown}</time>
+    <span class="message-author">${t(AUTHORS[role])}</span>${called && html`<code class="message-tool-name">${called.name}</code>`}${model && html`<span class="message-model">${model}</span>`}<time dateTime=${made.toISOString()}>${shown}</time>
   </div>`;
 }
 
@@ -70,6 +73,7 @@ function Answer({ open, turn, isLast }) {
         ? html`<pre class="message-raw" tabindex="0">${text}</pre>`
         : html`<div class="message-body prose"><${Prose} text=${text} isWhole=${!turn.isRunning} /></div>`}
     ${choice?.calls.length > 0 && html`<${Calls} open=${open} turn=${turn} calls=${choice.calls} isLast=${isLast} />`}
+    ${!turn.isRunning && html`<${Verdict} turn=${turn} shown=${shown} />`}
     ${turn.isRunning && html`<${Waiting} turn=${turn} isEmpty=${isEmpty} />`}
     ${turn.facts.error && html`<${Trouble} open=${open} turn=${turn} hasText=${Boolean(text)} />`}
     <div class="message-foot">
