@@ -71,7 +71,8 @@ export const endListeners = new Set();
 export function settingsFrom(kept) {
   const served = page.models.some(({ id }) => id === kept?.model);
   const fallback = page.models.find(({ is_default }) => is_default) ?? page.models[0];
-  return { model: (served ? kept?.model : fallback?.id) ?? "", system: kept?.system ?? "", parameters: kept?.parameters ?? {} };
+  const name = (served ? kept?.model : fallback?.id) ?? "";
+  return { model: name, system: kept?.system ?? "", parameters: kept?.parameters ?? {}, tools_off: kept?.tools_off ?? [] };
 }
 
 /** @param {Turn} turn @returns {Chat | undefined} */

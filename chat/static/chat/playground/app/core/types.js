@@ -63,7 +63,8 @@
  * @property {number | null} [seed]
  * @property {number} [created_at] seconds
  *
- * @typedef {{model: string, system: string, parameters: Parameters}} ChatSettings
+ * @typedef {{model: string, system: string, parameters: Parameters, tools_off?: {at: number, tool: any}[]}} ChatSettings
+ *   `tools_off`: tools that are not offered now, with their places among all
  * @typedef {{text: string, files?: DraftFile[], results?: Record<string, string>, queue?: Queued[], at?: number}} Draft
  *   `results`: unsent tool results by the id of their call; `queue`: messages that wait for the end of the running answer
  * @typedef {{id: string, text: string, files?: DraftFile[]}} Queued

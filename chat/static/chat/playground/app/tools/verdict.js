@@ -1,2 +1,37 @@
 // @ts-check
-export const Verdict = (/** @type {any} */ _props) => null;
+// Whether an answer has the form that it was asked for.
+import { html } from "../../../vendor/preact.js";
+import { t } from "../core/i18n.js";
+import { Icon } from "../view/icons.js";
+import { constraintOf } from "./constraint.js";
+import { parse } from "./pretty.js";
+import { checkValue } from "./schema_check.js";
+import { useServerCheck } from "./server_check.js";
+
+/** @import { Turn } from "../core/tree.js" */
+/** @import { Constraint } from "./constraint.js" */
+
+/** @param {{turn: Turn, shown: number}} props */
+export function Verdict({ turn, shown }) {
+  const choice = turn.choices[shown];
+  const constraint = constraintOf(turn.facts.parameters?.fields ?? {});
+  const asks = constraint.mode === "regex" || constraint.mode === "grammar";
+  const isShown = !turn.isRunning && constraint.mode !== "off" && constraint.mode !== "other" && Boolean(choice?.content) && !choice.calls.length;
+  const checked = useServerCheck(isShown && asks ? constraint.mode : "", constraint.value, choice?.content ?? "");
+  if (!isShown || (asks && typeof checked?.matches !== "boolean")) return null;
+  const problem = asks ? (checked?.matches ? "" : t("does not match what was asked for")) : problemOf(choice.content, constraint);
+  const good = constraint.mode === "schema" ? t("Matches the schema") : constraint.mode === "json" ? t("JSON object") : constraint.mode === "choice" ? t("One of the choices") : t("Matches what was asked for");
+  const cut = problem && choice.finish_reason === "length" ? t(" The answer was cut at the token limit.") : "";
+  return html`<p class=${`verdict ${problem ? "is-wrong" : ""}`}><${Icon} name=${problem ? "close" : "check"} size=${14} /><span>${problem ? problem + cut : good}</span></p>`;
+}
+
+/** What is wrong with a text, "" for nothing. @param {string} text @param {Constraint} constraint */
+function problemOf(text, { mode, value: rule }) {
+  if (mode === "choice") return Array.isArray(rule) && rule.includes(text) ? "" : t("None of the choices.");
+  const { isWhole, value, problem } = parse(text);
+  if (!isWhole) return t("Not JSON: {problem}", { problem });
+  if (mode === "json") return value !== null && typeof value === "object" && !Array.isArray(value) ? "" : t("Not a JSON object.");
+  const { failures, unknown } = checkValue(value, rule);
+  if (failures.length) return t("{path} {message}", { path: failures[0].path || t("The answer"), message: failures[0].message });
+  return unknown.length ? t("Not fully checked: {keywords}", { keywords: unknown.join(", ") }) : "";
+}
