@@ -113,8 +113,9 @@ export function Tabs({ label, tabs, current, onPick }) {
     event.preventDefault();
     event.stopPropagation();
     const at = tabs.findIndex(({ id }) => id === current);
-    onPick(tabs[(at + step + tabs.length) % tabs.length].id);
-    requestAnimationFrame(() => /** @type {HTMLElement} */ (event.currentTarget)?.querySelector?.("[aria-selected=true]"));
+    const to = (at + step + tabs.length) % tabs.length;
+    onPick(tabs[to].id);
+    /** @type {HTMLElement} */ (/** @type {HTMLElement} */ (event.currentTarget).children[to]).focus();
   };
   return html`<div class="tabs" role="tablist" aria-label=${label} onKeyDown=${move}>
     ${tabs.map(

@@ -22,10 +22,10 @@ export function Topbar({ open }) {
   return html`<header class="topbar">
     ${!sidebarIsOpen.value && html`<${IconButton} icon="menu" id="sidebar-toggle" label=${t("Chats")} keys="g s" expanded=${false} onClick=${() => toggleSidebar(true)} />`}
     <${ModelPicker} open=${open} />
-    <span class="connection" id="connection" role="status" data-state=${state} title=${t(STATES[state])}><span class="connection-dot" aria-hidden="true"></span><span class="connection-text">${t(STATES[state])}</span></span>
+    <span class=${`connection ${state === "ready" ? "visually-hidden" : ""}`} id="connection" role="status" data-state=${state} title=${t(STATES[state])}><span class="connection-dot" aria-hidden="true"></span><span class="connection-text">${t(STATES[state])}</span></span>
     <nav class="topbar-acts" aria-label=${t("Page")}>
       ${open.isTemporary && html`<span class="badge">${t("Temporary")}</span>`}
-      <${IconButton} icon="plus" id="new-chat" label=${t("New chat")} keys="g n" onClick=${() => acts.newChat()} />
+      ${!sidebarIsOpen.value && html`<${IconButton} icon="plus" id="new-chat" label=${t("New chat")} keys="g n" onClick=${() => acts.newChat()} />`}
       <${IconButton} icon="columns" class="wide-only" label=${t("Compare")} pressed=${comparing.value} onClick=${() => startComparing(open)} />
       <${IconButton} icon="code" class="wide-only" label=${t("View code")} keys="g v" onClick=${() => showCode(open)} />
       <${IconButton} icon="sliders" id="panel-toggle" label=${t("Parameters")} keys="g p" expanded=${panelIsOpen.value} onClick=${() => togglePanel()} />
