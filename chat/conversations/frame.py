@@ -113,7 +113,8 @@ def with_json_errors(answer: Handler) -> Handler:
 def _failed(request: HttpRequest, failure: Exception) -> HttpResponse:
     if not isinstance(failure, ApiError | EngineError):
         logger.error("Request %s failed", request_id(request), exc_info=failure)
-    return error_response(PAGE_FORMAT, api_error(failure), request_id(request))
+    error = api_error(failure)
+    return error_response(PAGE_FORMAT, error, error.request_id or request_id(request))
 
 
 def visit_of(request: HttpRequest) -> Visit:

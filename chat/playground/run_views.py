@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 
+from channels.db import database_sync_to_async
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
@@ -26,12 +27,12 @@ from chat.api.answering.streaming import (
 from chat.api.queries import integer_check, query_integer
 from chat.api.request.strict_json import json_object_read
 from chat.api.view import json_response, run_in_thread_if_large
+from chat.conversations.frame import Visit, page_view_async
 from chat.conversations.runs import RUN_NAME
 from chat.conversations.schema import page_body
 from chat.errors import ApiError
 from chat.generation.completions import RequestTrace
 from chat.playground.messages import error_message
-from chat.playground.page_view import page_view_async
 from chat.playground.running import (
     GONE_MESSAGE,
     OpenRun,
@@ -41,13 +42,14 @@ from chat.playground.running import (
     run_open,
     run_rejoin,
     run_said,
+    visitor_of,
 )
 
 PICK_UP_S = 10.0
 """How long a new run is held for the page that reads its events, before it counts as left alone."""
 
 
-async def start(request: HttpRequest, visitor: Visitor) -> HttpResponse:
+async def start(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Start a run. Its page then reads the events."""
     raw = page_body(request)
     body = await run_in_thread_if_large(len(raw), json_object_read, raw)
@@ -56,23 +58,23 @@ async def start(request: HttpRequest, visitor: Visitor) -> HttpResponse:
         raise ApiError("invalid_value", "id must be a string of 1 to 64 letters, digits and hyphens", "id")
     if not isinstance(asked, dict):
         raise ApiError("invalid_type", "request must be an object", "request")
-    run = await run_open(visitor, run_name, asked, trace=_trace(request))
+    run = await run_open(await _visitor(request, visit), run_name, asked, trace=_trace(request))
     asyncio.get_running_loop().call_later(PICK_UP_S, run.reader.leave)
     return json_response({"id": run_name}, status=202)
 
 
-async def events(request: HttpRequest, visitor: Visitor, run_name: str) -> HttpResponseBase:
+async def events(request: HttpRequest, visit: Visit, run_name: str) -> HttpResponseBase:
     """Stream the messages of a run behind `starting_after` or, of a page that is back, `Last-Event-ID`; then live."""
     after = query_integer(request, "starting_after", -1)
     if last_id := request.headers.get("Last-Event-ID", "").strip():
         after = integer_check("Last-Event-ID", last_id, minimum=-1, maximum=2**53)
-    run = await run_rejoin(visitor, run_name)
+    run = await run_rejoin(await _visitor(request, visit), run_name)
     return EventStreamResponse(_frames(run, run_name, after), on_close=run.reader.leave)
 
 
-async def stop(request: HttpRequest, visitor: Visitor, run_name: str) -> HttpResponse:
+async def stop(request: HttpRequest, visit: Visit, run_name: str) -> HttpResponse:
     """Stop a run, whoever reads it; the readers get its end. Raises ApiError for one that is gone."""
-    if not await run_end(visitor, run_name):
+    if not await run_end(await _visitor(request, visit), run_name):
         raise ApiError("not_resumable", GONE_MESSAGE)
     return json_response({"id": run_name}, status=202)
 
@@ -100,6 +102,10 @@ async def _frames(run: OpenRun, run_name: str, after: int) -> AsyncIterator[byte
         yield data_frame(compact_json(error_message(failure) | {"id": run_name}))
 
 
+async def _visitor(request: HttpRequest, visit: Visit) -> Visitor:
+    return await database_sync_to_async(visitor_of)(await request.auser(), visit.caller)
+
+
 def _trace(request: HttpRequest) -> RequestTrace:
     """Return what the request log keeps of the call, cut to its limits."""
     size = settings.LIGHTCONE_LOG_FIELD_CHARS
@@ -112,6 +118,6 @@ def _trace(request: HttpRequest) -> RequestTrace:
     )
 
 
-start_view = page_view_async("POST", start)
-events_view = page_view_async("GET", events)
-stop_view = page_view_async("POST", stop)
+start_view = page_view_async(post=start)
+events_view = page_view_async(get=events)
+stop_view = page_view_async(post=stop)

@@ -72,9 +72,9 @@ class Said:
     """Whoever reads the run again gets the same messages."""
 
 
-def visitor_of(user: Any) -> Visitor:
-    """Return the visitor for a user. Raises KeyInvalid without the permission to chat."""
-    caller = playground_caller(user=user)
+def visitor_of(user: Any, caller: Caller | None = None) -> Visitor:
+    """Return the visitor for a user, whose caller may be known. Raises KeyInvalid without the permission to chat."""
+    caller = caller or playground_caller(user=user)
     return Visitor(caller, user.get_username(), user.is_staff and user.has_perm("chat.view_requestlog"))
 
 
