@@ -34,15 +34,16 @@ def run(word: str, *arguments: Any) -> Any:
     if word == "prepare":
         _prepared["tokens"] = xgrammar_tokens(Vocabulary.from_path(Path(arguments[0])))
         return None
-    return _compile(*arguments)
+    return compile_grammar(_prepared["tokens"], *arguments)
 
 
-def _compile(source: str, param: str) -> bytes:
-    compiler = xgrammar.GrammarCompiler(_prepared["tokens"], max_threads=1, cache_enabled=False)
+def compile_grammar(tokens: xgrammar.TokenizerInfo, source: str, param: str) -> bytes:
+    """Return the payload of a grammar in EBNF. Raises RequestError."""
+    compiler = xgrammar.GrammarCompiler(tokens, max_threads=1, cache_enabled=False)
     try:
         compiled = compiler.compile_grammar(source)
         for seed in range(NUM_WALKS):
-            _walk(xgrammar.GrammarMatcher(compiled), random.Random(seed), param)
+            _walk(xgrammar.GrammarMatcher(compiled), tokens, random.Random(seed), param)
     except (MemoryError, RequestError):
         raise
     except Exception as error:  # the library's errors have no common class
@@ -50,12 +51,11 @@ def _compile(source: str, param: str) -> bytes:
     return compiled.serialize_json().encode()
 
 
-def _walk(matcher: xgrammar.GrammarMatcher, rng: random.Random, param: str) -> None:
+def _walk(matcher: xgrammar.GrammarMatcher, tokens: xgrammar.TokenizerInfo, rng: random.Random, param: str) -> None:
     """Follow a random text.
 
     Raises RequestError if a mask takes long: an answer's would too, and hold up every sequence.
     """
-    tokens = _prepared["tokens"]
     mask = torch.zeros((1, -(-tokens.vocab_size // 32)), dtype=torch.int32)
     stop_ids = tokens.stop_token_ids
     taken_s = 0.0

@@ -8,9 +8,12 @@ schema that is only shown to the model may have them.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
+from engine.api.errors import RequestError
 from engine.config import StructuredLimits
 from engine.structured.refusal import quote, refusal
 from engine.structured.regex.reader import check_regex, read_regex
@@ -21,6 +24,8 @@ BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions")
 SCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 SCHEMAS = ("additionalProperties", "propertyNames", "items")
+Path = tuple[str | int, ...]
+"""The names and indexes that lead from a schema to a place in it."""
 REFUSED = (
     "not",
     "if",
@@ -43,21 +48,37 @@ REFUSED = (
 
 def check_schema(schema: Any, limits: StructuredLimits, param: str, *, is_enforced: bool) -> None:
     """Raise RequestError for a schema that is invalid, too large, or cannot be enforced."""
-    _Check(limits, param, is_enforced).run(schema)
+    for _, error in _Check(limits, param, is_enforced).faults(schema):
+        raise error
+
+
+def schema_faults(
+    schema: Any, limits: StructuredLimits, *, is_enforced: bool, most: int
+) -> list[tuple[Path, RequestError]]:
+    """Return what `check_schema` refuses, at most `most` places, the outer ones first."""
+    return list(islice(_Check(limits, "", is_enforced).faults(schema), most))
 
 
 def sub_schemas(schema: dict[str, Any]) -> Iterator[Any]:
     """Yield the schemas directly inside this one."""
+    for _, inner in placed_sub_schemas(schema):
+        yield inner
+
+
+def placed_sub_schemas(schema: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
+    """Yield the schemas directly inside this one, each behind the path to it. Passes over what holds no schemas."""
     for name in SCHEMA_MAPS:
-        yield from schema.get(name, {}).values()
+        if isinstance(schema.get(name), dict):
+            yield from (((name, key), value) for key, value in schema[name].items())
     for name in SCHEMA_LISTS:
-        yield from schema.get(name, ())
+        if isinstance(schema.get(name), list):
+            yield from (((name, index), value) for index, value in enumerate(schema[name]))
     for name in SCHEMAS:
         if name in schema:
-            yield schema[name]
+            yield (name,), schema[name]
 
 
-def with_sub_schemas(schema: dict[str, Any], change: Callable[[Any, tuple[str | int, ...]], Any]) -> dict[str, Any]:
+def with_sub_schemas(schema: dict[str, Any], change: Callable[[Any, Path], Any]) -> dict[str, Any]:
     """Return a copy in which each schema directly inside is replaced by `change(schema, path to it)`.
 
     Values and names stay.
@@ -84,18 +105,28 @@ class _Check:
         self._is_enforced = is_enforced
         self._num_nodes = 0
 
-    def run(self, root: Any) -> None:
-        waiting = [root]
+    def faults(self, root: Any) -> Iterator[tuple[Path, RequestError]]:
+        """Yield the path to each keyword or schema at fault, and the error."""
+        waiting: deque[tuple[Path, Any]] = deque([((), root)])
         while waiting:
-            schema = waiting.pop()
-            self._count(1)
-            if isinstance(schema, bool):
-                continue
+            path, schema = waiting.popleft()
+            try:
+                self._schema(schema)
+            except RequestError as error:
+                yield path, error
             if not isinstance(schema, dict):
-                raise self._refusal(f"invalid schema: {quote(schema)} is neither an object nor a boolean")
+                continue
             for name, value in schema.items():
-                self._keyword(name, value)
-            waiting += sub_schemas(schema)
+                try:
+                    self._keyword(name, value)
+                except RequestError as error:
+                    yield (*path, name), error
+            waiting += (((*path, *place), inner) for place, inner in placed_sub_schemas(schema))
+
+    def _schema(self, schema: Any) -> None:
+        self._count(1)
+        if not isinstance(schema, bool | dict):
+            raise self._refusal(f"invalid schema: {quote(schema)} is neither an object nor a boolean")
 
     def _keyword(self, name: str, value: Any) -> None:
         if self._is_enforced and (name in REFUSED or (name == "uniqueItems" and value is not False)):
@@ -178,7 +209,7 @@ class _Check:
         if not is_right:
             raise self._refusal(f"invalid schema: {quote(name)} {what}")
 
-    def _refusal(self, message: str) -> Exception:
+    def _refusal(self, message: str) -> RequestError:
         return refusal(self._param, message)
 
 
