@@ -7,8 +7,9 @@ from typing import Any
 import orjson
 from rest_framework import serializers
 
-from chat.api.request.fields import Boolean, Object, Text, refuse
+from chat.api.request.fields import Boolean, Object, RequestField, Text, refuse
 from chat.conversations.schema import MAX_MODEL_CHARS
+from chat.playground.checks import KINDS, MAX_TEXT_BYTES
 from chat.playground.models import MAX_PRESET_CHARS
 
 MAX_PARAMETERS_BYTES = 64 * 1024
@@ -39,5 +40,18 @@ class NamedModel(serializers.Serializer):
     model = Text(max_chars=MAX_MODEL_CHARS, is_filled=True, is_label=True, is_required=True)
 
 
-MODEL = NamedModel()
+class AnyValue(RequestField):
+    """A value whose type depends on another field."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        return data
+
+
+class ConstraintCheck(serializers.Serializer):
+    kind = Text(choices=KINDS, is_required=True)
+    value = AnyValue(is_required=True)
+    text = Text(max_bytes=MAX_TEXT_BYTES)
+
+
+MODEL, CONSTRAINT_CHECK = NamedModel(), ConstraintCheck()
 PRESET_CHANGE, NEW_PRESET = PresetChange(), NewPreset()

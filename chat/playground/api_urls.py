@@ -12,5 +12,6 @@ urlpatterns = [
     re_path(r"^models/load\Z", api_views.load_view, name="playground_model_load"),
     re_path(r"^fields\Z", api_views.fields_view, name="playground_fields"),
     re_path(r"^render\Z", api_views.render_view, name="playground_render"),
+    re_path(r"^check\Z", api_views.check_view, name="playground_check"),
     re_path(r"^count\Z", api_views.count_view, name="playground_count"),
 ]

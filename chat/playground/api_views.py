@@ -1,4 +1,4 @@
-"""The page's routes beside conversations: what it keeps, the models, the form, and the prompt before it is sent."""
+"""The page's routes beside conversations: what it keeps, the models, the form, constraints and prompts to be sent."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import orjson
 from django.http import HttpRequest, HttpResponse
 
 from chat.access.authentication import configuration_refresh
-from chat.api.view import json_response
+from chat.api.request.strict_json import json_object_read
+from chat.api.view import json_response, run_in_thread_if_large
 from chat.conversations.frame import Visit, page_view, page_view_async
-from chat.conversations.schema import page_body_read, page_object_read
+from chat.conversations.schema import fields_read, page_body, page_body_read, page_bounds, page_object_read
 from chat.playground import kept
-from chat.playground.api_schema import MODEL, NEW_PRESET, PRESET_CHANGE
+from chat.playground.api_schema import CONSTRAINT_CHECK, MODEL, NEW_PRESET, PRESET_CHANGE
+from chat.playground.checks import constraint_check
 from chat.playground.form import form
 from chat.playground.models import Preset
 from chat.playground.offered import model_load, models_offered
@@ -99,6 +101,14 @@ async def count(request: HttpRequest, visit: Visit) -> HttpResponse:
     return json_response(await text_count(request, caller=visit.caller, username=name))
 
 
+async def check(request: HttpRequest, visit: Visit) -> HttpResponse:
+    raw = page_body(request)
+    fields = fields_read(CONSTRAINT_CHECK, await run_in_thread_if_large(len(raw), json_object_read, raw, page_bounds()))
+    answer = await constraint_check(kind=fields["kind"], value=fields["value"], text=fields["text"])
+    return json_response(orjson.Fragment(answer))
+
+
+check_view = page_view_async(post=check)
 render_view = page_view_async(post=render)
 count_view = page_view_async(post=count)
 fields_view = page_view(is_private=True, get=fields)
