@@ -112,6 +112,9 @@ LIGHTCONE_CHAT_DAYS = env.integer("CHAT_DAYS", 0, maximum=3650)
 LIGHTCONE_CHAT_ADMIN_READ = env.boolean("CHAT_ADMIN_READ")
 LIGHTCONE_CHAT_SHARING = env.boolean("CHAT_SHARING", True)
 
+# Whether an account that may not use the playground is told names and e-mail addresses of administrators.
+LIGHTCONE_NAME_ADMINISTRATORS = env.boolean("NAME_ADMINISTRATORS", True)
+
 # Answers that clients may fetch again. Without them `store` has no effect, and there are no background answers.
 LIGHTCONE_STORE = env.boolean("STORE", True)
 LIGHTCONE_MAX_PROJECT_ANSWERS = env.integer("MAX_PROJECT_ANSWERS", 100_000, minimum=1)

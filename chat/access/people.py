@@ -14,7 +14,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission, User
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
 
 from chat.access.checks import Right
 from chat.access.models import ApiKey, Project, give_permission
@@ -24,10 +24,27 @@ DELETED = "(deleted "
 """The beginning of the names that stand for deleted accounts in the history of changes. Forms refuse such names."""
 LAST_ADMINISTRATOR = "This is the only administrator: make another active superuser with staff status first."
 OWN_ACCOUNT = "You cannot delete the account that you are signed in with; ask another administrator."
+MAX_NAMED = 3
+"""Administrators that a user without access is told to ask."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Whom to ask. `email` may be empty."""
+
+    name: str
+    email: str
 
 
 def playground_is_open_to(user: Any) -> bool:
     return bool(user.is_active and user.has_perm(USE_PLAYGROUND))
+
+
+def administrators_named() -> list[Person]:
+    """Return whom to ask for access: a few administrators, those with an e-mail address first."""
+    is_silent = ExpressionWrapper(Q(email=""), output_field=BooleanField())
+    found = _administrators().order_by(is_silent, "pk")[:MAX_NAMED]
+    return [Person(user.get_full_name() or user.get_username(), user.email) for user in found]
 
 
 def playground_grant(*, user: User) -> None:

@@ -12,7 +12,6 @@ from channels.db import database_sync_to_async
 from django.conf import settings
 from django.contrib.auth import views as auth_views
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.middleware.csrf import get_token
 from django.shortcuts import render
@@ -25,6 +24,7 @@ from django.views.decorators.http import require_safe
 from chat.access.accounts import playground_caller
 from chat.access.authentication import configuration_refresh
 from chat.access.keys import Caller, KeyInvalid
+from chat.access.people import administrators_named
 from chat.access.sign_in import PlaygroundSignInForm
 from chat.conversations.drafts import draft_get
 from chat.conversations.sharing import link_read
@@ -46,7 +46,7 @@ async def index(request: HttpRequest, **address: str) -> HttpResponse:
         caller = await database_sync_to_async(playground_caller)(user=user)
     except KeyInvalid:
         # The socket would refuse, and the page would retry for ever.
-        raise PermissionDenied from None
+        return await database_sync_to_async(_closed)(request)
     page = await page_data(request, user=user, caller=caller)
     return await database_sync_to_async(render)(request, "playground/index.html", {"page": page})
 
@@ -96,6 +96,12 @@ def shared_response(request: HttpRequest, context: dict[str, Any], *, status: in
     for name, value in NOT_INDEXED.items():
         response[name] = value
     return response
+
+
+def _closed(request: HttpRequest) -> HttpResponse:
+    """Render the page for an account without access, which says whom to ask."""
+    administrators = administrators_named() if settings.LIGHTCONE_NAME_ADMINISTRATORS else []
+    return render(request, "playground/closed.html", {"administrators": administrators}, status=403)
 
 
 class SignIn(auth_views.LoginView):

@@ -177,7 +177,7 @@ def test_new_accounts_may_chat_until_the_permission_is_revoked(root: User, roots
     )
     refused = client.get("/")
     assert refused.status_code == 403
-    assert "Sign in with another account" in refused.text
+    assert "may not use the playground" in refused.text
 
 
 # Keys.

@@ -7,7 +7,9 @@ import json
 
 import pytest
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.test import Client, RequestFactory
+from django.urls import reverse
 
 from chat.management.commands.messages import SCRIPT_TEXT, catalogue_text, collected, compiled
 from chat.playground.pages import server_error
@@ -74,3 +76,42 @@ def test_the_page_of_a_defect_has_the_id_of_its_log_line(caplog):
     assert answer.status_code == 500
     assert number in answer.content.decode()
     assert f"Request {number} failed: GET /broken" in caplog.text
+
+
+def closed_page(*, language="en", **fields):
+    """Return the page that an account without access gets."""
+    user = get_user_model().objects.create_user("guest", **fields)
+    user.user_permissions.clear()
+    client = Client(headers={"accept-language": language})
+    client.force_login(user)
+    answer = client.get("/")
+    assert answer.status_code == 403
+    return " ".join(answer.content.decode().split())
+
+
+def test_an_account_without_access_is_told_whom_to_ask(db):
+    """At most three, and nobody who cannot help."""
+    make = get_user_model().objects.create_superuser
+    make("root")
+    make("ann", "ann@example.org", first_name="Ann", last_name="<Lee>")
+    make("gone", "gone@example.org", is_active=False)
+    make("bob", "bob+x@example.org")
+    make("eve")
+    page = closed_page()
+    assert "Your account may not use the playground" in page
+    assert (
+        "Ask an administrator: Ann &lt;Lee&gt; "
+        '(<a href="mailto:ann@example.org">ann@example.org</a>), '
+        'bob (<a href="mailto:bob%2Bx@example.org">bob+x@example.org</a>), root.'
+    ) in page
+    assert f'action="{reverse("sign_out")}"' in page
+    assert reverse("admin:index") not in page
+
+
+def test_administrators_are_not_named_where_the_operator_says_so(db, settings):
+    settings.LIGHTCONE_NAME_ADMINISTRATORS = False
+    get_user_model().objects.create_superuser("root", "root@example.org")
+    page = closed_page(language="de", is_staff=True)
+    assert "root" not in page
+    assert "Ihr Konto darf den Playground nicht verwenden" in page
+    assert reverse("admin:index") in page
