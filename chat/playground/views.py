@@ -63,6 +63,7 @@ async def page_data(request: HttpRequest, *, user: Any, caller: Caller) -> dict[
         "models": await models_offered(caller=caller, sees_reasons=user.is_staff),
         "fields": sorted(FIELDS_TAKEN),
         "max_bytes": settings.LIGHTCONE_HTTP_LIMITS.max_ws_message_bytes,
+        "max_body_bytes": settings.LIGHTCONE_HTTP_LIMITS.max_page_body_bytes,
         "language": language,
         "strings": page_strings(language),
         "state": await database_sync_to_async(state_get)(user_id=user.pk),

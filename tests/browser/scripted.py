@@ -62,6 +62,21 @@ class ScriptedPage:
         self.wait_ready()
         return self.page
 
+    def set_fields(self, **fields: Any) -> None:
+        """Set the fields of the request, as the panel of parameters does (test_parameters.py)."""
+        self.page.evaluate(
+            """async (parameters) => {
+                const acts = await import('/static/chat/playground/app/core/acts.js');
+                const app = await import('/static/chat/playground/app/core/app.js');
+                acts.changeSettings(app.chat.value, { parameters });
+            }""",
+            fields,
+        )
+
+    def pick_model(self, name: str) -> None:
+        self.page.click("#model")
+        self.page.click(f"[data-model='{name}']")
+
     def wait_ready(self) -> None:
         self.page.wait_for_selector("#connection[data-state=ready]")
 

@@ -27,11 +27,11 @@ WHOLE = ["question 1", "answer 1", "question 2", "answer 2", "question 3", "answ
 
 def test_edit_then_escape_then_reload_leaves_the_chat_as_it_was(talk: ScriptedPage) -> None:
     """A click on Edit removed the message and all later ones for good."""
-    talk.page.click(f"{MESSAGE.format(1)} button:has-text('Edit')")
+    talk.page.click(f"{MESSAGE.format(1)} [aria-label='Edit']")
     talk.page.fill(".edit-form textarea", "something else")
     talk.page.keyboard.press("Escape")
     assert talk.texts() == WHOLE
-    assert talk.page.evaluate("document.activeElement.textContent") == "Edit"
+    assert talk.page.evaluate("document.activeElement.getAttribute('aria-label')") == "Edit"
     talk.page.reload()
     talk.page.wait_for_selector(MESSAGE.format(6))
     assert talk.texts() == WHOLE
@@ -39,7 +39,7 @@ def test_edit_then_escape_then_reload_leaves_the_chat_as_it_was(talk: ScriptedPa
 
 
 def test_an_edited_question_is_a_version_beside_the_old_one(talk: ScriptedPage) -> None:
-    talk.page.click(f"{MESSAGE.format(3)} button:has-text('Edit')")
+    talk.page.click(f"{MESSAGE.format(3)} [aria-label='Edit']")
     talk.page.fill(".edit-form textarea", "question two")
     talk.page.click("text=Save & send")
     assert [message["content"] for message in talk.answer("answer two")["messages"]] == [
@@ -50,7 +50,7 @@ def test_an_edited_question_is_a_version_beside_the_old_one(talk: ScriptedPage) 
     assert talk.texts() == ["question 1", "answer 1", "question two", "answer two"]
     talk.page.click("[aria-label='Earlier version']")
     assert talk.texts() == WHOLE
-    assert talk.page.evaluate("document.activeElement.getAttribute('aria-label')") == "Later version"
+    talk.page.wait_for_selector("[aria-label='Later version']:focus")
     talk.page.reload()
     talk.page.wait_for_selector(MESSAGE.format(6))
     assert talk.texts() == WHOLE
@@ -60,39 +60,37 @@ def test_an_edited_question_is_a_version_beside_the_old_one(talk: ScriptedPage) 
 
 def test_regenerating_an_earlier_answer_can_be_undone(talk: ScriptedPage) -> None:
     """Regenerating the first of several answers deleted all later messages."""
-    talk.page.click(f"{MESSAGE.format(2)} button:has-text('Regenerate')")
+    talk.page.click(f"{MESSAGE.format(2)} [aria-label='Regenerate']")
     assert [message["content"] for message in talk.answer("another answer")["messages"]] == ["question 1"]
     assert talk.texts() == ["question 1", "another answer"]
-    assert "4 messages after it are kept" in talk.page.inner_text("#notice")
+    assert "is kept" in talk.page.inner_text("#notice")
     talk.page.click("#notice button:has-text('Undo')")
     assert talk.texts() == WHOLE
 
 
 def test_replaced_answers_are_kept_after_a_reload(talk: ScriptedPage) -> None:
-    talk.page.click(f"{MESSAGE.format(2)} button:has-text('Regenerate')")
+    talk.page.click(f"{MESSAGE.format(2)} [aria-label='Regenerate']")
     talk.answer("another answer")
     talk.page.reload()
     talk.page.wait_for_selector(MESSAGE.format(2))
-    assert "2 of 2" in talk.page.inner_text(f"{MESSAGE.format(2)} .versions")
+    assert "2/2" in talk.page.inner_text(f"{MESSAGE.format(2)} .siblings")
     talk.page.click("[aria-label='Earlier version']")
     assert talk.texts() == WHOLE
 
 
-def test_a_new_chat_keeps_the_one_before_through_a_reload(talk: ScriptedPage) -> None:
+def test_a_new_chat_keeps_the_one_before(talk: ScriptedPage) -> None:
     """Starting a chat erased the only copy of the one before."""
-    talk.page.click("#new-chat")
+    talk.page.click("#sidebar-new-chat")
     assert talk.texts() == []
-    talk.page.click("#notice button:has-text('Go back to it')")
-    assert talk.texts() == WHOLE
-    talk.page.click("#new-chat")
     talk.turn("a second chat", "yes")
-    talk.page.click("#new-chat")
+    talk.page.click("#sidebar-new-chat")
     talk.page.reload()
     talk.wait_ready()
-    talk.page.click("#chats summary")
-    assert talk.page.locator(".menu-list button").all_inner_texts() == ["a second chat", "question 1"]
-    talk.page.click(".menu-list button:has-text('question 1')")
+    talk.page.click(".chat-link:has-text('question 1')")
+    talk.page.wait_for_selector(MESSAGE.format(6))
     assert talk.texts() == WHOLE
+    talk.page.go_back()
+    talk.page.wait_for_selector(MESSAGE.format(1), state="detached")
 
 
 def test_a_try_again_keeps_the_text_that_the_error_called_kept(talk: ScriptedPage) -> None:
@@ -100,7 +98,7 @@ def test_a_try_again_keeps_the_text_that_the_error_called_kept(talk: ScriptedPag
     run = talk.next("start")["id"]
     talk.say(run, "half an answer")
     talk.fail(run, "engine_error")
-    talk.page.click(".message-error button")
+    talk.page.click(".message-error button:has-text('Try again')")
     talk.answer("a whole answer")
     assert talk.texts()[-1] == "a whole answer"
     talk.page.click(f"{MESSAGE.format(8)} [aria-label='Earlier version']")
@@ -115,11 +113,12 @@ def test_a_reload_during_an_answer_resumes_its_run(talk: ScriptedPage) -> None:
     talk.page.wait_for_selector("text=It begins")
     talk.page.reload()
     assert talk.next("attach") == {"type": "attach", "id": run}
+    talk.page.wait_for_selector(MESSAGE.format(8))
     assert talk.texts()[-2:] == ["question 4", "It begins"]
     talk.say(run, "It ")
     talk.say(run, "begins and goes on")
     talk.end(run)
-    talk.page.wait_for_selector("#send:visible")
+    talk.wait_idle()
     assert talk.texts() == [*WHOLE, "question 4", "It begins and goes on"]
     assert talk.received == []
 
@@ -139,7 +138,7 @@ def test_a_lost_connection_is_resumed_and_shown_text_stays(talk: ScriptedPage) -
     talk.say(run, "Half")
     talk.say(run, " of it")
     talk.end(run)
-    talk.page.wait_for_selector("#send:visible")
+    talk.wait_idle()
     assert talk.texts()[-1] == "Half of it"
 
 
@@ -206,6 +205,7 @@ def test_a_chat_too_long_for_the_server_shows_the_reason(talk: ScriptedPage) -> 
     talk.ask("x" * 1_100_000)
     talk.page.wait_for_selector(".message-error:has-text('too long to be sent')")
     assert talk.received == []
+    talk.problems.clear()  # the browser's own line about a prompt that cannot be counted
 
 
 def test_a_server_that_accepts_and_closes_at_once_is_left_alone_for_longer_and_longer(talk: ScriptedPage) -> None:
@@ -221,45 +221,12 @@ def test_a_server_that_accepts_and_closes_at_once_is_left_alone_for_longer_and_l
     assert time.monotonic() - begun > 3  # 0.25 + 0.5 + 1 + 2 s; at four times a second it is 1
 
 
-def test_a_chat_without_room_is_marked_until_it_is_saved(talk: ScriptedPage) -> None:
-    """The warning ended once another chat was saved, and the first was still lost."""
-    page = talk.page
-    page.evaluate(
-        """() => {
-            const set = Storage.prototype.setItem;
-            window.giveRoom = () => { Storage.prototype.setItem = set; };
-            Storage.prototype.setItem = function (key, value) {
-                if (value.length > 5000) throw new DOMException("full", "QuotaExceededError");
-                set.call(this, key, value);
-            };
-        }"""
-    )
-    talk.turn("x" * 6000, "long")
-    assert page.is_visible("#storage-full")
-    page.click("#new-chat")
-    talk.turn("short", "yes")
-    assert page.is_visible("#storage-full")
-    page.evaluate("giveRoom()")
-    talk.turn("more", "yes")
-    assert page.is_hidden("#storage-full")
-    page.reload()
-    page.click("#chats summary")
-    page.click("#chats .menu-list button")
-    assert talk.texts() == [*WHOLE, "x" * 6000, "long"]
-
-
-def test_deleting_a_chat_that_was_not_kept_ends_the_warning(talk: ScriptedPage) -> None:
-    page = talk.page
-    page.evaluate(
-        '() => { Storage.prototype.setItem = () => { throw new DOMException("full", "QuotaExceededError"); }; }'
-    )
-    talk.turn("question 4", "answer 4")
-    assert page.is_visible("#storage-full")
-    page.click("#new-chat")
-    page.on("dialog", lambda dialog: dialog.accept())
-    page.click("#chats summary")
-    page.click("#chats .forget")
-    assert page.is_hidden("#storage-full")
+def test_what_the_server_does_not_keep_is_said(talk: ScriptedPage, settings) -> None:
+    settings.LIGHTCONE_CHAT_QUOTA_BYTES = 1
+    talk.ask("question 4")
+    talk.page.wait_for_selector("#notice.is-problem:has-text('may take 1 bytes')")
+    talk.problems.clear()  # the browser's own line about the refusal
+    talk.received.clear()
 
 
 def test_a_question_asked_without_a_connection_waits_for_it(talk: ScriptedPage) -> None:
@@ -288,21 +255,33 @@ def test_a_stop_reaches_the_server_also_after_the_connection_was_lost(talk: Scri
 def test_a_run_continues_beside_a_new_chat(talk: ScriptedPage) -> None:
     talk.ask("question 4")
     run = talk.next("start")["id"]
-    talk.page.click("#new-chat")
+    talk.page.click("#sidebar-new-chat")
     talk.turn("meanwhile", "yes")
     talk.say(run, "answer 4")
     talk.end(run)
-    talk.page.click("#chats summary")
-    talk.page.click(".menu-list button:has-text('question 1')")
+    talk.page.click(".chat-link:has-text('question 1')")
+    talk.page.wait_for_selector(MESSAGE.format(8))
     assert talk.texts() == [*WHOLE, "question 4", "answer 4"]
 
 
 def test_draft_and_model_survive_a_reload(talk: ScriptedPage) -> None:
     talk.page.fill("#composer-text", "not sent yet")
-    talk.page.select_option("#model", "greedy")
+    talk.pick_model("greedy")
     talk.page.reload()
+    talk.page.wait_for_selector(MESSAGE.format(6))
     assert talk.page.input_value("#composer-text") == "not sent yet"
-    assert talk.page.input_value("#model") == "greedy"
+    assert talk.page.get_attribute("#model", "value") == "greedy"
+
+
+def set_system(talk: ScriptedPage, text: str) -> None:
+    talk.page.evaluate(
+        """async (system) => {
+            const acts = await import('/static/chat/playground/app/core/acts.js');
+            const app = await import('/static/chat/playground/app/core/app.js');
+            acts.changeSettings(app.chat.value, { system });
+        }""",
+        text,
+    )
 
 
 def stored(page) -> str:
@@ -311,19 +290,19 @@ def stored(page) -> str:
 
 def test_the_next_person_in_the_tab_sees_nothing_of_the_one_before(talk: ScriptedPage) -> None:
     """A second user in the same tab saw the first one's chat and system prompt."""
-    talk.page.fill("#system", "ada is confidential")
+    set_system(talk, "ada is confidential")
     talk.page.fill("#composer-text", "a draft of ada")
     talk.sign_out()
     assert re.search("ada|question|answer", stored(talk.page)) is None
     talk.sign_in("bob")
     assert talk.texts() == []
-    assert talk.page.input_value("#system") == ""
+    assert "confidential" not in talk.page.content()
     assert talk.page.input_value("#composer-text") == ""
 
 
 def test_a_page_removes_data_of_another_user(talk: ScriptedPage) -> None:
     """After a sign-out elsewhere, as in the console, no page removed the data."""
-    talk.page.fill("#system", "ada is confidential")
+    set_system(talk, "ada is confidential")
     talk.page.context.clear_cookies()
     talk.sign_in("bob")
     assert talk.texts() == []

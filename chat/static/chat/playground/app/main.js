@@ -21,6 +21,7 @@ listenToKeys();
 render(html`<${Layout} />`, /** @type {HTMLElement} */ (document.getElementById("app")));
 app.connection.open();
 app.outbox.flush();
+acts.saveSettings();
 app.chatList.refresh();
 showAddress();
 

@@ -7,6 +7,7 @@ import * as app from "./app.js";
 import { Chat } from "./chat.js";
 import { t } from "./i18n.js";
 import { freshId } from "./ids.js";
+import { restorePartials } from "./partials.js";
 import { requestOf } from "./requests.js";
 
 /** @import { Turn } from "./tree.js" */
@@ -206,6 +207,13 @@ export function pick(open, turn) {
   saveHead(open);
 }
 
+/** Show one of the choices of an answer, with which the chat goes on. @param {Chat} open @param {string} id of the turn @param {number} choice */
+export function showChoice(open, id, choice) {
+  const turn = open.find(id);
+  if (turn) turn.shown.value = choice;
+  open.draft.value = { ...open.draft.value, shown: { [id]: choice } };
+}
+
 /** @param {Chat} open */
 function saveHead(open) {
   if (open.isTemporary || !open.isStored) return;
@@ -224,16 +232,26 @@ export function changeSettings(open, changes) {
   const settings = { ...open.settings.value, ...changes };
   open.settings.value = settings;
   app.nextSettings.value = settings;
-  if (open.isStored && !open.isTemporary) saveFieldsSoon(open);
+  if (!open.isStored || open.isTemporary) return;
+  app.storage.write("tab", UNSAVED, { ...app.storage.read("tab", UNSAVED), [open.id]: settings });
+  clearTimeout(settingsTimer);
+  settingsTimer = setTimeout(saveSettings, 600);
 }
 
+/** Settings in the tab that the server does not have yet, by conversation. */
+const UNSAVED = "settings";
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let settingsTimer;
 
-/** @param {Chat} open */
-function saveFieldsSoon(open) {
-  clearTimeout(settingsTimer);
-  settingsTimer = setTimeout(() => changeFields(open.id, { settings: open.settings.value }), 600);
+/** Save settings that were changed, also before a reload. */
+export async function saveSettings() {
+  const unsaved = Object.entries(app.storage.read("tab", UNSAVED) ?? {});
+  for (const [id, settings] of unsaved) {
+    await changeFields(id, { settings });
+    const { [id]: saved, ...others } = app.storage.read("tab", UNSAVED) ?? {};
+    // A change of the meantime has a timer of its own.
+    if (JSON.stringify(saved) === JSON.stringify(settings)) app.storage.write("tab", UNSAVED, Object.keys(others).length ? others : null);
+  }
 }
 
 /**
@@ -242,9 +260,10 @@ function saveFieldsSoon(open) {
  * @param {object} fields
  */
 export async function changeFields(id, fields) {
-  let version = app.openChats.get(id)?.version ?? app.chatList.versionOf(id) ?? 1;
+  let version = app.openChats.get(id)?.version ?? app.chatList.versionOf(id);
   for (let tries = 0; tries < 3; tries += 1) {
     try {
+      version ??= (await api("GET", `conversations/${id}`)).version;
       const facts = await api("PATCH", `conversations/${id}`, { ...fields, version });
       app.openChats.get(id)?.adopt(facts);
       app.chatList.put(facts);
@@ -256,7 +275,7 @@ export async function changeFields(id, fields) {
         tell(error);
         return false;
       }
-      ({ version } = await api("GET", `conversations/${id}`));
+      version = undefined;
     }
   }
   return false;
@@ -317,11 +336,14 @@ export async function openChat(id, turnId) {
 async function load(id) {
   try {
     const facts = await api("GET", `conversations/${id}`);
-    const open = new Chat(app.settingsFrom({ ...app.nextSettings.value, ...facts.settings }), { id });
+    const unsaved = app.storage.read("tab", UNSAVED)?.[id];
+    const open = new Chat(app.settingsFrom({ ...app.nextSettings.value, ...facts.settings, ...unsaved }), { id });
     open.adopt(facts);
     open.merge(facts.turns, () => false);
     open.head.value = facts.head || (facts.turns.at(-1)?.id ?? "");
     app.drafts.watch(open, facts.draft ?? null);
+    restorePartials(app.storage, open);
+    for (const [turn, number] of Object.entries(open.draft.value.shown ?? {})) showChoice(open, turn, number);
     return open;
   } catch (error) {
     if (!(error instanceof ApiProblem)) throw error;

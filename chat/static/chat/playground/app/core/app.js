@@ -10,6 +10,7 @@ import { ChatList } from "./chat_list.js";
 import { t } from "./i18n.js";
 import { Outbox } from "./outbox.js";
 import { page } from "./page.js";
+import { keepPartials } from "./partials.js";
 import { Runs } from "./runs.js";
 import { PersonalStorage } from "./storage.js";
 import { Speaker } from "./speaker.js";
@@ -33,7 +34,7 @@ export const isAway = signal(false);
 export const notice = signal(null);
 
 /** What is asked for with the next new chat, as the last one had it. */
-export const nextSettings = signal(settingsFrom(page.state.next));
+export const nextSettings = signal(settingsFrom(storage.read("tab", "next") ?? page.state.next));
 
 /** @type {Signal<Chat>} */
 export const chat = signal(new Chat(nextSettings.value));
@@ -107,12 +108,16 @@ async function saveState() {
 
 addEventListener("pagehide", () => {
   if (stateTimer !== undefined) saveState();
+  keepPartials(storage, openChats.values());
 });
 
 let isFirst = true;
 effect(() => {
   const next = nextSettings.value;
-  if (!isFirst) writeState("next", next);
+  if (!isFirst) {
+    storage.write("tab", "next", next);
+    writeState("next", next);
+  }
   isFirst = false;
 });
 

@@ -8,6 +8,8 @@ import { api, ApiProblem } from "./api.js";
 /** @import { Draft } from "./types.js" */
 
 const SAVE_MS = 600;
+/** What the server takes of a draft; a longer one stays in the tab. */
+const MAX_CHARS = 200_000;
 const OF_NEW_CHAT = "draft";
 
 export class Drafts {
@@ -60,6 +62,7 @@ export class Drafts {
     this.unsaved.clear();
     if (this.storage.isClosed) return;
     for (const [, { path, draft }] of unsaved) {
+      if (JSON.stringify(draft).length > MAX_CHARS) continue;
       try {
         await api("PUT", path, draft, { keepalive: isLeaving });
       } catch (error) {

@@ -3,6 +3,8 @@
 // Every write is idempotent, by ids that the page has given.
 import { signal } from "../../../vendor/preact.js";
 import { api, ApiProblem } from "./api.js";
+import { number, t } from "./i18n.js";
+import { page } from "./page.js";
 
 /** @import { PersonalStorage } from "./storage.js" */
 
@@ -51,6 +53,11 @@ export class Outbox {
 
   /** Return whether the server has had its say. @param {Write} write */
   async #send(write) {
+    if (JSON.stringify(write.body ?? "").length > page.max_body_bytes) {
+      const message = t("it is larger than the {n} bytes that the server takes", { n: number(page.max_body_bytes) });
+      this.listener.onRefused(write, new ApiProblem({ code: "request_too_large", message }));
+      return true;
+    }
     try {
       this.listener.onDone(write, await api(write.method, write.path, write.body));
       return true;

@@ -65,7 +65,7 @@ function Answer({ open, turn, isLast }) {
   const isEmpty = !saysAnything(turn.choices);
   const text = choice?.content ?? "";
   const isThinking = turn.isRunning && !text && !choice?.calls.length;
-  return html`<${ChoiceTabs} turn=${turn} shown=${shown} isLast=${isLast} />
+  return html`<${ChoiceTabs} open=${open} turn=${turn} shown=${shown} isLast=${isLast} />
     ${choice?.reasoning && html`<${Reasoning} text=${choice.reasoning} isGrowing=${isThinking} usage=${turn.facts.usage} />`}
     ${look === "tokens"
       ? html`<${TokenView} open=${open} turn=${turn} logprobs=${choice?.logprobs} />`
@@ -112,20 +112,31 @@ function Siblings({ open, turn }) {
   const siblings = open.siblings(turn);
   const at = siblings.indexOf(turn);
   if (siblings.length < 2) return null;
+  const step = (/** @type {number} */ to, /** @type {string} */ label) => () => {
+    acts.pick(open, siblings[to]);
+    requestAnimationFrame(() => focusIn(siblings[to], label));
+  };
   return html`<span class="siblings" role="group" aria-label=${t("Versions")}>
-    <${IconButton} icon="left" label=${t("Earlier version")} size=${16} disabled=${at === 0} onClick=${() => acts.pick(open, siblings[at - 1])} />
+    <${IconButton} icon="left" label=${t("Earlier version")} size=${16} disabled=${at === 0} onClick=${step(at - 1, t("Earlier version"))} />
     <span>${at + 1}/${siblings.length}</span>
-    <${IconButton} icon="right" label=${t("Later version")} size=${16} disabled=${at === siblings.length - 1} onClick=${() => acts.pick(open, siblings[at + 1])} />
+    <${IconButton} icon="right" label=${t("Later version")} size=${16} disabled=${at === siblings.length - 1} onClick=${step(at + 1, t("Later version"))} />
   </span>`;
 }
 
-/** One tab for each choice of an answer; the chat goes on with the one that is shown. @param {{turn: Turn, shown: number, isLast: boolean}} props */
-function ChoiceTabs({ turn, shown, isLast }) {
+/** Put the focus on the button of this name within a turn: its message is a new one. @param {Turn} turn @param {string} label */
+function focusIn(turn, label) {
+  const message = document.querySelector(`[data-turn="${turn.id}"]`);
+  const wanted = message?.querySelector(`.siblings [aria-label="${label}"]:enabled`) ?? message?.querySelector(".siblings button:enabled");
+  if (wanted instanceof HTMLElement) wanted.focus();
+}
+
+/** One tab for each choice of an answer; the chat goes on with the one that is shown. @param {{open: Chat, turn: Turn, shown: number, isLast: boolean}} props */
+function ChoiceTabs({ open, turn, shown, isLast }) {
   if (turn.choices.length < 2) return null;
   return html`<div class="choices" role="group" aria-label=${t("Answers; the chat goes on with the one that is shown")}>
     ${turn.choices.map(
       (_, at) => html`<button type="button" key=${at} class="button button-small" aria-pressed=${at === shown} disabled=${!isLast && at !== shown}
-        onClick=${() => (turn.shown.value = at)}>${t("Answer {n}", { n: at + 1 })}</button>`,
+        onClick=${() => acts.showChoice(open, turn.id, at)}>${t("Answer {n}", { n: at + 1 })}</button>`,
     )}
   </div>`;
 }
