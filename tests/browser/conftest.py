@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -70,6 +71,24 @@ def signed_in_page(chromium, served, problems: list[str]):
     page.click("button[type=submit]")
     page.wait_for_selector("#connection[data-state=ready]")
     return page
+
+
+def open_panel(page) -> None:
+    """Open the panel of parameters, unless the account has left it open."""
+    if not page.is_visible("#panel"):
+        page.click("#panel-toggle")
+    page.wait_for_selector("#field-temperature, #panel .cm-content")
+
+
+def set_fields(page, fields: str) -> None:
+    """Type the fields of the request as JSON into the panel: these and no others."""
+    open_panel(page)
+    page.click("#panel [role=tab]:has-text('JSON')")
+    model = page.get_attribute("#model", "value")
+    page.click("#panel .cm-content")
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(json.dumps({"model": model, **json.loads(fields)}))
+    page.click("#panel [role=tab]:has-text('Parameters')")
 
 
 @pytest.fixture

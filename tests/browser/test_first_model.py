@@ -29,7 +29,8 @@ def test_a_pulled_model_is_chatted_with_at_once(chromium, tmp_path: Path) -> Non
             )
             assert f"{NAME} is stored" in done.stdout, done.stderr
             page = signed_in_page(chromium, served, problems)
-            page.select_option("#model", NAME)
+            page.click("#model")
+            page.click(f"[data-model='{NAME}']")
             page.fill("#composer-text", "Say hi")
             page.keyboard.press("Enter")
             page.locator(".waits-for:visible", has_text="model").wait_for()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.browser.conftest import signed_in_page
+from tests.browser.conftest import set_fields, signed_in_page
 from tests.chaos.inspection import pid_of, request_log
 from tests.served import ServedLightcone
 
@@ -28,8 +28,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLightcone
 def test_an_answer_continues_after_the_web_process_was_killed(chromium, served: ServedLightcone) -> None:
     """The page kept its text, but did not resume the answer and offered only its deletion."""
     page = signed_in_page(chromium, served, [])  # a lost connection is an error of the console
-    page.fill("#max_tokens", str(NUM_TOKENS))
-    page.fill("#further", '{"ignore_eos": true}')
+    set_fields(page, f'{{"ignore_eos": true, "max_tokens": {NUM_TOKENS}}}')
     page.fill("#composer-text", "Write a very long story about the sea.")
     page.press("#composer-text", "Enter")
     body = page.locator("#messages > li:nth-child(2) .message-body")
@@ -39,7 +38,7 @@ def test_an_answer_continues_after_the_web_process_was_killed(chromium, served: 
     os.kill(victim, signal.SIGKILL)
     page.wait_for_selector("#connection[data-state=lost]")
     before = body.inner_text()
-    page.wait_for_selector("#send:visible", timeout=120_000)
+    page.wait_for_selector("#stop", state="detached", timeout=120_000)
     assert page.locator(".message-error:visible").count() == 0
     assert body.inner_text().startswith(before[:40])
     assert f"{NUM_TOKENS:,} tokens" in page.inner_text("#messages > li:nth-child(2) .message-foot")

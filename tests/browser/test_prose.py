@@ -32,7 +32,13 @@ BLOCKS = (
 
 GROW = """async ([source, cuts]) => {
     const { GrowingText } = await import('/static/chat/playground/app/text/growing.js');
-    const shown = (node) => { node.querySelectorAll('[data-coloured]').forEach((code) => { delete code.dataset.coloured; code.textContent = code.textContent; }); return node.innerHTML; };
+    const shown = (node) => {
+        for (const code of node.querySelectorAll('[data-coloured]')) {
+            delete code.dataset.coloured;
+            code.textContent = code.textContent;
+        }
+        return node.innerHTML;
+    };
     const grown = document.createElement('div'), whole = document.createElement('div');
     const growing = new GrowingText(grown);
     for (const cut of cuts) growing.show(source.slice(0, cut), false);
@@ -66,7 +72,11 @@ def test_what_is_finished_is_neither_parsed_nor_drawn_again(page) -> None:
         document.body.append(node);
         const growing = new GrowingText(node);
         const most = { list: 0, table: 0 };
-        for (const [kind, head, row] of [['list', '', (n) => `- item ${n}\\n`], ['table', '| a | b |\\n| --- | --- |\\n', (n) => `| ${n} | x |\\n`]]) {
+        const kinds = [
+            ['list', '', (n) => `- item ${n}\\n`],
+            ['table', '| a | b |\\n| --- | --- |\\n', (n) => `| ${n} | x |\\n`],
+        ];
+        for (const [kind, head, row] of kinds) {
             let text = head;
             growing.show('', false);
             for (let n = 0; n < 300; n += 1) {
@@ -74,7 +84,8 @@ def test_what_is_finished_is_neither_parsed_nor_drawn_again(page) -> None:
                 const watch = new MutationObserver(() => {});
                 watch.observe(node, { childList: true, subtree: true });
                 growing.show(text, false);
-                most[kind] = Math.max(most[kind], watch.takeRecords().reduce((sum, record) => sum + record.addedNodes.length, 0));
+                const num = watch.takeRecords().reduce((sum, record) => sum + record.addedNodes.length, 0);
+                most[kind] = Math.max(most[kind], num);
                 watch.disconnect();
             }
             most[`${kind}Rows`] = node.querySelectorAll('li, tbody tr').length;
@@ -94,8 +105,14 @@ def test_what_is_selected_stays_selected_at_the_end_of_the_answer(scripted: Scri
     run = scripted.next("start")["id"]
     scripted.say(run, "A first paragraph.\n\n- one\n- two\n- three\n\nThe end")
     page.wait_for_selector("text=The end")
-    select = "() => { const range = document.createRange(); range.selectNodeContents(document.querySelector('.block')); getSelection().removeAllRanges(); getSelection().addRange(range); }"
-    page.evaluate(select)
+    page.evaluate(
+        """() => {
+        const range = document.createRange();
+        range.selectNodeContents(document.querySelector('.block'));
+        getSelection().removeAllRanges();
+        getSelection().addRange(range);
+    }"""
+    )
     scripted.say(run, " of it.")
     scripted.end(run)
     page.wait_for_selector(".message-counters:has-text('tokens')")
@@ -115,7 +132,7 @@ HOSTILE = (
     '```"><img src=x onerror=window.hit=1>\ncode\n```',
     "$\\href{javascript:window.hit=1}{x}$ \\(\\includegraphics{http://127.0.0.1:9/x.png}\\) $\\htmlData{a=b}{x}$",
     '[^"><img src=x onerror=window.hit=1>]\n\n[^1]: <img src=x onerror=window.hit=1>',
-    "| <img src=x onerror=window.hit=1> | b |\n| --- | --- |\n| <script>window.hit=1</script> | [x](javascript:window.hit=1) |",
+    "| <img src=x onerror=window.hit=1> | b |\n| --- | --- |\n| <script>window.hit=1</script> | [x](javascript:x) |",
     "- [ ] <input onfocus=window.hit=1 autofocus>\n- <details open ontoggle=window.hit=1>",
     "<math><mtext><table><mglyph><style><img src=x onerror=window.hit=1>",
     "```html\n<script>window.hit=1</script>\n```",
@@ -135,9 +152,13 @@ def test_hostile_text_that_arrives_by_single_characters_does_nothing(scripted: S
         for (let at = 1; at <= source.length; at += 1) growing.show(source.slice(0, at), false);
         growing.show(source, true);
         await new Promise((done) => setTimeout(done, 500));
-        const bad = [...node.querySelectorAll('script, img, iframe, svg, form, style, link, object')].filter((found) => !found.closest('.katex'));
-        const links = [...node.querySelectorAll('a[href]')].map((link) => link.getAttribute('href')).filter((href) => !/^(https?:|mailto:)/.test(href));
-        const handlers = [...node.querySelectorAll('*')].filter((found) => [...found.attributes].some(({ name }) => name.startsWith('on')));
+        const all = (selector) => [...node.querySelectorAll(selector)];
+        const named = all('script, img, iframe, svg, form, style, link, object');
+        const bad = named.filter((found) => !found.closest('.katex'));
+        const addresses = all('a[href]').map((link) => link.getAttribute('href'));
+        const links = addresses.filter((href) => !/^(https?:|mailto:)/.test(href));
+        const isHandler = ({ name }) => name.startsWith('on');
+        const handlers = all('*').filter((found) => [...found.attributes].some(isHandler));
         node.remove();
         return [window.hit ?? null, bad.length, links, handlers.length];
     }""",

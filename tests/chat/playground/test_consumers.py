@@ -371,7 +371,13 @@ def test_the_page_has_its_user_and_the_sampling_defaults(project: Project) -> No
     html = client.get("/").content.decode()
     page = json.loads(re.search(r'<script id="page-data" type="application/json">(.*?)</script>', html).group(1))
     assert page["user"] == get_user_model().objects.get(username="grace").pk
-    assert page["models"] == {"tiny": {"temperature": 0, "top_p": 1.0, "top_k": 5}}
+    [tiny] = page["models"]
+    assert tiny["id"] == "tiny"
+    assert {name: tiny["defaults"][name] for name in ("temperature", "top_p", "top_k")} == {
+        "temperature": 0,
+        "top_p": 1.0,
+        "top_k": 5,
+    }
     assert "top_k" in page["fields"]
     assert not {"return_prompt_text", "nonsense"} & set(page["fields"])
 
