@@ -1,10 +1,231 @@
 // @ts-check
-import { signal } from "../../../vendor/preact.js";
+// Chats that are compared: two to four, each with settings of its own, that are asked the same. They are temporary until one is made a chat.
+// The pane that has the focus is the open chat of the page, so that the panel of parameters and the keys mean it.
+import { batch, computed, signal } from "../../../vendor/preact.js";
+import * as acts from "../core/acts.js";
+import * as app from "../core/app.js";
+import { Chat } from "../core/chat.js";
+import { plural, t } from "../core/i18n.js";
+import { freshId } from "../core/ids.js";
+import { togglePanel } from "../view/layers.js";
 
-/** @import { Chat } from "../core/chat.js" */
+/** @import { Signal } from "../../../vendor/preact.js" */
+/** @import { Turn } from "../core/tree.js" */
+/** @import { ChatSettings, DraftFile } from "../core/types.js" */
 
-/** Whether chats are compared, side by side. */
-export const comparing = signal(false);
+export const MAX_PANES = 4;
 
-/** @param {Chat} _open */
-export function startComparing(_open) {}
+/** @typedef {{id: string, chat: Chat, isDetached: Signal<boolean>}} Pane `isDetached`: it is asked by itself */
+
+/** From left to right. @type {Signal<Pane[]>} */
+export const panes = signal([]);
+/** Whether chats are compared, side by side: while one of them is the open one. */
+export const comparing = computed(() => panes.value.some(({ chat }) => chat === app.chat.value));
+/** Whether the names of models are hidden until the reader has voted. */
+export const isBlind = signal(false);
+export const scrollsInStep = signal(true);
+
+/** What holds the draft that goes to all; it never has turns of its own. */
+class SharedDraft extends Chat {
+  /** @param {ChatSettings} settings */
+  constructor(settings) {
+    super(settings, { isTemporary: true });
+    this.running = computed(() => attached().flatMap(({ chat }) => chat.running.value));
+  }
+}
+
+export const shared = signal(new SharedDraft(app.nextSettings.peek()));
+/** The chat to go back to. @type {Chat} */
+let origin = app.chat.peek();
+
+const attached = () => panes.value.filter(({ isDetached }) => !isDetached.value);
+
+/** Which panes are asked with the next message. */
+export const asked = computed(attached);
+/** @param {ChatSettings} settings @returns {Pane} */
+const newPane = (settings) => ({ id: freshId(), chat: new Chat(copyOf(settings), { isTemporary: true }), isDetached: signal(false) });
+
+/** @param {ChatSettings} settings @returns {ChatSettings} */
+const copyOf = (settings) => structuredClone(settings);
+
+/** Compare, beginning with the settings of a chat; again: back to that chat. @param {Chat} open */
+export function startComparing(open) {
+  if (comparing.value) return endComparing();
+  const settings = open.settings.value;
+  const first = newPane(settings);
+  batch(() => {
+    origin = open;
+    isBlind.value = false;
+    panes.value = [first, newPane({ ...settings, model: otherModel([settings.model]) })];
+    shared.value = new SharedDraft(settings);
+    shared.value.draft.value = { text: open.draft.value.text, files: open.draft.value.files ?? [] };
+    app.notice.value = null;
+    app.editing.value = "";
+    activate(first);
+  });
+}
+
+/** A model that is not among these, if there is one. @param {string[]} used */
+function otherModel(used) {
+  const models = app.models.value.map(({ id }) => id);
+  return models.find((id) => !used.includes(id)) ?? used[0];
+}
+
+/** Go back to the chat that was there; the panes stay until others are compared. */
+export function endComparing() {
+  batch(() => {
+    app.openChats.set(origin.id, origin);
+    app.chat.value = origin;
+    app.editing.value = "";
+    app.notice.value = canGoBack() ? { text: t("The compared chats are gone when you leave the page."), act: t("Go back to them"), run: goBack } : null;
+  });
+}
+
+/** Whether there are panes to go back to. */
+export const canGoBack = () => !comparing.value && panes.value.some(({ chat }) => !chat.isEmpty.value);
+
+export function goBack() {
+  if (!canGoBack()) return;
+  origin = app.chat.value;
+  activate(panes.value[0]);
+}
+
+/** @param {Pane} pane */
+export function activate(pane) {
+  if (app.chat.value !== pane.chat) app.chat.value = pane.chat;
+}
+
+/** Give the focus to a pane. @param {number} at */
+export function focusPane(at) {
+  const node = document.getElementById(`pane-${at + 1}`);
+  node?.focus({ preventScroll: true });
+  node?.scrollIntoView({ block: "nearest", inline: "start" });
+}
+
+// Asking.
+
+/** Ask all panes that are not detached; each run is a request of its own. @param {string} text @param {DraftFile[]} [files] */
+export function sendToAll(text, files = []) {
+  const to = asked.value;
+  if (to.length === 0) {
+    app.notice.value = { text: t("Every pane is detached: attach one, or write in its own box."), isProblem: true };
+    return;
+  }
+  shared.value.draft.value = { text: "" };
+  const { draft } = origin; // it has a copy of what was written before
+  if (draft.value.text.trim() === text) draft.value = { ...draft.value, text: "", files: [] };
+  for (const { chat } of to) acts.send(chat, text, files);
+}
+
+/** Take back what a pane has not been asked yet; it is in the message box again. @param {Pane} pane */
+export function withdrawAll({ chat }) {
+  const { queue = [] } = chat.draft.value;
+  const texts = queue.map(({ id, text }) => (acts.withdraw(chat, id), text));
+  const { draft } = shared.value;
+  if (!draft.value.text) draft.value = { ...draft.value, text: texts.join("\n\n") };
+}
+
+export const stopAll = () => panes.value.forEach(({ chat }) => acts.stop(chat));
+
+/** The last answer of a pane, if it has one. @param {Pane} pane @returns {Turn | undefined} */
+export const lastAnswer = ({ chat }) => chat.path.value.findLast((turn) => turn.facts.role === "assistant");
+
+app.endListeners.add((open, turn) => {
+  const at = panes.value.findIndex(({ chat }) => chat === open);
+  if (at >= 0 && comparing.value && turn.facts.usage) {
+    app.speaker.finish(`${paneName(at)}: ${plural(turn.facts.usage.completion_tokens, "finished, one token.", "finished, {n} tokens.")}`);
+  }
+});
+
+// The panes.
+
+/** @param {number} at */
+export const paneName = (at) => t("Pane {n}", { n: at + 1 });
+
+/** Change the settings of a pane; other chats do not take them over. @param {Pane} pane @param {Partial<ChatSettings>} changes */
+export function changePane(pane, changes) {
+  pane.chat.settings.value = { ...pane.chat.settings.value, ...changes };
+}
+
+/** Set a parameter of a pane, or leave it to the model. @param {Pane} pane @param {string} name @param {unknown} value undefined: not set */
+export function setParameter(pane, name, value) {
+  const { [name]: _, ...others } = pane.chat.settings.value.parameters;
+  changePane(pane, { parameters: value === undefined ? others : { ...others, [name]: value } });
+}
+
+/** Give all others the parameters and the system prompt of a pane; each keeps its model. @param {Pane} pane */
+export function copySettingsToAll(pane) {
+  const { system, parameters } = copyOf(pane.chat.settings.value);
+  for (const other of panes.value) if (other !== pane) changePane(other, { system, parameters: structuredClone(parameters) });
+  app.notice.value = { text: t("All panes have these parameters and this system prompt.") };
+}
+
+export function addPane() {
+  if (panes.value.length >= MAX_PANES) return;
+  const last = /** @type {Pane} */ (panes.value.at(-1));
+  const used = panes.value.map(({ chat }) => chat.settings.value.model);
+  const settings = last.chat.settings.value;
+  panes.value = [...panes.value, newPane({ ...settings, model: otherModel([settings.model, ...used]) })];
+}
+
+/** Change places with the next pane, or the last with the first. @param {Pane} pane */
+export function swap(pane) {
+  const order = [...panes.value];
+  const at = order.indexOf(pane);
+  const other = (at + 1) % order.length;
+  [order[at], order[other]] = [order[other], order[at]];
+  panes.value = order;
+}
+
+/** @param {Pane} pane */
+export function closePane(pane) {
+  const before = panes.value;
+  acts.stop(pane.chat);
+  if (before.length === 1) return endComparing();
+  leave(pane);
+  requestAnimationFrame(() => focusPane(Math.min(before.indexOf(pane), before.length - 2)));
+  app.notice.value = { text: t("The pane is closed."), act: t("Undo"), run: () => (panes.value = before) };
+}
+
+/** @param {Pane} pane */
+function leave(pane) {
+  const others = panes.value.filter((other) => other !== pane);
+  batch(() => {
+    panes.value = others;
+    if (app.chat.value === pane.chat && others.length) activate(others[0]);
+  });
+}
+
+/** Make a pane a chat that is stored, and open it. @param {Pane} pane */
+export async function promote(pane) {
+  const { chat } = pane;
+  const others = panes.value.filter((other) => other !== pane);
+  chat.isTemporary = false;
+  chat.isStored = true; // it was never the new chat, whose draft stays
+  app.openChats.set(chat.id, chat);
+  app.drafts.watch(chat, null);
+  app.saveTurns(chat, [...chat.turns.values()]);
+  panes.value = others;
+  await acts.openChat(chat.id);
+  if (others.length) app.notice.value = { text: t("The pane is a chat of its own now."), act: t("Go back to the others"), run: goBack };
+}
+
+/** Hide the names of models, and mix the panes so that their places say nothing. @param {boolean} isHidden */
+export function setBlind(isHidden) {
+  batch(() => {
+    isBlind.value = isHidden;
+    if (!isHidden) return;
+    togglePanel(false);
+    panes.value = shuffled(panes.value);
+  });
+}
+
+/** @template T @param {T[]} list @returns {T[]} */
+function shuffled(list) {
+  const mixed = [...list];
+  for (let at = mixed.length - 1; at > 0; at -= 1) {
+    const other = Math.floor(Math.random() * (at + 1));
+    [mixed[at], mixed[other]] = [mixed[other], mixed[at]];
+  }
+  return mixed;
+}

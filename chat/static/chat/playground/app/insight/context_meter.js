@@ -4,6 +4,8 @@ import { html, signal, useEffect, useState } from "../../../vendor/preact.js";
 import { api, ApiProblem } from "../core/api.js";
 import * as app from "../core/app.js";
 import { number, t } from "../core/i18n.js";
+import { preferences } from "../palette/preferences.js";
+import { shown } from "../palette/strokes.js";
 import { requestOfDraft } from "./asked.js";
 
 /** @import { Signal } from "../../../vendor/preact.js" */
@@ -30,8 +32,9 @@ app.endListeners.add((_, { facts }) => facts.state === "ended" && facts.model &&
 export function ContextMeter({ open }) {
   const measure = useMeasure(open);
   const excess = overflow.value;
+  const hints = preferences.value.enterSends ? t("Enter sends · Shift+Enter new line · Esc stops") : t("{keys} sends · Enter new line · Esc stops", { keys: shown("Mod+Enter") });
   return html`<div class="composer-foot">
-    <span class="key-hints">${t("Enter sends · Shift+Enter new line · Esc stops")}</span>
+    <span class="key-hints">${hints}</span>
     <span class="meter-text">${measure && !excess && meterText(measure)}</span>
     ${measure && html`<${Bar} measure=${measure} />`}
   </div>

@@ -5,6 +5,8 @@ import * as acts from "../core/acts.js";
 import * as app from "../core/app.js";
 import { plural, t } from "../core/i18n.js";
 import { ContextMeter, overflow } from "../insight/context_meter.js";
+import { preferences } from "../palette/preferences.js";
+import { shown } from "../palette/strokes.js";
 import { isHeldBack } from "../parameters/focus.js";
 import { readTextFiles } from "./attachments.js";
 import { IconButton } from "./controls.js";
@@ -17,14 +19,18 @@ import { ModelLine } from "./model_picker.js";
 
 const isTouch = matchMedia("(pointer: coarse)");
 
-/** @param {{open: Chat, onSend?: (text: string, files: DraftFile[]) => void}} props `onSend`: what to do instead of sending it to this chat */
-export function Composer({ open, onSend = (text, files) => acts.send(open, text, files) }) {
+/**
+ * `onSend`: what to do instead of sending it to this chat; `prefix`: of the ids, where there are several.
+ * @param {{open: Chat, onSend?: (text: string, files: DraftFile[]) => void, prefix?: string}} props
+ */
+export function Composer({ open, prefix = "", onSend = (text, files) => acts.send(open, text, files) }) {
   const area = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
   const picker = useRef(/** @type {HTMLInputElement | null} */ (null));
   const [isOver, setOver] = useState(false);
   const draft = open.draft.value;
   const files = draft.files ?? [];
   const isBusy = open.isBusy.value;
+  const { enterSends } = preferences.value;
   const isSendable = Boolean(draft.text.trim() || files.length) && Boolean(open.settings.value.model) && overflow.value === 0;
   useEffect(() => {
     if (area.current) fit(area.current);
@@ -47,8 +53,9 @@ export function Composer({ open, onSend = (text, files) => acts.send(open, text,
   };
   const key = (/** @type {KeyboardEvent} */ event) => {
     // On a touch screen Enter is the only way to a new line.
-    const sends = event.key === "Enter" && !event.isComposing && (event.ctrlKey || event.metaKey || !(event.shiftKey || isTouch.matches));
-    if (sends) send(event);
+    const hasMod = event.ctrlKey || event.metaKey;
+    const sends = hasMod || (enterSends && !event.shiftKey && !isTouch.matches);
+    if (event.key === "Enter" && !event.isComposing && sends) send(event);
   };
   const drop = (/** @type {DragEvent} */ event) => {
     event.preventDefault();
@@ -61,7 +68,7 @@ export function Composer({ open, onSend = (text, files) => acts.send(open, text,
     take(event.clipboardData.files);
   };
 
-  return html`<form class=${`composer ${isOver ? "is-over" : ""}`} id="composer" aria-label=${t("New message")} onSubmit=${send}
+  return html`<form class=${`composer ${isOver ? "is-over" : ""}`} id=${`${prefix}composer`} aria-label=${t("New message")} onSubmit=${send}
     onDragOver=${(/** @type {Event} */ event) => (event.preventDefault(), setOver(true))} onDragLeave=${() => setOver(false)} onDrop=${drop}>
     <${ModelLine} open=${open} />
     <${Queue} open=${open} />
@@ -70,12 +77,12 @@ export function Composer({ open, onSend = (text, files) => acts.send(open, text,
     <div class="composer-box">
       <${IconButton} icon="clip" label=${t("Attach text files")} onClick=${() => picker.current?.click()} />
       <input ref=${picker} type="file" multiple hidden onChange=${(/** @type {any} */ event) => take(event.target.files).then(() => (event.target.value = ""))} />
-      <label class="visually-hidden" for="composer-text">${t("Message")}</label>
-      <textarea ref=${area} id="composer-text" rows="1" placeholder=${t("Send a message")} value=${draft.text} enterkeyhint=${isTouch.matches ? "enter" : "send"}
+      <label class="visually-hidden" for=${`${prefix}composer-text`}>${t("Message")}</label>
+      <textarea ref=${area} id=${`${prefix}composer-text`} rows="1" placeholder=${t("Send a message")} value=${draft.text} enterkeyhint=${isTouch.matches ? "enter" : "send"}
         onInput=${(/** @type {any} */ event) => change({ text: event.target.value })} onKeyDown=${key} onPaste=${paste}></textarea>
-      ${isBusy && html`<button class="button button-primary button-icon" id="stop" type="button" aria-label=${t("Stop")} title=${`${t("Stop")} (Esc)`} onClick=${() => acts.stop(open)}><${StopIcon} /></button>`}
-      ${(!isBusy || isSendable) && html`<button class="button button-primary button-icon" id="send" type="submit" aria-label=${isBusy ? t("Send when the answer has ended") : t("Send")}
-        title=${isBusy ? t("Send when the answer has ended") : `${t("Send")} (Enter)`} aria-disabled=${!isSendable}><${Icon} name="send" size=${20} /></button>`}
+      ${isBusy && html`<button class="button button-primary button-icon" id=${`${prefix}stop`} type="button" aria-label=${t("Stop")} title=${`${t("Stop")} (Esc)`} onClick=${() => acts.stop(open)}><${StopIcon} /></button>`}
+      ${(!isBusy || isSendable) && html`<button class="button button-primary button-icon" id=${`${prefix}send`} type="submit" aria-label=${isBusy ? t("Send when the answer has ended") : t("Send")}
+        title=${isBusy ? t("Send when the answer has ended") : `${t("Send")} (${enterSends ? "Enter" : shown("Mod+Enter")})`} aria-disabled=${!isSendable}><${Icon} name="send" size=${20} /></button>`}
     </div>
     <${ContextMeter} open=${open} />
   </form>`;

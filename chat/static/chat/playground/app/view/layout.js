@@ -27,7 +27,7 @@ export function Layout() {
       <div class="column" inert=${isCovered}>
         <${Topbar} open=${open} />
         ${comparing.value
-          ? html`<${Panes} />`
+          ? html`<${Panes}><${Notice} /><//>`
           : html`<${Transcript} key="main" open=${open} /><${Notice} /><${Composer} open=${open} />`}
       </div>
       ${panelIsOpen.value && html`<${Panel} open=${open} />`}

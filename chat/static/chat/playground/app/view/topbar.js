@@ -21,7 +21,7 @@ export function Topbar({ open }) {
   const state = app.connectionState.value;
   return html`<header class="topbar">
     ${!sidebarIsOpen.value && html`<${IconButton} icon="menu" id="sidebar-toggle" label=${t("Chats")} keys="g s" expanded=${false} onClick=${() => toggleSidebar(true)} />`}
-    <${ModelPicker} open=${open} />
+    ${comparing.value ? html`<span class="compare-title">${t("Compare")}</span>` : html`<${ModelPicker} open=${open} />`}
     <span class=${`connection ${state === "ready" ? "visually-hidden" : ""}`} id="connection" role="status" data-state=${state} title=${t(STATES[state])}><span class="connection-dot" aria-hidden="true"></span><span class="connection-text">${t(STATES[state])}</span></span>
     <nav class="topbar-acts" aria-label=${t("Page")}>
       ${open.isTemporary && html`<span class="badge">${t("Temporary")}</span>`}

@@ -1,0 +1,235 @@
+"""Models are compared side by side: asked the same at once, told apart, voted on, and one goes on as a chat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.browser.axe import axe_findings
+from tests.browser.scripted import ScriptedPage
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+COMPARE = "header [aria-label=Compare]"
+
+
+@pytest.fixture
+def page(scripted: ScriptedPage) -> Any:
+    page = scripted.sign_in()
+    page.click(COMPARE)
+    page.wait_for_selector("#pane-2")
+    return page
+
+
+def asked(scripted: ScriptedPage, question: str, num: int = 2) -> list[dict[str, Any]]:
+    """Ask all panes and return their requests in the order of the panes."""
+    scripted.ask(question)
+    return [scripted.next("start") for _ in range(num)]
+
+
+def answered(scripted: ScriptedPage, starts: list[dict[str, Any]], *texts: str) -> None:
+    for number, (start, text) in enumerate(zip(starts, texts, strict=True)):
+        scripted.say(start["id"], text)
+        scripted.end(start["id"], num_tokens=5 + number)
+    scripted.page.wait_for_selector("#send:visible")
+    scripted.page.wait_for_function("() => document.querySelectorAll('.pane-foot .figures').length > 0")
+    scripted.wait_painted()
+
+
+def pane_texts(page: Any, pane: int) -> list[str]:
+    return [text.strip() for text in page.locator(f"#pane-{pane} [data-turn] .message-body").all_text_contents()]
+
+
+def shows(scripted: ScriptedPage, pane: int, *texts: str) -> None:
+    """Wait until a pane shows these messages; the first answer waits for what draws it."""
+    scripted.wait_for(lambda: pane_texts(scripted.page, pane) == list(texts))
+
+
+def act(page: Any, pane: int, name: str) -> None:
+    """Choose an act of a pane's menu."""
+    page.click(f"#pane-{pane} .pane-head .menu summary")
+    page.click(f"#pane-{pane} .pane-head .menu-act:has-text('{name}')")
+
+
+def test_one_question_goes_to_two_models_at_once_and_each_goes_on_by_itself(scripted: ScriptedPage, page) -> None:
+    starts = asked(scripted, "hello")
+    assert {start["request"]["model"] for start in starts} == {"plain", "greedy"}
+    assert starts[0]["request"]["messages"] == starts[1]["request"]["messages"]
+    answered(scripted, starts, "one", "two")
+    shows(scripted, 1, "hello", "one")
+    shows(scripted, 2, "hello", "two")
+    first, second = asked(scripted, "and now?")
+    assert [message["content"] for message in first["request"]["messages"]] == ["hello", "one", "and now?"]
+    assert [message["content"] for message in second["request"]["messages"]] == ["hello", "two", "and now?"]
+
+
+def test_one_run_or_all_can_be_stopped(scripted: ScriptedPage, page) -> None:
+    page.click("#add-pane")
+    starts = asked(scripted, "hello", num=3)
+    page.click("[aria-label='Stop Pane 2']")
+    assert scripted.next("stop")["id"] == starts[1]["id"]
+    scripted.end(starts[1]["id"], outcome="stopped")
+    page.wait_for_selector("[aria-label='Stop Pane 2']", state="detached")
+    page.press("#composer-text", "Escape")
+    assert {scripted.next("stop")["id"], scripted.next("stop")["id"]} == {starts[0]["id"], starts[2]["id"]}
+    for at in (0, 2):
+        scripted.end(starts[at]["id"], outcome="stopped")
+    page.wait_for_selector("#stop-all", state="detached")
+
+
+def test_a_message_waits_in_each_pane_for_its_own_answer(scripted: ScriptedPage, page) -> None:
+    first, second = asked(scripted, "hello")
+    scripted.ask("and now?")
+    page.wait_for_selector("#pane-2 .pane-foot:has-text('One message waits')")
+    assert scripted.received == []
+    scripted.say(first["id"], "one")
+    scripted.end(first["id"])
+    following = scripted.next("start")
+    assert [message["content"] for message in following["request"]["messages"]] == ["hello", "one", "and now?"]
+    page.click("#pane-2 button:has-text('Withdraw')")
+    assert page.input_value("#composer-text") == "and now?"
+    scripted.end(second["id"])
+    page.wait_for_selector("[aria-label='Stop Pane 2']", state="detached")
+    assert scripted.received == []
+
+
+def test_settings_belong_to_a_pane_until_they_are_copied_to_all(scripted: ScriptedPage, page) -> None:
+    page.click("#pane-1 .pane-settings > summary")
+    page.fill("#pane-1 [name=temperature]", "0.25")
+    page.fill("#pane-1 [name=max_tokens]", "7")
+    page.fill("#pane-1 [name=system]", "Be brief.")
+    first, second = asked(scripted, "hello")
+    assert (first["request"]["temperature"], first["request"]["max_tokens"]) == (0.25, 7)
+    assert first["request"]["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert set(second["request"]) == {"model", "messages"}
+    answered(scripted, [first, second], "one", "two")
+    page.click("#pane-1 .pane-more > summary")
+    page.fill("#pane-1 [name=parameters]", "[1]")
+    page.press("#pane-1 [name=parameters]", "Tab")
+    assert "one JSON object" in page.inner_text("#pane-1 .pane-more .problem")
+    page.fill("#pane-1 [name=parameters]", '{"seed": 3}')
+    page.click("#pane-1 button:has-text('Copy settings to all')")
+    first, second = asked(scripted, "again")
+    assert (first["request"]["seed"], second["request"]["seed"]) == (3, 3)
+    assert second["request"]["messages"][0]["content"] == "Be brief."
+    assert first["request"]["model"] != second["request"]["model"]
+
+
+def test_a_detached_pane_is_asked_by_itself(scripted: ScriptedPage, page) -> None:
+    act(page, 2, "Detach")
+    [start] = asked(scripted, "to one", num=1)
+    answered(scripted, [start], "yes")
+    page.fill("#pane-2 textarea[placeholder='Send a message']", "to the other")
+    page.press("#pane-2 textarea[placeholder='Send a message']", "Enter")
+    other = scripted.next("start")
+    assert [message["content"] for message in other["request"]["messages"]] == ["to the other"]
+    assert scripted.received == []
+
+
+def test_the_best_figures_are_marked_and_differences_shown_as_text(scripted: ScriptedPage, page) -> None:
+    answered(scripted, asked(scripted, "hello"), "a <b>red</b> fox", "a <b>blue</b> fox")
+    assert "best" in page.inner_text("#pane-1 .figures div:has-text('Tokens') >> nth=-1")
+    assert page.locator("#pane-2 .figures-best").count() == 0
+    page.click("#differences")
+    page.wait_for_selector(".differences del")
+    assert page.locator(".differences :is(del, ins)").all_text_contents() == ["red", "blue"]
+    assert page.inner_text(".differences-text >> nth=0") == "a <b>red</b> fox"
+
+
+def test_a_blind_vote_hides_the_names_until_it_is_cast(scripted: ScriptedPage, page) -> None:
+    page.click("#blind")
+    answered(scripted, asked(scripted, "hello"), "one", "two")
+    shown = page.inner_text("#app")
+    assert "plain" not in shown
+    assert "greedy" not in shown
+    page.click("#pane-2 [data-vote]")
+    page.fill("#vote-note", "shorter")
+    page.press("#vote-note", "Enter")
+    winner = page.input_value("#pane-2 .pane-head select")
+    assert winner in {"plain", "greedy"}
+    assert page.locator("[data-vote]").count() == 0
+    page.click("#votes")
+    assert page.locator(".votes tbody tr >> nth=0").locator("th, td").all_text_contents() == [winner, "1", "1", "100%"]
+    assert "shorter" in page.inner_text(".votes-table >> nth=1")
+    with page.expect_response(lambda response: response.url.endswith("/playground/api/state")):
+        page.keyboard.press("Escape")
+    page.reload()
+    scripted.wait_ready()
+    page.click(COMPARE)
+    page.click("#votes")
+    assert "shorter" in page.inner_text(".votes-table >> nth=1")
+
+
+def test_a_pane_becomes_a_stored_chat_with_all_its_turns(scripted: ScriptedPage, page) -> None:
+    answered(scripted, asked(scripted, "hello"), "one", "two")
+    assert page.url.endswith("/")
+    act(page, 2, "Make it a chat")
+    page.wait_for_url("**/c/*")
+    scripted.wait_for(lambda: scripted.texts() == ["hello", "two"])
+    page.wait_for_function("() => !Object.keys(sessionStorage).some((key) => key.endsWith('.outbox'))")
+    page.reload()
+    scripted.wait_ready()
+    scripted.wait_for(lambda: scripted.texts() == ["hello", "two"])
+
+
+def test_whoever_leaves_the_panes_can_go_back_to_them(scripted: ScriptedPage, page) -> None:
+    answered(scripted, asked(scripted, "hello"), "one", "two")
+    page.click("#end-comparing")
+    assert scripted.texts() == []
+    page.click("#notice button:has-text('Go back')")
+    shows(scripted, 1, "hello", "one")
+    act(page, 1, "Swap")
+    shows(scripted, 1, "hello", "two")
+    page.click("[aria-label='Close Pane 1']")
+    shows(scripted, 1, "hello", "one")
+    page.click("#notice button:has-text('Undo')")
+    shows(scripted, 1, "hello", "two")
+    page.click("[aria-label='Close Pane 2']")
+    page.click("[aria-label='Close Pane 1']")
+    page.wait_for_selector("#composer-text")
+    assert page.locator(".pane").count() == 0
+
+
+def test_panes_scroll_in_step_by_turn(scripted: ScriptedPage, page) -> None:
+    answered(scripted, asked(scripted, "hello"), "line\n\n" * 60, "line\n\n" * 200)
+    for number in range(2):
+        answered(scripted, asked(scripted, f"again {number}"), "line\n\n" * 60, "line\n\n" * 20)
+    page.hover("#pane-1 .pane-text")
+    page.evaluate("document.querySelector('#pane-1 [data-turn]:nth-child(3)').scrollIntoView()")
+    scripted.wait_painted()
+    first, second = [
+        page.locator(f"#pane-{pane} [data-turn]:nth-child(3)").bounding_box()["y"]
+        - page.locator(f"#pane-{pane} .pane-text").bounding_box()["y"]
+        for pane in (1, 2)
+    ]
+    assert abs(first - second) <= 4
+
+
+def test_panes_are_swiped_on_a_phone(scripted: ScriptedPage, page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.click(".pane-tabs button:has-text('Pane 2')")
+    page.wait_for_selector(".pane-tabs button:has-text('Pane 2')[aria-pressed=true]")
+    box = page.locator("#pane-2").bounding_box()
+    assert (round(box["x"]), round(box["width"])) == (0, 390)
+
+
+def test_no_state_of_the_comparison_fails_the_accessibility_check(scripted: ScriptedPage, page) -> None:
+    answered(scripted, asked(scripted, "hello"), "a **red** fox", "a *blue* fox")
+    page.click("#pane-2 .pane-settings > summary")
+    page.click("#pane-2 .pane-more > summary")
+    act(page, 1, "Detach")
+    findings = axe_findings(page)
+    page.click("#differences")
+    page.wait_for_selector(".differences del")
+    findings += axe_findings(page)
+    page.keyboard.press("Escape")
+    page.click("#pane-2 [data-vote]")
+    page.fill("#vote-note", "shorter")
+    findings += axe_findings(page)
+    with page.expect_response(lambda response: response.url.endswith("/playground/api/state")):
+        page.keyboard.press("Enter")
+    page.click("#votes")
+    page.wait_for_selector(".votes-table")
+    findings += axe_findings(page)
+    assert findings == []
