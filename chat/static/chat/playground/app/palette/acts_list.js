@@ -1,0 +1,114 @@
+// @ts-check
+// Every act that has a key or stands in the palette. What it does is in the core or in a room; here is what it is called, and when it can be done.
+import { canGoBack, comparing, endComparing, focusPane, goBack, panes, startComparing } from "../compare/panes.js";
+import * as acts from "../core/acts.js";
+import { textOf } from "../core/answers.js";
+import * as app from "../core/app.js";
+import { copyText } from "../core/clipboard.js";
+import { t } from "../core/i18n.js";
+import { page } from "../core/page.js";
+import { showCode } from "../insight/view_code.js";
+import { togglePanel, toggleSidebar } from "../view/layers.js";
+import { focusMessages, focusSoon, showTurn, stepMessage } from "./places.js";
+import { preferences } from "./preferences.js";
+import { shown } from "./strokes.js";
+
+/** @import { Turn } from "../core/tree.js" */
+/** @import { Place } from "./places.js" */
+
+/**
+ * @typedef {object} Act
+ * @property {string} id
+ * @property {() => string} title
+ * @property {string} [keys] the usual ones
+ * @property {boolean} [ofMessage] it does something with the message that has the focus
+ * @property {(place: Place) => boolean} [when] left out: always
+ * @property {(place: Place) => void} run
+ */
+
+/** @typedef {Place & {turn: Turn}} AtTurn */
+
+/** @type {(run: (place: AtTurn) => void) => (place: Place) => void} */
+const withTurn = (run) => (place) => place.turn && run(/** @type {AtTurn} */ (place));
+
+const isIdle = (/** @type {Place} */ { open, turn }) => Boolean(turn) && !open.isBusy.value;
+const isAnswer = (/** @type {Place} */ place) => isIdle(place) && place.turn?.facts.role === "assistant";
+const hasText = (/** @type {Place} */ { open, turn }) => Boolean(turn && textOf(turn.facts.content, open.shownChoice(turn)));
+const hasVersions = (/** @type {Place} */ { open, turn }) => Boolean(turn && open.siblings(turn).length > 1);
+
+/** @param {number} step */
+const version = (step) =>
+  withTurn(({ open, turn }) => {
+    const siblings = open.siblings(turn);
+    const other = siblings[siblings.indexOf(turn) + step];
+    if (!other) return;
+    acts.pick(open, other);
+    showTurn(other.id);
+  });
+
+const copy = withTurn(async ({ open, turn }) => {
+  const isCopied = await copyText(textOf(turn.facts.content, open.shownChoice(turn)));
+  app.notice.value = { text: isCopied ? t("Copied") : t("Not allowed by the browser"), isProblem: !isCopied };
+});
+
+/** @param {string} theme */
+const setTheme = (theme) => () => /** @type {any} */ (globalThis).lightconeTheme.set(theme);
+
+const goToParameters = (/** @type {string} */ tab) => () => {
+  togglePanel(true, tab);
+  focusSoon(".panel :is([aria-selected='true'], input, textarea, select, button)");
+};
+
+const goToSidebar = (/** @type {string} */ selector) => () => {
+  toggleSidebar(true);
+  focusSoon(`.sidebar ${selector}`);
+};
+
+/** @type {Act[]} */
+const ofPanes = [0, 1, 2, 3].map((at) => ({
+  id: `pane-${at + 1}`,
+  title: () => t("Go to pane {n}", { n: at + 1 }),
+  keys: `g ${at + 1}`,
+  when: () => comparing.value && at < panes.value.length,
+  run: () => focusPane(at),
+}));
+
+// NOTE: the palette and the list of keys read this list, so that they are loaded when they are asked for.
+/** @type {Act[]} */
+export const ACTS = [
+  { id: "palette", title: () => t("All acts"), keys: "Mod+k", run: () => import("./palette.js").then(({ showPalette }) => showPalette()) },
+  { id: "keys", title: () => t("Keys and their settings"), keys: "Mod+/", run: () => import("./keys_dialog.js").then(({ showKeys }) => showKeys()) },
+  { id: "send", title: () => t("Send the message"), keys: "Mod+Enter", run: () => /** @type {HTMLFormElement | null} */ (document.getElementById("composer"))?.requestSubmit() },
+  { id: "stop", title: () => t("Stop the answer"), when: ({ open }) => open.isBusy.value, run: ({ open }) => acts.stop(open) },
+  { id: "new-chat", title: () => t("New chat"), keys: "g n", run: () => acts.newChat() },
+  { id: "temporary-chat", title: () => t("New temporary chat"), run: () => acts.newChat({ isTemporary: true }) },
+  { id: "search", title: () => t("Search the chats"), keys: "g f", run: goToSidebar("input[type='search']") },
+  { id: "raw-json", title: () => t("Raw JSON of the request"), keys: "g j", run: goToParameters("json") },
+  { id: "view-code", title: () => t("View code"), keys: "g v", run: ({ open }) => showCode(open) },
+  { id: "messages", title: () => t("Go to the messages"), keys: "g m", run: focusMessages },
+  { id: "parameters", title: () => t("Go to the parameters"), keys: "g p", run: goToParameters("parameters") },
+  { id: "sidebar", title: () => t("Go to the list of chats"), keys: "g s", run: goToSidebar(":is(a, button, input):not([id='sidebar-close'])") },
+  { id: "compare", title: () => t("Compare models side by side"), when: () => !comparing.value, run: ({ open }) => startComparing(open) },
+  { id: "back-to-panes", title: () => t("Go back to the compared chats"), when: canGoBack, run: goBack },
+  { id: "end-comparing", title: () => t("End the comparison"), when: () => comparing.value, run: endComparing },
+  ...ofPanes,
+  { id: "previous", title: () => t("Previous message"), keys: "Alt+ArrowUp", run: () => stepMessage(-1) },
+  { id: "next", title: () => t("Next message"), keys: "Alt+ArrowDown", run: () => stepMessage(1) },
+  { id: "edit", title: () => t("Edit the message"), keys: "e", ofMessage: true, when: isIdle, run: withTurn(({ turn }) => (app.editing.value = turn.id)) },
+  { id: "regenerate", title: () => t("Regenerate the answer"), keys: "r", ofMessage: true, when: isAnswer, run: withTurn(({ open, turn }) => acts.regenerate(open, turn)) },
+  { id: "continue", title: () => t("Continue the answer"), keys: "c", ofMessage: true, when: (place) => isAnswer(place) && hasText(place), run: withTurn(({ open, turn }) => acts.continueFrom(open, turn)) },
+  { id: "copy", title: () => t("Copy the message"), keys: "y", ofMessage: true, when: hasText, run: copy },
+  { id: "earlier", title: () => t("Earlier version of the message"), keys: "ArrowLeft", ofMessage: true, when: hasVersions, run: version(-1) },
+  { id: "later", title: () => t("Later version of the message"), keys: "ArrowRight", ofMessage: true, when: hasVersions, run: version(1) },
+  { id: "theme-system", title: () => t("Theme: as the system"), run: setTheme("system") },
+  { id: "theme-light", title: () => t("Theme: light"), run: setTheme("light") },
+  { id: "theme-dark", title: () => t("Theme: dark"), run: setTheme("dark") },
+  { id: "console", title: () => t("Admin console"), when: () => page.is_staff, run: () => location.assign(page.urls.console) },
+  { id: "docs", title: () => t("API documentation"), run: () => location.assign(page.urls.docs) },
+];
+
+/** The present keys of an act, "" for none. @param {Act} act */
+export const keysOf = ({ id, keys = "" }) => preferences.value.bound[id] ?? keys;
+
+/** The present keys of an act as they are shown. @param {Act} act */
+export const shownKeys = (act) => shown(keysOf(act));
