@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.utils.functional import Promise
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from chat.api.openapi.notation import one_of, shape
@@ -197,11 +198,17 @@ def request_schema() -> dict[str, Any]:
     return {**head, **schema, "additionalProperties": False, "$defs": definitions}
 
 
+def help_texts() -> list[str]:
+    """Return the English help of the form's fields, for the catalogues."""
+    fields = (CHAT_SCHEMA.fields[name] for name in FIELDS_TAKEN)
+    return [field.help_text for field in fields if field.help_text]
+
+
 def _field(name: str, title: Promise, group: str) -> dict[str, Any]:
     field = CHAT_SCHEMA.fields[name]
     return {
         "title": str(title),
-        "help": field.help_text,
+        "help": gettext(field.help_text) if field.help_text else "",
         "schema": _without_null(field.schema_object()),
         "group": group,
         "is_common": name in COMMON,

@@ -88,7 +88,9 @@ def shared(request: HttpRequest, token: str) -> HttpResponse:
     except ApiError:
         return shared_response(request, {"is_gone": True}, status=404)
     day = datetime.fromtimestamp(copy["shared_at"], tz=UTC)
-    context = {"title": copy["title"], "turns": copy["turns"], "day": day, "page": {"language": get_language()}}
+    language = get_language() or "en"
+    page = {"language": language, "strings": page_strings(language)}
+    context = {"title": copy["title"], "turns": copy["turns"], "day": day, "page": page}
     return shared_response(request, context, status=200)
 
 

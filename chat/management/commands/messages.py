@@ -16,11 +16,14 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from chat.playground.form import help_texts
 from chat.playground.strings import catalogue, catalogue_read
 
 TEMPLATE_TEXT = re.compile(r'{%\s*translate\s+("(?:[^"\\]|\\.)*")')
-SCRIPT_TEXT = re.compile(r'(?<![\w.$])t\(\s*("(?:[^"\\\n]|\\.)*")')
-FUNCTIONS = ("gettext", "gettext_lazy")
+SCRIPT_STRING = r"""("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
+SCRIPT_TEXT = re.compile(rf"(?<![\w.$])(?:t|mark)\(\s*{SCRIPT_STRING}")
+SCRIPT_PLURAL = re.compile(rf"(?<![\w.$])plural\([^\"'`;]*,\s*{SCRIPT_STRING},\s*{SCRIPT_STRING}")
+FUNCTIONS = ("gettext", "gettext_lazy", "_")
 MO_MAGIC = 0x950412DE
 HEADER = "Language: {language}\nMIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\n"
 
@@ -49,8 +52,21 @@ def collected() -> dict[str, list[str]]:
     templates = (path for path in (base / "templates").rglob("*.html") if "admin" not in path.parts)
     python = (path for room in ("chat", "lightcone_site") for path in (base / room).rglob("*.py"))
     scripts = (base / "chat" / "static" / "chat" / "playground" / "app").rglob("*.js")
-    of_pages = [*_quoted(templates, TEMPLATE_TEXT), *(text for path in python for text in _called(path))]
-    return {"django": sorted(set(of_pages)), "djangojs": sorted(set(_quoted(scripts, SCRIPT_TEXT)))}
+    of_templates = (text for path in templates for text in template_texts(path.read_text(encoding="utf-8")))
+    of_pages = {*of_templates, *help_texts(), *(text for path in python for text in _called(path))}
+    of_scripts = {text for path in scripts for text in script_texts(path.read_text(encoding="utf-8"))}
+    return {"django": sorted(of_pages), "djangojs": sorted(of_scripts)}
+
+
+def template_texts(source: str) -> list[str]:
+    """Return the texts of a template."""
+    return [json.loads(text) for text in TEMPLATE_TEXT.findall(source)]
+
+
+def script_texts(source: str) -> list[str]:
+    """Return the texts that a script gives to t(), mark() or plural()."""
+    both = (text for pair in SCRIPT_PLURAL.findall(source) for text in pair)
+    return [ast.literal_eval(text) for text in (*SCRIPT_TEXT.findall(source), *both)]
 
 
 def merged(path: Path, texts: Iterable[str], language: str) -> dict[str, str]:
@@ -77,10 +93,6 @@ def compiled(translations: dict[str, str]) -> bytes:
             data += text + b"\0"
     head = struct.pack("<7I", MO_MAGIC, 0, len(pairs), 28, 28 + 8 * len(pairs), 0, offset)
     return head + b"".join(tables) + data
-
-
-def _quoted(paths: Iterable[Path], pattern: re.Pattern[str]) -> list[str]:
-    return [json.loads(text) for path in paths for text in pattern.findall(path.read_text(encoding="utf-8"))]
 
 
 def _called(path: Path) -> list[str]:

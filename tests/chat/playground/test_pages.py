@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gettext
-import json
 
 import pytest
 from django.conf import settings
@@ -11,7 +10,7 @@ from django.contrib.auth import get_user_model
 from django.test import Client, RequestFactory
 from django.urls import reverse
 
-from chat.management.commands.messages import SCRIPT_TEXT, catalogue_text, collected, compiled
+from chat.management.commands.messages import catalogue_text, collected, compiled, script_texts
 from chat.playground.pages import server_error
 from chat.playground.strings import catalogue, catalogue_read, page_strings
 
@@ -44,8 +43,12 @@ def test_a_catalogue_is_read_as_it_was_written(tmp_path):
 
 
 def test_texts_of_scripts_are_found():
-    source = 't("One {n}", { n }); assert("no"); x.t("no"); const a = t(\n  "Two \\"2\\""); format("no")'
-    assert [json.loads(text) for text in SCRIPT_TEXT.findall(source)] == ["One {n}", 'Two "2"']
+    source = """
+      t("One {n}", { n }); assert("no"); x.t("no"); const a = t(
+        "Two \\"2\\""); format("no"); const b = { c: mark("Three"), d: "no" }; t('{"four": 4}');
+      plural(list.length, "One day", "{n} days"); plural(usage["no"], "no", "no")
+    """
+    assert script_texts(source) == ["One {n}", 'Two "2"', "Three", '{"four": 4}', "One day", "{n} days"]
 
 
 def test_english_needs_no_texts():

@@ -1,5 +1,6 @@
 // @ts-check
 // The routes below /playground/api/: JSON, the session's cookie, the CSRF token.
+import { t } from "./i18n.js";
 
 export class ApiProblem extends Error {
   /** @param {{message: string, code: string, param?: string | null, status?: number, request_id?: string}} fields */
@@ -35,7 +36,7 @@ export async function api(method, path, body, options = {}) {
     response = await fetch(`/playground/api/${path}`, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), ...options });
   } catch (error) {
     if (options.signal?.aborted) throw error;
-    throw new ApiProblem({ code: "unreachable", message: "The server cannot be reached." });
+    throw new ApiProblem({ code: "unreachable", message: t("The server cannot be reached.") });
   }
   const type = response.headers.get("Content-Type") ?? "";
   const answer = type.includes("json") ? await response.json() : { text: await response.text() };

@@ -12,6 +12,13 @@ export function t(text, values = {}) {
 }
 
 /**
+ * Return the text as it is. It marks a text for the catalogues (`manage.py messages`) that t() gets by another name:
+ * one of a constant, say.
+ * @param {string} text in English
+ */
+export const mark = (text) => text;
+
+/**
  * Return one of two texts by a number, which `{n}` stands for.
  * @param {number} n
  * @param {string} one

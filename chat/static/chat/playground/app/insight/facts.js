@@ -1,7 +1,7 @@
 // @ts-check
 // What is known of an answer, in words and figures: where its time went, how it ended, what it cost.
 import * as app from "../core/app.js";
-import { number, plural, seconds, t } from "../core/i18n.js";
+import { mark, number, plural, seconds, t } from "../core/i18n.js";
 
 /** @import { Turn } from "../core/tree.js" */
 /** @import { Cost, Price, Timings, Usage } from "../core/types.js" */
@@ -9,7 +9,7 @@ import { number, plural, seconds, t } from "../core/i18n.js";
 /** @typedef {"load" | "queue" | "prompt" | "answer"} PartName */
 /** @typedef {{name: PartName, start: number, seconds: number}} Part a stretch of an answer's time */
 
-const NAMES = { load: "Waiting for the model to load", queue: "Waiting in the queue", prompt: "Reading the prompt", answer: "Writing the answer" };
+const NAMES = { load: mark("Waiting for the model to load"), queue: mark("Waiting in the queue"), prompt: mark("Reading the prompt"), answer: mark("Writing the answer") };
 const SHORTEST_S = 0.001;
 
 /** @param {PartName} name */

@@ -2,7 +2,7 @@
 // The search over one's own chats, as one types.
 import { html, signal, useEffect, useRef } from "../../../vendor/preact.js";
 import { api, ApiProblem } from "../core/api.js";
-import { t } from "../core/i18n.js";
+import { mark, t } from "../core/i18n.js";
 import { page } from "../core/page.js";
 import { openHere } from "./reveal.js";
 
@@ -12,7 +12,7 @@ import { openHere } from "./reveal.js";
 /** @typedef {{conversation: ChatFacts, turn: string | null, role: Role | null, snippet: string}} Hit */
 
 const DELAY_MS = 150;
-const ROLES = { system: "System", developer: "Developer", user: "You", assistant: "Assistant", tool: "Tool result" };
+const ROLES = { system: mark("System"), developer: mark("Developer"), user: mark("You"), assistant: mark("Assistant"), tool: mark("Tool result") };
 
 export const query = signal("");
 /** Null while nothing was found yet. @type {Signal<Hit[] | null>} */

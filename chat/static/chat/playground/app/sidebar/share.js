@@ -1,7 +1,7 @@
 // @ts-check
 import { html, useEffect, useState } from "../../../vendor/preact.js";
 import { api, ApiProblem } from "../core/api.js";
-import { t } from "../core/i18n.js";
+import { mark, t } from "../core/i18n.js";
 import { page } from "../core/page.js";
 import { CopyButton, Dialog, IconButton } from "../view/controls.js";
 import { closeDialog } from "../view/layers.js";
@@ -13,11 +13,11 @@ import { closeDialog } from "../view/layers.js";
 const HOUR_S = 3600;
 const DAY_S = 24 * HOUR_S;
 const LIVES = [
-  { seconds: HOUR_S, title: "One hour" },
-  { seconds: DAY_S, title: "One day" },
-  { seconds: 7 * DAY_S, title: "7 days" },
-  { seconds: 30 * DAY_S, title: "30 days" },
-  { seconds: 0, title: "Until revoked" },
+  { seconds: HOUR_S, title: mark("One hour") },
+  { seconds: DAY_S, title: mark("One day") },
+  { seconds: 7 * DAY_S, title: mark("7 days") },
+  { seconds: 30 * DAY_S, title: mark("30 days") },
+  { seconds: 0, title: mark("Until revoked") },
 ];
 
 /** Links that show a copy of a chat to whoever has them. @param {{facts: ChatFacts}} props */

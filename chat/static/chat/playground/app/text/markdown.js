@@ -19,7 +19,7 @@ const parser = new Marked(formulas, footnotes, {
   breaks: true,
   renderer: {
     html: ({ text }) => (LINE_BREAK.test(text.trim()) ? "<br>" : escapeHtml(text)),
-    image: ({ href, text }) => `${escapeHtml(text || "image")} (${escapeHtml(href)})`,
+    image: ({ href, text }) => `${escapeHtml(text || t("image"))} (${escapeHtml(href)})`,
   },
 });
 

@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import { saysAnything, textOf } from "../core/answers.js";
 import * as app from "../core/app.js";
-import { t } from "../core/i18n.js";
+import { mark, t } from "../core/i18n.js";
 import { Insight } from "../insight/insight.js";
 import { Counters } from "../insight/counters.js";
 import { beginAsTokens, TokenView } from "../insight/token_view.js";
@@ -22,7 +22,7 @@ import { Reasoning } from "./reasoning.js";
 /** @import { Chat } from "../core/chat.js" */
 /** @import { Turn } from "../core/tree.js" */
 
-const AUTHORS = { system: "System", developer: "Developer", user: "You", assistant: "Assistant", tool: "Tool result" };
+const AUTHORS = { system: mark("System"), developer: mark("Developer"), user: mark("You"), assistant: mark("Assistant"), tool: mark("Tool result") };
 
 /** @param {{open: Chat, turn: Turn, isLast: boolean}} props */
 export function Message({ open, turn, isLast }) {

@@ -3,7 +3,7 @@
 import { html, useEffect, useRef, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import * as app from "../core/app.js";
-import { number, t } from "../core/i18n.js";
+import { mark, number, t } from "../core/i18n.js";
 import { page } from "../core/page.js";
 import { isLookedAt, loadModel } from "../core/served_models.js";
 import { loadingText } from "../core/waiting.js";
@@ -17,7 +17,7 @@ const MANY = 8;
 /** What every model does that chats, and what says nothing of chats. */
 const PLAIN = new Set(["text", "chat", "completion", "embedding", "structured_output"]);
 const MILLION = 1_000_000;
-const STATES = { ready: "Ready", loading: "Loading", unloaded: "Not loaded", draining: "About to be unloaded", failed: "Failed to load" };
+const STATES = { ready: mark("Ready"), loading: mark("Loading"), unloaded: mark("Not loaded"), draining: mark("About to be unloaded"), failed: mark("Failed to load") };
 
 /** @param {{open: Chat}} props */
 export function ModelPicker({ open }) {

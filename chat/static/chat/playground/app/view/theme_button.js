@@ -1,11 +1,11 @@
 // @ts-check
 import { html, useState } from "../../../vendor/preact.js";
-import { t } from "../core/i18n.js";
+import { mark, t } from "../core/i18n.js";
 
 const THEMES = [
-  { id: "system", title: "System" },
-  { id: "light", title: "Light" },
-  { id: "dark", title: "Dark" },
+  { id: "system", title: mark("System") },
+  { id: "light", title: mark("Light") },
+  { id: "dark", title: mark("Dark") },
 ];
 
 /** The theme of all pages of this browser (theme.js). */

@@ -2,7 +2,7 @@
 import { html } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import * as app from "../core/app.js";
-import { t } from "../core/i18n.js";
+import { mark, t } from "../core/i18n.js";
 import { page } from "../core/page.js";
 import { comparing, startComparing } from "../compare/panes.js";
 import { showCode } from "../insight/view_code.js";
@@ -14,7 +14,7 @@ import { ThemeButton } from "./theme_button.js";
 
 /** @import { Chat } from "../core/chat.js" */
 
-const STATES = { connecting: "Connecting", ready: "Connected", lost: "Connection lost, trying again" };
+const STATES = { connecting: mark("Connecting"), ready: mark("Connected"), lost: mark("Connection lost, trying again") };
 
 /** @param {{open: Chat}} props */
 export function Topbar({ open }) {
