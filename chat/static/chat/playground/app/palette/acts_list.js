@@ -9,22 +9,11 @@ import { t } from "../core/i18n.js";
 import { page } from "../core/page.js";
 import { showCode } from "../insight/view_code.js";
 import { togglePanel, toggleSidebar } from "../view/layers.js";
-import { focusMessages, focusSoon, showTurn, stepMessage } from "./places.js";
-import { preferences } from "./preferences.js";
-import { shown } from "./strokes.js";
+import { focusMessages, focusSoon, placeNow, showTurn, stepMessage } from "./places.js";
 
 /** @import { Turn } from "../core/tree.js" */
+/** @import { Act } from "./bindings.js" */
 /** @import { Place } from "./places.js" */
-
-/**
- * @typedef {object} Act
- * @property {string} id
- * @property {() => string} title
- * @property {string} [keys] the usual ones
- * @property {boolean} [ofMessage] it does something with the message that has the focus
- * @property {(place: Place) => boolean} [when] left out: always
- * @property {(place: Place) => void} run
- */
 
 /** @typedef {Place & {turn: Turn}} AtTurn */
 
@@ -73,11 +62,10 @@ const ofPanes = [0, 1, 2, 3].map((at) => ({
   run: () => focusPane(at),
 }));
 
-// NOTE: the palette and the list of keys read this list, so that they are loaded when they are asked for.
 /** @type {Act[]} */
 export const ACTS = [
-  { id: "palette", title: () => t("All acts"), keys: "Mod+k", run: () => import("./palette.js").then(({ showPalette }) => showPalette()) },
-  { id: "keys", title: () => t("Keys and their settings"), keys: "Mod+/", run: () => import("./keys_dialog.js").then(({ showKeys }) => showKeys()) },
+  { id: "palette", title: () => t("All acts"), keys: "Mod+k", run: () => import("./palette.js").then(({ showPalette }) => showPalette(ACTS)) },
+  { id: "keys", title: () => t("Keys and their settings"), keys: "Mod+/", run: () => import("./keys_dialog.js").then(({ showKeys }) => showKeys(ACTS)) },
   { id: "send", title: () => t("Send the message"), keys: "Mod+Enter", run: () => /** @type {HTMLFormElement | null} */ (document.getElementById("composer"))?.requestSubmit() },
   { id: "stop", title: () => t("Stop the answer"), when: ({ open }) => open.isBusy.value, run: ({ open }) => acts.stop(open) },
   { id: "new-chat", title: () => t("New chat"), keys: "g n", run: () => acts.newChat() },
@@ -107,8 +95,4 @@ export const ACTS = [
   { id: "docs", title: () => t("API documentation"), run: () => location.assign(page.urls.docs) },
 ];
 
-/** The present keys of an act, "" for none. @param {Act} act */
-export const keysOf = ({ id, keys = "" }) => preferences.value.bound[id] ?? keys;
-
-/** The present keys of an act as they are shown. @param {Act} act */
-export const shownKeys = (act) => shown(keysOf(act));
+export const openPalette = () => ACTS[0].run(placeNow());

@@ -2,7 +2,8 @@
 // Finds the act of a key, or of two keys one after the other.
 import { escape } from "../view/escape.js";
 import { dialog } from "../view/layers.js";
-import { ACTS, keysOf } from "./acts_list.js";
+import { ACTS } from "./acts_list.js";
+import { keysOf } from "./bindings.js";
 import { isField, placeNow } from "./places.js";
 import { preferences } from "./preferences.js";
 import { isLetter, isPlain, strokeOf } from "./strokes.js";

@@ -4,17 +4,19 @@ import { html, useState } from "../../../vendor/preact.js";
 import { t } from "../core/i18n.js";
 import { Dialog, IconButton } from "../view/controls.js";
 import { closeDialog, openDialog } from "../view/layers.js";
-import { ACTS, keysOf } from "./acts_list.js";
+import { keysOf } from "./bindings.js";
 import { preferences, prefer } from "./preferences.js";
 import { isLetter, refusal, shown, strokeOf } from "./strokes.js";
 
-/** @import { Act } from "./acts_list.js" */
+/** @import { Act } from "./bindings.js" */
 
 const SECOND_KEY_MS = 900;
 
-export const showKeys = () => openDialog(() => html`<${KeysDialog} />`);
+/** @param {Act[]} all */
+export const showKeys = (all) => openDialog(() => html`<${KeysDialog} all=${all} />`);
 
-function KeysDialog() {
+/** @param {{all: Act[]}} props */
+function KeysDialog({ all }) {
   const { enterSends, letters, speaks, bound } = preferences.value;
   const [problem, setProblem] = useState("");
   const check = (/** @type {keyof import("./preferences.js").Preferences} */ name, /** @type {boolean} */ isOn, /** @type {string} */ label) =>
@@ -31,9 +33,9 @@ function KeysDialog() {
       <thead><tr><th scope="col">${t("Act")}</th><th scope="col">${t("Keys")}</th></tr></thead>
       <tbody>
         <tr><td>${t("Close the top layer, else stop the answer")}</td><td><kbd>Esc</kbd></td></tr>
-        ${ACTS.map((act) => html`<tr key=${act.id}><td>${act.title()}</td><td class="keys-cell">
-          <${KeyButton} act=${act} onProblem=${setProblem} />
-          ${act.id in bound && html`<${IconButton} icon="again" size=${14} label=${t("Usual keys of: {act}", { act: act.title() })} onClick=${() => setProblem(rebind(act, act.keys ?? ""))} />`}
+        ${all.map((act) => html`<tr key=${act.id}><td>${act.title()}</td><td class="keys-cell">
+          <${KeyButton} all=${all} act=${act} onProblem=${setProblem} />
+          ${act.id in bound && html`<${IconButton} icon="again" size=${14} label=${t("Usual keys of: {act}", { act: act.title() })} onClick=${() => setProblem(rebind(all, act, act.keys ?? ""))} />`}
         </td></tr>`)}
       </tbody>
     </table>
@@ -41,15 +43,15 @@ function KeysDialog() {
   <//>`;
 }
 
-/** Listens for new keys once it is pressed. @param {{act: Act, onProblem: (text: string) => void}} props */
-function KeyButton({ act, onProblem }) {
+/** Listens for new keys once it is pressed. @param {{all: Act[], act: Act, onProblem: (text: string) => void}} props */
+function KeyButton({ all, act, onProblem }) {
   const [strokes, setStrokes] = useState(/** @type {string[] | null} */ (null));
   const [timer, setTimer] = useState(/** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined));
   const keys = keysOf(act);
   const end = (/** @type {string} */ chosen) => {
     clearTimeout(timer);
     setStrokes(null);
-    onProblem(rebind(act, chosen));
+    onProblem(rebind(all, act, chosen));
   };
   const press = (/** @type {KeyboardEvent} */ event) => {
     if (!strokes || event.key === "Tab") return;
@@ -70,9 +72,9 @@ function KeyButton({ act, onProblem }) {
     aria-pressed=${strokes !== null} onClick=${() => (onProblem(""), setStrokes([]))} onKeyDown=${press} onBlur=${() => setStrokes(null)}><kbd>${label}</kbd></button>`;
 }
 
-/** Give an act other keys; returns why not, if they cannot be had. @param {Act} act @param {string} keys */
-function rebind(act, keys) {
-  const conflict = keys && ACTS.find((other) => other !== act && collide(keys, keysOf(other)));
+/** Give an act other keys; returns why not, if they cannot be had. @param {Act[]} all @param {Act} act @param {string} keys */
+function rebind(all, act, keys) {
+  const conflict = keys && all.find((other) => other !== act && collide(keys, keysOf(other)));
   if (conflict) return t("{keys} already stands for: {act}. Change those first.", { keys: shown(keys), act: conflict.title() });
   const problem = keys === (act.keys ?? "") ? "" : refusal(keys);
   if (problem) return problem;

@@ -7,26 +7,28 @@ import * as app from "../core/app.js";
 import { t } from "../core/i18n.js";
 import { Dialog } from "../view/controls.js";
 import { closeDialog, openDialog } from "../view/layers.js";
-import { ACTS, shownKeys } from "./acts_list.js";
+import { shownKeys } from "./bindings.js";
 import { matching } from "./matching.js";
 import { placeNow } from "./places.js";
 
+/** @import { Act } from "./bindings.js" */
 /** @import { Place } from "./places.js" */
 
 const MAX_CHATS = 30;
 
 /** @typedef {{id: string, group: string, title: string, keys?: string, run: () => void}} Item */
 
-export function showPalette() {
+/** @param {Act[]} all */
+export function showPalette(all) {
   const place = placeNow();
   // Without a message that has the focus, its acts mean the last one.
   const at = { open: place.open, turn: place.turn ?? place.open.path.value.at(-1) };
-  openDialog(() => html`<${Palette} place=${at} />`);
+  openDialog(() => html`<${Palette} all=${all} place=${at} />`);
 }
 
-/** @param {Place} place @returns {Item[]} */
-function itemsAt(place) {
-  const listed = ACTS.filter(({ id, when }) => id !== "palette" && (when?.(place) ?? true));
+/** @param {Act[]} all @param {Place} place @returns {Item[]} */
+function itemsAt(all, place) {
+  const listed = all.filter(({ id, when }) => id !== "palette" && (when?.(place) ?? true));
   const ofActs = listed.map((act) => ({ id: act.id, group: "", title: act.title(), keys: shownKeys(act), run: () => act.run(place) }));
   const { model } = place.open.settings.value;
   const others = comparing.value && isBlind.value ? [] : app.models.value.filter(({ id }) => id !== model);
@@ -36,12 +38,12 @@ function itemsAt(place) {
   return [...ofActs, ...ofModels, ...ofChats];
 }
 
-/** @param {{place: Place}} props */
-function Palette({ place }) {
+/** @param {{all: Act[], place: Place}} props */
+function Palette({ all, place }) {
   const [query, setQuery] = useState("");
   const [at, setAt] = useState(0);
   const list = useRef(/** @type {HTMLUListElement | null} */ (null));
-  const items = useMemo(() => itemsAt(place), [place]);
+  const items = useMemo(() => itemsAt(all, place), [all, place]);
   const found = useMemo(() => matching(items, query), [items, query]);
   const run = (/** @type {Item | undefined} */ item) => {
     if (!item) return;

@@ -6,7 +6,7 @@ import { mark, t } from "../core/i18n.js";
 import { page } from "../core/page.js";
 import { comparing, startComparing } from "../compare/panes.js";
 import { showCode } from "../insight/view_code.js";
-import { showPalette } from "../palette/palette.js";
+import { openPalette } from "../palette/acts_list.js";
 import { IconButton, Menu, MenuAct } from "./controls.js";
 import { panelIsOpen, sidebarIsOpen, togglePanel, toggleSidebar } from "./layers.js";
 import { ModelPicker } from "./model_picker.js";
@@ -43,7 +43,7 @@ function AccountMenu({ open }) {
       <${MenuAct} icon="code" onClick=${() => showCode(open)}>${t("View code")}<//>
     </div>
     <${MenuAct} icon="ghost" onClick=${() => acts.newChat({ isTemporary: true })}>${t("New temporary chat")}<//>
-    <${MenuAct} icon="keyboard" keys="Ctrl K" onClick=${showPalette}>${t("All acts and keys")}<//>
+    <${MenuAct} icon="keyboard" keys="Ctrl K" onClick=${openPalette}>${t("All acts and keys")}<//>
     <${ThemeButton} />
     <hr />
     ${page.is_staff && html`<a class="menu-act" href=${page.urls.console}>${t("Admin console")}</a>`}
