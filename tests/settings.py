@@ -24,6 +24,7 @@ INSTALLED_APPS = [
 
 # A live server writes from several threads. A database in memory is shared without waiting for locks, so it is a file.
 IN_MEMORY = Path("/dev/shm")  # noqa: S108
+DATABASES["default"]["ENGINE"] = "tests.sqlite"  # noqa: F405
 DATABASES["default"]["TEST"] = {  # noqa: F405
     "NAME": str((IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else TEST_DIR) / f"{TEST_DIR.name}.sqlite3")
 }
