@@ -1,0 +1,52 @@
+"""A reader whose browser asks for German gets the whole chat in German, and nothing is cut because it is longer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.browser.scripted import ScriptedPage
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
+CUT = """() => [document.documentElement, ...document.querySelectorAll(".topbar, .panel-body, .tabs, .composer")]
+  .filter((node) => node.scrollWidth > node.clientWidth + 1).map((node) => `${node.tagName}.${node.className}`)"""
+
+
+@pytest.fixture(params=SIZES)
+def german(request, chromium, live_server, valkey, people) -> Iterator[ScriptedPage]:
+    """Yield the chat in a browser that asks for German, in each size."""
+    width, height = SIZES[request.param]
+    context = chromium.new_context(
+        base_url=live_server.url, viewport={"width": width, "height": height}, locale="de-DE", reduced_motion="reduce"
+    )
+    scripted = ScriptedPage(context, live_server.url)
+    scripted.sign_in()
+    yield scripted
+    scripted.close()
+    assert scripted.problems == []
+
+
+def test_a_german_browser_shows_a_chat_in_german(german: ScriptedPage) -> None:
+    page = german.page
+    assert page.get_attribute("html", "lang") == "de"
+    assert page.text_content(".welcome h2") == "Woran arbeiten wir?"
+    german.turn("Hallo", "Guten Tag")
+    assert page.locator(".message-author").all_text_contents() == ["Sie", "Assistent"]
+    assert "5 Token" in page.text_content(".message-counters")
+    assert page.evaluate(CUT) == []
+
+
+def test_the_form_of_parameters_is_german_and_fits(german: ScriptedPage) -> None:
+    page = german.page
+    page.click("#panel-toggle")
+    page.wait_for_selector("#field-temperature")
+    assert page.text_content("label[for='field-temperature']").startswith("Temperatur")
+    assert "zufälliger" in page.text_content("#field-temperature-help")
+    page.fill("#field-temperature", "9")
+    assert "muss eine Zahl von 0 bis 2 sein" in page.text_content("#field-temperature-problem")
+    for tab in ("Parameter", "JSON", "Werkzeuge", "Ausgabe"):
+        page.get_by_role("tab", name=tab).click()
+        assert page.evaluate(CUT) == []
