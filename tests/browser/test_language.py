@@ -50,3 +50,12 @@ def test_the_form_of_parameters_is_german_and_fits(german: ScriptedPage) -> None
     for tab in ("Parameter", "JSON", "Werkzeuge", "Ausgabe"):
         page.get_by_role("tab", name=tab).click()
         assert page.evaluate(CUT) == []
+
+
+def test_compared_chats_are_german_and_fit(german: ScriptedPage) -> None:
+    page = german.page
+    page.keyboard.press("Control+k")
+    page.get_by_role("option", name="Modelle nebeneinander vergleichen").click()
+    page.wait_for_selector("#pane-2", state="attached")
+    assert "Was Sie senden, geht auch an diese Spalte." in page.text_content("#pane-2")
+    assert page.evaluate(CUT) == []
