@@ -6,6 +6,6 @@ import { Prose } from "./app/text/prose.js";
 for (const body of document.querySelectorAll(".message-assistant .message-body")) {
   const text = body.textContent ?? "";
   body.textContent = "";
-  body.classList.add("is-drawn");
+  body.classList.add("is-drawn", "prose");
   render(html`<${Prose} text=${text} isWhole=${true} />`, body);
 }

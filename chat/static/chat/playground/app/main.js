@@ -5,6 +5,7 @@ import * as acts from "./core/acts.js";
 import * as app from "./core/app.js";
 import { page } from "./core/page.js";
 import { listenToKeys } from "./palette/keys.js";
+import { keepFocus } from "./view/kept_focus.js";
 import { Layout } from "./view/layout.js";
 
 const IN_ADDRESS = /^\/c\/([A-Za-z0-9-]{1,64})$/;
@@ -18,6 +19,7 @@ async function showAddress() {
 
 app.drafts.watch(app.chat.value, page.draft);
 listenToKeys();
+keepFocus();
 render(html`<${Layout} />`, /** @type {HTMLElement} */ (document.getElementById("app")));
 app.connection.open();
 app.outbox.flush();

@@ -46,7 +46,7 @@ function TimeLine({ turn }) {
   const parts = partsOf(turn.facts.timings);
   return html`<section class="insight-part" aria-label=${t("Time")}>
     <div class="time-line" aria-hidden="true">${parts.map(
-      ({ name, seconds }) => html`<span key=${name} class=${`time-part time-${name}`} style=${{ flexGrow: seconds }}
+      ({ name, seconds }) => html`<span key=${name} class=${`time-part time-${name}`} style=${{ flexGrow: 1000 * seconds }}
         title=${`${partName(name)}: ${duration(seconds)}`}></span>`,
     )}</div>
     <div class="table-frame" tabindex="0" role="region" aria-label=${t("Time by part")}><table class="figures">

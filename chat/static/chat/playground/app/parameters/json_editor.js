@@ -25,7 +25,7 @@ export function makeEditor(library, parent, text, onText) {
       autocompletion({ override: [(context) => complete(library, context)] }),
       ...[basicSetup, json(), keymap.of([indentWithTab]), lintGutter(), EditorView.lineWrapping, highlighting(library)],
       linter((shown) => (parse(shown).length ? parse(shown) : diagnose(library, shown)), { delay: 150 }),
-      EditorView.contentAttributes.of({ "aria-label": t("Request as JSON"), "aria-describedby": "json-help" }),
+      EditorView.contentAttributes.of({ tabindex: "0", "aria-label": t("Request as JSON"), "aria-describedby": "json-help" }),
       EditorView.updateListener.of((update) => {
         if (update.docChanged && !update.transactions.some((transaction) => transaction.annotation(isOurs))) onText(update.state.doc.toString());
       }),

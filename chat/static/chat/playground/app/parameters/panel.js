@@ -82,10 +82,15 @@ function Sheet({ label, children }) {
     const node = /** @type {HTMLDialogElement} */ (ref.current);
     const before = document.activeElement;
     node.showModal();
+    node.addEventListener("close", close); // browsers may close it without asking
     return () => {
+      node.removeEventListener("close", close);
       node.close();
-      if (before instanceof HTMLElement && before !== document.body && before.isConnected) before.focus({ preventScroll: true });
-      else focusToggle();
+      // The page below can take the focus in the next frame.
+      requestAnimationFrame(() => {
+        if (before instanceof HTMLElement && before !== document.body && before.isConnected) before.focus({ preventScroll: true });
+        else focusToggle();
+      });
     };
   }, []);
   const cancel = (/** @type {Event} */ event) => {

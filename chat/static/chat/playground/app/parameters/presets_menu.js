@@ -21,7 +21,7 @@ export function PresetsMenu({ open }) {
     if (name.trim() && (await savePreset(open, name.trim()))) setName("");
   };
   const title = current ? (isOther ? t("{name} (changed)", { name: current.name }) : current.name) : t("Presets");
-  return html`<${Menu} class="presets" label=${t("Presets")} button=${html`<span class=${`presets-name ${isOther ? "is-changed" : ""}`}>${title}</span><${Icon} name="down" size=${16} />`}>
+  return html`<${Menu} class="presets" align="left" label=${t("Presets")} button=${html`<span class=${`presets-name ${isOther ? "is-changed" : ""}`}>${title}</span><${Icon} name="down" size=${16} />`}>
     ${presets.value?.length ? html`<ul class="presets-list">${presets.value.map((preset) => html`<${Row} key=${preset.id} open=${open} preset=${preset} isCurrent=${preset === current} />`)}</ul>` : html`<p class="hint presets-none">${t("A preset keeps model, system prompt and parameters under a name.")}</p>`}
     <hr />
     ${current?.is_own && isOther && html`<${MenuAct} icon="check" onClick=${() => updatePreset(open, current)}>${t("Update {name}", { name: current.name })}<//>`}

@@ -18,6 +18,7 @@ import { picked, view } from "./state.js";
 /** @import { Chat } from "../core/chat.js" */
 
 const focus = (/** @type {string} */ selector) => requestAnimationFrame(() => /** @type {HTMLElement | null} */ (document.querySelector(selector))?.focus());
+const focusIfLost = (/** @type {string} */ selector) => requestAnimationFrame(() => document.activeElement === document.body && focus(selector));
 
 /** Open the column with the search ready to type in. */
 export function searchChats() {
@@ -31,9 +32,9 @@ export function Sidebar(_props) {
   const ref = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => {
     // The button that opened the column is gone now, and its focus with it.
-    if (document.activeElement === document.body) focus("#sidebar-close");
+    focusIfLost("#sidebar-close");
     return () => {
-      if (!sidebarIsOpen.value) requestAnimationFrame(() => document.activeElement === document.body && focus("#sidebar-toggle"));
+      if (!sidebarIsOpen.value) focusIfLost("#sidebar-toggle");
     };
   }, []);
   const start = (isTemporary = false) => {
@@ -76,7 +77,7 @@ function SearchBox() {
   };
   const heading = { archived: t("Archived chats"), deleted: t("Deleted chats") };
   if (view.value !== "current") {
-    return html`<div class="sidebar-view"><${IconButton} icon="left" size=${16} label=${t("Back to the chats")} onClick=${() => (view.value = "current")} /><h2>${heading[view.value]}</h2></div>`;
+    return html`<div class="sidebar-view"><${IconButton} icon="left" size=${16} label=${t("Back to the chats")} onClick=${() => ((view.value = "current"), focus("#chat-search"))} /><h2>${heading[view.value]}</h2></div>`;
   }
   return html`<div class="sidebar-search" role="search"><${Icon} name="search" size=${16} />
     <input id="chat-search" type="search" autocomplete="off" placeholder=${t("Search chats")} aria-label=${t("Search chats")} maxlength="200" value=${query.value}
@@ -97,7 +98,10 @@ function ViewMenu() {
 /** What is done with the picked chats. @param {{chosen: Set<string>}} props */
 function PickedBar({ chosen }) {
   const ids = [...chosen];
-  const end = () => (picked.value = null);
+  const end = () => {
+    picked.value = null;
+    focus(".view-menu summary");
+  };
   const run = (/** @type {(ids: string[]) => void} */ act) => () => {
     end();
     act(ids);

@@ -123,7 +123,7 @@ function ResultBox({ open, call, name }) {
         ${reply !== undefined && html`<button type="button" class="button button-small" onClick=${putReply}>${t("Use saved reply")}</button>`}
         <button type="button" class="button button-small button-quiet" onClick=${() => put({ error: t("The tool failed: ") })}>${t("Error")}</button>
         <button type="button" class="button button-small button-quiet" onClick=${() => put({ skipped: t("The tool was not run; go on without its result.") })}>${t("Skip")}</button>
-        <${Menu} label=${t("More results")} up=${true}>
+        <${Menu} label=${t("More results")}>
           <${MenuAct} icon="clock" onClick=${() => put({ status: "pending", message: t("The tool is still running; its result comes later.") })}>${t("Still running")}<//>
           <${MenuAct} icon="pin" disabled=${!text} onClick=${() => saveReply(call.name, text)}>${t("Save as reply for {name}", { name: call.name })}<//>
           <${MenuAct} icon="trash" disabled=${reply === undefined} onClick=${() => saveReply(call.name, "")}>${t("Forget the saved reply")}<//>

@@ -47,6 +47,6 @@ function editor({ EditorState, EditorView, minimalSetup, json, jsonParseLinter, 
   ]);
   const tell = EditorView.updateListener.of((update) => update.docChanged && onInput(update.state.doc.toString()));
   const extensions = [minimalSetup, lineNumbers(), json(), closeBrackets(), lintGutter(), linter(jsonParseLinter()), look, syntaxHighlighting(colours), tell, EditorView.lineWrapping,
-    EditorView.contentAttributes.of({ "aria-label": label })];
+    EditorView.contentAttributes.of({ tabindex: "0", "aria-label": label })];
   return new EditorView({ root, parent: root, state: EditorState.create({ doc: text, extensions }) });
 }

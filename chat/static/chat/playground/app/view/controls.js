@@ -4,6 +4,7 @@ import { html, useEffect, useRef, useState } from "../../../vendor/preact.js";
 import { copyText } from "../core/clipboard.js";
 import { t } from "../core/i18n.js";
 import { Icon } from "./icons.js";
+import { place } from "./popover.js";
 
 /** @import { ComponentChildren } from "../../../vendor/preact.js" */
 /** @import { IconName } from "./icons.js" */
@@ -33,11 +34,13 @@ export function CopyButton({ text, label = t("Copy"), class: name = "", withText
 }
 
 /**
- * A box that opens below its button. Esc and a click elsewhere close it; so does a click on one of its acts.
- * @param {{label: string, icon?: IconName, button?: ComponentChildren, class?: string, align?: "left" | "right", up?: boolean, children: ComponentChildren}} props
+ * A box that opens beside its button, above all that would cut it off. Esc, a click elsewhere and the focus elsewhere close it; so does
+ * a click on one of its acts.
+ * @param {{label: string, icon?: IconName, button?: ComponentChildren, class?: string, align?: "left" | "right", children: ComponentChildren}} props
  */
-export function Menu({ label, icon = "more", button, class: name = "", align = "right", up = false, children }) {
+export function Menu({ label, icon = "more", button, class: name = "", align = "right", children }) {
   const ref = useRef(/** @type {HTMLDetailsElement | null} */ (null));
+  const box = useRef(/** @type {HTMLDivElement | null} */ (null));
   useEffect(() => {
     const node = /** @type {HTMLDetailsElement} */ (ref.current);
     const close = (/** @type {Event} */ event) => {
@@ -56,12 +59,36 @@ export function Menu({ label, icon = "more", button, class: name = "", align = "
       document.removeEventListener("keydown", close, true);
     };
   }, []);
+  useEffect(() => {
+    const [node, shown] = [/** @type {HTMLDetailsElement} */ (ref.current), /** @type {HTMLDivElement} */ (box.current)];
+    const put = () => node.open && place(shown, /** @type {HTMLElement} */ (node.querySelector("summary")), align);
+    const toggled = () => {
+      if (!shown.isConnected) return;
+      shown.togglePopover(node.open);
+      put();
+    };
+    node.addEventListener("toggle", toggled);
+    document.addEventListener("scroll", put, true);
+    addEventListener("resize", put);
+    return () => {
+      node.removeEventListener("toggle", toggled);
+      document.removeEventListener("scroll", put, true);
+      removeEventListener("resize", put);
+    };
+  }, []);
   const acted = (/** @type {MouseEvent} */ event) => {
-    if (ref.current && /** @type {Element} */ (event.target).closest("[data-act]")) ref.current.open = false;
+    const node = ref.current;
+    if (!node || !(/** @type {Element} */ (event.target).closest("[data-act]"))) return; // the act may have removed the menu
+    if (node.contains(document.activeElement)) node.querySelector("summary")?.focus(); // or it is lost with the box
+    node.open = false;
   };
-  return html`<details ref=${ref} class=${`menu ${name}`}>
+  const left = (/** @type {FocusEvent} */ event) => {
+    const to = /** @type {Node | null} */ (event.relatedTarget);
+    if (ref.current && to && !ref.current.contains(to)) ref.current.open = false;
+  };
+  return html`<details ref=${ref} class=${`menu ${name}`} onFocusOut=${left}>
     <summary class="button button-quiet button-icon" aria-label=${label} title=${label}>${button ?? html`<${Icon} name=${icon} />`}</summary>
-    <div class=${`menu-box menu-${align} ${up ? "menu-up" : ""}`} onClick=${acted}>${children}</div>
+    <div ref=${box} popover="manual" class="menu-box" onClick=${acted}>${children}</div>
   </details>`;
 }
 
@@ -84,7 +111,9 @@ export function Dialog({ title, onClose, class: name = "", children }) {
     const node = /** @type {HTMLDialogElement} */ (ref.current);
     const before = document.activeElement;
     node.showModal();
+    node.addEventListener("close", onClose); // browsers may close it without asking
     return () => {
+      node.removeEventListener("close", onClose);
       node.close();
       if (before instanceof HTMLElement && before.isConnected) before.focus({ preventScroll: true });
     };

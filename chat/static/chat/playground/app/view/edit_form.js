@@ -21,7 +21,7 @@ export function EditForm({ open, turn }) {
   }, []);
   const leave = () => {
     app.editing.value = "";
-    requestAnimationFrame(() => /** @type {HTMLElement | null} */ (document.querySelector(`[data-turn="${turn.id}"] button[title^="${t("Edit")}"]`))?.focus());
+    requestAnimationFrame(() => /** @type {HTMLElement | null} */ (document.querySelector(`[data-turn="${turn.id}"] :is(button[title^="${t("Edit")}"], .message-acts > .menu > summary)`))?.focus());
   };
   const save = () => {
     const text = ref.current?.value.trim() ?? "";

@@ -82,7 +82,7 @@ function ModelRow({ facts, isChosen, onPick }) {
       </span>
       ${isChosen && html`<${Icon} name="check" size=${16} />`}
     </button>
-    ${isLoadable && html`<button type="button" role="menuitem" tabindex="-1" class="button button-small model-load" aria-label=${t("Load {name} now", { name: facts.id })} onClick=${() => loadModel(facts.id)}>${t("Load now")}</button>`}
+    ${isLoadable && html`<button type="button" role="menuitem" tabindex="-1" class="button button-small model-load" aria-label=${t("Load now: {name}", { name: facts.id })} onClick=${() => loadModel(facts.id)}>${t("Load now")}</button>`}
   </div>`;
 }
 

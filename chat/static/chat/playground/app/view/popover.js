@@ -44,7 +44,7 @@ export function Popover({ anchor, onClose, class: name = "", align = "left", foc
 }
 
 /** Put a box below its button, or above it where there is more room. @param {HTMLElement} box @param {HTMLElement} anchor @param {"left" | "right"} align */
-function place(box, anchor, align) {
+export function place(box, anchor, align) {
   const at = anchor.getBoundingClientRect();
   const below = innerHeight - at.bottom - GAP - MARGIN;
   const above = at.top - GAP - MARGIN;
