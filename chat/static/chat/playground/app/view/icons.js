@@ -36,6 +36,7 @@ const PATHS = {
   text: "M5 6h14M5 12h14M5 18h8",
   theme: "M12 3a9 9 0 1 0 0 18a9 9 0 1 0 0-18M12 3v18M12 8h7M12 13h8.500M12 18h5",
   keyboard: "M3 6h18v12H3zM7 10h.01M11 10h.01M15 10h.01M7 14h10",
+  leave: "M14 5H5v14h9M10 12h10M16 8l4 4-4 4",
   user: "M12 4a4 4 0 1 0 0 8a4 4 0 1 0 0-8M4.5 20a7.5 7.5 0 0 1 15 0",
   insight: "M4 19V5M4 19h16M8 15l4-5 3 3 5-6",
 };

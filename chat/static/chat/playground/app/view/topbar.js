@@ -8,6 +8,7 @@ import { comparing, startComparing } from "../compare/panes.js";
 import { showCode } from "../insight/view_code.js";
 import { openPalette } from "../palette/acts_list.js";
 import { IconButton, Menu, MenuAct } from "./controls.js";
+import { Icon } from "./icons.js";
 import { panelIsOpen, sidebarIsOpen, togglePanel, toggleSidebar } from "./layers.js";
 import { ModelPicker } from "./model_picker.js";
 import { ThemeButton } from "./theme_button.js";
@@ -46,10 +47,10 @@ function AccountMenu({ open }) {
     <${MenuAct} icon="keyboard" keys="Ctrl K" onClick=${openPalette}>${t("All acts and keys")}<//>
     <${ThemeButton} />
     <hr />
-    ${page.is_staff && html`<a class="menu-act" href=${page.urls.console}>${t("Admin console")}</a>`}
-    <a class="menu-act" href=${page.urls.docs}>${t("API documentation")}</a>
+    ${page.is_staff && html`<a class="menu-act" href=${page.urls.console}><${Icon} name="insight" size=${16} /><span>${t("Admin console")}</span></a>`}
+    <a class="menu-act" href=${page.urls.docs}><${Icon} name="text" size=${16} /><span>${t("API documentation")}</span></a>
     <form id="sign-out" method="post" action=${page.urls.sign_out} onSubmit=${() => app.storage.signOut()}>
-      <input type="hidden" name="csrfmiddlewaretoken" value=${page.csrf_token} /><button class="menu-act" type="submit">${t("Sign out")}</button>
+      <input type="hidden" name="csrfmiddlewaretoken" value=${page.csrf_token} /><button class="menu-act" type="submit"><${Icon} name="leave" size=${16} /><span>${t("Sign out")}</span></button>
     </form>
   <//>`;
 }
