@@ -45,6 +45,8 @@ from engine.scheduling.waiting import check_place
 from engine.structured.registry import AnswerGrammars
 from engine.tokenizers.tokenizer import Tokenizer
 
+SEED_BITS = 52  # JavaScript reads whole numbers exactly below 2**53, and choices add their index
+
 
 @dataclass(frozen=True, slots=True)
 class Resume:
@@ -158,7 +160,7 @@ class RequestPreparer:
         own_ends = () if request.stop.ignore_eos else (*self._tokenizer.eos_ids, *prompt.end_ids)
         prepared = dataclasses.replace(
             self._prompt_only(request, adapter, prompt, limits),
-            seed=secrets.randbits(63) if seed is None else seed,
+            seed=secrets.randbits(SEED_BITS) if seed is None else seed,
             max_tokens=max_tokens,
             stop_ids=list(dict.fromkeys((*own_ends, *request.stop.stop_token_ids))),
             bad_word_ids=forbidden,

@@ -61,6 +61,12 @@ def test_one_publication_per_step_holds_the_events_of_all_runs(stage):
     assert stage.publication() == {"a": [Event(1, 1, Delta(0, (120,), "x"))], "b": [Event(1, 1, Delta(0, (120,), "x"))]}
 
 
+def test_a_drawn_seed_can_be_sent_back_by_a_browser_whose_numbers_are_exact_below_2_to_the_53(stage, monkeypatch):
+    monkeypatch.setattr("secrets.randbits", lambda bits: 2**bits - 1)
+    stage.submit(num_choices=4)
+    assert all(sequence.sampling.seed < 2**53 for sequence in stage.core.hear_sequences(4))
+
+
 def test_choices_share_one_counter_and_get_seeds_in_a_row(stage):
     stage.submit(num_choices=3, sampling=SamplingParams(seed=7))
     sequences = stage.core.hear_sequences(3)
