@@ -16,7 +16,7 @@ PLAIN = {"model", "messages"}
 @pytest.fixture
 def page(scripted: ScriptedPage):
     page = scripted.sign_in()
-    page.select_option("#model", "greedy")
+    scripted.pick_model("greedy")
     open_panel(page)
     return page
 
@@ -127,7 +127,7 @@ def test_wrong_json_is_said_and_changes_nothing(page, text: str, said: str) -> N
     assert said in page.inner_text(".json-problems")
     page.wait_for_selector(".json-editor .cm-lint-marker-error")
     page.get_by_role("tab", name="Parameters").click()
-    assert page.input_value("#model") == "greedy"
+    assert page.get_attribute("#model", "value") == "greedy"
     open_json(page)
     assert page.inner_text(".json-editor .cm-content") == text
     page.click("text=Go back to what is set")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,35 +24,24 @@ WEATHER = {
         },
     },
 }
-CHECKED = {"is_valid": True, "problems": [], "matches": None, "example": {"name": ""}}
 HOSTILE = '{"city": "<img src=x onerror=window.hit=1><script>window.hit=1</script>"}'
 
 
 @pytest.fixture
-def page(scripted: ScriptedPage) -> Iterator[Any]:
-    """Yield the page, not yet signed in; at the end, the server has answered all before its database goes."""
-    pending: set[Any] = set()
-    page = scripted.page
-    page.on("request", lambda request: pending.add(request))
-    page.on("requestfinished", lambda request: pending.discard(request))
-    page.on("requestfailed", lambda request: pending.discard(request))
-    yield page
-    page.evaluate("dispatchEvent(new Event('pagehide'))")  # writes what is left, which it would do when it closes
-    scripted.wait_for(lambda: not pending)
-    before = list(scripted.problems)
-    page.route("**/playground/api/**", lambda route: route.abort())
-    scripted.wait_for(lambda: not pending)
-    # The tests' SQLite in memory refuses two writers at once; the page writes such a thing again.
-    scripted.problems[:] = [problem for problem in before if "503" not in problem]
+def page(scripted: ScriptedPage) -> Any:
+    """The page, not signed in yet."""
+    return scripted.page
 
 
-def with_state(scripted: ScriptedPage, parameters: dict[str, Any], **more: Any) -> None:
-    """Sign in to a page that has kept these parameters for the next chat, and shows them."""
+def with_state(scripted: ScriptedPage, parameters: dict[str, Any], *, tab: str = "", **more: Any) -> None:
+    """Sign in to a page that has kept these parameters for the next chat, and shows a tab of the panel."""
     chosen = {"model": "plain", "system": "", "parameters": parameters}
     user = get_user_model().objects.get(username="ada")
     state = {"next": chosen, "sidebar": False, "panel": True, **more}
     state_put(user_id=user.pk, state=state)
     scripted.sign_in()
+    if tab:
+        scripted.page.click(f"#panel [role=tab]:has-text('{tab}')")
 
 
 def call(scripted: ScriptedPage, *calls: tuple[str, str]) -> dict[str, Any]:
@@ -158,7 +146,7 @@ def test_arguments_are_checked_and_never_markup(scripted: ScriptedPage, page) ->
 
 
 def test_a_form_and_json_make_the_same_tool(scripted: ScriptedPage, page) -> None:
-    with_state(scripted, {})
+    with_state(scripted, {}, tab="Tools")
     page.click("#tool-add")
     page.fill("#tool-name", "weather")
     for at, (name, kind) in enumerate([("city", "string"), ("days", "integer")]):
@@ -193,7 +181,7 @@ def test_python_signatures_and_operations_of_openapi_become_tools(scripted: Scri
         "parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}}],
         "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Pet"}}}},
     }
-    with_state(scripted, {})
+    with_state(scripted, {}, tab="Tools")
     page.click("#tool-import")
     page.fill("#import-text", source)
     assert "get_weather.at: the type Point is not known" in page.inner_text(".dialog")
@@ -219,7 +207,7 @@ def test_python_signatures_and_operations_of_openapi_become_tools(scripted: Scri
 
 
 def test_tool_sets_are_kept_for_all_chats(scripted: ScriptedPage, page) -> None:
-    with_state(scripted, {"tools": [WEATHER]})
+    with_state(scripted, {"tools": [WEATHER]}, tab="Tools")
     page.fill("[aria-label='Name of the set']", "outdoors")
     page.click(".tool-sets button[type=submit]")
     page.click("[aria-label='Remove weather']")
@@ -229,8 +217,7 @@ def test_tool_sets_are_kept_for_all_chats(scripted: ScriptedPage, page) -> None:
 
 
 def test_a_schema_is_made_from_json_and_answers_are_held_to_it(scripted: ScriptedPage, page) -> None:
-    with_state(scripted, {})
-    page.route("**/playground/api/check", lambda route: route.fulfill(json=CHECKED))
+    with_state(scripted, {}, tab="Output")
     page.select_option("#output-mode", "schema")
     page.click("#schema-edit")
     page.click("[role=tab]:has-text('From JSON')")
@@ -246,8 +233,7 @@ def test_a_schema_is_made_from_json_and_answers_are_held_to_it(scripted: Scripte
 
 
 def test_an_answer_has_one_constraint_at_a_time(scripted: ScriptedPage, page) -> None:
-    page.route("**/playground/api/check", lambda route: route.fulfill(json=CHECKED))
-    with_state(scripted, {"structured_outputs": {"regex": "a+", "disable_any_whitespace": False}})
+    with_state(scripted, {"structured_outputs": {"regex": "a+", "disable_any_whitespace": False}}, tab="Output")
     assert page.input_value("#output-regex") == "a+"
     page.select_option("#output-mode", "choice")
     page.fill("#output-choice", "left\nright")
