@@ -64,6 +64,7 @@ function ChatSwitch({ open }) {
 
 /** @param {{open: Chat, turn: Turn, tokens: TokenLogprob[], isPrompt: boolean}} props */
 function Tokens({ open, turn, tokens, isPrompt }) {
+  turn.facts; // read, so that tokens that arrive are noticed: their list grows in place
   const [current, setCurrent] = useState(0);
   const [hovered, setHovered] = useState(-1);
   const [threshold, setThreshold] = useState(0.1);
