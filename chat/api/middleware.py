@@ -86,6 +86,8 @@ PAGE_POLICY = (
 )
 CONSOLE_POLICY = PAGE_POLICY.replace("script-src 'self'", "script-src 'self' 'unsafe-inline' 'unsafe-eval'")
 """The policy of the console, whose theme evaluates Alpine expressions and has inline scripts."""
+WITHOUT_POLICY = ("text/javascript", "text/css", "font/")
+"""Parts of pages, which obey the policy of their page. Without it, a module's headers are half as long."""
 COMPRESSED = frozenset(("text/html", "application/vnd.oai.openapi+json"))
 """Kinds of content that go compressed: pages, and the description of the API that one of them reads."""
 
@@ -329,6 +331,8 @@ class PageMiddleware:
         is_described = response.headers.get("Content-Type") == "application/json"
         if response.status_code == 404 and not is_described and not _is_browser(request):
             response = _unknown_route(request)
+        if response.headers.get("Content-Type", "").startswith(WITHOUT_POLICY):
+            return response
         if "Content-Security-Policy" not in response:
             response["Content-Security-Policy"] = CONSOLE_POLICY if request.path.startswith("/admin/") else PAGE_POLICY
         response["Permissions-Policy"] = "camera=(), microphone=(), geolocation=()"

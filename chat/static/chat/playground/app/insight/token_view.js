@@ -5,6 +5,7 @@ import * as acts from "../core/acts.js";
 import { isAnswer } from "../core/answers.js";
 import { number, plural, t } from "../core/i18n.js";
 import { Tabs } from "../view/controls.js";
+import { beginAsTokens } from "./begin_as_tokens.js";
 import { bytesOf, chunksOf, isSpecial, probability, stepOf, surprise, textBefore, visible, wholeText } from "./tokens.js";
 
 /** @import { Chat } from "../core/chat.js" */
@@ -16,8 +17,6 @@ const ASKED = { logprobs: true, top_logprobs: 5 };
 const NUM_BARS = 240;
 const STEP_NAMES = ["≥ 90 %", "≥ 60 %", "≥ 30 %", "≥ 10 %", "< 10 %"];
 
-/** Answers that are shown by their tokens from the beginning, as they were asked for from this view. @type {Set<string>} */
-export const beginAsTokens = new Set();
 
 /** @param {number} share */
 const percent = (share) => `${number(100 * share, share >= 0.1 ? { maximumFractionDigits: 1 } : { maximumSignificantDigits: 2 })} %`;

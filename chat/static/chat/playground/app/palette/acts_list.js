@@ -7,7 +7,6 @@ import * as app from "../core/app.js";
 import { copyText } from "../core/clipboard.js";
 import { t } from "../core/i18n.js";
 import { page } from "../core/page.js";
-import { showCode } from "../insight/view_code.js";
 import { togglePanel, toggleSidebar } from "../view/layers.js";
 import { focusMessages, focusSoon, placeNow, showTurn, stepMessage } from "./places.js";
 
@@ -72,7 +71,7 @@ export const ACTS = [
   { id: "temporary-chat", title: () => t("New temporary chat"), run: () => acts.newChat({ isTemporary: true }) },
   { id: "search", title: () => t("Search the chats"), keys: "g f", run: goToSidebar("input[type='search']") },
   { id: "raw-json", title: () => t("Raw JSON of the request"), keys: "g j", run: goToParameters("json") },
-  { id: "view-code", title: () => t("View code"), keys: "g v", run: ({ open }) => showCode(open) },
+  { id: "view-code", title: () => t("View code"), keys: "g v", run: async ({ open }) => (await import("../insight/view_code.js")).showCode(open) },
   { id: "messages", title: () => t("Go to the messages"), keys: "g m", run: focusMessages },
   { id: "parameters", title: () => t("Go to the parameters"), keys: "g p", run: goToParameters("parameters") },
   { id: "sidebar", title: () => t("Go to the list of chats"), keys: "g s", run: goToSidebar(":is(a, button, input):not([id='sidebar-close'])") },

@@ -3,15 +3,17 @@
 import { html } from "../../../vendor/preact.js";
 import * as app from "../core/app.js";
 import { t } from "../core/i18n.js";
-import { Panes } from "../compare/panes_view.js";
 import { comparing } from "../compare/panes.js";
-import { Panel } from "../parameters/panel.js";
 import { Sidebar } from "../sidebar/sidebar.js";
 import { Composer } from "./composer.js";
 import { IconButton } from "./controls.js";
 import { dialog, isPhone, panelIsOpen, sidebarIsOpen, togglePanel, toggleSidebar } from "./layers.js";
+import { lazy } from "./lazy.js";
 import { Topbar } from "./topbar.js";
 import { Transcript } from "./transcript.js";
+
+const Panel = lazy(async () => (await import("../parameters/panel.js")).Panel);
+const Panes = lazy(async () => (await import("../compare/panes_view.js")).Panes);
 
 export function Layout() {
   const open = app.chat.value;

@@ -5,22 +5,25 @@ import * as acts from "../core/acts.js";
 import { saysAnything, textOf } from "../core/answers.js";
 import * as app from "../core/app.js";
 import { mark, t } from "../core/i18n.js";
-import { Insight } from "../insight/insight.js";
 import { Counters } from "../insight/counters.js";
-import { beginAsTokens, TokenView } from "../insight/token_view.js";
-import { showCode } from "../insight/view_code.js";
+import { beginAsTokens } from "../insight/begin_as_tokens.js";
 import { Prose } from "../text/prose.js";
 import { callOf } from "../tools/call_of.js";
-import { Calls } from "../tools/calls.js";
-import { Verdict } from "../tools/verdict.js";
+import { constraintOf } from "../tools/constraint.js";
 import { CopyButton, IconButton, Menu, MenuAct } from "./controls.js";
 import { EditForm } from "./edit_form.js";
+import { lazy } from "./lazy.js";
 import { openDialog } from "./layers.js";
-import { RegenerateDialog } from "./regenerate_dialog.js";
 import { Reasoning } from "./reasoning.js";
 
 /** @import { Chat } from "../core/chat.js" */
 /** @import { Turn } from "../core/tree.js" */
+
+const Calls = lazy(async () => (await import("../tools/calls.js")).Calls);
+const Insight = lazy(async () => (await import("../insight/insight.js")).Insight);
+const RegenerateDialog = lazy(async () => (await import("./regenerate_dialog.js")).RegenerateDialog);
+const TokenView = lazy(async () => (await import("../insight/token_view.js")).TokenView);
+const Verdict = lazy(async () => (await import("../tools/verdict.js")).Verdict);
 
 const AUTHORS = { system: mark("System"), developer: mark("Developer"), user: mark("You"), assistant: mark("Assistant"), tool: mark("Tool result") };
 
@@ -73,7 +76,7 @@ function Answer({ open, turn, isLast }) {
         ? html`<pre class="message-raw" tabindex="0">${text}</pre>`
         : html`<div class="message-body prose"><${Prose} text=${text} isWhole=${!turn.isRunning} /></div>`}
     ${choice?.calls.length > 0 && html`<${Calls} open=${open} turn=${turn} calls=${choice.calls} isLast=${isLast} />`}
-    ${!turn.isRunning && html`<${Verdict} turn=${turn} shown=${shown} />`}
+    ${!turn.isRunning && constraintOf(turn.facts.parameters?.fields ?? {}).mode !== "off" && html`<${Verdict} turn=${turn} shown=${shown} />`}
     ${turn.isRunning && html`<${Waiting} turn=${turn} isEmpty=${isEmpty} />`}
     ${turn.facts.error && html`<${Trouble} open=${open} turn=${turn} hasText=${Boolean(text)} />`}
     <div class="message-foot">
@@ -101,7 +104,7 @@ function AnswerActs({ open, turn, text, look, setLook, hasTokens }) {
       <${MenuAct} icon="edit" disabled=${isBusy} keys="E" onClick=${() => (app.editing.value = turn.id)}>${t("Edit")}<//>
       <${MenuAct} icon="text" onClick=${toggle("raw")}>${look === "raw" ? t("Show formatted") : t("Show raw text")}<//>
       <${MenuAct} icon="tokens" onClick=${toggle("tokens")}>${look === "tokens" ? t("Show formatted") : t("Token view")}<//>
-      <${MenuAct} icon="code" onClick=${() => showCode(open, turn)}>${t("View code")}<//>
+      <${MenuAct} icon="code" onClick=${async () => (await import("../insight/view_code.js")).showCode(open, turn)}>${t("View code")}<//>
       <${MenuAct} icon="insight" onClick=${() => openDialog(() => html`<${Insight} open=${open} turn=${turn} />`)}>${t("Details")}<//>
     <//>`;
 }

@@ -5,7 +5,6 @@ import * as app from "../core/app.js";
 import { mark, t } from "../core/i18n.js";
 import { page } from "../core/page.js";
 import { comparing, startComparing } from "../compare/panes.js";
-import { showCode } from "../insight/view_code.js";
 import { openPalette } from "../palette/acts_list.js";
 import { IconButton, Menu, MenuAct } from "./controls.js";
 import { Icon } from "./icons.js";
@@ -14,6 +13,9 @@ import { ModelPicker } from "./model_picker.js";
 import { ThemeButton } from "./theme_button.js";
 
 /** @import { Chat } from "../core/chat.js" */
+
+/** @param {Chat} open */
+const showCode = async (open) => (await import("../insight/view_code.js")).showCode(open);
 
 const STATES = { connecting: mark("Connecting"), ready: mark("Connected"), lost: mark("Connection lost, trying again") };
 
