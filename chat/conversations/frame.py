@@ -123,7 +123,8 @@ def visit_of(request: HttpRequest) -> Visit:
     `?user=` names another account: an administrator may read its conversations if LIGHTCONE_CHAT_ADMIN_READ says so.
     """
     user = request.user
-    if not user.is_authenticated:
+    # A page that was open when somebody else signed in writes nothing into their account.
+    if not user.is_authenticated or request.headers.get("X-Lightcone-User", str(user.pk)) != str(user.pk):
         raise ApiError("signed_out", SIGNED_OUT_MESSAGE)
     try:
         caller = playground_caller(user=user)

@@ -13,7 +13,7 @@ import { requestOf } from "./requests.js";
 /** @import { Turn } from "./tree.js" */
 /** @import { Asked, ChatSettings, Content, DraftFile, Part, Queued, Role, TurnFacts } from "./types.js" */
 
-/** @typedef {{settings?: ChatSettings, prefix?: string, run?: string, choice?: number}} Asking how to ask, where it differs from the chat's settings */
+/** @typedef {{settings?: ChatSettings, prefix?: string, run?: string, choice?: number, id?: string}} Asking how to ask, where it differs from the chat's settings */
 
 // Asking.
 
@@ -32,12 +32,15 @@ export function send(open, text, files = []) {
   }
 }
 
+/** Send a text beside what is written. @param {Chat} open @param {string} text */
+export const say = (open, text) => sendMessage(open, { id: freshId(), text });
+
 /** @param {Chat} open @param {Queued} message */
 function sendMessage(open, { id, text, files }) {
   const last = open.path.value.at(-1);
   const question = open.add(newTurn("user", contentOf(text, files), last, { id, choice: last && open.shownChoice(last) }));
-  // NOTE: two tabs may both send a message that waited. Its run has one name, so that it is computed once.
-  ask(open, question, [question], { run: `${id}-answer` });
+  // NOTE: two tabs may both send a message that waited. Its run and its answer have one name, so that there is one of each.
+  ask(open, question, [question], { run: `${id}-answer`, id: `${id}-a` });
 }
 
 /** A message with its text files, each a part of its own. @param {string} text @param {DraftFile[]} [files] @returns {Content} */
@@ -55,11 +58,11 @@ export function contentOf(text, files = []) {
  * @param {Turn[]} unsaved turns that are saved with the answer
  * @param {Asking} [asking]
  */
-export function ask(open, parent, unsaved, { settings = open.settings.value, prefix, run = freshId(), choice } = {}) {
+export function ask(open, parent, unsaved, { settings = open.settings.value, prefix, run = freshId(), choice, id } = {}) {
   /** @type {Asked} */
   const asked = { system: settings.system, fields: settings.parameters, ...(prefix === undefined ? {} : { prefix }) };
   const request = requestOf(parent ? open.pathTo(parent.id) : [], settings.model, asked, choice);
-  const facts = newTurn("assistant", { choices: [], shown: 0 }, parent, { run, choice });
+  const facts = newTurn("assistant", { choices: [], shown: 0 }, parent, { run, choice, id });
   const answer = open.add({ ...facts, state: "begun", model: settings.model, parameters: asked });
   askedHere.add(answer);
   open.head.value = answer.id;
@@ -79,8 +82,8 @@ function newTurn(role, content, parent, more) {
 /** Send messages that waited, once nothing runs any more. @param {Chat} open */
 function sendQueued(open) {
   const { queue = [], ...draft } = open.draft.value;
-  const [next, ...later] = queue;
-  if (!next || open.isBusy.value || open.find(next.id) || app.isAway.value) return;
+  const [next, ...later] = queue.filter(({ id }) => !open.find(id));
+  if (!next || open.isBusy.value || app.isAway.value) return;
   open.draft.value = { ...draft, queue: later };
   sendMessage(open, next);
 }
@@ -207,6 +210,8 @@ export function pick(open, turn) {
   saveHead(open);
 }
 
+app.connectionListeners.add(saveSettings);
+
 /** Show one of the choices of an answer, with which the chat goes on. @param {Chat} open @param {string} id of the turn @param {number} choice */
 export function showChoice(open, id, choice) {
   const turn = open.find(id);
@@ -217,7 +222,7 @@ export function showChoice(open, id, choice) {
 /** @param {Chat} open */
 function saveHead(open) {
   if (open.isTemporary || !open.isStored) return;
-  app.outbox.add({ method: "PATCH", path: `conversations/${open.id}`, body: { head: open.head.value } });
+  app.outbox.add({ method: "PATCH", path: `conversations/${open.id}`, body: { head: open.head.value }, note: { chat: open.id } });
 }
 
 /** Say that what was replaced is still there, and how to have it back. @param {Chat} open @param {Turn} turn */
@@ -245,9 +250,11 @@ let settingsTimer;
 
 /** Save settings that were changed, also before a reload. */
 export async function saveSettings() {
+  await app.outbox.flush(); // the conversation may be among it
+  if (app.outbox.numWaiting.value) return;
   const unsaved = Object.entries(app.storage.read("tab", UNSAVED) ?? {});
   for (const [id, settings] of unsaved) {
-    await changeFields(id, { settings });
+    if (!(await changeFields(id, { settings }))) continue; // again when there is a connection
     const { [id]: saved, ...others } = app.storage.read("tab", UNSAVED) ?? {};
     // A change of the meantime has a timer of its own.
     if (JSON.stringify(saved) === JSON.stringify(settings)) app.storage.write("tab", UNSAVED, Object.keys(others).length ? others : null);
@@ -296,6 +303,7 @@ function address(open) {
 
 /** Show an empty chat; the one before stays. @param {{isTemporary?: boolean}} [options] */
 export function newChat({ isTemporary = false } = {}) {
+  numOpened += 1;
   const made = new Chat(app.settingsFrom(app.nextSettings.value), { isTemporary });
   const before = app.chat.value;
   show(made);
@@ -315,20 +323,30 @@ function show(open) {
     app.editing.value = "";
     app.notice.value = null;
   });
-  if (before !== open && !before.isBusy.value && !before.isTemporary) app.openChats.delete(before.id);
+  if (before === open || before.isBusy.value || before.isTemporary) return;
+  app.openChats.delete(before.id);
+  app.drafts.unwatch(before.id);
 }
+
+/** Counts what the reader asked to see: the last click wins. */
+let numOpened = 0;
 
 /** Show a conversation by its id, and a turn of it if one is named. @param {string} id @param {string} [turnId] @returns {Promise<boolean>} */
 export async function openChat(id, turnId) {
-  const known = app.openChats.get(id);
-  const open = known ?? (await load(id));
+  const number = (numOpened += 1);
+  const open = app.openChats.get(id) ?? (await load(id));
   if (!open) return false;
+  if (number !== numOpened) {
+    if (!app.openChats.has(id)) app.drafts.unwatch(id);
+    return true;
+  }
   show(open);
   const turn = turnId ? open.find(turnId) : undefined;
   if (turn && !open.path.value.includes(turn)) open.show(turn);
   address(open);
   app.attachAll(open);
-  sendQueued(open);
+  const last = open.path.value.at(-1)?.facts;
+  if (last?.state === "ended" && last.outcome === "finished") sendQueued(open);
   return true;
 }
 

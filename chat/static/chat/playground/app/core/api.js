@@ -1,6 +1,7 @@
 // @ts-check
 // The routes below /playground/api/: JSON, the session's cookie, the CSRF token.
 import { t } from "./i18n.js";
+import { page } from "./page.js";
 
 export class ApiProblem extends Error {
   /** @param {{message: string, code: string, param?: string | null, status?: number, request_id?: string}} fields */
@@ -29,17 +30,19 @@ const token = () => /(?:^|; )lightcone_csrf=([^;]*)/.exec(document.cookie)?.[1] 
  * @returns {Promise<any>}
  */
 export async function api(method, path, body, options = {}) {
-  const headers = { "X-CSRFToken": token(), Accept: "application/json", ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
+  const headers = { "X-CSRFToken": token(), "X-Lightcone-User": String(page.user), Accept: "application/json", ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
   /** @type {Response} */
   let response;
+  /** @type {any} */
+  let answer;
   try {
     response = await fetch(`/playground/api/${path}`, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), ...options });
+    answer = await response.json();
   } catch (error) {
     if (options.signal?.aborted) throw error;
+    // No answer, a part of one, or the page of something between here and the server.
     throw new ApiProblem({ code: "unreachable", message: t("The server cannot be reached.") });
   }
-  const type = response.headers.get("Content-Type") ?? "";
-  const answer = type.includes("json") ? await response.json() : { text: await response.text() };
   if (response.ok) return answer;
   if (response.status === 401) location.reload(); // signed out: the page leads to the sign-in
   throw new ApiProblem({ message: response.statusText, code: "failed", ...answer.error, status: response.status });

@@ -19,7 +19,7 @@ import { Speaker } from "./speaker.js";
 /** @import { ConnectionState } from "./connection.js" */
 /** @import { Write } from "./outbox.js" */
 /** @import { Turn } from "./tree.js" */
-/** @import { ChatSettings, Message, ModelFacts } from "./types.js" */
+/** @import { ChatSettings, Message, ModelFacts, Problem } from "./types.js" */
 
 export const storage = new PersonalStorage(page.user, () => location.reload());
 
@@ -59,7 +59,13 @@ export const modelOf = (name) => models.value.find(({ id }) => id === name);
 
 /** Tells the other tabs of this person which conversation has changed. */
 const tabs = "BroadcastChannel" in globalThis ? new BroadcastChannel(`lightcone.${page.user}`) : null;
-tabs?.addEventListener("message", ({ data }) => changedElsewhere(data.chat));
+tabs?.addEventListener("message", ({ data }) => {
+  if (data.chat) changedElsewhere(data.chat);
+  else pageState = { ...pageState, ...data.state };
+});
+
+/** Called when the connection is there again. @type {Set<() => void>} */
+export const connectionListeners = new Set();
 
 /** Called with each turn that has ended; queued messages wait for it. @type {Set<(chat: Chat, turn: Turn) => void>} */
 export const endListeners = new Set();
@@ -92,6 +98,7 @@ export const readState = (name) => pageState[name];
 /** Keep a value for this user, on all devices. @param {string} name @param {unknown} value */
 export function writeState(name, value) {
   pageState = { ...pageState, [name]: value };
+  tabs?.postMessage({ state: { [name]: value } });
   clearTimeout(stateTimer);
   stateTimer = setTimeout(saveState, 600);
 }
@@ -102,7 +109,9 @@ async function saveState() {
   try {
     await api("PUT", "state", pageState, { keepalive: true });
   } catch (error) {
-    if (!(error instanceof ApiProblem)) throw error; // the next change is another try
+    if (!(error instanceof ApiProblem)) throw error;
+    // What did not reach the server is tried again with the next change; what is too large is not.
+    if (error.status === 413) notice.value = { text: t("This could not be saved: {problem}", { problem: error.message }), isProblem: true };
   }
 }
 
@@ -160,10 +169,10 @@ function saved({ note }, answer) {
 export const tellTabs = (id) => tabs?.postMessage({ chat: id });
 
 /** @param {Write} write @param {ApiProblem} problem */
-function refused({ path, note }, problem) {
+function refused({ note }, problem) {
   const id = /** @type {{chat?: string} | undefined} */ (note)?.chat;
   if (problem.code === "not_found" && id && chatList.deleted.has(id)) return;
-  if (problem.code === "conflict" || (problem.code === "not_found" && path.endsWith("/head"))) return; // another tab was first
+  if (problem.code === "conflict") return; // another tab was first
   notice.value = { text: t("This could not be saved: {problem}", { problem: problem.message }), isProblem: true };
 }
 
@@ -207,6 +216,7 @@ function connectionChanged(state) {
   if (state !== "ready") return;
   runs.connected();
   outbox.flush();
+  for (const listener of connectionListeners) listener();
 }
 
 const PAINT_MS = matchMedia("(prefers-reduced-motion: reduce)").matches ? 250 : 0;
@@ -235,8 +245,8 @@ function ended(turn) {
   for (const listener of endListeners) listener(open, turn);
 }
 
-/** Nobody knows the run any more: the server may have read its log to the end. @param {Turn} turn */
-async function lost(turn) {
+/** The run cannot be read any more: the server may have read its log to the end. @param {Turn} turn @param {Problem} [problem] */
+async function lost(turn, problem) {
   const open = chatOf(turn);
   if (!open) return;
   if (!open.isTemporary) {
@@ -245,6 +255,7 @@ async function lost(turn) {
   }
   if (!turn.isRunning) return;
   const message = t("The answer broke off: its run has left no trace. What was shown of it is kept.");
-  turn.change({ state: "failed", error: { message, code: "not_resumable", param: null } });
-  ended(turn);
+  turn.change({ state: "failed", error: problem ?? { message, code: "not_resumable", param: null } });
+  // NOTE: it is not saved. The server ends the turn from what it knows of the run, which may be more.
+  for (const listener of endListeners) listener(open, turn);
 }

@@ -1,5 +1,5 @@
 // @ts-check
-// A conversation that is open in the page: its tree, settings and draft. What is done with it is in acts.js, how it is kept in saving.js.
+// A conversation that is open in the page: its tree, settings and draft. What is done with it is in acts.js.
 import { computed, signal } from "../../../vendor/preact.js";
 import { freshId } from "./ids.js";
 import { Tree } from "./tree.js";

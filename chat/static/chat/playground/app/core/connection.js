@@ -2,6 +2,7 @@
 // The socket to the server, which connects again by itself, and events over HTTP where a network lets no socket through.
 // What the messages mean is the business of runs.js.
 import { api, ApiProblem } from "./api.js";
+import { t } from "./i18n.js";
 
 /** @import { Message } from "./types.js" */
 
@@ -112,7 +113,27 @@ class EventRoute {
       /** @type {Message} */
       const message = JSON.parse(data);
       this.onMessage(message);
-      if (message.type === "completed" || message.type === "error") source.close();
+      if (message.type === "completed" || message.type === "error") this.#leave(id, source);
     });
+    source.addEventListener("error", () => {
+      if (source.readyState === EventSource.CLOSED) this.#refused(id, source);
+    });
+  }
+
+  /** @param {string} id @param {EventSource} source */
+  #leave(id, source) {
+    source.close();
+    if (this.sources.get(id) === source) this.sources.delete(id);
+  }
+
+  /** The server has refused the stream, and the browser does not say why. @param {string} id @param {EventSource} source */
+  async #refused(id, source) {
+    if (this.sources.get(id) !== source) return;
+    this.#leave(id, source);
+    const asking = new AbortController();
+    const status = await fetch(`/playground/api/runs/${id}/events`, { signal: asking.signal }).then((response) => response.status, () => 0);
+    asking.abort();
+    if (status !== 404) setTimeout(() => this.#follow(id), RETRY_MS[3]);
+    else this.onMessage({ type: "error", id, error: { message: t("The answer cannot be picked up."), code: "not_resumable", param: null } });
   }
 }

@@ -5,7 +5,7 @@ import { api, ApiProblem } from "./api.js";
 
 /** @import { Chat } from "./chat.js" */
 /** @import { PersonalStorage } from "./storage.js" */
-/** @import { Draft } from "./types.js" */
+/** @import { Draft, Queued } from "./types.js" */
 
 const SAVE_MS = 600;
 /** What the server takes of a draft; a longer one stays in the tab. */
@@ -32,8 +32,8 @@ export class Drafts {
     if (this.watched.has(chat.id)) return;
     /** @type {Draft | null} */
     const here = this.storage.read("tab", keyOf(chat));
-    const latest = (here?.at ?? 0) >= (stored?.at ?? 0) ? here : stored;
-    if (latest) chat.draft.value = latest;
+    const [latest, other] = (here?.at ?? 0) >= (stored?.at ?? 0) ? [here, stored] : [stored, here];
+    if (latest) chat.draft.value = { ...latest, queue: joined(chat, latest.queue, other?.queue), results: { ...other?.results, ...latest.results } };
     let isFirst = true;
     this.watched.set(
       chat.id,
@@ -43,6 +43,12 @@ export class Drafts {
         isFirst = false;
       }),
     );
+  }
+
+  /** The chat is shown no more; what was kept of its draft stays. @param {string} id */
+  unwatch(id) {
+    this.watched.get(id)?.();
+    this.watched.delete(id);
   }
 
   /** @param {Chat} chat @param {Draft} draft */
@@ -61,14 +67,8 @@ export class Drafts {
     const unsaved = [...this.unsaved];
     this.unsaved.clear();
     if (this.storage.isClosed) return;
-    for (const [, { path, draft }] of unsaved) {
-      if (JSON.stringify(draft).length > MAX_CHARS) continue;
-      try {
-        await api("PUT", path, draft, { keepalive: isLeaving });
-      } catch (error) {
-        if (!(error instanceof ApiProblem)) throw error; // the tab has it; the next change is another try
-      }
-    }
+    const fitting = unsaved.filter(([, { draft }]) => JSON.stringify(draft).length <= MAX_CHARS);
+    await Promise.all(fitting.map(([, { path, draft }]) => put(path, draft, isLeaving)));
   }
 
   /** The new chat has become a conversation: its draft is that of the next new chat no more. */
@@ -76,6 +76,21 @@ export class Drafts {
     this.storage.write("tab", OF_NEW_CHAT, null);
     this.unsaved.set(OF_NEW_CHAT, { path: OF_NEW_CHAT, draft: { text: "", at: Date.now() } });
   }
+}
+
+/** @param {string} path @param {Draft} draft @param {boolean} keepalive */
+async function put(path, draft, keepalive) {
+  try {
+    await api("PUT", path, draft, { keepalive });
+  } catch (error) {
+    if (!(error instanceof ApiProblem)) throw error; // the tab has it; the next change is another try
+  }
+}
+
+/** The messages that wait in either of two drafts, without those that were sent. @param {Chat} chat @param {Queued[]} [first] @param {Queued[]} [second] */
+function joined(chat, first = [], second = []) {
+  const known = new Set(first.map(({ id }) => id));
+  return [...first, ...second.filter(({ id }) => !known.has(id))].filter(({ id }) => !chat.find(id));
 }
 
 /** @param {Chat} chat */

@@ -13,6 +13,9 @@ const RETRY_MS = [500, 1000, 2000, 5000];
 const MAX_TRIES = 6;
 /** Tries of a write that the server fails at; one that does not reach it is tried for ever. */
 
+/** Whether the same write may well succeed later: the server is away or full, or the person has to sign in again. @param {ApiProblem} problem */
+const isPassing = (problem) => problem.isPassing || problem.status === 401 || problem.code === "rate_limit_exceeded";
+
 /** @typedef {{method: string, path: string, body?: unknown, note?: unknown}} Write `note`: the sender's own, given back with the answer */
 
 export class Outbox {
@@ -43,12 +46,15 @@ export class Outbox {
     if (this.isSending) return;
     this.isSending = true;
     clearTimeout(this.retry);
-    while (this.writes.length && (await this.#send(this.writes[0]))) {
-      this.writes.shift();
-      this.numTries = 0;
-      this.#keep();
+    try {
+      while (this.writes.length && (await this.#send(this.writes[0]))) {
+        this.writes.shift();
+        this.numTries = 0;
+        this.#keep();
+      }
+    } finally {
+      this.isSending = false;
     }
-    this.isSending = false;
   }
 
   /** Return whether the server has had its say. @param {Write} write */
@@ -63,8 +69,8 @@ export class Outbox {
       return true;
     } catch (error) {
       if (!(error instanceof ApiProblem)) throw error;
-      this.numTries += error.status ? 1 : 0;
-      if (error.isPassing && this.numTries < MAX_TRIES) {
+      if (error.status === 500) this.numTries += 1;
+      if (isPassing(error) && this.numTries < MAX_TRIES) {
         this.retry = setTimeout(() => this.flush(), RETRY_MS[Math.min(this.numTries, RETRY_MS.length - 1)]);
         return false;
       }

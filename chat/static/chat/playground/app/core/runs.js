@@ -9,11 +9,11 @@ import { waitingText } from "./waiting.js";
 
 /** @import { Connection } from "./connection.js" */
 /** @import { Turn } from "./tree.js" */
-/** @import { AnswerContent, Choice, Message, TurnFacts } from "./types.js" */
+/** @import { AnswerContent, Choice, Message, Problem, TurnFacts } from "./types.js" */
 
 const UNKNOWN = "not_resumable";
 const KNOWN = "request_id_in_use";
-const AWAY = new Set(["overloaded", "worker_lost"]);
+const AWAY = new Set(["overloaded", "worker_lost", "rate_limit_exceeded"]);
 const RETRY_MS = [1000, 2000, 4000];
 const MAX_SENDS = 3;
 
@@ -33,7 +33,7 @@ const MAX_SENDS = 3;
  * @typedef {object} RunListener
  * @property {(turn: Turn, message: Message) => void} onText something was said
  * @property {(turn: Turn) => void} onEnd the turn has ended or failed
- * @property {(turn: Turn) => void} onLost nobody knows the run any more
+ * @property {(turn: Turn, problem?: Problem) => void} onLost the run cannot be read any more
  */
 
 export class Runs {
@@ -96,12 +96,13 @@ export class Runs {
       run.retry = setTimeout(() => this.connection.isReady && this.#call(message.id), RETRY_MS[run.numRetries++]);
       return;
     }
+    const wasRead = run.request === null;
     run.request = null;
-    this.#tell(run, message);
+    this.#tell(run, message, wasRead);
   }
 
-  /** @param {Live} run @param {Message} message */
-  #tell(run, message) {
+  /** @param {Live} run @param {Message} message @param {boolean} wasRead whether the server had answered before */
+  #tell(run, message, wasRead) {
     const { turn } = run;
     if (message.type === "waiting") this.#waiting(run, message);
     else if (message.type === "resuming") this.#wait(turn, "", true);
@@ -109,6 +110,7 @@ export class Runs {
     else if (message.type === "delta") this.#grow(run, message);
     else if (message.type === "completed") this.#finish(message.id, run, ended(run, message));
     else if (message.type === "error" && message.error.code === UNKNOWN) this.#lose(message.id, turn);
+    else if (message.type === "error" && wasRead && AWAY.has(message.error.code)) this.#lose(message.id, turn, message.error);
     else if (message.type === "error") this.#finish(message.id, run, { state: "failed", error: message.error, request_id: message.request_id ?? undefined });
   }
 
@@ -177,10 +179,10 @@ export class Runs {
     this.listener.onText(turn, message);
   }
 
-  /** @param {string} id @param {Turn} turn */
-  #lose(id, turn) {
+  /** @param {string} id @param {Turn} turn @param {Problem} [problem] */
+  #lose(id, turn, problem) {
     this.leave(id);
-    this.listener.onLost(turn);
+    this.listener.onLost(turn, problem);
   }
 
   /** @param {string} id @param {Live} run @param {Partial<TurnFacts>} facts */

@@ -120,7 +120,7 @@ function Facts({ open, turn }) {
 const Fact = ({ name, children }) => html`<div><dt>${name}</dt><dd>${children}</dd></div>`;
 
 /** Imported chats may say anything. @param {string} [url] */
-const isOwnPath = (url) => url !== undefined && /^\/(?!\/)/.test(url);
+const isOwnPath = (url) => url !== undefined && /^\/(?![\/\\])/.test(url);
 
 /** @param {Chat} open @param {Turn} turn */
 function repeat(open, turn) {

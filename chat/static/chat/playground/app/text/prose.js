@@ -10,6 +10,7 @@ let modules;
 /** Load what draws texts, ahead of the first one. */
 export function loadProse() {
   modules ??= Promise.all([import("./growing.js"), import("./code.js")]);
+  modules.catch(() => (modules = undefined)); // the network is away: the next text is another try
   return modules;
 }
 
@@ -28,6 +29,9 @@ export function Prose({ text, isWhole }) {
       node.addEventListener("click", actOnCode);
     });
   }, []);
-  useEffect(() => growing.current?.show(text, isWhole), [text, isWhole]);
+  useEffect(() => {
+    if (growing.current) growing.current.show(text, isWhole);
+    else if (ref.current) ref.current.textContent = text;
+  }, [text, isWhole]);
   return html`<div class="prose-text" ref=${ref}></div>`;
 }

@@ -15,10 +15,13 @@ export function lazy(load) {
     const [, setLoaded] = useState(Boolean(Loaded));
     useEffect(() => {
       if (Loaded) return;
-      load().then((component) => {
-        Loaded = component;
-        setLoaded(true);
-      });
+      load().then(
+        (component) => {
+          Loaded = component;
+          setLoaded(true);
+        },
+        () => {}, // the network is away, or the server has newer files; the next one that is shown is another try
+      );
     }, []);
     return Loaded ? html`<${Loaded} ...${props} />` : null;
   };

@@ -23,7 +23,7 @@ export function Welcome({ open }) {
     <h2>${open.isTemporary ? t("A temporary chat") : t("What shall we work on?")}</h2>
     <p>${open.isTemporary ? t("It is never stored: it is gone when you leave the page.") : t("Answers come from a model on this server; nothing leaves it.")}</p>
     <div class="suggestions">
-      ${examples.map((text) => html`<button class="suggestion" type="button" key=${text} onClick=${() => acts.send(open, text)}>${text}</button>`)}
+      ${examples.map((text) => html`<button class="suggestion" type="button" key=${text} onClick=${() => acts.say(open, text)}>${text}</button>`)}
     </div>
   </section>`;
 }
