@@ -75,7 +75,7 @@ def signed_in_page(chromium, served, problems: list[str]):
 
 def open_panel(page) -> None:
     """Open the panel of parameters, unless the account has left it open."""
-    if not page.is_visible("#panel"):
+    if page.get_attribute("#panel-toggle", "aria-expanded") != "true":
         page.click("#panel-toggle")
     page.wait_for_selector("#field-temperature, #panel .cm-content")
 

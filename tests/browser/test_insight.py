@@ -212,6 +212,7 @@ def test_tokens_are_walked_by_keyboard_and_hostile_ones_do_nothing(scripted: Scr
     tokens = [*STORY, token("�", 0.9, spelled=b"\xf0\x9f"), token("\u202eevil", 0.9)]
     view = said_with_tokens(scripted, tokens)
     chips = view.locator("button.token")
+    chips.first.wait_for()
     texts = ["The", "·sea", "·sings", ".⏎", HOSTILE.replace(" ", "·"), r"\xF0\x9F", "‹U+202E›evil"]
     assert chips.all_inner_texts() == texts
     chips.first.focus()
@@ -233,6 +234,7 @@ def test_tokens_are_walked_by_keyboard_and_hostile_ones_do_nothing(scripted: Scr
 def test_an_alternative_continues_from_the_text_before_it_beside_the_answer(scripted: ScriptedPage, page) -> None:
     view = said_with_tokens(scripted, STORY)
     view.locator("button.token").nth(2).click()
+    page.mouse.move(0, 0)  # what lies under the pointer is shown instead
     assert "ends or controls" in view.locator(".token-card").inner_text()
     view.locator("[aria-label='Continue from this alternative: ·is']").click()
     start = scripted.next("start")

@@ -104,7 +104,7 @@ def test_what_is_selected_stays_selected_at_the_end_of_the_answer(scripted: Scri
     scripted.ask("hello")
     run = scripted.next("start")["id"]
     scripted.say(run, "A first paragraph.\n\n- one\n- two\n- three\n\nThe end")
-    page.wait_for_selector("text=The end")
+    page.wait_for_selector(".block:has-text('The end')")
     page.evaluate(
         """() => {
         const range = document.createRange();

@@ -134,6 +134,7 @@ def test_arguments_are_checked_and_never_markup(scripted: ScriptedPage, page) ->
     with_state(scripted, {"tools": [WEATHER]})
     scripted.ask("Where is it warm?")
     call(scripted, ("one", HOSTILE), ("two", '{"days":"<b>two</b>"}'), ("three", '{"city": "Os'))
+    page.wait_for_selector(".call-problems:has-text('not JSON')")
     problems = page.locator(".call-problems").all_inner_texts()
     assert "city is missing" in problems[0]
     assert "days must be integer" in problems[0]
