@@ -115,7 +115,7 @@ def test_static_files_have_hashed_names_are_compressed_and_stay_in_caches(served
     files = {path.relative_to(served.data_dir) for path in (served.data_dir / "static" / "chat").rglob("*.js")}
     named = re.compile(r"[./\w-]+\.[0-9a-f]{12}\.js")
     assert [path for path in files if not named.fullmatch(str(path))] == []
-    (main,) = (path for path in files if path.match("playground/main.*.js"))
+    (main,) = (path for path in files if path.match("playground/app/main.*.js"))
     status, headers, body = fetched(served, f"/{main}")
     assert (status, headers["content-encoding"]) == (200, "gzip")
     assert headers["content-type"].startswith("text/javascript")
