@@ -15,10 +15,11 @@ from chat.playground.kept import state_put
 from tests.browser.axe import axe_findings
 from tests.browser.scripted import MESSAGE, ScriptedPage
 from tests.browser.test_insight import STORY, code_route, render_route, rendered
-from tests.browser.test_tools import CHECKED, WEATHER
+from tests.browser.test_tools import WEATHER
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
+CHECKED = {"is_valid": True, "problems": [], "matches": None, "example": {"name": ""}}
 SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
 ANSWER = MESSAGE.format(2)
 MARKDOWN = r"""## Three things
