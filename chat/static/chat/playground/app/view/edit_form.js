@@ -1,5 +1,5 @@
 // @ts-check
-import { html, useEffect, useRef } from "../../../vendor/preact.js";
+import { html, useLayoutEffect, useRef } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import { textOf } from "../core/answers.js";
 import * as app from "../core/app.js";
@@ -13,7 +13,7 @@ import { fit } from "./fitting.js";
 export function EditForm({ open, turn }) {
   const ref = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
   const before = textOf(turn.facts.content, open.shownChoice(turn));
-  useEffect(() => {
+  useLayoutEffect(() => {
     const area = /** @type {HTMLTextAreaElement} */ (ref.current);
     fit(area);
     area.focus();
