@@ -18,11 +18,10 @@ export function EditForm({ open, turn }) {
     fit(area);
     area.focus();
     area.setSelectionRange(area.value.length, area.value.length);
+    // The button that opened the form is there again once the form is gone.
+    return () => void requestAnimationFrame(() => /** @type {HTMLElement | null} */ (document.querySelector(`[data-turn="${turn.id}"] :is(button[title^="${t("Edit")}"], .message-acts > .menu > summary)`))?.focus());
   }, []);
-  const leave = () => {
-    app.editing.value = "";
-    requestAnimationFrame(() => /** @type {HTMLElement | null} */ (document.querySelector(`[data-turn="${turn.id}"] :is(button[title^="${t("Edit")}"], .message-acts > .menu > summary)`))?.focus());
-  };
+  const leave = () => (app.editing.value = "");
   const save = () => {
     const text = ref.current?.value.trim() ?? "";
     if (text && (text !== before || turn.facts.role === "user")) acts.edit(open, turn, text);
