@@ -175,10 +175,7 @@ class Bench:
         page, conversation = self._saved(iter([("user", "Go"), ("assistant", text)]))
         with Measured(page, f"{kind}, {num_chars // 1000} kB after a reload", from_start=True):
             page.goto(f"/c/{conversation}")
-            page.wait_for_function(
-                "(last) => document.querySelector('.prose-text .block:last-child')?.textContent.includes(last)",
-                arg=LAST[kind](text),
-            )
+            page.wait_for_selector(f".prose-text .block:last-child:has-text({json.dumps(LAST[kind](text))})")
         self._leave(page, conversation)
 
     def scrolled(self, num_turns: int) -> None:
@@ -187,9 +184,7 @@ class Bench:
         page, conversation = self._saved(turns)
         with Measured(page, f"{num_turns} turns opened", from_start=True):
             page.goto(f"/c/{conversation}")
-            page.wait_for_function(
-                "(last) => document.querySelectorAll('#messages > li').length === last", arg=num_turns
-            )
+            page.wait_for_selector(f"#messages > li:nth-child({num_turns})")
         with Measured(page, f"{num_turns} turns scrolled up and down"):
             page.evaluate(SCROLL)
         self._leave(page, conversation)

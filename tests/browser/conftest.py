@@ -12,7 +12,7 @@ from django.contrib.auth import get_user_model
 from django.db import connections
 
 from chat.catalog.services import model_register, model_update
-from tests.browser.scripted import ScriptedPage
+from tests.browser.scripted import ScriptedPage, note_problems
 
 playwright_sync = pytest.importorskip("playwright.sync_api")
 
@@ -63,8 +63,7 @@ def page(chromium, lightcone) -> Iterator[object]:
 def signed_in_page(chromium, served, problems: list[str]):
     """Yield the administrator's page, connected. `problems` gets the errors of its console."""
     page = chromium.new_context(base_url=served.base_url, viewport={"width": 1280, "height": 800}).new_page()
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    note_problems(page, problems)
     page.goto("/sign-in")
     page.fill("#id_username", served.admin_user)
     page.fill("#id_password", served.admin_password)

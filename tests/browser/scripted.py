@@ -12,7 +12,19 @@ from django.test import Client
 
 USAGE = {"prompt_tokens": 3, "cached_tokens": 0, "completion_tokens": 5, "reasoning_tokens": 0}
 TIMINGS = {"first_token_s": 0.1, "total_s": 0.5, "tokens_per_s": 10.0}
+REFUSALS = ("401 (Unauthorized)", "409 (Conflict)")
+"""What a browser reports of requests that the server refuses although page and server do as they should."""
 MESSAGE = "#messages > li:nth-child({})"
+
+
+def note_problems(page: Any, problems: list[str]) -> None:
+    """Append to `problems` what goes wrong in a page from now on."""
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda said: problems.append(said.text) if _is_problem(said) else None)
+
+
+def _is_problem(said: Any) -> bool:
+    return said.type == "error" and not any(refusal in said.text for refusal in REFUSALS)
 
 
 class ScriptedPage:
@@ -34,8 +46,7 @@ class ScriptedPage:
         for event in ("requestfinished", "requestfailed"):
             context.on(event, lambda request: self.in_flight.discard(request))
         self.page = context.new_page()
-        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" else None)
+        note_problems(self.page, self.problems)
 
     def close(self) -> None:
         """Let the server answer what was asked, and ask nothing more: its database is about to be emptied."""
@@ -104,12 +115,15 @@ class ScriptedPage:
                 yield message
 
     def wait_for(self, look: Callable[[], Any]) -> Any:
-        """Poll `look` until it returns a value; the page runs meanwhile."""
+        """Poll `look` until it returns a value; the page runs meanwhile.
+
+        Playwright's own `wait_for_function` polls by `eval`, which the pages' content security policy forbids.
+        """
         for _ in range(2000):
             found = look()
             if found:
                 return found
-            self.page.wait_for_function("new Promise((done) => setTimeout(() => done(true), 5))")
+            self.page.evaluate("new Promise((done) => setTimeout(done, 5))")
         raise AssertionError(f"waited in vain; the page has sent {self.received}")
 
     def say(self, run: str, text: str, *, choice: int = 0, **more: Any) -> None:

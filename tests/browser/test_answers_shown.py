@@ -162,13 +162,13 @@ def test_a_reload_ends_at_the_newest_message_and_the_way_back_is_shown(scripted:
         "() => { const c = document.getElementById('conversation'); "
         "return c.scrollHeight - c.scrollTop - c.clientHeight < 40; }"
     )
-    page.wait_for_function(at_end)
+    scripted.wait_for(lambda: page.evaluate(at_end))
     assert not page.is_visible(".jump")
     page.hover("#conversation")
     page.mouse.wheel(0, -3000)
     page.wait_for_selector(".jump")
     page.click(".jump")
-    page.wait_for_function(at_end)
+    scripted.wait_for(lambda: page.evaluate(at_end))
     page.wait_for_selector(".jump", state="detached")
 
 

@@ -33,7 +33,7 @@ def answered(scripted: ScriptedPage, starts: list[dict[str, Any]], *texts: str) 
         scripted.say(start["id"], text)
         scripted.end(start["id"], num_tokens=5 + number)
     scripted.page.wait_for_selector("#send:visible")
-    scripted.page.wait_for_function("() => document.querySelectorAll('.pane-foot .figures').length > 0")
+    scripted.page.wait_for_selector(".pane-foot .figures")
     scripted.wait_painted()
 
 
@@ -167,7 +167,7 @@ def test_a_pane_becomes_a_stored_chat_with_all_its_turns(scripted: ScriptedPage,
     act(page, 2, "Make it a chat")
     page.wait_for_url("**/c/*")
     scripted.wait_for(lambda: scripted.texts() == ["hello", "two"])
-    page.wait_for_function("() => !Object.keys(sessionStorage).some((key) => key.endsWith('.outbox'))")
+    scripted.wait_for(lambda: page.evaluate("!Object.keys(sessionStorage).some((key) => key.endsWith('.outbox'))"))
     page.reload()
     scripted.wait_ready()
     scripted.wait_for(lambda: scripted.texts() == ["hello", "two"])

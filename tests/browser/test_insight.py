@@ -177,8 +177,6 @@ def test_details_say_why_an_answer_was_slow(scripted: ScriptedPage, page) -> Non
 
     dialog.locator("summary").click()
     page.wait_for_selector("text=The model is not loaded.")
-    assert [problem for problem in scripted.problems if "409" not in problem] == []
-    scripted.problems.clear()  # a browser reports every refusal
     dialog.locator("text=Try again").click()
     page.wait_for_selector("dialog pre:has-text('<|user|>hello')")
     assert bodies[0]["request"] == start["request"]

@@ -30,6 +30,7 @@ def test_edit_then_escape_then_reload_leaves_the_chat_as_it_was(talk: ScriptedPa
     talk.page.click(f"{MESSAGE.format(1)} [aria-label='Edit']")
     talk.page.fill(".edit-form textarea", "something else")
     talk.page.keyboard.press("Escape")
+    talk.page.wait_for_selector(f"{MESSAGE.format(1)} [aria-label='Edit']:focus")
     assert talk.texts() == WHOLE
     talk.page.reload()
     talk.page.wait_for_selector(MESSAGE.format(6))

@@ -13,6 +13,7 @@ from django.test import Client
 from chat.access.accounts import default_project
 from chat.access.keys import key_create
 from tests.browser.axe import axe_findings
+from tests.browser.scripted import note_problems
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
@@ -32,8 +33,7 @@ class Opened:
     def __init__(self, page: Any) -> None:
         self.page = page
         self.problems: list[str] = []
-        page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.on("console", lambda said: self.problems.append(said.text) if said.type == "error" else None)
+        note_problems(page, self.problems)
 
     def goto(self, path: str) -> Any:
         self.page.goto(path, wait_until="networkidle")

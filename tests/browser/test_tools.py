@@ -105,6 +105,18 @@ def test_saved_replies_answer_calls_eight_times_in_a_row(scripted: ScriptedPage,
     assert scripted.received == []
 
 
+def test_saved_replies_answer_what_ended_before_they_were_loaded(scripted: ScriptedPage, page) -> None:
+    held: list[Any] = []
+    page.route("**/tools/replies*.js", lambda route: held.append(route))
+    with_state(scripted, {"tools": [WEATHER]}, replies={"weather": "Sun."}, auto_reply=True)
+    scripted.ask("Where is it warm?")
+    call(scripted, ("one", '{"city":"Oslo"}'))
+    page.wait_for_selector(".message-assistant[data-state=ended]")
+    scripted.wait_for(lambda: held)
+    held.pop().continue_()
+    assert scripted.answer("There.")["messages"][-1] == {"role": "tool", "tool_call_id": "one", "content": "Sun."}
+
+
 def test_a_call_without_what_its_reply_needs_waits_for_the_reader(scripted: ScriptedPage, page) -> None:
     with_state(scripted, {"tools": [WEATHER]}, replies={"weather": "It rains in {{place.name}}."}, auto_reply=True)
     scripted.ask("Where is it warm?")

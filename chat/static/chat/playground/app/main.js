@@ -26,6 +26,8 @@ app.outbox.flush();
 acts.saveSettings();
 app.chatList.refresh();
 showAddress();
+// Saved replies answer in chats that are not shown, too.
+if (app.readState("auto_reply")) import("./tools/replies.js").catch(() => {});
 
 addEventListener("popstate", () => (IN_ADDRESS.test(location.pathname) ? showAddress() : acts.newChat()));
 // A page that the browser kept from before a sign-out is not shown again.

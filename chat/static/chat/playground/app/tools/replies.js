@@ -98,12 +98,15 @@ export function countAnew(open) {
 
 app.endListeners.add((open, turn) => {
   if (open.find(turn.facts.parent)?.facts.role === "user") countAnew(open);
-  // Of several tabs that read the run, the one that asked goes on.
-  if (isAutomatic.value && acts.askedHere.has(turn) && turn.facts.state === "ended" && turn.facts.outcome === "finished") answerBySavedReplies(open, turn);
+  answerBySavedReplies(open, turn);
 });
+// Answers may have ended before this was loaded.
+for (const open of app.openChats.values()) answerBySavedReplies(open, open.path.value.at(-1));
 
-/** @param {Chat} open @param {Turn} turn */
+/** @param {Chat} open @param {Turn} [turn] */
 function answerBySavedReplies(open, turn) {
+  // Of several tabs that read the run, the one that asked goes on.
+  if (!isAutomatic.value || !turn || !acts.askedHere.has(turn) || turn.facts.state !== "ended" || turn.facts.outcome !== "finished") return;
   const calls = turn.choices[open.shownChoice(turn)]?.calls ?? [];
   const num = rounds.value[open.id] ?? 0;
   if (calls.length === 0 || num >= MAX_ROUNDS || open.path.value.at(-1) !== turn || open.isBusy.value) return;

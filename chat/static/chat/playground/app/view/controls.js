@@ -1,6 +1,6 @@
 // @ts-check
 // Small parts that other views are made of.
-import { html, useEffect, useRef, useState } from "../../../vendor/preact.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../../../vendor/preact.js";
 import { copyText } from "../core/clipboard.js";
 import { t } from "../core/i18n.js";
 import { Icon } from "./icons.js";
@@ -41,7 +41,8 @@ export function CopyButton({ text, label = t("Copy"), class: name = "", withText
 export function Menu({ label, icon = "more", button, class: name = "", align = "right", children }) {
   const ref = useRef(/** @type {HTMLDetailsElement | null} */ (null));
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
-  useEffect(() => {
+  // NOTE: cleaned up with the menu. An effect lives until the next frame, and would take an Esc from what comes after.
+  useLayoutEffect(() => {
     const node = /** @type {HTMLDetailsElement} */ (ref.current);
     const close = (/** @type {Event} */ event) => {
       const isEscape = event instanceof KeyboardEvent;
