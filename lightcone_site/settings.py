@@ -212,7 +212,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
-            "libraries": {"modules": "chat.playground.modules"},
+            "libraries": {"modules": "chat.playground.module_links"},
         },
     }
 ]

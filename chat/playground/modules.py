@@ -1,30 +1,23 @@
-"""The ES modules of our pages: which other modules a module imports, and links that load all of them in one round trip.
+"""The ES modules of our pages: which other modules a module imports.
 
-The names of served files have hashes (lightcone_site/static_files.py), so import lines are rewritten when files are
-collected. Both read the lines by the patterns of this module.
+The names of served files have hashes (lightcone_site/static_files.py) and some modules are served together (joined.py),
+so import lines are rewritten when files are collected. All read the lines by the patterns of this module.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
-from functools import lru_cache
-from pathlib import Path
+from collections.abc import Callable
 
-from django import template
-from django.contrib.staticfiles import finders
-from django.templatetags.static import static
-from django.utils.html import format_html_join
-from django.utils.safestring import SafeString
-
+Read = Callable[[str], str]
+"""Returns the text of a static file by its name. Raises FileNotFoundError."""
 STATIC_IMPORT = (
     r"""(?P<matched>(?P<head>(?<![\w.$@])(?:import|export)(?:[\s{*][\w\s{},*$]*?[\s}]from)?\s*)"""
     r"""["'](?P<url>\.{1,2}/[^"'\s]+\.js)["'])"""
 )
 """`import "./x.js"`, `import { a } from "./x.js"` and `export * from "./x.js"`, but not JSDoc's `@import`."""
 DYNAMIC_IMPORT = r"""(?P<matched>(?<![\w.$])import\(\s*["'](?P<url>\.{1,2}/[^"'\s]+\.js)["']\s*\))"""
-
-register = template.Library()
 
 
 def is_in_jsdoc(found: re.Match[str]) -> bool:
@@ -37,26 +30,15 @@ def imported(text: str, pattern: str = STATIC_IMPORT) -> list[str]:
     return [found["url"] for found in re.finditer(pattern, text) if not is_in_jsdoc(found)]
 
 
-@lru_cache(64)
-def module_closure(name: str) -> tuple[str, ...]:
-    """Return a module and all that its static imports lead to, each once and after the first that imports it.
+def target_of(importer: str, url: str) -> str:
+    """Return the name of the static file that a module calls `url`."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(importer), url))
 
-    Raises FileNotFoundError that names a module which is not there.
-    """
+
+def closure_of(name: str, read: Read) -> tuple[str, ...]:
+    """Return a module and all that its static imports lead to, each once and after the first that imports it."""
     names = [name]
     for importer in names:  # which grows
-        path = finders.find(importer)
-        if not path:
-            raise FileNotFoundError(f"The module {importer} is not among the static files.")
-        for url in imported(Path(path).read_text()):
-            target = posixpath.normpath(posixpath.join(posixpath.dirname(importer), url))
-            if target not in names:
-                names.append(target)
+        targets = (target_of(importer, url) for url in imported(read(importer)))
+        names += [target for target in dict.fromkeys(targets) if target not in names]
     return tuple(names)
-
-
-@register.simple_tag
-def module_preloads(name: str) -> SafeString:
-    """Render links for a page's entry module and each module that it needs, so that none waits for another."""
-    links = ((static(module),) for module in module_closure(name))
-    return format_html_join("\n", '<link rel="modulepreload" href="{}">', links)

@@ -229,7 +229,8 @@ def installation_fingerprint() -> str:
     digest.update((settings.BASE_DIR / "requirements.txt").read_bytes())
     package = settings.BASE_DIR / "chat"
     static = (path for path in (package / "static").rglob("*") if path.is_file())
-    naming = (settings.BASE_DIR / "lightcone_site" / "static_files.py", package / "playground" / "modules.py")
+    naming = [package / "playground" / name for name in ("modules.py", "joined.py")]
+    naming.append(settings.BASE_DIR / "lightcone_site" / "static_files.py")
     for path in sorted([*(package / "migrations").glob("*.py"), *static, *naming]):
         status = path.stat()
         digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())

@@ -113,5 +113,6 @@ def test_console_and_pages_share_one_theme(of_admin):
 
 def test_the_docs_begin_with_chat_and_end_with_health(opened):
     page = opened.goto("/docs")
+    page.wait_for_selector(".opblock-tag[data-tag=health]")
     groups = page.eval_on_selector_all(".opblock-tag", "tags => tags.map(tag => tag.dataset.tag)")
     assert (groups[0], groups[-1]) == ("chat", "health")

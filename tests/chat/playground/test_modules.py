@@ -9,7 +9,8 @@ import pytest
 from django.template import Context, Template
 from django.test import override_settings
 
-from chat.playground.modules import DYNAMIC_IMPORT, imported, module_closure
+from chat.playground.module_links import found_text, module_links
+from chat.playground.modules import DYNAMIC_IMPORT, closure_of, imported
 
 
 @pytest.fixture
@@ -23,14 +24,19 @@ def sources(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "app/a.js").write_text('export { v } from "../v.js";\nimport "./b.js";\n')
     for name in ("v.js", "app/b.js", "app/later.js"):
         (tmp_path / name).write_text("export const v = 1;\n")
-    module_closure.cache_clear()
+    forget()
     with override_settings(STATICFILES_DIRS=[tmp_path]):
         yield tmp_path
-    module_closure.cache_clear()
+    forget()
+
+
+def forget() -> None:
+    module_links.cache_clear()
+    found_text.cache_clear()
 
 
 def test_all_that_static_imports_lead_to_is_preloaded_once_and_what_is_loaded_later_is_not(sources: Path) -> None:
-    page = Template('{% load modules %}{% module_preloads "app/main.js" %}').render(Context())
+    page = Template('{% load modules %}{% module_links "app/main.js" %}').render(Context())
     assert page.split("\n") == [
         f'<link rel="modulepreload" href="/static/{name}">' for name in ("app/main.js", "app/a.js", "v.js", "app/b.js")
     ]
@@ -39,7 +45,7 @@ def test_all_that_static_imports_lead_to_is_preloaded_once_and_what_is_loaded_la
 def test_a_module_that_is_not_there_is_named(sources: Path) -> None:
     (sources / "app/b.js").unlink()
     with pytest.raises(FileNotFoundError, match="app/b.js is not among the static files"):
-        module_closure("app/main.js")
+        closure_of("app/main.js", found_text)
 
 
 def test_imports_on_several_lines_and_without_spaces_are_read() -> None:
