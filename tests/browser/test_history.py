@@ -179,6 +179,34 @@ def test_the_search_opens_a_chat_at_the_message(scripted: ScriptedPage) -> None:
     page.wait_for_selector(".sidebar-empty:has-text('Nothing found')")
 
 
+def test_a_long_chat_is_drawn_from_its_end_and_opens_at_its_first_message(scripted: ScriptedPage) -> None:
+    """500 messages in one frame held the page up for half a second."""
+    keep("ada", "long", "A long one", num_questions=60)
+    page = scripted.sign_in()
+    page.evaluate(
+        """() => {
+        window.counts = [];
+        const count = () => {
+            const num = document.querySelectorAll('#messages > li').length;
+            if (num && num !== window.counts.at(-1)) window.counts.push(num);
+            requestAnimationFrame(count);
+        };
+        count();
+    }"""
+    )
+    page.fill("#chat-search", "CAFE 0")
+    page.wait_for_selector(".hit mark")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[data-turn=q0]:focus")
+    page.wait_for_selector("#messages:not([aria-busy=true])")
+    counts = page.evaluate("window.counts")
+    assert counts[0] <= 30
+    assert counts[-1] == 120
+    page.wait_for_selector(".jump")
+    assert 0 <= page.locator("[data-turn=q0]").bounding_box()["y"] < 700
+
+
 def test_markup_in_what_was_found_is_text(scripted: ScriptedPage) -> None:
     keep("ada", "x", "<img src=x onerror=alert(1)> here")
     page = scripted.sign_in()

@@ -166,3 +166,60 @@ def test_hostile_text_that_arrives_by_single_characters_does_nothing(scripted: S
     )
     assert hit == [None, 0, [], 0], json.dumps(hit)
     assert [url for url in asked if not url.startswith((scripted.base_url, "blob:"))] == []
+
+
+def test_the_end_of_an_answer_draws_nothing_of_it_again(page) -> None:
+    """A long list was parsed and drawn once more when it ended, which held the page up."""
+    numbers = page.evaluate(
+        """async () => {
+        const { GrowingText } = await import('/static/chat/playground/app/text/growing.js');
+        const node = document.createElement('div');
+        const growing = new GrowingText(node);
+        const parts = ['A *title*.\\n\\n', '| a |\\n| - |\\n', '| 1 |\\n', '| 2 |\\n', '\\n'];
+        for (let n = 0; n < 200; n += 1) parts.push(`- item **${n}**\\n`);
+        let text = '';
+        for (const part of parts) growing.show((text += part), false);
+        const watch = new MutationObserver(() => {});
+        watch.observe(node, { childList: true, subtree: true, characterData: true });
+        growing.show(text, true);
+        return [watch.takeRecords().length, node.querySelectorAll('li, tbody tr').length];
+    }"""
+    )
+    assert numbers == [0, 202]
+
+
+def test_a_long_text_is_drawn_in_slices(page) -> None:
+    """An answer of 200 kB held the page up for 186 ms."""
+    kinds = page.evaluate(
+        """async () => {
+        const { GrowingText } = await import('/static/chat/playground/app/text/growing.js');
+        const rows = (row) => Array.from({ length: 8000 }, (_, n) => row(n)).join('');
+        const texts = {
+            paragraphs: [rows((n) => `Paragraph *${n}* of some words.\\n\\n`), 'p'],
+            list: [rows((n) => `- item **${n}** of some words\\n`), 'li'],
+            table: ['| a | b |\\n| --- | --- |\\n' + rows((n) => `| ${n} | **x** |\\n`), 'tbody tr'],
+        };
+        const kinds = {};
+        for (const [kind, [text, tag]] of Object.entries(texts)) {
+            const node = document.createElement('div');
+            new GrowingText(node).show(text, true);
+            const atOnce = node.querySelectorAll(tag).length;
+            while (node.querySelectorAll(tag).length < 8000) await new Promise(requestAnimationFrame);
+            kinds[kind] = [atOnce < 4000, node.querySelectorAll(tag).length, node.children.length];
+        }
+        return kinds;
+    }"""
+    )
+    assert kinds == {"paragraphs": [True, 8000, 8000], "list": [True, 8000, 1], "table": [True, 8000, 1]}
+
+
+def test_where_an_extension_may_begin_is_looked_for_nearby(page) -> None:
+    """Each paragraph looked through all the rest of the answer: one of 200 kB took a second to parse."""
+    found = page.evaluate(
+        """async () => {
+        const { startInLine, startOfBlock } = await import('/static/chat/playground/app/text/starts.js');
+        const [line, block] = [startInLine(/\\$/), startOfBlock(/\\n\\$\\$/)];
+        return [line('word '.repeat(1e5)), line('a $b$'), line('a'), block('a\\n$$b'), block('a\\n\\n$$b')];
+    }"""
+    )
+    assert found == [399, 2, None, 1, None]

@@ -20,7 +20,10 @@ export async function openAt(id, turnId) {
 /** Bring a message into sight and give it the focus. @param {string} turnId */
 function reveal(turnId) {
   const message = /** @type {HTMLElement | null} */ (document.querySelector(`[data-turn="${CSS.escape(turnId)}"]`));
-  if (!message) return;
+  if (!message) {
+    if (document.querySelector(".messages[aria-busy=true]")) requestAnimationFrame(() => reveal(turnId));
+    return;
+  }
   message.focus({ preventScroll: true });
   message.scrollIntoView({ block: "center" });
   // NOTE: the conversation follows its end until it hears of a scroll, and the browser tells it only with the next frame.

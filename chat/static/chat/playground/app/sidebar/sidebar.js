@@ -1,6 +1,6 @@
 // @ts-check
 // The left column: one's chats, and the search over them. On phones it is a drawer.
-import { html, useEffect, useRef } from "../../../vendor/preact.js";
+import { html, useLayoutEffect, useRef } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import { t } from "../core/i18n.js";
 import { page } from "../core/page.js";
@@ -18,7 +18,8 @@ import { picked, view } from "./state.js";
 /** @import { Chat } from "../core/chat.js" */
 
 const focus = (/** @type {string} */ selector) => requestAnimationFrame(() => /** @type {HTMLElement | null} */ (document.querySelector(selector))?.focus());
-const focusIfLost = (/** @type {string} */ selector) => requestAnimationFrame(() => document.activeElement === document.body && focus(selector));
+/** Once what is being drawn is there. @param {string} selector */
+const focusIfLost = (selector) => queueMicrotask(() => void (document.activeElement === document.body && /** @type {HTMLElement | null} */ (document.querySelector(selector))?.focus()));
 
 /** Open the column with the search ready to type in. */
 export function searchChats() {
@@ -30,7 +31,7 @@ export function searchChats() {
 /** @param {{open: Chat}} _props */
 export function Sidebar(_props) {
   const ref = useRef(/** @type {HTMLElement | null} */ (null));
-  useEffect(() => {
+  useLayoutEffect(() => {
     // The button that opened the column is gone now, and its focus with it.
     focusIfLost("#sidebar-close");
     return () => {

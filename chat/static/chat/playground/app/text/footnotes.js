@@ -1,5 +1,7 @@
 // @ts-check
 // Footnotes in Markdown, as extensions for marked: a mark in the text, and the note where the model wrote it.
+import { startInLine, startOfBlock } from "./starts.js";
+
 /** @import { MarkedExtension } from "../../../vendor/marked.js" */
 
 const MARK = /^\[\^([^\]\s]{1,32})\](?!:)/;
@@ -14,7 +16,7 @@ export const footnotes = {
     {
       name: "footnoteMark",
       level: "inline",
-      start: (text) => text.indexOf("[^") + 1 || undefined,
+      start: startInLine(/\[\^/),
       tokenizer(text) {
         const found = MARK.exec(text);
         return found ? { type: "footnoteMark", raw: found[0], label: found[1] } : undefined;
@@ -24,7 +26,7 @@ export const footnotes = {
     {
       name: "footnote",
       level: "block",
-      start: (text) => text.match(/(?:^|\n)\[\^/)?.index,
+      start: startOfBlock(/(?:^|\n)\[\^/),
       tokenizer(text) {
         const found = NOTE.exec(text);
         if (!found) return undefined;

@@ -1,6 +1,8 @@
 // @ts-check
 // Formulas in Markdown, as extensions for marked: their source stays as the model wrote it, where Markdown would take its backslashes, stars and
 // lines for its own. math.js typesets them.
+import { startInLine, startOfBlock } from "./starts.js";
+
 /** @import { MarkedExtension, TokenizerAndRendererExtension, Tokens } from "../../../vendor/marked.js" */
 
 const BLOCK = /^ {0,3}(?:\\\[[\s\S]{1,9999}?\\\]|\$\$[\s\S]{1,9999}?\$\$|\\begin\{([a-zA-Z]+\*?)\}[\s\S]{1,9999}?\\end\{\1\})[ \t]*(?:\n|$)/;
@@ -23,7 +25,7 @@ function formula(name, level, [start, pattern], tag) {
   return {
     name,
     level,
-    start: (text) => text.match(start)?.index,
+    start: level === "block" ? startOfBlock(start) : startInLine(start),
     tokenizer(text) {
       const found = pattern.exec(text);
       return found ? { type: name, raw: found[0], text: found[0].trim() } : undefined;

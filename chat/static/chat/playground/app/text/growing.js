@@ -3,12 +3,14 @@
 // last item of a list, the last rows of a table, what is added to code. So the work of a frame does not grow with the answer, and what a reader
 // has selected stays selected, also at the end.
 import { colourCode } from "./code.js";
-import { blocksOf, elementsOf, withPlainLineEnds } from "./markdown.js";
+import { blocksOf, elementsOf, parsed, withPlainLineEnds } from "./markdown.js";
 import { typeset, typesetKnown } from "./math.js";
 
-/** @import { Token, Tokens } from "../../../vendor/marked.js" */
+/** @import { Token, Tokens, TokensList } from "../../../vendor/marked.js" */
 
 const SLICE_MS = 8;
+/** How many items or rows of a long list or table are drawn at a time. */
+const PART = 50;
 
 /**
  * A list or table that goes on.
@@ -25,9 +27,10 @@ export class GrowingText {
   tail = null;
   /** The list or table that the tail goes on with. @type {OpenBlock | null} */
   open = null;
-  /** Blocks of a whole text, of which the first ones are drawn. @type {Token[]} */
-  whole = [];
-  numDrawn = 0;
+  /** What was drawn of each block while the text grew: where it begins, and whether its items stand apart. @type {{from: number, isLoose?: boolean}[]} */
+  drawn = [];
+  /** The steps that draw the whole text. @type {Generator<void> | null} */
+  steps = null;
 
   /** @param {HTMLElement} node */
   constructor(node) {
@@ -39,6 +42,7 @@ export class GrowingText {
     this.node.replaceChildren();
     this.settled = 0;
     this.tail = this.open = null;
+    this.drawn = [];
   }
 
   /** `isWhole`: nothing will be added. @param {string} source @param {boolean} isWhole */
@@ -47,7 +51,8 @@ export class GrowingText {
     if (text === this.text && isWhole === this.isWhole) return;
     const grows = !this.isWhole && text.startsWith(this.text);
     if (!grows && !isWhole) this.#clear();
-    if (isWhole) this.#finish(text);
+    this.steps = isWhole ? this.#finish(text, grows && text === this.text) : null;
+    if (isWhole) this.#go();
     else this.#extend(text);
     this.text = text;
     this.isWhole = isWhole;
@@ -93,6 +98,7 @@ export class GrowingText {
     if (!this.tail) {
       this.tail = placeOf();
       this.node.append(this.tail);
+      this.drawn.push({ from: this.settled });
     }
     if (block.type === "code" && growCode(this.tail, /** @type {Tokens.Code} */ (block))) return;
     const fragment = elementsOf(block);
@@ -108,6 +114,7 @@ export class GrowingText {
     if (list.items.length < 2) return;
     const before = list.items.slice(0, -1);
     this.settled += before.reduce((sum, item) => sum + item.raw.length, 0);
+    /** @type {{isLoose?: boolean}} */ (this.drawn.at(-1)).isLoose = list.loose;
     this.open = { type: "list", head: "", ordered: list.ordered, marker: markerOf(list), isLoose: list.loose, kept: before.length };
   }
 
@@ -142,36 +149,72 @@ export class GrowingText {
     open.kept += numDone;
   }
 
-  /** Draw the whole text: blocks that are the same stay. Long texts are drawn in slices, so that the page never stands still. @param {string} text */
-  #finish(text) {
-    this.whole = blocksOf(text).filter(isShown);
-    this.numDrawn = 0;
-    this.#drawSlice();
+  /** Take steps for some time, and more in the next frame: the page never stands still. */
+  #go() {
+    const until = performance.now() + SLICE_MS;
+    const { steps } = this;
+    while (performance.now() < until) if (steps?.next().done) return;
+    requestAnimationFrame(() => steps === this.steps && this.#go());
   }
 
-  #drawSlice() {
-    const until = performance.now() + SLICE_MS;
-    const { whole } = this;
-    while (this.numDrawn < whole.length && performance.now() < until) this.#drawWhole(whole[this.numDrawn]);
-    if (this.numDrawn < whole.length) {
-      requestAnimationFrame(() => whole === this.whole && this.#drawSlice());
-      return;
+  /** Draw the whole text. What is the same stays. @param {string} text @param {boolean} isShownAlready while it grew @returns {Generator<void>} */
+  *#finish(text, isShownAlready) {
+    const { blocks, rest } = parsed(text);
+    const stays = isShownAlready ? this.#unchanged(blocks) : new Set();
+    const whole = blocks.filter(isShown);
+    if (stays.size < whole.length) yield* rest;
+    for (const [at, block] of whole.entries()) {
+      if (!stays.has(block)) yield* this.#drawWhole(block, at);
+      yield;
     }
     while (this.node.children.length > whole.length) this.node.lastElementChild?.remove();
     colourCode(this.node);
     typeset(this.node);
   }
 
-  /** @param {Token} block */
-  #drawWhole(block) {
-    const fresh = placeOf();
-    fresh.append(elementsOf(block));
-    const old = this.node.children[this.numDrawn];
-    this.numDrawn += 1;
-    if (old && plainText(old) === plainText(fresh) && isAlike(old, fresh)) return;
-    if (old) old.replaceWith(fresh);
-    else this.node.append(fresh);
+  /** The blocks that are drawn as they are in the whole text: none if a reference may have changed others. @param {TokensList} blocks @returns {Set<Token>} */
+  #unchanged(blocks) {
+    const { drawn } = this;
+    if (Object.keys(blocks.links).length || drawn.length !== this.node.children.length) return new Set();
+    let from = 0;
+    /** @type {{block: Token, from: number, isLoose?: boolean}[]} */
+    const shown = [];
+    for (const block of blocks) {
+      if (isShown(block)) shown.push({ block, from, isLoose: /** @type {Tokens.List} */ (block).loose });
+      from += block.raw.length;
+    }
+    const begins = (/** @type {number} */ at) => drawn[at]?.from === shown[at]?.from;
+    const same = shown.filter(({ isLoose }, at) => begins(at) && begins(at + 1) && (drawn[at].isLoose ?? isLoose) === isLoose);
+    return new Set(same.map(({ block }) => block));
   }
+
+  /** Draw a block: anew, or in place of another one unless they are alike. @param {Token} block @param {number} at @returns {Generator<void>} */
+  *#drawWhole(block, at) {
+    const fresh = placeOf();
+    const old = this.node.children[at];
+    if (!old) this.node.append(fresh);
+    const [first, ...more] = partsOf(block);
+    fresh.append(elementsOf(first));
+    const inner = fresh.querySelector(PARTS);
+    for (const part of more) {
+      yield;
+      inner?.append(...(elementsOf(part).querySelector(PARTS)?.children ?? []));
+    }
+    if (old && !(plainText(old) === plainText(fresh) && isAlike(old, fresh))) old.replaceWith(fresh);
+  }
+}
+
+/** What holds the parts of a long block. */
+const PARTS = "tbody, ul, ol";
+
+/** A block, a long list or table in parts of itself. @param {Token} block @returns {Token[]} */
+function partsOf(block) {
+  const name = block.type === "list" ? "items" : "rows";
+  /** @type {unknown[]} */
+  const all = /** @type {any} */ (block)[name] ?? [];
+  if (all.length <= PART) return [block];
+  const starts = Array.from({ length: Math.ceil(all.length / PART) }, (_, at) => at * PART);
+  return starts.map((start) => /** @type {Token} */ ({ ...block, [name]: all.slice(start, start + PART) }));
 }
 
 /** @param {Token} block */

@@ -1,7 +1,7 @@
 // @ts-check
 // Markdown of model text, by blocks. Model text is never trusted: raw HTML is shown as text, what is made of it passes DOMPurify's allow-list,
 // links open apart and images are not loaded.
-import { Marked } from "../../../vendor/marked.js";
+import { Lexer, Marked } from "../../../vendor/marked.js";
 import DOMPurify from "../../../vendor/dompurify.js";
 import { t } from "../core/i18n.js";
 import { frameCode } from "./code.js";
@@ -39,6 +39,26 @@ export const withPlainLineEnds = (text) => text.replace(/\r\n?/g, "\n");
 
 /** @param {string} text @returns {TokensList} */
 export const blocksOf = (text) => parser.lexer(text);
+
+/**
+ * Parse a text in steps. What is returned at first has no texts within its blocks; each step of `rest` fills some of them in.
+ * @param {string} text
+ * @returns {{blocks: TokensList, rest: Generator<void>}}
+ */
+export function parsed(text) {
+  const lexer = new Lexer(parser.defaults);
+  lexer.blockTokens(text, lexer.tokens);
+  return { blocks: lexer.tokens, rest: withTexts(lexer) };
+}
+
+/** @param {Lexer} lexer @returns {Generator<void>} */
+function* withTexts(lexer) {
+  // NOTE: the list grows while it is gone through.
+  for (const { src, tokens } of lexer.inlineQueue) {
+    lexer.inlineTokens(src, tokens);
+    yield;
+  }
+}
 
 /** Return the elements of a block. @param {Token} block @returns {DocumentFragment} */
 export function elementsOf(block) {
