@@ -1,7 +1,7 @@
 // @ts-check
 // The state of the page, made once. Views read its signals; acts.js changes it.
 import { batch, computed, effect, signal } from "../../../vendor/preact.js";
-import { keptContent } from "./answers.js";
+import { keptContent, saysAnything } from "./answers.js";
 import { api, ApiProblem } from "./api.js";
 import { Chat } from "./chat.js";
 import { Connection } from "./connection.js";
@@ -256,6 +256,7 @@ async function lost(turn, problem) {
   if (!turn.isRunning) return;
   const message = t("The answer broke off: its run has left no trace. What was shown of it is kept.");
   turn.change({ state: "failed", error: problem ?? { message, code: "not_resumable", param: null } });
-  // NOTE: it is not saved. The server ends the turn from what it knows of the run, which may be more.
+  // NOTE: where the server knows the run it ends the turn itself, and may know more of it. Of a run without a trace there is only what was shown.
+  if (!problem && saysAnything(turn.choices)) saveTurn(open, turn);
   for (const listener of endListeners) listener(open, turn);
 }
