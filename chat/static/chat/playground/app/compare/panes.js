@@ -76,7 +76,7 @@ export function endComparing() {
   batch(() => {
     app.openChats.set(origin.id, origin);
     app.chat.value = origin;
-    app.editing.value = "";
+    app.editing.value = acts.editedTurn(origin);
     app.notice.value = canGoBack() ? { text: t("The compared chats are gone when you leave the page."), act: t("Go back to them"), run: goBack } : null;
   });
 }
