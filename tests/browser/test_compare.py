@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from chat.conversations.models import Conversation
 from tests.browser.axe import axe_findings
 from tests.browser.scripted import ScriptedPage
 
@@ -171,6 +172,29 @@ def test_a_pane_becomes_a_stored_chat_with_all_its_turns(scripted: ScriptedPage,
     page.reload()
     scripted.wait_ready()
     scripted.wait_for(lambda: scripted.texts() == ["hello", "two"])
+
+
+LONG_CHAT = """async () => {
+    const { panes } = await import('/static/chat/playground/app/compare/panes.js');
+    const { chat } = panes.value[1];
+    const texts = [...Array.from({ length: 70 }, (_, at) => `turn ${at}`), 'ä'.repeat(300_000), 'ö'.repeat(300_000)];
+    for (const [at, content] of texts.entries()) {
+        chat.add({ id: `t${at}`, parent: at ? `t${at - 1}` : '', role: 'user', state: 'ended', content });
+    }
+    chat.add({ id: 't72', parent: 't70', role: 'user', state: 'ended', content: 'a version that is not shown' });
+    chat.head.value = 't71';
+}"""
+
+
+def test_a_pane_with_more_than_a_request_may_hold_becomes_a_chat(scripted: ScriptedPage, page) -> None:
+    """Beyond 64 turns, or 1 MiB, the server refused the one request that all were sent in."""
+    page.evaluate(LONG_CHAT)
+    act(page, 2, "Make it a chat")
+    page.wait_for_url("**/c/*")
+    stored = Conversation.objects.filter(num_turns=73, head="t71", title="turn 0")
+    scripted.wait_for(stored.exists)
+    scripted.wait_for(lambda: not scripted.in_flight)
+    assert page.locator("#notice.is-problem").count() == 0
 
 
 def test_whoever_leaves_the_panes_can_go_back_to_them(scripted: ScriptedPage, page) -> None:

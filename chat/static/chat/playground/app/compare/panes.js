@@ -205,6 +205,7 @@ export async function promote(pane) {
   app.openChats.set(chat.id, chat);
   app.drafts.watch(chat, null);
   app.saveTurns(chat, [...chat.turns.values()]);
+  acts.saveHead(chat);
   panes.value = others;
   await acts.openChat(chat.id);
   if (others.length) app.notice.value = { text: t("The pane is a chat of its own now."), act: t("Go back to the others"), run: goBack };

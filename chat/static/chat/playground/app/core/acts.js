@@ -234,8 +234,8 @@ export function showChoice(open, id, choice) {
   open.draft.value = { ...open.draft.value, shown: { [id]: choice } };
 }
 
-/** @param {Chat} open */
-function saveHead(open) {
+/** Save which path is shown. @param {Chat} open */
+export function saveHead(open) {
   if (open.isTemporary || !open.isStored) return;
   app.outbox.add({ method: "PATCH", path: `conversations/${open.id}`, body: { head: open.head.value }, note: { chat: open.id } });
 }

@@ -141,16 +141,40 @@ export function saveTurn(open, turn) {
   outbox.add({ method: "PUT", path: `conversations/${open.id}/turns/${id}`, body: fields, note: { chat: open.id } });
 }
 
-/** Save new turns in one go, the conversation with them. @param {Chat} open @param {Turn[]} turns */
+/** What the server takes of turns at once. */
+const MAX_TURNS_AT_ONCE = 64;
+const numBytes = (/** @type {unknown} */ value) => new TextEncoder().encode(JSON.stringify(value)).length + 16;
+
+/** Save new turns, the conversation with them: in one go, if they are not too many. @param {Chat} open @param {Turn[]} turns */
 export function saveTurns(open, turns) {
   if (open.isTemporary) return;
   if (!open.isStored) {
     open.isStored = true;
     drafts.forgetNew();
   }
-  const sent = turns.map(({ facts: { created_at: _, ...facts } }) => facts);
+  const sent = turns.map(({ facts: { created_at: _, ...facts } }) => ({ ...facts, content: keptContent(facts.content) }));
   const conversation = { title: open.title.value || undefined, folder: open.folder.value || undefined, settings: open.settings.value };
-  outbox.add({ method: "POST", path: `conversations/${open.id}/turns`, body: { conversation, turns: sent }, note: { chat: open.id } });
+  for (const some of portionsOf(sent, page.max_body_bytes - numBytes({ conversation, turns: [] }))) {
+    outbox.add({ method: "POST", path: `conversations/${open.id}/turns`, body: { conversation, turns: some }, note: { chat: open.id } });
+  }
+}
+
+/** Divide turns by what a request may hold. @template T @param {T[]} turns @param {number} maxBytes @returns {T[][]} */
+function portionsOf(turns, maxBytes) {
+  /** @type {T[][]} */
+  const portions = [];
+  let taken = 0;
+  for (const turn of turns) {
+    const size = numBytes(turn);
+    const last = portions.at(-1);
+    if (last && last.length < MAX_TURNS_AT_ONCE && taken + size <= maxBytes) last.push(turn);
+    else {
+      portions.push([turn]);
+      taken = 0;
+    }
+    taken += size;
+  }
+  return portions;
 }
 
 /** @param {Write} write @param {any} answer */
