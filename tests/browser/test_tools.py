@@ -10,7 +10,7 @@ from django.contrib.auth import get_user_model
 
 from chat.conversations.services import conversation_create
 from chat.conversations.turns import TurnSent, turn_put
-from chat.playground.kept import state_put
+from chat.playground.kept import state_change
 from tests.browser.scripted import ScriptedPage
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -40,7 +40,7 @@ def with_state(scripted: ScriptedPage, parameters: dict[str, Any], *, tab: str =
     chosen = {"model": "plain", "system": "", "parameters": parameters}
     user = get_user_model().objects.get(username="ada")
     state = {"next": chosen, "sidebar": False, "panel": True, **more}
-    state_put(user_id=user.pk, state=state)
+    state_change(user_id=user.pk, changes=state)
     scripted.sign_in()
     if tab:
         scripted.page.click(f"#panel [role=tab]:has-text('{tab}')")

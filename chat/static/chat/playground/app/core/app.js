@@ -89,6 +89,8 @@ export const chatOf = (turn) => [...openChats.values()].find((open) => open.find
 
 /** @type {Record<string, any>} */
 let pageState = page.state;
+/** What of it the server does not have yet. @type {Record<string, unknown>} */
+let unsavedState = {};
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let stateTimer;
 
@@ -98,25 +100,30 @@ export const readState = (name) => pageState[name];
 /** Keep a value for this user, on all devices. @param {string} name @param {unknown} value */
 export function writeState(name, value) {
   pageState = { ...pageState, [name]: value };
+  unsavedState = { ...unsavedState, [name]: value };
   tabs?.postMessage({ state: { [name]: value } });
   clearTimeout(stateTimer);
   stateTimer = setTimeout(saveState, 600);
 }
 
+/** Save what was changed; other names are left to the other devices. */
 async function saveState() {
-  stateTimer = undefined;
-  if (storage.isClosed) return;
+  clearTimeout(stateTimer);
+  const changes = unsavedState;
+  if (storage.isClosed || Object.keys(changes).length === 0) return;
+  unsavedState = {};
   try {
-    await api("PUT", "state", pageState, { keepalive: true });
+    await api("PATCH", "state", changes, { keepalive: true });
   } catch (error) {
     if (!(error instanceof ApiProblem)) throw error;
     // What did not reach the server is tried again with the next change; what is too large is not.
-    if (error.status === 413) notice.value = { text: t("This could not be saved: {problem}", { problem: error.message }), isProblem: true };
+    if (error.status !== 413) unsavedState = { ...changes, ...unsavedState };
+    else notice.value = { text: t("This could not be saved: {problem}", { problem: error.message }), isProblem: true };
   }
 }
 
 addEventListener("pagehide", () => {
-  if (stateTimer !== undefined) saveState();
+  saveState();
   keepPartials(storage, openChats.values());
 });
 
