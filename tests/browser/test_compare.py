@@ -215,6 +215,25 @@ def test_whoever_leaves_the_panes_can_go_back_to_them(scripted: ScriptedPage, pa
     assert page.locator(".pane").count() == 0
 
 
+def test_the_chat_behind_the_panes_keeps_its_draft_although_its_answer_ends_meanwhile(scripted: ScriptedPage) -> None:
+    page = scripted.sign_in()
+    scripted.ask("hello")
+    run = scripted.next("start")["id"]
+    page.fill("#composer-text", "a draft")
+    page.click(COMPARE)
+    page.wait_for_selector("#pane-2")
+    scripted.say(run, "one")
+    scripted.end(run)
+    page.click("#end-comparing")
+    scripted.wait_idle()
+    scripted.wait_for(lambda: scripted.texts() == ["hello", "one"])
+    page.fill("#composer-text", "another draft")
+    page.reload()
+    scripted.wait_ready()
+    scripted.wait_for(lambda: scripted.texts() == ["hello", "one"])
+    assert page.input_value("#composer-text") == "another draft"
+
+
 def test_panes_scroll_in_step_by_turn(scripted: ScriptedPage, page) -> None:
     answered(scripted, asked(scripted, "hello"), "line\n\n" * 60, "line\n\n" * 200)
     for number in range(2):

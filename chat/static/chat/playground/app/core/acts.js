@@ -338,9 +338,7 @@ function show(open) {
     app.editing.value = editedTurn(open);
     app.notice.value = null;
   });
-  if (before === open || before.isBusy.value || before.isTemporary) return;
-  app.openChats.delete(before.id);
-  app.drafts.unwatch(before.id);
+  app.letGo(before);
 }
 
 /** Counts what the reader asked to see: the last click wins. */

@@ -41,6 +41,9 @@ export const chat = signal(new Chat(nextSettings.value));
 /** Chats that are shown or whose runs are read, by their ids; several at once where they are compared. @type {Map<string, Chat>} */
 export const openChats = new Map([[chat.value.id, chat.value]]);
 
+/** The chat to go back to from compared ones. @type {Signal<Chat | null>} */
+export const behind = signal(null);
+
 /** The turn whose text is edited, "" for none. */
 export const editing = signal("");
 
@@ -84,6 +87,13 @@ export function settingsFrom(kept) {
 
 /** @param {Turn} turn @returns {Chat | undefined} */
 export const chatOf = (turn) => [...openChats.values()].find((open) => open.find(turn.id) === turn);
+
+/** Let go of a stored chat that is not shown, unless it is still answered. What is to be saved of it is. @param {Chat} open */
+export function letGo(open) {
+  if (open === chat.value || open === behind.value || open.isTemporary || open.isBusy.value) return;
+  openChats.delete(open.id);
+  drafts.unwatch(open.id);
+}
 
 // What the page has kept for the user, beside the conversations.
 
@@ -274,6 +284,7 @@ function ended(turn) {
   saveTurn(open, turn);
   if (open === chat.value && turn.facts.usage) speaker.finish(t("Finished, {n} tokens.", { n: turn.facts.usage.completion_tokens }));
   for (const listener of endListeners) listener(open, turn);
+  letGo(open);
 }
 
 /** The run cannot be read any more: the server may have read its log to the end. @param {Turn} turn @param {Problem} [problem] */
@@ -284,9 +295,10 @@ async function lost(turn, problem) {
     await outbox.flush();
     await reread(open);
   }
-  if (!turn.isRunning) return;
+  if (!turn.isRunning) return letGo(open);
   const message = t("The answer broke off: its run has left no trace. What was shown of it is kept.");
   turn.change({ state: "failed", error: problem ?? { message, code: "not_resumable", param: null } });
   // NOTE: it is not saved. The server ends the turn from what it knows of the run, which may be more.
   for (const listener of endListeners) listener(open, turn);
+  letGo(open);
 }
