@@ -128,6 +128,30 @@ def test_a_detached_pane_is_asked_by_itself(scripted: ScriptedPage, page) -> Non
     assert scripted.received == []
 
 
+def test_a_message_that_is_too_long_holds_back_its_own_box_alone(scripted: ScriptedPage, page) -> None:
+    """All boxes shared what the last of them had measured: one let the message of another pass, or held it back."""
+
+    def render(route: Any) -> None:
+        is_long = "long" in route.request.post_data_json["request"]["messages"][-1]["content"]
+        route.fulfill(json={"num_tokens": 9000 if is_long else 5, "max_tokens": None, "context": 8192})
+
+    answered(scripted, asked(scripted, "hello"), "one", "two")
+    page.route("**/playground/api/render", render)
+    act(page, 2, "Detach")
+    own, send = "#pane-2 textarea[placeholder='Send a message']", "#pane-2 .composer button[type=submit]"
+    page.fill(own, "a long message")
+    page.wait_for_selector("#pane-2 .meter-problem")
+    page.fill("#composer-text", "short")
+    page.wait_for_selector("#composer .meter-text:has-text('5 of 8,192 tokens')")
+    assert page.get_attribute(send, "aria-disabled") == "true"
+    assert page.get_attribute("#send", "aria-disabled") == "false"
+    page.fill(own, "brief")
+    page.wait_for_selector(f"{send}[aria-disabled=false]")
+    page.fill("#composer-text", "a long message")
+    page.wait_for_selector("#composer .meter-problem")
+    assert page.get_attribute(send, "aria-disabled") == "false"
+
+
 def test_the_best_figures_are_marked_and_differences_shown_as_text(scripted: ScriptedPage, page) -> None:
     answered(scripted, asked(scripted, "hello"), "a <b>red</b> fox", "a <b>blue</b> fox")
     assert "best" in page.inner_text("#pane-1 .figures div:has-text('Tokens') >> nth=-1")
