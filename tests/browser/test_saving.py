@@ -134,6 +134,7 @@ def test_a_run_that_is_lost_is_not_saved_as_failed_by_the_page(scripted: Scripte
     assert scripted.next("attach")["id"] == run
     scripted.fail(run, "not_resumable")
     page.wait_for_selector(".message-error:has-text('left no trace')")
+    assert scripted.received == []
     scripted.turn("question 2", "answer 2")
     assert accepted == ["question 1", "question 2", "ended"]
     assert Turn.objects.get(role="assistant", state="begun").run_public_id.endswith(run)

@@ -224,8 +224,8 @@ async function changedElsewhere(id) {
   chatList.refreshSoon();
 }
 
-/** Take over what the server has of a chat by now, and read the runs that go on. @param {Chat} open */
-export async function reread(open) {
+/** Take over what the server has of a chat by now, and read the runs that go on, but for one that is lost. @param {Chat} open @param {Turn} [lost] */
+export async function reread(open, lost) {
   try {
     const facts = await api("GET", `conversations/${open.id}`);
     batch(() => {
@@ -235,15 +235,15 @@ export async function reread(open) {
       // What others add behind the shown turn is shown.
       if (added.length && open.pathTo(facts.head).some((turn) => turn.id === wasAtEnd)) open.head.value = facts.head;
     });
-    attachAll(open);
+    attachAll(open, lost);
   } catch (error) {
     if (!(error instanceof ApiProblem)) throw error;
   }
 }
 
-/** @param {Chat} open */
-export function attachAll(open) {
-  for (const turn of open.running.value) runs.attach(turn);
+/** @param {Chat} open @param {Turn} [lost] */
+export function attachAll(open, lost) {
+  for (const turn of open.running.value) if (turn !== lost) runs.attach(turn);
 }
 
 // What the connection and the runs tell.
@@ -293,7 +293,7 @@ async function lost(turn, problem) {
   if (!open) return;
   if (!open.isTemporary) {
     await outbox.flush();
-    await reread(open);
+    await reread(open, turn);
   }
   if (!turn.isRunning) return letGo(open);
   const message = t("The answer broke off: its run has left no trace. What was shown of it is kept.");
