@@ -135,6 +135,7 @@ class LinkFields(serializers.Serializer):
 class ImportFields(serializers.Serializer):
     format = Text(choices=("lightcone", "openai", "chatgpt"), is_required=True)
     text = Text(is_filled=True, is_required=True)
+    first = Integer(minimum=1)
 
 
 class HistoryQuery(serializers.Serializer):

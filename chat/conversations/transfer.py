@@ -91,17 +91,25 @@ EXPORTS = {
 # From files.
 
 
-def conversations_import(*, user_id: int, format_name: str, text: str) -> Imported:
-    """Create conversations from a file: all of them or none. Raises ApiError that names the line or the field."""
+def conversations_import(*, user_id: int, format_name: str, text: str, first: int | None = None) -> Imported:
+    """Create conversations from a file: all of them or none. Raises ApiError that names the line or the field.
+
+    `first`: the place of the first one in its file, from 1, if the text is a part of a file of several.
+    """
     imported = Imported()
     with transaction.atomic():
         if format_name == "lightcone":
+            if first is not None:
+                raise ApiError(
+                    "unsupported_parameter", "first is for files of several conversations; leave it out", "first"
+                )
             _import_tree(imported, user_id, json_object_read(text.encode(), page_bounds()))
             return imported
         if format_name == "chatgpt":
-            _import_chatgpt(imported, user_id, text)
+            _import_chatgpt(imported, user_id, text, (first or 1) - 1)
             return imported
-        lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        # JSON may hold what else `splitlines` takes for the end of a line.
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), first or 1) if line.strip()]
         if not 1 <= len(lines) <= MAX_IMPORTED:
             message = f"text must have 1 to {MAX_IMPORTED} lines, each a conversation; got {len(lines)}"
             raise ApiError("invalid_value", f"{message}; divide the file", "text")
@@ -143,7 +151,7 @@ def _import_messages(imported: Imported, user_id: int, place: str, plain: Mappin
     _save(imported, user_id, {}, turns, "")
 
 
-def _import_chatgpt(imported: Imported, user_id: int, text: str) -> None:
+def _import_chatgpt(imported: Imported, user_id: int, text: str, first: int) -> None:
     # The file is an array, and only objects are read.
     plain = json_object_read(b'{"conversations":' + text.encode() + b"}", page_bounds())
     if len(plain) != 1:
@@ -152,7 +160,7 @@ def _import_chatgpt(imported: Imported, user_id: int, text: str) -> None:
     if not 1 <= len(chats) <= MAX_IMPORTED:
         message = f"text must have 1 to {MAX_IMPORTED} conversations, got {len(chats)}"
         raise ApiError("invalid_value", f"{message}; divide the file", "text")
-    for number, chat in enumerate(chats):
+    for number, chat in enumerate(chats, first):
         place = f"conversations.{number}"
         export = chatgpt_read(chat)
         imported.note(place, dict.fromkeys(export.unknown))

@@ -167,7 +167,9 @@ def export(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResp
 
 def bring(request: HttpRequest, visit: Visit) -> HttpResponse:
     values = schema.page_body_read(request, schema.IMPORT)
-    made = transfer.conversations_import(user_id=visit.user_id, format_name=values["format"], text=values["text"])
+    made = transfer.conversations_import(
+        user_id=visit.user_id, format_name=values["format"], text=values["text"], first=values["first"]
+    )
     data = [conversation_object(conversation) for conversation in made.conversations]
     return json_response({"data": data, "unknown": made.unknown})
 

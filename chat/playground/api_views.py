@@ -27,8 +27,8 @@ def state(request: HttpRequest, visit: Visit) -> HttpResponse:
     return json_response(kept.state_get(user_id=visit.user_id))
 
 
-def keep_state(request: HttpRequest, visit: Visit) -> HttpResponse:
-    saved_at = kept.state_put(user_id=visit.user_id, state=page_object_read(request, kept.MAX_STATE_BYTES))
+def change_state(request: HttpRequest, visit: Visit) -> HttpResponse:
+    saved_at = kept.state_change(user_id=visit.user_id, changes=page_object_read(request, kept.MAX_STATE_BYTES))
     return json_response({"saved_at": saved_at.timestamp()})
 
 
@@ -114,6 +114,6 @@ count_view = page_view_async(post=count)
 fields_view = page_view(is_private=True, get=fields)
 models_view = page_view_async(get=models)
 load_view = page_view_async(post=load)
-state_view = page_view(is_private=True, get=state, put=keep_state)
+state_view = page_view(is_private=True, get=state, patch=change_state)
 presets_view = page_view(is_private=True, get=presets, post=create_preset)
 preset_view = page_view(is_private=True, patch=change_preset, delete=delete_preset)

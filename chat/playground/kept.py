@@ -29,11 +29,20 @@ def state_get(*, user_id: int) -> dict[str, Any]:
     return state
 
 
-def state_put(*, user_id: int, state: Mapping[str, Any]) -> datetime:
-    """Keep the state of a user's page in place of the one before, and return when."""
-    now: datetime = timezone.now()
-    fields = {"text": orjson.dumps(state).decode(), "saved_at": now}
-    PageState.objects.update_or_create(user_id=user_id, defaults=fields)
+def state_change(*, user_id: int, changes: Mapping[str, Any]) -> datetime:
+    """Change these names of the state of a user's page, and return when. Raises ApiError beyond MAX_STATE_BYTES.
+
+    All other names stay as they are, so that two devices that change different ones do not undo each other's.
+    """
+    with transaction.atomic():
+        space_lock(user_id)
+        text = orjson.dumps({**state_get(user_id=user_id), **changes})
+        if len(text) > MAX_STATE_BYTES:
+            message = f"What the page keeps may take {MAX_STATE_BYTES} bytes, got {len(text)}; remove some of it."
+            raise ApiError("request_too_large", message, limit=MAX_STATE_BYTES, value=len(text))
+        now: datetime = timezone.now()
+        fields = {"text": text.decode(), "saved_at": now}
+        PageState.objects.update_or_create(user_id=user_id, defaults=fields)
     return now
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from chat.conversations.models import Conversation
 from tests.browser.axe import axe_findings
 from tests.browser.scripted import ScriptedPage
 
@@ -127,6 +128,30 @@ def test_a_detached_pane_is_asked_by_itself(scripted: ScriptedPage, page) -> Non
     assert scripted.received == []
 
 
+def test_a_message_that_is_too_long_holds_back_its_own_box_alone(scripted: ScriptedPage, page) -> None:
+    """All boxes shared what the last of them had measured: one let the message of another pass, or held it back."""
+
+    def render(route: Any) -> None:
+        is_long = "long" in route.request.post_data_json["request"]["messages"][-1]["content"]
+        route.fulfill(json={"num_tokens": 9000 if is_long else 5, "max_tokens": None, "context": 8192})
+
+    answered(scripted, asked(scripted, "hello"), "one", "two")
+    page.route("**/playground/api/render", render)
+    act(page, 2, "Detach")
+    own, send = "#pane-2 textarea[placeholder='Send a message']", "#pane-2 .composer button[type=submit]"
+    page.fill(own, "a long message")
+    page.wait_for_selector("#pane-2 .meter-problem")
+    page.fill("#composer-text", "short")
+    page.wait_for_selector("#composer .meter-text:has-text('5 of 8,192 tokens')")
+    assert page.get_attribute(send, "aria-disabled") == "true"
+    assert page.get_attribute("#send", "aria-disabled") == "false"
+    page.fill(own, "brief")
+    page.wait_for_selector(f"{send}[aria-disabled=false]")
+    page.fill("#composer-text", "a long message")
+    page.wait_for_selector("#composer .meter-problem")
+    assert page.get_attribute(send, "aria-disabled") == "false"
+
+
 def test_the_best_figures_are_marked_and_differences_shown_as_text(scripted: ScriptedPage, page) -> None:
     answered(scripted, asked(scripted, "hello"), "a <b>red</b> fox", "a <b>blue</b> fox")
     assert "best" in page.inner_text("#pane-1 .figures div:has-text('Tokens') >> nth=-1")
@@ -173,6 +198,29 @@ def test_a_pane_becomes_a_stored_chat_with_all_its_turns(scripted: ScriptedPage,
     scripted.wait_for(lambda: scripted.texts() == ["hello", "two"])
 
 
+LONG_CHAT = """async () => {
+    const { panes } = await import('/static/chat/playground/app/compare/panes.js');
+    const { chat } = panes.value[1];
+    const texts = [...Array.from({ length: 70 }, (_, at) => `turn ${at}`), 'ä'.repeat(300_000), 'ö'.repeat(300_000)];
+    for (const [at, content] of texts.entries()) {
+        chat.add({ id: `t${at}`, parent: at ? `t${at - 1}` : '', role: 'user', state: 'ended', content });
+    }
+    chat.add({ id: 't72', parent: 't70', role: 'user', state: 'ended', content: 'a version that is not shown' });
+    chat.head.value = 't71';
+}"""
+
+
+def test_a_pane_with_more_than_a_request_may_hold_becomes_a_chat(scripted: ScriptedPage, page) -> None:
+    """Beyond 64 turns, or 1 MiB, the server refused the one request that all were sent in."""
+    page.evaluate(LONG_CHAT)
+    act(page, 2, "Make it a chat")
+    page.wait_for_url("**/c/*")
+    stored = Conversation.objects.filter(num_turns=73, head="t71", title="turn 0")
+    scripted.wait_for(stored.exists)
+    scripted.wait_for(lambda: not scripted.in_flight)
+    assert page.locator("#notice.is-problem").count() == 0
+
+
 def test_whoever_leaves_the_panes_can_go_back_to_them(scripted: ScriptedPage, page) -> None:
     answered(scripted, asked(scripted, "hello"), "one", "two")
     page.click("#end-comparing")
@@ -189,6 +237,25 @@ def test_whoever_leaves_the_panes_can_go_back_to_them(scripted: ScriptedPage, pa
     page.click("[aria-label='Close Pane 1']")
     page.wait_for_selector("#composer-text")
     assert page.locator(".pane").count() == 0
+
+
+def test_the_chat_behind_the_panes_keeps_its_draft_although_its_answer_ends_meanwhile(scripted: ScriptedPage) -> None:
+    page = scripted.sign_in()
+    scripted.ask("hello")
+    run = scripted.next("start")["id"]
+    page.fill("#composer-text", "a draft")
+    page.click(COMPARE)
+    page.wait_for_selector("#pane-2")
+    scripted.say(run, "one")
+    scripted.end(run)
+    page.click("#end-comparing")
+    scripted.wait_idle()
+    scripted.wait_for(lambda: scripted.texts() == ["hello", "one"])
+    page.fill("#composer-text", "another draft")
+    page.reload()
+    scripted.wait_ready()
+    scripted.wait_for(lambda: scripted.texts() == ["hello", "one"])
+    assert page.input_value("#composer-text") == "another draft"
 
 
 def test_panes_scroll_in_step_by_turn(scripted: ScriptedPage, page) -> None:

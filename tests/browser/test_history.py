@@ -252,6 +252,29 @@ def test_an_import_lists_what_it_does_not_know(scripted: ScriptedPage, tmp_path:
     page.wait_for_selector(".message-body:has-text('Why?')")
 
 
+def test_a_chat_that_is_refused_leaves_out_no_other(scripted: ScriptedPage, tmp_path: Path) -> None:
+    """The server takes all chats of a request or none, and those behind a refused one were not sent at all."""
+    lines = [json.dumps({"messages": [{"role": "user", "content": f"Question {number}"}]}) for number in range(1, 8)]
+    lines[2] = json.dumps({"messages": [{"role": "king", "content": "Question 3"}]})
+    lines[4] = json.dumps({"messages": [{"role": "user", "content": "Question 5" + "x" * 1_100_000}]})
+    (tmp_path / "chats.jsonl").write_text("\n\n".join(lines))
+    message = {"author": {"role": "user"}, "content": {"parts": ["Why?"]}}
+    one, two = ({"title": title, "mapping": {"1": {"message": message}}} for title in ("One", "Two"))
+    (tmp_path / "conversations.json").write_text(json.dumps([one, 5, two]))
+    page = scripted.sign_in()
+    page.click(".view-menu summary")
+    page.click(".view-menu >> text=Import")
+    page.set_input_files("#import-files", [tmp_path / "chats.jsonl", tmp_path / "conversations.json"])
+    page.wait_for_selector("text=7 chats are imported.")
+    taken = [f"Question {number}" for number in (1, 2, 4, 6, 7)]
+    assert page.locator(".import-chats li").all_text_contents() == [*taken, "One", "Two"]
+    reasons = page.locator(".dialog .problem").all_text_contents()
+    begins = ["chats.jsonl: line 5: messages.0.role must", "chats.jsonl: line 9: The request body is larger"]
+    begins.append("conversations.json: chat 2: conversations must be")
+    assert all(reason.startswith(begin) for reason, begin in zip(reasons, begins, strict=True))
+    scripted.problems[:] = [problem for problem in scripted.problems if "40" not in problem and "413" not in problem]
+
+
 def test_a_link_shows_a_copy_without_an_account_until_it_is_revoked(history: Any, chromium: Any) -> None:
     act(history, HAIKU, "Share")
     history.click("#share-make")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
+from django.conf import settings
 
 from tests.browser.scripted import ScriptedPage
 
@@ -59,3 +61,15 @@ def test_compared_chats_are_german_and_fit(german: ScriptedPage) -> None:
     page.wait_for_selector("#pane-2", state="attached")
     assert "Was Sie senden, geht auch an diese Spalte." in page.text_content("#pane-2")
     assert page.evaluate(CUT) == []
+
+
+def test_times_are_written_in_the_language_of_the_page(chromium, live_server, valkey, people) -> None:
+    """A browser in English wrote `11:47 AM` on a page whose reader had chosen German."""
+    context = chromium.new_context(base_url=live_server.url, locale="en-US", timezone_id="UTC")
+    context.add_cookies([{"name": settings.LANGUAGE_COOKIE_NAME, "value": "de", "url": live_server.url}])
+    scripted = ScriptedPage(context, live_server.url)
+    scripted.sign_in()
+    scripted.turn("Hallo", "Guten Tag")
+    assert re.fullmatch(r"\d\d:\d\d", scripted.page.inner_text(".message-user time"))
+    scripted.close()
+    assert scripted.problems == []

@@ -264,6 +264,31 @@ def test_a_run_continues_beside_a_new_chat(talk: ScriptedPage) -> None:
     assert talk.texts() == [*WHOLE, "question 4", "answer 4"]
 
 
+OPEN_CHATS = """async () => {
+    const app = await import('/static/chat/playground/app/core/app.js');
+    return [...app.openChats.values()].map((open) => open.title.value);
+}"""
+
+
+def test_a_chat_that_is_left_while_it_is_answered_is_let_go_with_its_end(talk: ScriptedPage) -> None:
+    """Each chat that was left in the middle of an answer was kept, and watched, for as long as the page was open."""
+    talk.ask("question 4")
+    run = talk.next("start")["id"]
+    talk.page.fill("#composer-text", "a draft")
+    talk.page.click("#sidebar-new-chat")
+    assert talk.page.evaluate(OPEN_CHATS) == ["question 1", ""]
+    talk.say(run, "answer 4")
+    talk.end(run)
+    talk.wait_for(lambda: talk.page.evaluate(OPEN_CHATS) == [""])
+    assert talk.page.input_value("#composer-text") == ""
+    talk.wait_for(lambda: not talk.in_flight)
+    talk.page.click(".chat-link:has-text('question 1')")
+    talk.page.wait_for_selector(MESSAGE.format(8))
+    assert talk.texts() == [*WHOLE, "question 4", "answer 4"]
+    assert talk.page.input_value("#composer-text") == "a draft"
+    assert talk.received == []
+
+
 def test_draft_and_model_survive_a_reload(talk: ScriptedPage) -> None:
     talk.page.fill("#composer-text", "not sent yet")
     talk.pick_model("greedy")

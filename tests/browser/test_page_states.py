@@ -11,7 +11,7 @@ from django.contrib.auth import get_user_model
 from chat.conversations.services import conversation_create
 from chat.conversations.sharing import link_create
 from chat.conversations.turns import TurnSent, turn_put
-from chat.playground.kept import state_put
+from chat.playground.kept import state_change
 from tests.browser.axe import axe_findings
 from tests.browser.scripted import MESSAGE, ScriptedPage
 from tests.browser.test_insight import STORY, code_route, render_route, rendered
@@ -87,7 +87,7 @@ class Walk:
         """Sign in to a page without its side columns, or with what the state says."""
         chosen = {"model": "plain", "system": "Be brief.", "parameters": parameters or {}}
         user = get_user_model().objects.get(username="ada")
-        state_put(user_id=user.pk, state={"next": chosen, "sidebar": False, "panel": False} | state)
+        state_change(user_id=user.pk, changes={"next": chosen, "sidebar": False, "panel": False} | state)
         self.scripted.sign_in()
 
     def ask(self, text: str = "What is it?") -> str:

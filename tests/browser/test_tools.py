@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from django.contrib.auth import get_user_model
 
-from chat.playground.kept import state_put
+from chat.conversations.services import conversation_create
+from chat.conversations.turns import TurnSent, turn_put
+from chat.playground.kept import state_change
 from tests.browser.scripted import ScriptedPage
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -38,7 +40,7 @@ def with_state(scripted: ScriptedPage, parameters: dict[str, Any], *, tab: str =
     chosen = {"model": "plain", "system": "", "parameters": parameters}
     user = get_user_model().objects.get(username="ada")
     state = {"next": chosen, "sidebar": False, "panel": True, **more}
-    state_put(user_id=user.pk, state=state)
+    state_change(user_id=user.pk, changes=state)
     scripted.sign_in()
     if tab:
         scripted.page.click(f"#panel [role=tab]:has-text('{tab}')")
@@ -243,6 +245,35 @@ def test_a_schema_is_made_from_json_and_answers_are_held_to_it(scripted: Scripte
     assert page.locator(".message .verdict").last.inner_text() == "Matches the schema"
     scripted.turn("Hello", '{"name": "Bob", "langs": [{"id": "x"}]}')
     assert "langs[0].id must be integer" in page.locator(".message .verdict").last.inner_text()
+
+
+def test_only_answers_in_sight_are_checked_by_the_server_each_once(scripted: ScriptedPage, page) -> None:
+    """Opening a chat sent a check for each of its answers."""
+    scripted.be("ada")
+    user = get_user_model().objects.get(username="ada")
+    conversation_create(user_id=user.pk, public_id="long", fields={"title": "A long one"})
+    asked = {"system": "", "fields": {"structured_outputs": {"regex": "a+"}}}
+    for number in range(12):
+        content = {"choices": [{"content": f"{number}\n\n" + "aaa\n\n" * 40, "reasoning": "", "calls": []}], "shown": 0}
+        body = {"content": content, "parameters": asked, "outcome": "finished"}
+        sent = TurnSent(f"t{number}", f"t{number - 1}" if number else "", "assistant", "ended", body)
+        turn_put(user_id=user.pk, conversation_id="long", sent=sent)
+    checked: list[str] = []
+
+    def check(route: Any) -> None:
+        checked.append(route.request.post_data_json["text"].split()[0])
+        route.fulfill(json={"is_valid": True, "problems": [], "matches": False, "example": None})
+
+    page.route("**/playground/api/check", check)
+    page.goto("/c/long")
+    page.wait_for_selector("[data-turn=t11] .verdict")
+    for number in (0, 11, 0):
+        page.evaluate(
+            f"document.querySelector('[data-turn=t{number}] .message-foot').scrollIntoView({{ block: 'center' }})"
+        )
+        page.wait_for_selector(f"[data-turn=t{number}] .verdict")
+    assert {"0", "11"} <= set(checked)
+    assert len(checked) == len(set(checked)) < 8
 
 
 def test_an_answer_has_one_constraint_at_a_time(scripted: ScriptedPage, page) -> None:

@@ -188,6 +188,25 @@ def test_a_bad_file_is_refused_as_a_whole(ann: Page, name: str, text: str, part:
     assert not Conversation.objects.exists()
 
 
+def test_the_places_of_a_part_are_those_of_its_file(ann: Page) -> None:
+    """A page sends a large file in parts, in which each began with line 1 again."""
+    line = {"weight": 1, "messages": [{"role": "user", "content": "x"}]}
+    part = {"format": "openai", "first": 101, "text": f"{json.dumps(line)}\n\n{json.dumps(line)}"}
+    assert ann("POST", "import", part)[1]["unknown"] == ["line 101.weight", "line 103.weight"]
+    chat = {"title": "Cat", "mapping": {"q": node(None, "user", {"content_type": "image"}, "What is this?")}}
+    part = {"format": "chatgpt", "first": 101, "text": json.dumps([chat])}
+    assert ann("POST", "import", part)[1]["unknown"] == ["conversations.100.part image"]
+    status, refused = ann("POST", "import", {"format": "lightcone", "first": 1, "text": _ours(_turn("1", ""))})
+    assert (status, refused["error"]["param"]) == (400, "first")
+
+
+def test_a_line_ends_where_a_line_of_json_ends(ann: Page) -> None:
+    """U+2028 in a text, which JSON writes as it is, was taken for the end of its line."""
+    line = {"messages": [{"role": "user", "content": "one\u2028two\x85three"}]}
+    made = imported(ann, "openai", json.dumps(line, ensure_ascii=False) + "\r\n")
+    assert json.loads(exported(ann, made["data"][0]["id"], "jsonl")) == line
+
+
 def test_a_link_shows_a_frozen_copy_without_parameters_to_anybody(ann: Page, chat: str) -> None:
     status, link = ann("POST", f"conversations/{chat}/links", {})
     ann.ask(chat, "4", "private", parent="2")

@@ -26,18 +26,29 @@ def names(page: Page) -> list[tuple[str, bool]]:
 
 def test_the_last_state_is_kept_for_its_user(ann: Page, bob: Page) -> None:
     assert ann("GET", "state") == (200, {})
-    ann("PUT", "state", {"model": "a"})
-    status, saved = ann("PUT", "state", {"model": "b", "panels": {"left": True}})
+    ann("PATCH", "state", {"model": "a"})
+    status, saved = ann("PATCH", "state", {"model": "b", "panels": {"left": True}})
     assert (status, saved) == (200, {"saved_at": PageState.objects.get().saved_at.timestamp()})
     assert ann("GET", "state") == (200, {"model": "b", "panels": {"left": True}})
     assert bob("GET", "state") == (200, {})
 
 
+def test_a_change_of_one_name_leaves_the_others(ann: Page) -> None:
+    """Each device sent all that it knew, and so undid what another had changed."""
+    ann("PATCH", "state", {"keys": {"send": "Enter"}, "votes": [1]})
+    ann("PATCH", "state", {"votes": [1, 2]})
+    ann("PATCH", "state", {"keys": {}})
+    assert ann("GET", "state") == (200, {"keys": {}, "votes": [1, 2]})
+
+
 def test_a_state_is_bounded(ann: Page) -> None:
-    status, refused = ann("PUT", "state", {"x": "x" * kept.MAX_STATE_BYTES})
+    status, refused = ann("PATCH", "state", {"x": "x" * kept.MAX_STATE_BYTES})
     assert (status, refused["error"]["code"]) == (413, "request_too_large")
-    assert ann("PUT", "state", "[]")[0] == 400
+    assert ann("PATCH", "state", "[]")[0] == 400
     assert not PageState.objects.exists()
+    half = "x" * (kept.MAX_STATE_BYTES // 2)
+    assert [ann("PATCH", "state", {name: half})[0] for name in "xy"] == [200, 413]
+    assert ann("GET", "state") == (200, {"x": half})
 
 
 def test_a_preset_is_made_changed_and_deleted(ann: Page) -> None:
@@ -82,7 +93,7 @@ def test_a_name_is_there_once_for_each_owner(ann: Page, bob: Page) -> None:
 def test_presets_are_bounded_and_go_with_the_account(ann: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "MAX_PRESETS", 1)
     make(ann, "one")
-    ann("PUT", "state", {})
+    ann("PATCH", "state", {})
     status, refused = ann("POST", "presets", {"name": "two", "parameters": {}})
     assert (status, refused["error"]["code"]) == (429, "insufficient_quota")
     assert ann.user is not None

@@ -35,9 +35,6 @@ class SharedDraft extends Chat {
 }
 
 export const shared = signal(new SharedDraft(app.nextSettings.peek()));
-/** The chat to go back to. @type {Chat} */
-let origin = app.chat.peek();
-
 const attached = () => panes.value.filter(({ isDetached }) => !isDetached.value);
 
 /** Which panes are asked with the next message. */
@@ -54,7 +51,7 @@ export function startComparing(open) {
   const settings = open.settings.value;
   const first = newPane(settings);
   batch(() => {
-    origin = open;
+    setBehind(open);
     isBlind.value = false;
     panes.value = [first, newPane({ ...settings, model: otherModel([settings.model]) })];
     shared.value = new SharedDraft(settings);
@@ -71,12 +68,21 @@ function otherModel(used) {
   return models.find((id) => !used.includes(id)) ?? used[0];
 }
 
+/** Choose what is gone back to; the one before is let go. @param {Chat | null} open */
+function setBehind(open) {
+  const before = app.behind.value;
+  app.behind.value = open;
+  if (before) app.letGo(before);
+}
+
 /** Go back to the chat that was there; the panes stay until others are compared. */
 export function endComparing() {
+  const origin = app.behind.value;
+  if (!origin) return acts.newChat();
   batch(() => {
-    app.openChats.set(origin.id, origin);
     app.chat.value = origin;
-    app.editing.value = "";
+    setBehind(null);
+    app.editing.value = acts.editedTurn(origin);
     app.notice.value = canGoBack() ? { text: t("The compared chats are gone when you leave the page."), act: t("Go back to them"), run: goBack } : null;
   });
 }
@@ -86,7 +92,7 @@ export const canGoBack = () => !comparing.value && panes.value.some(({ chat }) =
 
 export function goBack() {
   if (!canGoBack()) return;
-  origin = app.chat.value;
+  setBehind(app.chat.value);
   activate(panes.value[0]);
 }
 
@@ -112,8 +118,8 @@ export function sendToAll(text, files = []) {
     return;
   }
   shared.value.draft.value = { text: "" };
-  const { draft } = origin; // it has a copy of what was written before
-  if (draft.value.text.trim() === text) draft.value = { ...draft.value, text: "", files: [] };
+  const draft = app.behind.value?.draft; // it has a copy of what was written before
+  if (draft?.value.text.trim() === text) draft.value = { ...draft.value, text: "", files: [] };
   for (const { chat } of to) acts.send(chat, text, files);
 }
 
@@ -205,8 +211,10 @@ export async function promote(pane) {
   app.openChats.set(chat.id, chat);
   app.drafts.watch(chat, null);
   app.saveTurns(chat, [...chat.turns.values()]);
+  acts.saveHead(chat);
   panes.value = others;
   await acts.openChat(chat.id);
+  setBehind(null);
   if (others.length) app.notice.value = { text: t("The pane is a chat of its own now."), act: t("Go back to the others"), run: goBack };
 }
 

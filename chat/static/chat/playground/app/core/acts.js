@@ -110,11 +110,26 @@ export function stop(open) {
 
 // Turns beside others.
 
+/** Keep what is written in the form of a turn, and show it there from now on. @param {Chat} open @param {Turn} turn @param {string} text */
+export function keepEdit(open, turn, text) {
+  open.draft.value = { ...open.draft.value, edit: { turn: turn.id, text } };
+}
+
+/** Close the form of a turn; what was written in it is gone. @param {Chat} open */
+export function leaveEdit(open) {
+  app.editing.value = "";
+  const { edit: left, ...draft } = open.draft.value;
+  if (left) open.draft.value = draft;
+}
+
+/** The turn whose form is open, as the draft has it, "" for none. @param {Chat} open */
+export const editedTurn = (open) => open.find(open.draft.value.edit?.turn ?? "")?.id ?? "";
+
 /** Put an edited text beside a turn. A question is answered anew; of other turns the text alone is changed. @param {Chat} open @param {Turn} turn @param {string} text */
 export function edit(open, turn, text) {
   const parent = open.find(turn.facts.parent);
   const { role } = turn.facts;
-  app.editing.value = "";
+  leaveEdit(open);
   const content = role === "assistant" ? { choices: [{ content: text, reasoning: "", calls: [] }], shown: 0 } : text;
   const more = { choice: turn.facts.choice, tool_call_id: turn.facts.tool_call_id, model: role === "assistant" ? turn.facts.model : undefined };
   const edited = open.add(newTurn(role, content, parent, more));
@@ -219,8 +234,8 @@ export function showChoice(open, id, choice) {
   open.draft.value = { ...open.draft.value, shown: { [id]: choice } };
 }
 
-/** @param {Chat} open */
-function saveHead(open) {
+/** Save which path is shown. @param {Chat} open */
+export function saveHead(open) {
   if (open.isTemporary || !open.isStored) return;
   app.outbox.add({ method: "PATCH", path: `conversations/${open.id}`, body: { head: open.head.value }, note: { chat: open.id } });
 }
@@ -320,12 +335,10 @@ function show(open) {
   batch(() => {
     app.openChats.set(open.id, open);
     app.chat.value = open;
-    app.editing.value = "";
+    app.editing.value = editedTurn(open);
     app.notice.value = null;
   });
-  if (before === open || before.isBusy.value || before.isTemporary) return;
-  app.openChats.delete(before.id);
-  app.drafts.unwatch(before.id);
+  app.letGo(before);
 }
 
 /** Counts what the reader asked to see: the last click wins. */

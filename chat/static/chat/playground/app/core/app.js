@@ -41,6 +41,9 @@ export const chat = signal(new Chat(nextSettings.value));
 /** Chats that are shown or whose runs are read, by their ids; several at once where they are compared. @type {Map<string, Chat>} */
 export const openChats = new Map([[chat.value.id, chat.value]]);
 
+/** The chat to go back to from compared ones. @type {Signal<Chat | null>} */
+export const behind = signal(null);
+
 /** The turn whose text is edited, "" for none. */
 export const editing = signal("");
 
@@ -85,10 +88,19 @@ export function settingsFrom(kept) {
 /** @param {Turn} turn @returns {Chat | undefined} */
 export const chatOf = (turn) => [...openChats.values()].find((open) => open.find(turn.id) === turn);
 
+/** Let go of a stored chat that is not shown, unless it is still answered. What is to be saved of it is. @param {Chat} open */
+export function letGo(open) {
+  if (open === chat.value || open === behind.value || open.isTemporary || open.isBusy.value) return;
+  openChats.delete(open.id);
+  drafts.unwatch(open.id);
+}
+
 // What the page has kept for the user, beside the conversations.
 
 /** @type {Record<string, any>} */
 let pageState = page.state;
+/** What of it the server does not have yet. @type {Record<string, unknown>} */
+let unsavedState = {};
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let stateTimer;
 
@@ -98,25 +110,30 @@ export const readState = (name) => pageState[name];
 /** Keep a value for this user, on all devices. @param {string} name @param {unknown} value */
 export function writeState(name, value) {
   pageState = { ...pageState, [name]: value };
+  unsavedState = { ...unsavedState, [name]: value };
   tabs?.postMessage({ state: { [name]: value } });
   clearTimeout(stateTimer);
   stateTimer = setTimeout(saveState, 600);
 }
 
+/** Save what was changed; other names are left to the other devices. */
 async function saveState() {
-  stateTimer = undefined;
-  if (storage.isClosed) return;
+  clearTimeout(stateTimer);
+  const changes = unsavedState;
+  if (storage.isClosed || Object.keys(changes).length === 0) return;
+  unsavedState = {};
   try {
-    await api("PUT", "state", pageState, { keepalive: true });
+    await api("PATCH", "state", changes, { keepalive: true });
   } catch (error) {
     if (!(error instanceof ApiProblem)) throw error;
     // What did not reach the server is tried again with the next change; what is too large is not.
-    if (error.status === 413) notice.value = { text: t("This could not be saved: {problem}", { problem: error.message }), isProblem: true };
+    if (error.status !== 413) unsavedState = { ...changes, ...unsavedState };
+    else notice.value = { text: t("This could not be saved: {problem}", { problem: error.message }), isProblem: true };
   }
 }
 
 addEventListener("pagehide", () => {
-  if (stateTimer !== undefined) saveState();
+  saveState();
   keepPartials(storage, openChats.values());
 });
 
@@ -141,16 +158,40 @@ export function saveTurn(open, turn) {
   outbox.add({ method: "PUT", path: `conversations/${open.id}/turns/${id}`, body: fields, note: { chat: open.id } });
 }
 
-/** Save new turns in one go, the conversation with them. @param {Chat} open @param {Turn[]} turns */
+/** What the server takes of turns at once. */
+const MAX_TURNS_AT_ONCE = 64;
+const numBytes = (/** @type {unknown} */ value) => new TextEncoder().encode(JSON.stringify(value)).length + 16;
+
+/** Save new turns, the conversation with them: in one go, if they are not too many. @param {Chat} open @param {Turn[]} turns */
 export function saveTurns(open, turns) {
   if (open.isTemporary) return;
   if (!open.isStored) {
     open.isStored = true;
     drafts.forgetNew();
   }
-  const sent = turns.map(({ facts: { created_at: _, ...facts } }) => facts);
+  const sent = turns.map(({ facts: { created_at: _, ...facts } }) => ({ ...facts, content: keptContent(facts.content) }));
   const conversation = { title: open.title.value || undefined, folder: open.folder.value || undefined, settings: open.settings.value };
-  outbox.add({ method: "POST", path: `conversations/${open.id}/turns`, body: { conversation, turns: sent }, note: { chat: open.id } });
+  for (const some of portionsOf(sent, page.max_body_bytes - numBytes({ conversation, turns: [] }))) {
+    outbox.add({ method: "POST", path: `conversations/${open.id}/turns`, body: { conversation, turns: some }, note: { chat: open.id } });
+  }
+}
+
+/** Divide turns by what a request may hold. @template T @param {T[]} turns @param {number} maxBytes @returns {T[][]} */
+function portionsOf(turns, maxBytes) {
+  /** @type {T[][]} */
+  const portions = [];
+  let taken = 0;
+  for (const turn of turns) {
+    const size = numBytes(turn);
+    const last = portions.at(-1);
+    if (last && last.length < MAX_TURNS_AT_ONCE && taken + size <= maxBytes) last.push(turn);
+    else {
+      portions.push([turn]);
+      taken = 0;
+    }
+    taken += size;
+  }
+  return portions;
 }
 
 /** @param {Write} write @param {any} answer */
@@ -183,8 +224,8 @@ async function changedElsewhere(id) {
   chatList.refreshSoon();
 }
 
-/** Take over what the server has of a chat by now, and read the runs that go on. @param {Chat} open */
-export async function reread(open) {
+/** Take over what the server has of a chat by now, and read the runs that go on, but for one that is lost. @param {Chat} open @param {Turn} [lost] */
+export async function reread(open, lost) {
   try {
     const facts = await api("GET", `conversations/${open.id}`);
     batch(() => {
@@ -194,15 +235,15 @@ export async function reread(open) {
       // What others add behind the shown turn is shown.
       if (added.length && open.pathTo(facts.head).some((turn) => turn.id === wasAtEnd)) open.head.value = facts.head;
     });
-    attachAll(open);
+    attachAll(open, lost);
   } catch (error) {
     if (!(error instanceof ApiProblem)) throw error;
   }
 }
 
-/** @param {Chat} open */
-export function attachAll(open) {
-  for (const turn of open.running.value) runs.attach(turn);
+/** @param {Chat} open @param {Turn} [lost] */
+export function attachAll(open, lost) {
+  for (const turn of open.running.value) if (turn !== lost) runs.attach(turn);
 }
 
 // What the connection and the runs tell.
@@ -243,6 +284,7 @@ function ended(turn) {
   saveTurn(open, turn);
   if (open === chat.value && turn.facts.usage) speaker.finish(t("Finished, {n} tokens.", { n: turn.facts.usage.completion_tokens }));
   for (const listener of endListeners) listener(open, turn);
+  letGo(open);
 }
 
 /** The run cannot be read any more: the server may have read its log to the end. @param {Turn} turn @param {Problem} [problem] */
@@ -251,12 +293,13 @@ async function lost(turn, problem) {
   if (!open) return;
   if (!open.isTemporary) {
     await outbox.flush();
-    await reread(open);
+    await reread(open, turn);
   }
-  if (!turn.isRunning) return;
+  if (!turn.isRunning) return letGo(open);
   const message = t("The answer broke off: its run has left no trace. What was shown of it is kept.");
   turn.change({ state: "failed", error: problem ?? { message, code: "not_resumable", param: null } });
   // NOTE: where the server knows the run it ends the turn itself, and may know more of it. Of a run without a trace there is only what was shown.
   if (!problem && saysAnything(turn.choices)) saveTurn(open, turn);
   for (const listener of endListeners) listener(open, turn);
+  letGo(open);
 }

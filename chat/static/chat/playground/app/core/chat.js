@@ -25,6 +25,8 @@ export class Chat extends Tree {
     this.settings = signal(settings);
     /** @type {Signal<Draft>} */
     this.draft = signal({ text: "" });
+    /** By how many tokens what is written is too long for the model; it is not sent then. */
+    this.excess = signal(0);
     this.running = computed(() => {
       this.revision.value; // read, so that a change is noticed
       return [...this.turns.values()].filter((turn) => turn.isRunning);

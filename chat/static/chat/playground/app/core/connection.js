@@ -88,18 +88,35 @@ class EventRoute {
     this.onMessage = onMessage;
     /** @type {Map<string, EventSource>} */
     this.sources = new Map();
+    /** The last message of each run that the server does not have yet: the next one waits for it. @type {Map<string, Promise<void>>} */
+    this.underWay = new Map();
   }
 
   /** @param {Message} message */
-  async send({ type, id, request }) {
-    try {
-      if (type === "start") await api("POST", "runs", { id, request });
-      if (type === "stop") await api("POST", `runs/${id}/stop`);
-      else this.#follow(id);
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      const code = error.code === "unreachable" ? "overloaded" : error.code;
-      this.onMessage({ type: "error", id, error: { message: error.message, code, param: error.param } });
+  async send(message) {
+    const { id } = message;
+    const sent = (this.underWay.get(id) ?? Promise.resolve()).then(() => this.#deliver(message));
+    this.underWay.set(id, sent);
+    await sent;
+    if (this.underWay.get(id) === sent) this.underWay.delete(id);
+  }
+
+  /** Send a message until it gets through; the server takes one that it has already got for what it is. @param {Message} message */
+  async #deliver({ type, id, request }) {
+    for (let tries = 0; ; tries += 1) {
+      try {
+        if (type === "start") await api("POST", "runs", { id, request });
+        if (type === "stop") await api("POST", `runs/${id}/stop`);
+        else this.#follow(id);
+        return;
+      } catch (error) {
+        if (!(error instanceof ApiProblem)) throw error;
+        if (error.code !== "unreachable") {
+          this.onMessage({ type: "error", id, error: { message: error.message, code: error.code, param: error.param } });
+          return;
+        }
+        await new Promise((done) => setTimeout(done, RETRY_MS[Math.min(tries, RETRY_MS.length - 1)]));
+      }
     }
   }
 

@@ -1,6 +1,6 @@
 // @ts-check
 // Below the message box: how much of the model's context the message would take, and the keys.
-import { html, signal, useEffect, useState } from "../../../vendor/preact.js";
+import { html, useEffect, useState } from "../../../vendor/preact.js";
 import { api, ApiProblem } from "../core/api.js";
 import * as app from "../core/app.js";
 import { number, t } from "../core/i18n.js";
@@ -8,7 +8,6 @@ import { preferences } from "../palette/preferences.js";
 import { shown } from "../palette/strokes.js";
 import { requestOfDraft } from "./asked.js";
 
-/** @import { Signal } from "../../../vendor/preact.js" */
 /** @import { Chat } from "../core/chat.js" */
 
 const QUIET_MS = 400;
@@ -21,9 +20,6 @@ const QUIET_MS = 400;
  * @property {boolean} [isEstimate]
  */
 
-/** By how many tokens the message is too long for its model, 0 if it is not: nothing is sent then. @type {Signal<number>} */
-export const overflow = signal(0);
-
 /** Models that have answered since the page was drawn, whatever their state was then. @type {Set<string>} */
 const answered = new Set();
 app.endListeners.add((_, { facts }) => facts.state === "ended" && facts.model && answered.add(facts.model));
@@ -31,7 +27,7 @@ app.endListeners.add((_, { facts }) => facts.state === "ended" && facts.model &&
 /** @param {{open: Chat}} props */
 export function ContextMeter({ open }) {
   const measure = useMeasure(open);
-  const excess = overflow.value;
+  const excess = open.excess.value;
   const hints = preferences.value.enterSends ? t("Enter sends · Shift+Enter new line · Esc stops") : t("{keys} sends · Enter new line · Esc stops", { keys: shown("Mod+Enter") });
   return html`<div class="composer-foot">
     <span class="key-hints">${hints}</span>
@@ -75,14 +71,14 @@ function useMeasure(open) {
   const isLoaded = model?.state === "ready" || answered.has(settings.model);
   const set = (/** @type {Measure | null} */ found) => {
     setMeasure(found && { ...found, chat: open.id });
-    overflow.value = found && !found.isEstimate ? Math.max(0, found.prompt + (found.reserve || 1) - found.context) : 0;
+    open.excess.value = found && !found.isEstimate ? Math.max(0, found.prompt + (found.reserve || 1) - found.context) : 0;
   };
   useEffect(() => {
     if (!hasDraft || isBusy || !isLoaded) {
       set(hasDraft && !isBusy ? null : estimate(open, model?.context));
       return;
     }
-    if (measure?.chat !== open.id) overflow.value = 0;
+    if (measure?.chat !== open.id) open.excess.value = 0;
     const aborting = new AbortController();
     const timer = setTimeout(async () => {
       const found = await count(open, aborting.signal);
@@ -93,7 +89,7 @@ function useMeasure(open) {
       aborting.abort();
     };
   }, [open.id, draft.text, draft.files, settings, head, isBusy, isLoaded]);
-  useEffect(() => () => void (overflow.value = 0), []);
+  useEffect(() => () => void (open.excess.value = 0), [open]);
   return measure?.chat === open.id ? measure : null;
 }
 

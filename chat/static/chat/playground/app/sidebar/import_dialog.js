@@ -5,10 +5,11 @@ import * as app from "../core/app.js";
 import { plural, t } from "../core/i18n.js";
 import { Dialog } from "../view/controls.js";
 import { closeDialog } from "../view/layers.js";
-import { piecesOf } from "./import_files.js";
+import { bodyOf, halvesOf, nameOf, piecesOf } from "./import_files.js";
 import { openAt } from "./reveal.js";
 
 /** @import { ChatFacts } from "../core/types.js" */
+/** @import { Piece } from "./import_files.js" */
 
 /** @typedef {{chats: ChatFacts[], unknown: string[], problems: string[]}} Result */
 
@@ -39,18 +40,31 @@ async function bring(files) {
   const result = { chats: [], unknown: [], problems: [] };
   for (const file of files) {
     try {
-      for (const piece of piecesOf(await file.text())) {
-        const made = await api("POST", "import", piece);
-        result.chats.push(...made.data);
-        result.unknown.push(...made.unknown);
-      }
+      for (const piece of piecesOf(await file.text())) await bringPiece(result, file.name, piece);
     } catch (error) {
-      if (!(error instanceof ApiProblem) && !(error instanceof SyntaxError)) throw error;
+      if (!(error instanceof SyntaxError)) throw error;
       result.problems.push(`${file.name}: ${error.message}`);
     }
   }
   return result;
 }
+
+/** Import a piece of a file; of one that is refused the chats that can be taken. @param {Result} result @param {string} fileName @param {Piece} piece */
+async function bringPiece(result, fileName, piece) {
+  try {
+    const made = await api("POST", "import", bodyOf(piece));
+    result.chats.push(...made.data);
+    result.unknown.push(...made.unknown);
+  } catch (error) {
+    if (!(error instanceof ApiProblem)) throw error;
+    const isOfChat = error.status === 400 || error.status === 413 || error.code === "insufficient_quota";
+    if (isOfChat && piece.chats.length > 1) for (const half of halvesOf(piece)) await bringPiece(result, fileName, half);
+    else result.problems.push(`${fileName}: ${namedBy(nameOf(piece), error.message)}`);
+  }
+}
+
+/** @param {string} name @param {string} message which may begin with that name */
+const namedBy = (name, message) => (message.startsWith(name) ? message : `${name}: ${message}`);
 
 /** @param {{result: Result}} props */
 function Outcome({ result: { chats, unknown, problems } }) {

@@ -1,8 +1,11 @@
 // @ts-check
-// What is in a file of chats, in pieces that the server takes at once.
+// What is in a file of chats, in pieces that the server takes at once. It takes all chats of a piece or none.
 import { t } from "../core/i18n.js";
 
-/** @typedef {{format: "lightcone" | "openai" | "chatgpt", text: string}} Piece */
+/**
+ * @typedef {{text: string, name: string, at: number}} FileChat `at`: its place in the file, from 1
+ * @typedef {{format: "lightcone" | "openai" | "chatgpt", chats: FileChat[]}} Piece
+ */
 
 const MAX_CHATS = 100;
 const MAX_CHARS = 400_000; // a body may have 1 MiB, and quotes take two characters in it
@@ -10,15 +13,40 @@ const MAX_CHARS = 400_000; // a body may have 1 MiB, and quotes take two charact
 /** Throws SyntaxError with a text for the reader. @param {string} text @returns {Piece[]} */
 export function piecesOf(text) {
   const whole = parsed(text);
-  if (Array.isArray(whole)) return joined("chatgpt", whole.map((chat) => JSON.stringify(chat))).map(({ format, text: lines }) => ({ format, text: `[${lines.replaceAll("\n", ",")}]` }));
-  if (whole?.object === "lightcone.conversation") return [{ format: "lightcone", text }];
-  if (whole?.mapping) return [{ format: "chatgpt", text: `[${text}]` }];
-  const lines = text.split("\n").filter((line) => line.trim());
-  if (!lines.length || !lines.every((line) => Array.isArray(parsed(line)?.messages))) {
+  if (Array.isArray(whole)) return piecesFrom("chatgpt", whole.map((chat, at) => ({ text: JSON.stringify(chat), name: titleOf(chat, at + 1), at: at + 1 })));
+  if (whole?.object === "lightcone.conversation") return [{ format: "lightcone", chats: [{ text, name: titleOf(whole, 1), at: 1 }] }];
+  if (whole?.mapping) return [{ format: "chatgpt", chats: [{ text, name: titleOf(whole, 1), at: 1 }] }];
+  const lines = text.split("\n").map((line, at) => ({ text: line, name: t("line {n}", { n: at + 1 }), at: at + 1 }));
+  const chats = lines.filter((line) => line.text.trim());
+  if (!chats.length || !chats.every((line) => Array.isArray(parsed(line.text)?.messages))) {
     throw new SyntaxError(t("This is none of the files that can be imported; see above."));
   }
-  return joined("openai", lines);
+  return piecesFrom("openai", chats);
 }
+
+/** What the server is sent. @param {Piece} piece */
+export function bodyOf({ format, chats }) {
+  if (format === "lightcone") return { format, text: chats[0].text };
+  const first = chats[0].at;
+  if (format === "chatgpt") return { format, first, text: `[${chats.map(({ text }) => text).join(",")}]` };
+  // Blank lines stay, so that each has its number in the file.
+  return { format, first, text: chats.map(({ text, at }, number) => (number ? "\n".repeat(at - chats[number - 1].at) : "") + text).join("") };
+}
+
+/** @param {Piece} piece @returns {Piece[]} */
+export function halvesOf({ format, chats }) {
+  const middle = Math.ceil(chats.length / 2);
+  return [chats.slice(0, middle), chats.slice(middle)].map((half) => ({ format, chats: half }));
+}
+
+/** @param {Piece} piece */
+export function nameOf({ chats }) {
+  const [first, last] = [chats[0].name, chats[chats.length - 1].name];
+  return chats.length === 1 ? first : t("{first} to {last}", { first, last });
+}
+
+/** @param {any} chat @param {number} at */
+const titleOf = (chat, at) => (typeof chat?.title === "string" && chat.title.trim()) || t("chat {n}", { n: at });
 
 /** @param {string} text @returns {any} undefined if it is no JSON */
 function parsed(text) {
@@ -29,19 +57,19 @@ function parsed(text) {
   }
 }
 
-/** @param {Piece["format"]} format @param {string[]} chats each on one line @returns {Piece[]} */
-function joined(format, chats) {
+/** @param {Piece["format"]} format @param {FileChat[]} chats @returns {Piece[]} */
+function piecesFrom(format, chats) {
   /** @type {Piece[]} */
   const pieces = [];
-  let num = 0;
+  let numChars = 0;
   for (const chat of chats) {
     const last = pieces.at(-1);
-    if (last && num < MAX_CHATS && last.text.length + chat.length < MAX_CHARS) last.text += `\n${chat}`;
+    numChars += chat.text.length;
+    if (last && last.chats.length < MAX_CHATS && numChars < MAX_CHARS) last.chats.push(chat);
     else {
-      pieces.push({ format, text: chat });
-      num = 0;
+      pieces.push({ format, chats: [chat] });
+      numChars = chat.text.length;
     }
-    num += 1;
   }
   return pieces;
 }

@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import * as app from "../core/app.js";
 import { plural, t } from "../core/i18n.js";
-import { ContextMeter, overflow } from "../insight/context_meter.js";
+import { ContextMeter } from "../insight/context_meter.js";
 import { preferences } from "../palette/preferences.js";
 import { shown } from "../palette/strokes.js";
 import { isHeldBack } from "../parameters/focus.js";
@@ -31,7 +31,7 @@ export function Composer({ open, prefix = "", onSend = (text, files) => acts.sen
   const files = draft.files ?? [];
   const isBusy = open.isBusy.value;
   const { enterSends } = preferences.value;
-  const isSendable = Boolean(draft.text.trim() || files.length) && Boolean(open.settings.value.model) && overflow.value === 0;
+  const isSendable = Boolean(draft.text.trim() || files.length) && Boolean(open.settings.value.model) && open.excess.value === 0;
   useEffect(() => {
     if (area.current) fit(area.current);
   }, [draft.text, open.id]);

@@ -1,8 +1,7 @@
 // @ts-check
-import { html, useLayoutEffect, useRef } from "../../../vendor/preact.js";
+import { html, useLayoutEffect, useRef, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import { textOf } from "../core/answers.js";
-import * as app from "../core/app.js";
 import { t } from "../core/i18n.js";
 import { fit } from "./fitting.js";
 
@@ -13,6 +12,10 @@ import { fit } from "./fitting.js";
 export function EditForm({ open, turn }) {
   const ref = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
   const before = textOf(turn.facts.content, open.shownChoice(turn));
+  const [first] = useState(() => {
+    const { edit } = open.draft.peek();
+    return edit?.turn === turn.id ? edit.text : before;
+  });
   useLayoutEffect(() => {
     const area = /** @type {HTMLTextAreaElement} */ (ref.current);
     fit(area);
@@ -21,11 +24,15 @@ export function EditForm({ open, turn }) {
     // The button that opened the form is there again once the form is gone.
     return () => void requestAnimationFrame(() => /** @type {HTMLElement | null} */ (document.querySelector(`[data-turn="${turn.id}"] :is(button[title^="${t("Edit")}"], .message-acts > .menu > summary)`))?.focus());
   }, []);
-  const leave = () => (app.editing.value = "");
+  const leave = () => acts.leaveEdit(open);
   const save = () => {
     const text = ref.current?.value.trim() ?? "";
     if (text && (text !== before || turn.facts.role === "user")) acts.edit(open, turn, text);
     else leave();
+  };
+  const input = (/** @type {any} */ event) => {
+    fit(event.target);
+    acts.keepEdit(open, turn, event.target.value);
   };
   const key = (/** @type {KeyboardEvent} */ event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) save();
@@ -35,7 +42,7 @@ export function EditForm({ open, turn }) {
     event.stopPropagation();
   };
   return html`<form class="edit-form" onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), save())}>
-    <textarea ref=${ref} class="input" aria-label=${t("Edit the message")} onInput=${() => ref.current && fit(ref.current)} onKeyDown=${key}>${before}</textarea>
+    <textarea ref=${ref} class="input" aria-label=${t("Edit the message")} onInput=${input} onKeyDown=${key}>${first}</textarea>
     <div class="edit-acts">
       <button type="button" class="button button-small" onClick=${leave}>${t("Cancel")}</button>
       <button type="submit" class="button button-small button-primary">${turn.facts.role === "user" ? t("Save & send") : t("Save")}</button>

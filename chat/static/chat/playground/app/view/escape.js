@@ -6,7 +6,7 @@ import { dialog, isPhone, panelIsOpen, sidebarIsOpen, togglePanel, toggleSidebar
 /** Esc closes what lies over the page, then what is edited, and stops the answer last. */
 export function escape() {
   if (dialog.value) return;
-  if (app.editing.value) app.editing.value = "";
+  if (app.editing.value) acts.leaveEdit(app.chat.value);
   else if (isPhone.value && (sidebarIsOpen.value || panelIsOpen.value)) {
     toggleSidebar(false);
     togglePanel(false);

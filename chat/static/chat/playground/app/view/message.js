@@ -5,6 +5,7 @@ import * as acts from "../core/acts.js";
 import { saysAnything, textOf } from "../core/answers.js";
 import * as app from "../core/app.js";
 import { mark, t } from "../core/i18n.js";
+import { page } from "../core/page.js";
 import { Counters } from "../insight/counters.js";
 import { beginAsTokens } from "../insight/begin_as_tokens.js";
 import { Prose } from "../text/prose.js";
@@ -43,7 +44,7 @@ function Head({ open, turn }) {
   const { role, time, created_at: at, model } = turn.facts;
   const made = time ? new Date(time) : new Date(1000 * (at ?? 0));
   const isToday = made.toDateString() === new Date().toDateString();
-  const shown = isToday ? made.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" }) : made.toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+  const shown = isToday ? made.toLocaleTimeString(page.language, { hour: "2-digit", minute: "2-digit" }) : made.toLocaleString(page.language, { dateStyle: "medium", timeStyle: "short" });
   return html`<div class="message-head">
     <span class="message-author">${t(AUTHORS[role])}</span>${called && html`<code class="message-tool-name">${called.name}</code>`}${model && html`<span class="message-model">${model}</span>`}<time dateTime=${made.toISOString()}>${shown}</time>
   </div>`;

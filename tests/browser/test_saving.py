@@ -1,0 +1,140 @@
+"""What the page saves reaches the server once, in order, as its own person, and undoes nothing of others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth import get_user_model
+
+from chat.conversations.models import Conversation, Draft, Turn
+from chat.playground.kept import state_change, state_get
+from tests.browser.scripted import MESSAGE, ScriptedPage
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+def test_a_page_changes_only_what_its_reader_changes(scripted: ScriptedPage) -> None:
+    """An open page sent all that it knew of the account, and so undid what another device had kept meanwhile."""
+    page = scripted.sign_in()
+    user = get_user_model().objects.get(username="ada")
+    elsewhere = {"replies": {"weather": "rain"}, "votes": [{"best": "plain"}]}
+    state_change(user_id=user.pk, changes=elsewhere)
+    page.click("#sidebar-close")
+    scripted.wait_for(lambda: "sidebar" in state_get(user_id=user.pk))
+    assert state_get(user_id=user.pk) == elsewhere | {"sidebar": False}
+
+
+def test_a_change_that_did_not_reach_the_server_goes_with_the_next(scripted: ScriptedPage) -> None:
+    page = scripted.sign_in()
+    user = get_user_model().objects.get(username="ada")
+    lost = []
+    page.route("**/playground/api/state", lambda route: (lost.append(route), route.abort()))
+    page.click("#sidebar-close")
+    scripted.wait_for(lambda: lost)
+    page.unroute("**/playground/api/state")
+    page.click("#panel-toggle")
+    scripted.wait_for(lambda: state_get(user_id=user.pk) == {"sidebar": False, "panel": True})
+    scripted.problems[:] = [problem for problem in scripted.problems if "ERR_FAILED" not in problem]
+
+
+def saved(page: Any) -> list[str]:
+    """Return, as it grows, what the server accepts of the page's turns: a question, or the state of an answer."""
+    accepted: list[str] = []
+
+    def note(response: Any) -> None:
+        if "/turns" in response.url and response.ok:
+            body = response.request.post_data_json
+            accepted.append(body["turns"][0]["content"] if "turns" in body else body["state"])
+
+    page.on("response", note)
+    return accepted
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(429, "rate_limit_exceeded"), (500, "server_error"), (503, "overloaded"), (0, "unreachable")]
+)
+def test_what_the_server_cannot_take_now_is_sent_again_in_order(scripted: ScriptedPage, status: int, code: str) -> None:
+    page = scripted.sign_in()
+    accepted = saved(page)
+    failed: list[Any] = []
+
+    def fail(route: Any) -> None:
+        failed.append(route)
+        if len(failed) > 3:
+            route.continue_()
+        elif status == 0:
+            route.abort()
+        else:
+            route.fulfill(status=status, json={"error": {"message": "Not now.", "code": code, "param": None}})
+
+    page.route("**/turns*", fail)
+    page.route("**/turns/*", fail)
+    scripted.ask("question 1")
+    run = scripted.next("start")["id"]
+    scripted.say(run, "answer 1")
+    scripted.end(run)
+    scripted.wait_for(lambda: accepted == ["question 1", "ended"])
+    assert [route.request.method for route in failed] == ["POST", "POST", "POST", "POST", "PUT"]
+    scripted.wait_for(lambda: "outbox" not in kept_in_tab(page))
+    assert page.locator("#notice.is-problem").count() == 0
+    page.reload()
+    page.wait_for_selector(MESSAGE.format(2))
+    assert scripted.texts() == ["question 1", "answer 1"]
+    scripted.problems.clear()  # the browser's own lines about the failures
+
+
+def kept_in_tab(page: Any) -> str:
+    return str(page.evaluate("JSON.stringify({...sessionStorage})"))
+
+
+def test_what_was_written_signed_out_is_saved_after_signing_in_again(scripted: ScriptedPage) -> None:
+    """A refusal for want of a session counted as the server's last word, and the texts were dropped."""
+    page = scripted.sign_in()
+    page.context.clear_cookies(name=settings.SESSION_COOKIE_NAME)
+    scripted.ask("question 1")
+    page.wait_for_selector("#id_username")
+    assert "question 1" in kept_in_tab(page)
+    scripted.sign_in("ada")
+    questions = Turn.objects.filter(conversation__user__username="ada", role="user")
+    scripted.wait_for(lambda: [turn.body for turn in questions] and "question 1" in questions[0].body)
+    page.click(".chat-link")
+    page.wait_for_selector(MESSAGE.format(2))
+    assert scripted.texts()[0] == "question 1"
+    scripted.wait_for(lambda: "outbox" not in kept_in_tab(page))
+
+
+def test_a_page_that_is_still_open_writes_nothing_into_the_account_of_the_next_person(scripted: ScriptedPage) -> None:
+    """A page of Ada that was open when Bob signed in elsewhere in the browser saved her texts as his."""
+    page = scripted.sign_in("ada")
+    scripted.turn("question 1", "answer 1")
+    scripted.be("bob")
+    scripted.ask("ada is confidential")
+    page.wait_for_selector("text=No chats yet")
+    scripted.wait_ready()
+    assert scripted.texts() == []
+    assert "confidential" not in kept_in_tab(page)
+    bob = get_user_model().objects.get(username="bob")
+    assert not Conversation.objects.filter(user=bob).exists()
+    assert not Draft.objects.filter(user=bob).exists()
+    assert "confidential" not in str(state_get(user_id=bob.pk))
+    scripted.problems[:] = [problem for problem in scripted.problems if "404" not in problem]  # her chat is not his
+
+
+def test_a_run_that_is_lost_is_not_saved_as_failed_by_the_page(scripted: ScriptedPage) -> None:
+    """The server knows more of the run than a page that cannot read it: it ends the turn."""
+    page = scripted.sign_in()
+    accepted = saved(page)
+    scripted.ask("question 1")
+    run = scripted.next("start")["id"]
+    scripted.say(run, "half of")
+    page.wait_for_selector("text=half of")
+    page.reload()
+    assert scripted.next("attach")["id"] == run
+    scripted.fail(run, "not_resumable")
+    page.wait_for_selector(".message-error:has-text('left no trace')")
+    assert scripted.received == []
+    scripted.turn("question 2", "answer 2")
+    assert accepted == ["question 1", "question 2", "ended"]
+    assert Turn.objects.get(role="assistant", state="begun").run_public_id.endswith(run)
