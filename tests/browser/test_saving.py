@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -82,6 +83,29 @@ def test_what_the_server_cannot_take_now_is_sent_again_in_order(scripted: Script
     page.reload()
     page.wait_for_selector(MESSAGE.format(2))
     assert scripted.texts() == ["question 1", "answer 1"]
+    scripted.problems.clear()  # the browser's own lines about the failures
+
+
+def test_a_server_in_trouble_is_tried_less_and_less_often(scripted: ScriptedPage) -> None:
+    """Each open page with something to save asked twice a second for as long as the trouble lasted."""
+    page = scripted.sign_in()
+    tried: list[float] = []
+    error = {"error": {"message": "Not now.", "code": "overloaded", "param": None}}
+
+    def fail(route: Any) -> None:
+        tried.append(time.monotonic())
+        if len(tried) > 3:
+            route.continue_()
+        else:
+            route.fulfill(status=503, json=error)
+
+    page.route("**/turns", fail)
+    scripted.ask("question 1")
+    run = scripted.next("start")["id"]
+    scripted.wait_for(lambda: len(tried) == 4)
+    assert tried[3] - tried[0] > 3  # 0.5 + 1 + 2 s
+    scripted.end(run)
+    scripted.wait_idle()
     scripted.problems.clear()  # the browser's own lines about the failures
 
 

@@ -10,8 +10,8 @@ import { page } from "./page.js";
 
 const NAME = "outbox";
 const RETRY_MS = [500, 1000, 2000, 5000];
-const MAX_TRIES = 6;
-/** Tries of a write that the server fails at; one that does not reach it is tried for ever. */
+/** Failures of the server at a write, after which it is dropped; one that does not reach the server is tried for ever. */
+const MAX_FAILURES = 6;
 
 /** Whether the same write may well succeed later: the server is away or full, or the person has to sign in again. @param {ApiProblem} problem */
 const isPassing = (problem) => problem.isPassing || problem.status === 401 || problem.code === "rate_limit_exceeded";
@@ -29,7 +29,9 @@ export class Outbox {
     /** @type {Write[]} */
     this.writes = storage.read("tab", NAME) ?? [];
     this.isSending = false;
+    /** Of the first write. */
     this.numTries = 0;
+    this.numFailures = 0;
     /** How many writes the server does not have yet. */
     this.numWaiting = signal(this.writes.length);
     addEventListener("online", () => this.flush());
@@ -49,7 +51,7 @@ export class Outbox {
     try {
       while (this.writes.length && (await this.#send(this.writes[0]))) {
         this.writes.shift();
-        this.numTries = 0;
+        this.numTries = this.numFailures = 0;
         this.#keep();
       }
     } finally {
@@ -69,9 +71,10 @@ export class Outbox {
       return true;
     } catch (error) {
       if (!(error instanceof ApiProblem)) throw error;
-      if (error.status === 500) this.numTries += 1;
-      if (isPassing(error) && this.numTries < MAX_TRIES) {
+      if (error.status === 500) this.numFailures += 1;
+      if (isPassing(error) && this.numFailures < MAX_FAILURES) {
         this.retry = setTimeout(() => this.flush(), RETRY_MS[Math.min(this.numTries, RETRY_MS.length - 1)]);
+        this.numTries += 1;
         return false;
       }
       this.listener.onRefused(write, error);
