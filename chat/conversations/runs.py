@@ -104,7 +104,7 @@ def _content(choices: Iterable[_Choice]) -> dict[str, Any]:
 
 
 def cost_of(*, model: str, usage: Usage) -> dict[str, str] | None:
-    """Return what a run has cost by the present prices, as turns keep it; None without prices."""
+    """Return what a run has cost by the present prices, as the page shows it and turns keep it; None without prices."""
     cost = run_cost(model=model, usage=usage)
     return None if cost is None else {"amount": f"{cost.normalize():f}", "currency": settings.LIGHTCONE_CURRENCY}
 
