@@ -83,7 +83,8 @@ class _Choice:
         if isinstance(payload, Delta):
             self._num_tokens += len(payload.token_ids)
         else:
-            self._end = {"finish_reason": payload.reason, "tokens": self._num_tokens}
+            stop = {} if payload.stop_reason is None else {"stop": payload.stop_reason}
+            self._end = {"finish_reason": payload.reason, "tokens": self._num_tokens, **stop}
 
     def _feed_call(self, piece: ToolCallDelta) -> None:
         call = self._calls.setdefault(piece.index, {"id": piece.id, "name": piece.name, "arguments": ""})
