@@ -46,7 +46,7 @@ def with_state(scripted: ScriptedPage, parameters: dict[str, Any], *, tab: str =
         scripted.page.click(f"#panel [role=tab]:has-text('{tab}')")
 
 
-def call(scripted: ScriptedPage, *calls: tuple[str, str]) -> dict[str, Any]:
+def call(scripted: ScriptedPage, *calls: tuple[str | None, str]) -> dict[str, Any]:
     """Answer the next request with calls of tools, each (id, arguments), and return it."""
     start = scripted.next("start")
     for index, (call_id, text) in enumerate(calls):
@@ -126,6 +126,38 @@ def test_a_call_without_what_its_reply_needs_waits_for_the_reader(scripted: Scri
     page.click("text=Use saved reply")
     assert "needs place.name" in page.inner_text(".call-result")
     assert page.input_value("#result-one") == ""
+
+
+@pytest.mark.parametrize("missing", [None, ""])
+def test_calls_without_ids_are_answered_one_by_one(scripted: ScriptedPage, page, missing: str | None) -> None:
+    """The boxes of results named such a call by its place, saved replies by nothing, and the request not at all."""
+    with_state(scripted, {"tools": [WEATHER]})
+    scripted.ask("Where is it warm?")
+    call(scripted, (missing, '{"city":"Oslo"}'), (missing, '{"city":"Rome"}'))
+    for city, text in [("Oslo", "3 degrees"), ("Rome", "25 degrees")]:
+        card = page.locator(".call", has=page.locator(f".call-arguments:has-text('{city}')"))
+        card.get_by_label("Result", exact=True).fill(text)
+    page.click("#send-results")
+    messages = scripted.answer("Rome.")["messages"]
+    ids = [call["id"] for call in messages[1]["tool_calls"]]
+    assert len({*ids}) == 2
+    assert [(m["tool_call_id"], m["content"]) for m in messages[2:]] == [(ids[0], "3 degrees"), (ids[1], "25 degrees")]
+    assert page.locator(".message-tool .message-tool-name").all_text_contents() == ["weather", "weather"]
+    assert page.locator(".call-outcome").all_text_contents() == ["answered", "answered"]
+
+
+def test_saved_replies_answer_calls_without_ids(scripted: ScriptedPage, page) -> None:
+    with_state(scripted, {"tools": [WEATHER]}, replies={"weather": "{{city}} is warm."}, auto_reply=True)
+    scripted.ask("Where is it warm?")
+    call(scripted, (None, '{"city":"Oslo"}'), (None, '{"city":"Rome"}'))
+    messages = scripted.answer("Rome.")["messages"]
+    ids = [call["id"] for call in messages[1]["tool_calls"]]
+    assert [(m["tool_call_id"], m["content"]) for m in messages[2:]] == [
+        (ids[0], "Oslo is warm."),
+        (ids[1], "Rome is warm."),
+    ]
+    assert None not in ids
+    assert len({*ids}) == 2
 
 
 def test_edited_arguments_make_a_branch(scripted: ScriptedPage, page) -> None:

@@ -1,6 +1,6 @@
 // @ts-check
 // What the model is told: requests, made from the path to a turn.
-import { isAnswer } from "./answers.js";
+import { callId, isAnswer } from "./answers.js";
 
 /** @import { Turn } from "./tree.js" */
 /** @import { Asked, Call, Parameters } from "./types.js" */
@@ -46,5 +46,5 @@ export function messageOf({ facts }, number) {
   return choice.calls.length ? { role, content: choice.content || null, tool_calls: choice.calls.map(toolCall) } : { role, content: choice.content };
 }
 
-/** @param {Call} call */
-const toolCall = (call) => ({ id: call.id, type: "function", function: { name: call.name, arguments: call.arguments } });
+/** @param {Call} call @param {number} at */
+const toolCall = (call, at) => ({ id: callId(call, at), type: "function", function: { name: call.name, arguments: call.arguments } });
