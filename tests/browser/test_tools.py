@@ -192,6 +192,27 @@ def test_arguments_are_checked_and_never_markup(scripted: ScriptedPage, page) ->
     ]
 
 
+def test_alternatives_names_and_references_are_checked(scripted: ScriptedPage, page) -> None:
+    place = {"type": "object", "properties": {"name": {"type": "string", "minLength": 1}}, "required": ["name"]}
+    cases: list[tuple[Any, Any, str]] = [
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, 1, " must be string | null, and is number"),
+        ({"anyOf": [place, {"type": "null"}]}, {}, ".name is missing"),
+        ({"anyOf": [{"minimum": 3}, {"type": "string"}]}, 1, " satisfies none of the alternatives"),
+        ({"oneOf": [{"minimum": 3}, {"type": "integer"}]}, 4, " satisfies more than one of the alternatives"),
+        ({"propertyNames": {"pattern": "^x"}}, {"y": 1}, ".y is no name that may stand here: must match ^x"),
+        ({"$ref": "#/$defs/place"}, {"name": ""}, ".name must have at least 1 characters"),
+        ({"type": "integer"}, 2**60, ""),
+    ]
+    properties = {f"p{at}": schema for at, (schema, _, _) in enumerate(cases)}
+    parameters = {"type": "object", "properties": properties, "$defs": {"place": place}}
+    with_state(scripted, {"tools": [{"type": "function", "function": {"name": "weather", "parameters": parameters}}]})
+    scripted.ask("Where is it warm?")
+    call(scripted, ("one", json.dumps({f"p{at}": value for at, (_, value, _) in enumerate(cases)})))
+    page.wait_for_selector(".call-problems")
+    expected = [f"p{at}{said}" for at, (_, _, said) in enumerate(cases) if said]
+    assert page.locator(".call-problems li").all_inner_texts() == expected
+
+
 def test_a_form_and_json_make_the_same_tool(scripted: ScriptedPage, page) -> None:
     with_state(scripted, {}, tab="Tools")
     page.click("#tool-add")

@@ -3,7 +3,7 @@
 import { html, useState } from "../../../vendor/preact.js";
 import { number, t } from "../core/i18n.js";
 import { IconButton } from "../view/controls.js";
-import { check } from "./schema_check.js";
+import { check } from "./value_problems.js";
 import { kindOf, listItem, readItem, readText, same, sliderOf, writeItem, writeText } from "./values.js";
 
 /** @import { FieldFacts } from "./form_facts.js" */

@@ -2,9 +2,9 @@
 // CodeMirror for the request: problems are marked where they are, and names and values of our schema are offered.
 import { t } from "../core/i18n.js";
 import * as app from "../core/app.js";
+import { resolved } from "../core/schema_check.js";
 import { form } from "./form_facts.js";
 import { readRequest } from "./json_text.js";
-import { resolved } from "./schema_check.js";
 
 /** @import { Completion, CompletionContext, CompletionResult, Diagnostic, EditorState, EditorView } from "../../../vendor/codemirror.js" */
 /** @import { Schema } from "./form_facts.js" */

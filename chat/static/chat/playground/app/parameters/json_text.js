@@ -3,10 +3,10 @@
 import { t } from "../core/i18n.js";
 import * as app from "../core/app.js";
 import { page } from "../core/page.js";
-import { check } from "./schema_check.js";
+import { check } from "./value_problems.js";
 
 /** @import { Schema } from "./form_facts.js" */
-/** @import { SchemaProblem } from "./schema_check.js" */
+/** @import { ValueProblem } from "./value_problems.js" */
 /** @import { Parameters } from "../core/types.js" */
 
 /** @param {string} model @param {Parameters} parameters */
@@ -16,7 +16,7 @@ export const writeRequest = (model, parameters) => JSON.stringify({ model, ...pa
  * Read a request. It has a value only if nothing is wrong with it.
  * @param {string} text
  * @param {Schema} [schema] of the whole request, once it is loaded
- * @returns {{value?: {model: string} & Parameters, problems: SchemaProblem[]}}
+ * @returns {{value?: {model: string} & Parameters, problems: ValueProblem[]}}
  */
 export function readRequest(text, schema) {
   /** @type {any} */
@@ -34,7 +34,7 @@ export function readRequest(text, schema) {
   return problems.length ? { problems } : { value, problems };
 }
 
-/** @param {string} name @param {any} value @param {Schema} [schema] @returns {SchemaProblem[]} */
+/** @param {string} name @param {any} value @param {Schema} [schema] @returns {ValueProblem[]} */
 function fieldProblems(name, value, schema) {
   const path = [name];
   if (name === "messages") return [{ path, message: t("messages is the chat itself: write in the conversation, and the system prompt under Parameters.") }];

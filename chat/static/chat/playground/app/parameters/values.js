@@ -1,7 +1,7 @@
 // @ts-check
 // Values of fields: how each is shown, written and read.
 import { t } from "../core/i18n.js";
-import { check } from "./schema_check.js";
+import { check } from "./value_problems.js";
 
 /** @import { FieldFacts, Schema } from "./form_facts.js" */
 /** @import { ModelFacts } from "../core/types.js" */

@@ -8,12 +8,13 @@ import { CopyButton, IconButton, Menu, MenuAct } from "../view/controls.js";
 import { Icon } from "../view/icons.js";
 import { definitionFor, resultOf } from "./call_of.js";
 import { parse, pretty } from "./pretty.js";
+import { remarksOn } from "./remarks.js";
 import { countAnew, fill, isAutomatic, MAX_ROUNDS, repliesTo, replyFor, rounds, saveReply, setAutomatic } from "./replies.js";
-import { checkValue } from "./schema_check.js";
 
 /** @import { Chat } from "../core/chat.js" */
 /** @import { Turn } from "../core/tree.js" */
 /** @import { Call } from "../core/types.js" */
+/** @import { Remark } from "./remarks.js" */
 
 /** @param {{open: Chat, turn: Turn, calls: Call[], isLast: boolean}} props */
 export function Calls({ open, turn, calls, isLast }) {
@@ -54,16 +55,16 @@ function CallMarks({ turn, call }) {
   return html`<ul class="call-problems" aria-label=${t("Problems of the arguments")}>${problems.map(({ path, message }) => html`<li key=${path + message}>${path && html`<code>${path}</code>`} ${message}</li>`)}</ul>`;
 }
 
-/** @param {Turn} turn @param {Call} call @returns {{problems: {path: string, message: string}[], note?: string}} */
+/** @param {Turn} turn @param {Call} call @returns {{problems: Remark[], note?: string}} */
 function marksOf(turn, call) {
   const offered = turn.facts.parameters?.fields?.tools;
   const definition = definitionFor(turn, call.name);
   const parsed = parse(call.arguments || "{}");
   if (!parsed.isWhole) return { problems: [{ path: "", message: t("The arguments are not JSON: {problem}", { problem: parsed.problem }) }] };
   if (!definition) return { problems: offered ? [{ path: "", message: t("No tool of this name was offered.") }] : [] };
-  const { failures, unknown } = checkValue(parsed.value, definition.parameters ?? { type: "object" });
+  const { remarks, unknown } = remarksOn(parsed.value, definition.parameters ?? { type: "object" });
   const note = unknown.length ? t("Not checked here: {keywords}", { keywords: unknown.join(", ") }) : "";
-  return { problems: failures, note };
+  return { problems: remarks, note };
 }
 
 /** The arguments of a call, to be changed: another answer, beside this one. @param {{open: Chat, turn: Turn, at: number, text: string, onLeave: () => void}} props */

@@ -5,7 +5,7 @@ import { t } from "../core/i18n.js";
 import { Icon } from "../view/icons.js";
 import { constraintOf } from "./constraint.js";
 import { parse } from "./pretty.js";
-import { checkValue } from "./schema_check.js";
+import { remarksOn } from "./remarks.js";
 import { useServerCheck } from "./server_check.js";
 
 /** @import { Turn } from "../core/tree.js" */
@@ -46,7 +46,7 @@ function problemOf(text, { mode, value: rule }) {
   const { isWhole, value, problem } = parse(text);
   if (!isWhole) return t("Not JSON: {problem}", { problem });
   if (mode === "json") return value !== null && typeof value === "object" && !Array.isArray(value) ? "" : t("Not a JSON object.");
-  const { failures, unknown } = checkValue(value, rule);
-  if (failures.length) return t("{path} {message}", { path: failures[0].path || t("The answer"), message: failures[0].message });
+  const { remarks, unknown } = remarksOn(value, rule);
+  if (remarks.length) return t("{path} {message}", { path: remarks[0].path || t("The answer"), message: remarks[0].message });
   return unknown.length ? t("Not fully checked: {keywords}", { keywords: unknown.join(", ") }) : "";
 }
