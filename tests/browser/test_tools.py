@@ -235,6 +235,27 @@ def test_a_form_and_json_make_the_same_tool(scripted: ScriptedPage, page) -> Non
     assert (request["tools"], request["parallel_tool_calls"]) == ([WEATHER], False)
 
 
+def test_the_json_of_a_tool_has_the_editor_of_the_request(scripted: ScriptedPage, page) -> None:
+    with_state(scripted, {}, tab="Tools")
+    page.click("#tool-add")
+    page.fill("#tool-name", "weather")
+    page.click(".dialog [role=tab]:has-text('JSON')")
+    page.click(".dialog .json-editor .cm-content[aria-label='Tool as JSON']")
+    assert "weather" in page.inner_text(".dialog .cm-content")
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text('{"type": "function", "function": {"name": "tides"')
+    page.wait_for_selector(".dialog .cm-lint-marker-error")
+    assert "This is not JSON" in page.inner_text(".dialog .problem")
+    page.keyboard.insert_text("}}")
+    page.wait_for_selector(".dialog .problem", state="detached")
+    page.keyboard.press("Tab")  # no indent: the next control of the dialog has the focus
+    assert page.evaluate("document.activeElement.closest('.json-editor')") is None
+    page.click(".dialog [role=tab]:has-text('Form')")
+    assert page.input_value("#tool-name") == "tides"
+    page.click("text=Save tool")
+    assert scripted.turn("Hello", "Hi")["tools"] == [{"type": "function", "function": {"name": "tides"}}]
+
+
 def test_python_signatures_and_operations_of_openapi_become_tools(scripted: ScriptedPage, page) -> None:
     source = '''def get_weather(city: str, unit: Literal["c", "f"] = "c", *,
             tags: list[str] | None = None, at: Point) -> str:

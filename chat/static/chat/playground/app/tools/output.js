@@ -5,9 +5,9 @@ import * as acts from "../core/acts.js";
 import * as app from "../core/app.js";
 import { number, t } from "../core/i18n.js";
 import { Dialog, Tabs } from "../view/controls.js";
+import { JsonEditor } from "../view/json_editor.js";
 import { closeDialog, openDialog } from "../view/layers.js";
 import { constraintOf, withConstraint } from "./constraint.js";
-import { JsonEditor } from "./json_editor.js";
 import { parse, pretty } from "./pretty.js";
 import { schemaOf } from "./schema_of.js";
 import { SchemaRows } from "./schema_rows.js";
@@ -102,7 +102,7 @@ function SchemaDialog({ schema, name, onSave }) {
         <option value="" disabled>${t("Choose …")}</option>${Object.keys(EXAMPLES).map((one) => html`<option value=${one}>${one}</option>`)}</select></label></div>
     <div class="schema-sides">
       <div class="field"><span class="field-title">${t("JSON Schema")} <span class="hint">${t("{n} bytes", { n: number(new TextEncoder().encode(text).length) })}</span></span>
-        <${JsonEditor} label=${t("Schema as JSON")} value=${text} onInput=${setText} rows=${16} />
+        <${JsonEditor} label=${t("Schema as JSON")} rows=${16} text=${text} onText=${setText} />
         ${problems.map((one) => html`<p class="problem" role="alert" key=${one}>${one}</p>`)}
         ${checked?.problems.map(({ message, path }) => html`<p class="problem" key=${message}>${path && html`<code>${path}</code>`} ${message}</p>`)}
         ${checked?.is_valid && html`<p class="verdict">${t("The server can hold answers to this schema.")}</p>`}</div>
