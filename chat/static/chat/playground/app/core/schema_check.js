@@ -1,6 +1,7 @@
 // @ts-check
 // Whether a value satisfies a JSON Schema: the keywords of draft 2020-12 that schemas of requests, tools and answers have. It finds facts; what is
 // said of them is the business of who asks. The server's compiler has the last word on schemas; this is for marks that are shown at once.
+import { canonical, isSame, isObject } from "./json.js";
 
 /** @typedef {(string | number)[]} Path */
 /**
@@ -38,9 +39,6 @@ export const pathText = (path, name = "") => path.reduce((/** @type {string} */ 
 
 /** @param {any} value */
 export const typeOf = (value) => (value === null ? "null" : Array.isArray(value) ? "array" : typeof value);
-
-/** @param {any} value @returns {value is Record<string, any>} */
-export const isObject = (value) => typeOf(value) === "object";
 
 /** @param {any} schema @returns {string[]} */
 export const typesOf = (schema) => [schema?.type ?? []].flat();
@@ -82,12 +80,6 @@ function failuresOf(check, value, schema, path) {
 
 /** @param {Check} check @param {any} value @param {string[]} types */
 const hasType = ({ isInteger }, value, types) => types.some((type) => (type === "integer" ? isInteger(value) : type === "number" ? Number.isFinite(value) : typeOf(value) === type));
-
-/** A value as text, for comparison: the order of names says nothing. @param {any} value @returns {string} */
-const canonical = (value) => JSON.stringify(value, (_, part) => (isObject(part) ? Object.fromEntries(Object.entries(part).sort(([a], [b]) => (a < b ? -1 : 1))) : part));
-
-/** @param {any} one @param {any} other */
-const isSame = (one, other) => canonical(one) === canonical(other);
 
 /** A rule for values of one type. @param {string} type @param {(value: any, rule: any) => boolean} isMet @returns {Rule} */
 const bound = (type, isMet) => (value, rule) => typeOf(value) !== type || isMet(value, rule);

@@ -2,9 +2,10 @@
 // The controls of fields. Each gets the value that is set, and says what is typed; what is empty is not sent.
 import { html, useState } from "../../../vendor/preact.js";
 import { number, t } from "../core/i18n.js";
+import { isSame } from "../core/json.js";
 import { IconButton } from "../view/controls.js";
 import { check } from "./value_problems.js";
-import { kindOf, listItem, readItem, readText, same, sliderOf, writeItem, writeText } from "./values.js";
+import { kindOf, listItem, readItem, readText, sliderOf, writeItem, writeText } from "./values.js";
 
 /** @import { FieldFacts } from "./form_facts.js" */
 /** @import { Wrong } from "./validity.js" */
@@ -37,7 +38,7 @@ function useTyped({ value, wrong, facts, onText }) {
     onText(text);
   };
   const read = readText(typed, facts);
-  const isCurrent = !read.problem && same(read.value, value);
+  const isCurrent = !read.problem && isSame(read.value, value);
   return [wrong ?? (isCurrent ? typed : writeText(value, facts)), type];
 }
 

@@ -3,11 +3,11 @@
 import { html, useRef, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import { t } from "../core/i18n.js";
+import { isSame } from "../core/json.js";
 import { JsonEditor } from "../view/json_editor.js";
 import { useWanted } from "./field.js";
 import { form } from "./form_facts.js";
 import { readRequest, writeRequest } from "./json_text.js";
-import { same } from "./values.js";
 import { markWrong, wrongFields } from "./validity.js";
 
 /** @import { Chat } from "../core/chat.js" */
@@ -31,7 +31,7 @@ export function JsonTab({ open }) {
   const { model, parameters } = open.settings.value;
   const schema = form.value?.schema;
   const read = readRequest(typed, schema);
-  const isCurrent = read.value && same(read.value, { model, ...parameters });
+  const isCurrent = read.value && isSame(read.value, { model, ...parameters });
   const text = wrong?.text ?? (isCurrent ? typed : writeRequest(model, parameters));
   const { problems } = readRequest(text, schema);
   const type = (/** @type {string} */ next) => {

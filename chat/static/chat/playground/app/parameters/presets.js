@@ -5,7 +5,7 @@ import * as acts from "../core/acts.js";
 import { api, ApiProblem } from "../core/api.js";
 import * as app from "../core/app.js";
 import { t } from "../core/i18n.js";
-import { same } from "./values.js";
+import { isSame } from "../core/json.js";
 import { wrongFields } from "./validity.js";
 
 /** @import { Signal } from "../../../vendor/preact.js" */
@@ -37,11 +37,11 @@ function settingsOf(open) {
 export function presetOf(open) {
   const id = givenOf(open).value;
   const all = presets.value ?? [];
-  return all.find((preset) => preset.id === id) ?? all.find((preset) => same(preset.parameters, settingsOf(open)));
+  return all.find((preset) => preset.id === id) ?? all.find((preset) => isSame(preset.parameters, settingsOf(open)));
 }
 
 /** Whether the chat has other settings than its preset. @param {Chat} open @param {Preset} preset */
-export const isChanged = (open, preset) => !same(preset.parameters, settingsOf(open));
+export const isChanged = (open, preset) => !isSame(preset.parameters, settingsOf(open));
 
 /** Do something with the server's presets; whether it went well. Refusals are said. @param {() => Promise<void>} act */
 async function attempt(act) {

@@ -4,10 +4,11 @@ import { html, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import { callId } from "../core/answers.js";
 import { number, plural, t } from "../core/i18n.js";
+import { isObject, parse } from "../core/json.js";
 import { CopyButton, IconButton, Menu, MenuAct } from "../view/controls.js";
 import { Icon } from "../view/icons.js";
 import { definitionFor, resultOf } from "./call_of.js";
-import { parse, pretty } from "./pretty.js";
+import { pretty } from "./pretty.js";
 import { remarksOn } from "./remarks.js";
 import { countAnew, fill, isAutomatic, MAX_ROUNDS, repliesTo, replyFor, rounds, saveReply, setAutomatic } from "./replies.js";
 
@@ -74,8 +75,7 @@ function ArgumentsForm({ open, turn, at, text, onLeave }) {
   const save = (/** @type {Event} */ event) => {
     event.preventDefault();
     const parsed = parse(edited);
-    const isObject = parsed.isWhole && parsed.value !== null && typeof parsed.value === "object" && !Array.isArray(parsed.value);
-    if (!isObject) return setProblem(parsed.isWhole ? t("Arguments are one JSON object.") : t("The arguments are not JSON: {problem}", { problem: parsed.problem }));
+    if (!isObject(parsed.value)) return setProblem(parsed.isWhole ? t("Arguments are one JSON object.") : t("The arguments are not JSON: {problem}", { problem: parsed.problem }));
     onLeave();
     if (edited !== text) acts.editCall(open, turn, at, JSON.stringify(parsed.value));
   };

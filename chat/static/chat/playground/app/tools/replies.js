@@ -5,7 +5,7 @@ import * as acts from "../core/acts.js";
 import { callId } from "../core/answers.js";
 import * as app from "../core/app.js";
 import { t } from "../core/i18n.js";
-import { parse } from "./pretty.js";
+import { parse } from "../core/json.js";
 
 /** @import { Chat } from "../core/chat.js" */
 /** @import { Turn } from "../core/tree.js" */

@@ -1,12 +1,12 @@
 // @ts-check
 import { html, useState } from "../../../vendor/preact.js";
 import { t } from "../core/i18n.js";
+import { parse } from "../core/json.js";
 import { Dialog, Tabs } from "../view/controls.js";
 import { JsonEditor } from "../view/json_editor.js";
 import { closeDialog } from "../view/layers.js";
 import { fromOpenApi } from "./import_openapi.js";
 import { fromPython } from "./import_python.js";
-import { parse } from "./pretty.js";
 import { replyFor, saveReply } from "./replies.js";
 import { SchemaRows } from "./schema_rows.js";
 import { problemsOf } from "./tool_rules.js";
