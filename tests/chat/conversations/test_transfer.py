@@ -76,6 +76,28 @@ def test_openai_jsonl_goes_out_and_comes_in(ann: Page, chat: str) -> None:
     assert exported(ann, made["data"][0]["id"], "jsonl") == text
 
 
+def test_openai_jsonl_says_which_call_a_result_answers(ann: Page) -> None:
+    """A result had no `tool_call_id`: OpenAI takes no such message, and an import here knew its call no more."""
+    ann.open("a")
+    ann.ask("a", "1", "Weather?")
+    calls = [{"id": "c1", "name": "look", "arguments": "{}"}, {"id": None, "name": "look", "arguments": "{}"}]
+    answer = {"choices": [{"content": "", "reasoning": "", "calls": calls}], "shown": 0}
+    ann("PUT", "conversations/a/turns/2", {"parent": "1", "role": "assistant", "state": "ended", "content": answer})
+    for turn, parent, call in (("3", "2", "c1"), ("4", "3", "call-1")):
+        result = {"parent": parent, "role": "tool", "state": "ended", "content": "Sun.", "tool_call_id": call}
+        assert ann("PUT", f"conversations/a/turns/{turn}", result)[0] == 200
+    ann("PATCH", "conversations/a", {"head": "4"})
+    text = exported(ann, "a", "jsonl")
+    messages = json.loads(text)["messages"]
+    assert [call["id"] for call in messages[1]["tool_calls"]] == ["c1", "call-1"]
+    assert [(message["role"], message["tool_call_id"]) for message in messages[2:]] == [
+        ("tool", "c1"),
+        ("tool", "call-1"),
+    ]
+    made = imported(ann, "openai", text)
+    assert exported(ann, made["data"][0]["id"], "jsonl") == text
+
+
 def test_what_an_import_does_not_know_is_listed(ann: Page) -> None:
     line = {"weight": 1, "messages": [{"role": "user", "content": "x", "name": "Ann"}]}
     assert imported(ann, "openai", json.dumps(line))["unknown"] == ["line 1.weight", "line 1: messages.0.name"]
