@@ -2,7 +2,7 @@
 // Details of an answer: why it took its time, what it cost, what it was asked with.
 import { html, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
-import { api, ApiProblem } from "../core/api.js";
+import { api, refusalOf } from "../core/api.js";
 import * as app from "../core/app.js";
 import { number, plural, t } from "../core/i18n.js";
 import { page } from "../core/page.js";
@@ -139,12 +139,8 @@ function Prompt({ open, turn }) {
   const [isReading, setReading] = useState(false);
   const read = async () => {
     setReading(true);
-    try {
-      setFound({ rendered: await api("POST", "render", { request: requestBehind(open, turn) }) });
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      setFound({ problem: error.message });
-    }
+    const problem = await refusalOf(async () => setFound({ rendered: await api("POST", "render", { request: requestBehind(open, turn) }) }));
+    if (problem) setFound({ problem });
     setReading(false);
   };
   const toggled = (/** @type {Event} */ event) => {

@@ -1,7 +1,7 @@
 // @ts-check
 // The conversations that are archived or deleted.
 import { html, useEffect, useState } from "../../../vendor/preact.js";
-import { api, ApiProblem } from "../core/api.js";
+import { api, refusalOf } from "../core/api.js";
 import * as app from "../core/app.js";
 import { t } from "../core/i18n.js";
 import { archiveChats, restoreChats } from "./chat_acts.js";
@@ -18,17 +18,14 @@ export function OtherView({ name }) {
   const [hasMore, setHasMore] = useState(false);
   const [problem, setProblem] = useState("");
   const read = async (/** @type {ChatFacts[]} */ before) => {
-    try {
+    const refusal = await refusalOf(async () => {
       const after = before.length ? `&after=${before.at(-1)?.id}` : "";
       const found = await api("GET", `conversations?view=${name}&limit=${PAGE}${after}`);
       for (const { id, version } of found.data) app.chatList.versions.set(id, version);
       setChats([...before, ...found.data]);
       setHasMore(found.has_more);
-      setProblem("");
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      setProblem(error.message);
-    }
+    });
+    setProblem(refusal);
   };
   useEffect(() => void read([]), [name]);
   const back = async (/** @type {string} */ id) => {

@@ -1,6 +1,6 @@
 // @ts-check
 import { html, useEffect, useState } from "../../../vendor/preact.js";
-import { api, ApiProblem } from "../core/api.js";
+import { api, refusalOf } from "../core/api.js";
 import { mark, t } from "../core/i18n.js";
 import { page } from "../core/page.js";
 import { CopyButton, Dialog, IconButton } from "../view/controls.js";
@@ -26,15 +26,7 @@ export function ShareDialog({ facts }) {
   const [lives, setLives] = useState(7 * DAY_S);
   const [problem, setProblem] = useState("");
   const path = `conversations/${facts.id}/links`;
-  const tried = async (/** @type {() => Promise<void>} */ act) => {
-    try {
-      await act();
-      setProblem("");
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      setProblem(error.message);
-    }
-  };
+  const tried = async (/** @type {() => Promise<void>} */ act) => setProblem(await refusalOf(act));
   useEffect(() => void tried(async () => setLinks((await api("GET", path)).data)), []);
   const make = (/** @type {Event} */ event) => {
     event.preventDefault();
