@@ -4,8 +4,7 @@ import { html, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import { api, refusalOf } from "../core/api.js";
 import * as app from "../core/app.js";
-import { number, plural, t } from "../core/i18n.js";
-import { page } from "../core/page.js";
+import { moment, number, plural, t } from "../core/i18n.js";
 import { CopyButton, Dialog } from "../view/controls.js";
 import { closeDialog } from "../view/layers.js";
 import { requestBehind } from "./asked.js";
@@ -101,7 +100,7 @@ function Facts({ open, turn }) {
   return html`<dl class="insight-facts">
     ${end && html`<${Fact} name=${t("End")}>${end}<//>`}
     ${model && html`<${Fact} name=${t("Model")}>${model}<//>`}
-    ${time && html`<${Fact} name=${t("Asked at")}><time dateTime=${time}>${new Date(time).toLocaleString(page.language)}</time><//>`}
+    ${time && html`<${Fact} name=${t("Asked at")}><time dateTime=${time}>${moment(new Date(time), { dateStyle: "medium", timeStyle: "medium" })}</time><//>`}
     ${seed != null && html`<${Fact} name=${t("Seed")}><code>${seed}</code><${CopyButton} label=${t("Copy the seed")} text=${() => String(seed)} />
       <button type="button" class="button button-small" disabled=${open.isBusy.value} onClick=${() => repeat(open, turn)}>${t("Repeat with this seed")}</button><//>`}
     ${(timings?.attempts ?? 1) > 1 && html`<${Fact} name=${t("Attempts")}>
