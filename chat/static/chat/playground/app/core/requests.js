@@ -13,6 +13,13 @@ import { callId, isAnswer } from "./answers.js";
 /** What lets an answer go on from a text, and repeat it. */
 const GOES_ON = { continue_final_message: true, add_generation_prompt: false, echo: true };
 
+/** Return parameters with a field set in its place, or left out if the value is undefined. @param {Parameters} parameters @param {string} name @param {any} value @returns {Parameters} */
+export function withField(parameters, name, value) {
+  if (value !== undefined) return { ...parameters, [name]: value };
+  const { [name]: _, ...others } = parameters;
+  return others;
+}
+
 /**
  * Return the request that asks for what follows these turns.
  * @param {Turn[]} path

@@ -2,6 +2,7 @@
 // What is typed and cannot be sent. It is kept apart from the chat's settings, which have only what may be sent.
 import { signal } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
+import { withField } from "../core/requests.js";
 import { problemFinders } from "./focus.js";
 import { form } from "./form_facts.js";
 import { check } from "./value_problems.js";
@@ -42,10 +43,7 @@ export function typeField(open, name, text, facts) {
 /** Set a field, or leave it out of the request if the value is undefined. @param {Chat} open @param {string} name @param {any} value */
 export function setField(open, name, value) {
   markWrong(open, name);
-  const { [name]: _, ...others } = open.settings.value.parameters;
-  // In its place, so that the order of what is sent stays.
-  const parameters = value === undefined ? others : { ...open.settings.value.parameters, [name]: value };
-  acts.changeSettings(open, { parameters });
+  acts.changeSettings(open, { parameters: withField(open.settings.value.parameters, name, value) });
 }
 
 /** The problem of a field: of what is typed, else of what is set. @param {Chat} open @param {string} name @param {FieldFacts} facts */
