@@ -58,7 +58,7 @@ export function contentOf(text, files = []) {
  * @param {Turn[]} unsaved turns that are saved with the answer
  * @param {Asking} [asking]
  */
-export function ask(open, parent, unsaved, { settings = open.settings.value, prefix, run = freshId(), choice, id } = {}) {
+function ask(open, parent, unsaved, { settings = open.settings.value, prefix, run = freshId(), choice, id } = {}) {
   /** @type {Asked} */
   const asked = { system: settings.system, fields: settings.parameters, ...(prefix === undefined ? {} : { prefix }) };
   const request = requestOf(parent ? open.pathTo(parent.id) : [], settings.model, asked, choice);

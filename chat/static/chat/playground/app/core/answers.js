@@ -5,7 +5,7 @@
 const MAX_KEPT_CHARS = 600_000;
 
 /** @returns {Choice} */
-export const newChoice = () => ({ content: "", reasoning: "", calls: [] });
+const newChoice = () => ({ content: "", reasoning: "", calls: [] });
 
 /** @param {Content | undefined} content @returns {content is AnswerContent} */
 export const isAnswer = (content) => typeof content === "object" && !Array.isArray(content) && Array.isArray(content.choices);

@@ -42,7 +42,7 @@ export function requestOf(path, model, { system, fields, prefix }, choice) {
  * @param {number} [number] the choice that the next turn follows
  * @returns {RequestMessage | null}
  */
-export function messageOf({ facts }, number) {
+function messageOf({ facts }, number) {
   const { role, content } = facts;
   if (!isAnswer(content)) {
     const message = { role, content: content ?? "" };

@@ -19,7 +19,7 @@ const isWanted = computed(() => {
 let timer;
 let isReading = false;
 
-export async function refreshModels() {
+async function refreshModels() {
   if (isReading) return;
   isReading = true;
   clearTimeout(timer);

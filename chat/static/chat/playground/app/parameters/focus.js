@@ -16,7 +16,7 @@ const TABS = { tools: "tools", response_format: "output", structured_outputs: "o
 const NOT_HERE = new Set(["model", "messages"]);
 
 /** Open the panel and focus a field, and return whether the panel has it. @param {string} param such as `stop[3]` */
-export function focusField(param) {
+function focusField(param) {
   const name = /^\w*/.exec(param)?.[0] ?? "";
   if (name !== "json" && name !== "system" && (NOT_HERE.has(name) || !page.fields.includes(name))) return false;
   wantedField.value = name;

@@ -67,7 +67,7 @@ function RenameForm({ facts }) {
 }
 
 /** @param {string} id */
-export const focusRow = (id) => /** @type {HTMLElement | null} */ (document.querySelector(`.sidebar [data-chat="${id}"] .chat-link`))?.focus();
+const focusRow = (id) => /** @type {HTMLElement | null} */ (document.querySelector(`.sidebar [data-chat="${id}"] .chat-link`))?.focus();
 
 /** @param {{facts: ChatFacts, isPicked: boolean}} props */
 function PickLabel({ facts, isPicked }) {

@@ -99,7 +99,7 @@ const plainLetters = (text) => [...text].map((letter) => letter.normalize("NFKD"
  * @param {string} asked
  * @returns {{part: string, isFound: boolean}[]}
  */
-export function markedParts(text, asked) {
+function markedParts(text, asked) {
   const letters = [...text];
   const plain = plainLetters(text);
   const isMarked = letters.map(() => false);
