@@ -48,7 +48,7 @@ function TimeLine({ turn }) {
       ({ name, seconds }) => html`<span key=${name} class=${`time-part time-${name}`} style=${{ flexGrow: 1000 * seconds }}
         title=${`${partName(name)}: ${duration(seconds)}`}></span>`,
     )}</div>
-    <div class="table-frame" tabindex="0" role="region" aria-label=${t("Time by part")}><table class="figures">
+    <div class="table-frame" tabindex="0" role="region" aria-label=${t("Time by part")}><table class="facts-table">
       <thead><tr><th scope="col">${t("Part")}</th><th scope="col">${t("Begins after")}</th><th scope="col">${t("Takes")}</th></tr></thead>
       <tbody>${parts.map(
         ({ name, start, seconds }) => html`<tr key=${name}><th scope="row"><span class=${`swatch time-${name}`} aria-hidden="true"></span>${partName(name)}</th>
@@ -73,7 +73,7 @@ function Tokens({ turn }) {
     isOldPrice ? t("The prices have changed since: the sum is that of the answer's time.") : "",
   ].filter(Boolean);
   return html`<section class="insight-part" aria-label=${t("Tokens and cost")}>
-    <div class="table-frame" tabindex="0" role="region" aria-label=${t("Tokens and cost")}><table class="figures">
+    <div class="table-frame" tabindex="0" role="region" aria-label=${t("Tokens and cost")}><table class="facts-table">
       <thead><tr><th scope="col">${t("Kind")}</th><th scope="col">${t("Tokens")}</th><th scope="col">${t("Rate")}</th>
         ${cost && price && html`<th scope="col">${each}</th><th scope="col">${t("Cost")}</th>`}</tr></thead>
       <tbody>${rows.map(
