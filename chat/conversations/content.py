@@ -18,7 +18,7 @@ def content_text(content: Any) -> str:
         return content
     if isinstance(content, list):
         texts = (part.get("text") for part in content if isinstance(part, dict))
-        return "\n".join(text for text in texts if isinstance(text, str))
+        return "\n\n".join(text for text in texts if isinstance(text, str))
     text = shown_choice(content).get("content")
     return text if isinstance(text, str) else ""
 

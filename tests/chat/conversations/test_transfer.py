@@ -62,6 +62,14 @@ def test_markdown_has_what_is_shown(ann: Page, chat: str) -> None:
     assert exported(ann, chat, "markdown") == "# Sums\n\n## User\n\nOne and one?\n\n## Assistant\n\nTwo.\n"
 
 
+def test_parts_of_a_message_are_paragraphs_as_on_the_page(ann: Page) -> None:
+    """An attached file and the question behind it ran together in files and copies."""
+    ann.open("a", title="Sums")
+    parts = [{"type": "text", "text": "sums.md:\n\n1 + 1"}, {"type": "text", "text": "And that?"}]
+    ann("PUT", "conversations/a/turns/1", {"role": "user", "state": "ended", "content": parts})
+    assert exported(ann, "a", "markdown") == "# Sums\n\n## User\n\nsums.md:\n\n1 + 1\n\nAnd that?\n"
+
+
 def test_openai_jsonl_goes_out_and_comes_in(ann: Page, chat: str) -> None:
     text = exported(ann, chat, "jsonl")
     function = {"name": "add", "arguments": '{"a": 1}'}
