@@ -22,6 +22,13 @@ RUN_NAME = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 LOST = {"code": "not_resumable", "message": "The answer is lost: its run never began, or left no trace.", "param": None}
 
 
+def run_name_read(value: Any) -> str:
+    """Return the name that the page has given to a run. Raises ApiError."""
+    if not isinstance(value, str) or not RUN_NAME.fullmatch(value):
+        raise ApiError("invalid_value", "id must be a string of 1 to 64 letters, digits and hyphens", "id")
+    return value
+
+
 def run_public_id(caller: Caller, run_name: str) -> str:
     """Return the id that finds a run again, for its user only, and not over the API, whose ids hold no slash."""
     return f"playground/{caller.tenant}/{run_name}"

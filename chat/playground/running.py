@@ -76,11 +76,25 @@ def visitor_of(user: Any, caller: Caller | None = None) -> Visitor:
     return Visitor(caller, user.get_username(), user.is_staff and user.has_perm("chat.view_requestlog"))
 
 
-async def run_open(visitor: Visitor, run_name: str, body: dict[str, Any], *, trace: RequestTrace) -> OpenRun:
+def page_trace(*, route: str, user_agent: str, address: str) -> RequestTrace:
+    """Return what the request log keeps of a call of the page, cut to its limits."""
+    size = settings.LIGHTCONE_LOG_FIELD_CHARS
+    return RequestTrace(
+        dialect="playground",
+        route=route[:size],
+        is_stream=True,
+        user_agent=user_agent[:size],
+        address=address[:size],
+    )
+
+
+async def run_open(visitor: Visitor, run_name: str, body: Any, *, trace: RequestTrace) -> OpenRun:
     """Check the request as the API does, and start it. Raises ApiError.
 
     `trace` has what neither the visitor nor the body says.
     """
+    if not isinstance(body, dict):
+        raise ApiError("invalid_type", "request must be an object", "request")
     arrived_at = time.time()
     parsed, caller = ParsedRequest(), visitor.caller
     await configuration_refresh()
