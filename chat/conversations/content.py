@@ -18,7 +18,7 @@ def content_text(content: Any) -> str:
         return content
     if isinstance(content, list):
         texts = (part.get("text") for part in content if isinstance(part, dict))
-        return "\n".join(text for text in texts if isinstance(text, str))
+        return "\n\n".join(text for text in texts if isinstance(text, str))
     text = shown_choice(content).get("content")
     return text if isinstance(text, str) else ""
 
@@ -46,20 +46,22 @@ def title_of(text: str) -> str:
 
 
 def message_of(role: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a turn as a message of OpenAI's API, with the calls of the shown choice."""
+    """Return a turn as a message of OpenAI's API, with the calls of the shown choice; the page has the same rules."""
     content = body.get("content")
     if not isinstance(content, dict):
-        return {"role": role, "content": content}
+        answered = {"tool_call_id": body["tool_call_id"]} if role == "tool" and "tool_call_id" in body else {}
+        return {"role": role, "content": content, **answered}
     message: dict[str, Any] = {"role": role, "content": content_text(content)}
     calls = shown_choice(content).get("calls")
     if isinstance(calls, list) and calls:
-        message["tool_calls"] = [_tool_call(call) for call in calls if isinstance(call, dict)]
+        message["tool_calls"] = [_tool_call(call, place) for place, call in enumerate(calls) if isinstance(call, dict)]
     return message
 
 
-def _tool_call(call: Mapping[str, Any]) -> dict[str, Any]:
+def _tool_call(call: Mapping[str, Any], place: int) -> dict[str, Any]:
+    """Return a call as the API has it. One without an id is answered by its place."""
     function = {"name": call.get("name"), "arguments": call.get("arguments")}
-    return {"id": call.get("id"), "type": "function", "function": function}
+    return {"id": call.get("id") or f"call-{place}", "type": "function", "function": function}
 
 
 def answer_content(text: str, calls: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

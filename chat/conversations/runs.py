@@ -22,6 +22,13 @@ RUN_NAME = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 LOST = {"code": "not_resumable", "message": "The answer is lost: its run never began, or left no trace.", "param": None}
 
 
+def run_name_read(value: Any) -> str:
+    """Return the name that the page has given to a run. Raises ApiError."""
+    if not isinstance(value, str) or not RUN_NAME.fullmatch(value):
+        raise ApiError("invalid_value", "id must be a string of 1 to 64 letters, digits and hyphens", "id")
+    return value
+
+
 def run_public_id(caller: Caller, run_name: str) -> str:
     """Return the id that finds a run again, for its user only, and not over the API, whose ids hold no slash."""
     return f"playground/{caller.tenant}/{run_name}"
@@ -83,7 +90,8 @@ class _Choice:
         if isinstance(payload, Delta):
             self._num_tokens += len(payload.token_ids)
         else:
-            self._end = {"finish_reason": payload.reason, "tokens": self._num_tokens}
+            stop = {} if payload.stop_reason is None else {"stop": payload.stop_reason}
+            self._end = {"finish_reason": payload.reason, "tokens": self._num_tokens, **stop}
 
     def _feed_call(self, piece: ToolCallDelta) -> None:
         call = self._calls.setdefault(piece.index, {"id": piece.id, "name": piece.name, "arguments": ""})
@@ -104,7 +112,7 @@ def _content(choices: Iterable[_Choice]) -> dict[str, Any]:
 
 
 def cost_of(*, model: str, usage: Usage) -> dict[str, str] | None:
-    """Return what a run has cost by the present prices, as turns keep it; None without prices."""
+    """Return what a run has cost by the present prices, as the page shows it and turns keep it; None without prices."""
     cost = run_cost(model=model, usage=usage)
     return None if cost is None else {"amount": f"{cost.normalize():f}", "currency": settings.LIGHTCONE_CURRENCY}
 

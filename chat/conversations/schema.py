@@ -61,12 +61,15 @@ def _parent_read(value: str) -> str:
     return id_read(value) if value else ""
 
 
-class ConversationFields(serializers.Serializer):
+class NewConversationFields(serializers.Serializer):
     title = Text(max_chars=MAX_TITLE_CHARS, is_label=True)
     folder = Text(max_chars=MAX_FOLDER_CHARS, is_label=True)
+    settings = Object()
+
+
+class ConversationFields(NewConversationFields):
     is_pinned = Boolean()
     is_archived = Boolean()
-    settings = Object()
 
 
 class ChangeFields(ConversationFields):
@@ -106,12 +109,6 @@ class TurnFields(serializers.Serializer):
 
 class SentTurnFields(TurnFields):
     id = Text(read=id_read, is_required=True)
-
-
-class NewConversationFields(serializers.Serializer):
-    title = Text(max_chars=MAX_TITLE_CHARS, is_label=True)
-    folder = Text(max_chars=MAX_FOLDER_CHARS, is_label=True)
-    settings = Object()
 
 
 class TurnsFields(serializers.Serializer):

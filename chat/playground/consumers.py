@@ -30,11 +30,21 @@ from chat.access.keys import KeyInvalid
 from chat.api.request.strict_json import json_object_read
 from chat.api.server_contract import STOP, Stop
 from chat.api.view import run_in_thread_if_large
-from chat.conversations.runs import RUN_NAME
+from chat.conversations.runs import run_name_read
 from chat.errors import ApiError
 from chat.generation.completions import RequestTrace, RunReader
 from chat.playground.messages import Message, error_message
-from chat.playground.running import OpenRun, Visitor, run_end, run_failure, run_open, run_rejoin, run_said, visitor_of
+from chat.playground.running import (
+    OpenRun,
+    Visitor,
+    page_trace,
+    run_end,
+    run_failure,
+    run_open,
+    run_rejoin,
+    run_said,
+    visitor_of,
+)
 from engine.api import EngineError
 
 logger = logging.getLogger(__name__)
@@ -88,14 +98,12 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
 
     async def act(self, run_name: str, message: Message) -> None:
         """Do what a message asks for. Raises ApiError."""
-        match message.get("type"), message.get("request"):
-            case "start", dict(body):
-                self.follow(run_name, partial(self.open, run_name, body))
-            case "start", _:
-                raise ApiError("invalid_type", "request must be an object", "request")
-            case "attach", _:
+        match message.get("type"):
+            case "start":
+                self.follow(run_name, partial(self.open, run_name, message.get("request")))
+            case "attach":
                 self.follow(run_name, partial(self.rejoin, run_name))
-            case "stop", _:
+            case "stop":
                 await self.stop(run_name)
             case _:
                 raise ApiError("invalid_value", "type must be start, attach or stop", "type")
@@ -155,7 +163,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
             for message in said.messages:
                 await self.send_message(message | {"id": run_name})
 
-    async def open(self, run_name: str, body: dict[str, Any]) -> OpenRun:
+    async def open(self, run_name: str, body: Any) -> OpenRun:
         return await run_open(await self.visitor(), run_name, body, trace=self.trace())
 
     async def rejoin(self, run_name: str) -> OpenRun:
@@ -167,17 +175,11 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         return await database_sync_to_async(lambda: visitor_of(session_user(session_key=session_key)))()
 
     def trace(self) -> RequestTrace:
-        """Return what the request log keeps of a run, cut to its limits."""
-        size = settings.LIGHTCONE_LOG_FIELD_CHARS
+        """Return what the request log keeps of a run."""
         headers = {name: value.decode("latin-1") for name, value in self.scope["headers"]}
         peer = str((self.scope.get("client") or ("", 0))[0])
-        return RequestTrace(
-            dialect="playground",
-            route=self.scope["path"],
-            is_stream=True,
-            user_agent=headers.get(b"user-agent", "")[:size],
-            address=client_address(peer=peer, forwarded=headers.get(b"x-forwarded-for", ""))[:size],
-        )
+        address = client_address(peer=peer, forwarded=headers.get(b"x-forwarded-for", ""))
+        return page_trace(route=self.scope["path"], user_agent=headers.get(b"user-agent", ""), address=address)
 
     async def send_message(self, message: Message) -> None:
         await self.send(text_data=json.dumps(message))
@@ -192,7 +194,5 @@ async def message_read(text: str) -> Message:
         message: Message = await run_in_thread_if_large(len(text), json_object_read, text.encode())
     except (ApiError, UnicodeEncodeError):
         raise ApiError("invalid_json", "A message must be one JSON object.") from None
-    run_name = message.get("id")
-    if not isinstance(run_name, str) or not RUN_NAME.fullmatch(run_name):
-        raise ApiError("invalid_value", "id must be a string of 1 to 64 letters, digits and hyphens", "id")
+    run_name_read(message.get("id"))
     return message

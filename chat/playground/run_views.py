@@ -28,15 +28,15 @@ from chat.api.queries import integer_check, query_integer
 from chat.api.request.strict_json import json_object_read
 from chat.api.view import json_response, run_in_thread_if_large
 from chat.conversations.frame import Visit, page_view_async
-from chat.conversations.runs import RUN_NAME
+from chat.conversations.runs import run_name_read
 from chat.conversations.schema import page_body
 from chat.errors import ApiError
-from chat.generation.completions import RequestTrace
 from chat.playground.messages import error_message
 from chat.playground.running import (
     GONE_MESSAGE,
     OpenRun,
     Visitor,
+    page_trace,
     run_end,
     run_failure,
     run_open,
@@ -53,12 +53,11 @@ async def start(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Start a run. Its page then reads the events."""
     raw = page_body(request)
     body = await run_in_thread_if_large(len(raw), json_object_read, raw)
-    run_name, asked = body.get("id"), body.get("request")
-    if not isinstance(run_name, str) or not RUN_NAME.fullmatch(run_name):
-        raise ApiError("invalid_value", "id must be a string of 1 to 64 letters, digits and hyphens", "id")
-    if not isinstance(asked, dict):
-        raise ApiError("invalid_type", "request must be an object", "request")
-    run = await run_open(await _visitor(request, visit), run_name, asked, trace=_trace(request))
+    run_name = run_name_read(body.get("id"))
+    trace = page_trace(
+        route=request.path, user_agent=request.headers.get("User-Agent", ""), address=request_address(request)
+    )
+    run = await run_open(await _visitor(request, visit), run_name, body.get("request"), trace=trace)
     asyncio.get_running_loop().call_later(PICK_UP_S, run.reader.leave)
     return json_response({"id": run_name}, status=202)
 
@@ -104,18 +103,6 @@ async def _frames(run: OpenRun, run_name: str, after: int) -> AsyncIterator[byte
 
 async def _visitor(request: HttpRequest, visit: Visit) -> Visitor:
     return await database_sync_to_async(visitor_of)(await request.auser(), visit.caller)
-
-
-def _trace(request: HttpRequest) -> RequestTrace:
-    """Return what the request log keeps of the call, cut to its limits."""
-    size = settings.LIGHTCONE_LOG_FIELD_CHARS
-    return RequestTrace(
-        dialect="playground",
-        route=request.path[:size],
-        is_stream=True,
-        user_agent=request.headers.get("User-Agent", "")[:size],
-        address=request_address(request)[:size],
-    )
 
 
 start_view = page_view_async(post=start)

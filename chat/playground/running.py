@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, replace
-from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -25,13 +24,12 @@ from chat.api.answering.pipeline import Accepted, rejection_record, run_start
 from chat.api.answering.streaming import ending_check
 from chat.api.dialect import AnswerHead
 from chat.api.request.parsed import ParsedRequest
-from chat.conversations.runs import run_public_id
+from chat.conversations.runs import cost_of, run_public_id
 from chat.errors import ApiError, FieldNames, api_error, names_unchanged
 from chat.generation.completions import RequestTrace, RunReader, run_attach, run_find_public, run_stop
 from chat.generation.waiting import Waiting, model_is_away, waiting_watch
 from chat.playground.messages import Message, RunMessages
 from chat.playground.requests import kept_read, page_policy, page_request_parse
-from chat.usage.prices import run_cost
 from engine.api import ChoiceFinished, Completed, Delta, Outcome, PromptScored, Usage
 
 LOOK_S = 0.5
@@ -78,11 +76,25 @@ def visitor_of(user: Any, caller: Caller | None = None) -> Visitor:
     return Visitor(caller, user.get_username(), user.is_staff and user.has_perm("chat.view_requestlog"))
 
 
-async def run_open(visitor: Visitor, run_name: str, body: dict[str, Any], *, trace: RequestTrace) -> OpenRun:
+def page_trace(*, route: str, user_agent: str, address: str) -> RequestTrace:
+    """Return what the request log keeps of a call of the page, cut to its limits."""
+    size = settings.LIGHTCONE_LOG_FIELD_CHARS
+    return RequestTrace(
+        dialect="playground",
+        route=route[:size],
+        is_stream=True,
+        user_agent=user_agent[:size],
+        address=address[:size],
+    )
+
+
+async def run_open(visitor: Visitor, run_name: str, body: Any, *, trace: RequestTrace) -> OpenRun:
     """Check the request as the API does, and start it. Raises ApiError.
 
     `trace` has what neither the visitor nor the body says.
     """
+    if not isinstance(body, dict):
+        raise ApiError("invalid_type", "request must be an object", "request")
     arrived_at = time.time()
     parsed, caller = ParsedRequest(), visitor.caller
     await configuration_refresh()
@@ -182,16 +194,9 @@ class _Loss:
 
 def _facts(run: OpenRun, usage: Usage) -> Message:
     """Return what the request log will say of a run."""
-    run_id, cost = run.reader.run_id, run_cost(model=run.model, usage=usage)
-    amount = None if cost is None else {"amount": _amount(cost), "currency": settings.LIGHTCONE_CURRENCY}
+    run_id, cost = run.reader.run_id, cost_of(model=run.model, usage=usage)
     log_url = reverse("admin:chat_requestlog_change", args=[UUID(hex=run_id)]) if run.visitor.sees_log else None
-    return {"cost": amount, "request_id": run_id, "log_url": log_url, "attempts": run.reader.attempt}
-
-
-def _amount(cost: Decimal) -> str:
-    """Return a cost in digits, without zeros at the end."""
-    text = f"{cost:f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return {"cost": cost, "request_id": run_id, "log_url": log_url, "attempts": run.reader.attempt}
 
 
 def _trace_of(trace: RequestTrace, visitor: Visitor, parsed: ParsedRequest) -> RequestTrace:

@@ -129,12 +129,13 @@ class ScriptedPage:
     def say(self, run: str, text: str, *, choice: int = 0, **more: Any) -> None:
         self.tell({"type": "delta", "id": run, "choice": choice, "text": text, **more})
 
-    def end(self, run: str, *, num_choices: int = 1, outcome: str = "finished", num_tokens: int = 5) -> None:
+    def end(
+        self, run: str, *, num_choices: int = 1, outcome: str = "finished", num_tokens: int = 5, **more: Any
+    ) -> None:
         choices = [{"finish_reason": "stop", "tokens": num_tokens // num_choices} for _ in range(num_choices)]
         usage = USAGE | {"completion_tokens": num_tokens}
-        self.tell(
-            {"type": "completed", "id": run, "outcome": outcome, "choices": choices, "usage": usage, "timings": TIMINGS}
-        )
+        facts = {"outcome": outcome, "choices": choices, "usage": usage, "timings": TIMINGS, **more}
+        self.tell({"type": "completed", "id": run, **facts})
 
     def fail(self, run: str, code: str, message: str = "It failed.", param: str | None = None) -> None:
         self.tell({"type": "error", "id": run, "error": {"message": message, "code": code, "param": param}})

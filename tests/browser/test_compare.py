@@ -152,6 +152,15 @@ def test_a_message_that_is_too_long_holds_back_its_own_box_alone(scripted: Scrip
     assert page.get_attribute(send, "aria-disabled") == "false"
 
 
+def test_a_cost_is_written_as_in_the_details(scripted: ScriptedPage, page) -> None:
+    """The figures of panes had it as the server sends it: 0.000321 EUR."""
+    for start in asked(scripted, "hello"):
+        scripted.say(start["id"], "yes")
+        scripted.end(start["id"], cost={"amount": "0.000321", "currency": "EUR"})
+    page.wait_for_selector("#pane-1 .figures")
+    assert "€0.000321" in page.inner_text("#pane-1 .figures")
+
+
 def test_the_best_figures_are_marked_and_differences_shown_as_text(scripted: ScriptedPage, page) -> None:
     answered(scripted, asked(scripted, "hello"), "a <b>red</b> fox", "a <b>blue</b> fox")
     assert "best" in page.inner_text("#pane-1 .figures div:has-text('Tokens') >> nth=-1")

@@ -148,6 +148,18 @@ def test_each_answer_tells_its_tokens_times_cost_and_end(scripted: ScriptedPage,
     assert page.inner_text(f"{ANSWER} .message-counters") == line
 
 
+def test_the_figures_of_the_details_are_a_table(scripted: ScriptedPage, page) -> None:
+    """They were laid out as the figures below panes, whose name they had: side by side, head beside body."""
+    scripted.ask("hello")
+    run = scripted.next("start")["id"]
+    scripted.say(run, "yes")
+    end(scripted, run)
+    page.click(f"{ANSWER} .message-counters")
+    page.wait_for_selector("dialog table")
+    shown = page.evaluate("[...document.querySelectorAll('dialog table')].map((one) => getComputedStyle(one).display)")
+    assert set(shown) == {"table"}
+
+
 def test_details_say_why_an_answer_was_slow(scripted: ScriptedPage, page) -> None:
     bodies = render_route(page, [{"error": {"message": "The model is not loaded.", "code": "m"}}, rendered(7)])
     scripted.ask("hello")

@@ -71,6 +71,12 @@ def test_each_model_says_what_it_is(served: Served) -> None:
         assert fact in failed
 
 
+def test_a_currency_that_has_no_code_is_named_as_it_is(served: Served) -> None:
+    """The list of models was not drawn at all: browsers format currencies of ISO 4217 alone."""
+    page = served.open(model("plain", "ready", price=PRICE | {"currency": "credits"}))
+    assert "0.5 credits in, 2 credits out per million" in page.inner_text(ROW.format("plain"))
+
+
 def test_an_unloaded_model_is_loaded_from_the_list_and_its_progress_is_shown(served: Served) -> None:
     page = served.open(model("plain", "ready"), model("greedy", "unloaded"))
     page.click(f"{ROW.format('greedy')} >> text=Load now")

@@ -46,7 +46,7 @@ def with_state(scripted: ScriptedPage, parameters: dict[str, Any], *, tab: str =
         scripted.page.click(f"#panel [role=tab]:has-text('{tab}')")
 
 
-def call(scripted: ScriptedPage, *calls: tuple[str, str]) -> dict[str, Any]:
+def call(scripted: ScriptedPage, *calls: tuple[str | None, str]) -> dict[str, Any]:
     """Answer the next request with calls of tools, each (id, arguments), and return it."""
     start = scripted.next("start")
     for index, (call_id, text) in enumerate(calls):
@@ -128,6 +128,38 @@ def test_a_call_without_what_its_reply_needs_waits_for_the_reader(scripted: Scri
     assert page.input_value("#result-one") == ""
 
 
+@pytest.mark.parametrize("missing", [None, ""])
+def test_calls_without_ids_are_answered_one_by_one(scripted: ScriptedPage, page, missing: str | None) -> None:
+    """The boxes of results named such a call by its place, saved replies by nothing, and the request not at all."""
+    with_state(scripted, {"tools": [WEATHER]})
+    scripted.ask("Where is it warm?")
+    call(scripted, (missing, '{"city":"Oslo"}'), (missing, '{"city":"Rome"}'))
+    for city, text in [("Oslo", "3 degrees"), ("Rome", "25 degrees")]:
+        card = page.locator(".call", has=page.locator(f".call-arguments:has-text('{city}')"))
+        card.get_by_label("Result", exact=True).fill(text)
+    page.click("#send-results")
+    messages = scripted.answer("Rome.")["messages"]
+    ids = [call["id"] for call in messages[1]["tool_calls"]]
+    assert len({*ids}) == 2
+    assert [(m["tool_call_id"], m["content"]) for m in messages[2:]] == [(ids[0], "3 degrees"), (ids[1], "25 degrees")]
+    assert page.locator(".message-tool .message-tool-name").all_text_contents() == ["weather", "weather"]
+    assert page.locator(".call-outcome").all_text_contents() == ["answered", "answered"]
+
+
+def test_saved_replies_answer_calls_without_ids(scripted: ScriptedPage, page) -> None:
+    with_state(scripted, {"tools": [WEATHER]}, replies={"weather": "{{city}} is warm."}, auto_reply=True)
+    scripted.ask("Where is it warm?")
+    call(scripted, (None, '{"city":"Oslo"}'), (None, '{"city":"Rome"}'))
+    messages = scripted.answer("Rome.")["messages"]
+    ids = [call["id"] for call in messages[1]["tool_calls"]]
+    assert [(m["tool_call_id"], m["content"]) for m in messages[2:]] == [
+        (ids[0], "Oslo is warm."),
+        (ids[1], "Rome is warm."),
+    ]
+    assert None not in ids
+    assert len({*ids}) == 2
+
+
 def test_edited_arguments_make_a_branch(scripted: ScriptedPage, page) -> None:
     with_state(scripted, {"tools": [WEATHER]})
     scripted.ask("Where is it warm?")
@@ -160,6 +192,27 @@ def test_arguments_are_checked_and_never_markup(scripted: ScriptedPage, page) ->
     ]
 
 
+def test_alternatives_names_and_references_are_checked(scripted: ScriptedPage, page) -> None:
+    place = {"type": "object", "properties": {"name": {"type": "string", "minLength": 1}}, "required": ["name"]}
+    cases: list[tuple[Any, Any, str]] = [
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, 1, " must be string | null, and is number"),
+        ({"anyOf": [place, {"type": "null"}]}, {}, ".name is missing"),
+        ({"anyOf": [{"minimum": 3}, {"type": "string"}]}, 1, " satisfies none of the alternatives"),
+        ({"oneOf": [{"minimum": 3}, {"type": "integer"}]}, 4, " satisfies more than one of the alternatives"),
+        ({"propertyNames": {"pattern": "^x"}}, {"y": 1}, ".y is no name that may stand here: must match ^x"),
+        ({"$ref": "#/$defs/place"}, {"name": ""}, ".name must have at least 1 characters"),
+        ({"type": "integer"}, 2**60, ""),
+    ]
+    properties = {f"p{at}": schema for at, (schema, _, _) in enumerate(cases)}
+    parameters = {"type": "object", "properties": properties, "$defs": {"place": place}}
+    with_state(scripted, {"tools": [{"type": "function", "function": {"name": "weather", "parameters": parameters}}]})
+    scripted.ask("Where is it warm?")
+    call(scripted, ("one", json.dumps({f"p{at}": value for at, (_, value, _) in enumerate(cases)})))
+    page.wait_for_selector(".call-problems")
+    expected = [f"p{at}{said}" for at, (_, _, said) in enumerate(cases) if said]
+    assert page.locator(".call-problems li").all_inner_texts() == expected
+
+
 def test_a_form_and_json_make_the_same_tool(scripted: ScriptedPage, page) -> None:
     with_state(scripted, {}, tab="Tools")
     page.click("#tool-add")
@@ -180,6 +233,27 @@ def test_a_form_and_json_make_the_same_tool(scripted: ScriptedPage, page) -> Non
     request = scripted.turn("Hello", "Hi")
     assert request["tool_choice"] == {"type": "function", "function": {"name": "weather"}}
     assert (request["tools"], request["parallel_tool_calls"]) == ([WEATHER], False)
+
+
+def test_the_json_of_a_tool_has_the_editor_of_the_request(scripted: ScriptedPage, page) -> None:
+    with_state(scripted, {}, tab="Tools")
+    page.click("#tool-add")
+    page.fill("#tool-name", "weather")
+    page.click(".dialog [role=tab]:has-text('JSON')")
+    page.click(".dialog .json-editor .cm-content[aria-label='Tool as JSON']")
+    assert "weather" in page.inner_text(".dialog .cm-content")
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text('{"type": "function", "function": {"name": "tides"')
+    page.wait_for_selector(".dialog .cm-lint-marker-error")
+    assert "This is not JSON" in page.inner_text(".dialog .problem")
+    page.keyboard.insert_text("}}")
+    page.wait_for_selector(".dialog .problem", state="detached")
+    page.keyboard.press("Tab")  # no indent: the next control of the dialog has the focus
+    assert page.evaluate("document.activeElement.closest('.json-editor')") is None
+    page.click(".dialog [role=tab]:has-text('Form')")
+    assert page.input_value("#tool-name") == "tides"
+    page.click("text=Save tool")
+    assert scripted.turn("Hello", "Hi")["tools"] == [{"type": "function", "function": {"name": "tides"}}]
 
 
 def test_python_signatures_and_operations_of_openapi_become_tools(scripted: ScriptedPage, page) -> None:

@@ -111,6 +111,17 @@ async def test_choices_reasoning_and_calls_are_told_apart(world):
     ]
 
 
+async def test_a_saved_answer_says_which_stop_string_or_token_ended_it(world):
+    """A page that reads the end saves it; without a page the figures said only that the answer had ended."""
+    voice = await run(world, num_choices=2)
+    voice.admit()
+    voice.say(ChoiceFinished(0, FinishReason.STOP, stop_reason="END"), ChoiceFinished(1, FinishReason.STOP))
+    voice.say(Completed(Outcome.FINISHED, Usage(3, 0, 1), Timings(0.0)))
+    _, body = await ended(world)
+    assert [choice.get("stop") for choice in body["content"]["choices"]] == ["END", None]
+    assert "stop" not in body["content"]["choices"][1]
+
+
 @pytest.mark.parametrize(
     ("outcome", "state"), [(Outcome.STOPPED, "ended"), (Outcome.DISCONNECTED, "failed"), (Outcome.TIMED_OUT, "failed")]
 )

@@ -62,6 +62,14 @@ def test_markdown_has_what_is_shown(ann: Page, chat: str) -> None:
     assert exported(ann, chat, "markdown") == "# Sums\n\n## User\n\nOne and one?\n\n## Assistant\n\nTwo.\n"
 
 
+def test_parts_of_a_message_are_paragraphs_as_on_the_page(ann: Page) -> None:
+    """An attached file and the question behind it ran together in files and copies."""
+    ann.open("a", title="Sums")
+    parts = [{"type": "text", "text": "sums.md:\n\n1 + 1"}, {"type": "text", "text": "And that?"}]
+    ann("PUT", "conversations/a/turns/1", {"role": "user", "state": "ended", "content": parts})
+    assert exported(ann, "a", "markdown") == "# Sums\n\n## User\n\nsums.md:\n\n1 + 1\n\nAnd that?\n"
+
+
 def test_openai_jsonl_goes_out_and_comes_in(ann: Page, chat: str) -> None:
     text = exported(ann, chat, "jsonl")
     function = {"name": "add", "arguments": '{"a": 1}'}
@@ -73,6 +81,28 @@ def test_openai_jsonl_goes_out_and_comes_in(ann: Page, chat: str) -> None:
     assert json.loads(text) == {"messages": [{"role": "user", "content": "One and one?"}, answer]}
     made = imported(ann, "openai", text + text)
     assert [entry["title"] for entry in made["data"]] == ["One and one?"] * 2
+    assert exported(ann, made["data"][0]["id"], "jsonl") == text
+
+
+def test_openai_jsonl_says_which_call_a_result_answers(ann: Page) -> None:
+    """A result had no `tool_call_id`: OpenAI takes no such message, and an import here knew its call no more."""
+    ann.open("a")
+    ann.ask("a", "1", "Weather?")
+    calls = [{"id": "c1", "name": "look", "arguments": "{}"}, {"id": None, "name": "look", "arguments": "{}"}]
+    answer = {"choices": [{"content": "", "reasoning": "", "calls": calls}], "shown": 0}
+    ann("PUT", "conversations/a/turns/2", {"parent": "1", "role": "assistant", "state": "ended", "content": answer})
+    for turn, parent, call in (("3", "2", "c1"), ("4", "3", "call-1")):
+        result = {"parent": parent, "role": "tool", "state": "ended", "content": "Sun.", "tool_call_id": call}
+        assert ann("PUT", f"conversations/a/turns/{turn}", result)[0] == 200
+    ann("PATCH", "conversations/a", {"head": "4"})
+    text = exported(ann, "a", "jsonl")
+    messages = json.loads(text)["messages"]
+    assert [call["id"] for call in messages[1]["tool_calls"]] == ["c1", "call-1"]
+    assert [(message["role"], message["tool_call_id"]) for message in messages[2:]] == [
+        ("tool", "c1"),
+        ("tool", "call-1"),
+    ]
+    made = imported(ann, "openai", text)
     assert exported(ann, made["data"][0]["id"], "jsonl") == text
 
 

@@ -2,6 +2,7 @@
 // The figures of the panes' last answers, with the best of each marked.
 import { html } from "../../../vendor/preact.js";
 import { number, seconds, t } from "../core/i18n.js";
+import { costText } from "../insight/facts.js";
 import { lastAnswer, panes } from "./panes.js";
 
 /** @import { Turn } from "../core/tree.js" */
@@ -20,7 +21,7 @@ const FIGURES = [
   { title: () => t("First token"), value: ({ facts }) => facts.timings?.first_token_s, show: (value) => seconds(value) },
   { title: () => t("Tokens/s"), value: ({ facts }) => facts.timings?.tokens_per_s, show: (value) => number(value, { maximumFractionDigits: 1 }), isMore: true },
   { title: () => t("Tokens"), value: ({ facts }) => facts.usage?.completion_tokens, show: (value) => number(value) },
-  { title: () => t("Cost"), value: ({ facts }) => (facts.cost ? Number(facts.cost.amount) : undefined), show: (_, { facts }) => `${facts.cost?.amount} ${facts.cost?.currency}` },
+  { title: () => t("Cost"), value: ({ facts }) => (facts.cost ? Number(facts.cost.amount) : undefined), show: (_, { facts }) => costText(facts.cost) },
 ];
 
 /** @param {{pane: Pane}} props */

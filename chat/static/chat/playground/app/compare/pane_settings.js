@@ -2,6 +2,7 @@
 // What one pane asks for: parameters and the system prompt.
 import { html, useState } from "../../../vendor/preact.js";
 import { number, t } from "../core/i18n.js";
+import { objectFrom } from "../core/json.js";
 import { changePane, copySettingsToAll, setParameter } from "./panes.js";
 
 /** @import { Pane } from "./panes.js" */
@@ -45,14 +46,4 @@ function MoreParameters({ pane }) {
       <textarea class="input input-code" name="parameters" rows="5" spellcheck=${false} aria-invalid=${problem !== ""} value=${JSON.stringify(parameters, null, 2)} onChange=${change}></textarea></label>
     <p class="problem" role="alert">${problem}</p>
   </details>`;
-}
-
-/** @param {string} text @returns {Record<string, any> | null} */
-function objectFrom(text) {
-  try {
-    const value = JSON.parse(text.trim() || "{}");
-    return value !== null && typeof value === "object" && !Array.isArray(value) ? value : null;
-  } catch {
-    return null;
-  }
 }

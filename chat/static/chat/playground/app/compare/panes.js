@@ -7,6 +7,7 @@ import * as app from "../core/app.js";
 import { Chat } from "../core/chat.js";
 import { plural, t } from "../core/i18n.js";
 import { freshId } from "../core/ids.js";
+import { withField } from "../core/requests.js";
 import { togglePanel } from "../view/layers.js";
 
 /** @import { Signal } from "../../../vendor/preact.js" */
@@ -155,8 +156,7 @@ export function changePane(pane, changes) {
 
 /** Set a parameter of a pane, or leave it to the model. @param {Pane} pane @param {string} name @param {unknown} value undefined: not set */
 export function setParameter(pane, name, value) {
-  const { [name]: _, ...others } = pane.chat.settings.value.parameters;
-  changePane(pane, { parameters: value === undefined ? others : { ...others, [name]: value } });
+  changePane(pane, { parameters: withField(pane.chat.settings.value.parameters, name, value) });
 }
 
 /** Give all others the parameters and the system prompt of a pane; each keeps its model. @param {Pane} pane */

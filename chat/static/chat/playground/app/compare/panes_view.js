@@ -6,11 +6,10 @@ import * as app from "../core/app.js";
 import { plural, t } from "../core/i18n.js";
 import { Composer } from "../view/composer.js";
 import { IconButton, Menu, MenuAct } from "../view/controls.js";
-import { Following } from "../view/following.js";
 import { Icon, StopIcon } from "../view/icons.js";
-import { Message } from "../view/message.js";
 import { ModelLine } from "../view/model_picker.js";
 import { SystemPrompt } from "../view/system_prompt.js";
+import { MessageList, useNewest } from "../view/transcript.js";
 import { showDifferences } from "./differences.js";
 import { Figures } from "./figures.js";
 import { scrollInStep } from "./in_step.js";
@@ -131,24 +130,13 @@ function PaneHead({ pane, name }) {
 /** @param {{pane: Pane, name: string}} props */
 function PaneText({ pane, name }) {
   const { chat } = pane;
-  const area = useRef(/** @type {HTMLDivElement | null} */ (null));
-  const list = useRef(/** @type {HTMLOListElement | null} */ (null));
-  const following = useRef(/** @type {Following | null} */ (null));
-  const [isAtEnd, setAtEnd] = useState(true);
-  const path = chat.path.value;
-  useEffect(() => {
-    following.current = new Following(/** @type {HTMLElement} */ (area.current), /** @type {HTMLElement} */ (list.current), setAtEnd);
-    return () => following.current?.end();
-  }, []);
-  useEffect(() => following.current?.toEnd(), [path.length]);
+  const { area, list, jump } = useNewest(chat);
   return html`<div class="conversation-frame">
     <div class="pane-text" ref=${area} tabindex="0" role="group" aria-label=${t("Conversation of {pane}", { pane: name })}>
-      ${path.length === 0 ? html`<p class="pane-empty">${pane.isDetached.value ? t("Ask this pane below.") : t("What you send goes to this pane too.")}</p>` : !isBlind.value && html`<${SystemPrompt} open=${chat} />`}
-      <ol class="messages" id=${`messages-${pane.id}`} ref=${list} aria-label=${t("Messages of {pane}", { pane: name })}>
-        ${path.map((turn, at) => html`<${Message} key=${turn.id} open=${chat} turn=${turn} isLast=${at === path.length - 1} />`)}
-      </ol>
+      ${chat.isEmpty.value ? html`<p class="pane-empty">${pane.isDetached.value ? t("Ask this pane below.") : t("What you send goes to this pane too.")}</p>` : !isBlind.value && html`<${SystemPrompt} open=${chat} />`}
+      <${MessageList} open=${chat} list=${list} id=${`messages-${pane.id}`} label=${t("Messages of {pane}", { pane: name })} />
     </div>
-    ${!isAtEnd && html`<button class="button jump" type="button" onClick=${() => following.current?.toEnd()}>${t("Jump to the newest")}</button>`}
+    ${jump}
   </div>`;
 }
 

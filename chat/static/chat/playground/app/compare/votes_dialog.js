@@ -1,7 +1,6 @@
 // @ts-check
 import { html, useState } from "../../../vendor/preact.js";
-import { number, t } from "../core/i18n.js";
-import { page } from "../core/page.js";
+import { moment, number, t } from "../core/i18n.js";
 import { CopyButton, Dialog } from "../view/controls.js";
 import { closeDialog, openDialog } from "../view/layers.js";
 import { csv, keep, MAX_NOTE, standings, vote, votes } from "./votes.js";
@@ -53,7 +52,7 @@ function Standings() {
 }
 
 function LastVotes() {
-  const time = (/** @type {string} */ at) => new Date(at).toLocaleString(page.language, { dateStyle: "short", timeStyle: "short" });
+  const time = (/** @type {string} */ at) => moment(new Date(at), { dateStyle: "short", timeStyle: "short" });
   return html`<div class="votes-box" tabindex="0" role="group" aria-label=${t("The last votes")}><table class="votes-table">
     <thead><tr>${[t("Time"), t("Best"), t("Others"), t("Question"), t("Note")].map((title) => html`<th scope="col" key=${title}>${title}</th>`)}</tr></thead>
     <tbody>${[...votes.value].reverse().map(

@@ -2,7 +2,7 @@
 // What the reader does with conversations. Every act keeps what was there: what is edited or asked again is another turn beside it.
 import { batch } from "../../../vendor/preact.js";
 import { saysAnything, textOf } from "./answers.js";
-import { api, ApiProblem } from "./api.js";
+import { api, ApiProblem, refusalOf } from "./api.js";
 import * as app from "./app.js";
 import { Chat } from "./chat.js";
 import { t } from "./i18n.js";
@@ -58,7 +58,7 @@ export function contentOf(text, files = []) {
  * @param {Turn[]} unsaved turns that are saved with the answer
  * @param {Asking} [asking]
  */
-export function ask(open, parent, unsaved, { settings = open.settings.value, prefix, run = freshId(), choice, id } = {}) {
+function ask(open, parent, unsaved, { settings = open.settings.value, prefix, run = freshId(), choice, id } = {}) {
   /** @type {Asked} */
   const asked = { system: settings.system, fields: settings.parameters, ...(prefix === undefined ? {} : { prefix }) };
   const request = requestOf(parent ? open.pathTo(parent.id) : [], settings.model, asked, choice);
@@ -294,7 +294,7 @@ export async function changeFields(id, fields) {
     } catch (error) {
       if (!(error instanceof ApiProblem)) throw error;
       if (error.code !== "conflict") {
-        tell(error);
+        tell(error.message);
         return false;
       }
       version = undefined;
@@ -303,9 +303,16 @@ export async function changeFields(id, fields) {
   return false;
 }
 
-/** @param {ApiProblem} problem */
-export function tell(problem) {
-  app.notice.value = { text: problem.message, isProblem: true };
+/** @param {string} problem */
+function tell(problem) {
+  app.notice.value = { text: problem, isProblem: true };
+}
+
+/** Do something with the server, and return whether it went well. A refusal is said. @param {() => Promise<unknown>} act */
+export async function attempt(act) {
+  const problem = await refusalOf(act);
+  if (problem) tell(problem);
+  return !problem;
 }
 
 // Which chat is shown.
@@ -378,7 +385,7 @@ async function load(id) {
     return open;
   } catch (error) {
     if (!(error instanceof ApiProblem)) throw error;
-    tell(error);
+    tell(error.message);
     return null;
   }
 }

@@ -1,12 +1,11 @@
 // @ts-check
-/** @import { AnswerContent, Choice, Content, Message } from "./types.js" */
+/** @import { AnswerContent, Call, Choice, Content, Message } from "./types.js" */
 
 /** Larger contents are kept without log-probabilities: the server takes bodies of a MiB. */
 const MAX_KEPT_CHARS = 600_000;
 
-
 /** @returns {Choice} */
-export const newChoice = () => ({ content: "", reasoning: "", calls: [] });
+const newChoice = () => ({ content: "", reasoning: "", calls: [] });
 
 /** @param {Content | undefined} content @returns {content is AnswerContent} */
 export const isAnswer = (content) => typeof content === "object" && !Array.isArray(content) && Array.isArray(content.choices);
@@ -40,6 +39,9 @@ export function sizeOf(choices) {
 
 /** @param {Choice[]} choices */
 export const saysAnything = (choices) => sizeOf(choices) > 0 || choices.some((choice) => choice.calls.length > 0);
+
+/** The id by which a call is answered: its own, or its place where the model gave it none. @param {Call} call @param {number} at */
+export const callId = (call, at) => call.id || `call-${at}`;
 
 /** The plain text of a turn's content; of an answer, that of a choice. @param {Content | undefined} content @param {number} [choice] */
 export function textOf(content, choice) {

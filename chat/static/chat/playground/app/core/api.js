@@ -47,3 +47,14 @@ export async function api(method, path, body, options = {}) {
   if (response.status === 401) location.reload(); // signed out: the page leads to the sign-in
   throw new ApiProblem({ message: response.statusText, code: "failed", ...answer.error, status: response.status });
 }
+
+/** Do something with the server, and return why it refuses; "" if it does not. @param {() => Promise<unknown>} act */
+export async function refusalOf(act) {
+  try {
+    await act();
+    return "";
+  } catch (error) {
+    if (!(error instanceof ApiProblem)) throw error;
+    return error.message;
+  }
+}

@@ -86,7 +86,7 @@ export function settingsFrom(kept) {
 }
 
 /** @param {Turn} turn @returns {Chat | undefined} */
-export const chatOf = (turn) => [...openChats.values()].find((open) => open.find(turn.id) === turn);
+const chatOf = (turn) => [...openChats.values()].find((open) => open.find(turn.id) === turn);
 
 /** Let go of a stored chat that is not shown, unless it is still answered. What is to be saved of it is. @param {Chat} open */
 export function letGo(open) {
@@ -150,7 +150,7 @@ effect(() => {
 // Saving.
 
 /** @param {Chat} open @param {Turn} turn */
-export function saveTurn(open, turn) {
+function saveTurn(open, turn) {
   if (open.isTemporary) return;
   const { id, created_at: _, ...facts } = turn.facts;
   const kept = { ...facts, content: keptContent(facts.content) };

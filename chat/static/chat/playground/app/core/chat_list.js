@@ -1,7 +1,8 @@
 // @ts-check
 // The conversations that the left column lists: all that this page has heard of, the latest first.
 import { computed, signal } from "../../../vendor/preact.js";
-import { api, ApiProblem } from "./api.js";
+import { api, refusalOf } from "./api.js";
+import { t } from "./i18n.js";
 
 /** @import { Signal } from "../../../vendor/preact.js" */
 /** @import { ChatFacts } from "./types.js" */
@@ -12,6 +13,9 @@ const REFRESH_MS = 800;
 
 /** @param {ChatFacts} a @param {ChatFacts} b */
 const latestFirst = (a, b) => b.updated_at - a.updated_at;
+
+/** What a conversation is called on the page. @param {{title: string}} facts */
+export const titleOf = ({ title }) => title || t("Untitled chat");
 
 /** @param {ChatFacts} facts */
 const isCurrent = (facts) => !facts.archived_at && !facts.deleted_at;
@@ -57,38 +61,21 @@ export class ChatList {
     if (this.isReading) return this.refreshSoon();
     this.isReading = true;
     this.meanwhile.clear();
-    try {
-      const [first, pinned, folders] = await Promise.all([
-        api("GET", `conversations?limit=${PAGE}`),
+    this.problem.value = await refusalOf(async () => {
+      const [read, pinned, folders] = await Promise.all([
+        pagesOf(`limit=${PAGE}`, Math.min(this.numRead, MAX_READ_AGAIN)),
         api("GET", "conversations?view=pinned&limit=100"),
         api("GET", "folders"),
       ]);
-      const read = await this.#readOn(first);
       const ofFolders = await Promise.all([...this.openFolders].map(ofFolder));
       this.folders.value = folders.data;
       this.#show([...pinned.data, ...ofFolders.flat(), ...read.data]);
       this.cursor = read.data.at(-1)?.id ?? "";
       this.numRead = read.data.length;
       this.hasMore.value = read.has_more;
-      this.problem.value = "";
       this.isLoaded.value = true;
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      this.problem.value = error.message;
-    } finally {
-      this.isReading = false;
-    }
-  }
-
-  /** Read pages until there are as many conversations as before. @param {{data: ChatFacts[], has_more: boolean}} first */
-  async #readOn(first) {
-    const read = { data: [...first.data], has_more: first.has_more };
-    while (read.has_more && read.data.length < Math.min(this.numRead, MAX_READ_AGAIN)) {
-      const next = await api("GET", `conversations?limit=${PAGE}&after=${read.data.at(-1)?.id}`);
-      read.data.push(...next.data);
-      read.has_more = next.has_more;
-    }
-    return read;
+    });
+    this.isReading = false;
   }
 
   /** @param {ChatFacts[]} read */
@@ -111,32 +98,27 @@ export class ChatList {
   async more() {
     if (this.isReading || !this.hasMore.value || !this.cursor) return;
     this.isReading = true;
-    try {
-      const next = await api("GET", `conversations?limit=${PAGE}&after=${this.cursor}`);
+    const problem = await refusalOf(async () => {
+      const next = await pageOf(`limit=${PAGE}`, this.cursor);
       this.#add(next.data);
       this.cursor = next.data.at(-1)?.id ?? this.cursor;
       this.numRead += next.data.length;
       this.hasMore.value = next.has_more;
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      this.problem.value = error.message;
-      this.hasMore.value = false;
-    } finally {
-      this.isReading = false;
-    }
+    });
+    this.isReading = false;
+    if (!problem) return;
+    this.problem.value = problem;
+    this.hasMore.value = false;
   }
 
   /** Read all chats of a folder, as it is opened. @param {string} name */
   async readFolder(name) {
     if (this.openFolders.has(name)) return;
     this.openFolders.add(name);
-    try {
-      this.#add(await ofFolder(name));
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      this.openFolders.delete(name);
-      this.problem.value = error.message;
-    }
+    const problem = await refusalOf(async () => this.#add(await ofFolder(name)));
+    if (!problem) return;
+    this.openFolders.delete(name);
+    this.problem.value = problem;
   }
 
   /** @param {ChatFacts[]} read */
@@ -167,15 +149,21 @@ export class ChatList {
   }
 }
 
-/** @param {string} name @returns {Promise<ChatFacts[]>} */
-async function ofFolder(name) {
-  /** @type {ChatFacts[]} */
-  const all = [];
-  for (let hasMore = true; hasMore && all.length < MAX_READ_AGAIN; ) {
-    const after = all.length ? `&after=${all.at(-1)?.id}` : "";
-    const { data, has_more } = await api("GET", `conversations?folder=${encodeURIComponent(name)}&limit=100${after}`);
-    all.push(...data);
-    hasMore = has_more;
+/** @typedef {{data: ChatFacts[], has_more: boolean}} Page */
+
+/** Read a page of conversations. @param {string} query @param {string} [after] the last conversation before it @returns {Promise<Page>} */
+export const pageOf = (query, after) => api("GET", `conversations?${query}${after ? `&after=${after}` : ""}`);
+
+/** Read pages until there are so many conversations, or all. @param {string} query @param {number} num @returns {Promise<Page>} */
+async function pagesOf(query, num) {
+  const read = await pageOf(query);
+  while (read.has_more && read.data.length < num) {
+    const next = await pageOf(query, read.data.at(-1)?.id);
+    read.data.push(...next.data);
+    read.has_more = next.has_more;
   }
-  return all;
+  return read;
 }
+
+/** @param {string} name */
+const ofFolder = async (name) => (await pagesOf(`folder=${encodeURIComponent(name)}&limit=100`, MAX_READ_AGAIN)).data;

@@ -1,7 +1,7 @@
 // @ts-check
 // Drafts: what is written and not sent yet. They are kept in the tab at once, and on the server shortly after, so that other devices have them too.
 import { effect } from "../../../vendor/preact.js";
-import { api, ApiProblem } from "./api.js";
+import { api, refusalOf } from "./api.js";
 
 /** @import { Chat } from "./chat.js" */
 /** @import { PersonalStorage } from "./storage.js" */
@@ -78,14 +78,8 @@ export class Drafts {
   }
 }
 
-/** @param {string} path @param {Draft} draft @param {boolean} keepalive */
-async function put(path, draft, keepalive) {
-  try {
-    await api("PUT", path, draft, { keepalive });
-  } catch (error) {
-    if (!(error instanceof ApiProblem)) throw error; // the tab has it; the next change is another try
-  }
-}
+/** Save a draft. What is refused stays in the tab, and the next change is another try. @param {string} path @param {Draft} draft @param {boolean} keepalive */
+const put = (path, draft, keepalive) => refusalOf(() => api("PUT", path, draft, { keepalive }));
 
 /** The messages that wait in either of two drafts, without those that were sent. @param {Chat} chat @param {Queued[]} [first] @param {Queued[]} [second] */
 function joined(chat, first = [], second = []) {

@@ -31,3 +31,6 @@ export const number = (value, options) => value.toLocaleString(page.language, op
 
 /** @param {number} value seconds */
 export const seconds = (value) => `${number(value, { minimumFractionDigits: 2, maximumFractionDigits: 2 })} s`;
+
+/** A day and time in the page's language. @param {Date} date @param {Intl.DateTimeFormatOptions} [options] */
+export const moment = (date, options = { dateStyle: "medium", timeStyle: "short" }) => date.toLocaleString(page.language, options);

@@ -1,6 +1,6 @@
 // @ts-check
 // What the model is told: requests, made from the path to a turn.
-import { isAnswer } from "./answers.js";
+import { callId, isAnswer } from "./answers.js";
 
 /** @import { Turn } from "./tree.js" */
 /** @import { Asked, Call, Parameters } from "./types.js" */
@@ -12,6 +12,13 @@ import { isAnswer } from "./answers.js";
 
 /** What lets an answer go on from a text, and repeat it. */
 const GOES_ON = { continue_final_message: true, add_generation_prompt: false, echo: true };
+
+/** Return parameters with a field set in its place, or left out if the value is undefined. @param {Parameters} parameters @param {string} name @param {any} value @returns {Parameters} */
+export function withField(parameters, name, value) {
+  if (value !== undefined) return { ...parameters, [name]: value };
+  const { [name]: _, ...others } = parameters;
+  return others;
+}
 
 /**
  * Return the request that asks for what follows these turns.
@@ -35,7 +42,7 @@ export function requestOf(path, model, { system, fields, prefix }, choice) {
  * @param {number} [number] the choice that the next turn follows
  * @returns {RequestMessage | null}
  */
-export function messageOf({ facts }, number) {
+function messageOf({ facts }, number) {
   const { role, content } = facts;
   if (!isAnswer(content)) {
     const message = { role, content: content ?? "" };
@@ -46,5 +53,5 @@ export function messageOf({ facts }, number) {
   return choice.calls.length ? { role, content: choice.content || null, tool_calls: choice.calls.map(toolCall) } : { role, content: choice.content };
 }
 
-/** @param {Call} call */
-const toolCall = (call) => ({ id: call.id, type: "function", function: { name: call.name, arguments: call.arguments } });
+/** @param {Call} call @param {number} at */
+const toolCall = (call, at) => ({ id: callId(call, at), type: "function", function: { name: call.name, arguments: call.arguments } });

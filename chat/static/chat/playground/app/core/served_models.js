@@ -1,7 +1,8 @@
 // @ts-check
 // Keeps what is known of the models up to date: while somebody looks at them or waits for one, and when the page is looked at again.
 import { computed, effect, signal } from "../../../vendor/preact.js";
-import { api, ApiProblem } from "./api.js";
+import { attempt } from "./acts.js";
+import { api, refusalOf } from "./api.js";
 import * as app from "./app.js";
 
 const PAUSE_MS = 1500;
@@ -18,28 +19,18 @@ const isWanted = computed(() => {
 let timer;
 let isReading = false;
 
-export async function refreshModels() {
+async function refreshModels() {
   if (isReading) return;
   isReading = true;
   clearTimeout(timer);
-  try {
-    app.models.value = (await api("GET", "models")).data;
-  } catch (error) {
-    if (!(error instanceof ApiProblem)) throw error; // the next reading tells
-  }
+  await refusalOf(async () => (app.models.value = (await api("GET", "models")).data)); // the next reading tells
   isReading = false;
   if (isWanted.value) timer = setTimeout(refreshModels, PAUSE_MS);
 }
 
 /** Ask for a model to be loaded; the list tells how far it is. @param {string} name */
 export async function loadModel(name) {
-  try {
-    await api("POST", "models/load", { model: name });
-  } catch (error) {
-    if (!(error instanceof ApiProblem)) throw error;
-    app.notice.value = { text: error.message, isProblem: true };
-    return;
-  }
+  if (!(await attempt(() => api("POST", "models/load", { model: name })))) return;
   // The worker says so a moment later.
   const begun = (/** @type {import("./types.js").ModelFacts} */ facts) => (facts.id === name ? { ...facts, state: "loading", phase: "", fraction: 0 } : facts);
   app.models.value = app.models.value.map(begun);

@@ -2,10 +2,9 @@
 // Details of an answer: why it took its time, what it cost, what it was asked with.
 import { html, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
-import { api, ApiProblem } from "../core/api.js";
+import { api, refusalOf } from "../core/api.js";
 import * as app from "../core/app.js";
-import { number, plural, t } from "../core/i18n.js";
-import { page } from "../core/page.js";
+import { moment, number, plural, t } from "../core/i18n.js";
 import { CopyButton, Dialog } from "../view/controls.js";
 import { closeDialog } from "../view/layers.js";
 import { requestBehind } from "./asked.js";
@@ -49,7 +48,7 @@ function TimeLine({ turn }) {
       ({ name, seconds }) => html`<span key=${name} class=${`time-part time-${name}`} style=${{ flexGrow: 1000 * seconds }}
         title=${`${partName(name)}: ${duration(seconds)}`}></span>`,
     )}</div>
-    <div class="table-frame" tabindex="0" role="region" aria-label=${t("Time by part")}><table class="figures">
+    <div class="table-frame" tabindex="0" role="region" aria-label=${t("Time by part")}><table class="facts-table">
       <thead><tr><th scope="col">${t("Part")}</th><th scope="col">${t("Begins after")}</th><th scope="col">${t("Takes")}</th></tr></thead>
       <tbody>${parts.map(
         ({ name, start, seconds }) => html`<tr key=${name}><th scope="row"><span class=${`swatch time-${name}`} aria-hidden="true"></span>${partName(name)}</th>
@@ -74,7 +73,7 @@ function Tokens({ turn }) {
     isOldPrice ? t("The prices have changed since: the sum is that of the answer's time.") : "",
   ].filter(Boolean);
   return html`<section class="insight-part" aria-label=${t("Tokens and cost")}>
-    <div class="table-frame" tabindex="0" role="region" aria-label=${t("Tokens and cost")}><table class="figures">
+    <div class="table-frame" tabindex="0" role="region" aria-label=${t("Tokens and cost")}><table class="facts-table">
       <thead><tr><th scope="col">${t("Kind")}</th><th scope="col">${t("Tokens")}</th><th scope="col">${t("Rate")}</th>
         ${cost && price && html`<th scope="col">${each}</th><th scope="col">${t("Cost")}</th>`}</tr></thead>
       <tbody>${rows.map(
@@ -101,7 +100,7 @@ function Facts({ open, turn }) {
   return html`<dl class="insight-facts">
     ${end && html`<${Fact} name=${t("End")}>${end}<//>`}
     ${model && html`<${Fact} name=${t("Model")}>${model}<//>`}
-    ${time && html`<${Fact} name=${t("Asked at")}><time dateTime=${time}>${new Date(time).toLocaleString(page.language)}</time><//>`}
+    ${time && html`<${Fact} name=${t("Asked at")}><time dateTime=${time}>${moment(new Date(time), { dateStyle: "medium", timeStyle: "medium" })}</time><//>`}
     ${seed != null && html`<${Fact} name=${t("Seed")}><code>${seed}</code><${CopyButton} label=${t("Copy the seed")} text=${() => String(seed)} />
       <button type="button" class="button button-small" disabled=${open.isBusy.value} onClick=${() => repeat(open, turn)}>${t("Repeat with this seed")}</button><//>`}
     ${(timings?.attempts ?? 1) > 1 && html`<${Fact} name=${t("Attempts")}>
@@ -139,12 +138,8 @@ function Prompt({ open, turn }) {
   const [isReading, setReading] = useState(false);
   const read = async () => {
     setReading(true);
-    try {
-      setFound({ rendered: await api("POST", "render", { request: requestBehind(open, turn) }) });
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      setFound({ problem: error.message });
-    }
+    const problem = await refusalOf(async () => setFound({ rendered: await api("POST", "render", { request: requestBehind(open, turn) }) }));
+    if (problem) setFound({ problem });
     setReading(false);
   };
   const toggled = (/** @type {Event} */ event) => {

@@ -1,10 +1,11 @@
 // @ts-check
 // View code: the request of an answer, or the one that would be sent now, as programs. The server writes them.
-import { html, useEffect, useState } from "../../../vendor/preact.js";
+import { html, useEffect, useRef, useState } from "../../../vendor/preact.js";
 import { api, ApiProblem } from "../core/api.js";
 import { textOf } from "../core/answers.js";
 import { t } from "../core/i18n.js";
 import { page } from "../core/page.js";
+import { colourCode } from "../text/code.js";
 import { CopyButton, Dialog, Tabs } from "../view/controls.js";
 import { closeDialog, openDialog } from "../view/layers.js";
 import { requestBehind, requestOfDraft } from "./asked.js";
@@ -17,7 +18,6 @@ import { requestBehind, requestOfDraft } from "./asked.js";
 
 const ORDER = ["curl", "python", "tzafon", "typescript", "raw", "resume"];
 const LANGUAGES = /** @type {Record<string, string>} */ ({ shell: "bash" });
-const MAX_COLOURED_CHARS = 100_000;
 const EXAMPLE = "Hello!";
 
 /** Show the code of an answer's request, or of what would be sent now. @param {Chat} open @param {Turn} [turn] */
@@ -90,18 +90,9 @@ const placeOf = ({ name }) => (ORDER.includes(name) ? ORDER.indexOf(name) : ORDE
 
 /** A program with colours, which come once the highlighter is there. @param {{snippet: Snippet}} props */
 function Code({ snippet: { language, text } }) {
-  const [coloured, setColoured] = useState({ text: "", markup: "" });
+  const ref = useRef(/** @type {HTMLPreElement | null} */ (null));
   useEffect(() => {
-    let isWanted = text.length <= MAX_COLOURED_CHARS;
-    if (isWanted) {
-      import("../../../vendor/highlight.js").then(({ default: highlight }) => {
-        const markup = highlight.highlight(text, { language: LANGUAGES[language] ?? language, ignoreIllegals: true }).value;
-        if (isWanted) setColoured({ text, markup });
-      });
-    }
-    return () => void (isWanted = false);
-  }, [text, language]);
-  // The highlighter escapes all of the text: its markup has spans of its own alone.
-  if (coloured.text === text) return html`<pre class="snippet" tabindex="0"><code dangerouslySetInnerHTML=${{ __html: coloured.markup }}></code></pre>`;
-  return html`<pre class="snippet" tabindex="0"><code>${text}</code></pre>`;
+    if (ref.current) colourCode(ref.current);
+  }, [language, text]);
+  return html`<pre ref=${ref} key=${`${language} ${text}`} class="snippet" tabindex="0"><code data-language=${LANGUAGES[language] ?? language}>${text}</code></pre>`;
 }

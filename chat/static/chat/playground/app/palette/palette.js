@@ -4,6 +4,7 @@ import { html, useMemo, useRef, useState } from "../../../vendor/preact.js";
 import { comparing, isBlind } from "../compare/panes.js";
 import * as acts from "../core/acts.js";
 import * as app from "../core/app.js";
+import { titleOf } from "../core/chat_list.js";
 import { t } from "../core/i18n.js";
 import { Dialog } from "../view/controls.js";
 import { closeDialog, openDialog } from "../view/layers.js";
@@ -34,7 +35,7 @@ function itemsAt(all, place) {
   const others = comparing.value && isBlind.value ? [] : app.models.value.filter(({ id }) => id !== model);
   const ofModels = others.map(({ id }) => ({ id: `model-${id}`, group: t("Models"), title: t("Use {model}", { model: id }), run: () => acts.changeSettings(place.open, { model: id }) }));
   const chats = [...new Map([...app.chatList.pinned.value, ...app.chatList.list.value].map((chat) => [chat.id, chat])).values()].slice(0, MAX_CHATS);
-  const ofChats = chats.map(({ id, title }) => ({ id: `chat-${id}`, group: t("Chats"), title: title || t("Untitled chat"), run: () => acts.openChat(id) }));
+  const ofChats = chats.map(({ id, title }) => ({ id: `chat-${id}`, group: t("Chats"), title: titleOf({ title }), run: () => acts.openChat(id) }));
   return [...ofActs, ...ofModels, ...ofChats];
 }
 

@@ -21,7 +21,7 @@ export function useWanted(name, ref) {
   useEffect(() => {
     if (!wanted) return;
     wantedField.value = "";
-    const control = /** @type {HTMLElement | null} */ (ref.current?.querySelector("textarea, select, input:not([type=range]), .segment, .param-link"));
+    const control = /** @type {HTMLElement | null} */ (ref.current?.querySelector("textarea, .cm-content, select, input:not([type=range]), .segment, .param-link"));
     control?.focus();
     ref.current?.scrollIntoView({ block: "center" });
   }, [wanted]);

@@ -4,9 +4,10 @@ import { signal } from "../../../vendor/preact.js";
 import * as app from "../core/app.js";
 import { page } from "../core/page.js";
 import { togglePanel } from "../view/layers.js";
-import { firstProblem } from "./validity.js";
 
 /** @import { Chat } from "../core/chat.js" */
+
+/** @typedef {{param: string, message: string}} FieldProblem `param` is "json" where the text of the JSON tab is wrong */
 
 /** The field that is to have the focus as soon as it is drawn. */
 export const wantedField = signal("");
@@ -15,7 +16,7 @@ const TABS = { tools: "tools", response_format: "output", structured_outputs: "o
 const NOT_HERE = new Set(["model", "messages"]);
 
 /** Open the panel and focus a field, and return whether the panel has it. @param {string} param such as `stop[3]` */
-export function focusField(param) {
+function focusField(param) {
   const name = /^\w*/.exec(param)?.[0] ?? "";
   if (name !== "json" && name !== "system" && (NOT_HERE.has(name) || !page.fields.includes(name))) return false;
   wantedField.value = name;
@@ -23,9 +24,12 @@ export function focusField(param) {
   return true;
 }
 
+/** Each finds what is wrong with a field, null if nothing is. The form adds its own once it is loaded. @type {Set<(open: Chat) => FieldProblem | null>} */
+export const problemFinders = new Set();
+
 /** Whether a field is wrong, so that nothing can be sent; it is said and shown. @param {Chat} open */
 export function isHeldBack(open) {
-  const problem = firstProblem(open);
+  const problem = [...problemFinders].map((find) => find(open)).find((found) => found);
   if (!problem) return false;
   app.notice.value = { text: problem.message, isProblem: true };
   focusField(problem.param);

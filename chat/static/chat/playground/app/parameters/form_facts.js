@@ -1,7 +1,7 @@
 // @ts-check
 // What a request may have: its fields by groups, and the JSON Schema of the whole, as the server says.
 import { signal } from "../../../vendor/preact.js";
-import { api, ApiProblem } from "../core/api.js";
+import { api, refusalOf } from "../core/api.js";
 
 /** @import { Signal } from "../../../vendor/preact.js" */
 
@@ -21,12 +21,6 @@ export async function loadForm() {
   if (form.value || isLoading) return;
   isLoading = true;
   formProblem.value = "";
-  try {
-    form.value = await api("GET", "fields");
-  } catch (error) {
-    if (!(error instanceof ApiProblem)) throw error;
-    formProblem.value = error.message;
-  } finally {
-    isLoading = false;
-  }
+  formProblem.value = await refusalOf(async () => (form.value = await api("GET", "fields")));
+  isLoading = false;
 }

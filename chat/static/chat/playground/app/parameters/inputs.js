@@ -2,9 +2,10 @@
 // The controls of fields. Each gets the value that is set, and says what is typed; what is empty is not sent.
 import { html, useState } from "../../../vendor/preact.js";
 import { number, t } from "../core/i18n.js";
+import { isSame } from "../core/json.js";
 import { IconButton } from "../view/controls.js";
-import { check } from "./schema_check.js";
-import { kindOf, listItem, readItem, readText, same, sliderOf, writeItem, writeText } from "./values.js";
+import { check } from "./value_problems.js";
+import { kindOf, listItem, readItem, readText, sliderOf, writeItem, writeText } from "./values.js";
 
 /** @import { FieldFacts } from "./form_facts.js" */
 /** @import { Wrong } from "./validity.js" */
@@ -37,7 +38,7 @@ function useTyped({ value, wrong, facts, onText }) {
     onText(text);
   };
   const read = readText(typed, facts);
-  const isCurrent = !read.problem && same(read.value, value);
+  const isCurrent = !read.problem && isSame(read.value, value);
   return [wrong ?? (isCurrent ? typed : writeText(value, facts)), type];
 }
 
@@ -51,7 +52,7 @@ function placeholder({ name, fallback }) {
 }
 
 /** @param {InputProps} props */
-export function NumberInput(props) {
+function NumberInput(props) {
   const [text, type] = useTyped(props);
   const { schema } = props.facts;
   const isPositive = (schema.minimum ?? schema.exclusiveMinimum ?? -1) >= 0;
@@ -76,7 +77,7 @@ export function Slider({ id, name, facts, value, fallback, model, onValue }) {
 const placeholderOfRest = (name, at) => (/^max_/.test(name) ? t("rest of the context") : String(at));
 
 /** Not set, on or off. @param {InputProps} props */
-export function SwitchInput({ id, facts, value, fallback, described, onValue }) {
+function SwitchInput({ id, facts, value, fallback, described, onValue }) {
   const states = [
     { title: fallback === undefined ? t("Default") : fallback ? t("Default: on") : t("Default: off"), state: undefined },
     { title: t("On"), state: true },
@@ -88,7 +89,7 @@ export function SwitchInput({ id, facts, value, fallback, described, onValue }) 
 }
 
 /** @param {InputProps} props */
-export function ChoiceInput(props) {
+function ChoiceInput(props) {
   const { facts, value, fallback, onValue } = props;
   const unset = fallback === undefined ? t("Not set") : t("Default: {value}", { value: String(fallback) });
   return html`<select ...${common(props)} class="input" value=${value ?? ""} onChange=${(/** @type {Event} */ event) => onValue(textOf(event) || undefined)}>
@@ -97,14 +98,14 @@ export function ChoiceInput(props) {
 }
 
 /** @param {InputProps} props */
-export function LineInput(props) {
+function LineInput(props) {
   const [text, type] = useTyped(props);
   return html`<input ...${common(props)} class="input" type="text" autocomplete="off" spellcheck=${false} placeholder=${placeholder(props)} value=${text}
     onInput=${(/** @type {Event} */ event) => type(textOf(event))} />`;
 }
 
 /** A longer text, or JSON. @param {InputProps} props */
-export function AreaInput(props) {
+function AreaInput(props) {
   const [text, type] = useTyped(props);
   const rows = Math.min(12, Math.max(2, text.split("\n").length));
   return html`<textarea ...${common(props)} class="input input-code" rows=${rows} spellcheck=${false} autocapitalize="off" placeholder=${jsonPlaceholder(props)} value=${text}
@@ -121,7 +122,7 @@ function jsonPlaceholder(props) {
 }
 
 /** A list of texts or numbers, one chip each. @param {InputProps} props */
-export function ListInput(props) {
+function ListInput(props) {
   const { facts, value, wrong, onWrong, onValue } = props;
   const [typed, setTyped] = useState("");
   const item = listItem(facts.schema) ?? {};

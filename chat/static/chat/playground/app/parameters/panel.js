@@ -6,7 +6,7 @@ import * as app from "../core/app.js";
 import { t } from "../core/i18n.js";
 import { ToolsEditor } from "../tools/definitions.js";
 import { OutputEditor } from "../tools/output.js";
-import { IconButton, Tabs } from "../view/controls.js";
+import { IconButton, Tabs, useModal } from "../view/controls.js";
 import { isPhone, panelTab, togglePanel } from "../view/layers.js";
 import { loadForm } from "./form_facts.js";
 import { ParametersForm } from "./form_view.js";
@@ -75,29 +75,7 @@ function Column({ label, children }) {
   return html`<aside ref=${ref} class="panel" id="panel" aria-label=${label}>${children}</aside>`;
 }
 
-/** A modal dialog at the bottom of a small page: the browser keeps the focus in it. @param {{label: string, children: ComponentChildren}} props */
+/** A modal dialog at the bottom of a small page. @param {{label: string, children: ComponentChildren}} props */
 function Sheet({ label, children }) {
-  const ref = useRef(/** @type {HTMLDialogElement | null} */ (null));
-  useLayoutEffect(() => {
-    const node = /** @type {HTMLDialogElement} */ (ref.current);
-    const before = document.activeElement;
-    node.showModal();
-    node.addEventListener("close", close); // browsers may close it without asking
-    return () => {
-      node.removeEventListener("close", close);
-      node.close();
-      // The page below can take the focus in the next frame.
-      requestAnimationFrame(() => {
-        if (before instanceof HTMLElement && before !== document.body && before.isConnected) before.focus({ preventScroll: true });
-        else focusToggle();
-      });
-    };
-  }, []);
-  const cancel = (/** @type {Event} */ event) => {
-    if (event.target !== ref.current) return;
-    event.preventDefault();
-    close();
-  };
-  return html`<dialog ref=${ref} class="panel panel-sheet" id="panel" aria-label=${label} onCancel=${cancel}
-    onClick=${(/** @type {Event} */ event) => event.target === ref.current && close()}>${children}</dialog>`;
+  return html`<dialog ...${useModal(close, focusToggle)} class="panel panel-sheet" id="panel" aria-label=${label}>${children}</dialog>`;
 }

@@ -2,10 +2,10 @@
 // Presets: model, system prompt and parameters under a name, kept on the server and shared with the project if their owner wants.
 import { signal } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
-import { api, ApiProblem } from "../core/api.js";
+import { api } from "../core/api.js";
 import * as app from "../core/app.js";
 import { t } from "../core/i18n.js";
-import { same } from "./values.js";
+import { isSame } from "../core/json.js";
 import { wrongFields } from "./validity.js";
 
 /** @import { Signal } from "../../../vendor/preact.js" */
@@ -37,26 +37,14 @@ function settingsOf(open) {
 export function presetOf(open) {
   const id = givenOf(open).value;
   const all = presets.value ?? [];
-  return all.find((preset) => preset.id === id) ?? all.find((preset) => same(preset.parameters, settingsOf(open)));
+  return all.find((preset) => preset.id === id) ?? all.find((preset) => isSame(preset.parameters, settingsOf(open)));
 }
 
 /** Whether the chat has other settings than its preset. @param {Chat} open @param {Preset} preset */
-export const isChanged = (open, preset) => !same(preset.parameters, settingsOf(open));
-
-/** Do something with the server's presets; whether it went well. Refusals are said. @param {() => Promise<void>} act */
-async function attempt(act) {
-  try {
-    await act();
-    return true;
-  } catch (error) {
-    if (!(error instanceof ApiProblem)) throw error;
-    acts.tell(error);
-    return false;
-  }
-}
+export const isChanged = (open, preset) => !isSame(preset.parameters, settingsOf(open));
 
 export const loadPresets = () =>
-  attempt(async () => {
+  acts.attempt(async () => {
     ({ data: presets.value } = await api("GET", "presets"));
   });
 
@@ -85,7 +73,7 @@ export function applyPreset(open, preset) {
 
 /** Keep the settings of a chat under a name. @param {Chat} open @param {string} name */
 export const savePreset = (open, name) =>
-  attempt(async () => {
+  acts.attempt(async () => {
     const made = await api("POST", "presets", { name, parameters: settingsOf(open) });
     put(made);
     givenOf(open).value = made.id;
@@ -93,22 +81,22 @@ export const savePreset = (open, name) =>
 
 /** Keep the settings of a chat in a preset that is there. @param {Chat} open @param {Preset} preset */
 export const updatePreset = (open, preset) =>
-  attempt(async () => {
+  acts.attempt(async () => {
     put(await api("PATCH", `presets/${preset.id}`, { parameters: settingsOf(open) }));
     givenOf(open).value = preset.id;
-    const undo = () => attempt(async () => put(await api("PATCH", `presets/${preset.id}`, { parameters: preset.parameters })));
+    const undo = () => acts.attempt(async () => put(await api("PATCH", `presets/${preset.id}`, { parameters: preset.parameters })));
     app.notice.value = { text: t("{name} is updated.", { name: preset.name }), act: t("Undo"), run: undo };
   });
 
 /** Offer a preset to the project, or no more. @param {Preset} preset @param {boolean} isShared */
-export const sharePreset = (preset, isShared) => attempt(async () => put(await api("PATCH", `presets/${preset.id}`, { is_shared: isShared })));
+export const sharePreset = (preset, isShared) => acts.attempt(async () => put(await api("PATCH", `presets/${preset.id}`, { is_shared: isShared })));
 
 /** @param {Preset} preset */
 export const deletePreset = (preset) =>
-  attempt(async () => {
+  acts.attempt(async () => {
     await api("DELETE", `presets/${preset.id}`);
     presets.value = (presets.value ?? []).filter(({ id }) => id !== preset.id);
     const { name, parameters, is_shared } = preset;
-    const undo = () => attempt(async () => put(await api("POST", "presets", { name, parameters, is_shared })));
+    const undo = () => acts.attempt(async () => put(await api("POST", "presets", { name, parameters, is_shared })));
     app.notice.value = { text: t("{name} is deleted.", { name }), act: t("Undo"), run: undo };
   });

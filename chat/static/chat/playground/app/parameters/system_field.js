@@ -1,38 +1,20 @@
 // @ts-check
-import { html, useEffect, useRef, useState } from "../../../vendor/preact.js";
+import { html, useRef } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
-import { api, ApiProblem } from "../core/api.js";
 import * as app from "../core/app.js";
 import { plural, t } from "../core/i18n.js";
+import { useAnswer } from "../core/use_answer.js";
 import { IconButton } from "../view/controls.js";
 import { useWanted } from "./field.js";
 
 /** @import { Chat } from "../core/chat.js" */
 
-const COUNT_MS = 1000;
+const QUIET_MS = 1000;
 
-/** The number of tokens of a text, null while it is not known. Only a model that is loaded is asked. @param {string} model @param {string} text */
+/** The number of tokens of a text, null while it is not known. Only a model that is loaded is asked. @param {string} model @param {string} text @returns {number | null} */
 function useTokenCount(model, text) {
-  const [counted, setCounted] = useState(/** @type {{text: string, model: string, tokens: number} | null} */ (null));
   const isReady = app.modelOf(model)?.state === "ready";
-  useEffect(() => {
-    if (!text.trim() || !isReady) return undefined;
-    const stop = new AbortController();
-    const count = async () => {
-      try {
-        const { num_tokens: tokens } = await api("POST", "count", { model, text }, { signal: stop.signal });
-        setCounted({ text, model, tokens });
-      } catch (error) {
-        if (!stop.signal.aborted && !(error instanceof ApiProblem)) throw error; // the count is left out
-      }
-    };
-    const timer = setTimeout(count, COUNT_MS);
-    return () => {
-      clearTimeout(timer);
-      stop.abort();
-    };
-  }, [model, text, isReady]);
-  return counted?.text === text && counted.model === model ? counted.tokens : null;
+  return useAnswer("count", text.trim() && isReady ? { model, text } : null, QUIET_MS)?.num_tokens ?? null;
 }
 
 /** What the model is told first. @param {{open: Chat}} props */

@@ -2,16 +2,18 @@
 // What is typed and cannot be sent. It is kept apart from the chat's settings, which have only what may be sent.
 import { signal } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
+import { withField } from "../core/requests.js";
+import { problemFinders } from "./focus.js";
 import { form } from "./form_facts.js";
-import { check } from "./schema_check.js";
+import { check } from "./value_problems.js";
 import { readText } from "./values.js";
 
 /** @import { Signal } from "../../../vendor/preact.js" */
 /** @import { Chat } from "../core/chat.js" */
+/** @import { FieldProblem } from "./focus.js" */
 /** @import { FieldFacts } from "./form_facts.js" */
 
 /** @typedef {{text: string, message: string}} Wrong */
-/** @typedef {{param: string, message: string}} FieldProblem `param` is "json" where the text of the JSON tab is wrong */
 
 /** @type {WeakMap<Chat, Signal<Record<string, Wrong>>>} */
 const kept = new WeakMap();
@@ -41,10 +43,7 @@ export function typeField(open, name, text, facts) {
 /** Set a field, or leave it out of the request if the value is undefined. @param {Chat} open @param {string} name @param {any} value */
 export function setField(open, name, value) {
   markWrong(open, name);
-  const { [name]: _, ...others } = open.settings.value.parameters;
-  // In its place, so that the order of what is sent stays.
-  const parameters = value === undefined ? others : { ...open.settings.value.parameters, [name]: value };
-  acts.changeSettings(open, { parameters });
+  acts.changeSettings(open, { parameters: withField(open.settings.value.parameters, name, value) });
 }
 
 /** The problem of a field: of what is typed, else of what is set. @param {Chat} open @param {string} name @param {FieldFacts} facts */
@@ -56,7 +55,7 @@ export function problemOf(open, name, facts) {
 }
 
 /** What holds the next message back, null if nothing does. @param {Chat} open @returns {FieldProblem | null} */
-export function firstProblem(open) {
+function firstProblem(open) {
   const [first] = Object.entries(wrongFields(open).value);
   if (first) return { param: first[0], message: first[1].message };
   const fields = form.value?.fields ?? {};
@@ -66,3 +65,5 @@ export function firstProblem(open) {
   }
   return null;
 }
+
+problemFinders.add(firstProblem);

@@ -1,22 +1,14 @@
 // @ts-check
 // Values of fields: how each is shown, written and read.
 import { t } from "../core/i18n.js";
-import { check } from "./schema_check.js";
+import { parse } from "../core/json.js";
+import { check } from "./value_problems.js";
 
 /** @import { FieldFacts, Schema } from "./form_facts.js" */
 /** @import { ModelFacts } from "../core/types.js" */
 
 /** @typedef {"number" | "boolean" | "choice" | "line" | "text" | "list" | "json"} Kind */
 /** @typedef {{value?: any, problem?: string}} Read what a text says: a value, nothing (unset), or a problem */
-
-/** @param {any} value @returns {any} */
-const sorted = (value) =>
-  value === null || typeof value !== "object" || Array.isArray(value)
-    ? Array.isArray(value) ? value.map(sorted) : value
-    : Object.fromEntries(Object.keys(value).sort().map((name) => [name, sorted(value[name])]));
-
-/** Whether two JSON values say the same, whatever the order of their keys. @param {any} one @param {any} other */
-export const same = (one, other) => JSON.stringify(sorted(one)) === JSON.stringify(sorted(other));
 
 /** Which control a field has. @param {Schema} schema @returns {Kind} */
 export function kindOf(schema) {
@@ -58,12 +50,9 @@ const readNumber = (text) => ({ value: /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.t
 
 /** @param {string} text @param {Schema} schema @returns {Read} */
 function readJson(text, schema) {
-  try {
-    return { value: JSON.parse(text) };
-  } catch (error) {
-    if (takesText(schema) && !/^["[{]/.test(text)) return { value: text };
-    return { problem: t("This is not valid JSON: {problem}", { problem: /** @type {Error} */ (error).message }) };
-  }
+  const { isWhole, value, problem } = parse(text);
+  if (isWhole) return { value };
+  return takesText(schema) && !/^["[{]/.test(text) ? { value: text } : { problem: t("This is not valid JSON: {problem}", { problem }) };
 }
 
 /** Write a value as it is typed. @param {any} value @param {FieldFacts} facts */

@@ -1,7 +1,7 @@
 // @ts-check
 // What the left column does with conversations. All of it can be taken back.
 import * as acts from "../core/acts.js";
-import { api, ApiProblem } from "../core/api.js";
+import { api } from "../core/api.js";
 import * as app from "../core/app.js";
 import { plural, t } from "../core/i18n.js";
 import { renaming } from "./state.js";
@@ -11,7 +11,7 @@ import { renaming } from "./state.js";
 /** Delete at once, and offer to take it back. @param {string[]} ids */
 export async function deleteChats(ids) {
   const shown = app.chat.value.id;
-  if (!(await done("POST", "delete", { ids }))) return;
+  if (!(await acts.attempt(() => api("POST", "delete", { ids })))) return;
   for (const id of ids) forget(id);
   app.chatList.remove(ids);
   if (ids.includes(shown)) acts.newChat();
@@ -35,7 +35,7 @@ function forget(id) {
 
 /** @param {string[]} ids */
 export async function restoreChats(ids) {
-  if (!(await done("POST", "restore", { ids }))) return false;
+  if (!(await acts.attempt(() => api("POST", "restore", { ids })))) return false;
   for (const id of ids) app.chatList.deleted.delete(id);
   await app.chatList.refresh();
   tellAll(ids);
@@ -69,18 +69,6 @@ export async function moveTo(facts, folder) {
   if (folder === facts.folder) return;
   await acts.changeFields(facts.id, { folder });
   app.chatList.refreshSoon(); // a folder that has become empty is gone
-}
-
-/** @param {string} method @param {string} path @param {unknown} body */
-async function done(method, path, body) {
-  try {
-    await api(method, path, body);
-    return true;
-  } catch (error) {
-    if (!(error instanceof ApiProblem)) throw error;
-    acts.tell(error);
-    return false;
-  }
 }
 
 /** @param {string[]} ids */

@@ -1,6 +1,5 @@
 // @ts-check
-import { t } from "../core/i18n.js";
-import { page } from "../core/page.js";
+import { moment, t } from "../core/i18n.js";
 
 /** @import { ChatFacts } from "../core/types.js" */
 
@@ -33,5 +32,5 @@ function groupOf(at, midnight, now) {
   if (at >= midnight - 30 * DAY_S) return t("Last 30 days");
   const date = new Date(1000 * at);
   const isThisYear = date.getFullYear() === now.getFullYear();
-  return date.toLocaleDateString(page.language, { month: "long", year: isThisYear ? undefined : "numeric" });
+  return moment(date, { month: "long", year: isThisYear ? undefined : "numeric" });
 }

@@ -2,6 +2,7 @@
 import { html, useState } from "../../../vendor/preact.js";
 import { api, ApiProblem } from "../core/api.js";
 import * as app from "../core/app.js";
+import { titleOf } from "../core/chat_list.js";
 import { plural, t } from "../core/i18n.js";
 import { Dialog } from "../view/controls.js";
 import { closeDialog } from "../view/layers.js";
@@ -74,6 +75,6 @@ function Outcome({ result: { chats, unknown, problems } }) {
   };
   return html`${problems.map((text) => html`<p class="problem" key=${text}>${text}</p>`)}
     ${chats.length > 0 && html`<p><b>${plural(chats.length, "One chat is imported.", "{n} chats are imported.")}</b></p>
-      <ul class="import-chats">${chats.slice(0, 20).map(({ id, title }) => html`<li key=${id}><button type="button" class="button button-quiet button-small" onClick=${() => open(id)}>${title || t("Untitled chat")}</button></li>`)}</ul>`}
+      <ul class="import-chats">${chats.slice(0, 20).map(({ id, title }) => html`<li key=${id}><button type="button" class="button button-quiet button-small" onClick=${() => open(id)}>${titleOf({ title })}</button></li>`)}</ul>`}
     ${unknown.length > 0 && html`<p>${t("These parts of the files are not known here and were left out:")}</p><ul class="import-unknown">${unknown.map((name) => html`<li key=${name}><code>${name}</code></li>`)}</ul>`}`;
 }

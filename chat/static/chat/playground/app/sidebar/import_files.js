@@ -1,6 +1,7 @@
 // @ts-check
 // What is in a file of chats, in pieces that the server takes at once. It takes all chats of a piece or none.
 import { t } from "../core/i18n.js";
+import { parse } from "../core/json.js";
 
 /**
  * @typedef {{text: string, name: string, at: number}} FileChat `at`: its place in the file, from 1
@@ -12,13 +13,13 @@ const MAX_CHARS = 400_000; // a body may have 1 MiB, and quotes take two charact
 
 /** Throws SyntaxError with a text for the reader. @param {string} text @returns {Piece[]} */
 export function piecesOf(text) {
-  const whole = parsed(text);
+  const { value: whole } = parse(text);
   if (Array.isArray(whole)) return piecesFrom("chatgpt", whole.map((chat, at) => ({ text: JSON.stringify(chat), name: titleOf(chat, at + 1), at: at + 1 })));
   if (whole?.object === "lightcone.conversation") return [{ format: "lightcone", chats: [{ text, name: titleOf(whole, 1), at: 1 }] }];
   if (whole?.mapping) return [{ format: "chatgpt", chats: [{ text, name: titleOf(whole, 1), at: 1 }] }];
   const lines = text.split("\n").map((line, at) => ({ text: line, name: t("line {n}", { n: at + 1 }), at: at + 1 }));
   const chats = lines.filter((line) => line.text.trim());
-  if (!chats.length || !chats.every((line) => Array.isArray(parsed(line.text)?.messages))) {
+  if (!chats.length || !chats.every((line) => Array.isArray(parse(line.text).value?.messages))) {
     throw new SyntaxError(t("This is none of the files that can be imported; see above."));
   }
   return piecesFrom("openai", chats);
@@ -47,15 +48,6 @@ export function nameOf({ chats }) {
 
 /** @param {any} chat @param {number} at */
 const titleOf = (chat, at) => (typeof chat?.title === "string" && chat.title.trim()) || t("chat {n}", { n: at });
-
-/** @param {string} text @returns {any} undefined if it is no JSON */
-function parsed(text) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
 
 /** @param {Piece["format"]} format @param {FileChat[]} chats @returns {Piece[]} */
 function piecesFrom(format, chats) {

@@ -64,10 +64,10 @@ function More() {
   return hasMore ? html`<div ref=${ref} class="sidebar-more" role="status"><span class="visually-hidden">${t("Loading more chats")}</span></div>` : null;
 }
 
-/** @param {{text: string}} props */
-export function Failure({ text }) {
+/** What could not be read, and a button to try again. @param {{text: string, onAgain?: () => void}} props */
+export function Failure({ text, onAgain = () => app.chatList.refresh() }) {
   return html`<div class="sidebar-failure" role="alert"><p>${text}</p>
-    <button type="button" class="button button-small" onClick=${() => app.chatList.refresh()}>${t("Try again")}</button></div>`;
+    <button type="button" class="button button-small" onClick=${onAgain}>${t("Try again")}</button></div>`;
 }
 
 export const Skeleton = () =>

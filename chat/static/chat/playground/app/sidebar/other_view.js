@@ -1,11 +1,12 @@
 // @ts-check
 // The conversations that are archived or deleted.
 import { html, useEffect, useState } from "../../../vendor/preact.js";
-import { api, ApiProblem } from "../core/api.js";
+import { refusalOf } from "../core/api.js";
 import * as app from "../core/app.js";
+import { pageOf, titleOf } from "../core/chat_list.js";
 import { t } from "../core/i18n.js";
 import { archiveChats, restoreChats } from "./chat_acts.js";
-import { Skeleton } from "./list.js";
+import { Failure, Skeleton } from "./list.js";
 import { openHere } from "./reveal.js";
 
 /** @import { ChatFacts } from "../core/types.js" */
@@ -18,17 +19,13 @@ export function OtherView({ name }) {
   const [hasMore, setHasMore] = useState(false);
   const [problem, setProblem] = useState("");
   const read = async (/** @type {ChatFacts[]} */ before) => {
-    try {
-      const after = before.length ? `&after=${before.at(-1)?.id}` : "";
-      const found = await api("GET", `conversations?view=${name}&limit=${PAGE}${after}`);
+    const refusal = await refusalOf(async () => {
+      const found = await pageOf(`view=${name}&limit=${PAGE}`, before.at(-1)?.id);
       for (const { id, version } of found.data) app.chatList.versions.set(id, version);
       setChats([...before, ...found.data]);
       setHasMore(found.has_more);
-      setProblem("");
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      setProblem(error.message);
-    }
+    });
+    setProblem(refusal);
   };
   useEffect(() => void read([]), [name]);
   const back = async (/** @type {string} */ id) => {
@@ -36,7 +33,7 @@ export function OtherView({ name }) {
     else if (!(await restoreChats([id]))) return;
     setChats((chats ?? []).filter((facts) => facts.id !== id));
   };
-  if (problem) return html`<div class="sidebar-failure" role="alert"><p>${problem}</p><button type="button" class="button button-small" onClick=${() => read([])}>${t("Try again")}</button></div>`;
+  if (problem) return html`<${Failure} text=${problem} onAgain=${() => read([])} />`;
   if (!chats) return html`<${Skeleton} />`;
   const hint = name === "deleted" ? t("Deleted chats can be restored for a day.") : t("Archived chats stay until you delete them, and are found by the search.");
   return html`<p class="sidebar-hint">${hint}</p>
@@ -47,7 +44,7 @@ export function OtherView({ name }) {
 
 /** @param {{name: "archived" | "deleted", facts: ChatFacts, onBack: () => void}} props */
 function OtherRow({ name, facts, onBack }) {
-  const title = facts.title || t("Untitled chat");
+  const title = titleOf(facts);
   const open = (/** @type {MouseEvent} */ event) => openHere(event, facts.id);
   return html`<li class="chat-row">${
     name === "archived"

@@ -1,6 +1,7 @@
 // @ts-check
 import { html, useEffect, useRef } from "../../../vendor/preact.js";
 import * as app from "../core/app.js";
+import { titleOf } from "../core/chat_list.js";
 import { t } from "../core/i18n.js";
 import { Icon } from "../view/icons.js";
 import { deleteChats, rename } from "./chat_acts.js";
@@ -16,7 +17,7 @@ export function Row({ facts }) {
   if (renaming.value === facts.id) return html`<li class="chat-row is-renaming"><${RenameForm} facts=${facts} /></li>`;
   if (picked.value) return html`<li class="chat-row"><${PickLabel} facts=${facts} isPicked=${picked.value.has(facts.id)} /></li>`;
   const isMenuOpen = rowMenu.value?.facts.id === facts.id;
-  const title = facts.title || t("Untitled chat");
+  const title = titleOf(facts);
   const key = (/** @type {KeyboardEvent} */ event) => {
     if (event.key === "F2") renaming.value = facts.id;
     else if (event.key === "Delete") deleteRow(event, facts.id);
@@ -66,10 +67,10 @@ function RenameForm({ facts }) {
 }
 
 /** @param {string} id */
-export const focusRow = (id) => /** @type {HTMLElement | null} */ (document.querySelector(`.sidebar [data-chat="${id}"] .chat-link`))?.focus();
+const focusRow = (id) => /** @type {HTMLElement | null} */ (document.querySelector(`.sidebar [data-chat="${id}"] .chat-link`))?.focus();
 
 /** @param {{facts: ChatFacts, isPicked: boolean}} props */
 function PickLabel({ facts, isPicked }) {
   return html`<label class="chat-link chat-pick"><input type="checkbox" checked=${isPicked} onChange=${() => togglePicked(facts.id)} />
-    <span class="chat-title">${facts.title || t("Untitled chat")}</span></label>`;
+    <span class="chat-title">${titleOf(facts)}</span></label>`;
 }

@@ -2,6 +2,7 @@
 // The acts for one conversation of the list.
 import { html, useState } from "../../../vendor/preact.js";
 import * as app from "../core/app.js";
+import { titleOf } from "../core/chat_list.js";
 import { t } from "../core/i18n.js";
 import { page } from "../core/page.js";
 import { Icon } from "../view/icons.js";
@@ -27,7 +28,7 @@ export function RowMenu() {
 /** @param {{facts: ChatFacts}} props */
 function Acts({ facts }) {
   const [part, setPart] = useState("");
-  const title = facts.title || t("Untitled chat");
+  const title = titleOf(facts);
   if (part === "folder") return html`<${FolderActs} facts=${facts} />`;
   if (part === "export") return html`<${ExportActs} facts=${facts} />`;
   return html`<div role="menu" aria-label=${t("Acts for {title}", { title })} onKeyDown=${moveInMenu}>

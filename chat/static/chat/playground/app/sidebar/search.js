@@ -2,8 +2,10 @@
 // The search over one's own chats, as one types.
 import { html, signal, useEffect, useRef } from "../../../vendor/preact.js";
 import { api, ApiProblem } from "../core/api.js";
-import { mark, t } from "../core/i18n.js";
-import { page } from "../core/page.js";
+import { titleOf } from "../core/chat_list.js";
+import { moment, t } from "../core/i18n.js";
+import { roleName } from "../core/roles.js";
+import { Failure } from "./list.js";
 import { openHere } from "./reveal.js";
 
 /** @import { Signal } from "../../../vendor/preact.js" */
@@ -12,7 +14,6 @@ import { openHere } from "./reveal.js";
 /** @typedef {{conversation: ChatFacts, turn: string | null, role: Role | null, snippet: string}} Hit */
 
 const DELAY_MS = 150;
-const ROLES = { system: mark("System"), developer: mark("Developer"), user: mark("You"), assistant: mark("Assistant"), tool: mark("Tool result") };
 
 export const query = signal("");
 /** Null while nothing was found yet. @type {Signal<Hit[] | null>} */
@@ -56,10 +57,7 @@ async function read(from) {
 
 export function SearchResults() {
   const found = hits.value;
-  if (problem.value) {
-    return html`<div class="sidebar-failure" role="alert"><p>${problem.value}</p>
-      <button type="button" class="button button-small" onClick=${() => read()}>${t("Try again")}</button></div>`;
-  }
+  if (problem.value) return html`<${Failure} text=${problem.value} onAgain=${() => read()} />`;
   if (!found) return html`<p class="sidebar-empty" role="status">${t("Searching")}</p>`;
   if (found.length === 0) return html`<p class="sidebar-empty" role="status">${t("Nothing found for “{query}”. All words must occur in one message or title.", { query: query.value.trim() })}</p>`;
   return html`<ul class="hits" aria-label=${t("Found messages")}>${found.map((hit) => html`<${HitRow} key=${`${hit.conversation.id}/${hit.turn}`} hit=${hit} />`)}</ul>
@@ -68,12 +66,12 @@ export function SearchResults() {
 
 /** @param {{hit: Hit}} props */
 function HitRow({ hit: { conversation, turn, role, snippet } }) {
-  const title = conversation.title || t("Untitled chat");
-  const date = new Date(1000 * conversation.updated_at).toLocaleDateString(page.language, { day: "numeric", month: "short" });
+  const title = titleOf(conversation);
+  const changed = new Date(1000 * conversation.updated_at);
   const open = (/** @type {MouseEvent} */ event) => openHere(event, conversation.id, turn ?? undefined);
   return html`<li class="hit"><a class="hit-link" data-stop href=${`/c/${conversation.id}`} onClick=${open}>
-    <span class="hit-head"><span class="hit-title"><${Marked} text=${title} /></span><time dateTime=${new Date(1000 * conversation.updated_at).toISOString()}>${date}</time></span>
-    ${turn && html`<span class="hit-text">${role && html`<b>${t(ROLES[role])}: </b>`}<${Marked} text=${snippet} /></span>`}</a></li>`;
+    <span class="hit-head"><span class="hit-title"><${Marked} text=${title} /></span><time dateTime=${changed.toISOString()}>${moment(changed, { day: "numeric", month: "short" })}</time></span>
+    ${turn && html`<span class="hit-text">${role && html`<b>${roleName(role)}: </b>`}<${Marked} text=${snippet} /></span>`}</a></li>`;
 }
 
 /** @param {{from: number}} props */
@@ -101,7 +99,7 @@ const plainLetters = (text) => [...text].map((letter) => letter.normalize("NFKD"
  * @param {string} asked
  * @returns {{part: string, isFound: boolean}[]}
  */
-export function markedParts(text, asked) {
+function markedParts(text, asked) {
   const letters = [...text];
   const plain = plainLetters(text);
   const isMarked = letters.map(() => false);

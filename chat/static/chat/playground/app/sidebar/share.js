@@ -1,8 +1,8 @@
 // @ts-check
 import { html, useEffect, useState } from "../../../vendor/preact.js";
-import { api, ApiProblem } from "../core/api.js";
-import { mark, t } from "../core/i18n.js";
-import { page } from "../core/page.js";
+import { api, refusalOf } from "../core/api.js";
+import { titleOf } from "../core/chat_list.js";
+import { mark, moment, t } from "../core/i18n.js";
 import { CopyButton, Dialog, IconButton } from "../view/controls.js";
 import { closeDialog } from "../view/layers.js";
 
@@ -26,15 +26,7 @@ export function ShareDialog({ facts }) {
   const [lives, setLives] = useState(7 * DAY_S);
   const [problem, setProblem] = useState("");
   const path = `conversations/${facts.id}/links`;
-  const tried = async (/** @type {() => Promise<void>} */ act) => {
-    try {
-      await act();
-      setProblem("");
-    } catch (error) {
-      if (!(error instanceof ApiProblem)) throw error;
-      setProblem(error.message);
-    }
-  };
+  const tried = async (/** @type {() => Promise<void>} */ act) => setProblem(await refusalOf(act));
   useEffect(() => void tried(async () => setLinks((await api("GET", path)).data)), []);
   const make = (/** @type {Event} */ event) => {
     event.preventDefault();
@@ -48,7 +40,7 @@ export function ShareDialog({ facts }) {
       await api("DELETE", `${path}/${id}`);
       setLinks((links ?? []).filter((link) => link.id !== id));
     });
-  return html`<${Dialog} title=${t("Share “{title}”", { title: facts.title || t("Untitled chat") })} class="share" onClose=${closeDialog}>
+  return html`<${Dialog} title=${t("Share “{title}”", { title: titleOf(facts) })} class="share" onClose=${closeDialog}>
     <p class="share-what">${t("A link shows a copy of the chat as it is now: its title and the texts that are shown, without parameters and attachments. Whoever has the link can read it, without an account; what is asked later is not in it.")}</p>
     <form class="share-new" onSubmit=${make}>
       <label class="field"><span>${t("The link works")}</span>
@@ -65,15 +57,12 @@ export function ShareDialog({ facts }) {
 function LinkRow({ link, onRevoke }) {
   const address = link.token && `${location.origin}/shared/${link.token}`;
   const isOver = link.expires_at !== null && 1000 * link.expires_at < Date.now();
-  const made = t("Made {time}", { time: moment(link.created_at) });
-  const end = link.expires_at === null ? t("until revoked") : isOver ? t("expired") : t("until {time}", { time: moment(link.expires_at) });
+  const made = t("Made {time}", { time: moment(new Date(1000 * link.created_at)) });
+  const end = link.expires_at === null ? t("until revoked") : isOver ? t("expired") : t("until {time}", { time: moment(new Date(1000 * link.expires_at)) });
   return html`<li class=${`share-link ${isOver ? "is-over" : ""}`}>
     ${address && html`<div class="share-address"><input class="input" readonly aria-label=${t("Address of the link")} value=${address} onFocus=${(/** @type {any} */ event) => event.target.select()} />
       <${CopyButton} withText text=${() => address} label=${t("Copy the link")} /></div>
       <p class="hint">${t("Copy it now: it is shown once.")}</p>`}
-    <div class="share-foot"><span>${made}, ${end}</span><${IconButton} icon="trash" size=${16} label=${t("Revoke the link made {time}", { time: moment(link.created_at) })} onClick=${onRevoke} /></div>
+    <div class="share-foot"><span>${made}, ${end}</span><${IconButton} icon="trash" size=${16} label=${t("Revoke the link made {time}", { time: moment(new Date(1000 * link.created_at)) })} onClick=${onRevoke} /></div>
   </li>`;
 }
-
-/** @param {number} at seconds */
-const moment = (at) => new Date(1000 * at).toLocaleString(page.language, { dateStyle: "medium", timeStyle: "short" });

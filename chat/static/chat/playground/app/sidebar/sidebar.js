@@ -21,13 +21,6 @@ const focus = (/** @type {string} */ selector) => requestAnimationFrame(() => /*
 /** Once what is being drawn is there. @param {string} selector */
 const focusIfLost = (selector) => queueMicrotask(() => void (document.activeElement === document.body && /** @type {HTMLElement | null} */ (document.querySelector(selector))?.focus()));
 
-/** Open the column with the search ready to type in. */
-export function searchChats() {
-  toggleSidebar(true);
-  view.value = "current";
-  focus("#chat-search");
-}
-
 /** @param {{open: Chat}} _props */
 export function Sidebar(_props) {
   const ref = useRef(/** @type {HTMLElement | null} */ (null));

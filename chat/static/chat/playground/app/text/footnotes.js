@@ -1,14 +1,12 @@
 // @ts-check
 // Footnotes in Markdown, as extensions for marked: a mark in the text, and the note where the model wrote it.
+import { escapeHtml } from "./escape_html.js";
 import { startInLine, startOfBlock } from "./starts.js";
 
 /** @import { MarkedExtension } from "../../../vendor/marked.js" */
 
 const MARK = /^\[\^([^\]\s]{1,32})\](?!:)/;
 const NOTE = /^\[\^([^\]\s]{1,32})\]:[ \t]*([^\n]+(?:\n(?: {2,}|\t)[^\n]+)*)(?:\n|$)/;
-
-/** @param {string} text */
-const escapeHtml = (text) => text.replace(/[&<>"']/g, (char) => `&#${char.charCodeAt(0)};`);
 
 /** @type {MarkedExtension} */
 export const footnotes = {

@@ -1,6 +1,7 @@
 // @ts-check
 // Formulas in Markdown, as extensions for marked: their source stays as the model wrote it, where Markdown would take its backslashes, stars and
 // lines for its own. math.js typesets them.
+import { escapeHtml } from "./escape_html.js";
 import { startInLine, startOfBlock } from "./starts.js";
 
 /** @import { MarkedExtension, TokenizerAndRendererExtension, Tokens } from "../../../vendor/marked.js" */
@@ -10,9 +11,6 @@ const BLOCK_START = /(?:^|\n) {0,3}(?:\\\[|\$\$|\\begin\{)/;
 const INLINE = /^(?:\\\([\s\S]{1,2000}?\\\)|\\\[[\s\S]{1,2000}?\\\]|\$\$[^$]{1,2000}?\$\$|\$(?![\s$])[^$\n]{0,500}?[^\s$\\]\$(?!\d))/;
 const INLINE_START = /\\[([]|\$/;
 const COMMAND = /^\\[()[\]{},;:!]/;
-
-/** @param {string} text */
-const escapeHtml = (text) => text.replace(/[&<>"']/g, (char) => `&#${char.charCodeAt(0)};`);
 
 /**
  * @param {string} name

@@ -5,14 +5,13 @@ import { Lexer, Marked } from "../../../vendor/marked.js";
 import DOMPurify from "../../../vendor/dompurify.js";
 import { t } from "../core/i18n.js";
 import { frameCode } from "./code.js";
+import { escapeHtml } from "./escape_html.js";
 import { footnotes } from "./footnotes.js";
 import { formulas } from "./formulas.js";
 
 /** @import { Token, TokensList } from "../../../vendor/marked.js" */
 
 const LINE_BREAK = /^<br\s*\/?>$/i;
-/** @param {string} text */
-const escapeHtml = (text) => text.replace(/[&<>"']/g, (char) => `&#${char.charCodeAt(0)};`);
 
 const parser = new Marked(formulas, footnotes, {
   gfm: true,

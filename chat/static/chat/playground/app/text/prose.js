@@ -8,7 +8,7 @@ import { html, useEffect, useRef } from "../../../vendor/preact.js";
 let modules;
 
 /** Load what draws texts, ahead of the first one. */
-export function loadProse() {
+function loadProse() {
   modules ??= Promise.all([import("./growing.js"), import("./code.js")]);
   modules.catch(() => (modules = undefined)); // the network is away: the next text is another try
   return modules;

@@ -1,4 +1,6 @@
 // @ts-check
+import { callId } from "../core/answers.js";
+
 /** @import { Chat } from "../core/chat.js" */
 /** @import { Turn } from "../core/tree.js" */
 /** @import { Call } from "../core/types.js" */
@@ -9,16 +11,16 @@ export function callOf(open, turn) {
   let number = choice;
   for (let before = open.find(turn.facts.parent); before; before = open.find(before.facts.parent)) {
     const { choices, facts } = before;
-    if (facts.role === "assistant") return choices[number ?? 0]?.calls.find((call) => call.id === id);
+    if (facts.role === "assistant") return choices[number ?? 0]?.calls.find((call, at) => callId(call, at) === id);
     number = facts.choice;
   }
   return undefined;
 }
 
-/** The result that a call got on the shown path. @param {Chat} open @param {Turn} turn @param {Call} call */
-export function resultOf(open, turn, call) {
+/** The result that a call got on the shown path. @param {Chat} open @param {Turn} turn @param {string} id of the call */
+export function resultOf(open, turn, id) {
   const path = open.path.value;
-  for (let at = path.indexOf(turn) + 1; at > 0 && path[at]?.facts.role === "tool"; at += 1) if (path[at].facts.tool_call_id === call.id) return path[at];
+  for (let at = path.indexOf(turn) + 1; at > 0 && path[at]?.facts.role === "tool"; at += 1) if (path[at].facts.tool_call_id === id) return path[at];
   return undefined;
 }
 

@@ -2,26 +2,26 @@
 // The function calls of an answer, each a card, and the results that the reader gives. Neither the page nor the server runs anything.
 import { html, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
+import { callId } from "../core/answers.js";
 import { number, plural, t } from "../core/i18n.js";
+import { isObject, parse } from "../core/json.js";
 import { CopyButton, IconButton, Menu, MenuAct } from "../view/controls.js";
 import { Icon } from "../view/icons.js";
 import { definitionFor, resultOf } from "./call_of.js";
-import { parse, pretty } from "./pretty.js";
+import { pretty } from "./pretty.js";
+import { remarksOn } from "./remarks.js";
 import { countAnew, fill, isAutomatic, MAX_ROUNDS, repliesTo, replyFor, rounds, saveReply, setAutomatic } from "./replies.js";
-import { checkValue } from "./schema_check.js";
 
 /** @import { Chat } from "../core/chat.js" */
 /** @import { Turn } from "../core/tree.js" */
 /** @import { Call } from "../core/types.js" */
-
-/** @param {Call} call @param {number} at */
-const keyOf = (call, at) => call.id ?? `call-${at}`;
+/** @import { Remark } from "./remarks.js" */
 
 /** @param {{open: Chat, turn: Turn, calls: Call[], isLast: boolean}} props */
 export function Calls({ open, turn, calls, isLast }) {
   const isOpen = isLast && !turn.isRunning;
   return html`<div class="calls" role="group" aria-label=${plural(calls.length, "One function call", "{n} function calls")}>
-    ${calls.map((call, at) => html`<${CallCard} key=${keyOf(call, at)} open=${open} turn=${turn} call=${call} at=${at} isOpen=${isOpen} />`)}
+    ${calls.map((call, at) => html`<${CallCard} key=${callId(call, at)} open=${open} turn=${turn} call=${call} at=${at} isOpen=${isOpen} />`)}
     ${isOpen && html`<${SendResults} open=${open} turn=${turn} calls=${calls} />`}
   </div>`;
 }
@@ -33,7 +33,7 @@ function CallCard({ open, turn, call, at, isOpen }) {
   const text = pretty(call.arguments);
   const head = html`<${Icon} name="tool" size=${16} /><code class="call-name">${call.name}</code>${call.id && html`<code class="call-id" title=${t("Id of the call")}>${call.id}</code>`}`;
   if (isOver) {
-    const outcome = resultOf(open, turn, call) ? t("answered") : t("not answered");
+    const outcome = resultOf(open, turn, callId(call, at)) ? t("answered") : t("not answered");
     return html`<details class="call is-over"><summary class="call-head">${head}<span class="call-line">${call.arguments}</span><span class="call-outcome">${outcome}</span></summary>
       <pre class="call-arguments" tabindex="0">${text}</pre><${CallMarks} turn=${turn} call=${call} /></details>`;
   }
@@ -45,7 +45,7 @@ function CallCard({ open, turn, call, at, isOpen }) {
       ? html`<${ArgumentsForm} open=${open} turn=${turn} at=${at} text=${text} onLeave=${() => setEditing(false)} />`
       : html`<pre class="call-arguments" tabindex="0">${text || (turn.isRunning ? "…" : "{}")}</pre>`}
     ${!turn.isRunning && !isEditing && html`<${CallMarks} turn=${turn} call=${call} />`}
-    ${isOpen && html`<${ResultBox} open=${open} call=${call} name=${keyOf(call, at)} />`}
+    ${isOpen && html`<${ResultBox} open=${open} call=${call} name=${callId(call, at)} />`}
   </section>`;
 }
 
@@ -56,16 +56,16 @@ function CallMarks({ turn, call }) {
   return html`<ul class="call-problems" aria-label=${t("Problems of the arguments")}>${problems.map(({ path, message }) => html`<li key=${path + message}>${path && html`<code>${path}</code>`} ${message}</li>`)}</ul>`;
 }
 
-/** @param {Turn} turn @param {Call} call @returns {{problems: {path: string, message: string}[], note?: string}} */
+/** @param {Turn} turn @param {Call} call @returns {{problems: Remark[], note?: string}} */
 function marksOf(turn, call) {
   const offered = turn.facts.parameters?.fields?.tools;
   const definition = definitionFor(turn, call.name);
   const parsed = parse(call.arguments || "{}");
   if (!parsed.isWhole) return { problems: [{ path: "", message: t("The arguments are not JSON: {problem}", { problem: parsed.problem }) }] };
   if (!definition) return { problems: offered ? [{ path: "", message: t("No tool of this name was offered.") }] : [] };
-  const { failures, unknown } = checkValue(parsed.value, definition.parameters ?? { type: "object" });
+  const { remarks, unknown } = remarksOn(parsed.value, definition.parameters ?? { type: "object" });
   const note = unknown.length ? t("Not checked here: {keywords}", { keywords: unknown.join(", ") }) : "";
-  return { problems: failures, note };
+  return { problems: remarks, note };
 }
 
 /** The arguments of a call, to be changed: another answer, beside this one. @param {{open: Chat, turn: Turn, at: number, text: string, onLeave: () => void}} props */
@@ -75,8 +75,7 @@ function ArgumentsForm({ open, turn, at, text, onLeave }) {
   const save = (/** @type {Event} */ event) => {
     event.preventDefault();
     const parsed = parse(edited);
-    const isObject = parsed.isWhole && parsed.value !== null && typeof parsed.value === "object" && !Array.isArray(parsed.value);
-    if (!isObject) return setProblem(parsed.isWhole ? t("Arguments are one JSON object.") : t("The arguments are not JSON: {problem}", { problem: parsed.problem }));
+    if (!isObject(parsed.value)) return setProblem(parsed.isWhole ? t("Arguments are one JSON object.") : t("The arguments are not JSON: {problem}", { problem: parsed.problem }));
     onLeave();
     if (edited !== text) acts.editCall(open, turn, at, JSON.stringify(parsed.value));
   };
@@ -138,7 +137,7 @@ function ResultBox({ open, call, name }) {
 /** @param {{open: Chat, turn: Turn, calls: Call[]}} props */
 function SendResults({ open, turn, calls }) {
   const unsent = open.draft.value.results ?? {};
-  const results = calls.map((call, at) => ({ id: keyOf(call, at), text: unsent[keyOf(call, at)] ?? "" }));
+  const results = calls.map((call, at) => ({ id: callId(call, at), text: unsent[callId(call, at)] ?? "" }));
   const numMissing = results.filter(({ text }) => !text).length;
   const hasReplies = calls.some(({ name }) => replyFor(name) !== undefined);
   const isReady = numMissing === 0 && !open.isBusy.value;

@@ -1,5 +1,6 @@
 // @ts-check
 // What form an answer was asked for, from the fields of its request: `response_format`, `structured_outputs` and their older names.
+import { parse } from "../core/json.js";
 
 /** @import { Parameters } from "../core/types.js" */
 
@@ -15,19 +16,10 @@ export function constraintOf({ response_format: format, structured_outputs: stru
   if (format?.type === "json_object") return format.schema ? { mode: "schema", value: format.schema } : { mode: "json" };
   if (format?.type === "json_schema") return { mode: "schema", value: format.json_schema?.schema ?? {} };
   if (format && format.type !== "text") return { mode: "other" };
-  if (told.json !== undefined) return { mode: "schema", value: typeof told.json === "string" ? parsed(told.json) : told.json };
+  if (told.json !== undefined) return { mode: "schema", value: typeof told.json === "string" ? (parse(told.json).value ?? {}) : told.json };
   for (const mode of /** @type {const} */ (["choice", "regex", "grammar"])) if (told[mode] !== undefined) return { mode, value: told[mode] };
   if (told.json_object) return { mode: "json" };
   return { mode: told.structural_tag ? "other" : "off" };
-}
-
-/** @param {string} text */
-function parsed(text) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return {};
-  }
 }
 
 /** The parameters with another constraint in place of theirs. @param {Parameters} parameters @param {Constraint} constraint @param {string} [name] of the schema @returns {Parameters} */

@@ -4,6 +4,7 @@ import { html, signal, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import * as app from "../core/app.js";
 import { plural, t } from "../core/i18n.js";
+import { withField } from "../core/requests.js";
 import { IconButton, Menu, MenuAct } from "../view/controls.js";
 import { Icon } from "../view/icons.js";
 import { openDialog } from "../view/layers.js";
@@ -78,10 +79,7 @@ function ToolRow({ open, entries, at, names, onEdit }) {
 function CallControls({ open }) {
   const { parameters } = open.settings.value;
   const { tools = [], tool_choice: choice, parallel_tool_calls: parallel } = parameters;
-  const set = (/** @type {string} */ name, /** @type {any} */ value) => {
-    const { [name]: _, ...others } = parameters;
-    acts.changeSettings(open, { parameters: value === undefined ? others : { ...others, [name]: value } });
-  };
+  const set = (/** @type {string} */ name, /** @type {any} */ value) => acts.changeSettings(open, { parameters: withField(parameters, name, value) });
   const shown = typeof choice === "string" ? choice : choice?.function ? `function:${choice.function.name}` : choice ? "other" : "";
   const pick = (/** @type {string} */ value) => set("tool_choice", value.startsWith("function:") ? { type: "function", function: { name: value.slice(9) } } : value || undefined);
   return html`<label class="field"><span>${t("Which tool to call")}</span><select class="input" id="tool-choice" value=${shown} disabled=${tools.length === 0} onChange=${(/** @type {any} */ event) => pick(event.target.value)}>

@@ -1,8 +1,8 @@
 // @ts-check
 // Reads operations of OpenAPI, as JSON, as definitions of tools: parameters and the JSON of the body become arguments.
 import { t } from "../core/i18n.js";
-import { parse } from "./pretty.js";
-import { resolve } from "./schema_check.js";
+import { parse } from "../core/json.js";
+import { resolve } from "../core/schema_check.js";
 
 /** @import { Imported } from "./import_python.js" */
 

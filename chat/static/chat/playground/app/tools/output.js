@@ -4,11 +4,12 @@ import { html, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import * as app from "../core/app.js";
 import { number, t } from "../core/i18n.js";
+import { isObject, parse } from "../core/json.js";
 import { Dialog, Tabs } from "../view/controls.js";
+import { JsonEditor } from "../view/json_editor.js";
 import { closeDialog, openDialog } from "../view/layers.js";
 import { constraintOf, withConstraint } from "./constraint.js";
-import { JsonEditor } from "./json_editor.js";
-import { parse, pretty } from "./pretty.js";
+import { pretty } from "./pretty.js";
 import { schemaOf } from "./schema_of.js";
 import { SchemaRows } from "./schema_rows.js";
 import { useServerCheck } from "./server_check.js";
@@ -85,13 +86,13 @@ function SchemaDialog({ schema, name, onSave }) {
   const [tab, setTab] = useState("form");
   const [sample, setSample] = useState("");
   const { isWhole, value, problem } = parse(text);
-  const isObject = isWhole && value !== null && typeof value === "object" && !Array.isArray(value);
-  const checked = useServerCheck(isObject ? "json_schema" : "", value);
+  const isSchema = isObject(value);
+  const checked = useServerCheck(isSchema ? "json_schema" : "", value);
   const put = (/** @type {any} */ next) => setText(JSON.stringify(next, null, 2));
-  const problems = isObject ? [] : [isWhole ? t("A schema is a JSON object.") : t("This is not JSON: {problem}", { problem })];
+  const problems = isSchema ? [] : [isWhole ? t("A schema is a JSON object.") : t("This is not JSON: {problem}", { problem })];
   const save = (/** @type {Event} */ event) => {
     event.preventDefault();
-    if (!isObject) return;
+    if (!isSchema) return;
     closeDialog();
     onSave(value, called.replace(NAME, "_").slice(0, 64) || "answer");
   };
@@ -102,18 +103,18 @@ function SchemaDialog({ schema, name, onSave }) {
         <option value="" disabled>${t("Choose …")}</option>${Object.keys(EXAMPLES).map((one) => html`<option value=${one}>${one}</option>`)}</select></label></div>
     <div class="schema-sides">
       <div class="field"><span class="field-title">${t("JSON Schema")} <span class="hint">${t("{n} bytes", { n: number(new TextEncoder().encode(text).length) })}</span></span>
-        <${JsonEditor} label=${t("Schema as JSON")} value=${text} onInput=${setText} rows=${16} />
+        <${JsonEditor} label=${t("Schema as JSON")} rows=${16} text=${text} onText=${setText} />
         ${problems.map((one) => html`<p class="problem" role="alert" key=${one}>${one}</p>`)}
         ${checked?.problems.map(({ message, path }) => html`<p class="problem" key=${message}>${path && html`<code>${path}</code>`} ${message}</p>`)}
         ${checked?.is_valid && html`<p class="verdict">${t("The server can hold answers to this schema.")}</p>`}</div>
       <div class="schema-side">
         <${Tabs} label=${t("Beside the schema")} tabs=${[{ id: "form", title: t("Form") }, { id: "sample", title: t("From JSON") }, { id: "example", title: t("Valid example") }]} current=${tab} onPick=${setTab} />
-        ${tab === "form" && (isObject ? html`<${SchemaRows} schema=${value} onChange=${put} />` : html`<p class="hint">${t("Mend the JSON to see its form.")}</p>`)}
+        ${tab === "form" && (isSchema ? html`<${SchemaRows} schema=${value} onChange=${put} />` : html`<p class="hint">${t("Mend the JSON to see its form.")}</p>`)}
         ${tab === "sample" && html`<label class="field"><span>${t("An answer as you want it")}</span><textarea class="input input-code" id="schema-sample" rows="8" spellcheck=${false} placeholder='{"name": "Ada", "age": 36}' value=${sample} onInput=${(/** @type {any} */ event) => setSample(event.target.value)}></textarea></label>
           ${sample.trim() && !take.isWhole && html`<p class="problem">${take.problem}</p>`}
           <button type="button" class="button button-small" disabled=${!take.isWhole} onClick=${() => (put(schemaOf(take.value)), setTab("form"))}>${t("Make a schema from this JSON")}</button>`}
         ${tab === "example" && (checked?.example != null ? html`<pre class="message-raw" tabindex="0">${pretty(JSON.stringify(checked.example))}</pre>` : html`<p class="hint">${t("An answer that satisfies the schema is shown here once the server has checked it.")}</p>`)}
       </div></div>
-    <div class="dialog-acts"><button type="button" class="button" onClick=${closeDialog}>${t("Cancel")}</button><button type="submit" class="button button-primary" disabled=${!isObject}>${t("Save schema")}</button></div>
+    <div class="dialog-acts"><button type="button" class="button" onClick=${closeDialog}>${t("Cancel")}</button><button type="submit" class="button button-primary" disabled=${!isSchema}>${t("Save schema")}</button></div>
   </form><//>`;
 }

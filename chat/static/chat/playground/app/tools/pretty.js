@@ -1,4 +1,6 @@
 // @ts-check
+import { parse } from "../core/json.js";
+
 const INDENT = "  ";
 
 /** Set JSON out over lines, also while it is still arriving; other text stays as it is. @param {string} text */
@@ -6,15 +8,6 @@ export function pretty(text) {
   const parsed = parse(text);
   if (parsed.isWhole) return JSON.stringify(parsed.value, null, 2);
   return /^\s*[[{]/.test(text) ? spread(text) : text;
-}
-
-/** @param {string} text @returns {{isWhole: boolean, value?: any, problem: string}} */
-export function parse(text) {
-  try {
-    return { isWhole: true, value: JSON.parse(text), problem: "" };
-  } catch (error) {
-    return { isWhole: false, problem: /** @type {Error} */ (error).message };
-  }
 }
 
 /** The lines of JSON without an end. @param {string} text */

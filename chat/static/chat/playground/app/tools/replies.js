@@ -2,9 +2,10 @@
 // Saved replies: what is answered to calls of a tool, by its name. `{{city}}` in one stands for an argument of the call. Nothing is executed.
 import { signal } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
+import { callId } from "../core/answers.js";
 import * as app from "../core/app.js";
 import { t } from "../core/i18n.js";
-import { parse } from "./pretty.js";
+import { parse } from "../core/json.js";
 
 /** @import { Chat } from "../core/chat.js" */
 /** @import { Turn } from "../core/tree.js" */
@@ -80,12 +81,12 @@ function lookUp(value, path) {
 /** The results of calls by saved replies, or why there are none. @param {Call[]} calls @returns {{results: {id: string, text: string}[], problem: string}} */
 export function repliesTo(calls) {
   const results = [];
-  for (const call of calls) {
+  for (const [at, call] of calls.entries()) {
     const reply = replyFor(call.name);
     if (reply === undefined) return { results: [], problem: t("There is no saved reply for {name}.", { name: call.name }) };
     const { text, missing } = fill(reply, call.arguments);
     if (missing.length) return { results: [], problem: t("The saved reply for {name} needs {missing}, which the call does not have.", { name: call.name, missing: missing.join(", ") }) };
-    results.push({ id: call.id ?? "", text });
+    results.push({ id: callId(call, at), text });
   }
   return { results, problem: "" };
 }

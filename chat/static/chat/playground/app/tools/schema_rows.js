@@ -2,9 +2,9 @@
 // The properties of an object's schema as rows of a form. What a row has no place for is written as JSON and kept as it is.
 import { html, useState } from "../../../vendor/preact.js";
 import { t } from "../core/i18n.js";
+import { parse } from "../core/json.js";
 import { IconButton } from "../view/controls.js";
 import { Icon } from "../view/icons.js";
-import { parse } from "./pretty.js";
 
 const TYPES = ["string", "integer", "number", "boolean"];
 const IN_ROW = new Set(["type", "description", "enum"]);

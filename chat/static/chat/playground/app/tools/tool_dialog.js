@@ -1,12 +1,12 @@
 // @ts-check
 import { html, useState } from "../../../vendor/preact.js";
 import { t } from "../core/i18n.js";
+import { parse } from "../core/json.js";
 import { Dialog, Tabs } from "../view/controls.js";
+import { JsonEditor } from "../view/json_editor.js";
 import { closeDialog } from "../view/layers.js";
 import { fromOpenApi } from "./import_openapi.js";
 import { fromPython } from "./import_python.js";
-import { JsonEditor } from "./json_editor.js";
-import { parse } from "./pretty.js";
 import { replyFor, saveReply } from "./replies.js";
 import { SchemaRows } from "./schema_rows.js";
 import { problemsOf } from "./tool_rules.js";
@@ -33,7 +33,7 @@ export function ToolDialog({ tool, otherNames, onSave }) {
   return html`<${Dialog} title=${t("Tool")} onClose=${closeDialog}>
     <form class="form" onSubmit=${save}>
       <${Tabs} label=${t("How the tool is written")} tabs=${[{ id: "form", title: t("Form") }, { id: "json", title: t("JSON") }]} current=${tab} onPick=${setTab} />
-      ${tab === "json" && html`<${JsonEditor} label=${t("Tool as JSON")} value=${text} onInput=${setText} />`}
+      ${tab === "json" && html`<${JsonEditor} label=${t("Tool as JSON")} text=${text} onText=${setText} />`}
       ${tab === "form" && !isForm && html`<p class="hint">${t("Mend the JSON to see its form.")}</p>`}
       ${tab === "form" && isForm && html`
         <label class="field"><span>${t("Name")}</span><input class="input input-code" id="tool-name" value=${value.function.name} placeholder="get_weather" onInput=${(/** @type {any} */ event) => put({ name: event.target.value })} /></label>

@@ -2,10 +2,10 @@
 // Whether an answer has the form that it was asked for.
 import { html, useLayoutEffect, useRef, useState } from "../../../vendor/preact.js";
 import { t } from "../core/i18n.js";
+import { isObject, parse } from "../core/json.js";
 import { Icon } from "../view/icons.js";
 import { constraintOf } from "./constraint.js";
-import { parse } from "./pretty.js";
-import { checkValue } from "./schema_check.js";
+import { remarksOn } from "./remarks.js";
 import { useServerCheck } from "./server_check.js";
 
 /** @import { Turn } from "../core/tree.js" */
@@ -45,8 +45,8 @@ function problemOf(text, { mode, value: rule }) {
   if (mode === "choice") return Array.isArray(rule) && rule.includes(text) ? "" : t("None of the choices.");
   const { isWhole, value, problem } = parse(text);
   if (!isWhole) return t("Not JSON: {problem}", { problem });
-  if (mode === "json") return value !== null && typeof value === "object" && !Array.isArray(value) ? "" : t("Not a JSON object.");
-  const { failures, unknown } = checkValue(value, rule);
-  if (failures.length) return t("{path} {message}", { path: failures[0].path || t("The answer"), message: failures[0].message });
+  if (mode === "json") return isObject(value) ? "" : t("Not a JSON object.");
+  const { remarks, unknown } = remarksOn(value, rule);
+  if (remarks.length) return t("{path} {message}", { path: remarks[0].path || t("The answer"), message: remarks[0].message });
   return unknown.length ? t("Not fully checked: {keywords}", { keywords: unknown.join(", ") }) : "";
 }

@@ -103,12 +103,13 @@ export function MenuAct({ icon, onClick, disabled, danger, keys, children }) {
 }
 
 /**
- * A modal dialog: it traps the focus and gives it back, and Esc closes it.
- * @param {{title: string, onClose: () => void, class?: string, children: ComponentChildren}} props
+ * What makes a dialog modal while it is drawn: the browser keeps the focus in it, Esc and a press beside it close it, and the focus goes back.
+ * @param {() => void} onClose
+ * @param {() => void} [giveFocus] where what had it is gone
  */
-export function Dialog({ title, onClose, class: name = "", children }) {
+export function useModal(onClose, giveFocus) {
   const ref = useRef(/** @type {HTMLDialogElement | null} */ (null));
-  useEffect(() => {
+  useLayoutEffect(() => {
     const node = /** @type {HTMLDialogElement} */ (ref.current);
     const before = document.activeElement;
     node.showModal();
@@ -116,15 +117,28 @@ export function Dialog({ title, onClose, class: name = "", children }) {
     return () => {
       node.removeEventListener("close", onClose);
       node.close();
-      if (before instanceof HTMLElement && before.isConnected) before.focus({ preventScroll: true });
+      const isThere = before instanceof HTMLElement && before !== document.body && before.isConnected;
+      const giveBack = () => (isThere ? before.focus({ preventScroll: true }) : giveFocus?.());
+      giveBack();
+      // A page that was covered can take the focus in the next frame.
+      requestAnimationFrame(() => document.activeElement === document.body && giveBack());
     };
   }, []);
-  const closeFromBackdrop = (/** @type {MouseEvent} */ event) => event.target === ref.current && onClose();
-  const cancel = (/** @type {Event} */ event) => {
+  const onCancel = (/** @type {Event} */ event) => {
+    if (event.target !== ref.current) return;
     event.preventDefault();
     onClose();
   };
-  return html`<dialog ref=${ref} class=${`dialog ${name}`} aria-label=${title} onCancel=${cancel} onMouseDown=${closeFromBackdrop}>
+  const onMouseDown = (/** @type {MouseEvent} */ event) => event.target === ref.current && onClose();
+  return { ref, onCancel, onMouseDown };
+}
+
+/**
+ * A modal dialog.
+ * @param {{title: string, onClose: () => void, class?: string, children: ComponentChildren}} props
+ */
+export function Dialog({ title, onClose, class: name = "", children }) {
+  return html`<dialog ...${useModal(onClose)} class=${`dialog ${name}`} aria-label=${title}>
     <div class="dialog-frame">
       <header class="dialog-head"><h2>${title}</h2><${IconButton} icon="close" label=${t("Close")} onClick=${onClose} /></header>
       <div class="dialog-body">${children}</div>

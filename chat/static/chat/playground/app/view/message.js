@@ -4,8 +4,8 @@ import { html, useEffect, useRef, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import { saysAnything, textOf } from "../core/answers.js";
 import * as app from "../core/app.js";
-import { mark, t } from "../core/i18n.js";
-import { page } from "../core/page.js";
+import { moment, t } from "../core/i18n.js";
+import { roleName } from "../core/roles.js";
 import { Counters } from "../insight/counters.js";
 import { beginAsTokens } from "../insight/begin_as_tokens.js";
 import { Prose } from "../text/prose.js";
@@ -26,8 +26,6 @@ const RegenerateDialog = lazy(async () => (await import("./regenerate_dialog.js"
 const TokenView = lazy(async () => (await import("../insight/token_view.js")).TokenView);
 const Verdict = lazy(async () => (await import("../tools/verdict.js")).Verdict);
 
-const AUTHORS = { system: mark("System"), developer: mark("Developer"), user: mark("You"), assistant: mark("Assistant"), tool: mark("Tool result") };
-
 /** @param {{open: Chat, turn: Turn, isLast: boolean}} props */
 export function Message({ open, turn, isLast }) {
   const { role } = turn.facts;
@@ -44,9 +42,9 @@ function Head({ open, turn }) {
   const { role, time, created_at: at, model } = turn.facts;
   const made = time ? new Date(time) : new Date(1000 * (at ?? 0));
   const isToday = made.toDateString() === new Date().toDateString();
-  const shown = isToday ? made.toLocaleTimeString(page.language, { hour: "2-digit", minute: "2-digit" }) : made.toLocaleString(page.language, { dateStyle: "medium", timeStyle: "short" });
+  const shown = isToday ? moment(made, { hour: "2-digit", minute: "2-digit" }) : moment(made);
   return html`<div class="message-head">
-    <span class="message-author">${t(AUTHORS[role])}</span>${called && html`<code class="message-tool-name">${called.name}</code>`}${model && html`<span class="message-model">${model}</span>`}<time dateTime=${made.toISOString()}>${shown}</time>
+    <span class="message-author">${roleName(role)}</span>${called && html`<code class="message-tool-name">${called.name}</code>`}${model && html`<span class="message-model">${model}</span>`}<time dateTime=${made.toISOString()}>${shown}</time>
   </div>`;
 }
 

@@ -7,6 +7,7 @@ import { mark, number, t } from "../core/i18n.js";
 import { page } from "../core/page.js";
 import { isLookedAt, loadModel } from "../core/served_models.js";
 import { loadingText } from "../core/waiting.js";
+import { money } from "../insight/facts.js";
 import { Icon } from "./icons.js";
 import { moveInMenu, Popover } from "./popover.js";
 
@@ -107,8 +108,8 @@ function stateText({ state, phase, fraction, reason }) {
 
 /** @param {Price} price */
 function priceText({ prompt, completion, currency, per_tokens: per }) {
-  const money = (/** @type {string} */ amount) => number((Number(amount) * MILLION) / per, { style: "currency", currency, maximumFractionDigits: 4 });
-  return t("{prompt} in, {completion} out per million", { prompt: money(prompt), completion: money(completion) });
+  const ofMillion = (/** @type {string} */ amount) => money((Number(amount) * MILLION) / per, currency);
+  return t("{prompt} in, {completion} out per million", { prompt: ofMillion(prompt), completion: ofMillion(completion) });
 }
 
 /** @param {{state: string}} props */

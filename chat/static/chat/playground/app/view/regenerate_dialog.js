@@ -3,6 +3,7 @@ import { html, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import * as app from "../core/app.js";
 import { t } from "../core/i18n.js";
+import { objectFrom } from "../core/json.js";
 import { Dialog } from "./controls.js";
 import { closeDialog } from "./layers.js";
 
@@ -32,14 +33,4 @@ export function RegenerateDialog({ open, turn }) {
       <div class="dialog-acts"><button class="button button-primary" type="submit">${t("Regenerate")}</button></div>
     </form>
   <//>`;
-}
-
-/** @param {string} text @returns {Record<string, any> | null} */
-function objectFrom(text) {
-  try {
-    const value = JSON.parse(text.trim() || "{}");
-    return value !== null && typeof value === "object" && !Array.isArray(value) ? value : null;
-  } catch {
-    return null;
-  }
 }

@@ -7,6 +7,7 @@ import { Following } from "./following.js";
 import { SystemPrompt } from "./system_prompt.js";
 import { Welcome } from "./welcome.js";
 
+/** @import { RefObject } from "../../../vendor/preact.js" */
 /** @import { Chat } from "../core/chat.js" */
 
 /** How many of the last messages are drawn at once, and how many more in each frame: hundreds in one would hold the page up. */
@@ -25,29 +26,40 @@ function useNumDrawn({ id }, numTurns) {
   return num;
 }
 
-/** @param {{open: Chat, id?: string}} props */
-export function Transcript({ open, id = "conversation" }) {
+/** @param {{open: Chat}} props */
+export function Transcript({ open }) {
+  const { area, list, jump } = useNewest(open);
+  return html`<div class="conversation-frame">
+    <main class="conversation" id="conversation" ref=${area} tabindex="-1" aria-label=${t("Conversation")}>
+      <h1 class="visually-hidden">${open.title.value || t("New chat")}</h1>
+      ${open.isEmpty.value ? html`<${Welcome} open=${open} />` : html`<${SystemPrompt} open=${open} />`}
+      <${MessageList} open=${open} list=${list} id="messages" label=${t("Messages")} />
+    </main>
+    ${jump}
+  </div>`;
+}
+
+/** What keeps the newest message of a chat in sight: refs for the area that scrolls and the list in it, and a button for whoever has scrolled up. @param {Chat} open */
+export function useNewest(open) {
   const area = useRef(/** @type {HTMLElement | null} */ (null));
   const list = useRef(/** @type {HTMLOListElement | null} */ (null));
   const following = useRef(/** @type {Following | null} */ (null));
   const [isAtEnd, setAtEnd] = useState(true);
-  const path = open.path.value;
   useEffect(() => {
     following.current = new Following(/** @type {HTMLElement} */ (area.current), /** @type {HTMLElement} */ (list.current), setAtEnd);
     return () => following.current?.end();
   }, []);
-  const numTurns = path.length;
-  const numDrawn = useNumDrawn(open, numTurns);
-  useEffect(() => following.current?.toEnd(), [open.id, numTurns]);
-  return html`<div class="conversation-frame">
-    <main class="conversation" id=${id} ref=${area} tabindex="-1" aria-label=${t("Conversation")}>
-      <h1 class="visually-hidden">${open.title.value || t("New chat")}</h1>
-      ${path.length === 0 && html`<${Welcome} open=${open} />`}
-      ${path.length > 0 && html`<${SystemPrompt} open=${open} />`}
-      <ol class="messages" id="messages" ref=${list} aria-label=${t("Messages")} aria-busy=${numDrawn < numTurns}>
-        ${path.slice(-numDrawn).map((turn) => html`<${Message} key=${turn.id} open=${open} turn=${turn} isLast=${turn === path.at(-1)} />`)}
-      </ol>
-    </main>
-    ${!isAtEnd && html`<button class="button jump" type="button" onClick=${() => following.current?.toEnd()}>${t("Jump to the newest")}</button>`}
-  </div>`;
+  const toEnd = () => following.current?.toEnd();
+  useEffect(toEnd, [open.id, open.path.value.length]);
+  const jump = !isAtEnd && html`<button class="button jump" type="button" onClick=${toEnd}>${t("Jump to the newest")}</button>`;
+  return { area, list, jump };
+}
+
+/** @param {{open: Chat, list: RefObject<HTMLOListElement | null>, id: string, label: string}} props */
+export function MessageList({ open, list, id, label }) {
+  const path = open.path.value;
+  const numDrawn = useNumDrawn(open, path.length);
+  return html`<ol class="messages" id=${id} ref=${list} aria-label=${label} aria-busy=${numDrawn < path.length}>
+    ${path.slice(-numDrawn).map((turn) => html`<${Message} key=${turn.id} open=${open} turn=${turn} isLast=${turn === path.at(-1)} />`)}
+  </ol>`;
 }

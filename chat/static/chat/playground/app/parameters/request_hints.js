@@ -1,54 +1,25 @@
 // @ts-check
-// CodeMirror for the request: problems are marked where they are, and names and values of our schema are offered.
-import { t } from "../core/i18n.js";
+// What the JSON of the request has beside any JSON: problems are marked where they are, names and values of our schema are offered, Tab indents.
 import * as app from "../core/app.js";
+import { resolved } from "../core/schema_check.js";
 import { form } from "./form_facts.js";
 import { readRequest } from "./json_text.js";
-import { resolved } from "./schema_check.js";
 
-/** @import { Completion, CompletionContext, CompletionResult, Diagnostic, EditorState, EditorView } from "../../../vendor/codemirror.js" */
+/** @import { Completion, CompletionContext, CompletionResult, Diagnostic, EditorState, EditorView, Extension } from "../../../vendor/codemirror.js" */
+/** @import { Library } from "../view/json_editor.js" */
 /** @import { Schema } from "./form_facts.js" */
 
-/** @typedef {typeof import("../../../vendor/codemirror.js")} Library */
 /** @typedef {import("@lezer/common").SyntaxNode} Node */
-/** @typedef {{show: (text: string) => void, focus: () => void, destroy: () => void}} JsonEditor */
 
-/** @param {Library} library @param {HTMLElement} parent @param {string} text @param {(text: string) => void} onText @returns {JsonEditor} */
-export function makeEditor(library, parent, text, onText) {
-  const { EditorView, Annotation, basicSetup, json, keymap, indentWithTab, linter, lintGutter, autocompletion } = library;
-  const isOurs = Annotation.define();
-  const parse = library.jsonParseLinter();
-  const view = new EditorView({
-    doc: text,
-    parent,
-    extensions: [
-      autocompletion({ override: [(context) => complete(library, context)] }),
-      ...[basicSetup, json(), keymap.of([indentWithTab]), lintGutter(), EditorView.lineWrapping, highlighting(library)],
-      linter((shown) => (parse(shown).length ? parse(shown) : diagnose(library, shown)), { delay: 150 }),
-      EditorView.contentAttributes.of({ tabindex: "0", "aria-label": t("Request as JSON"), "aria-describedby": "json-help" }),
-      EditorView.updateListener.of((update) => {
-        if (update.docChanged && !update.transactions.some((transaction) => transaction.annotation(isOurs))) onText(update.state.doc.toString());
-      }),
-    ],
-  });
-  return {
-    show: (next) => {
-      if (next !== view.state.doc.toString()) view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: next }, annotations: isOurs.of(true) });
-    },
-    focus: () => view.focus(),
-    destroy: () => view.destroy(),
-  };
-}
-
-/** Colours of the page's theme. @param {Library} library */
-function highlighting({ HighlightStyle, syntaxHighlighting, tags }) {
-  return syntaxHighlighting(
-    HighlightStyle.define([
-      { tag: tags.propertyName, color: "var(--accent)" },
-      { tag: tags.string, color: "var(--ok)" },
-      { tag: [tags.number, tags.bool, tags.null], color: "var(--text)" },
-    ]),
-  );
+/** @param {Library} library @returns {Extension[]} */
+export function requestHints(library) {
+  const { autocompletion, keymap, indentWithTab, linter } = library;
+  const parse = library.jsonParseLinter(); // what is no JSON is marked by itself
+  return [
+    autocompletion({ override: [(context) => complete(library, context)] }),
+    keymap.of([indentWithTab]),
+    linter((view) => (parse(view).length ? [] : diagnose(library, view)), { delay: 150 }),
+  ];
 }
 
 /** @param {Library} library @param {EditorView} view @returns {Diagnostic[]} */
