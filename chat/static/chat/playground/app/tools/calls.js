@@ -1,11 +1,12 @@
 // @ts-check
 // The function calls of an answer, each a card, and the results that the reader gives. Neither the page nor the server runs anything.
-import { html, useState } from "../../../vendor/preact.js";
+import { html, useLayoutEffect, useRef, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import { callId } from "../core/answers.js";
 import { number, plural, t } from "../core/i18n.js";
 import { isObject, parse } from "../core/json.js";
 import { CopyButton, IconButton, Menu, MenuAct } from "../view/controls.js";
+import { editKeys } from "../view/edit_form.js";
 import { Icon } from "../view/icons.js";
 import { definitionFor, resultOf } from "./call_of.js";
 import { pretty } from "./pretty.js";
@@ -72,23 +73,17 @@ function marksOf(turn, call) {
 function ArgumentsForm({ open, turn, at, text, onLeave }) {
   const [edited, setEdited] = useState(text);
   const [problem, setProblem] = useState("");
-  const save = (/** @type {Event} */ event) => {
-    event.preventDefault();
+  const area = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
+  useLayoutEffect(() => area.current?.focus(), []);
+  const save = () => {
     const parsed = parse(edited);
     if (!isObject(parsed.value)) return setProblem(parsed.isWhole ? t("Arguments are one JSON object.") : t("The arguments are not JSON: {problem}", { problem: parsed.problem }));
     onLeave();
     if (edited !== text) acts.editCall(open, turn, at, JSON.stringify(parsed.value));
   };
-  const key = (/** @type {KeyboardEvent} */ event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) save(event);
-    else if (event.key === "Escape") onLeave();
-    else return;
-    event.stopPropagation();
-  };
-  return html`<form class="call-form" onSubmit=${save}>
-    <textarea class="input input-code" aria-label=${t("Arguments as JSON")} rows=${Math.min(14, edited.split("\n").length + 1)} spellcheck=${false} value=${edited}
-      ref=${(/** @type {HTMLElement | null} */ node) => node?.dataset.seen || (node && ((node.dataset.seen = "1"), node.focus()))}
-      onInput=${(/** @type {any} */ event) => setEdited(event.target.value)} onKeyDown=${key}></textarea>
+  return html`<form class="call-form" onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), save())}>
+    <textarea ref=${area} class="input input-code" aria-label=${t("Arguments as JSON")} rows=${Math.min(14, edited.split("\n").length + 1)} spellcheck=${false} value=${edited}
+      onInput=${(/** @type {any} */ event) => setEdited(event.target.value)} onKeyDown=${editKeys(save, onLeave)}></textarea>
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     <div class="edit-acts"><button type="button" class="button button-small" onClick=${onLeave}>${t("Cancel")}</button>
       <button type="submit" class="button button-small button-primary">${t("Save as a new version")}</button></div>

@@ -8,6 +8,15 @@ import { fit } from "./fitting.js";
 /** @import { Chat } from "../core/chat.js" */
 /** @import { Turn } from "../core/tree.js" */
 
+/** What keys do in a text that is changed: Ctrl+Enter saves it, Esc leaves it. @param {() => void} save @param {() => void} leave */
+export const editKeys = (save, leave) => (/** @type {KeyboardEvent} */ event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) save();
+  else if (event.key === "Escape") leave();
+  else return;
+  event.preventDefault();
+  event.stopPropagation();
+};
+
 /** The text of a turn, to be changed. @param {{open: Chat, turn: Turn}} props */
 export function EditForm({ open, turn }) {
   const ref = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
@@ -34,15 +43,8 @@ export function EditForm({ open, turn }) {
     fit(event.target);
     acts.keepEdit(open, turn, event.target.value);
   };
-  const key = (/** @type {KeyboardEvent} */ event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) save();
-    else if (event.key === "Escape") leave();
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
-  };
   return html`<form class="edit-form" onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), save())}>
-    <textarea ref=${ref} class="input" aria-label=${t("Edit the message")} onInput=${input} onKeyDown=${key}>${first}</textarea>
+    <textarea ref=${ref} class="input" aria-label=${t("Edit the message")} onInput=${input} onKeyDown=${editKeys(save, leave)}>${first}</textarea>
     <div class="edit-acts">
       <button type="button" class="button button-small" onClick=${leave}>${t("Cancel")}</button>
       <button type="submit" class="button button-small button-primary">${turn.facts.role === "user" ? t("Save & send") : t("Save")}</button>
