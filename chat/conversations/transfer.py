@@ -18,6 +18,7 @@ from chat.api.request.fields import field_problems, field_read
 from chat.api.request.strict_json import json_object_read
 from chat.conversations.chatgpt import chatgpt_read
 from chat.conversations.content import answer_content, content_text, message_of, title_of
+from chat.conversations.facets import conversation_tags
 from chat.conversations.models import Conversation, TurnState
 from chat.conversations.schema import CONVERSATION, TURN, TURN_FIELDS, id_read, page_bounds, turn_body
 from chat.conversations.services import conversation_create
@@ -30,7 +31,7 @@ MAX_IMPORTED = 100
 MAX_UNKNOWN = 50
 TURN_NAMES = ("id", *(name for name in TURN_FIELDS if name != "run"))
 MESSAGE_NAMES = ("role", "content", "tool_calls", "tool_call_id")
-OURS = ("object", "title", "folder", "settings", "head", "created_at", "turns")
+OURS = ("object", "title", "folder", "tags", "settings", "head", "created_at", "turns")
 ROLE_TITLES = {"user": "User", "assistant": "Assistant", "system": "System", "developer": "Developer", "tool": "Tool"}
 
 
@@ -59,6 +60,7 @@ def conversation_json(*, conversation: Conversation) -> bytes:
         "object": KIND,
         "title": conversation.title,
         "folder": conversation.folder,
+        "tags": conversation_tags(conversation),
         "settings": orjson.loads(conversation.settings),
         "head": conversation.head,
         "created_at": conversation.created_at.timestamp(),
@@ -115,7 +117,7 @@ def _import_tree(imported: Imported, user_id: int, plain: Mapping[str, Any]) -> 
     if plain.get("object") != KIND:
         raise ApiError("invalid_value", f"text must be a conversation as it is exported here: object {KIND}", "text")
     imported.note("conversation", (name for name in plain if name not in OURS))
-    known = {name: plain[name] for name in ("title", "folder", "settings") if name in plain}
+    known = {name: plain[name] for name in ("title", "folder", "tags", "settings") if name in plain}
     turns = []
     for number, sent in enumerate(_list_of_objects(plain.get("turns"), "turns")):
         place = f"turns.{number}"

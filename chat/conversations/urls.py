@@ -10,6 +10,7 @@ urlpatterns = [
     re_path(r"^conversations\Z", views.history_view, name="conversations"),
     re_path(r"^search\Z", views.search_view, name="conversations_search"),
     re_path(r"^folders\Z", views.folders_view, name="conversation_folders"),
+    re_path(r"^facets\Z", views.facets_view, name="conversation_facets"),
     re_path(r"^import\Z", views.import_view, name="conversations_import"),
     re_path(r"^draft\Z", views.draft_view, name="new_chat_draft"),
     re_path(r"^delete\Z", views.delete_view, name="conversations_delete"),

@@ -15,8 +15,9 @@ from django.http import HttpRequest, HttpResponse
 from chat.api.view import json_response
 from chat.conversations import drafts, schema, services, sharing, transfer, turns
 from chat.conversations.content import content_text
+from chat.conversations.facets import facets_named
 from chat.conversations.frame import Visit, page_view, with_json_errors
-from chat.conversations.models import Conversation, ShareLink, Turn
+from chat.conversations.models import Conversation, FacetKind, ShareLink, Turn
 from chat.conversations.runs import run_public_id
 from chat.conversations.search import words_of
 from chat.conversations.space import conversation_get
@@ -33,15 +34,17 @@ NOT_INDEXED = {"X-Robots-Tag": "noindex", "Referrer-Policy": "no-referrer"}
 
 def history(request: HttpRequest, visit: Visit) -> HttpResponse:
     query = schema.query_read(request, schema.HISTORY_QUERY)
-    found, has_more = services.conversations_page(user_id=visit.user_id, **query)
+    filters = schema.filters_take(query)
+    found, has_more = services.conversations_page(user_id=visit.user_id, filters=filters, **query)
     data = [conversation_object(conversation) for conversation in found]
     return json_response({"data": data, "has_more": has_more, "admins_can_read": settings.LIGHTCONE_CHAT_ADMIN_READ})
 
 
 def search(request: HttpRequest, visit: Visit) -> HttpResponse:
     query = schema.query_read(request, schema.SEARCH_QUERY)
+    filters = schema.filters_take(query)
     hits = services.conversations_search(
-        user_id=visit.user_id, query=query["q"], limit=query["limit"], before=query["before"]
+        user_id=visit.user_id, query=query["q"], limit=query["limit"], before=query["before"], filters=filters
     )
     before = hits[-1].position if len(hits) == query["limit"] else None
     return json_response({"data": [hit_object(hit, query["q"]) for hit in hits], "before": before})
@@ -49,6 +52,11 @@ def search(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 def folders(request: HttpRequest, visit: Visit) -> HttpResponse:
     return json_response({"data": services.folders_list(user_id=visit.user_id)})
+
+
+def facets(request: HttpRequest, visit: Visit) -> HttpResponse:
+    kinds = {"models": FacetKind.MODEL, "tags": FacetKind.TAG}
+    return json_response({name: facets_named(user_id=visit.user_id, kind=str(kind)) for name, kind in kinds.items()})
 
 
 def create(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResponse:
@@ -202,6 +210,7 @@ def conversation_object(conversation: Conversation) -> dict[str, Any]:
         "id": conversation.public_id,
         "title": conversation.title,
         "folder": conversation.folder,
+        "tags": orjson.Fragment(conversation.tags),
         "settings": orjson.Fragment(conversation.settings),
         "head": conversation.head,
         "version": conversation.version,
@@ -257,6 +266,7 @@ def _seconds(at: datetime | None) -> float | None:
 history_view = page_view(get=history)
 search_view = page_view(get=search)
 folders_view = page_view(get=folders)
+facets_view = page_view(get=facets)
 import_view = page_view(post=bring)
 delete_view = page_view(post=remove_several)
 restore_view = page_view(post=restore_several)

@@ -71,6 +71,9 @@ export async function moveTo(facts, folder) {
   app.chatList.refreshSoon(); // a folder that has become empty is gone
 }
 
+/** @param {ChatFacts} facts @param {string[]} tags */
+export const setTags = (facts, tags) => acts.changeFields(facts.id, { tags });
+
 /** @param {string} method @param {string} path @param {unknown} body */
 async function done(method, path, body) {
   try {

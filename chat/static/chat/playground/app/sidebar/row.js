@@ -30,11 +30,14 @@ export function Row({ facts }) {
   return html`<li class=${`chat-row ${isPresent ? "is-present" : ""} ${isMenuOpen ? "has-menu" : ""}`} data-chat=${facts.id}>
     <a class="chat-link" data-stop href=${`/c/${facts.id}`} title=${title} tabindex=${isPresent ? 0 : -1} aria-current=${isPresent ? "page" : undefined}
       onClick=${(/** @type {MouseEvent} */ event) => openHere(event, facts.id)} onKeyDown=${key}>
-      <span class="chat-title">${title}</span>${isRunning && html`<span class="chat-running"><span class="visually-hidden">${t("An answer is running")}</span></span>`}</a>
+      <span class="chat-title">${title}</span>${facts.tags.length > 0 && html`<span class="chat-tags">${tagsShown(facts.tags)}</span>`}${isRunning && html`<span class="chat-running"><span class="visually-hidden">${t("An answer is running")}</span></span>`}</a>
     <button type="button" class="button button-quiet row-more" aria-label=${t("Acts for {title}", { title })} title=${t("More")} aria-haspopup="menu" aria-expanded=${isMenuOpen}
       tabindex=${isPresent ? 0 : -1} onClick=${toggleMenu}><${Icon} name="more" size=${16} /></button>
   </li>`;
 }
+
+/** @param {string[]} tags */
+const tagsShown = ([first, ...others]) => (others.length ? `${first} +${others.length}` : first);
 
 /** Delete the chat of a row, and leave the focus in the list. @param {KeyboardEvent} event @param {string} id */
 function deleteRow(event, id) {

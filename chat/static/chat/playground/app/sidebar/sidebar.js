@@ -12,7 +12,8 @@ import { ImportDialog } from "./import_dialog.js";
 import { ChatGroups, moveInList } from "./list.js";
 import { OtherView } from "./other_view.js";
 import { RowMenu } from "./row_menu.js";
-import { changeQuery, query, SearchResults } from "./search.js";
+import { FilterBox, FilterButton } from "./filters.js";
+import { changeQuery, isSearching, query, SearchResults } from "./search.js";
 import { picked, view } from "./state.js";
 
 /** @import { Chat } from "../core/chat.js" */
@@ -60,8 +61,8 @@ export function Sidebar(_props) {
 }
 
 function Body() {
-  if (query.value.trim()) return html`<${SearchResults} />`;
-  return view.value === "current" ? html`<${ChatGroups} />` : html`<${OtherView} key=${view.value} name=${view.value} />`;
+  if (view.value !== "current") return html`<${OtherView} key=${view.value} name=${view.value} />`;
+  return isSearching.value ? html`<${SearchResults} />` : html`<${ChatGroups} />`;
 }
 
 function SearchBox() {
@@ -82,7 +83,8 @@ function SearchBox() {
   return html`<div class="sidebar-search" role="search"><${Icon} name="search" size=${16} />
     <input id="chat-search" type="search" autocomplete="off" placeholder=${t("Search chats")} aria-label=${t("Search chats")} maxlength="200" value=${query.value}
       onInput=${(/** @type {any} */ event) => changeQuery(event.target.value)} onKeyDown=${key} />
-    ${query.value && html`<${IconButton} icon="close" size=${14} label=${t("Clear the search")} onClick=${() => (changeQuery(""), focus("#chat-search"))} />`}</div>`;
+    ${query.value && html`<${IconButton} icon="close" size=${14} label=${t("Clear the search")} onClick=${() => (changeQuery(""), focus("#chat-search"))} />`}
+    <${FilterButton} /></div><${FilterBox} />`;
 }
 
 function ViewMenu() {
