@@ -39,6 +39,7 @@ MAX_DEPTH = 64
 MAX_MODEL_CHARS, MAX_WORD_CHARS, MAX_QUERY_CHARS = 200, 64, 200
 MAX_TAG_CHARS = 40
 MAX_IDS = 1_000
+EXPORT_FORMATS = ("json", "markdown", "jsonl")
 MAX_TURNS_AT_ONCE = 64
 MAX_CHOICE, MAX_REQUEST_ID_CHARS = 127, 128
 MIN_LINK_S, MAX_LINK_S = 60, 365 * 24 * 3600
@@ -142,6 +143,11 @@ class IdsFields(serializers.Serializer):
     ids = Array(id_read, max_items=MAX_IDS, if_empty="must name at least one conversation", is_required=True)
 
 
+class ChangeSeveralFields(IdsFields):
+    folder = Text(max_chars=MAX_FOLDER_CHARS, is_label=True)
+    is_archived = Boolean()
+
+
 class LinkFields(serializers.Serializer):
     expires_in_s = Integer(minimum=MIN_LINK_S, maximum=MAX_LINK_S)
 
@@ -173,11 +179,18 @@ class SearchQuery(FilterQuery):
 
 
 class ExportQuery(serializers.Serializer):
-    format = Text(choices=("json", "markdown", "jsonl"), default="json")
+    format = Text(choices=EXPORT_FORMATS, default="json")
+
+
+class ExportSeveralFields(FilterQuery):
+    format = Text(choices=EXPORT_FORMATS, is_required=True)
+    ids = Array(id_read, max_items=MAX_IDS, if_empty="must name at least one conversation")
+    q = Text(max_chars=MAX_QUERY_CHARS, default="")
 
 
 CONVERSATION, CHANGE, TURN, IDS = ConversationFields(), ChangeFields(), TurnFields(), IdsFields()
 LINK, IMPORT = LinkFields(), ImportFields()
+CHANGE_SEVERAL, EXPORT_SEVERAL = ChangeSeveralFields(), ExportSeveralFields()
 SENT_TURN, NEW_CONVERSATION, TURNS = SentTurnFields(), NewConversationFields(), TurnsFields()
 HISTORY_QUERY, SEARCH_QUERY, EXPORT_QUERY = HistoryQuery(), SearchQuery(), ExportQuery()
 FILTER_QUERY = FilterQuery()

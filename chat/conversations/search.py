@@ -125,6 +125,13 @@ def texts_matching(
 
     `filters` are about their conversations.
     """
+    ids = text_ids_matching(user_id=user_id, query=query, before=before, limit=limit, filters=filters)
+    found = SearchText.objects.select_related("conversation", "turn").in_bulk(ids)
+    return [found[pk] for pk in ids if pk in found]
+
+
+def text_ids_matching(*, user_id: int, query: str, before: int, limit: int, filters: Filters) -> list[int]:
+    """Return the ids of the texts that `texts_matching` finds."""
     phrases = query_phrases(query)
     if not phrases:
         return []
@@ -146,5 +153,4 @@ def texts_matching(
             ids = [row[0] for row in cursor.fetchall()]
             if len(ids) >= limit:
                 break
-    found = SearchText.objects.select_related("conversation", "turn").in_bulk(ids)
-    return [found[pk] for pk in ids if pk in found]
+    return ids

@@ -51,6 +51,15 @@ class Hit:
     text: SearchText
 
 
+@dataclass(frozen=True, slots=True)
+class Former:
+    """How a conversation was before a change of several."""
+
+    public_id: str
+    folder: str
+    is_archived: bool
+
+
 def conversation_create(*, user_id: int, public_id: str, fields: Mapping[str, Any]) -> Conversation:
     """Create a conversation, or return the one that the user has by this id. `fields` are those of a change.
 
@@ -94,6 +103,32 @@ def conversation_change(*, user_id: int, public_id: str, version: int, fields: M
         if found.tags != tags:
             tags_index(found)
     return found
+
+
+def conversations_change(
+    *, user_id: int, public_ids: Collection[str], folder: str | None = None, is_archived: bool | None = None
+) -> list[Former]:
+    """Move conversations into a folder, or archive them or not. Return how those were that have changed.
+
+    It needs no version: what it sets hides no change of somebody else. Raises QuotaExceeded.
+    """
+    fields = {"folder": folder, "is_archived": is_archived}
+    formers = []
+    with transaction.atomic():
+        space = space_lock(user_id)
+        own = Conversation.objects.filter(user_id=user_id, public_id__in=public_ids, deleted_at=None)
+        for row in own.order_by("pk"):
+            former = Former(row.public_id, row.folder, row.archived_at is not None)
+            changed = {name: value for name, value in fields.items() if value not in (None, getattr(former, name))}
+            if not changed:
+                continue
+            num_more = _fields_set(row, changed)
+            space_take(space, num_more)
+            row.num_bytes += num_more
+            row.version += 1
+            row.save(update_fields=["folder", "archived_at", "num_bytes", "version"])
+            formers.append(former)
+    return formers
 
 
 def conversation_show(*, user_id: int, public_id: str, head: str) -> Conversation:

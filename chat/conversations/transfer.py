@@ -26,6 +26,7 @@ from chat.conversations.turns import MAX_TURNS, TurnSent, body_of, turns_add, tu
 from chat.errors import ApiError, problems_error
 
 KIND = "lightcone.conversation"
+KIND_SEVERAL = "lightcone.conversations"
 MAX_IMPORTED = 100
 """Conversations of one import."""
 MAX_UNKNOWN = 50
@@ -98,7 +99,7 @@ def conversations_import(*, user_id: int, format_name: str, text: str) -> Import
     imported = Imported()
     with transaction.atomic():
         if format_name == "lightcone":
-            _import_tree(imported, user_id, json_object_read(text.encode(), page_bounds()))
+            _import_trees(imported, user_id, json_object_read(text.encode(), page_bounds()))
             return imported
         if format_name == "chatgpt":
             _import_chatgpt(imported, user_id, text)
@@ -113,14 +114,27 @@ def conversations_import(*, user_id: int, format_name: str, text: str) -> Import
     return imported
 
 
-def _import_tree(imported: Imported, user_id: int, plain: Mapping[str, Any]) -> None:
+def _import_trees(imported: Imported, user_id: int, plain: Mapping[str, Any]) -> None:
+    if plain.get("object") != KIND_SEVERAL:
+        _import_tree(imported, user_id, plain)
+        return
+    imported.note("file", (name for name in plain if name not in ("object", "conversations")))
+    chats = _list_of_objects(plain.get("conversations"), "conversations")
+    if not 1 <= len(chats) <= MAX_IMPORTED:
+        message = f"text must have 1 to {MAX_IMPORTED} conversations, got {len(chats)}"
+        raise ApiError("invalid_value", f"{message}; divide the file", "text")
+    for number, chat in enumerate(chats):
+        _import_tree(imported, user_id, chat, f"conversations.{number}.")
+
+
+def _import_tree(imported: Imported, user_id: int, plain: Mapping[str, Any], within: str = "") -> None:
     if plain.get("object") != KIND:
         raise ApiError("invalid_value", f"text must be a conversation as it is exported here: object {KIND}", "text")
-    imported.note("conversation", (name for name in plain if name not in OURS))
+    imported.note(f"{within}conversation", (name for name in plain if name not in OURS))
     known = {name: plain[name] for name in ("title", "folder", "tags", "settings") if name in plain}
     turns = []
-    for number, sent in enumerate(_list_of_objects(plain.get("turns"), "turns")):
-        place = f"turns.{number}"
+    for number, sent in enumerate(_list_of_objects(plain.get("turns"), f"{within}turns")):
+        place = f"{within}turns.{number}"
         imported.note(place, (name for name in sent if name not in TURN_NAMES))
         values = _read(TURN, {name: sent[name] for name in TURN_NAMES if name in sent and name != "id"}, place)
         # A run of another time or place can end no turn of this one.
@@ -129,7 +143,7 @@ def _import_tree(imported: Imported, user_id: int, plain: Mapping[str, Any]) -> 
             TurnSent(_read_id(sent.get("id"), place), values["parent"], values["role"], state, turn_body(values))
         )
     head = plain.get("head")
-    _save(imported, user_id, _read(CONVERSATION, known, "conversation"), turns, str(head) if head else "")
+    _save(imported, user_id, _read(CONVERSATION, known, f"{within}conversation"), turns, str(head) if head else "")
 
 
 def _import_messages(imported: Imported, user_id: int, place: str, plain: Mapping[str, Any]) -> None:

@@ -9,14 +9,15 @@ from typing import Any
 from urllib.parse import quote
 
 import orjson
+from channels.db import database_sync_to_async
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 
 from chat.api.view import json_response
-from chat.conversations import drafts, schema, services, sharing, transfer, turns
+from chat.conversations import drafts, exports, schema, services, sharing, transfer, turns
 from chat.conversations.content import content_text
-from chat.conversations.facets import facets_named
-from chat.conversations.frame import Visit, page_view, with_json_errors
+from chat.conversations.facets import Filters, facets_named
+from chat.conversations.frame import Visit, page_view, page_view_async, with_json_errors
 from chat.conversations.models import Conversation, FacetKind, ShareLink, Turn
 from chat.conversations.runs import run_public_id
 from chat.conversations.search import words_of
@@ -98,6 +99,18 @@ def remove_several(request: HttpRequest, visit: Visit) -> HttpResponse:
     return json_response({"num_deleted": services.conversations_delete(user_id=visit.user_id, public_ids=ids)})
 
 
+def change_several(request: HttpRequest, visit: Visit) -> HttpResponse:
+    fields = schema.page_body_read(request, schema.CHANGE_SEVERAL)
+    if fields["folder"] is None and fields["is_archived"] is None:
+        raise ApiError("missing_required_parameter", "folder or is_archived is required, what to change", "folder")
+    folder = None if fields["folder"] is None else " ".join(fields["folder"].split())
+    formers = services.conversations_change(
+        user_id=visit.user_id, public_ids=fields["ids"], folder=folder, is_archived=fields["is_archived"]
+    )
+    data = [{"id": former.public_id, "folder": former.folder, "is_archived": former.is_archived} for former in formers]
+    return json_response({"data": data})
+
+
 def restore_several(request: HttpRequest, visit: Visit) -> HttpResponse:
     ids = schema.page_body_read(request, schema.IDS)["ids"]
     return json_response({"num_restored": services.conversations_restore(user_id=visit.user_id, public_ids=ids)})
@@ -167,10 +180,33 @@ def export(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResp
     name = schema.query_read(request, schema.EXPORT_QUERY)["format"]
     found = conversation_get(user_id=visit.user_id, public_id=conversation_id)
     write, content_type = transfer.EXPORTS[name]
-    suffix = {"markdown": "md"}.get(name, name)
-    filename = quote(f"{found.title or 'chat'}.{suffix}", safe="")
-    headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{filename}", "Cache-Control": "no-store"}
-    return HttpResponse(write(conversation=found), content_type=content_type, headers=headers)
+    return HttpResponse(
+        write(conversation=found), content_type=content_type, headers=_file_headers(found.title or "chat", name)
+    )
+
+
+async def export_several(request: HttpRequest, visit: Visit) -> HttpResponseBase:
+    """Stream a file of the conversations that are named, or of all that words and filters find."""
+    fields = schema.page_body_read(request, schema.EXPORT_SEVERAL)
+    name, ids, query = (fields.pop(field) for field in ("format", "ids", "q"))
+    filters = schema.filters_take(fields)
+    if ids is None:
+        keys = await database_sync_to_async(exports.conversations_found)(
+            user_id=visit.user_id, query=query, filters=filters
+        )
+    elif query or filters != Filters():
+        raise ApiError("invalid_value", "ids must stand alone: leave out q and the filters, or ids", "ids")
+    else:
+        keys = await database_sync_to_async(exports.conversations_named)(user_id=visit.user_id, public_ids=ids)
+    return StreamingHttpResponse(
+        exports.export_written(keys, name), content_type=transfer.EXPORTS[name][1], headers=_file_headers("chats", name)
+    )
+
+
+def _file_headers(title: str, format_name: str) -> dict[str, str]:
+    suffix = {"markdown": "md"}.get(format_name, format_name)
+    filename = quote(f"{title}.{suffix}", safe="")
+    return {"Content-Disposition": f"attachment; filename*=UTF-8''{filename}", "Cache-Control": "no-store"}
 
 
 def bring(request: HttpRequest, visit: Visit) -> HttpResponse:
@@ -270,6 +306,8 @@ facets_view = page_view(get=facets)
 import_view = page_view(post=bring)
 delete_view = page_view(post=remove_several)
 restore_view = page_view(post=restore_several)
+change_view = page_view(post=change_several)
+export_several_view = page_view_async(post=export_several)
 conversation_view = page_view(get=retrieve, put=create, patch=change, delete=remove)
 turns_view = page_view(post=save_several)
 turn_view = page_view(put=save, delete=drop)

@@ -12,6 +12,10 @@ export function piecesOf(text) {
   const whole = parsed(text);
   if (Array.isArray(whole)) return joined("chatgpt", whole.map((chat) => JSON.stringify(chat))).map(({ format, text: lines }) => ({ format, text: `[${lines.replaceAll("\n", ",")}]` }));
   if (whole?.object === "lightcone.conversation") return [{ format: "lightcone", text }];
+  if (whole?.object === "lightcone.conversations" && Array.isArray(whole.conversations)) {
+    const chats = joined("lightcone", whole.conversations.map((/** @type {unknown} */ chat) => JSON.stringify(chat)));
+    return chats.map(({ format, text: lines }) => ({ format, text: `{"object":"${whole.object}","conversations":[${lines.replaceAll("\n", ",")}]}` }));
+  }
   if (whole?.mapping) return [{ format: "chatgpt", text: `[${text}]` }];
   const lines = text.split("\n").filter((line) => line.trim());
   if (!lines.length || !lines.every((line) => Array.isArray(parsed(line)?.messages))) {

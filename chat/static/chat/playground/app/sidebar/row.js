@@ -4,8 +4,9 @@ import * as app from "../core/app.js";
 import { t } from "../core/i18n.js";
 import { Icon } from "../view/icons.js";
 import { deleteChats, rename } from "./chat_acts.js";
+import { PickLabel } from "./picking.js";
 import { openHere } from "./reveal.js";
-import { picked, renaming, rowMenu, togglePicked } from "./state.js";
+import { picked, renaming, rowMenu } from "./state.js";
 
 /** @import { ChatFacts } from "../core/types.js" */
 
@@ -14,7 +15,7 @@ export function Row({ facts }) {
   const isPresent = app.chat.value.id === facts.id;
   const isRunning = app.openChats.get(facts.id)?.isBusy.value ?? false;
   if (renaming.value === facts.id) return html`<li class="chat-row is-renaming"><${RenameForm} facts=${facts} /></li>`;
-  if (picked.value) return html`<li class="chat-row"><${PickLabel} facts=${facts} isPicked=${picked.value.has(facts.id)} /></li>`;
+  if (picked.value) return html`<li class="chat-row"><${PickLabel} facts=${facts} /></li>`;
   const isMenuOpen = rowMenu.value?.facts.id === facts.id;
   const title = facts.title || t("Untitled chat");
   const key = (/** @type {KeyboardEvent} */ event) => {
@@ -70,9 +71,3 @@ function RenameForm({ facts }) {
 
 /** @param {string} id */
 export const focusRow = (id) => /** @type {HTMLElement | null} */ (document.querySelector(`.sidebar [data-chat="${id}"] .chat-link`))?.focus();
-
-/** @param {{facts: ChatFacts, isPicked: boolean}} props */
-function PickLabel({ facts, isPicked }) {
-  return html`<label class="chat-link chat-pick"><input type="checkbox" checked=${isPicked} onChange=${() => togglePicked(facts.id)} />
-    <span class="chat-title">${facts.title || t("Untitled chat")}</span></label>`;
-}

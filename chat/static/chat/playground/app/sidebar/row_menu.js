@@ -51,7 +51,7 @@ function FolderActs({ facts }) {
     ${app.chatList.folders.value.map(
       (name) => html`<${Act} key=${name} icon=${name === facts.folder ? "check" : "folder"} run=${() => moveTo(facts, name)}>${name}<//>`,
     )}
-    <${Act} icon="plus" run=${() => openDialog(() => html`<${FolderDialog} facts=${facts} />`)}>${t("New folder …")}<//>
+    <${Act} icon="plus" run=${() => openDialog(() => html`<${FolderDialog} move=${(/** @type {string} */ name) => moveTo(facts, name)} />`)}>${t("New folder …")}<//>
     ${facts.folder && html`<hr /><${Act} icon="close" run=${() => moveTo(facts, "")}>${t("Take out of {folder}", { folder: facts.folder })}<//>`}
   </div>`;
 }

@@ -5,7 +5,12 @@ import { api, ApiProblem } from "../core/api.js";
 import * as app from "../core/app.js";
 import { mark, t } from "../core/i18n.js";
 import { page } from "../core/page.js";
+import { Menu } from "../view/controls.js";
+import { Icon } from "../view/icons.js";
+import { ExportMenu } from "./export_acts.js";
+import { PickLabel, startPicking } from "./picking.js";
 import { openHere } from "./reveal.js";
+import { picked } from "./state.js";
 
 /** @import { Signal } from "../../../vendor/preact.js" */
 /** @import { ChatFacts, Role } from "../core/types.js" */
@@ -44,6 +49,11 @@ export function changeQuery(text) {
 export function changeFilters(change) {
   filters.value = { ...filters.value, ...change };
   readSoon();
+}
+
+/** Ask again for what was found, as chats have changed. */
+export function searchAgain() {
+  if (isSearching.value) read();
 }
 
 function readSoon() {
@@ -108,9 +118,17 @@ export function SearchResults() {
   }
   if (!found) return html`<p class="sidebar-empty" role="status">${t("Searching")}</p>`;
   if (found.length === 0) return html`<p class="sidebar-empty" role="status">${nothingFound()}</p>`;
-  return html`<ul class="hits" aria-label=${t("Found messages")}>${found.map((hit) => html`<${HitRow} key=${`${hit.conversation.id}/${hit.turn}`} hit=${hit} />`)}</ul>
-    ${next.value !== null && html`<${MoreHits} from=${next.value} />`}`;
+  if (picked.value) return html`<ul class="hits" aria-label=${t("Found chats")}>${foundChats(found).map((facts) => html`<li class="chat-row" key=${facts.id}><${PickLabel} facts=${facts} /></li>`)}</ul><${More} />`;
+  return html`<div class="hits-head"><button type="button" class="button button-quiet button-small" onClick=${startPicking}>${t("Select")}</button>
+      <${Menu} class="hits-export" label=${t("Export all chats found")} button=${html`<${Icon} name="download" size=${14} />${t("Export all")}`}><${ExportMenu} fields=${() => ({ q: query.value.trim(), ...filterFields() })} /><//></div>
+    <ul class="hits" aria-label=${t("Found messages")}>${found.map((hit) => html`<${HitRow} key=${`${hit.conversation.id}/${hit.turn}`} hit=${hit} />`)}</ul>
+    <${More} />`;
 }
+
+const More = () => (next.value === null ? null : html`<${MoreHits} from=${next.value} />`);
+
+/** The chats of what was found, each once. @param {Hit[]} found */
+const foundChats = (found) => [...new Map(found.map(({ conversation }) => [conversation.id, conversation])).values()];
 
 function nothingFound() {
   const asked = query.value.trim();
