@@ -152,11 +152,13 @@ class ShareLink(models.Model):
     """A link to a frozen copy of what a conversation showed. `digest`: SHA-256 of its token, which is not stored.
 
     A revoked link is removed with its copy. `snapshot`: title and texts, as JSON; no parameters and no attachments.
+    `password`: its hash, empty if none is asked for.
     """
 
     conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="links")
     digest = models.CharField(max_length=64, unique=True)
     snapshot = models.TextField()
+    password = models.CharField(max_length=128, default="")
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(null=True)
 

@@ -30,6 +30,7 @@ from chat.conversations.facets import Filters
 from chat.conversations.models import MAX_FOLDER_CHARS, MAX_TITLE_CHARS, TurnState
 from chat.conversations.runs import RUN_NAME
 from chat.conversations.services import MAX_TAGS, VIEWS
+from chat.conversations.sharing import MAX_PASSWORD_CHARS
 from chat.errors import ApiError, problems_error
 
 ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
@@ -38,6 +39,7 @@ MAX_DEPTH = 64
 """Levels of nesting in what is stored, far below what writing JSON can take."""
 MAX_MODEL_CHARS, MAX_WORD_CHARS, MAX_QUERY_CHARS = 200, 64, 200
 MAX_TAG_CHARS = 40
+MIN_PASSWORD_CHARS = 6
 MAX_IDS = 1_000
 EXPORT_FORMATS = ("json", "markdown", "jsonl")
 MAX_TURNS_AT_ONCE = 64
@@ -148,8 +150,16 @@ class ChangeSeveralFields(IdsFields):
     is_archived = Boolean()
 
 
+def _password_read(value: str) -> str:
+    if 0 < len(value) < MIN_PASSWORD_CHARS:
+        message = f"must have {MIN_PASSWORD_CHARS} to {MAX_PASSWORD_CHARS} characters, or none for no password"
+        raise refuse("invalid_value", f"{message}; got {len(value)}")
+    return value
+
+
 class LinkFields(serializers.Serializer):
     expires_in_s = Integer(minimum=MIN_LINK_S, maximum=MAX_LINK_S)
+    password = Text(max_chars=MAX_PASSWORD_CHARS, is_label=True, read=_password_read, default="")
 
 
 class ImportFields(serializers.Serializer):

@@ -222,8 +222,13 @@ def links(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpRespo
 
 
 def share(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResponse:
-    lives_s = schema.page_body_read(request, schema.LINK)["expires_in_s"]
-    made = sharing.link_create(user_id=visit.user_id, conversation_id=conversation_id, lives_s=lives_s)
+    fields = schema.page_body_read(request, schema.LINK)
+    made = sharing.link_create(
+        user_id=visit.user_id,
+        conversation_id=conversation_id,
+        lives_s=fields["expires_in_s"],
+        password=fields["password"] or "",
+    )
     return json_response(link_object(made.link) | {"token": made.token})
 
 
@@ -283,7 +288,12 @@ def hit_object(hit: services.Hit, query: str) -> dict[str, Any]:
 
 
 def link_object(link: ShareLink) -> dict[str, Any]:
-    return {"id": link.pk, "created_at": _seconds(link.created_at), "expires_at": _seconds(link.expires_at)}
+    return {
+        "id": link.pk,
+        "has_password": bool(link.password),
+        "created_at": _seconds(link.created_at),
+        "expires_at": _seconds(link.expires_at),
+    }
 
 
 def snippet(text: str, query: str) -> str:

@@ -289,6 +289,12 @@ def test_the_pages_for_others_are_accessible(walk: Walk) -> None:
     walk.page.goto(f"/shared/{made.token}")
     walk.look("shared", ".message-body .formula")
     assert walk.page.evaluate("getComputedStyle(document.querySelector('.table-frame')).overflowX") == "auto"
+    made = link_create(user_id=user.pk, conversation_id="today", lives_s=None, password="seven trams")  # noqa: S106
+    walk.page.goto(f"/shared/{made.token}")
+    walk.look("asks for a password", "#password")
+    walk.page.fill("#password", "another")
+    walk.page.press("#password", "Enter")
+    walk.look("wrong password", ".alert")
     walk.page.goto("/shared/none")
     walk.look("shared no more", ".shared-gone")
     get_user_model().objects.get(username="bob").user_permissions.clear()
