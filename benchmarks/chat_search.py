@@ -15,10 +15,12 @@ import random
 import statistics
 import tempfile
 import time
+from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 
 WORDS = [f"w{number}" for number in range(20_000)]
 WEIGHTS = list(accumulate(1 / (rank + 1) for rank in range(len(WORDS))))
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 TURNS, WORDS_OF_TURN, REPEATS, AT_ONCE = 4, 60, 15, 500
 QUERIES = {
     "in nearly every turn": "w0",
@@ -31,6 +33,22 @@ QUERIES = {
     "a common and a rare word": "w0 w19000",
     "no such word": "w0 zebra",
 }
+
+MODELS = ("earlier", "later")
+"""Of the older and the newer half."""
+TAGS = {"rare": 2_500, "every tenth": 10}
+"""Each is at every so-manieth chat, at the oldest first."""
+FILTERS = {
+    "the earlier model": {"model": "earlier"},
+    "the later model": {"model": "later"},
+    "a rare tag": {"tag": "rare"},
+    "a tag at every tenth": {"tag": "every tenth"},
+    "the earlier model, a tag and tools": {"model": "earlier", "tag": "every tenth", "has_tools": True},
+    "no such tag": {"tag": "nowhere"},
+    "the oldest hundredth": {"until": 0.01},
+}
+FILTERED = ("w0", "w1000", "w19000")
+"""A word in nearly every turn, one in every 180th, a rare one."""
 
 
 def main() -> None:
@@ -53,6 +71,7 @@ def _measure(num_chats: int) -> None:
     from django.contrib.auth.models import User
     from django.db import connection
 
+    from chat.conversations.facets import Filters, facets_named
     from chat.conversations.services import conversations_page, conversations_search
 
     users = [User.objects.create_user(f"user-{time.time_ns()}-{name}").pk for name in ("a", "b")]
@@ -64,6 +83,24 @@ def _measure(num_chats: int) -> None:
     for name, query in QUERIES.items():
         _time(name, lambda query=query: conversations_search(user_id=users[0], query=query, limit=20, before=2**62))
     _time("a page of the history", lambda: conversations_page(user_id=users[0], limit=50)[0])
+    _time("the models to choose from", lambda: facets_named(user_id=users[0], kind="model"))
+    for name, fields in FILTERS.items():
+        filters = Filters(**{**fields, **({"until": _at(fields["until"], num_chats)} if "until" in fields else {})})
+        _time(
+            f"{name}, no words",
+            lambda filters=filters: conversations_page(user_id=users[0], view="all", limit=50, filters=filters)[0],
+        )
+        for query in FILTERED:
+            _time(
+                f"{name}, {query}",
+                lambda query=query, filters=filters: conversations_search(
+                    user_id=users[0], query=query, limit=20, before=2**62, filters=filters
+                ),
+            )
+
+
+def _at(part: float, num_chats: int) -> datetime:
+    return FIRST + timedelta(seconds=part * num_chats)
 
 
 def _fill(user_id: int, num_chats: int) -> None:
@@ -71,13 +108,29 @@ def _fill(user_id: int, num_chats: int) -> None:
     from django.db import transaction
 
     from chat.conversations.search import words_of
-    from chat.models import Conversation, SearchText, Turn
+    from chat.models import Conversation, SearchFacet, SearchText, Turn
 
     draw = random.Random(user_id)  # noqa: S311  (no secret)
     for begin in range(0, num_chats, AT_ONCE):
         with transaction.atomic():
             names = [f"chat-{number}" for number in range(begin, min(num_chats, begin + AT_ONCE))]
-            chats = Conversation.objects.bulk_create(Conversation(user_id=user_id, public_id=name) for name in names)
+            chats = Conversation.objects.bulk_create(
+                Conversation(user_id=user_id, public_id=name, updated_at=FIRST + timedelta(seconds=begin + number))
+                for number, name in enumerate(names)
+            )
+            facets = [
+                (chat, facet)
+                for number, chat in enumerate(chats, begin)
+                for facet in [
+                    ("model", MODELS[number * 2 >= num_chats]),
+                    *(("tag", tag) for tag, each in TAGS.items() if number % each == 0),
+                    *([("tools", "")] if number % 3 == 0 else []),
+                ]
+            ]
+            SearchFacet.objects.bulk_create(
+                SearchFacet(user_id=user_id, conversation=chat, kind=kind, key=name, name=name)
+                for chat, (kind, name) in facets
+            )
             texts = [
                 (chat, n, " ".join(draw.choices(WORDS, cum_weights=WEIGHTS, k=WORDS_OF_TURN)))
                 for chat in chats

@@ -4,7 +4,7 @@ from chat.access.models import ApiKey, ApiKeySecret, Org, Project
 from chat.api.stored.models import StoredAnswer
 from chat.batches.models import Batch, BatchResult, FileChunk, ProjectFile
 from chat.catalog.models import ModelAdapter, ServedModel, WeightedAlias
-from chat.conversations.models import ChatSpace, Conversation, Draft, SearchText, ShareLink, Turn
+from chat.conversations.models import ChatSpace, Conversation, Draft, SearchFacet, SearchText, ShareLink, Turn
 from chat.model_jobs.models import ModelJob
 from chat.playground.models import PageState, Preset
 from chat.usage.models import RequestLog, UsageHour
@@ -26,6 +26,7 @@ __all__ = [
     "Project",
     "ProjectFile",
     "RequestLog",
+    "SearchFacet",
     "SearchText",
     "ServedModel",
     "ShareLink",

@@ -92,6 +92,15 @@ def sign_in_succeed(*, tried: SignIn, begun: SignInAttempt) -> None:
         logger.warning("sign-in failures cannot be counted: %s", error)
 
 
+def sign_in_fail(*, tried: SignIn) -> None:
+    """Log a try with a wrong password. It stays counted."""
+    _log(logging.WARNING, tried, "failed")
+
+
+def minutes_to_wait(wait_s: int) -> int:
+    return math.ceil(wait_s / 60)
+
+
 class ThrottledAuthenticationForm(AuthenticationForm):
     """Django's form with limits on failures and a log line. The playground and the console use it."""
 
@@ -104,7 +113,7 @@ class ThrottledAuthenticationForm(AuthenticationForm):
         tried = SignIn(str(self.cleaned_data["username"]), request_address(self.request))
         begun = sign_in_begin(tried=tried)
         if begun.wait_s:
-            minutes = math.ceil(begun.wait_s / 60)
+            minutes = minutes_to_wait(begun.wait_s)
             blocked = gettext("Too many failed sign-ins. Try again in a minute.")
             if minutes > 1:
                 blocked = gettext("Too many failed sign-ins. Try again in %(minutes)s minutes.") % {"minutes": minutes}
@@ -112,7 +121,7 @@ class ThrottledAuthenticationForm(AuthenticationForm):
         try:
             cleaned: dict[str, object] = super().clean()
         except forms.ValidationError:
-            _log(logging.WARNING, tried, "failed")
+            sign_in_fail(tried=tried)
             raise
         sign_in_succeed(tried=tried, begun=begun)
         return cleaned

@@ -64,6 +64,15 @@ def _tool_call(call: Mapping[str, Any], place: int) -> dict[str, Any]:
     return {"id": call.get("id") or f"call-{place}", "type": "function", "function": function}
 
 
+def takes_tools(role: str, body: Mapping[str, Any]) -> bool:
+    """Return True if a turn is a tool's result, calls tools in any choice, or was asked for with tools."""
+    asked, content = body.get("parameters"), body.get("content")
+    fields = asked.get("fields") if isinstance(asked, dict) else None
+    choices = content.get("choices") if isinstance(content, dict) else None
+    calls = [choice.get("calls") for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
+    return role == "tool" or any(calls) or bool(isinstance(fields, dict) and fields.get("tools"))
+
+
 def answer_content(text: str, calls: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the content of an answer with one choice."""
     return {"choices": [{"content": text, "reasoning": "", "calls": list(calls)}], "shown": 0}

@@ -9,6 +9,7 @@ from django.utils import timezone
 MAX_ID_CHARS = 64
 MAX_TITLE_CHARS = 200
 MAX_FOLDER_CHARS = 100
+MAX_FACET_CHARS = 200
 
 
 class ChatSpace(models.Model):
@@ -26,8 +27,9 @@ class ChatSpace(models.Model):
 class Conversation(models.Model):
     """A conversation without its turns. `public_id` is given by the page, so that saving twice makes one.
 
-    `head`: the last turn that is shown. `settings`: model, parameters and system prompt, as JSON. `version` counts the
-    changes of title, folder, pin, archive and settings. `deleted_at`: it can be restored until it is removed.
+    `head`: the last turn that is shown. `settings`: model, parameters and system prompt, as JSON. `tags`: a JSON array
+    of texts. `version` counts the changes of title, folder, tags, pin, archive and settings. `deleted_at`: it can be
+    restored until it is removed.
     """
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="conversations")
@@ -35,6 +37,7 @@ class Conversation(models.Model):
     title = models.CharField(max_length=MAX_TITLE_CHARS, default="")
     folder = models.CharField(max_length=MAX_FOLDER_CHARS, default="")
     settings = models.TextField(default="{}")
+    tags = models.TextField(default="[]")
     head = models.CharField(max_length=MAX_ID_CHARS, default="")
     version = models.PositiveIntegerField(default=1)
     num_turns = models.PositiveIntegerField("turns", default=0)
@@ -121,15 +124,41 @@ class SearchText(models.Model):
         return f"{self.conversation_id}/{self.turn_id}"
 
 
+class FacetKind(models.TextChoices):
+    MODEL = "model", "Model"
+    TAG = "tag", "Tag"
+    TOOLS = "tools", "Tools"
+
+
+class SearchFacet(models.Model):
+    """What a search can filter conversations by (facets.py). `key`: the name without case."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="facets")
+    kind = models.CharField(max_length=8, choices=FacetKind.choices)
+    key = models.CharField(max_length=MAX_FACET_CHARS)
+    name = models.CharField(max_length=MAX_FACET_CHARS)
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(fields=("user", "kind", "key", "conversation"), name="facet_of_conversation"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.conversation_id}/{self.kind}/{self.name}"
+
+
 class ShareLink(models.Model):
     """A link to a frozen copy of what a conversation showed. `digest`: SHA-256 of its token, which is not stored.
 
     A revoked link is removed with its copy. `snapshot`: title and texts, as JSON; no parameters and no attachments.
+    `password`: its hash, empty if none is asked for.
     """
 
     conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="links")
     digest = models.CharField(max_length=64, unique=True)
     snapshot = models.TextField()
+    password = models.CharField(max_length=128, default="")
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(null=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
@@ -25,9 +26,11 @@ from chat.api.request.fields import (
 )
 from chat.api.request.strict_json import JsonBounds, json_bounds, json_object_read
 from chat.api.view import body_read
+from chat.conversations.facets import Filters
 from chat.conversations.models import MAX_FOLDER_CHARS, MAX_TITLE_CHARS, TurnState
 from chat.conversations.runs import RUN_NAME
-from chat.conversations.services import VIEWS
+from chat.conversations.services import MAX_TAGS, VIEWS
+from chat.conversations.sharing import MAX_PASSWORD_CHARS
 from chat.errors import ApiError, problems_error
 
 ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
@@ -35,11 +38,16 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_DEPTH = 64
 """Levels of nesting in what is stored, far below what writing JSON can take."""
 MAX_MODEL_CHARS, MAX_WORD_CHARS, MAX_QUERY_CHARS = 200, 64, 200
+MAX_TAG_CHARS = 40
+MIN_PASSWORD_CHARS = 6
 MAX_IDS = 1_000
+EXPORT_FORMATS = ("json", "markdown", "jsonl")
 MAX_TURNS_AT_ONCE = 64
 MAX_CHOICE, MAX_REQUEST_ID_CHARS = 127, 128
 MIN_LINK_S, MAX_LINK_S = 60, 365 * 24 * 3600
 LAST_POSITION = 2**62
+LAST_SECOND = 253_402_300_799
+"""Of the year 9999."""
 
 
 class Content(RequestField):
@@ -61,6 +69,14 @@ def _parent_read(value: str) -> str:
     return id_read(value) if value else ""
 
 
+def _tag_read(value: Any) -> str:
+    tag: str = TAG.run_validation(value)
+    return tag
+
+
+TAG = Text(max_chars=MAX_TAG_CHARS, is_filled=True, is_label=True, is_required=True)
+
+
 class NewConversationFields(serializers.Serializer):
     title = Text(max_chars=MAX_TITLE_CHARS, is_label=True)
     folder = Text(max_chars=MAX_FOLDER_CHARS, is_label=True)
@@ -68,6 +84,7 @@ class NewConversationFields(serializers.Serializer):
 
 
 class ConversationFields(NewConversationFields):
+    tags = Array(_tag_read, max_items=MAX_TAGS)
     is_pinned = Boolean()
     is_archived = Boolean()
 
@@ -125,8 +142,21 @@ class IdsFields(serializers.Serializer):
     ids = Array(id_read, max_items=MAX_IDS, if_empty="must name at least one conversation", is_required=True)
 
 
+class ChangeSeveralFields(IdsFields):
+    folder = Text(max_chars=MAX_FOLDER_CHARS, is_label=True)
+    is_archived = Boolean()
+
+
+def _password_read(value: str) -> str:
+    if 0 < len(value) < MIN_PASSWORD_CHARS:
+        message = f"must have {MIN_PASSWORD_CHARS} to {MAX_PASSWORD_CHARS} characters, or none for no password"
+        raise refuse("invalid_value", f"{message}; got {len(value)}")
+    return value
+
+
 class LinkFields(serializers.Serializer):
     expires_in_s = Integer(minimum=MIN_LINK_S, maximum=MAX_LINK_S)
+    password = Text(max_chars=MAX_PASSWORD_CHARS, is_label=True, read=_password_read, default="")
 
 
 class ImportFields(serializers.Serializer):
@@ -135,27 +165,43 @@ class ImportFields(serializers.Serializer):
     first = Integer(minimum=1)
 
 
-class HistoryQuery(serializers.Serializer):
+class FilterQuery(serializers.Serializer):
+    model = Text(max_chars=MAX_MODEL_CHARS, is_label=True, default="")
+    tag = Text(max_chars=MAX_TAG_CHARS, is_label=True, default="")
+    has_tools = Boolean(default=False)
+    since = Integer(minimum=0, maximum=LAST_SECOND)
+    until = Integer(minimum=0, maximum=LAST_SECOND)
+
+
+class HistoryQuery(FilterQuery):
     view = Text(choices=tuple(VIEWS), default="current")
     folder = Text(max_chars=MAX_FOLDER_CHARS, is_label=True, default="")
     limit = Integer(minimum=1, maximum=100, default=50)
     after = Text(read=id_read, default="")
 
 
-class SearchQuery(serializers.Serializer):
+class SearchQuery(FilterQuery):
     q = Text(max_chars=MAX_QUERY_CHARS, is_filled=True, is_required=True)
     limit = Integer(minimum=1, maximum=100, default=20)
     before = Integer(minimum=1, maximum=LAST_POSITION, default=LAST_POSITION)
 
 
 class ExportQuery(serializers.Serializer):
-    format = Text(choices=("json", "markdown", "jsonl"), default="json")
+    format = Text(choices=EXPORT_FORMATS, default="json")
+
+
+class ExportSeveralFields(FilterQuery):
+    format = Text(choices=EXPORT_FORMATS, is_required=True)
+    ids = Array(id_read, max_items=MAX_IDS, if_empty="must name at least one conversation")
+    q = Text(max_chars=MAX_QUERY_CHARS, default="")
 
 
 CONVERSATION, CHANGE, TURN, IDS = ConversationFields(), ChangeFields(), TurnFields(), IdsFields()
 LINK, IMPORT = LinkFields(), ImportFields()
+CHANGE_SEVERAL, EXPORT_SEVERAL = ChangeSeveralFields(), ExportSeveralFields()
 SENT_TURN, NEW_CONVERSATION, TURNS = SentTurnFields(), NewConversationFields(), TurnsFields()
 HISTORY_QUERY, SEARCH_QUERY, EXPORT_QUERY = HistoryQuery(), SearchQuery(), ExportQuery()
+FILTER_QUERY = FilterQuery()
 TURN_FIELDS = tuple(TURN.fields)
 OUTSIDE_BODY = ("id", "parent", "role", "state", "run")
 
@@ -210,6 +256,16 @@ def fields_read(schema: serializers.Serializer, data: Mapping[str, Any], place: 
     except ValidationError as error:
         raise problems_error(field_problems(error.detail, place)) from None
     return values
+
+
+def filters_take(values: dict[str, Any]) -> Filters:
+    """Take the fields of filters out of those that were read. Raises ApiError."""
+    taken = {name: values.pop(name) for name in FILTER_QUERY.fields}
+    for name in ("since", "until"):
+        taken[name] = None if taken[name] is None else datetime.fromtimestamp(taken[name], tz=UTC)
+    if taken["since"] is not None and taken["until"] is not None and taken["since"] >= taken["until"]:
+        raise ApiError("invalid_value", "until must be later than since, as it is not within", "until")
+    return Filters(**taken)
 
 
 def turn_body(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,9 +14,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
+from typing import Any
 
 from django.db import connection
 
+from chat.conversations.facets import Filters
 from chat.conversations.models import SearchText
 
 MAX_SEARCHED_CHARS = 100_000
@@ -29,12 +31,13 @@ SPACELESS = re.compile(
 )
 NO_WORD = re.compile(r"[\W_]+")
 
+# NOTE: CROSS JOIN keeps the order. To ask the index for each text of the conversations that fit took seconds.
 SQLITE = """
     SELECT found.id FROM chat_search
-    JOIN chat_searchtext found ON found.id = chat_search.rowid
-    JOIN chat_conversation chat ON chat.id = found.conversation_id
-    WHERE chat_search MATCH %(query)s AND found.user_id = %(user_id)s AND found.id < %(before)s
-    AND chat.deleted_at IS NULL
+    CROSS JOIN chat_searchtext found CROSS JOIN chat_conversation chat
+    WHERE found.id = chat_search.rowid AND chat.id = found.conversation_id AND chat_search MATCH %(query)s
+    AND found.user_id = %(user_id)s AND found.id < %(before)s
+    AND chat.deleted_at IS NULL {filters}
     ORDER BY chat_search.rowid DESC LIMIT %(limit)s"""
 NUM_LATEST = 2_000
 """The texts that are walked."""
@@ -53,8 +56,11 @@ POSTGRESQL_ALL = f"""
     )"""
 POSTGRESQL_FOUND = """
     SELECT found.id FROM found JOIN chat_conversation chat ON chat.id = found.conversation_id
-    WHERE chat.deleted_at IS NULL ORDER BY found.id DESC LIMIT %(limit)s"""
+    WHERE chat.deleted_at IS NULL {filters} ORDER BY found.id DESC LIMIT %(limit)s"""
 POSTGRESQL = (POSTGRESQL_LATEST + POSTGRESQL_FOUND, POSTGRESQL_ALL + POSTGRESQL_FOUND)
+
+
+NO_FILTERS = Filters()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +102,55 @@ def query_phrases(query: str) -> list[list[str]]:
     return phrases[:MAX_QUERY_WORDS]
 
 
-def texts_matching(*, user_id: int, query: str, before: int, limit: int) -> list[SearchText]:
-    """Return the latest texts of a user that have all words of a query, with ids below `before`, latest first."""
+def filters_sql(filters: Filters) -> tuple[str, dict[str, Any]]:
+    """Return conditions on `found`, and the values that they name. Each is a set that the database makes once."""
+    sets: list[str] = []
+    values: dict[str, Any] = {}
+    for number, (kind, key) in enumerate(filters.facets):
+        facet = f"kind = %(kind_{number})s AND key = %(key_{number})s"
+        sets.append(f"conversation_id FROM chat_searchfacet WHERE user_id = %(user_id)s AND {facet}")
+        values |= {f"kind_{number}": kind, f"key_{number}": key}
+    bounds = {"since": (filters.since, ">="), "until": (filters.until, "<")}
+    if used := {name: (at, sign) for name, (at, sign) in bounds.items() if at is not None}:
+        within = " AND ".join(f"updated_at {sign} %({name})s" for name, (_, sign) in used.items())
+        sets.append(f"id FROM chat_conversation WHERE user_id = %(user_id)s AND {within}")
+        values |= {name: connection.ops.adapt_datetimefield_value(at) for name, (at, _) in used.items()}
+    return " ".join(f"AND found.conversation_id IN (SELECT {one})" for one in sets), values
+
+
+def texts_matching(
+    *, user_id: int, query: str, before: int, limit: int, filters: Filters = NO_FILTERS
+) -> list[SearchText]:
+    """Return the latest texts of a user that have all words of a query, with ids below `before`, latest first.
+
+    `filters` are about their conversations.
+    """
+    ids = text_ids_matching(user_id=user_id, query=query, before=before, limit=limit, filters=filters)
+    found = SearchText.objects.select_related("conversation", "turn").in_bulk(ids)
+    return [found[pk] for pk in ids if pk in found]
+
+
+def text_ids_matching(*, user_id: int, query: str, before: int, limit: int, filters: Filters) -> list[int]:
+    """Return the ids of the texts that `texts_matching` finds."""
     phrases = query_phrases(query)
     if not phrases:
         return []
     dialect = DIALECTS[connection.vendor]
-    asked = {"query": dialect.asked(phrases, user_id=user_id), "owner": f"'/{user_id}'", "num_latest": NUM_LATEST}
+    conditions, values = filters_sql(filters)
+    asked = {
+        "query": dialect.asked(phrases, user_id=user_id),
+        "owner": f"'/{user_id}'",
+        "num_latest": NUM_LATEST,
+        "user_id": user_id,
+        "before": before,
+        "limit": limit,
+        **values,
+    }
     ids: list[int] = []
     with connection.cursor() as cursor:
         for statement in dialect.statements:
-            cursor.execute(statement, {**asked, "user_id": user_id, "before": before, "limit": limit})
+            cursor.execute(statement.format(filters=conditions), asked)
             ids = [row[0] for row in cursor.fetchall()]
             if len(ids) >= limit:
                 break
-    found = SearchText.objects.select_related("conversation", "turn").in_bulk(ids)
-    return [found[pk] for pk in ids if pk in found]
+    return ids

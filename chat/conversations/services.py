@@ -6,7 +6,7 @@ Changes name the version that they start from, so that two tabs cannot undo each
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,8 +16,9 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet, Sum
 from django.utils import timezone
 
+from chat.conversations.facets import Filters, facet_key, tags_index
 from chat.conversations.models import Conversation, SearchText
-from chat.conversations.search import texts_matching, words_of
+from chat.conversations.search import NO_FILTERS, texts_matching, words_of
 from chat.conversations.space import Conflict, ConversationMissing, conversation_get, space_lock, space_take
 from chat.errors import ApiError
 
@@ -28,9 +29,12 @@ ROW_BYTES = 256
 RESTORABLE = timedelta(days=1)
 """How long a deleted conversation can be restored."""
 REMOVED_AT_ONCE = 10
-CHANGED = ("title", "folder", "settings", "pinned_at", "archived_at")
+MAX_TAGS = 20
+"""Of a conversation."""
+CHANGED = ("title", "folder", "tags", "settings", "pinned_at", "archived_at")
 """What a change sets. The head is set without a version, and not put back by one."""
 VIEWS = {
+    "all": Q(deleted_at=None),
     "current": Q(deleted_at=None, archived_at=None),
     "pinned": Q(deleted_at=None, archived_at=None, pinned_at__isnull=False),
     "archived": Q(deleted_at=None, archived_at__isnull=False),
@@ -45,6 +49,15 @@ class Hit:
     position: int
     """Where the next page begins: `before`."""
     text: SearchText
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """How a conversation was before a change of several."""
+
+    public_id: str
+    folder: str
+    is_archived: bool
 
 
 def conversation_create(*, user_id: int, public_id: str, fields: Mapping[str, Any]) -> Conversation:
@@ -67,18 +80,19 @@ def conversation_create(*, user_id: int, public_id: str, fields: Mapping[str, An
         space_take(space, made.num_bytes)
         made.save()
         title_index(made)
+        tags_index(made)
     return made
 
 
 def conversation_change(*, user_id: int, public_id: str, version: int, fields: Mapping[str, Any]) -> Conversation:
-    """Change title, folder, pin, archive or settings. Raises ApiError, Conflict if `version` is not the present one."""
+    """Change title, folder, tags, pin, archive or settings. Raises ApiError, Conflict from an old version."""
     with transaction.atomic():
         space = space_lock(user_id)
         found = conversation_get(user_id=user_id, public_id=public_id)
         if found.version != version:
             message = f"version must be {found.version}, the present one: the conversation was changed elsewhere"
             raise Conflict(f"{message}; read it again", "version")
-        title = found.title
+        title, tags = found.title, found.tags
         num_more = _fields_set(found, fields)
         space_take(space, num_more)
         found.num_bytes += num_more
@@ -86,7 +100,35 @@ def conversation_change(*, user_id: int, public_id: str, version: int, fields: M
         found.save(update_fields=[*CHANGED, "num_bytes", "version"])
         if found.title != title:
             title_index(found)
+        if found.tags != tags:
+            tags_index(found)
     return found
+
+
+def conversations_change(
+    *, user_id: int, public_ids: Collection[str], folder: str | None = None, is_archived: bool | None = None
+) -> list[Former]:
+    """Move conversations into a folder, or archive them or not. Return how those were that have changed.
+
+    It needs no version: what it sets hides no change of somebody else. Raises QuotaExceeded.
+    """
+    fields = {"folder": folder, "is_archived": is_archived}
+    formers = []
+    with transaction.atomic():
+        space = space_lock(user_id)
+        own = Conversation.objects.filter(user_id=user_id, public_id__in=public_ids, deleted_at=None)
+        for row in own.order_by("pk"):
+            former = Former(row.public_id, row.folder, row.archived_at is not None)
+            changed = {name: value for name, value in fields.items() if value not in (None, getattr(former, name))}
+            if not changed:
+                continue
+            num_more = _fields_set(row, changed)
+            space_take(space, num_more)
+            row.num_bytes += num_more
+            row.version += 1
+            row.save(update_fields=["folder", "archived_at", "num_bytes", "version"])
+            formers.append(former)
+    return formers
 
 
 def conversation_show(*, user_id: int, public_id: str, head: str) -> Conversation:
@@ -123,11 +165,17 @@ def _set_deleted(user_id: int, public_ids: Collection[str], *, is_deleted: bool)
 
 
 def conversations_page(
-    *, user_id: int, view: str = "current", folder: str = "", limit: int, after: str = ""
+    *,
+    user_id: int,
+    view: str = "current",
+    folder: str = "",
+    limit: int,
+    after: str = "",
+    filters: Filters = NO_FILTERS,
 ) -> tuple[list[Conversation], bool]:
     """Return a page of conversations, the latest changed first, and whether there are more. Raises ApiError."""
     own = Conversation.objects.filter(user_id=user_id)
-    rows = own.filter(VIEWS[view]).order_by("-updated_at", "-id")
+    rows = filters.narrow(own.filter(VIEWS[view]), user_id=user_id).order_by("-updated_at", "-id")
     if folder:
         rows = rows.filter(folder=folder)
     if after:
@@ -147,9 +195,11 @@ def folders_list(*, user_id: int) -> list[str]:
     return list(named.order_by("folder").values_list("folder", flat=True).distinct())
 
 
-def conversations_search(*, user_id: int, query: str, limit: int, before: int) -> list[Hit]:
+def conversations_search(
+    *, user_id: int, query: str, limit: int, before: int, filters: Filters = NO_FILTERS
+) -> list[Hit]:
     """Return the latest titles and turns that have all words of the query, with positions below `before`."""
-    texts = texts_matching(user_id=user_id, query=query, before=before, limit=limit)
+    texts = texts_matching(user_id=user_id, query=query, before=before, limit=limit, filters=filters)
     return [Hit(text.pk, text) for text in texts]
 
 
@@ -181,6 +231,8 @@ def _fields_set(conversation: Conversation, fields: Mapping[str, Any]) -> int:
     for name in ("title", "folder"):
         if fields.get(name) is not None:
             setattr(conversation, name, " ".join(fields[name].split()))
+    if fields.get("tags") is not None:
+        conversation.tags = orjson.dumps(tags_plain(fields["tags"])).decode()
     if fields.get("settings") is not None:
         conversation.settings = orjson.dumps(fields["settings"]).decode()
     now = timezone.now()
@@ -190,8 +242,18 @@ def _fields_set(conversation: Conversation, fields: Mapping[str, Any]) -> int:
     return _text_bytes(conversation) - before
 
 
+def tags_plain(tags: Iterable[str]) -> list[str]:
+    """Return tags without needless blanks, each once whatever its case: the first that was given."""
+    plain: dict[str, str] = {}
+    for tag in tags:
+        if key := facet_key(tag):
+            plain.setdefault(key, " ".join(tag.split()))
+    return list(plain.values())
+
+
 def _text_bytes(conversation: Conversation) -> int:
-    return sum(len(text.encode()) for text in (conversation.title, conversation.folder, conversation.settings))
+    texts = (conversation.title, conversation.folder, conversation.tags, conversation.settings)
+    return sum(len(text.encode()) for text in texts)
 
 
 def title_index(conversation: Conversation) -> None:

@@ -1,7 +1,8 @@
 """Links to read a conversation without an account. Each shows a frozen copy, until it is revoked or expires.
 
 A copy has the title and the texts that were shown: no parameters, no attachments, no other branches. Of a token only
-the hash is stored, so that the database reveals no link.
+the hash is stored, so that the database reveals no link. A link may ask for a password, whose tries are counted as
+those to sign in are.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import Any
 
 import orjson
 from django.conf import settings
+from django.contrib.auth.hashers import check_password, make_password
 from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
+from chat.access.sign_in import SignIn, sign_in_begin, sign_in_fail, sign_in_succeed
 from chat.conversations.models import Conversation, ShareLink
 from chat.conversations.services import ROW_BYTES
 from chat.conversations.space import conversation_get, space_lock, space_take
@@ -26,6 +29,7 @@ from chat.errors import ApiError
 
 MAX_LINKS = 32
 """Of a conversation."""
+MAX_PASSWORD_CHARS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +40,20 @@ class NewLink:
     token: str
 
 
-def link_create(*, user_id: int, conversation_id: str, lives_s: int | None) -> NewLink:
-    """Create a link to a copy of what the conversation shows now. `lives_s` None: until revoked. Raises ApiError."""
+class PasswordWanted(ApiError):
+    """Raised if a link asks for a password, and none or a wrong one was given. `wait_s`: there were too many tries."""
+
+    def __init__(self, *, is_wrong: bool = False, wait_s: int = 0) -> None:
+        super().__init__("permission_denied", "This link asks for a password; read it at /shared/ and its token.")
+        self.is_wrong, self.wait_s = is_wrong, wait_s
+
+
+def link_create(*, user_id: int, conversation_id: str, lives_s: int | None, password: str = "") -> NewLink:
+    """Create a link to a copy of what the conversation shows now. Raises ApiError.
+
+    `lives_s` None: until revoked. `password`: what readers are asked for, empty for nothing.
+    """
+    hashed = make_password(password) if password else ""
     if not settings.LIGHTCONE_CHAT_SHARING:
         message = "Links to chats are switched off on this server (LIGHTCONE_CHAT_SHARING); export the chat instead."
         raise ApiError("permission_denied", message)
@@ -56,7 +72,9 @@ def link_create(*, user_id: int, conversation_id: str, lives_s: int | None) -> N
         _count(conversation, num_bytes)
         token = secrets.token_urlsafe(32)
         expires_at = None if lives_s is None else timezone.now() + timedelta(seconds=lives_s)
-        link = conversation.links.create(digest=_digest(token), snapshot=snapshot, expires_at=expires_at)
+        link = conversation.links.create(
+            digest=_digest(token), snapshot=snapshot, expires_at=expires_at, password=hashed
+        )
     return NewLink(link, token)
 
 
@@ -80,13 +98,46 @@ def link_revoke(*, user_id: int, conversation_id: str, link_id: int) -> None:
 
 
 def link_read(*, token: str) -> dict[str, Any]:
-    """Return title and turns of the copy behind a token. Raises ApiError if no link that works has it."""
+    """Return title and turns of the copy behind a token.
+
+    Raises ApiError if no link that works has it, and PasswordWanted.
+    """
+    link = _link_working(token)
+    if link.password:
+        raise PasswordWanted
+    return _copy(link)
+
+
+def link_unlock(*, token: str, password: str, address: str) -> dict[str, Any]:
+    """Return the copy behind a token to a reader who gives the password. Raises as `link_read` does.
+
+    `address`: where the reader is, as tries are counted.
+    """
+    link = _link_working(token)
+    if not link.password:
+        return _copy(link)
+    tried = SignIn(f"/shared/{link.pk}", address)  # no name of an account has a slash
+    begun = sign_in_begin(tried=tried)
+    if begun.wait_s:
+        raise PasswordWanted(wait_s=begun.wait_s)
+    if len(password) > MAX_PASSWORD_CHARS or not check_password(password, link.password):
+        sign_in_fail(tried=tried)
+        raise PasswordWanted(is_wrong=True)
+    sign_in_succeed(tried=tried, begun=begun)
+    return _copy(link)
+
+
+def _link_working(token: str) -> ShareLink:
     is_working = Q(expires_at=None) | Q(expires_at__gt=timezone.now())
     link: ShareLink | None = ShareLink.objects.filter(
         is_working, digest=_digest(token), conversation__deleted_at=None, conversation__user__is_active=True
     ).first()
     if link is None or not settings.LIGHTCONE_CHAT_SHARING:
         raise ApiError("not_found", "There is no such link, or it was revoked or has expired.")
+    return link
+
+
+def _copy(link: ShareLink) -> dict[str, Any]:
     snapshot: dict[str, Any] = orjson.loads(link.snapshot)
     return snapshot | {"shared_at": link.created_at.timestamp()}
 

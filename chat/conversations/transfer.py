@@ -18,6 +18,7 @@ from chat.api.request.fields import field_problems, field_read
 from chat.api.request.strict_json import json_object_read
 from chat.conversations.chatgpt import chatgpt_read
 from chat.conversations.content import answer_content, content_text, message_of, title_of
+from chat.conversations.facets import conversation_tags
 from chat.conversations.models import Conversation, TurnState
 from chat.conversations.schema import CONVERSATION, TURN, TURN_FIELDS, id_read, page_bounds, turn_body
 from chat.conversations.services import conversation_create
@@ -25,12 +26,13 @@ from chat.conversations.turns import MAX_TURNS, TurnSent, body_of, turns_add, tu
 from chat.errors import ApiError, problems_error
 
 KIND = "lightcone.conversation"
+KIND_SEVERAL = "lightcone.conversations"
 MAX_IMPORTED = 100
 """Conversations of one import."""
 MAX_UNKNOWN = 50
 TURN_NAMES = ("id", *(name for name in TURN_FIELDS if name != "run"))
 MESSAGE_NAMES = ("role", "content", "tool_calls", "tool_call_id")
-OURS = ("object", "title", "folder", "settings", "head", "created_at", "turns")
+OURS = ("object", "title", "folder", "tags", "settings", "head", "created_at", "turns")
 ROLE_TITLES = {"user": "User", "assistant": "Assistant", "system": "System", "developer": "Developer", "tool": "Tool"}
 
 
@@ -59,6 +61,7 @@ def conversation_json(*, conversation: Conversation) -> bytes:
         "object": KIND,
         "title": conversation.title,
         "folder": conversation.folder,
+        "tags": conversation_tags(conversation),
         "settings": orjson.loads(conversation.settings),
         "head": conversation.head,
         "created_at": conversation.created_at.timestamp(),
@@ -101,9 +104,9 @@ def conversations_import(*, user_id: int, format_name: str, text: str, first: in
         if format_name == "lightcone":
             if first is not None:
                 raise ApiError(
-                    "unsupported_parameter", "first is for files of several conversations; leave it out", "first"
+                    "unsupported_parameter", "first is for lines and lists of conversations; leave it out", "first"
                 )
-            _import_tree(imported, user_id, json_object_read(text.encode(), page_bounds()))
+            _import_trees(imported, user_id, json_object_read(text.encode(), page_bounds()))
             return imported
         if format_name == "chatgpt":
             _import_chatgpt(imported, user_id, text, (first or 1) - 1)
@@ -119,14 +122,27 @@ def conversations_import(*, user_id: int, format_name: str, text: str, first: in
     return imported
 
 
-def _import_tree(imported: Imported, user_id: int, plain: Mapping[str, Any]) -> None:
+def _import_trees(imported: Imported, user_id: int, plain: Mapping[str, Any]) -> None:
+    if plain.get("object") != KIND_SEVERAL:
+        _import_tree(imported, user_id, plain)
+        return
+    imported.note("file", (name for name in plain if name not in ("object", "conversations")))
+    chats = _list_of_objects(plain.get("conversations"), "conversations")
+    if not 1 <= len(chats) <= MAX_IMPORTED:
+        message = f"text must have 1 to {MAX_IMPORTED} conversations, got {len(chats)}"
+        raise ApiError("invalid_value", f"{message}; divide the file", "text")
+    for number, chat in enumerate(chats):
+        _import_tree(imported, user_id, chat, f"conversations.{number}.")
+
+
+def _import_tree(imported: Imported, user_id: int, plain: Mapping[str, Any], within: str = "") -> None:
     if plain.get("object") != KIND:
         raise ApiError("invalid_value", f"text must be a conversation as it is exported here: object {KIND}", "text")
-    imported.note("conversation", (name for name in plain if name not in OURS))
-    known = {name: plain[name] for name in ("title", "folder", "settings") if name in plain}
+    imported.note(f"{within}conversation", (name for name in plain if name not in OURS))
+    known = {name: plain[name] for name in ("title", "folder", "tags", "settings") if name in plain}
     turns = []
-    for number, sent in enumerate(_list_of_objects(plain.get("turns"), "turns")):
-        place = f"turns.{number}"
+    for number, sent in enumerate(_list_of_objects(plain.get("turns"), f"{within}turns")):
+        place = f"{within}turns.{number}"
         imported.note(place, (name for name in sent if name not in TURN_NAMES))
         values = _read(TURN, {name: sent[name] for name in TURN_NAMES if name in sent and name != "id"}, place)
         # A run of another time or place can end no turn of this one.
@@ -135,7 +151,7 @@ def _import_tree(imported: Imported, user_id: int, plain: Mapping[str, Any]) -> 
             TurnSent(_read_id(sent.get("id"), place), values["parent"], values["role"], state, turn_body(values))
         )
     head = plain.get("head")
-    _save(imported, user_id, _read(CONVERSATION, known, "conversation"), turns, str(head) if head else "")
+    _save(imported, user_id, _read(CONVERSATION, known, f"{within}conversation"), turns, str(head) if head else "")
 
 
 def _import_messages(imported: Imported, user_id: int, place: str, plain: Mapping[str, Any]) -> None:

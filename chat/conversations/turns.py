@@ -15,6 +15,7 @@ import orjson
 from django.db import transaction
 
 from chat.conversations.content import content_followed, content_text, title_of
+from chat.conversations.facets import facets_add, turn_facets, turns_index
 from chat.conversations.models import ChatSpace, Conversation, SearchText, Turn, TurnState
 from chat.conversations.search import words_of
 from chat.conversations.services import ROW_BYTES, conversation_create, conversation_grow, title_index
@@ -102,6 +103,7 @@ def _put(space: ChatSpace, conversation: Conversation, sent: TurnSent) -> Turn:
         _become_head(conversation, turn)
     conversation_grow(conversation, num_bytes=num_bytes, num_turns=int(stored is None))
     _index(conversation, turn)
+    facets_add(conversation, turn_facets(turn.role, sent.body))
     return turn
 
 
@@ -126,6 +128,7 @@ def turns_add(*, user_id: int, conversation_id: str, sent: Sequence[TurnSent], h
         SearchText.objects.bulk_create(
             [text for row in rows if (text := _text(conversation, row)).words], batch_size=500
         )
+        facets_add(conversation, set().union(*(turn_facets(turn.role, turn.body) for turn in sent)))
         asked = next((row for row in rows if row.role == "user"), None)
         if asked is not None:
             _become_titled(conversation, asked)
@@ -148,6 +151,7 @@ def turn_drop(*, user_id: int, conversation_id: str, public_id: str) -> None:
             raise Conflict("The turn cannot be removed: others follow it.", "turn")
         num_bytes = _num_bytes(turn)
         turn.delete()
+        turns_index(conversation)
         space_take(space, -num_bytes)
         conversation_grow(conversation, num_bytes=-num_bytes, num_turns=-1)
         if conversation.head == public_id:

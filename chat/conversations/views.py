@@ -9,14 +9,16 @@ from typing import Any
 from urllib.parse import quote
 
 import orjson
+from channels.db import database_sync_to_async
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 
 from chat.api.view import json_response
-from chat.conversations import drafts, schema, services, sharing, transfer, turns
+from chat.conversations import drafts, exports, schema, services, sharing, transfer, turns
 from chat.conversations.content import content_text
-from chat.conversations.frame import Visit, page_view, with_json_errors
-from chat.conversations.models import Conversation, ShareLink, Turn
+from chat.conversations.facets import Filters, facets_named
+from chat.conversations.frame import Visit, page_view, page_view_async, with_json_errors
+from chat.conversations.models import Conversation, FacetKind, ShareLink, Turn
 from chat.conversations.runs import run_public_id
 from chat.conversations.search import words_of
 from chat.conversations.space import conversation_get
@@ -33,15 +35,17 @@ NOT_INDEXED = {"X-Robots-Tag": "noindex", "Referrer-Policy": "no-referrer"}
 
 def history(request: HttpRequest, visit: Visit) -> HttpResponse:
     query = schema.query_read(request, schema.HISTORY_QUERY)
-    found, has_more = services.conversations_page(user_id=visit.user_id, **query)
+    filters = schema.filters_take(query)
+    found, has_more = services.conversations_page(user_id=visit.user_id, filters=filters, **query)
     data = [conversation_object(conversation) for conversation in found]
     return json_response({"data": data, "has_more": has_more, "admins_can_read": settings.LIGHTCONE_CHAT_ADMIN_READ})
 
 
 def search(request: HttpRequest, visit: Visit) -> HttpResponse:
     query = schema.query_read(request, schema.SEARCH_QUERY)
+    filters = schema.filters_take(query)
     hits = services.conversations_search(
-        user_id=visit.user_id, query=query["q"], limit=query["limit"], before=query["before"]
+        user_id=visit.user_id, query=query["q"], limit=query["limit"], before=query["before"], filters=filters
     )
     before = hits[-1].position if len(hits) == query["limit"] else None
     return json_response({"data": [hit_object(hit, query["q"]) for hit in hits], "before": before})
@@ -49,6 +53,11 @@ def search(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 def folders(request: HttpRequest, visit: Visit) -> HttpResponse:
     return json_response({"data": services.folders_list(user_id=visit.user_id)})
+
+
+def facets(request: HttpRequest, visit: Visit) -> HttpResponse:
+    kinds = {"models": FacetKind.MODEL, "tags": FacetKind.TAG}
+    return json_response({name: facets_named(user_id=visit.user_id, kind=str(kind)) for name, kind in kinds.items()})
 
 
 def create(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResponse:
@@ -88,6 +97,18 @@ def remove(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResp
 def remove_several(request: HttpRequest, visit: Visit) -> HttpResponse:
     ids = schema.page_body_read(request, schema.IDS)["ids"]
     return json_response({"num_deleted": services.conversations_delete(user_id=visit.user_id, public_ids=ids)})
+
+
+def change_several(request: HttpRequest, visit: Visit) -> HttpResponse:
+    fields = schema.page_body_read(request, schema.CHANGE_SEVERAL)
+    if fields["folder"] is None and fields["is_archived"] is None:
+        raise ApiError("missing_required_parameter", "folder or is_archived is required, what to change", "folder")
+    folder = None if fields["folder"] is None else " ".join(fields["folder"].split())
+    formers = services.conversations_change(
+        user_id=visit.user_id, public_ids=fields["ids"], folder=folder, is_archived=fields["is_archived"]
+    )
+    data = [{"id": former.public_id, "folder": former.folder, "is_archived": former.is_archived} for former in formers]
+    return json_response({"data": data})
 
 
 def restore_several(request: HttpRequest, visit: Visit) -> HttpResponse:
@@ -159,10 +180,33 @@ def export(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResp
     name = schema.query_read(request, schema.EXPORT_QUERY)["format"]
     found = conversation_get(user_id=visit.user_id, public_id=conversation_id)
     write, content_type = transfer.EXPORTS[name]
-    suffix = {"markdown": "md"}.get(name, name)
-    filename = quote(f"{found.title or 'chat'}.{suffix}", safe="")
-    headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{filename}", "Cache-Control": "no-store"}
-    return HttpResponse(write(conversation=found), content_type=content_type, headers=headers)
+    return HttpResponse(
+        write(conversation=found), content_type=content_type, headers=_file_headers(found.title or "chat", name)
+    )
+
+
+async def export_several(request: HttpRequest, visit: Visit) -> HttpResponseBase:
+    """Stream a file of the conversations that are named, or of all that words and filters find."""
+    fields = schema.page_body_read(request, schema.EXPORT_SEVERAL)
+    name, ids, query = (fields.pop(field) for field in ("format", "ids", "q"))
+    filters = schema.filters_take(fields)
+    if ids is None:
+        keys = await database_sync_to_async(exports.conversations_found)(
+            user_id=visit.user_id, query=query, filters=filters
+        )
+    elif query or filters != Filters():
+        raise ApiError("invalid_value", "ids must stand alone: leave out q and the filters, or ids", "ids")
+    else:
+        keys = await database_sync_to_async(exports.conversations_named)(user_id=visit.user_id, public_ids=ids)
+    return StreamingHttpResponse(
+        exports.export_written(keys, name), content_type=transfer.EXPORTS[name][1], headers=_file_headers("chats", name)
+    )
+
+
+def _file_headers(title: str, format_name: str) -> dict[str, str]:
+    suffix = {"markdown": "md"}.get(format_name, format_name)
+    filename = quote(f"{title}.{suffix}", safe="")
+    return {"Content-Disposition": f"attachment; filename*=UTF-8''{filename}", "Cache-Control": "no-store"}
 
 
 def bring(request: HttpRequest, visit: Visit) -> HttpResponse:
@@ -180,8 +224,13 @@ def links(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpRespo
 
 
 def share(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResponse:
-    lives_s = schema.page_body_read(request, schema.LINK)["expires_in_s"]
-    made = sharing.link_create(user_id=visit.user_id, conversation_id=conversation_id, lives_s=lives_s)
+    fields = schema.page_body_read(request, schema.LINK)
+    made = sharing.link_create(
+        user_id=visit.user_id,
+        conversation_id=conversation_id,
+        lives_s=fields["expires_in_s"],
+        password=fields["password"] or "",
+    )
     return json_response(link_object(made.link) | {"token": made.token})
 
 
@@ -204,6 +253,7 @@ def conversation_object(conversation: Conversation) -> dict[str, Any]:
         "id": conversation.public_id,
         "title": conversation.title,
         "folder": conversation.folder,
+        "tags": orjson.Fragment(conversation.tags),
         "settings": orjson.Fragment(conversation.settings),
         "head": conversation.head,
         "version": conversation.version,
@@ -240,7 +290,12 @@ def hit_object(hit: services.Hit, query: str) -> dict[str, Any]:
 
 
 def link_object(link: ShareLink) -> dict[str, Any]:
-    return {"id": link.pk, "created_at": _seconds(link.created_at), "expires_at": _seconds(link.expires_at)}
+    return {
+        "id": link.pk,
+        "has_password": bool(link.password),
+        "created_at": _seconds(link.created_at),
+        "expires_at": _seconds(link.expires_at),
+    }
 
 
 def snippet(text: str, query: str) -> str:
@@ -259,9 +314,12 @@ def _seconds(at: datetime | None) -> float | None:
 history_view = page_view(get=history)
 search_view = page_view(get=search)
 folders_view = page_view(get=folders)
+facets_view = page_view(get=facets)
 import_view = page_view(post=bring)
 delete_view = page_view(post=remove_several)
 restore_view = page_view(post=restore_several)
+change_view = page_view(post=change_several)
+export_several_view = page_view_async(post=export_several)
 conversation_view = page_view(get=retrieve, put=create, patch=change, delete=remove)
 turns_view = page_view(post=save_several)
 turn_view = page_view(put=save, delete=drop)

@@ -17,17 +17,19 @@ from django.middleware.csrf import get_token
 from django.shortcuts import render
 from django.templatetags.static import static
 from django.urls import reverse
-from django.utils.translation import get_language
+from django.utils.translation import get_language, gettext
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_safe
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_http_methods, require_safe
 
 from chat.access.accounts import playground_caller
+from chat.access.addresses import request_address
 from chat.access.authentication import configuration_refresh
 from chat.access.keys import Caller, KeyInvalid
 from chat.access.people import administrators_named
-from chat.access.sign_in import PlaygroundSignInForm
+from chat.access.sign_in import PlaygroundSignInForm, minutes_to_wait
 from chat.conversations.drafts import draft_get
-from chat.conversations.sharing import link_read
+from chat.conversations.sharing import PasswordWanted, link_read, link_unlock
 from chat.conversations.views import NOT_INDEXED
 from chat.errors import ApiError
 from chat.playground.kept import state_get
@@ -79,26 +81,50 @@ async def page_data(request: HttpRequest, *, user: Any, caller: Caller) -> dict[
     }
 
 
+# NOTE: no token against forged requests. The form changes nothing, and as the page names no referrer, browsers send it
+# without an origin, which Django's check would refuse.
+@csrf_exempt
 @never_cache
-@require_safe
+@require_http_methods(["GET", "HEAD", "POST"])
 def shared(request: HttpRequest, token: str) -> HttpResponse:
-    """Render the copy of a conversation that a link shows, for everybody; 404 where the link shows nothing."""
+    """Render the copy of a conversation that a link shows, for everybody; 404 where the link shows nothing.
+
+    Where the link asks for a password, a form that posts it here comes first.
+    """
     try:
-        copy = link_read(token=token)
+        if request.method == "POST":
+            password = request.POST.get("password", "")
+            copy = link_unlock(token=token, password=password, address=request_address(request))
+        else:
+            copy = link_read(token=token)
+    except PasswordWanted as wanted:
+        return shared_response(request, {"problem": _problem(wanted)}, template="playground/shared_locked.html")
     except ApiError:
         return shared_response(request, {"is_gone": True}, status=404)
     day = datetime.fromtimestamp(copy["shared_at"], tz=UTC)
     language = get_language() or "en"
     page = {"language": language, "strings": page_strings(language)}
     context = {"title": copy["title"], "turns": copy["turns"], "day": day, "page": page}
-    return shared_response(request, context, status=200)
+    return shared_response(request, context)
 
 
-def shared_response(request: HttpRequest, context: dict[str, Any], *, status: int) -> HttpResponse:
-    response = render(request, "playground/shared.html", context, status=status)
+def shared_response(
+    request: HttpRequest, context: dict[str, Any], *, status: int = 200, template: str = "playground/shared.html"
+) -> HttpResponse:
+    response = render(request, template, context, status=status)
     for name, value in NOT_INDEXED.items():
         response[name] = value
     return response
+
+
+def _problem(wanted: PasswordWanted) -> str:
+    """Return why the password is asked for again, empty at first."""
+    if not wanted.wait_s:
+        return gettext("This password is wrong.") if wanted.is_wrong else ""
+    minutes = minutes_to_wait(wanted.wait_s)
+    if minutes > 1:
+        return gettext("Too many wrong passwords. Try again in %(minutes)s minutes.") % {"minutes": minutes}
+    return gettext("Too many wrong passwords. Try again in a minute.")
 
 
 def _closed(request: HttpRequest) -> HttpResponse:

@@ -292,6 +292,25 @@ def test_a_link_shows_a_copy_without_an_account_until_it_is_revoked(history: Any
     anybody.close()
 
 
+def test_a_link_with_a_password_is_read_without_scripts(history: Any, chromium: Any) -> None:
+    act(history, HAIKU, "Share")
+    history.fill("#share-password", "seven trams")
+    history.click("#share-make")
+    address = history.input_value(".share-address input")
+    assert "with a password" in history.inner_text(".share-foot")
+    assert history.input_value("#share-password") == ""
+    anybody = chromium.new_context(java_script_enabled=False)
+    reader = anybody.new_page()
+    reader.goto(address)
+    for password, heading in (("another", "A shared chat"), ("seven trams", TITLES[HAIKU])):
+        reader.fill("#password", password)
+        reader.click("button[type=submit]")
+        reader.wait_for_selector(f"h1:text-is('{heading}')")
+        assert reader.locator(".alert").count() == (password == "another")
+    assert "The café question 0" in reader.inner_text(".messages")
+    anybody.close()
+
+
 def test_a_tab_sees_what_is_done_in_another(history: Any) -> None:
     other = history.context.new_page()
     other.goto("/")

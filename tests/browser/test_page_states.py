@@ -48,7 +48,7 @@ $$\int_0^1 x^2\,dx = \tfrac13$$
 CHATS = {
     "pinned": {"title": "Two haikus", "is_pinned": True},
     "inside": {"title": "Schema of invoices", "folder": "Work"},
-    "today": {"title": "Trams in Lisbon and everything else that climbs a hill there"},
+    "today": {"title": "Trams in Lisbon and everything else that climbs a hill there", "tags": ["Trips", "by rail"]},
     "archived": {"title": "An old plan", "is_archived": True},
 }
 # A target is what takes the press: of a box within a label, the label.
@@ -241,6 +241,17 @@ def test_the_list_of_chats_is_accessible(walk: Walk, size: str) -> None:
     page.fill("#chat-search", "nowhere")
     walk.look("nothing found", ".sidebar-empty:has-text('Nothing')")
     page.click("[aria-label='Clear the search']")
+    page.click("#chat-filters")
+    page.check("#filter-tools")
+    walk.look("filters", ".sidebar-empty:has-text('No chat fits')")
+    page.click("#chat-filters")
+    walk.look("filters that hold", ".filter-chips")
+    page.click(".filter-chips .chip")
+    page.hover("[data-chat=today]")
+    page.click(more)
+    page.click(".popover >> text=Tags")
+    walk.look("tags", "[aria-label='Remove the tag Trips']")
+    walk.leave("dialog")
     page.click(".view-menu summary")
     walk.look("menu of the list", ".view-menu .menu-box")
     page.click("text=Select several")
@@ -278,6 +289,12 @@ def test_the_pages_for_others_are_accessible(walk: Walk) -> None:
     walk.page.goto(f"/shared/{made.token}")
     walk.look("shared", ".message-body .formula")
     assert walk.page.evaluate("getComputedStyle(document.querySelector('.table-frame')).overflowX") == "auto"
+    made = link_create(user_id=user.pk, conversation_id="today", lives_s=None, password="seven trams")  # noqa: S106
+    walk.page.goto(f"/shared/{made.token}")
+    walk.look("asks for a password", "#password")
+    walk.page.fill("#password", "another")
+    walk.page.press("#password", "Enter")
+    walk.look("wrong password", ".alert")
     walk.page.goto("/shared/none")
     walk.look("shared no more", ".shared-gone")
     get_user_model().objects.get(username="bob").user_permissions.clear()

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+from django.utils import timezone
+
 from chat.conversations import services, turns
+from chat.conversations.facets import Filters
+from chat.conversations.models import Conversation
 from chat.conversations.search import texts_matching
 
 TEXTS = {
@@ -72,7 +78,32 @@ def check_search(user_id: int, other_id: int) -> None:
     turns.turn_drop(user_id=user_id, conversation_id="plain", public_id="2")
     assert found("finished") == []
 
+    check_filters(user_id, other_id)
+
     services.conversations_delete(user_id=user_id, public_ids=["plain"])
     assert found("quick") == []
     services.conversations_restore(user_id=user_id, public_ids=["plain"])
     assert found("quick") == ["plain"]
+
+
+def check_filters(user_id: int, other_id: int) -> None:
+    """Tag two chats and check what filters leave, with words and without."""
+    plain = Conversation.objects.get(user_id=user_id, public_id="plain")
+    services.conversation_change(
+        user_id=user_id, public_id="plain", version=plain.version, fields={"tags": ["Ünï", "both"]}
+    )
+    services.conversation_change(user_id=user_id, public_id="code", version=1, fields={"tags": ["BOTH"]})
+    now = timezone.now()
+    hour = timedelta(hours=1)
+    for filters, expected in (
+        (Filters(tag="both"), ["code", "plain"]),
+        (Filters(tag="ünï"), ["plain"]),
+        (Filters(tag="both", has_tools=True), []),
+        (Filters(tag="both", since=now - hour, until=now + hour), ["code", "plain"]),
+        (Filters(tag="both", until=now - hour), []),
+    ):
+        texts = texts_matching(user_id=user_id, query="qu", before=2**62, limit=50, filters=filters)
+        assert sorted({text.conversation.public_id for text in texts if text.turn}) == expected, filters
+        page, _ = services.conversations_page(user_id=user_id, view="all", limit=9, filters=filters)
+        assert sorted(conversation.public_id for conversation in page) == expected, filters
+        assert services.conversations_page(user_id=other_id, view="all", limit=9, filters=filters) == ([], False)

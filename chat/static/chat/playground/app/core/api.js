@@ -29,7 +29,16 @@ const token = () => /(?:^|; )lightcone_csrf=([^;]*)/.exec(document.cookie)?.[1] 
  * @param {{signal?: AbortSignal, keepalive?: boolean}} [options]
  * @returns {Promise<any>}
  */
-export async function api(method, path, body, options = {}) {
+export const api = (method, path, body, options = {}) => ask(method, path, body, options, (response) => response.json());
+
+/** Ask for a file and return it. Throws ApiProblem. @param {string} path @param {unknown} body @returns {Promise<Blob>} */
+export const apiFile = (path, body) => ask("POST", path, body, {}, (response) => response.blob());
+
+/**
+ * @param {string} method @param {string} path @param {unknown} body @param {{signal?: AbortSignal, keepalive?: boolean}} options
+ * @param {(response: Response) => Promise<any>} read what an answer is read as that is no refusal
+ */
+async function ask(method, path, body, options, read) {
   const headers = { "X-CSRFToken": token(), "X-Lightcone-User": String(page.user), Accept: "application/json", ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
   /** @type {Response} */
   let response;
@@ -37,7 +46,7 @@ export async function api(method, path, body, options = {}) {
   let answer;
   try {
     response = await fetch(`/playground/api/${path}`, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), ...options });
-    answer = await response.json();
+    answer = await (response.ok ? read(response) : response.json());
   } catch (error) {
     if (options.signal?.aborted) throw error;
     // No answer, a part of one, or the page of something between here and the server.

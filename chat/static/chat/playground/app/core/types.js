@@ -76,6 +76,7 @@
  * @property {string} id
  * @property {string} title
  * @property {string} folder
+ * @property {string[]} tags
  * @property {Partial<ChatSettings>} settings
  * @property {string} head
  * @property {number} version

@@ -4,19 +4,23 @@ import * as acts from "../core/acts.js";
 import { api } from "../core/api.js";
 import * as app from "../core/app.js";
 import { plural, t } from "../core/i18n.js";
+import { searchAgain } from "./search.js";
 import { renaming } from "./state.js";
 
 /** @import { ChatFacts } from "../core/types.js" */
 
+const MAX_IDS = 1000; // of one request
+
 /** Delete at once, and offer to take it back. @param {string[]} ids */
 export async function deleteChats(ids) {
   const shown = app.chat.value.id;
-  if (!(await acts.attempt(() => api("POST", "delete", { ids })))) return;
+  if (!(await done("delete", ids))) return;
   for (const id of ids) forget(id);
   app.chatList.remove(ids);
   if (ids.includes(shown)) acts.newChat();
   for (const id of ids) app.openChats.delete(id);
   tellAll(ids);
+  searchAgain();
   app.notice.value = {
     text: plural(ids.length, "The chat is deleted; it can be restored for a day.", "{n} chats are deleted; they can be restored for a day."),
     act: t("Undo"),
@@ -35,21 +39,59 @@ function forget(id) {
 
 /** @param {string[]} ids */
 export async function restoreChats(ids) {
-  if (!(await acts.attempt(() => api("POST", "restore", { ids })))) return false;
+  if (!(await done("restore", ids))) return false;
   for (const id of ids) app.chatList.deleted.delete(id);
   await app.chatList.refresh();
   tellAll(ids);
+  searchAgain();
   return true;
 }
 
 /** @param {string[]} ids @param {boolean} isArchived */
 export async function archiveChats(ids, isArchived = true) {
-  for (const id of ids) await acts.changeFields(id, { is_archived: isArchived });
+  const formers = await changeAll(ids, { is_archived: isArchived });
+  if (!formers) return;
+  if (isArchived) app.chatList.remove(ids);
+  await app.chatList.refresh();
   app.notice.value = {
     text: isArchived ? plural(ids.length, "The chat is archived.", "{n} chats are archived.") : plural(ids.length, "The chat is in the list again.", "{n} chats are in the list again."),
     act: t("Undo"),
-    run: () => archiveChats(ids, !isArchived),
+    run: () => archiveChats(formers.map(({ id }) => id), !isArchived),
   };
+}
+
+/** Put several chats into a folder, "" for none. @param {string[]} ids @param {string} folder */
+export async function moveChats(ids, folder) {
+  const formers = await changeAll(ids, { folder });
+  if (!formers) return;
+  await app.chatList.refresh();
+  app.notice.value = {
+    text: folder ? plural(ids.length, "The chat is in the folder.", "{n} chats are in the folder.") : plural(ids.length, "The chat is in no folder.", "{n} chats are in no folder."),
+    act: t("Undo"),
+    run: async () => {
+      for (const name of new Set(formers.map((former) => former.folder))) {
+        await changeAll(formers.filter((former) => former.folder === name).map(({ id }) => id), { folder: name });
+      }
+      await app.chatList.refresh();
+    },
+  };
+}
+
+/** @typedef {{id: string, folder: string, is_archived: boolean}} Former how a chat was before a change of several */
+
+/** Change several chats and return how those were that have changed. @param {string[]} ids @param {object} fields */
+async function changeAll(ids, fields) {
+  /** @type {Former[]} */
+  const formers = [];
+  const isDone = await done("change", ids, fields, (/** @type {{data: Former[]}} */ answer) => formers.push(...answer.data));
+  for (const { id } of formers) {
+    const open = app.openChats.get(id);
+    if (open && "folder" in fields) open.folder.value = String(fields.folder);
+    app.chatList.versions.delete(id);
+  }
+  tellAll(ids);
+  searchAgain();
+  return isDone ? formers : null;
 }
 
 /** @param {ChatFacts} facts */
@@ -70,6 +112,18 @@ export async function moveTo(facts, folder) {
   await acts.changeFields(facts.id, { folder });
   app.chatList.refreshSoon(); // a folder that has become empty is gone
 }
+
+/** @param {ChatFacts} facts @param {string[]} tags */
+export const setTags = (facts, tags) => acts.changeFields(facts.id, { tags });
+
+/**
+ * Ask something of the server for several chats, as many as it takes at once.
+ * @param {string} path @param {string[]} ids @param {object} [fields] @param {(answer: any) => void} [use]
+ */
+const done = (path, ids, fields = {}, use = () => {}) =>
+  acts.attempt(async () => {
+    for (let at = 0; at < ids.length; at += MAX_IDS) use(await api("POST", path, { ids: ids.slice(at, at + MAX_IDS), ...fields }));
+  });
 
 /** @param {string[]} ids */
 function tellAll(ids) {

@@ -8,15 +8,17 @@ import { parse } from "../core/json.js";
  * @typedef {{format: "lightcone" | "openai" | "chatgpt", chats: FileChat[]}} Piece
  */
 
+const SEVERAL = "lightcone.conversations";
 const MAX_CHATS = 100;
 const MAX_CHARS = 400_000; // a body may have 1 MiB, and quotes take two characters in it
 
 /** Throws SyntaxError with a text for the reader. @param {string} text @returns {Piece[]} */
 export function piecesOf(text) {
   const { value: whole } = parse(text);
-  if (Array.isArray(whole)) return piecesFrom("chatgpt", whole.map((chat, at) => ({ text: JSON.stringify(chat), name: titleOf(chat, at + 1), at: at + 1 })));
-  if (whole?.object === "lightcone.conversation") return [{ format: "lightcone", chats: [{ text, name: titleOf(whole, 1), at: 1 }] }];
-  if (whole?.mapping) return [{ format: "chatgpt", chats: [{ text, name: titleOf(whole, 1), at: 1 }] }];
+  if (Array.isArray(whole)) return piecesFrom("chatgpt", inOrder(whole));
+  if (whole?.object === "lightcone.conversation") return piecesFrom("lightcone", inOrder([whole]));
+  if (whole?.object === SEVERAL && Array.isArray(whole.conversations)) return piecesFrom("lightcone", inOrder(whole.conversations));
+  if (whole?.mapping) return piecesFrom("chatgpt", inOrder([whole]));
   const lines = text.split("\n").map((line, at) => ({ text: line, name: t("line {n}", { n: at + 1 }), at: at + 1 }));
   const chats = lines.filter((line) => line.text.trim());
   if (!chats.length || !chats.every((line) => Array.isArray(parse(line.text).value?.messages))) {
@@ -27,7 +29,7 @@ export function piecesOf(text) {
 
 /** What the server is sent. @param {Piece} piece */
 export function bodyOf({ format, chats }) {
-  if (format === "lightcone") return { format, text: chats[0].text };
+  if (format === "lightcone") return { format, text: JSON.stringify({ object: SEVERAL, conversations: chats.map(({ text }) => parse(text).value) }) };
   const first = chats[0].at;
   if (format === "chatgpt") return { format, first, text: `[${chats.map(({ text }) => text).join(",")}]` };
   // Blank lines stay, so that each has its number in the file.
@@ -45,6 +47,9 @@ export function nameOf({ chats }) {
   const [first, last] = [chats[0].name, chats[chats.length - 1].name];
   return chats.length === 1 ? first : t("{first} to {last}", { first, last });
 }
+
+/** @param {any[]} chats @returns {FileChat[]} */
+const inOrder = (chats) => chats.map((chat, at) => ({ text: JSON.stringify(chat), name: titleOf(chat, at + 1), at: at + 1 }));
 
 /** @param {any} chat @param {number} at */
 const titleOf = (chat, at) => (typeof chat?.title === "string" && chat.title.trim()) || t("chat {n}", { n: at });

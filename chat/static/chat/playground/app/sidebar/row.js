@@ -5,8 +5,9 @@ import { titleOf } from "../core/chat_list.js";
 import { t } from "../core/i18n.js";
 import { Icon } from "../view/icons.js";
 import { deleteChats, rename } from "./chat_acts.js";
+import { PickLabel } from "./picking.js";
 import { openHere } from "./reveal.js";
-import { picked, renaming, rowMenu, togglePicked } from "./state.js";
+import { picked, renaming, rowMenu } from "./state.js";
 
 /** @import { ChatFacts } from "../core/types.js" */
 
@@ -15,7 +16,7 @@ export function Row({ facts }) {
   const isPresent = app.chat.value.id === facts.id;
   const isRunning = app.openChats.get(facts.id)?.isBusy.value ?? false;
   if (renaming.value === facts.id) return html`<li class="chat-row is-renaming"><${RenameForm} facts=${facts} /></li>`;
-  if (picked.value) return html`<li class="chat-row"><${PickLabel} facts=${facts} isPicked=${picked.value.has(facts.id)} /></li>`;
+  if (picked.value) return html`<li class="chat-row"><${PickLabel} facts=${facts} /></li>`;
   const isMenuOpen = rowMenu.value?.facts.id === facts.id;
   const title = titleOf(facts);
   const key = (/** @type {KeyboardEvent} */ event) => {
@@ -31,11 +32,14 @@ export function Row({ facts }) {
   return html`<li class=${`chat-row ${isPresent ? "is-present" : ""} ${isMenuOpen ? "has-menu" : ""}`} data-chat=${facts.id}>
     <a class="chat-link" data-stop href=${`/c/${facts.id}`} title=${title} tabindex=${isPresent ? 0 : -1} aria-current=${isPresent ? "page" : undefined}
       onClick=${(/** @type {MouseEvent} */ event) => openHere(event, facts.id)} onKeyDown=${key}>
-      <span class="chat-title">${title}</span>${isRunning && html`<span class="chat-running"><span class="visually-hidden">${t("An answer is running")}</span></span>`}</a>
+      <span class="chat-title">${title}</span>${facts.tags.length > 0 && html`<span class="chat-tags">${tagsShown(facts.tags)}</span>`}${isRunning && html`<span class="chat-running"><span class="visually-hidden">${t("An answer is running")}</span></span>`}</a>
     <button type="button" class="button button-quiet row-more" aria-label=${t("Acts for {title}", { title })} title=${t("More")} aria-haspopup="menu" aria-expanded=${isMenuOpen}
       tabindex=${isPresent ? 0 : -1} onClick=${toggleMenu}><${Icon} name="more" size=${16} /></button>
   </li>`;
 }
+
+/** @param {string[]} tags */
+const tagsShown = ([first, ...others]) => (others.length ? `${first} +${others.length}` : first);
 
 /** Delete the chat of a row, and leave the focus in the list. @param {KeyboardEvent} event @param {string} id */
 function deleteRow(event, id) {
@@ -67,10 +71,4 @@ function RenameForm({ facts }) {
 }
 
 /** @param {string} id */
-const focusRow = (id) => /** @type {HTMLElement | null} */ (document.querySelector(`.sidebar [data-chat="${id}"] .chat-link`))?.focus();
-
-/** @param {{facts: ChatFacts, isPicked: boolean}} props */
-function PickLabel({ facts, isPicked }) {
-  return html`<label class="chat-link chat-pick"><input type="checkbox" checked=${isPicked} onChange=${() => togglePicked(facts.id)} />
-    <span class="chat-title">${titleOf(facts)}</span></label>`;
-}
+export const focusRow = (id) => /** @type {HTMLElement | null} */ (document.querySelector(`.sidebar [data-chat="${id}"] .chat-link`))?.focus();

@@ -12,6 +12,7 @@ import { archiveChats, deleteChats, moveTo, togglePin } from "./chat_acts.js";
 import { FolderDialog } from "./folder_dialog.js";
 import { ShareDialog } from "./share.js";
 import { renaming, rowMenu } from "./state.js";
+import { TagsDialog } from "./tags_dialog.js";
 
 /** @import { ChatFacts } from "../core/types.js" */
 /** @import { ComponentChildren } from "../../../vendor/preact.js" */
@@ -35,6 +36,7 @@ function Acts({ facts }) {
     <${Act} icon="edit" keys="F2" run=${() => (renaming.value = facts.id)}>${t("Rename")}<//>
     <${Act} icon="pin" run=${() => togglePin(facts)}>${facts.pinned_at ? t("Unpin") : t("Pin")}<//>
     <${Part} icon="folder" run=${() => setPart("folder")}>${t("Move to folder")}<//>
+    <${Act} icon="tag" hint=${facts.tags.join(", ")} run=${() => openDialog(() => html`<${TagsDialog} facts=${facts} />`)}>${t("Tags …")}<//>
     <${Act} icon="archive" run=${() => archiveChats([facts.id])}>${t("Archive")}<//>
     <hr />
     <${Part} icon="download" run=${() => setPart("export")}>${t("Export")}<//>
@@ -50,7 +52,7 @@ function FolderActs({ facts }) {
     ${app.chatList.folders.value.map(
       (name) => html`<${Act} key=${name} icon=${name === facts.folder ? "check" : "folder"} run=${() => moveTo(facts, name)}>${name}<//>`,
     )}
-    <${Act} icon="plus" run=${() => openDialog(() => html`<${FolderDialog} facts=${facts} />`)}>${t("New folder …")}<//>
+    <${Act} icon="plus" run=${() => openDialog(() => html`<${FolderDialog} move=${(/** @type {string} */ name) => moveTo(facts, name)} />`)}>${t("New folder …")}<//>
     ${facts.folder && html`<hr /><${Act} icon="close" run=${() => moveTo(facts, "")}>${t("Take out of {folder}", { folder: facts.folder })}<//>`}
   </div>`;
 }
@@ -70,14 +72,14 @@ function ExportActs({ facts }) {
   </div>`;
 }
 
-/** @param {{icon: IconName, run: () => void, danger?: boolean, keys?: string, children: ComponentChildren}} props */
-function Act({ icon, run, danger, keys, children }) {
+/** @param {{icon: IconName, run: () => void, danger?: boolean, keys?: string, hint?: string, children: ComponentChildren}} props */
+function Act({ icon, run, danger, keys, hint, children }) {
   const act = () => {
     close();
     run();
   };
   return html`<button type="button" role="menuitem" tabindex="-1" class=${`menu-act ${danger ? "is-danger" : ""}`} onClick=${act}>
-    <${Icon} name=${icon} size=${16} /><span>${children}</span>${keys && html`<kbd>${keys}</kbd>`}</button>`;
+    <${Icon} name=${icon} size=${16} /><span>${children}</span>${hint && html`<small class="menu-hint">${hint}</small>`}${keys && html`<kbd>${keys}</kbd>`}</button>`;
 }
 
 /** An act that leads to more of the menu. @param {{icon: IconName, run: () => void, children: ComponentChildren}} props */

@@ -8,7 +8,7 @@ import { closeDialog } from "../view/layers.js";
 
 /** @import { ChatFacts } from "../core/types.js" */
 
-/** @typedef {{id: number, created_at: number, expires_at: number | null, token?: string}} Link */
+/** @typedef {{id: number, has_password: boolean, created_at: number, expires_at: number | null, token?: string}} Link */
 
 const HOUR_S = 3600;
 const DAY_S = 24 * HOUR_S;
@@ -24,6 +24,7 @@ const LIVES = [
 export function ShareDialog({ facts }) {
   const [links, setLinks] = useState(/** @type {Link[] | null} */ (null));
   const [lives, setLives] = useState(7 * DAY_S);
+  const [password, setPassword] = useState("");
   const [problem, setProblem] = useState("");
   const path = `conversations/${facts.id}/links`;
   const tried = async (/** @type {() => Promise<void>} */ act) => setProblem(await refusalOf(act));
@@ -31,8 +32,9 @@ export function ShareDialog({ facts }) {
   const make = (/** @type {Event} */ event) => {
     event.preventDefault();
     tried(async () => {
-      const made = await api("POST", path, lives ? { expires_in_s: lives } : {});
+      const made = await api("POST", path, { ...(lives ? { expires_in_s: lives } : {}), ...(password ? { password } : {}) });
       setLinks([made, ...(links ?? [])]);
+      setPassword("");
     });
   };
   const revoke = (/** @type {number} */ id) =>
@@ -46,8 +48,11 @@ export function ShareDialog({ facts }) {
       <label class="field"><span>${t("The link works")}</span>
         <select class="input" id="share-life" value=${lives} onChange=${(/** @type {any} */ event) => setLives(Number(event.target.value))}>
           ${LIVES.map(({ seconds, title }) => html`<option key=${seconds} value=${seconds}>${t(title)}</option>`)}</select></label>
+      <label class="field"><span>${t("Password (optional)")}</span><input class="input" id="share-password" type="text" autocomplete="off" autocapitalize="none" spellcheck="false" minlength="6" maxlength="128" value=${password}
+        onInput=${(/** @type {any} */ event) => setPassword(event.target.value)} /></label>
       <button class="button button-primary" type="submit" id="share-make">${t("Make a link")}</button>
     </form>
+    <p class="hint">${t("A password has at least 6 characters, and cannot be shown again: tell it to the readers.")}</p>
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     ${links && links.length > 0 && html`<h3 class="share-heading">${t("Links")}</h3><ul class="share-links">${links.map((link) => html`<${LinkRow} key=${link.id} link=${link} onRevoke=${() => revoke(link.id)} />`)}</ul>`}
   <//>`;
@@ -63,6 +68,6 @@ function LinkRow({ link, onRevoke }) {
     ${address && html`<div class="share-address"><input class="input" readonly aria-label=${t("Address of the link")} value=${address} onFocus=${(/** @type {any} */ event) => event.target.select()} />
       <${CopyButton} withText text=${() => address} label=${t("Copy the link")} /></div>
       <p class="hint">${t("Copy it now: it is shown once.")}</p>`}
-    <div class="share-foot"><span>${made}, ${end}</span><${IconButton} icon="trash" size=${16} label=${t("Revoke the link made {time}", { time: moment(new Date(1000 * link.created_at)) })} onClick=${onRevoke} /></div>
+    <div class="share-foot"><span>${made}, ${end}${link.has_password && html`, ${t("with a password")}`}</span><${IconButton} icon="trash" size=${16} label=${t("Revoke the link made {time}", { time: moment(new Date(1000 * link.created_at)) })} onClick=${onRevoke} /></div>
   </li>`;
 }

@@ -7,12 +7,14 @@ import { page } from "../core/page.js";
 import { IconButton, Menu, MenuAct } from "../view/controls.js";
 import { Icon } from "../view/icons.js";
 import { isPhone, openDialog, sidebarIsOpen, toggleSidebar } from "../view/layers.js";
-import { archiveChats, deleteChats } from "./chat_acts.js";
 import { ImportDialog } from "./import_dialog.js";
 import { ChatGroups, moveInList } from "./list.js";
 import { OtherView } from "./other_view.js";
+import { endPicking, PickedBar } from "./picked_bar.js";
+import { pickShown, startPicking } from "./picking.js";
 import { RowMenu } from "./row_menu.js";
-import { changeQuery, query, SearchResults } from "./search.js";
+import { FilterBox, FilterButton } from "./filters.js";
+import { changeQuery, isSearching, query, SearchResults } from "./search.js";
 import { picked, view } from "./state.js";
 
 /** @import { Chat } from "../core/chat.js" */
@@ -46,16 +48,26 @@ export function Sidebar(_props) {
       <${IconButton} icon="ghost" class="sidebar-temporary" label=${t("New temporary chat")} onClick=${() => start(true)} />
     </div>
     <${SearchBox} />
-    <div class="sidebar-list" onKeyDown=${moveInList}><${Body} /></div>
+    <div class="sidebar-list" onKeyDown=${keyInList}><${Body} /></div>
     <${RowMenu} />
     ${picked.value && html`<${PickedBar} chosen=${picked.value} />`}
     ${page.admins_can_read && html`<p class="sidebar-note">${t("Administrators can read chats here.")}</p>`}
   </nav>`;
 }
 
+/** @param {KeyboardEvent} event */
+function keyInList(event) {
+  const isAll = event.key === "a" && (event.ctrlKey || event.metaKey);
+  if (!picked.value || !(isAll || event.key === "Escape")) return moveInList(event);
+  event.preventDefault();
+  event.stopPropagation();
+  if (isAll) pickShown();
+  else endPicking();
+}
+
 function Body() {
-  if (query.value.trim()) return html`<${SearchResults} />`;
-  return view.value === "current" ? html`<${ChatGroups} />` : html`<${OtherView} key=${view.value} name=${view.value} />`;
+  if (view.value !== "current") return html`<${OtherView} key=${view.value} name=${view.value} />`;
+  return isSearching.value ? html`<${SearchResults} />` : html`<${ChatGroups} />`;
 }
 
 function SearchBox() {
@@ -76,7 +88,8 @@ function SearchBox() {
   return html`<div class="sidebar-search" role="search"><${Icon} name="search" size=${16} />
     <input id="chat-search" type="search" autocomplete="off" placeholder=${t("Search chats")} aria-label=${t("Search chats")} maxlength="200" value=${query.value}
       onInput=${(/** @type {any} */ event) => changeQuery(event.target.value)} onKeyDown=${key} />
-    ${query.value && html`<${IconButton} icon="close" size=${14} label=${t("Clear the search")} onClick=${() => (changeQuery(""), focus("#chat-search"))} />`}</div>`;
+    ${query.value && html`<${IconButton} icon="close" size=${14} label=${t("Clear the search")} onClick=${() => (changeQuery(""), focus("#chat-search"))} />`}
+    <${FilterButton} /></div><${FilterBox} />`;
 }
 
 function ViewMenu() {
@@ -84,26 +97,7 @@ function ViewMenu() {
     <${MenuAct} icon="archive" onClick=${() => (view.value = "archived")}>${t("Archived chats")}<//>
     <${MenuAct} icon="trash" onClick=${() => (view.value = "deleted")}>${t("Deleted chats")}<//>
     <hr />
-    <${MenuAct} icon="check" onClick=${() => ((picked.value = new Set()), (view.value = "current"))}>${t("Select several")}<//>
+    <${MenuAct} icon="check" onClick=${startPicking}>${t("Select several")}<//>
     <${MenuAct} icon="upload" onClick=${() => openDialog(() => html`<${ImportDialog} />`)}>${t("Import …")}<//>
   <//>`;
-}
-
-/** What is done with the picked chats. @param {{chosen: Set<string>}} props */
-function PickedBar({ chosen }) {
-  const ids = [...chosen];
-  const end = () => {
-    picked.value = null;
-    focus(".view-menu summary");
-  };
-  const run = (/** @type {(ids: string[]) => void} */ act) => () => {
-    end();
-    act(ids);
-  };
-  return html`<div class="picked-bar" role="group" aria-label=${t("Selected chats")}>
-    <span role="status">${t("{n} selected", { n: ids.length })}</span>
-    <button type="button" class="button button-small" disabled=${ids.length === 0} onClick=${run(archiveChats)}>${t("Archive")}</button>
-    <button type="button" class="button button-small is-danger" disabled=${ids.length === 0} onClick=${run(deleteChats)}>${t("Delete")}</button>
-    <${IconButton} icon="close" size=${16} label=${t("End the selection")} onClick=${end} />
-  </div>`;
 }

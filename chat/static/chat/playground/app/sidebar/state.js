@@ -15,10 +15,3 @@ export const renaming = signal("");
 export const picked = signal(null);
 /** The row whose menu is open. @type {Signal<{facts: ChatFacts, anchor: HTMLElement} | null>} */
 export const rowMenu = signal(null);
-
-/** @param {string} id */
-export function togglePicked(id) {
-  const now = new Set(picked.value ?? []);
-  if (!now.delete(id)) now.add(id);
-  picked.value = now;
-}

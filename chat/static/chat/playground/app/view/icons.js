@@ -23,6 +23,8 @@ const PATHS = {
   pin: "M9 4h6l-1 6 3 3v2H7v-2l3-3zM12 15v5",
   folder: "M3 6h6l2 2h10v11H3z",
   archive: "M4 8h16v12H4zM3 4h18v4H3zM10 12h4",
+  tag: "M4 4h8l8.500 8.500-8 8L4 12zM8 8h.01",
+  filter: "M4 6h16M7 12h10M10 18h4",
   trash: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
   share: "M12 15V4M8 8l4-4 4 4M5 13v7h14v-7",
   download: "M12 4v11M8 11l4 4 4-4M5 20h14",
