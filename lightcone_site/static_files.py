@@ -59,7 +59,8 @@ class HashedStaticFiles(CompressedManifestStaticFilesStorage):
 
     def post_process(self, paths: dict[str, Any], *args: Any, **kwargs: Any) -> Iterator[Any]:
         """Join, name and compress the collected files. `paths`: storage and path by name."""
-        yield from super().post_process(_joined(self, paths), *args, **kwargs)
+        if not kwargs.get("dry_run"):
+            yield from super().post_process(_joined(self, paths), *args, **kwargs)
 
     def stored_name(self, name: str) -> str:
         """Return the hashed name. Raises ValueError that names a file which was not collected."""

@@ -8,6 +8,7 @@ A joined module is a function that returns its exports. Imports become reads of 
     import { t } from "../core/i18n.js";    const { t } = $core_i18n;
     export function Calls() { … }           const $tools_calls = (() => { function Calls() { … } return { Calls }; })();
 
+Comments that take whole lines are left out, so no line within a template may look like one.
 That suits modules whose exports are never assigned again and whose imports have no cycles; tests hold ours to both.
 """
 

@@ -69,7 +69,7 @@ function otherModel(used) {
   return models.find((id) => !used.includes(id)) ?? used[0];
 }
 
-/** Choose what is gone back to; the one before is let go. @param {Chat | null} open */
+/** Choose the chat to go back to after comparing. @param {Chat | null} open */
 function setBehind(open) {
   const before = app.behind.value;
   app.behind.value = open;

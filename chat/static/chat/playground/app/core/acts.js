@@ -117,9 +117,10 @@ export function keepEdit(open, turn, text) {
 
 /** Close the form of a turn; what was written in it is gone. @param {Chat} open */
 export function leaveEdit(open) {
-  app.editing.value = "";
   const { edit: left, ...draft } = open.draft.value;
-  if (left) open.draft.value = draft;
+  const isOfForm = left?.turn === app.editing.value;
+  app.editing.value = "";
+  if (isOfForm) open.draft.value = draft;
 }
 
 /** The turn whose form is open, as the draft has it, "" for none. @param {Chat} open */

@@ -40,7 +40,7 @@ export const apiFile = (path, body) => ask("POST", path, body, {}, (response) =>
  */
 async function ask(method, path, body, options, read) {
   const headers = { "X-CSRFToken": token(), "X-Lightcone-User": String(page.user), Accept: "application/json", ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
-  /** @type {Response} */
+  /** @type {Response | undefined} */
   let response;
   /** @type {any} */
   let answer;
@@ -50,11 +50,12 @@ async function ask(method, path, body, options, read) {
   } catch (error) {
     if (options.signal?.aborted) throw error;
     // No answer, a part of one, or the page of something between here and the server.
-    throw new ApiProblem({ code: "unreachable", message: t("The server cannot be reached.") });
+    throw new ApiProblem({ code: "unreachable", message: t("The server cannot be reached."), status: response?.status });
   }
   if (response.ok) return answer;
   if (response.status === 401) location.reload(); // signed out: the page leads to the sign-in
-  throw new ApiProblem({ message: response.statusText, code: "failed", ...answer.error, status: response.status });
+  const message = response.statusText || t("The server cannot be reached.");
+  throw new ApiProblem({ message, code: "failed", ...answer?.error, status: response.status });
 }
 
 /** Do something with the server, and return why it refuses; "" if it does not. @param {() => Promise<unknown>} act */

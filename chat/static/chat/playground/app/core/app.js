@@ -68,7 +68,7 @@ tabs?.addEventListener("message", ({ data }) => {
 });
 
 /** Called when the connection is there again. @type {Set<() => void>} */
-export const connectionListeners = new Set();
+export const connectionListeners = new Set([() => void saveState()]);
 
 /** Called with each turn that has ended; queued messages wait for it. @type {Set<(chat: Chat, turn: Turn) => void>} */
 export const endListeners = new Set();
@@ -88,7 +88,7 @@ export function settingsFrom(kept) {
 /** @param {Turn} turn @returns {Chat | undefined} */
 const chatOf = (turn) => [...openChats.values()].find((open) => open.find(turn.id) === turn);
 
-/** Let go of a stored chat that is not shown, unless it is still answered. What is to be saved of it is. @param {Chat} open */
+/** Let go of a stored chat that is not shown, unless it is still answered. Its unsaved draft and turns are still sent. @param {Chat} open */
 export function letGo(open) {
   if (open === chat.value || open === behind.value || open.isTemporary || open.isBusy.value) return;
   openChats.delete(open.id);
@@ -116,24 +116,31 @@ export function writeState(name, value) {
   stateTimer = setTimeout(saveState, 600);
 }
 
-/** Save what was changed; other names are left to the other devices. */
-async function saveState() {
+/** Save what was changed; other names are left to the other devices. @param {boolean} [isLeaving] the page goes, and waits for no answer */
+async function saveState(isLeaving = false) {
   clearTimeout(stateTimer);
   const changes = unsavedState;
   if (storage.isClosed || Object.keys(changes).length === 0) return;
   unsavedState = {};
+  await saveNames(changes, isLeaving);
+}
+
+/** @param {Record<string, unknown>} changes @param {boolean} isLeaving */
+async function saveNames(changes, isLeaving) {
   try {
-    await api("PATCH", "state", changes, { keepalive: true });
+    // NOTE: browsers send no more than 64 KiB for a page that goes.
+    await api("PATCH", "state", changes, { keepalive: isLeaving });
   } catch (error) {
     if (!(error instanceof ApiProblem)) throw error;
-    // What did not reach the server is tried again with the next change; what is too large is not.
+    // What did not reach the server is tried again; what is too large is not, and holds back no other name.
     if (error.status !== 413) unsavedState = { ...changes, ...unsavedState };
+    else if (Object.keys(changes).length > 1) for (const [name, value] of Object.entries(changes)) await saveNames({ [name]: value }, isLeaving);
     else notice.value = { text: t("This could not be saved: {problem}", { problem: error.message }), isProblem: true };
   }
 }
 
 addEventListener("pagehide", () => {
-  saveState();
+  saveState(true);
   keepPartials(storage, openChats.values());
 });
 
@@ -160,7 +167,8 @@ function saveTurn(open, turn) {
 
 /** What the server takes of turns at once. */
 const MAX_TURNS_AT_ONCE = 64;
-const numBytes = (/** @type {unknown} */ value) => new TextEncoder().encode(JSON.stringify(value)).length + 16;
+/** Bytes that a value takes in a body, with what stands around it. @param {unknown} value */
+const roomFor = (value) => new TextEncoder().encode(JSON.stringify(value)).length + 16;
 
 /** Save new turns, the conversation with them: in one go, if they are not too many. @param {Chat} open @param {Turn[]} turns */
 export function saveTurns(open, turns) {
@@ -171,7 +179,7 @@ export function saveTurns(open, turns) {
   }
   const sent = turns.map(({ facts: { created_at: _, ...facts } }) => ({ ...facts, content: keptContent(facts.content) }));
   const conversation = { title: open.title.value || undefined, folder: open.folder.value || undefined, settings: open.settings.value };
-  for (const some of portionsOf(sent, page.max_body_bytes - numBytes({ conversation, turns: [] }))) {
+  for (const some of portionsOf(sent, page.max_body_bytes - roomFor({ conversation, turns: [] }))) {
     outbox.add({ method: "POST", path: `conversations/${open.id}/turns`, body: { conversation, turns: some }, note: { chat: open.id } });
   }
 }
@@ -182,7 +190,7 @@ function portionsOf(turns, maxBytes) {
   const portions = [];
   let taken = 0;
   for (const turn of turns) {
-    const size = numBytes(turn);
+    const size = roomFor(turn);
     const last = portions.at(-1);
     if (last && last.length < MAX_TURNS_AT_ONCE && taken + size <= maxBytes) last.push(turn);
     else {
@@ -228,6 +236,7 @@ async function changedElsewhere(id) {
 export async function reread(open, lost) {
   try {
     const facts = await api("GET", `conversations/${open.id}`);
+    if (openChats.get(open.id) !== open) return; // it was let go meanwhile
     batch(() => {
       const wasAtEnd = open.head.value;
       open.adopt(facts);

@@ -59,9 +59,8 @@ export class ChatList {
   /** Read the list again, as far as it was read. */
   async refresh() {
     if (this.isReading) return this.refreshSoon();
-    this.isReading = true;
     this.meanwhile.clear();
-    this.problem.value = await refusalOf(async () => {
+    this.problem.value = await this.#read(async () => {
       const [read, pinned, folders] = await Promise.all([
         pagesOf(`limit=${PAGE}`, Math.min(this.numRead, MAX_READ_AGAIN)),
         api("GET", "conversations?view=pinned&limit=100"),
@@ -75,7 +74,16 @@ export class ChatList {
       this.hasMore.value = read.has_more;
       this.isLoaded.value = true;
     });
-    this.isReading = false;
+  }
+
+  /** Read one thing at a time, and return why the server refuses. @param {() => Promise<void>} act */
+  async #read(act) {
+    this.isReading = true;
+    try {
+      return await refusalOf(act);
+    } finally {
+      this.isReading = false;
+    }
   }
 
   /** @param {ChatFacts[]} read */
@@ -97,15 +105,13 @@ export class ChatList {
   /** Read the next page. */
   async more() {
     if (this.isReading || !this.hasMore.value || !this.cursor) return;
-    this.isReading = true;
-    const problem = await refusalOf(async () => {
+    const problem = await this.#read(async () => {
       const next = await pageOf(`limit=${PAGE}`, this.cursor);
       this.#add(next.data);
       this.cursor = next.data.at(-1)?.id ?? this.cursor;
       this.numRead += next.data.length;
       this.hasMore.value = next.has_more;
     });
-    this.isReading = false;
     if (!problem) return;
     this.problem.value = problem;
     this.hasMore.value = false;

@@ -90,15 +90,20 @@ class EventRoute {
     this.sources = new Map();
     /** The last message of each run that the server does not have yet: the next one waits for it. @type {Map<string, Promise<void>>} */
     this.underWay = new Map();
+    /** Runs that are stopped: their start is not sent again. @type {Set<string>} */
+    this.stopped = new Set();
   }
 
   /** @param {Message} message */
   async send(message) {
     const { id } = message;
+    if (message.type === "stop") this.stopped.add(id);
     const sent = (this.underWay.get(id) ?? Promise.resolve()).then(() => this.#deliver(message));
     this.underWay.set(id, sent);
     await sent;
-    if (this.underWay.get(id) === sent) this.underWay.delete(id);
+    if (this.underWay.get(id) !== sent) return;
+    this.underWay.delete(id);
+    this.stopped.delete(id);
   }
 
   /** Send a message until it gets through; the server takes one that it has already got for what it is. @param {Message} message */
@@ -111,7 +116,9 @@ class EventRoute {
         return;
       } catch (error) {
         if (!(error instanceof ApiProblem)) throw error;
-        if (error.code !== "unreachable") {
+        const isDropped = type === "start" && this.stopped.has(id);
+        if (isDropped) error = new ApiProblem({ message: t("The request was stopped before it was sent."), code: "stopped" });
+        if (isDropped || error.code !== "unreachable" || !error.isPassing) {
           this.onMessage({ type: "error", id, error: { message: error.message, code: error.code, param: error.param } });
           return;
         }

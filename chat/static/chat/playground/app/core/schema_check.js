@@ -66,8 +66,18 @@ function walk(check, value, schema, path) {
   if (check.depth >= MAX_DEPTH) return void check.unknown.add("$ref");
   const inner = { check: { ...check, depth: check.depth + 1 }, path, schema };
   for (const [keyword, rule] of Object.entries(schema)) {
-    if (Object.hasOwn(RULES, keyword)) RULES[keyword](value, rule, inner) === false && fail(keyword, rule);
-    else if (!NOTES.has(keyword)) check.unknown.add(keyword);
+    if (!Object.hasOwn(RULES, keyword)) NOTES.has(keyword) || check.unknown.add(keyword);
+    else if (isBroken(keyword, value, rule, inner, check)) fail(keyword, rule);
+  }
+}
+
+/** Whether a value breaks a rule; what is no rule, such as an `enum` that is text, is not checked. @param {string} keyword @param {any} value @param {any} rule @param {any} inner @param {Check} check */
+function isBroken(keyword, value, rule, inner, check) {
+  try {
+    return RULES[keyword](value, rule, inner) === false;
+  } catch {
+    check.unknown.add(keyword);
+    return false;
   }
 }
 

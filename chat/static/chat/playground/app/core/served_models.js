@@ -23,8 +23,11 @@ async function refreshModels() {
   if (isReading) return;
   isReading = true;
   clearTimeout(timer);
-  await refusalOf(async () => (app.models.value = (await api("GET", "models")).data)); // the next reading tells
-  isReading = false;
+  try {
+    await refusalOf(async () => (app.models.value = (await api("GET", "models")).data)); // the next reading tells
+  } finally {
+    isReading = false;
+  }
   if (isWanted.value) timer = setTimeout(refreshModels, PAUSE_MS);
 }
 

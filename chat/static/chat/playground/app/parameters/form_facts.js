@@ -21,6 +21,9 @@ export async function loadForm() {
   if (form.value || isLoading) return;
   isLoading = true;
   formProblem.value = "";
-  formProblem.value = await refusalOf(async () => (form.value = await api("GET", "fields")));
-  isLoading = false;
+  try {
+    formProblem.value = await refusalOf(async () => (form.value = await api("GET", "fields")));
+  } finally {
+    isLoading = false;
+  }
 }

@@ -44,8 +44,12 @@ function mustBe({ keyword, rule, schema }, name) {
   const words = schema.enum?.filter((/** @type {any} */ word) => word !== null);
   if (types.length === 1 && (types[0] === "number" || types[0] === "integer")) return numberSentence(schema, name);
   if (words) return t("{name} must be one of {words}.", { name, words: words.join(", ") });
+  if (types.length === 0 || !BY_TYPE.has(keyword)) return t("{name} does not satisfy {keyword} of its schema.", { name, keyword });
   return t("{name} must be {types}.", { name, types: [...new Set(types)].map(typeName).join(t(" or ")) });
 }
+
+/** Rules whose sentence names the types that may be. */
+const BY_TYPE = new Set(["type", "anyOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]);
 
 /** @type {Record<string, Sentence>} */
 const SENTENCES = {
@@ -53,12 +57,17 @@ const SENTENCES = {
   false: (_, name, owner) => t("{name} is no field of {owner}.", { name, owner: owner || t("a request") }),
   propertyNames: ({ path }, _, owner) => t("{name} is no name that {owner} may have.", { name: String(path.at(-1)).slice(0, 64), owner }),
   maxProperties: ({ rule }, name) => t("{name} must have at most {max} entries.", { name, max: number(rule) }),
-  not: ({ rule }, name) => t("{name} must not be {value}.", { name, value: String(rule.const) }),
-  minLength: (_, name) => t("{name} must not be empty.", { name }),
-  minItems: (_, name) => t("{name} must not be empty.", { name }),
+  not: (failure, name, owner) => (failure.rule.const === undefined ? mustBe(failure, name, owner) : t("{name} must not be {value}.", { name, value: String(failure.rule.const) })),
+  minLength: atLeast,
+  minItems: atLeast,
   maxLength: ({ rule, value }, name) => t("{name} must have at most {max} characters; it has {n}.", { name, max: number(rule), n: number([...value].length) }),
   maxItems: ({ rule, value }, name) => t("{name} must have at most {max} entries; it has {n}.", { name, max: number(rule), n: number(value.length) }),
 };
+
+/** @type {Sentence} */
+function atLeast(failure, name, owner) {
+  return failure.rule === 1 ? t("{name} must not be empty.", { name }) : mustBe(failure, name, owner);
+}
 
 /** Say what a number must be. @param {Schema} schema @param {string} name */
 function numberSentence({ type, minimum, maximum, exclusiveMinimum }, name) {

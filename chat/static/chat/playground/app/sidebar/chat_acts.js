@@ -17,8 +17,12 @@ export async function deleteChats(ids) {
   if (!(await done("delete", ids))) return;
   for (const id of ids) forget(id);
   app.chatList.remove(ids);
+  if (ids.includes(app.behind.value?.id ?? "")) app.behind.value = null;
   if (ids.includes(shown)) acts.newChat();
-  for (const id of ids) app.openChats.delete(id);
+  for (const id of ids) {
+    app.openChats.delete(id);
+    app.drafts.unwatch(id);
+  }
   tellAll(ids);
   searchAgain();
   app.notice.value = {

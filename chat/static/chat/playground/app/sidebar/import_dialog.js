@@ -12,7 +12,10 @@ import { openAt } from "./reveal.js";
 /** @import { ChatFacts } from "../core/types.js" */
 /** @import { Piece } from "./import_files.js" */
 
-/** @typedef {{chats: ChatFacts[], unknown: string[], problems: string[]}} Result */
+/** @typedef {{chats: ChatFacts[], unknown: string[], problems: string[], isFull: boolean}} Result `isFull`: the server takes no more */
+
+/** So many lines tell what was refused. */
+const MAX_TOLD = 50;
 
 /** Chats from files: exported here, from ChatGPT, or OpenAI's JSONL. */
 export function ImportDialog() {
@@ -38,7 +41,7 @@ export function ImportDialog() {
 /** @param {File[]} files @returns {Promise<Result>} */
 async function bring(files) {
   /** @type {Result} */
-  const result = { chats: [], unknown: [], problems: [] };
+  const result = { chats: [], unknown: [], problems: [], isFull: false };
   for (const file of files) {
     try {
       for (const piece of piecesOf(await file.text())) await bringPiece(result, file.name, piece);
@@ -52,6 +55,7 @@ async function bring(files) {
 
 /** Import a piece of a file; of one that is refused the chats that can be taken. @param {Result} result @param {string} fileName @param {Piece} piece */
 async function bringPiece(result, fileName, piece) {
+  if (result.isFull) return;
   try {
     const made = await api("POST", "import", bodyOf(piece));
     result.chats.push(...made.data);
@@ -60,7 +64,11 @@ async function bringPiece(result, fileName, piece) {
     if (!(error instanceof ApiProblem)) throw error;
     const isOfChat = error.status === 400 || error.status === 413 || error.code === "insufficient_quota";
     if (isOfChat && piece.chats.length > 1) for (const half of halvesOf(piece)) await bringPiece(result, fileName, half);
-    else result.problems.push(`${fileName}: ${namedBy(nameOf(piece), error.message)}`);
+    else {
+      result.isFull = error.code === "insufficient_quota";
+      const more = result.isFull ? ` ${t("What stands behind it was not imported.")}` : "";
+      result.problems.push(`${fileName}: ${namedBy(nameOf(piece), error.message)}${more}`);
+    }
   }
 }
 
@@ -73,7 +81,8 @@ function Outcome({ result: { chats, unknown, problems } }) {
     closeDialog();
     openAt(id);
   };
-  return html`${problems.map((text) => html`<p class="problem" key=${text}>${text}</p>`)}
+  const numMore = problems.length - MAX_TOLD;
+  return html`${problems.slice(0, MAX_TOLD).map((text) => html`<p class="problem" key=${text}>${text}</p>`)}${numMore > 0 && html`<p class="problem">${plural(numMore, "One more was refused.", "{n} more were refused.")}</p>`}
     ${chats.length > 0 && html`<p><b>${plural(chats.length, "One chat is imported.", "{n} chats are imported.")}</b></p>
       <ul class="import-chats">${chats.slice(0, 20).map(({ id, title }) => html`<li key=${id}><button type="button" class="button button-quiet button-small" onClick=${() => open(id)}>${titleOf({ title })}</button></li>`)}</ul>`}
     ${unknown.length > 0 && html`<p>${t("These parts of the files are not known here and were left out:")}</p><ul class="import-unknown">${unknown.map((name) => html`<li key=${name}><code>${name}</code></li>`)}</ul>`}`;

@@ -72,8 +72,21 @@ export class GrowingText {
       this.#addBlocks(blocks.slice(1));
       return;
     }
-    if (open) this.#settleBlock(0);
+    if (open) this.#cutOpen(open);
     this.#addBlocks(blocks);
+  }
+
+  /** What was the last item or row of a list or table belongs to another block. @param {OpenBlock} open */
+  #cutOpen(open) {
+    const place = this.#partsOfTail(open);
+    while (place && place.children.length > open.kept) place.lastElementChild?.remove();
+    /** @type {{from: number}} */ (this.drawn.at(-1)).from = -1; // to be drawn again at the end
+    this.#settleBlock(0);
+  }
+
+  /** @param {OpenBlock} open */
+  #partsOfTail(open) {
+    return this.tail?.querySelector(open.type === "table" ? "tbody" : ":scope > ul, :scope > ol");
   }
 
   /** @param {number} numChars */
@@ -134,7 +147,7 @@ export class GrowingText {
    * @param {OpenBlock} open @param {Token} block @param {boolean} isLast
    */
   #extendOpen(open, block, isLast) {
-    const place = this.tail?.querySelector(open.type === "table" ? "tbody" : ":scope > ul, :scope > ol");
+    const place = this.#partsOfTail(open);
     const items = block.type === "list" ? /** @type {Tokens.List} */ (block).items : [];
     if (open.isLoose) for (const item of items) item.loose = true;
     const added = elementsOf(block);

@@ -4,7 +4,7 @@
 
 const WINDOW = 400;
 
-/** Within the lines up to the next empty one: no paragraph is longer. @param {RegExp} pattern @returns {(text: string) => number | undefined} */
+/** Within the lines up to the next empty one, where a paragraph ends. @param {RegExp} pattern @returns {(text: string) => number | undefined} */
 export const startOfBlock = (pattern) => (text) => {
   const end = text.indexOf("\n\n");
   return (end < 0 ? text : text.slice(0, end)).match(pattern)?.index;

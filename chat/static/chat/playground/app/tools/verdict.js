@@ -27,7 +27,7 @@ export function Verdict({ turn, shown }) {
   return html`<p class=${`verdict ${problem ? "is-wrong" : ""}`}><${Icon} name=${problem ? "close" : "check"} size=${14} /><span>${problem ? problem + cut : good}</span></p>`;
 }
 
-/** Whether the element of the reference has been in sight: a long chat may have hundreds of answers to be checked. @param {boolean} isWanted */
+/** Whether the element of the reference has been in sight, because a long chat may have hundreds of answers to be checked. @param {boolean} isWanted */
 function useSeen(isWanted) {
   const place = useRef(/** @type {HTMLElement | null} */ (null));
   const [isSeen, setSeen] = useState(false);

@@ -6,9 +6,13 @@ import { dialog, isPhone, panelIsOpen, sidebarIsOpen, togglePanel, toggleSidebar
 /** Esc closes what lies over the page, then what is edited, and stops the answer last. */
 export function escape() {
   if (dialog.value) return;
-  if (app.editing.value) acts.leaveEdit(app.chat.value);
+  const edited = chatWithForm();
+  if (edited) acts.leaveEdit(edited);
   else if (isPhone.value && (sidebarIsOpen.value || panelIsOpen.value)) {
     toggleSidebar(false);
     togglePanel(false);
   } else acts.stop(app.chat.value);
 }
+
+/** The chat in which the form of a turn is in sight. */
+const chatWithForm = () => [app.chat.value, ...app.openChats.values()].find((open) => open.path.value.some(({ id }) => id === app.editing.value));
