@@ -109,7 +109,8 @@ export function MenuAct({ icon, onClick, disabled, danger, keys, children }) {
  */
 export function useModal(onClose, giveFocus) {
   const ref = useRef(/** @type {HTMLDialogElement | null} */ (null));
-  useLayoutEffect(() => {
+  // NOTE: not sooner. The popover whose act has opened the dialog gives the focus back to its button first.
+  useEffect(() => {
     const node = /** @type {HTMLDialogElement} */ (ref.current);
     const before = document.activeElement;
     node.showModal();
