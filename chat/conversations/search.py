@@ -31,12 +31,14 @@ SPACELESS = re.compile(
 )
 NO_WORD = re.compile(r"[\W_]+")
 
+LATEST_FITTING = "SELECT MAX(found.id) FROM chat_searchtext found WHERE TRUE {filters}"
+"""Where the walk begins: the conversations that fit may be old, and a word in all texts."""
 # NOTE: CROSS JOIN keeps the order. To ask the index for each text of the conversations that fit took seconds.
 SQLITE = """
     SELECT found.id FROM chat_search
     CROSS JOIN chat_searchtext found CROSS JOIN chat_conversation chat
     WHERE found.id = chat_search.rowid AND chat.id = found.conversation_id AND chat_search MATCH %(query)s
-    AND found.user_id = %(user_id)s AND found.id < %(before)s
+    AND found.user_id = %(user_id)s AND chat_search.rowid < %(before)s
     AND chat.deleted_at IS NULL {filters}
     ORDER BY chat_search.rowid DESC LIMIT %(limit)s"""
 NUM_LATEST = 2_000
@@ -148,6 +150,12 @@ def text_ids_matching(*, user_id: int, query: str, before: int, limit: int, filt
     }
     ids: list[int] = []
     with connection.cursor() as cursor:
+        if conditions:
+            cursor.execute(LATEST_FITTING.format(filters=conditions), asked)
+            (latest,) = cursor.fetchone()
+            if latest is None:
+                return []
+            asked["before"] = min(before, latest + 1)
         for statement in dialect.statements:
             cursor.execute(statement.format(filters=conditions), asked)
             ids = [row[0] for row in cursor.fetchall()]
