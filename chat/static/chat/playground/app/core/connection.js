@@ -117,9 +117,9 @@ class EventRoute {
       } catch (error) {
         if (!(error instanceof ApiProblem)) throw error;
         const isDropped = type === "start" && this.stopped.has(id);
-        if (isDropped) error = new ApiProblem({ message: t("The request was stopped before it was sent."), code: "stopped" });
         if (isDropped || error.code !== "unreachable" || !error.isPassing) {
-          this.onMessage({ type: "error", id, error: { message: error.message, code: error.code, param: error.param } });
+          const told = isDropped ? { message: t("The request was stopped before it was sent."), code: "stopped" } : error;
+          this.onMessage({ type: "error", id, error: { message: told.message, code: told.code, param: error.param } });
           return;
         }
         await new Promise((done) => setTimeout(done, RETRY_MS[Math.min(tries, RETRY_MS.length - 1)]));
