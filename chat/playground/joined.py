@@ -99,10 +99,14 @@ class _Joined:
     def _in_order(self) -> list[str]:
         """Return the modules of the closure, each after those that it imports."""
         ordered: dict[str, None] = {}
+        begun: set[str] = set()
 
         def visit(name: str) -> None:
             if name in ordered:
                 return
+            if name in begun:
+                raise ValueError(f"{name} is imported by a module that it imports; modules cannot be joined in circles")
+            begun.add(name)
             for target in _targets(name, self.read, STATIC_IMPORT):
                 visit(target)
             ordered[name] = None

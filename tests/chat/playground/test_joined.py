@@ -72,6 +72,12 @@ def test_a_module_that_is_not_there_is_named() -> None:
         joined_modules({name: text for name, text in APP.items() if "both" not in name}.__getitem__)
 
 
+def test_modules_that_import_each_other_in_a_circle_are_refused_by_name() -> None:
+    circle = APP | {f"{FOLDER}core/a.js": 'import { B } from "./b.js";\nexport const a = B;\n'}
+    with pytest.raises(ValueError, match=r"core/a\.js is imported by a module that it imports"):
+        joined_modules(circle.__getitem__)
+
+
 def test_our_modules_export_names_that_are_never_assigned_again() -> None:
     for path in (SOURCES / FOLDER).rglob("*.js"):
         for line in re.findall(r"^export .*$", path.read_text(), re.MULTILINE):

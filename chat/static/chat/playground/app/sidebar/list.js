@@ -5,6 +5,7 @@ import * as app from "../core/app.js";
 import { t } from "../core/i18n.js";
 import { Icon } from "../view/icons.js";
 import { groupsByTime } from "./groups.js";
+import { Failure, Skeleton } from "./reading.js";
 import { Row } from "./row.js";
 
 /** @import { ChatFacts } from "../core/types.js" */
@@ -63,15 +64,6 @@ function More() {
   }, [hasMore, numRead]);
   return hasMore ? html`<div ref=${ref} class="sidebar-more" role="status"><span class="visually-hidden">${t("Loading more chats")}</span></div>` : null;
 }
-
-/** What could not be read, and a button to try again. @param {{text: string, onAgain?: () => void}} props */
-export function Failure({ text, onAgain = () => app.chatList.refresh() }) {
-  return html`<div class="sidebar-failure" role="alert"><p>${text}</p>
-    <button type="button" class="button button-small" onClick=${onAgain}>${t("Try again")}</button></div>`;
-}
-
-export const Skeleton = () =>
-  html`<div class="sidebar-skeleton" role="status"><span class="visually-hidden">${t("Loading the chats")}</span>${[72, 54, 83, 61, 76, 48].map((width) => html`<span style=${{ width: `${width}%` }}></span>`)}</div>`;
 
 /** Arrow keys, Home and End move between rows and folders. @param {KeyboardEvent} event */
 export function moveInList(event) {

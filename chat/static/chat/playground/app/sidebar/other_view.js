@@ -6,7 +6,7 @@ import * as app from "../core/app.js";
 import { pageOf, titleOf } from "../core/chat_list.js";
 import { t } from "../core/i18n.js";
 import { archiveChats, restoreChats } from "./chat_acts.js";
-import { Failure, Skeleton } from "./list.js";
+import { Failure, Skeleton } from "./reading.js";
 import { openHere } from "./reveal.js";
 
 /** @import { ChatFacts } from "../core/types.js" */

@@ -9,7 +9,7 @@ import { roleName } from "../core/roles.js";
 import { Menu } from "../view/controls.js";
 import { Icon } from "../view/icons.js";
 import { ExportMenu } from "./export_acts.js";
-import { Failure } from "./list.js";
+import { Failure } from "./reading.js";
 import { PickLabel, startPicking } from "./picking.js";
 import { openHere } from "./reveal.js";
 import { picked } from "./state.js";
