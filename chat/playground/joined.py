@@ -39,7 +39,7 @@ def joined_modules(read: Read) -> dict[str, str | None]:
     """
     hosts = module_hosts(read)
     texts: dict[str, str | None] = dict.fromkeys(hosts)
-    for host in set(hosts.values()):
+    for host in sorted(set(hosts.values())):
         texts[host] = _Joined(host, hosts, read).text()
     return texts
 
