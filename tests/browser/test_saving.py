@@ -122,7 +122,7 @@ def test_what_was_written_signed_out_is_saved_after_signing_in_again(scripted: S
     assert "question 1" in kept_in_tab(page)
     scripted.sign_in("ada")
     questions = Turn.objects.filter(conversation__user__username="ada", role="user")
-    scripted.wait_for(lambda: [turn.body for turn in questions] and "question 1" in questions[0].body)
+    scripted.wait_for(lambda: ["question 1" in turn.body for turn in questions.all()] == [True])
     page.click(".chat-link")
     page.wait_for_selector(MESSAGE.format(2))
     assert scripted.texts()[0] == "question 1"
