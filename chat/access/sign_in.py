@@ -36,7 +36,10 @@ SUCCEED = Path(__file__).with_name("sign_in_succeed.lua").read_text()
 
 @dataclass(frozen=True, slots=True)
 class SignIn:
-    """One try to sign in: an account and the address it comes from."""
+    """One try to sign in: an account and the address it comes from.
+
+    What else than accounts has a password is named with a NUL, which no form takes.
+    """
 
     account: str
     address: str

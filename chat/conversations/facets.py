@@ -77,11 +77,16 @@ def tags_index(conversation: Conversation) -> None:
     facets_add(conversation, ((str(FacetKind.TAG), tag) for tag in conversation_tags(conversation)))
 
 
-def turns_index(conversation: Conversation) -> None:
-    """Find out again what the turns give, as one of them has gone."""
-    conversation.facets.exclude(kind=FacetKind.TAG).delete()
-    turns = conversation.turns.values_list("role", "body").iterator(chunk_size=100)
-    facets_add(conversation, set().union(*(turn_facets(role, orjson.loads(body)) for role, body in turns)))
+def facets_drop(conversation: Conversation, facets: set[Facet]) -> None:
+    """Remove what a turn gave that has gone, unless another turn gives it."""
+    turns = conversation.turns.order_by("-id").values_list("role", "body")
+    missing = {(kind, facet_key(name)) for kind, name in facets}
+    for role, body in turns.iterator(chunk_size=10):
+        if not missing:
+            return
+        missing -= {(kind, facet_key(name)) for kind, name in turn_facets(role, orjson.loads(body))}
+    for kind, key in missing:
+        conversation.facets.filter(kind=kind, key=key).delete()
 
 
 def conversation_tags(conversation: Conversation) -> list[str]:

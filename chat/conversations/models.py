@@ -37,7 +37,7 @@ class Conversation(models.Model):
     title = models.CharField(max_length=MAX_TITLE_CHARS, default="")
     folder = models.CharField(max_length=MAX_FOLDER_CHARS, default="")
     settings = models.TextField(default="{}")
-    tags = models.TextField(default="[]")
+    tags = models.TextField(default="[]", db_default="[]")
     head = models.CharField(max_length=MAX_ID_CHARS, default="")
     version = models.PositiveIntegerField(default=1)
     num_turns = models.PositiveIntegerField("turns", default=0)
@@ -158,7 +158,7 @@ class ShareLink(models.Model):
     conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="links")
     digest = models.CharField(max_length=64, unique=True)
     snapshot = models.TextField()
-    password = models.CharField(max_length=128, default="")
+    password = models.CharField(max_length=128, default="", db_default="")
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(null=True)
 

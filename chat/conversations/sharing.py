@@ -53,16 +53,14 @@ def link_create(*, user_id: int, conversation_id: str, lives_s: int | None, pass
 
     `lives_s` None: until revoked. `password`: what readers are asked for, empty for nothing.
     """
-    hashed = make_password(password) if password else ""
     if not settings.LIGHTCONE_CHAT_SHARING:
         message = "Links to chats are switched off on this server (LIGHTCONE_CHAT_SHARING); export the chat instead."
         raise ApiError("permission_denied", message)
+    _conversation_for_link(user_id, conversation_id)
+    hashed = make_password(password) if password else ""  # takes long: neither under the lock nor in vain
     with transaction.atomic():
         space = space_lock(user_id)
-        conversation = conversation_get(user_id=user_id, public_id=conversation_id)
-        if conversation.links.count() >= MAX_LINKS:
-            message = f"A conversation may have {MAX_LINKS} links; revoke one."
-            raise ApiError("insufficient_quota", message, limit=MAX_LINKS)
+        conversation = _conversation_for_link(user_id, conversation_id)
         turns = [
             {"role": turn.role, "text": text} for turn in turns_shown(conversation=conversation) if (text := turn.text)
         ]
@@ -116,7 +114,7 @@ def link_unlock(*, token: str, password: str, address: str) -> dict[str, Any]:
     link = _link_working(token)
     if not link.password:
         return _copy(link)
-    tried = SignIn(f"/shared/{link.pk}", address)  # no name of an account has a slash
+    tried = SignIn(f"\0link {link.pk}", address)
     begun = sign_in_begin(tried=tried)
     if begun.wait_s:
         raise PasswordWanted(wait_s=begun.wait_s)
@@ -125,6 +123,15 @@ def link_unlock(*, token: str, password: str, address: str) -> dict[str, Any]:
         raise PasswordWanted(is_wrong=True)
     sign_in_succeed(tried=tried, begun=begun)
     return _copy(link)
+
+
+def _conversation_for_link(user_id: int, conversation_id: str) -> Conversation:
+    """Return a conversation that may have one more link. Raises ApiError."""
+    conversation = conversation_get(user_id=user_id, public_id=conversation_id)
+    if conversation.links.count() >= MAX_LINKS:
+        message = f"A conversation may have {MAX_LINKS} links; revoke one."
+        raise ApiError("insufficient_quota", message, limit=MAX_LINKS)
+    return conversation
 
 
 def _link_working(token: str) -> ShareLink:

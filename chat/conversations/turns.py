@@ -15,7 +15,7 @@ import orjson
 from django.db import transaction
 
 from chat.conversations.content import content_followed, content_text, title_of
-from chat.conversations.facets import facets_add, turn_facets, turns_index
+from chat.conversations.facets import facets_add, facets_drop, turn_facets
 from chat.conversations.models import ChatSpace, Conversation, SearchText, Turn, TurnState
 from chat.conversations.search import words_of
 from chat.conversations.services import ROW_BYTES, conversation_create, conversation_grow, title_index
@@ -151,7 +151,7 @@ def turn_drop(*, user_id: int, conversation_id: str, public_id: str) -> None:
             raise Conflict("The turn cannot be removed: others follow it.", "turn")
         num_bytes = _num_bytes(turn)
         turn.delete()
-        turns_index(conversation)
+        facets_drop(conversation, turn_facets(turn.role, body_of(turn)))
         space_take(space, -num_bytes)
         conversation_grow(conversation, num_bytes=-num_bytes, num_turns=-1)
         if conversation.head == public_id:

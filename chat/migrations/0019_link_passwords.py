@@ -13,6 +13,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='sharelink',
             name='password',
-            field=models.CharField(default='', max_length=128),
+            field=models.CharField(db_default='', default='', max_length=128),
         ),
     ]

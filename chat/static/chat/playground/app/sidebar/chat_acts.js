@@ -11,10 +11,11 @@ import { renaming } from "./state.js";
 
 const MAX_IDS = 1000; // of one request
 
-/** Delete at once, and offer to take it back. @param {string[]} ids */
-export async function deleteChats(ids) {
+/** Delete at once, and offer to take it back. @param {string[]} chosen */
+export async function deleteChats(chosen) {
   const shown = app.chat.value.id;
-  if (!(await done("delete", ids))) return;
+  const ids = await done("delete", chosen);
+  if (ids.length === 0) return;
   for (const id of ids) forget(id);
   app.chatList.remove(ids);
   if (ids.includes(app.behind.value?.id ?? "")) app.behind.value = null;
@@ -41,33 +42,36 @@ function forget(id) {
   app.chatList.deleted.add(id);
 }
 
-/** @param {string[]} ids */
-export async function restoreChats(ids) {
-  if (!(await done("restore", ids))) return false;
+/** Return whether all are there again. @param {string[]} chosen */
+export async function restoreChats(chosen) {
+  const ids = await done("restore", chosen);
   for (const id of ids) app.chatList.deleted.delete(id);
   await app.chatList.refresh();
   tellAll(ids);
   searchAgain();
-  return true;
+  return ids.length === chosen.length;
 }
 
-/** @param {string[]} ids @param {boolean} isArchived */
-export async function archiveChats(ids, isArchived = true) {
-  const formers = await changeAll(ids, { is_archived: isArchived });
-  if (!formers) return;
+/** Return whether it was done to any. @param {string[]} chosen @param {boolean} isArchived */
+export async function archiveChats(chosen, isArchived = true) {
+  const formers = await changeAll(chosen, { is_archived: isArchived });
+  const ids = formers.map(({ id }) => id);
+  if (ids.length === 0) return false;
   if (isArchived) app.chatList.remove(ids);
   await app.chatList.refresh();
   app.notice.value = {
     text: isArchived ? plural(ids.length, "The chat is archived.", "{n} chats are archived.") : plural(ids.length, "The chat is in the list again.", "{n} chats are in the list again."),
     act: t("Undo"),
-    run: () => archiveChats(formers.map(({ id }) => id), !isArchived),
+    run: () => archiveChats(ids, !isArchived),
   };
+  return true;
 }
 
-/** Put several chats into a folder, "" for none. @param {string[]} ids @param {string} folder */
-export async function moveChats(ids, folder) {
-  const formers = await changeAll(ids, { folder });
-  if (!formers) return;
+/** Put several chats into a folder, "" for none. @param {string[]} chosen @param {string} folder */
+export async function moveChats(chosen, folder) {
+  const formers = await changeAll(chosen, { folder });
+  const ids = formers.map(({ id }) => id);
+  if (ids.length === 0) return;
   await app.chatList.refresh();
   app.notice.value = {
     text: folder ? plural(ids.length, "The chat is in the folder.", "{n} chats are in the folder.") : plural(ids.length, "The chat is in no folder.", "{n} chats are in no folder."),
@@ -87,7 +91,7 @@ export async function moveChats(ids, folder) {
 async function changeAll(ids, fields) {
   /** @type {Former[]} */
   const formers = [];
-  const isDone = await done("change", ids, fields, (/** @type {{data: Former[]}} */ answer) => formers.push(...answer.data));
+  await done("change", ids, fields, (/** @type {{data: Former[]}} */ answer) => formers.push(...answer.data));
   for (const { id } of formers) {
     const open = app.openChats.get(id);
     if (open && "folder" in fields) open.folder.value = String(fields.folder);
@@ -95,7 +99,7 @@ async function changeAll(ids, fields) {
   }
   tellAll(ids);
   searchAgain();
-  return isDone ? formers : null;
+  return formers;
 }
 
 /** @param {ChatFacts} facts */
@@ -121,13 +125,16 @@ export async function moveTo(facts, folder) {
 export const setTags = (facts, tags) => acts.changeFields(facts.id, { tags });
 
 /**
- * Ask something of the server for several chats, as many as it takes at once.
+ * Ask something of the server for several chats, as many as it takes at once, and return those for which it was done.
  * @param {string} path @param {string[]} ids @param {object} [fields] @param {(answer: any) => void} [use]
  */
-const done = (path, ids, fields = {}, use = () => {}) =>
-  acts.attempt(async () => {
-    for (let at = 0; at < ids.length; at += MAX_IDS) use(await api("POST", path, { ids: ids.slice(at, at + MAX_IDS), ...fields }));
+async function done(path, ids, fields = {}, use = () => {}) {
+  let num = 0;
+  await acts.attempt(async () => {
+    for (; num < ids.length; num += MAX_IDS) use(await api("POST", path, { ids: ids.slice(num, num + MAX_IDS), ...fields }));
   });
+  return ids.slice(0, num);
+}
 
 /** @param {string[]} ids */
 function tellAll(ids) {

@@ -74,7 +74,7 @@ function Chips() {
   if (last) held.push({ text: t("until {day}", { day: dayOf(last) }), off: { last: "" } });
   if (hasTools) held.push({ text: t("With tools"), off: { has_tools: false } });
   return html`<div class="filter-chips" role="group" aria-label=${t("Filters")}>${held.map(
-    ({ text, off }) => html`<button type="button" class="chip" key=${text} aria-label=${t("Remove the filter {name}", { name: text })} onClick=${() => removed(off)}><span>${text}</span><${Icon} name="close" size=${12} /></button>`,
+    ({ text, off }) => html`<button type="button" class="chip" key=${Object.keys(off)[0]} aria-label=${t("Remove the filter {name}", { name: text })} onClick=${() => removed(off)}><span>${text}</span><${Icon} name="close" size=${12} /></button>`,
   )}</div>`;
 }
 

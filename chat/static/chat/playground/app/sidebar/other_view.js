@@ -29,8 +29,8 @@ export function OtherView({ name }) {
   };
   useEffect(() => void read([]), [name]);
   const back = async (/** @type {string} */ id) => {
-    if (name === "archived") await archiveChats([id], false);
-    else if (!(await restoreChats([id]))) return;
+    const isBack = name === "archived" ? await archiveChats([id], false) : await restoreChats([id]);
+    if (!isBack) return;
     setChats((chats ?? []).filter((facts) => facts.id !== id));
   };
   if (problem) return html`<${Failure} text=${problem} onAgain=${() => read([])} />`;

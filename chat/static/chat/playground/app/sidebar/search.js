@@ -67,7 +67,7 @@ function readSoon() {
 /** The midnight at which a day begins, in seconds. @param {string} day @param {number} [more] days later */
 function midnight(day, more = 0) {
   const [year, month, date] = day.split("-").map(Number);
-  return Math.round(new Date(year, month - 1, date + more).getTime() / 1000);
+  return Math.max(0, Math.round(new Date(year, month - 1, date + more).getTime() / 1000)); // a year that is being typed may be one of long ago
 }
 
 /** What the filters ask of the server, without words. */
@@ -95,7 +95,7 @@ async function read(from = "") {
     const found = await api("GET", `${words ? "search" : "conversations"}?${words ? "" : "view=all&limit=40&"}${fields}${from}`, undefined, { signal: reader });
     const page = words ? found.data : found.data.map((/** @type {ChatFacts} */ conversation) => ({ conversation, turn: null, role: null, snippet: "" }));
     for (const { conversation } of page) app.chatList.versions.set(conversation.id, conversation.version);
-    hits.value = from ? [...(hits.value ?? []), ...page] : page;
+    hits.value = eachOnce([...(from ? (hits.value ?? []) : []), ...page]);
     next.value = nextPage(found);
     problem.value = "";
   } catch (error) {
@@ -104,6 +104,9 @@ async function read(from = "") {
     problem.value = error.message;
   }
 }
+
+/** A chat that has changed meanwhile may come with a later page too. @param {Hit[]} found */
+const eachOnce = (found) => [...new Map(found.map((hit) => [`${hit.conversation.id}/${hit.turn}`, hit])).values()];
 
 /** @param {{data: ChatFacts[], before?: number | null, has_more?: boolean}} found */
 function nextPage({ data, before, has_more: hasMore }) {
