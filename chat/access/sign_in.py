@@ -156,6 +156,6 @@ def _log(level: int, tried: SignIn, outcome: str) -> None:
         level,
         "sign-in %s: account %a, address %s",
         outcome,
-        tried.account[:MAX_LOGGED_CHARS],
+        tried.account.removeprefix("\0")[:MAX_LOGGED_CHARS],
         tried.address[:MAX_LOGGED_CHARS] or "-",
     )

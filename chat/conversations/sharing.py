@@ -114,7 +114,7 @@ def link_unlock(*, token: str, password: str, address: str) -> dict[str, Any]:
     link = _link_working(token)
     if not link.password:
         return _copy(link)
-    tried = SignIn(f"\0link {link.pk}", address)
+    tried = SignIn(f"\0/shared/{link.pk}", address)
     begun = sign_in_begin(tried=tried)
     if begun.wait_s:
         raise PasswordWanted(wait_s=begun.wait_s)

@@ -10,6 +10,7 @@ import pytest
 from django.core.management.commands import flush
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import RequestFactory
+from django.utils import translation
 
 from chat.access.keys import keys_cache_clear
 from chat.api.openapi.document import schema_view
@@ -31,6 +32,13 @@ def _quick_flush() -> Iterator[None]:
         patch.setattr(flush, "sql_flush", sql_flush)
         patch.setattr(flush, "emit_post_migrate_signal", lambda *args, **options: None)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _default_language() -> Iterator[None]:
+    """Forget the language of the last request, which stays that of its thread."""
+    yield
+    translation.deactivate()
 
 
 @pytest.fixture(autouse=True)

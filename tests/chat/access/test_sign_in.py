@@ -120,6 +120,14 @@ def test_each_attempt_is_logged_without_the_password(django_user_model: Any, cap
 
 
 @pytest.mark.django_db
+def test_no_name_at_the_form_spends_the_tries_of_something_else() -> None:
+    """Passwords of shared chats are counted under names that begin with a NUL."""
+    for _ in range(5):
+        assert form("\0/shared/1", "wrong").errors["username"] == ["Null characters are not allowed."]
+    assert tries("\0/shared/1", HOME, 5) == 5
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("is_staff", "may_chat", "is_let_in"), [(False, True, True), (True, False, True), (False, False, False)]
 )

@@ -154,9 +154,19 @@ def test_a_turn_that_is_removed_takes_its_model_along(chats: Page) -> None:
     assert (listed(chats, "model=small"), listed(chats, "has_tools=true")) == ("a", "b")
 
 
+def test_a_turn_that_is_removed_leaves_what_another_one_gives(chats: Page) -> None:
+    chats.ask("c", "r", "and of buses", parent="a")
+    answer = {"choices": [{"content": "Yes.", "reasoning": "", "calls": []}], "shown": 0}
+    sent = {"parent": "r", "role": "assistant", "state": "ended", "content": answer, "model": "SMALL"}
+    assert chats("PUT", "conversations/c/turns/b", sent | {"parameters": TOOLS})[0] == 200
+    assert chats("DELETE", "conversations/c/turns/b")[0] in (200, 204)
+    assert "c" in listed(chats, "model=small")
+    assert "c" in listed(chats, "has_tools=true")
+
+
 def test_chats_from_before_the_filters_are_found(chats: Page) -> None:
     """The migration that brings the filters reads what there is, and may have read some of it."""
     SearchFacet.objects.exclude(kind="tag").filter(conversation__public_id__in="abc").delete()
-    import_module("chat.migrations.0018_tags_and_facets").index_turns(apps, None)
+    import_module("chat.migrations.0020_facets_of_turns").index_turns(apps, None)
     assert (listed(chats, "model=small"), listed(chats, "has_tools=true")) == ("ca", "cb")
     assert chats("GET", "facets")[1]["models"] == ["Large", "Small"]

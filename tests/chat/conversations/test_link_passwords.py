@@ -11,6 +11,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from chat.conversations import sharing
 from chat.models import ShareLink
 from tests.chat.conversations.conftest import Page
 
@@ -122,6 +123,27 @@ def test_a_bad_password_is_refused_with_its_limits(ann: Page, password: Any, par
     assert (status, answer["error"]["param"]) == (400, "password")
     assert part in answer["error"]["message"]
     assert not ShareLink.objects.exists()
+
+
+@pytest.mark.parametrize("reason", ["no such chat", "no links on this server", "as many as there may be"])
+def test_a_link_that_cannot_be_made_hashes_no_password(
+    ann: Page, monkeypatch: pytest.MonkeyPatch, settings: Any, reason: str
+) -> None:
+    """Hashing takes a tenth of a second of processor time."""
+    hashed: list[str] = []
+    monkeypatch.setattr(sharing, "make_password", lambda password: hashed.append(password) or "a hash")
+    ann.open("a")
+    ask = lambda chat: ann("POST", f"conversations/{chat}/links", {"password": PASSWORD})[0]  # noqa: E731
+    if reason == "no such chat":
+        status = ask("b")
+    elif reason == "no links on this server":
+        settings.LIGHTCONE_CHAT_SHARING = False
+        status = ask("a")
+    else:
+        assert all(ask("a") == 200 for _ in range(sharing.MAX_LINKS))
+        hashed.clear()
+        status = ask("a")
+    assert (status >= 400, hashed) == (True, [])
 
 
 def test_other_methods_are_refused(token: str) -> None:
