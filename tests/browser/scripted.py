@@ -166,5 +166,7 @@ class ScriptedPage:
         return self.answer(answer)
 
     def texts(self) -> list[str]:
-        """Return the texts of the chat by message, including those scrolled out of sight."""
+        """Return the texts of the chat by message, including those scrolled out of sight, once they are drawn."""
+        self.wait_painted()
+        self.page.wait_for_selector("#messages [aria-busy]", state="detached")
         return [text.strip() for text in self.page.locator("#messages > li .message-body").all_text_contents()]

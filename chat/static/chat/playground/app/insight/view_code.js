@@ -1,6 +1,6 @@
 // @ts-check
 // View code: the request of an answer, or the one that would be sent now, as programs. The server writes them.
-import { html, useEffect, useRef, useState } from "../../../vendor/preact.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../../../vendor/preact.js";
 import { api, ApiProblem } from "../core/api.js";
 import { textOf } from "../core/answers.js";
 import { t } from "../core/i18n.js";
@@ -91,7 +91,7 @@ const placeOf = ({ name }) => (ORDER.includes(name) ? ORDER.indexOf(name) : ORDE
 /** A program with colours, which come once the highlighter is there. @param {{snippet: Snippet}} props */
 function Code({ snippet: { language, text } }) {
   const ref = useRef(/** @type {HTMLPreElement | null} */ (null));
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (ref.current) colourCode(ref.current);
   }, [language, text]);
   return html`<pre ref=${ref} key=${`${language} ${text}`} class="snippet" tabindex="0"><code data-language=${LANGUAGES[language] ?? language}>${text}</code></pre>`;

@@ -54,6 +54,7 @@ export class GrowingText {
     this.steps = isWhole ? this.#finish(text, grows && text === this.text) : null;
     if (isWhole) this.#go();
     else this.#extend(text);
+    if (!isWhole) this.node.removeAttribute("aria-busy");
     this.text = text;
     this.isWhole = isWhole;
   }
@@ -166,7 +167,8 @@ export class GrowingText {
   #go() {
     const until = performance.now() + SLICE_MS;
     const { steps } = this;
-    while (performance.now() < until) if (steps?.next().done) return;
+    while (performance.now() < until) if (steps?.next().done) return this.node.removeAttribute("aria-busy");
+    this.node.setAttribute("aria-busy", "true");
     requestAnimationFrame(() => steps === this.steps && this.#go());
   }
 

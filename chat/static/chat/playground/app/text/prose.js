@@ -1,6 +1,6 @@
 // @ts-check
 // Model text on the page, with what Markdown says of it. The parser is loaded with the first text.
-import { html, useEffect, useRef } from "../../../vendor/preact.js";
+import { html, useLayoutEffect, useRef } from "../../../vendor/preact.js";
 
 /** @import { GrowingText } from "./growing.js" */
 
@@ -20,7 +20,8 @@ export function Prose({ text, isWhole }) {
   const growing = useRef(/** @type {GrowingText | null} */ (null));
   const latest = useRef({ text, isWhole });
   latest.current = { text, isWhole };
-  useEffect(() => {
+  // In layout effects, so that no frame shows the text missing.
+  useLayoutEffect(() => {
     const node = /** @type {HTMLDivElement} */ (ref.current);
     node.textContent = latest.current.text;
     loadProse().then(([{ GrowingText }, { actOnCode }]) => {
@@ -29,7 +30,7 @@ export function Prose({ text, isWhole }) {
       node.addEventListener("click", actOnCode);
     });
   }, []);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (growing.current) growing.current.show(text, isWhole);
     else if (ref.current) ref.current.textContent = text;
   }, [text, isWhole]);

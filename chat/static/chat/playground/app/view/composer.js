@@ -1,6 +1,6 @@
 // @ts-check
 // The box where messages are written, with what waits to be sent.
-import { html, useEffect, useRef, useState } from "../../../vendor/preact.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import * as app from "../core/app.js";
 import { plural, t } from "../core/i18n.js";
@@ -32,7 +32,7 @@ export function Composer({ open, prefix = "", onSend = (text, files) => acts.sen
   const isBusy = open.isBusy.value;
   const { enterSends } = preferences.value;
   const isSendable = Boolean(draft.text.trim() || files.length) && Boolean(open.settings.value.model) && open.excess.value === 0;
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (area.current) fit(area.current);
   }, [draft.text, open.id]);
   useEffect(() => {

@@ -1,5 +1,5 @@
 // @ts-check
-import { html, useEffect, useRef } from "../../../vendor/preact.js";
+import { html, useLayoutEffect, useRef } from "../../../vendor/preact.js";
 import { plural, t } from "../core/i18n.js";
 
 /** @import { Usage } from "../core/types.js" */
@@ -7,7 +7,7 @@ import { plural, t } from "../core/i18n.js";
 /** What the model thought: open while it grows, closed once the answer begins; the reader may open it again. @param {{text: string, isGrowing: boolean, usage?: Usage}} props */
 export function Reasoning({ text, isGrowing, usage }) {
   const ref = useRef(/** @type {HTMLDetailsElement | null} */ (null));
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (ref.current) ref.current.open = isGrowing;
   }, [isGrowing]);
   const tokens = usage?.reasoning_tokens ? ` · ${plural(usage.reasoning_tokens, "one token", "{n} tokens")}` : "";

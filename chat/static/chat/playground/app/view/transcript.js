@@ -1,6 +1,6 @@
 // @ts-check
 // The messages that are shown. The newest stays in sight while the reader is at the end.
-import { html, useEffect, useRef, useState } from "../../../vendor/preact.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../../../vendor/preact.js";
 import { t } from "../core/i18n.js";
 import { Message } from "./message.js";
 import { Following } from "./following.js";
@@ -45,12 +45,12 @@ export function useNewest(open) {
   const list = useRef(/** @type {HTMLOListElement | null} */ (null));
   const following = useRef(/** @type {Following | null} */ (null));
   const [isAtEnd, setAtEnd] = useState(true);
-  useEffect(() => {
+  useLayoutEffect(() => {
     following.current = new Following(/** @type {HTMLElement} */ (area.current), /** @type {HTMLElement} */ (list.current), setAtEnd);
     return () => following.current?.end();
   }, []);
   const toEnd = () => following.current?.toEnd();
-  useEffect(toEnd, [open.id, open.path.value.length]);
+  useLayoutEffect(toEnd, [open.id, open.path.value.length]);
   const jump = !isAtEnd && html`<button class="button jump" type="button" onClick=${toEnd}>${t("Jump to the newest")}</button>`;
   return { area, list, jump };
 }
