@@ -65,6 +65,20 @@ def test_an_edit_that_was_left_does_not_come_back(talk: ScriptedPage) -> None:
         assert talk.texts() == ["the first chat", "answer 1"]
 
 
+def test_a_form_that_is_left_drops_its_own_text_alone(talk: ScriptedPage) -> None:
+    """Leaving one form dropped the text that was kept of the other one."""
+    edit(talk.page, "a better question")
+    talk.page.fill("#composer-text", "a draft")
+    talk.page.click(f"{MESSAGE.format(2)} .message-acts > .menu > summary")
+    talk.page.click(f"{MESSAGE.format(2)} .menu-act:has-text('Edit')")
+    talk.page.wait_for_selector(f"{MESSAGE.format(2)} {FORM}")
+    talk.page.click(f"{MESSAGE.format(2)} .edit-form >> text=Cancel")
+    talk.page.wait_for_selector(FORM, state="detached")
+    assert talk.page.input_value("#composer-text") == "a draft"
+    talk.page.click(f"{MESSAGE.format(1)} [aria-label='Edit']")
+    assert talk.page.input_value(FORM) == "a better question"
+
+
 def open_chat(page: Any, link: str, answer: str) -> None:
     page.click(link)
     page.wait_for_selector(f"{MESSAGE.format(2)}:has-text('{answer}')")

@@ -169,3 +169,20 @@ def test_a_stop_follows_a_request_that_did_not_get_through(scripted: ScriptedPag
     scripted.wait_idle()
     assert scripted.page.locator(".message-error").count() == 0
     scripted.problems[:] = [problem for problem in scripted.problems if "ERR_FAILED" not in problem]
+
+
+def test_a_stop_ends_a_request_that_never_gets_through(scripted: ScriptedPage, server: EventServer) -> None:
+    """It was sent once the network was back, and the server answered what nobody waited for."""
+    server.num_lost = 1_000_000
+    scripted.ask("hello")
+    scripted.wait_for(lambda: server.num_lost < 1_000_000)
+    scripted.page.click("#stop")
+    scripted.page.wait_for_selector(".message-error:has-text('stopped before it was sent')")
+    server.num_lost = 0
+    scripted.page.click(".message-error button:has-text('Try again')")
+    run = scripted.wait_for(lambda: server.started and server.started[-1])["id"]
+    server.tell(said(run, "yes"), ended(run))
+    scripted.wait_idle()
+    assert len(server.started) == 1
+    assert scripted.texts() == ["hello", "yes"]
+    scripted.problems[:] = [problem for problem in scripted.problems if "ERR_FAILED" not in problem]

@@ -275,6 +275,26 @@ def test_a_chat_that_is_refused_leaves_out_no_other(scripted: ScriptedPage, tmp_
     scripted.problems[:] = [problem for problem in scripted.problems if "40" not in problem and "413" not in problem]
 
 
+def test_an_import_ends_where_the_account_is_full(scripted: ScriptedPage, tmp_path: Path, settings: Any) -> None:
+    """Each chat behind it was tried, one after the other."""
+    settings.LIGHTCONE_CHAT_QUOTA_BYTES = 100_000
+    lines = [json.dumps({"messages": [{"role": "user", "content": f"Question {n}" + "x" * 20_000}]}) for n in range(64)]
+    (tmp_path / "chats.jsonl").write_text("\n".join(lines))
+    page = scripted.sign_in()
+    asked: list[str] = []
+    page.on("request", lambda request: request.url.endswith("/import") and asked.append(request.url))
+    page.click(".view-menu summary")
+    page.click(".view-menu >> text=Import")
+    page.set_input_files("#import-files", [tmp_path / "chats.jsonl"])
+    page.wait_for_selector("text=What stands behind it was not imported.")
+    num_taken = Conversation.objects.count()
+    assert 1 <= num_taken <= 5
+    assert page.locator(".import-chats li").count() == num_taken
+    assert page.locator(".dialog .problem").count() == 1
+    assert len(asked) < 20
+    scripted.problems[:] = [problem for problem in scripted.problems if "429" not in problem and "403" not in problem]
+
+
 def test_a_link_shows_a_copy_without_an_account_until_it_is_revoked(history: Any, chromium: Any) -> None:
     act(history, HAIKU, "Share")
     history.click("#share-make")

@@ -160,3 +160,22 @@ def test_a_run_that_is_lost_is_not_saved_by_a_page_that_showed_nothing_of_it(scr
     scripted.turn("question 2", "answer 2")
     assert accepted == ["question 1", "question 2", "ended"]
     assert Turn.objects.get(role="assistant", state="begun").run_public_id.endswith(run)
+
+
+def test_what_is_too_large_to_keep_holds_back_nothing_else(scripted: ScriptedPage) -> None:
+    """Names of the page's state were saved together, and none of them with one that the server refused."""
+    page = scripted.sign_in()
+    page.evaluate(
+        """async () => {
+        const app = await import('/static/chat/playground/app/core/app.js');
+        app.writeState('huge', 'x'.repeat(70_000));
+        app.writeState('small', 7);
+    }"""
+    )
+    page.wait_for_selector("text=This could not be saved")
+    user = get_user_model().objects.get(username="ada")
+    scripted.wait_for(lambda: state_get(user_id=user.pk).get("small") == 7)
+    assert "huge" not in state_get(user_id=user.pk)
+    page.evaluate("import('/static/chat/playground/app/core/app.js').then((app) => app.writeState('other', 8))")
+    scripted.wait_for(lambda: state_get(user_id=user.pk).get("other") == 8)
+    scripted.problems[:] = [problem for problem in scripted.problems if "413" not in problem]
