@@ -298,7 +298,11 @@ def test_an_import_ends_where_the_account_is_full(scripted: ScriptedPage, tmp_pa
 def test_a_link_shows_a_copy_without_an_account_until_it_is_revoked(history: Any, chromium: Any) -> None:
     act(history, HAIKU, "Share")
     history.click("#share-make")
+    history.wait_for_selector("text=It is copied, and shown here once.")
     address = history.input_value(".share-address input")
+    history.fill("#share-password", "")
+    history.press("#share-password", "Control+v")
+    assert history.input_value("#share-password") == address
     anybody = chromium.new_context()
     reader = anybody.new_page()
     reader.goto(address)
