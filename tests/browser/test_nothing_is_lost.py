@@ -336,9 +336,21 @@ def test_a_page_removes_data_of_another_user(talk: ScriptedPage) -> None:
 
 
 def test_signing_out_clears_the_other_tabs_too(talk: ScriptedPage) -> None:
+    """Another tab was reloaded before the server had ended the session, and went on with it."""
     other = talk.page.context.new_page()
     other.goto("/")
     other.fill("#composer-text", "a draft of ada")
-    talk.sign_out()
+    other.evaluate("window.heard = []; addEventListener('storage', (event) => heard.push(event.key))")
+    asked: list[Any] = []
+    talk.page.route("**/sign-out", lambda route: asked.append(route))
+    talk.page.click(".account summary")
+    talk.page.evaluate(
+        "document.querySelector('#sign-out').requestSubmit(); localStorage.setItem('lightcone.theme', 'dark')"
+    )
+    leaving, talk.page = talk.page, other  # what a page evaluates waits for the end of its request
+    talk.wait_for(lambda: asked and "lightcone.theme" in other.evaluate("window.heard ?? []"))
+    assert "lightcone.signed-out" not in other.evaluate("window.heard")
+    asked[0].continue_()
+    leaving.wait_for_selector("#id_username")
     other.wait_for_selector("#id_username, #composer-text:placeholder-shown")
     assert "a draft of ada" not in stored(other)

@@ -20,8 +20,9 @@ def send(page, text: str) -> None:
 
 
 def finished(page, index: int) -> str:
-    """Wait until message `index` shows its counters; its text."""
+    """Wait until message `index` shows its counters, and all of its text; that text."""
     page.wait_for_selector(f"#messages > li:nth-child({index}) .message-foot:has-text('tokens')", timeout=60_000)
+    page.wait_for_selector(f"#messages > li:nth-child({index}) [aria-busy]", state="detached")
     return page.inner_text(ANSWER.format(index))
 
 
