@@ -38,7 +38,8 @@ SUCCEED = Path(__file__).with_name("sign_in_succeed.lua").read_text()
 class SignIn:
     """One try to sign in: an account and the address it comes from.
 
-    What else than accounts has a password is named with a NUL, which no form takes.
+    Other things that have a password, such as links, are counted here too. Their names begin with a NUL, which no form
+    takes, so that nobody spends their tries by signing in under such a name.
     """
 
     account: str

@@ -78,7 +78,9 @@ def tags_index(conversation: Conversation) -> None:
 
 
 def facets_drop(conversation: Conversation, facets: set[Facet]) -> None:
-    """Remove what a turn gave that has gone, unless another turn gives it."""
+    """Remove what a turn gave that has gone, unless another turn gives it. Reads turns until it finds all of that."""
+    if not facets:
+        return
     turns = conversation.turns.order_by("-id").values_list("role", "body")
     missing = {(kind, facet_key(name)) for kind, name in facets}
     for role, body in turns.iterator(chunk_size=10):

@@ -92,6 +92,10 @@ def test_days_bound_the_last_change_and_the_last_day_is_within(history: Any) -> 
     expect_found(history, INVOICES, LISBON)
     history.fill("#filter-first", history.evaluate(local.format(1)))
     history.wait_for_selector("text=The last day is before the first one.")
+    history.fill("#filter-last", "9999-12-31")
+    expect_found(history, HAIKU)
+    history.fill("#filter-first", "0002-01-01")  # as while a year is typed
+    expect_found(history, HAIKU, INVOICES, LISBON, OLD)
 
 
 def test_what_fits_no_filter_says_so(history: Any) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from chat.conversations import exports
 from chat.conversations.models import Conversation
@@ -180,3 +181,45 @@ def test_on_a_phone_the_drawer_makes_room_for_what_takes_it_back(history: Any) -
     history.click("#notice >> text=Undo")
     history.click("#sidebar-toggle")
     history.wait_for_selector(ROW.format(LISBON))
+
+
+def test_what_was_done_to_some_is_said_and_can_be_undone(history: Any, scripted: ScriptedPage) -> None:
+    """The server takes 1,000 chats at once. Where a later portion failed, nothing said so, or nothing led back."""
+    select_several(history)
+    for chat in (HAIKU, INVOICES):
+        history.click(PICK.format(chat))
+    history.route("**/playground/api/change", _first_alone)
+    history.evaluate(
+        """async ([haiku, invoices]) => {
+        const acts = await import('/static/chat/playground/app/sidebar/chat_acts.js');
+        const others = Array.from({ length: 999 }, (_, at) => `unknown-${at}`);
+        await acts.archiveChats([haiku, ...others, invoices]);
+    }""",
+        [HAIKU, INVOICES],
+    )
+    history.wait_for_selector("#notice:has-text('The chat is archived. Not all was done: It is too late.')")
+    assert Conversation.objects.exclude(archived_at=None).get().public_id == HAIKU
+    history.click("#notice button:has-text('Undo')")
+    archived = Conversation.objects.exclude(archived_at=None)
+    scripted.wait_for(lambda: not archived.all().exists())
+    scripted.problems[:] = [problem for problem in scripted.problems if "500" not in problem]
+
+
+def _first_alone(route: Any) -> None:
+    """Refuse all but the first chat of the history, and what takes it back."""
+    if HAIKU in route.request.post_data_json["ids"]:
+        route.continue_()
+    else:
+        route.fulfill(status=500, json={"error": {"message": "It is too late.", "code": "internal", "param": None}})
+
+
+def test_a_chat_that_another_tab_has_brought_back_leaves_the_archive(history: Any, scripted: ScriptedPage) -> None:
+    """Nothing had changed, so that nothing was said, and the row stayed."""
+    now = timezone.now()
+    Conversation.objects.filter(public_id=OLD).update(archived_at=now)
+    history.click(".view-menu summary")
+    history.click(".view-menu >> text=Archived")
+    history.wait_for_selector(".other-chats .chat-row")
+    Conversation.objects.filter(public_id=OLD).update(archived_at=None)
+    history.click(".other-chats button:has-text('Unarchive')")
+    history.wait_for_selector(".other-chats .chat-row", state="detached")

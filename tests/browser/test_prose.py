@@ -45,7 +45,9 @@ GROW = """async ([source, cuts]) => {
     growing.show(source, true);
     new GrowingText(whole).show(source, true);
     const isDrawn = (node) => !node.ariaBusy && !node.querySelector('.formula:not(.is-typeset)');
-    while (!isDrawn(grown) || !isDrawn(whole)) await new Promise(requestAnimationFrame);
+    for (let frame = 0; frame < 1000 && !(isDrawn(grown) && isDrawn(whole)); frame += 1) {
+        await new Promise(requestAnimationFrame);
+    }
     return [shown(grown), shown(whole)];
 }"""
 

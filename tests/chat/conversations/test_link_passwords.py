@@ -129,7 +129,7 @@ def test_a_bad_password_is_refused_with_its_limits(ann: Page, password: Any, par
 def test_a_link_that_cannot_be_made_hashes_no_password(
     ann: Page, monkeypatch: pytest.MonkeyPatch, settings: Any, reason: str
 ) -> None:
-    """Hashing takes a tenth of a second of processor time."""
+    """Hashing takes a fifth of a second of processor time."""
     hashed: list[str] = []
     monkeypatch.setattr(sharing, "make_password", lambda password: hashed.append(password) or "a hash")
     ann.open("a")

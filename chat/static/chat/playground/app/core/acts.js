@@ -305,7 +305,7 @@ export async function changeFields(id, fields) {
 }
 
 /** @param {string} problem */
-function tell(problem) {
+export function tell(problem) {
   app.notice.value = { text: problem, isProblem: true };
 }
 

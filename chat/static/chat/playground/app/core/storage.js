@@ -44,7 +44,7 @@ export class PersonalStorage {
   /** This person signs out: nothing of theirs stays, nothing is written any more, and their other tabs hear of it. */
   signOut() {
     this.close();
-    // Once the server has done it, which is when this page goes: a tab that is reloaded sooner would still be signed in.
+    // Not sooner than this page goes, which is with the server's answer: a tab that is reloaded before would still be signed in.
     addEventListener("pagehide", () => {
       const shared = storageOf("browser");
       shared?.setItem(SIGNED_OUT, String(Date.now()));

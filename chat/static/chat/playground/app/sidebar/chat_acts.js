@@ -1,7 +1,7 @@
 // @ts-check
 // What the left column does with conversations. All of it can be taken back.
 import * as acts from "../core/acts.js";
-import { api } from "../core/api.js";
+import { api, refusalOf } from "../core/api.js";
 import * as app from "../core/app.js";
 import { plural, t } from "../core/i18n.js";
 import { searchAgain } from "./search.js";
@@ -14,7 +14,7 @@ const MAX_IDS = 1000; // of one request
 /** Delete at once, and offer to take it back. @param {string[]} chosen */
 export async function deleteChats(chosen) {
   const shown = app.chat.value.id;
-  const ids = await done("delete", chosen);
+  const { ids, problem } = await done("delete", chosen);
   if (ids.length === 0) return;
   for (const id of ids) forget(id);
   app.chatList.remove(ids);
@@ -26,13 +26,9 @@ export async function deleteChats(chosen) {
   }
   tellAll(ids);
   searchAgain();
-  app.notice.value = {
-    text: plural(ids.length, "The chat is deleted; it can be restored for a day.", "{n} chats are deleted; they can be restored for a day."),
-    act: t("Undo"),
-    run: async () => {
-      if ((await restoreChats(ids)) && ids.includes(shown)) await acts.openChat(shown);
-    },
-  };
+  tellDone(plural(ids.length, "The chat is deleted; it can be restored for a day.", "{n} chats are deleted; they can be restored for a day."), problem, async () => {
+    if ((await restoreChats(ids)) && ids.includes(shown)) await acts.openChat(shown);
+  });
 }
 
 /** The runs of a deleted chat end, and are saved no more. @param {string} id */
@@ -44,54 +40,49 @@ function forget(id) {
 
 /** Return whether all are there again. @param {string[]} chosen */
 export async function restoreChats(chosen) {
-  const ids = await done("restore", chosen);
+  const { ids, problem } = await done("restore", chosen);
   for (const id of ids) app.chatList.deleted.delete(id);
   await app.chatList.refresh();
   tellAll(ids);
   searchAgain();
-  return ids.length === chosen.length;
+  if (problem) acts.tell(problem);
+  return !problem;
 }
 
-/** Return whether it was done to any. @param {string[]} chosen @param {boolean} isArchived */
+/** Return whether they are where they shall be, some at least. @param {string[]} chosen @param {boolean} isArchived */
 export async function archiveChats(chosen, isArchived = true) {
-  const formers = await changeAll(chosen, { is_archived: isArchived });
-  const ids = formers.map(({ id }) => id);
+  const { ids, formers, problem } = await changeAll(chosen, { is_archived: isArchived });
   if (ids.length === 0) return false;
   if (isArchived) app.chatList.remove(ids);
   await app.chatList.refresh();
-  app.notice.value = {
-    text: isArchived ? plural(ids.length, "The chat is archived.", "{n} chats are archived.") : plural(ids.length, "The chat is in the list again.", "{n} chats are in the list again."),
-    act: t("Undo"),
-    run: () => archiveChats(ids, !isArchived),
-  };
+  const num = formers.length;
+  const text = isArchived ? plural(num, "The chat is archived.", "{n} chats are archived.") : plural(num, "The chat is in the list again.", "{n} chats are in the list again.");
+  tellDone(num ? text : "", problem, () => archiveChats(formers.map(({ id }) => id), !isArchived));
   return true;
 }
 
 /** Put several chats into a folder, "" for none. @param {string[]} chosen @param {string} folder */
 export async function moveChats(chosen, folder) {
-  const formers = await changeAll(chosen, { folder });
-  const ids = formers.map(({ id }) => id);
+  const { ids, formers, problem } = await changeAll(chosen, { folder });
   if (ids.length === 0) return;
   await app.chatList.refresh();
-  app.notice.value = {
-    text: folder ? plural(ids.length, "The chat is in the folder.", "{n} chats are in the folder.") : plural(ids.length, "The chat is in no folder.", "{n} chats are in no folder."),
-    act: t("Undo"),
-    run: async () => {
-      for (const name of new Set(formers.map((former) => former.folder))) {
-        await changeAll(formers.filter((former) => former.folder === name).map(({ id }) => id), { folder: name });
-      }
-      await app.chatList.refresh();
-    },
-  };
+  const num = formers.length;
+  const text = folder ? plural(num, "The chat is in the folder.", "{n} chats are in the folder.") : plural(num, "The chat is in no folder.", "{n} chats are in no folder.");
+  tellDone(num ? text : "", problem, async () => {
+    for (const name of new Set(formers.map((former) => former.folder))) {
+      await changeAll(formers.filter((former) => former.folder === name).map(({ id }) => id), { folder: name });
+    }
+    await app.chatList.refresh();
+  });
 }
 
 /** @typedef {{id: string, folder: string, is_archived: boolean}} Former how a chat was before a change of several */
 
-/** Change several chats and return how those were that have changed. @param {string[]} ids @param {object} fields */
-async function changeAll(ids, fields) {
+/** Change several chats. `formers`: how those were that were not so already. @param {string[]} chosen @param {object} fields */
+async function changeAll(chosen, fields) {
   /** @type {Former[]} */
   const formers = [];
-  await done("change", ids, fields, (/** @type {{data: Former[]}} */ answer) => formers.push(...answer.data));
+  const { ids, problem } = await done("change", chosen, fields, (/** @type {{data: Former[]}} */ answer) => formers.push(...answer.data));
   for (const { id } of formers) {
     const open = app.openChats.get(id);
     if (open && "folder" in fields) open.folder.value = String(fields.folder);
@@ -99,7 +90,7 @@ async function changeAll(ids, fields) {
   }
   tellAll(ids);
   searchAgain();
-  return formers;
+  return { ids, formers, problem };
 }
 
 /** @param {ChatFacts} facts */
@@ -125,15 +116,24 @@ export async function moveTo(facts, folder) {
 export const setTags = (facts, tags) => acts.changeFields(facts.id, { tags });
 
 /**
- * Ask something of the server for several chats, as many as it takes at once, and return those for which it was done.
- * @param {string} path @param {string[]} ids @param {object} [fields] @param {(answer: any) => void} [use]
+ * Ask something of the server for several chats, as many as it takes at once. Return those for which it answered, and why it refused others;
+ * where it refused all, that is said.
+ * @param {string} path @param {string[]} chosen @param {object} [fields] @param {(answer: any) => void} [use]
  */
-async function done(path, ids, fields = {}, use = () => {}) {
+async function done(path, chosen, fields = {}, use = () => {}) {
   let num = 0;
-  await acts.attempt(async () => {
-    for (; num < ids.length; num += MAX_IDS) use(await api("POST", path, { ids: ids.slice(num, num + MAX_IDS), ...fields }));
+  const problem = await refusalOf(async () => {
+    for (; num < chosen.length; num += MAX_IDS) use(await api("POST", path, { ids: chosen.slice(num, num + MAX_IDS), ...fields }));
   });
-  return ids.slice(0, num);
+  const ids = chosen.slice(0, num);
+  if (ids.length === 0 && problem) acts.tell(problem);
+  return { ids, problem };
+}
+
+/** Tell what was done, "" for nothing, with a way back, and why not all of it. @param {string} text @param {string} problem @param {() => unknown} run */
+function tellDone(text, problem, run) {
+  const all = [text, problem && t("Not all was done: {problem}", { problem })].filter(Boolean).join(" ");
+  if (all) app.notice.value = { text: all, isProblem: Boolean(problem), ...(text ? { act: t("Undo"), run } : {}) };
 }
 
 /** @param {string[]} ids */

@@ -64,10 +64,14 @@ function readSoon() {
   else hits.value = null;
 }
 
-/** The midnight at which a day begins, in seconds. @param {string} day @param {number} [more] days later */
+/** The end of the year 9999, the last instant that the server knows, in seconds. */
+const LAST_SECOND = 253_402_300_799;
+
+/** The midnight at which a day begins, in seconds. A year that is being typed may be one that the server does not know. @param {string} day @param {number} [more] days later */
 function midnight(day, more = 0) {
   const [year, month, date] = day.split("-").map(Number);
-  return Math.max(0, Math.round(new Date(year, month - 1, date + more).getTime() / 1000)); // a year that is being typed may be one of long ago
+  const seconds = Math.round(new Date(year, month - 1, date + more).getTime() / 1000);
+  return Math.min(Math.max(seconds, 0), LAST_SECOND);
 }
 
 /** What the filters ask of the server, without words. */

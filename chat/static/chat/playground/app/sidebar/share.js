@@ -38,7 +38,7 @@ export function ShareDialog({ facts }) {
     tried(async () => {
       const made = await api("POST", path, { ...(lives ? { expires_in_s: lives } : {}), ...(password ? { password } : {}) });
       const isCopied = await copyText(addressOf(made.token));
-      setLinks([{ ...made, isCopied }, ...(links ?? [])]);
+      setLinks([{ ...made, isCopied }, ...(links ?? []).map((link) => ({ ...link, isCopied: false }))]);
       setPassword("");
     });
   };

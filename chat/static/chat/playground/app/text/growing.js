@@ -53,8 +53,10 @@ export class GrowingText {
     if (!grows && !isWhole) this.#clear();
     this.steps = isWhole ? this.#finish(text, grows && text === this.text) : null;
     if (isWhole) this.#go();
-    else this.#extend(text);
-    if (!isWhole) this.node.removeAttribute("aria-busy");
+    else {
+      this.node.removeAttribute("aria-busy");
+      this.#extend(text);
+    }
     this.text = text;
     this.isWhole = isWhole;
   }
