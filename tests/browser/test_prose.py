@@ -235,6 +235,29 @@ def test_a_long_text_is_drawn_in_slices(page) -> None:
     assert kinds == {"paragraphs": [True, 8000, 8000], "list": [True, 8000, 1], "table": [True, 8000, 1]}
 
 
+def test_texts_of_a_frame_share_its_time_and_show_their_source_meanwhile(page) -> None:
+    """Each had its own time, so that an opened chat held the page up; none may be missing in a frame."""
+    found = page.evaluate(
+        """async () => {
+        const { GrowingText } = await import('/static/chat/playground/app/text/growing.js');
+        const text = '- item **of** some `words`\\n'.repeat(100);
+        const nodes = Array.from({ length: 200 }, () => document.createElement('div'));
+        for (const node of nodes) {
+            node.textContent = text;
+            new GrowingText(node).show(text, true);
+        }
+        const drawn = () => nodes.filter((node) => node.querySelector('li')).length;
+        const atOnce = drawn();
+        const shown = nodes.filter((node) => node.textContent.includes('item')).length;
+        for (let frame = 0; frame < 2000 && nodes.some((node) => node.ariaBusy); frame += 1) {
+            await new Promise(requestAnimationFrame);
+        }
+        return [atOnce < 200, shown, drawn(), nodes.filter((node) => node.textContent.includes('**')).length];
+    }"""
+    )
+    assert found == [True, 200, 200, 0]
+
+
 def test_where_an_extension_may_begin_is_looked_for_nearby(page) -> None:
     """Each paragraph looked through all the rest of the answer: one of 200 kB took a second to parse."""
     found = page.evaluate(

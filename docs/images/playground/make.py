@@ -29,7 +29,7 @@ def ask(page: Page, text: str) -> None:
 
 
 def parameters(page: Page, tab: str = "Parameters") -> None:
-    if not page.locator("#panel").count():
+    if page.get_attribute("#panel-toggle", "aria-expanded") != "true":
         page.click("#panel-toggle")
     page.click(f"role=tab[name=/{tab}/]")
 

@@ -8,7 +8,10 @@ import { typeset, typesetKnown } from "./math.js";
 
 /** @import { Token, Tokens, TokensList } from "../../../vendor/marked.js" */
 
-const SLICE_MS = 8;
+/** How long all texts may be drawn in a frame. */
+const FRAME_MS = 8;
+/** A text that is longer is begun in the next frame. */
+const LONG_CHARS = 20_000;
 /** How many items or rows of a long list or table are drawn at a time. */
 const PART = 50;
 
@@ -32,10 +35,9 @@ export class GrowingText {
   /** The steps that draw the whole text. @type {Generator<void> | null} */
   steps = null;
 
-  /** @param {HTMLElement} node */
+  /** @param {HTMLElement} node shows the source until the text is drawn */
   constructor(node) {
     this.node = node;
-    node.replaceChildren();
   }
 
   #clear() {
@@ -52,11 +54,12 @@ export class GrowingText {
     const grows = !this.isWhole && text.startsWith(this.text);
     if (!grows && !isWhole) this.#clear();
     this.steps = isWhole ? this.#finish(text, grows && text === this.text) : null;
-    if (isWhole) this.#go();
-    else {
+    if (!isWhole) {
+      this.#begin();
       this.node.removeAttribute("aria-busy");
       this.#extend(text);
-    }
+    } else if (text.length > LONG_CHARS) this.#later();
+    else this.#go();
     this.text = text;
     this.isWhole = isWhole;
   }
@@ -165,11 +168,19 @@ export class GrowingText {
     open.kept += numDone;
   }
 
-  /** Take steps for some time, and more in the next frame: the page never stands still. */
+  /** Remove the source, the only thing without a block of its own. */
+  #begin() {
+    if (this.node.firstChild instanceof Text) this.node.replaceChildren();
+  }
+
+  /** Take steps while the frame has time, and more in the next one: the page never stands still. */
   #go() {
-    const until = performance.now() + SLICE_MS;
+    while (hasTime()) if (this.steps?.next().done) return this.node.removeAttribute("aria-busy");
+    this.#later();
+  }
+
+  #later() {
     const { steps } = this;
-    while (performance.now() < until) if (steps?.next().done) return this.node.removeAttribute("aria-busy");
     this.node.setAttribute("aria-busy", "true");
     requestAnimationFrame(() => steps === this.steps && this.#go());
   }
@@ -180,6 +191,7 @@ export class GrowingText {
     const stays = isShownAlready ? this.#unchanged(blocks) : new Set();
     const whole = blocks.filter(isShown);
     if (stays.size < whole.length) yield* rest;
+    this.#begin();
     for (const [at, block] of whole.entries()) {
       if (!stays.has(block)) yield* this.#drawWhole(block, at);
       yield;
@@ -219,6 +231,17 @@ export class GrowingText {
     }
     if (old && !(plainText(old) === plainText(fresh) && isAlike(old, fresh))) old.replaceWith(fresh);
   }
+}
+
+/** When the time is over that texts have in this frame, 0 before the first of them. */
+let frameEnd = 0;
+
+function hasTime() {
+  if (frameEnd === 0) {
+    frameEnd = performance.now() + FRAME_MS;
+    requestAnimationFrame(() => (frameEnd = 0));
+  }
+  return performance.now() < frameEnd;
 }
 
 /** What holds the parts of a long block. */

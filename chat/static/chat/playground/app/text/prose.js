@@ -4,6 +4,9 @@ import { html, useLayoutEffect, useRef } from "../../../vendor/preact.js";
 
 /** @import { GrowingText } from "./growing.js" */
 
+/** What is shown of a text until it is drawn, or its parser is there. */
+const SHOWN_CHARS = 4000;
+
 /** @type {Promise<[typeof import("./growing.js"), typeof import("./code.js")]> | undefined} */
 let modules;
 
@@ -23,7 +26,7 @@ export function Prose({ text, isWhole }) {
   // In layout effects, so that no frame shows the text missing.
   useLayoutEffect(() => {
     const node = /** @type {HTMLDivElement} */ (ref.current);
-    node.textContent = latest.current.text;
+    node.textContent = latest.current.text.slice(0, SHOWN_CHARS);
     loadProse().then(([{ GrowingText }, { actOnCode }]) => {
       growing.current = new GrowingText(node);
       growing.current.show(latest.current.text, latest.current.isWhole);
@@ -32,7 +35,7 @@ export function Prose({ text, isWhole }) {
   }, []);
   useLayoutEffect(() => {
     if (growing.current) growing.current.show(text, isWhole);
-    else if (ref.current) ref.current.textContent = text;
+    else if (ref.current) ref.current.textContent = text.slice(0, SHOWN_CHARS);
   }, [text, isWhole]);
   return html`<div class="prose-text" ref=${ref}></div>`;
 }
