@@ -57,6 +57,7 @@ def reload(scripted: ScriptedPage) -> None:
     scripted.wait_for(lambda: scripted.page.evaluate(is_saved))
     scripted.page.reload()
     scripted.wait_ready()
+    scripted.page.wait_for_selector(ANSWER)
 
 
 def token(text: str, share: float, others: tuple[tuple[str, float], ...] = (), spelled: bytes | None = None) -> dict:
