@@ -186,3 +186,22 @@ def test_a_stop_ends_a_request_that_never_gets_through(scripted: ScriptedPage, s
     assert len(server.started) == 1
     assert scripted.texts() == ["hello", "yes"]
     scripted.problems[:] = [problem for problem in scripted.problems if "ERR_FAILED" not in problem]
+
+
+def test_a_network_that_stops_letting_sockets_through_loses_nothing(scripted: ScriptedPage) -> None:
+    """Only a page that never had a socket tried events; another tried sockets for ever."""
+    server = EventServer(scripted)
+    scripted.sign_in()
+    scripted.ask("hello")
+    run = scripted.next("start")["id"]
+    scripted.say(run, "It begins")
+    scripted.page.wait_for_selector("text=It begins")
+    scripted.is_reachable = False
+    scripted.socket.close(code=1001)
+    server.tell(said(run, "It "), said(run, "begins and goes on"), ended(run))
+    scripted.wait_idle()
+    assert scripted.texts() == ["hello", "It begins and goes on"]
+    scripted.ask("and again")
+    server.tell(said(server.next()["id"], "yes"), ended(server.next()["id"]))
+    scripted.wait_idle()
+    assert scripted.texts()[-1] == "yes"

@@ -298,6 +298,39 @@ def test_draft_and_model_survive_a_reload(talk: ScriptedPage) -> None:
     assert talk.page.get_attribute("#model", "value") == "greedy"
 
 
+def test_a_reload_shows_the_lines_that_were_being_read(talk: ScriptedPage) -> None:
+    """It went to the end of the chat."""
+    for number in range(4, 12):
+        talk.turn(f"question {number}", "a line of the answer\n\n" * 20)
+    where = f"""(() => {{
+        const message = document.querySelector('{MESSAGE.format(10)}');
+        const area = document.querySelector('#conversation');
+        return Math.round(message.getBoundingClientRect().top - area.getBoundingClientRect().top);
+    }})()"""
+    talk.page.locator(MESSAGE.format(10)).scroll_into_view_if_needed()
+    talk.page.mouse.move(640, 400)
+    talk.page.mouse.wheel(0, -90)
+    talk.page.wait_for_selector(".jump")
+    before = talk.page.evaluate(where)
+    talk.page.reload()
+    talk.page.wait_for_selector(MESSAGE.format(22))
+    talk.wait_for(lambda: abs(talk.page.evaluate(where) - before) < 4)
+    assert talk.page.is_visible(".jump")
+
+
+def test_a_reload_shows_the_part_of_the_request_that_was_open(talk: ScriptedPage) -> None:
+    talk.page.click("#panel-toggle")
+    talk.page.click("#panel [role=tab]:has-text('Tools')")
+    scripted_tab = "#panel [role=tab][aria-selected=true]:has-text('Tools')"
+    talk.page.wait_for_selector(scripted_tab)
+    talk.wait_for(lambda: not talk.in_flight)
+    talk.page.reload()
+    talk.page.wait_for_selector("#conversation")
+    if talk.page.get_attribute("#panel-toggle", "aria-expanded") != "true":
+        talk.page.click("#panel-toggle")
+    talk.page.wait_for_selector(scripted_tab)
+
+
 def set_system(talk: ScriptedPage, text: str) -> None:
     talk.page.evaluate(
         """async (system) => {

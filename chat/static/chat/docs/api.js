@@ -35,9 +35,19 @@ fetch(place.dataset.schema)
 
 for (const button of document.querySelectorAll("[data-copy]")) {
   const source = document.getElementById(button.dataset.copy);
-  button.hidden = !navigator.clipboard;
+  button.hidden = false;
   button.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(source.textContent);
-    button.textContent = button.dataset.copied;
+    if (await copied(source)) button.textContent = button.dataset.copied;
   });
+}
+
+/** Copy a text, also where the browser has no clipboard for pages: those over plain HTTP. It stays selected there. */
+async function copied(source) {
+  try {
+    await navigator.clipboard.writeText(source.textContent);
+    return true;
+  } catch {
+    getSelection().selectAllChildren(source);
+    return document.execCommand("copy");
+  }
 }

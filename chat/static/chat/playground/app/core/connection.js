@@ -10,6 +10,7 @@ const RETRY_MS = [250, 500, 1000, 2000, 5000];
 const STEADY_MS = 5000; // one that was lost sooner counts as a failure: a server in trouble may accept and close at once
 const SIGNED_OUT = 4401;
 const TRIES_BEFORE_EVENTS = 2;
+const TRIES_OF_ONE_THAT_WAS_THERE = 5; // a server that starts again needs some time
 
 /**
  * @typedef {"connecting" | "ready" | "lost"} ConnectionState
@@ -53,7 +54,8 @@ export class Connection {
     }
     if (performance.now() - this.openedAt > STEADY_MS) this.failures = 0;
     this.failures += 1;
-    if (!this.wasEverReady && this.failures >= TRIES_BEFORE_EVENTS && (await isServerThere())) {
+    const tries = this.wasEverReady ? TRIES_OF_ONE_THAT_WAS_THERE : TRIES_BEFORE_EVENTS;
+    if (this.failures >= tries && (await isServerThere())) {
       this.events = new EventRoute(this.listener.onMessage);
       this.listener.onState("ready");
       return;

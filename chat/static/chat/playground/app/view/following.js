@@ -32,6 +32,15 @@ export class Following {
     this.#grown();
   }
 
+  /** Stay where a message begins so far below the upper edge. @param {Element} message @param {number} top in pixels */
+  stayAt(message, top) {
+    this.follows = false;
+    this.#show();
+    message.scrollIntoView({ block: "start", behavior: "instant" });
+    this.area.scrollTop += message.getBoundingClientRect().top - this.area.getBoundingClientRect().top - top;
+    this.top = this.area.scrollTop;
+  }
+
   #grown() {
     if (this.follows && this.content.childElementCount > 0) this.area.scrollTop = this.area.scrollHeight;
     this.top = this.area.scrollTop;

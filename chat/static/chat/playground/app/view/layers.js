@@ -1,7 +1,7 @@
 // @ts-check
 // What lies over the page: one dialog at a time, and which side columns are open.
-import { signal } from "../../../vendor/preact.js";
-import { readState, writeState } from "../core/app.js";
+import { effect, signal } from "../../../vendor/preact.js";
+import { readState, storage, writeState } from "../core/app.js";
 
 /** @import { ComponentChildren, Signal } from "../../../vendor/preact.js" */
 
@@ -23,7 +23,8 @@ isWide.addEventListener("change", () => {
 export const sidebarIsOpen = signal(false);
 export const panelIsOpen = signal(false);
 /** Which tab of the panel is shown. */
-export const panelTab = signal("parameters");
+export const panelTab = signal(String(storage.read("tab", "panel-tab") ?? "parameters"));
+effect(() => void storage.write("tab", "panel-tab", panelTab.value));
 
 function openKept() {
   sidebarIsOpen.value = readState("sidebar") !== false;

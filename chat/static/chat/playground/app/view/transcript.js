@@ -4,6 +4,7 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from "../../../ven
 import { t } from "../core/i18n.js";
 import { Message } from "./message.js";
 import { Following } from "./following.js";
+import { useKeptPlace } from "./kept_place.js";
 import { SystemPrompt } from "./system_prompt.js";
 import { Welcome } from "./welcome.js";
 
@@ -28,7 +29,8 @@ function useNumDrawn({ id }, numTurns) {
 
 /** @param {{open: Chat}} props */
 export function Transcript({ open }) {
-  const { area, list, jump } = useNewest(open);
+  const { area, list, following, jump } = useNewest(open);
+  useKeptPlace(open.id, area, following);
   return html`<div class="conversation-frame">
     <main class="conversation" id="conversation" ref=${area} tabindex="-1" aria-label=${t("Conversation")}>
       <h1 class="visually-hidden">${open.title.value || t("New chat")}</h1>
@@ -52,7 +54,7 @@ export function useNewest(open) {
   const toEnd = () => following.current?.toEnd();
   useLayoutEffect(toEnd, [open.id, open.path.value.length]);
   const jump = !isAtEnd && html`<button class="button jump" type="button" onClick=${toEnd}>${t("Jump to the newest")}</button>`;
-  return { area, list, jump };
+  return { area, list, following, jump };
 }
 
 /** @param {{open: Chat, list: RefObject<HTMLOListElement | null>, id: string, label: string}} props */
