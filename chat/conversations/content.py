@@ -2,14 +2,20 @@
 
 The content of a turn is a text, a list of content parts, or an answer: `{"choices": [{"content", "reasoning",
 "calls", "finish_reason", "tokens"}], "shown"}`, as the page keeps it. Anything else in it is kept and has no text.
+
+A text file that is attached to a question is a text part that has the name of the file as `attachment`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 TITLE_CHARS = 60
+ATTACHMENT = "attachment"
+BEGINS_AS_FILE = re.compile(r"([^\n]{1,255}):\n\n")
+"""How the text of an attached file begins: older parts have no other mark."""
 
 
 def content_text(content: Any) -> str:
@@ -21,6 +27,26 @@ def content_text(content: Any) -> str:
         return "\n\n".join(text for text in texts if isinstance(text, str))
     text = shown_choice(content).get("content")
     return text if isinstance(text, str) else ""
+
+
+def question_split(content: Any) -> tuple[str, list[str]]:
+    """Return the text of a question without its attached files, and the names of these."""
+    if not isinstance(content, list):
+        return content_text(content), []
+    parts = [part for part in content if isinstance(part, dict)]
+    is_marked = any(ATTACHMENT in part for part in parts)
+    names = [_attached_name(part, is_marked) for part in parts]
+    typed = [part for part, name in zip(parts, names, strict=True) if name is None]
+    return content_text(typed), [name for name in names if name is not None]
+
+
+def _attached_name(part: Mapping[str, Any], is_marked: bool) -> str | None:
+    """Return the name of the file that a part is, None if it is none. `is_marked`: the files of its question are."""
+    if is_marked:
+        return str(part[ATTACHMENT]) if ATTACHMENT in part else None
+    text = part.get("text")
+    begun = BEGINS_AS_FILE.match(text) if isinstance(text, str) else None
+    return begun[1] if begun else None
 
 
 def shown_choice(content: Any) -> Mapping[str, Any]:
@@ -45,17 +71,34 @@ def title_of(text: str) -> str:
     return line if len(line) <= TITLE_CHARS else f"{line[: TITLE_CHARS - 1]}…"
 
 
+def question_title(content: Any) -> str:
+    """Return a title for a chat that begins with this question: what was typed, or the names of its files."""
+    typed, names = question_split(content)
+    return title_of(typed or ", ".join(names))
+
+
 def message_of(role: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """Return a turn as a message of OpenAI's API, with the calls of the shown choice; the page has the same rules."""
     content = body.get("content")
     if not isinstance(content, dict):
         answered = {"tool_call_id": body["tool_call_id"]} if role == "tool" and "tool_call_id" in body else {}
-        return {"role": role, "content": content, **answered}
+        return {"role": role, "content": _sent(content), **answered}
     message: dict[str, Any] = {"role": role, "content": content_text(content)}
     calls = shown_choice(content).get("calls")
     if isinstance(calls, list) and calls:
         message["tool_calls"] = [_tool_call(call, place) for place, call in enumerate(calls) if isinstance(call, dict)]
     return message
+
+
+def _sent(content: Any) -> Any:
+    """Return a content as the API has it: without the marks of attached files."""
+    if not isinstance(content, list):
+        return content
+    return [_without_mark(part) if isinstance(part, dict) else part for part in content]
+
+
+def _without_mark(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in part.items() if name != ATTACHMENT}
 
 
 def _tool_call(call: Mapping[str, Any], place: int) -> dict[str, Any]:

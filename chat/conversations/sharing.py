@@ -21,10 +21,11 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from chat.access.sign_in import SignIn, sign_in_begin, sign_in_fail, sign_in_succeed
-from chat.conversations.models import Conversation, ShareLink
+from chat.conversations.content import content_text, question_title, title_of
+from chat.conversations.models import Conversation, ShareLink, Turn
 from chat.conversations.services import ROW_BYTES
 from chat.conversations.space import conversation_get, space_lock, space_take
-from chat.conversations.turns import turns_shown
+from chat.conversations.turns import body_of, turns_shown
 from chat.errors import ApiError
 
 MAX_LINKS = 32
@@ -62,9 +63,9 @@ def link_create(*, user_id: int, conversation_id: str, lives_s: int | None, pass
         space = space_lock(user_id)
         conversation = _conversation_for_link(user_id, conversation_id)
         turns = [
-            {"role": turn.role, "text": text} for turn in turns_shown(conversation=conversation) if (text := turn.text)
+            {"role": turn.role, "text": text} for turn in turns_shown(conversation=conversation) if (text := turn.typed)
         ]
-        snapshot = orjson.dumps({"title": conversation.title, "turns": turns}).decode()
+        snapshot = orjson.dumps({"title": _title(conversation), "turns": turns}).decode()
         num_bytes = ROW_BYTES + len(snapshot.encode())
         space_take(space, num_bytes)
         _count(conversation, num_bytes)
@@ -132,6 +133,14 @@ def _conversation_for_link(user_id: int, conversation_id: str) -> Conversation:
         message = f"A conversation may have {MAX_LINKS} links; revoke one."
         raise ApiError("insufficient_quota", message, limit=MAX_LINKS)
     return conversation
+
+
+def _title(conversation: Conversation) -> str:
+    """Return the title for everybody. Older ones that were cut from an attached file are made of what was typed."""
+    asked: Turn | None = conversation.turns.filter(role="user").order_by("id").first()
+    content = None if asked is None else body_of(asked).get("content")
+    is_cut = conversation.title == title_of(content_text(content))
+    return question_title(content) if is_cut else conversation.title
 
 
 def _link_working(token: str) -> ShareLink:

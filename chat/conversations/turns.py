@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 from django.db import transaction
 
-from chat.conversations.content import content_followed, content_text, title_of
+from chat.conversations.content import content_followed, content_text, question_split, question_title
 from chat.conversations.facets import facets_add, facets_drop, turn_facets
 from chat.conversations.models import ChatSpace, Conversation, SearchText, Turn, TurnState
 from chat.conversations.search import words_of
@@ -54,6 +54,11 @@ class TurnShown:
     @property
     def text(self) -> str:
         return content_text(self.body.get("content"))
+
+    @property
+    def typed(self) -> str:
+        """The text without the files that are attached to a question."""
+        return question_split(self.body.get("content"))[0] if self.role == "user" else self.text
 
 
 def turn_put(*, user_id: int, conversation_id: str, sent: TurnSent) -> Turn:
@@ -253,7 +258,7 @@ def _become_head(conversation: Conversation, turn: Turn) -> None:
 
 def _become_titled(conversation: Conversation, asked: Turn) -> None:
     """Give a conversation without a title the beginning of a question."""
-    title = title_of(content_text(body_of(asked).get("content")))
+    title = question_title(body_of(asked).get("content"))
     if title and not conversation.title:
         conversation.title = title
         Conversation.objects.filter(pk=conversation.pk).update(title=title)

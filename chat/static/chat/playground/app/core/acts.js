@@ -4,6 +4,7 @@ import { batch } from "../../../vendor/preact.js";
 import { saysAnything, textOf } from "./answers.js";
 import { api, ApiProblem, refusalOf } from "./api.js";
 import * as app from "./app.js";
+import { contentOf } from "./attached.js";
 import { Chat } from "./chat.js";
 import { t } from "./i18n.js";
 import { freshId } from "./ids.js";
@@ -41,14 +42,6 @@ function sendMessage(open, { id, text, files }) {
   const question = open.add(newTurn("user", contentOf(text, files), last, { id, choice: last && open.shownChoice(last) }));
   // NOTE: two tabs may both send a message that waited. Its run and its answer have one name, so that there is one of each.
   ask(open, question, [question], { run: `${id}-answer`, id: `${id}-a` });
-}
-
-/** A message with its text files, each a part of its own. @param {string} text @param {DraftFile[]} [files] @returns {Content} */
-export function contentOf(text, files = []) {
-  if (files.length === 0) return text;
-  /** @type {Part[]} */
-  const parts = files.map((file) => ({ type: "text", text: `${file.name}:\n\n${file.text}` }));
-  return text ? [...parts, { type: "text", text }] : parts;
 }
 
 /**

@@ -1,6 +1,7 @@
 // @ts-check
 // What the model is told: requests, made from the path to a turn.
 import { callId, isAnswer } from "./answers.js";
+import { sentContent } from "./attached.js";
 
 /** @import { Turn } from "./tree.js" */
 /** @import { Asked, Call, Parameters } from "./types.js" */
@@ -45,7 +46,7 @@ export function requestOf(path, model, { system, fields, prefix }, choice) {
 function messageOf({ facts }, number) {
   const { role, content } = facts;
   if (!isAnswer(content)) {
-    const message = { role, content: content ?? "" };
+    const message = { role, content: sentContent(content) };
     return role === "tool" ? { ...message, tool_call_id: facts.tool_call_id } : message;
   }
   const choice = content.choices[number ?? content.shown];

@@ -20,7 +20,8 @@
  * @property {number} [num_unkept_logprobs] how many there were, if they were too large to be kept
  *
  * @typedef {{choices: Choice[], shown: number, prompt_logprobs?: (TokenLogprob | null)[]}} AnswerContent
- * @typedef {{type: string, text?: string, image_url?: {url: string}}} Part a content part of OpenAI's API
+ * @typedef {{type: string, text?: string, image_url?: {url: string}, attachment?: string}} Part a content part of OpenAI's API;
+ *   `attachment`: the name of the file that it is, which is kept and not sent
  * @typedef {string | Part[] | AnswerContent} Content
  *
  * @typedef {{prompt_tokens: number, cached_tokens: number, completion_tokens: number, reasoning_tokens: number,

@@ -1,6 +1,6 @@
 // @ts-check
 // The requests behind what the page shows: that of an answer, and the one that would be sent now.
-import { contentOf } from "../core/acts.js";
+import { contentOf, sentContent } from "../core/attached.js";
 import { requestOf } from "../core/requests.js";
 
 /** @import { Chat } from "../core/chat.js" */
@@ -20,7 +20,7 @@ export function requestOfDraft(open, text = "") {
   const { model, system, parameters } = open.settings.value;
   const request = requestOf(path, model, { system, fields: parameters }, last && open.shownChoice(last));
   const draft = open.draft.value;
-  const content = contentOf(draft.text.trim(), draft.files) || text;
+  const content = sentContent(contentOf(draft.text.trim(), draft.files)) || text;
   if (content) request.messages.push({ role: "user", content });
   return request;
 }
