@@ -148,6 +148,12 @@ def test_a_conversation_is_accessible_in_each_of_its_states(walk: Walk) -> None:
     walk.sign_in()
     page, scripted = walk.page, walk.scripted
     walk.look("empty")
+    plans = {"name": f"{'long ' * 30}name.txt", "mimeType": "text/plain", "buffer": b"x\n" * 400}
+    page.set_input_files("#composer input[type=file]", plans)
+    walk.look("attached", ".files .chip")
+    page.click(".file-open")
+    walk.look("text of a file", "dialog pre")
+    walk.leave("dialog")
     run = walk.ask()
     walk.look("waiting", ".pending")
     scripted.tell(

@@ -103,9 +103,9 @@ export function stop(open) {
 
 // Turns beside others.
 
-/** Keep what is written in the form of a turn, and show it there from now on. @param {Chat} open @param {Turn} turn @param {string} text */
-export function keepEdit(open, turn, text) {
-  open.draft.value = { ...open.draft.value, edit: { turn: turn.id, text } };
+/** Keep what is written in the form of a turn, and show it there from now on. @param {Chat} open @param {Turn} turn @param {string} text @param {DraftFile[]} files */
+export function keepEdit(open, turn, text, files) {
+  open.draft.value = { ...open.draft.value, edit: { turn: turn.id, text, files } };
 }
 
 /** Close the form of a turn; what was written in it is gone. @param {Chat} open */
@@ -119,12 +119,18 @@ export function leaveEdit(open) {
 /** The turn whose form is open, as the draft has it, "" for none. @param {Chat} open */
 export const editedTurn = (open) => open.find(open.draft.value.edit?.turn ?? "")?.id ?? "";
 
-/** Put an edited text beside a turn. A question is answered anew; of other turns the text alone is changed. @param {Chat} open @param {Turn} turn @param {string} text */
-export function edit(open, turn, text) {
+/**
+ * Put an edited text beside a turn. A question is answered anew; of other turns the text alone is changed.
+ * @param {Chat} open
+ * @param {Turn} turn
+ * @param {string} text
+ * @param {DraftFile[]} [files] of a question
+ */
+export function edit(open, turn, text, files = []) {
   const parent = open.find(turn.facts.parent);
   const { role } = turn.facts;
   leaveEdit(open);
-  const content = role === "assistant" ? { choices: [{ content: text, reasoning: "", calls: [] }], shown: 0 } : text;
+  const content = role === "assistant" ? { choices: [{ content: text, reasoning: "", calls: [] }], shown: 0 } : contentOf(text, files);
   const more = { choice: turn.facts.choice, tool_call_id: turn.facts.tool_call_id, model: role === "assistant" ? turn.facts.model : undefined };
   const edited = open.add(newTurn(role, content, parent, more));
   if (role === "user") {

@@ -32,5 +32,8 @@ export const number = (value, options) => value.toLocaleString(page.language, op
 /** @param {number} value seconds */
 export const seconds = (value) => `${number(value, { minimumFractionDigits: 2, maximumFractionDigits: 2 })} s`;
 
+/** @param {number} value bytes of a file */
+export const fileSize = (value) => (value < 1000 ? `${number(value)} B` : `${number(value / 1000, { maximumFractionDigits: 1 })} kB`);
+
 /** A day and time in the page's language. @param {Date} date @param {Intl.DateTimeFormatOptions} [options] */
 export const moment = (date, options = { dateStyle: "medium", timeStyle: "short" }) => date.toLocaleString(page.language, options);

@@ -67,7 +67,7 @@
  * @typedef {{model: string, system: string, parameters: Parameters, tools_off?: {at: number, tool: any}[]}} ChatSettings
  *   `tools_off`: tools that are not offered now, with their places among all
  * @typedef {{text: string, files?: DraftFile[], results?: Record<string, string>, queue?: Queued[], shown?: Record<string, number>,
- *   edit?: {turn: string, text: string}, at?: number}} Draft
+ *   edit?: {turn: string, text: string, files?: DraftFile[]}, at?: number}} Draft
  *   `results`: unsent tool results by the id of their call; `queue`: messages that wait for the end of the running answer;
  *   `shown`: the choice that is shown of an answer that nothing follows; `edit`: what was written in the open form of a turn
  * @typedef {{id: string, text: string, files?: DraftFile[]}} Queued

@@ -10,6 +10,7 @@ import { shown } from "../palette/strokes.js";
 import { isHeldBack } from "../parameters/focus.js";
 import { readTextFiles } from "./attachments.js";
 import { IconButton } from "./controls.js";
+import { Files } from "./files.js";
 import { fit } from "./fitting.js";
 import { Icon, StopIcon } from "./icons.js";
 import { ModelLine } from "./model_picker.js";
@@ -47,7 +48,7 @@ export function Composer({ open, prefix = "", onSend = (text, files) => acts.sen
   };
   const take = async (/** @type {FileList | null | undefined} */ list) => {
     if (!list?.length) return;
-    const { read, problem } = await readTextFiles([...list]);
+    const { read, problem } = await readTextFiles([...list], open.draft.value.files ?? []);
     change({ files: [...(open.draft.value.files ?? []), ...read] });
     if (problem) app.notice.value = { text: problem, isProblem: true };
   };
@@ -72,8 +73,7 @@ export function Composer({ open, prefix = "", onSend = (text, files) => acts.sen
     onDragOver=${(/** @type {Event} */ event) => (event.preventDefault(), setOver(true))} onDragLeave=${() => setOver(false)} onDrop=${drop}>
     <${ModelLine} open=${open} />
     <${Queue} open=${open} />
-    ${files.length > 0 && html`<ul class="files" aria-label=${t("Attached files")}>${files.map((file, at) => html`<li key=${file.name} class="chip"><${Icon} name="clip" size=${14} /><span>${file.name}</span>
-      <${IconButton} icon="close" size=${14} label=${t("Remove {name}", { name: file.name })} onClick=${() => change({ files: files.filter((_, other) => other !== at) })} /></li>`)}</ul>`}
+    <${Files} files=${files} onRemove=${(/** @type {number} */ at) => change({ files: files.filter((_, other) => other !== at) })} />
     <div class="composer-box">
       <${IconButton} icon="clip" label=${t("Attach text files")} onClick=${() => picker.current?.click()} />
       <input ref=${picker} type="file" multiple hidden onChange=${(/** @type {any} */ event) => take(event.target.files).then(() => (event.target.value = ""))} />

@@ -2,11 +2,27 @@
 import { html, useLayoutEffect, useRef, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import { textOf } from "../core/answers.js";
+import { typedAndFiles } from "../core/attached.js";
 import { t } from "../core/i18n.js";
+import { Files } from "./files.js";
 import { fit } from "./fitting.js";
 
 /** @import { Chat } from "../core/chat.js" */
 /** @import { Turn } from "../core/tree.js" */
+/** @import { DraftFile } from "../core/types.js" */
+
+/**
+ * What the form begins with: what was kept of it, else what the turn has; `before`: the text of the turn.
+ * @param {Chat} open
+ * @param {Turn} turn
+ * @returns {{before: string, text: string, files: DraftFile[]}}
+ */
+function begin(open, turn) {
+  const { text, files } = typedAndFiles(turn.facts);
+  const before = turn.facts.role === "assistant" ? textOf(turn.facts.content, open.shownChoice(turn)) : text;
+  const { edit } = open.draft.peek();
+  return edit?.turn === turn.id ? { before, text: edit.text, files: edit.files ?? files } : { before, text: before, files };
+}
 
 /** What keys do in a text that is changed: Ctrl+Enter saves it, Esc leaves it. @param {() => void} save @param {() => void} leave */
 export const editKeys = (save, leave) => (/** @type {KeyboardEvent} */ event) => {
@@ -17,14 +33,12 @@ export const editKeys = (save, leave) => (/** @type {KeyboardEvent} */ event) =>
   event.stopPropagation();
 };
 
-/** The text of a turn, to be changed. @param {{open: Chat, turn: Turn}} props */
+/** The text of a turn, to be changed; of a question also which files it has. @param {{open: Chat, turn: Turn}} props */
 export function EditForm({ open, turn }) {
   const ref = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
-  const before = textOf(turn.facts.content, open.shownChoice(turn));
-  const [first] = useState(() => {
-    const { edit } = open.draft.peek();
-    return edit?.turn === turn.id ? edit.text : before;
-  });
+  const isQuestion = turn.facts.role === "user";
+  const [{ before, text: first, files: firstFiles }] = useState(() => begin(open, turn));
+  const [files, setFiles] = useState(firstFiles);
   useLayoutEffect(() => {
     const area = /** @type {HTMLTextAreaElement} */ (ref.current);
     fit(area);
@@ -36,18 +50,24 @@ export function EditForm({ open, turn }) {
   const leave = () => acts.leaveEdit(open);
   const save = () => {
     const text = ref.current?.value.trim() ?? "";
-    if (text && (text !== before || turn.facts.role === "user")) acts.edit(open, turn, text);
+    if ((text || files.length) && (text !== before || isQuestion)) acts.edit(open, turn, text, files);
     else leave();
   };
   const input = (/** @type {any} */ event) => {
     fit(event.target);
-    acts.keepEdit(open, turn, event.target.value);
+    acts.keepEdit(open, turn, event.target.value, files);
+  };
+  const remove = (/** @type {number} */ at) => {
+    const left = files.filter((_, other) => other !== at);
+    setFiles(left);
+    acts.keepEdit(open, turn, ref.current?.value ?? "", left);
   };
   return html`<form class="edit-form" onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), save())}>
+    <${Files} files=${files} onRemove=${remove} />
     <textarea ref=${ref} class="input" aria-label=${t("Edit the message")} onInput=${input} onKeyDown=${editKeys(save, leave)}>${first}</textarea>
     <div class="edit-acts">
       <button type="button" class="button button-small" onClick=${leave}>${t("Cancel")}</button>
-      <button type="submit" class="button button-small button-primary">${turn.facts.role === "user" ? t("Save & send") : t("Save")}</button>
+      <button type="submit" class="button button-small button-primary">${isQuestion ? t("Save & send") : t("Save")}</button>
     </div>
   </form>`;
 }

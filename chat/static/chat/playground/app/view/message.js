@@ -4,6 +4,7 @@ import { html, useEffect, useRef, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import { saysAnything, textOf } from "../core/answers.js";
 import * as app from "../core/app.js";
+import { typedAndFiles } from "../core/attached.js";
 import { moment, t } from "../core/i18n.js";
 import { roleName } from "../core/roles.js";
 import { Counters } from "../insight/counters.js";
@@ -13,6 +14,7 @@ import { callOf } from "../tools/call_of.js";
 import { constraintOf } from "../tools/constraint.js";
 import { CopyButton, IconButton, Menu, MenuAct } from "./controls.js";
 import { EditForm } from "./edit_form.js";
+import { Files } from "./files.js";
 import { lazy } from "./lazy.js";
 import { openDialog } from "./layers.js";
 import { Reasoning } from "./reasoning.js";
@@ -50,12 +52,13 @@ function Head({ open, turn }) {
 
 /** @param {{open: Chat, turn: Turn}} props */
 function Question({ open, turn }) {
-  const text = textOf(turn.facts.content);
-  return html`<div class="message-body">${text}</div>
+  const { text, files } = typedAndFiles(turn.facts);
+  return html`<${Files} files=${files} />
+    ${(text || files.length === 0) && html`<div class="message-body">${text}</div>`}
     <div class="message-foot"><span class="message-acts">
       <${Siblings} open=${open} turn=${turn} />
       <${IconButton} icon="edit" label=${t("Edit")} keys="E" size=${16} disabled=${open.isBusy.value} onClick=${() => (app.editing.value = turn.id)} />
-      <${CopyButton} text=${() => text} />
+      <${CopyButton} text=${() => textOf(turn.facts.content)} />
     </span></div>`;
 }
 

@@ -1,0 +1,155 @@
+"""Text files that go with a message: how they come in, what is shown of them, and which cannot be taken."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+
+from chat.conversations.models import Turn
+from chat.conversations.sharing import link_create
+from tests.browser.scripted import MESSAGE, ScriptedPage
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+NAME, HOSTILE = "plans.html", "<img src=x onerror=window.hit=1>\n<script>window.hit=1</script>"
+CHIPS = "#composer .files .chip"
+QUESTION, ANSWER = MESSAGE.format(1), MESSAGE.format(2)
+GIVE = """([kind, name, text]) => {
+    const data = new DataTransfer();
+    data.items.add(new File([text], name));
+    const more = { bubbles: true, cancelable: true };
+    const event = kind === "drop" ? new DragEvent(kind, { dataTransfer: data, ...more })
+        : new ClipboardEvent(kind, { clipboardData: data, ...more });
+    document.querySelector("#composer-text").dispatchEvent(event);
+}"""
+
+
+@pytest.fixture
+def page(scripted: ScriptedPage) -> Any:
+    return scripted.sign_in()
+
+
+def pick(page: Any, *files: tuple[str, str | bytes]) -> None:
+    """Choose files after a press on the clip."""
+    with page.expect_file_chooser() as chooser:
+        page.click("[aria-label='Attach text files']")
+    chosen = [(name, text.encode() if isinstance(text, str) else text) for name, text in files]
+    chooser.value.set_files([{"name": name, "mimeType": "text/plain", "buffer": text} for name, text in chosen])
+
+
+def attach(page: Any, way: str, name: str, text: str) -> None:
+    if way == "pick":
+        pick(page, (name, text))
+    else:
+        page.evaluate(GIVE, [way, name, text])
+    page.wait_for_selector(f"{CHIPS}:has-text('{name}')")
+
+
+def part(name: str, text: str) -> dict[str, str]:
+    return {"type": "text", "text": f"{name}:\n\n{text}"}
+
+
+@pytest.mark.parametrize("way", ["pick", "drop", "paste"])
+def test_a_file_is_shown_before_and_after_it_is_sent(scripted: ScriptedPage, page: Any, way: str) -> None:
+    """Nothing but its name was shown before, and all of its text in the sent message."""
+    attach(page, way, NAME, HOSTILE)
+    for place in ("#composer", QUESTION):
+        assert page.inner_text(f"{place} .files .chip").split() == [NAME, "62", "B"]
+        page.click(f"{place} .file-open")
+        page.wait_for_selector(f"dialog:has-text('{NAME}')")
+        assert page.text_content("dialog pre") == HOSTILE
+        page.keyboard.press("Escape")
+        page.wait_for_selector(f"{place} .file-open:focus")
+        if place == "#composer":
+            request = scripted.turn("What is it?", "A page.")
+    assert request["messages"][0]["content"] == [part(NAME, HOSTILE), {"type": "text", "text": "What is it?"}]
+    assert page.locator(CHIPS).count() == 0
+    page.reload()
+    page.wait_for_selector(ANSWER)
+    assert page.inner_text(f"{QUESTION} .files .chip").split() == [NAME, "62", "B"]
+    assert scripted.texts() == ["What is it?", "A page."]
+    assert page.evaluate("window.hit") is None
+
+
+def test_of_a_long_file_the_beginning_is_shown(page: Any) -> None:
+    attach(page, "pick", "long.txt", "x" * 20_000 + "y" * 1234)
+    assert "21.2 kB" in page.inner_text(CHIPS)
+    page.click(f"{CHIPS} .file-open")
+    assert page.text_content("dialog pre") == "x" * 20_000
+    assert "1,234 more characters" in page.inner_text("dialog")
+
+
+def test_a_file_can_be_sent_alone_and_taken_back_before(scripted: ScriptedPage, page: Any) -> None:
+    pick(page, ("a.txt", "one"), ("b.txt", "two"))
+    page.click("[aria-label='Remove a.txt']")
+    page.click("#send")
+    assert scripted.answer("Yes.")["messages"][0]["content"] == [part("b.txt", "two")]
+    assert page.inner_text(f"{QUESTION} .files .chip").split() == ["b.txt", "3", "B"]
+    assert scripted.texts() == ["Yes."]
+
+
+@pytest.mark.parametrize(
+    ("files", "num_taken", "words"),
+    [
+        ([("big.txt", "x" * 200_001), ("good.txt", "")], 1, "big.txt has 200,001 bytes; a text file may have 200,000."),
+        ([("cat.png", b"\x89PNG\xff\xfe")], 0, "cat.png is no text in UTF-8"),
+        ([("nul.bin", b"a\0b")], 0, "nul.bin is no text in UTF-8"),
+        ([(f"{number}.txt", "x") for number in range(21)], 20, "20.txt was left out: a message takes 20 files."),
+        ([(f"{number}.txt", "x" * 190_000) for number in range(3)], 2, "2.txt was left out: the files of a message"),
+    ],
+)
+def test_what_cannot_be_taken_is_named_and_the_others_stay(
+    page: Any, files: list[tuple[str, str | bytes]], num_taken: int, words: str
+) -> None:
+    pick(page, *files)
+    page.wait_for_selector(f"#notice.is-problem:has-text('{words}')")
+    assert page.locator(CHIPS).count() == num_taken
+
+
+def test_an_edited_question_keeps_the_files_that_are_not_taken_out(scripted: ScriptedPage, page: Any) -> None:
+    """The form had the text of the files too, and made it a part of what was typed."""
+    pick(page, ("a.txt", "one"), ("b.txt", "two"))
+    page.wait_for_selector(f"{CHIPS} >> nth=1")
+    scripted.turn("And?", "Yes.")
+    page.click(f"{QUESTION} [aria-label='Edit']")
+    assert page.input_value(".edit-form textarea") == "And?"
+    page.click(".edit-form [aria-label='Remove a.txt']")
+    page.fill(".edit-form textarea", "And now?")
+    page.reload()
+    page.wait_for_selector(".edit-form textarea")
+    assert page.locator(".edit-form .chip").count() == 1
+    page.click("text=Save & send")
+    content = [part("b.txt", "two"), {"type": "text", "text": "And now?"}]
+    assert scripted.answer("Yes.")["messages"] == [{"role": "user", "content": content}]
+    page.click("[aria-label='Earlier version']")
+    assert page.locator(f"{QUESTION} .chip").count() == 2
+
+
+def test_a_link_to_a_chat_shows_no_attached_file(scripted: ScriptedPage, page: Any) -> None:
+    """The text of the file was in the public copy, although the page said that attachments are left out."""
+    attach(page, "pick", "plans.txt", "confidential")
+    scripted.turn("What is it?", "A plan.")
+    turn = Turn.objects.get(role="user")
+    assert json.loads(turn.body)["content"][0] == part("plans.txt", "confidential") | {"attachment": "plans.txt"}
+    user = get_user_model().objects.get(username="ada")
+    made = link_create(user_id=user.pk, conversation_id=turn.conversation.public_id, lives_s=None)
+    page.goto(f"/shared/{made.token}")
+    text = page.inner_text("body")
+    assert "What is it?" in text
+    assert "A plan." in text
+    assert "confidential" not in text
+    assert "plans.txt" not in text
+
+
+def test_files_of_an_older_question_are_known_by_how_they_begin(scripted: ScriptedPage, page: Any) -> None:
+    scripted.turn("What is it?", "A plan.")
+    turn = Turn.objects.get(role="user")
+    old = [part("plans.txt", "one"), {"type": "text", "text": "What is it?"}]
+    Turn.objects.filter(pk=turn.pk).update(body=json.dumps(json.loads(turn.body) | {"content": old}))
+    page.reload()
+    page.wait_for_selector(f"{QUESTION} .chip:has-text('plans.txt')")
+    assert scripted.texts() == ["What is it?", "A plan."]
+    assert scripted.turn("And?", "Yes.")["messages"][0]["content"] == old
