@@ -11,7 +11,7 @@ from django.contrib.auth import get_user_model
 from chat.conversations.services import conversation_create
 from chat.conversations.turns import TurnSent, turn_put
 from chat.playground.kept import state_change
-from tests.browser.scripted import ScriptedPage
+from tests.browser.scripted import MESSAGE, ScriptedPage
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -362,3 +362,33 @@ def test_an_answer_has_one_constraint_at_a_time(scripted: ScriptedPage, page) ->
     request = scripted.turn("Where?", "{}")
     assert request["response_format"] == {"type": "json_object"}
     assert request["structured_outputs"] == {"disable_any_whitespace": False}
+
+
+def test_an_edited_answer_keeps_its_calls_and_reasoning(scripted: ScriptedPage, page) -> None:
+    """Its calls were dropped, and so the results of tools had nothing to answer to."""
+    with_state(scripted, {"tools": [WEATHER]})
+    scripted.ask("Where is it warm?")
+    start = scripted.next("start")
+    scripted.say(start["id"], "", reasoning="Ask for Oslo.")
+    scripted.say(start["id"], "I look.")
+    scripted.say(
+        start["id"], "", tool_calls=[{"index": 0, "id": "one", "name": "weather", "arguments": '{"city":"Oslo"}'}]
+    )
+    scripted.end(start["id"])
+    scripted.wait_idle()
+    page.click(f"{MESSAGE.format(2)} .message-acts > .menu > summary")
+    page.click(f"{MESSAGE.format(2)} .menu-act:has-text('Edit')")
+    page.fill(".edit-form textarea", "I look up the weather.")
+    page.click(".edit-form >> text=Save")
+    page.wait_for_selector(".siblings:has-text('2/2')")
+    scripted.wait_for(lambda: not scripted.in_flight)
+    page.reload()
+    scripted.wait_ready()
+    page.wait_for_selector("#result-one")
+    assert page.text_content(".thoughts-text") == "Ask for Oslo."
+    page.fill("#result-one", "rain")
+    page.click("#send-results")
+    messages = scripted.answer("Rain.")["messages"]
+    assert messages[1]["content"] == "I look up the weather."
+    assert [call["id"] for call in messages[1]["tool_calls"]] == ["one"]
+    assert messages[2] == {"role": "tool", "tool_call_id": "one", "content": "rain"}

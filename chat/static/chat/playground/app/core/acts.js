@@ -12,7 +12,7 @@ import { restorePartials } from "./partials.js";
 import { requestOf } from "./requests.js";
 
 /** @import { Turn } from "./tree.js" */
-/** @import { Asked, ChatSettings, Content, DraftFile, Part, Queued, Role, TurnFacts } from "./types.js" */
+/** @import { Asked, ChatSettings, Choice, Content, DraftFile, Part, Queued, Role, TurnFacts } from "./types.js" */
 
 /** @typedef {{settings?: ChatSettings, prefix?: string, run?: string, choice?: number, id?: string}} Asking how to ask, where it differs from the chat's settings */
 
@@ -120,19 +120,17 @@ export function leaveEdit(open) {
 export const editedTurn = (open) => open.find(open.draft.value.edit?.turn ?? "")?.id ?? "";
 
 /**
- * Put an edited text beside a turn. A question is answered anew; of other turns the text alone is changed.
+ * Put an edited text beside a turn. A question is answered anew; of other turns the text alone is changed, so that an answer keeps its calls.
  * @param {Chat} open
  * @param {Turn} turn
  * @param {string} text
  * @param {DraftFile[]} [files] of a question
  */
 export function edit(open, turn, text, files = []) {
-  const parent = open.find(turn.facts.parent);
-  const { role } = turn.facts;
   leaveEdit(open);
-  const content = role === "assistant" ? { choices: [{ content: text, reasoning: "", calls: [] }], shown: 0 } : contentOf(text, files);
-  const more = { choice: turn.facts.choice, tool_call_id: turn.facts.tool_call_id, model: role === "assistant" ? turn.facts.model : undefined };
-  const edited = open.add(newTurn(role, content, parent, more));
+  const { role, choice, tool_call_id } = turn.facts;
+  if (role === "assistant") return void changeAnswer(open, turn, { content: text });
+  const edited = open.add(newTurn(role, contentOf(text, files), open.find(turn.facts.parent), { choice, tool_call_id }));
   if (role === "user") {
     ask(open, edited, [edited]);
   } else {
@@ -140,6 +138,19 @@ export function edit(open, turn, text, files = []) {
     open.head.value = edited.id;
   }
   offerReturn(open, turn);
+}
+
+/** Put an answer beside a turn that differs from its shown choice in these fields. @param {Chat} open @param {Turn} turn @param {Partial<Choice>} changes */
+function changeAnswer(open, turn, changes) {
+  const { content = "", reasoning = "", calls = [] } = turn.choices[open.shownChoice(turn)] ?? {};
+  const { model, parameters, choice, parent } = turn.facts;
+  const answer = { choices: [{ content, reasoning, calls, ...changes }], shown: 0 };
+  const edited = open.add(newTurn("assistant", answer, open.find(parent), { model, parameters, choice }));
+  app.saveTurns(open, [edited]);
+  open.head.value = edited.id;
+  saveHead(open);
+  offerReturn(open, turn);
+  return edited;
 }
 
 /**
@@ -200,16 +211,8 @@ export function partsIn(text) {
 
 /** Put an answer beside a turn that calls with other arguments. @param {Chat} open @param {Turn} turn @param {number} callIndex @param {string} text the arguments as JSON */
 export function editCall(open, turn, callIndex, text) {
-  const shown = turn.choices[open.shownChoice(turn)];
-  const calls = shown.calls.map((call, at) => (at === callIndex ? { ...call, arguments: text } : call));
-  const content = { choices: [{ content: shown.content, reasoning: shown.reasoning, calls }], shown: 0 };
-  const { model, parameters, choice } = turn.facts;
-  const edited = open.add(newTurn("assistant", content, open.find(turn.facts.parent), { model, parameters, choice }));
-  app.saveTurns(open, [edited]);
-  open.head.value = edited.id;
-  saveHead(open);
-  offerReturn(open, turn);
-  return edited;
+  const { calls } = turn.choices[open.shownChoice(turn)];
+  return changeAnswer(open, turn, { calls: calls.map((call, at) => (at === callIndex ? { ...call, arguments: text } : call)) });
 }
 
 /** Remove an answer that never said anything. @param {Chat} open @param {Turn} turn */
