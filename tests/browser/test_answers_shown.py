@@ -212,3 +212,60 @@ def test_what_a_run_waits_for_is_shown_until_it_begins(scripted: ScriptedPage, p
     assert shown.count() == 0
     scripted.end(run)
     scripted.wait_idle()
+
+
+def test_the_raw_text_of_an_answer_is_one_act_away_and_back(scripted: ScriptedPage, page) -> None:
+    source = "**bold**\n\n<b>no tag</b>"
+    scripted.turn("hello", source)
+    for act, selector in (("Show raw text", ".message-raw"), ("Show formatted", ".message-body strong")):
+        page.click(f"{ANSWER} .message-acts > .menu > summary")
+        page.click(f"{ANSWER} .menu-act:has-text('{act}')")
+        page.wait_for_selector(f"{ANSWER} {selector}")
+        assert page.locator(f"{ANSWER} .message-raw").count() == (selector == ".message-raw")
+        if selector == ".message-raw":
+            assert page.text_content(f"{ANSWER} .message-raw") == source
+
+
+def test_long_lines_of_code_are_wrapped_on_demand(scripted: ScriptedPage, page) -> None:
+    scripted.turn("hello", f"```\n{'word ' * 200}\n```")
+    code = page.locator(f"{ANSWER} .code-frame pre")
+    is_cut = "node => node.scrollWidth > node.clientWidth"
+    assert code.evaluate(is_cut)
+    for is_wrapped in (True, False):
+        page.click("[data-code-act=wrap]")
+        assert page.get_attribute("[data-code-act=wrap]", "aria-pressed") == str(is_wrapped).lower()
+        assert code.evaluate(is_cut) is not is_wrapped
+
+
+def test_a_diagram_in_mermaid_is_shown_as_its_text(scripted: ScriptedPage, page) -> None:
+    scripted.turn("hello", "```mermaid\ngraph TD;\n  A-->B;\n```")
+    assert page.inner_text(f"{ANSWER} .code-head span") == "mermaid"
+    assert page.text_content(f"{ANSWER} .code-frame code") == "graph TD;\n  A-->B;\n"
+    assert page.locator(f"{ANSWER} .code-frame svg").count() == 0
+
+
+def test_the_system_prompt_is_the_first_message_with_its_tokens(scripted: ScriptedPage, page) -> None:
+    """They are counted where the model is loaded, and nothing is loaded to count."""
+    asked: list[dict[str, str]] = []
+
+    def count(route) -> None:
+        asked.append(route.request.post_data_json)
+        route.fulfill(json={"num_tokens": 1234})
+
+    page.route("**/playground/api/count", count)
+    page.evaluate(
+        """async () => {
+            const acts = await import('/static/chat/playground/app/core/acts.js');
+            const app = await import('/static/chat/playground/app/core/app.js');
+            acts.changeSettings(app.chat.value, { system: 'Be brief.' });
+        }"""
+    )
+    scripted.ask("hello")
+    run = scripted.next("start")["id"]
+    scripted.say(run, "hi")
+    page.wait_for_selector(f"{ANSWER} .block:has-text('hi')")
+    assert page.inner_text(".system-prompt summary") == "System prompt"
+    assert asked == []
+    scripted.end(run)
+    page.wait_for_selector(".system-prompt summary:has-text('1,234 tokens')")
+    assert asked == [{"model": "plain", "text": "Be brief."}]

@@ -4,6 +4,7 @@ import { html, useEffect, useState } from "../../../vendor/preact.js";
 import { api, ApiProblem } from "../core/api.js";
 import * as app from "../core/app.js";
 import { number, t } from "../core/i18n.js";
+import { isLoaded } from "../core/loaded.js";
 import { preferences } from "../palette/preferences.js";
 import { shown } from "../palette/strokes.js";
 import { requestOfDraft } from "./asked.js";
@@ -19,10 +20,6 @@ const QUIET_MS = 400;
  * @property {number} context tokens of the model
  * @property {boolean} [isEstimate]
  */
-
-/** Models that have answered since the page was drawn, whatever their state was then. @type {Set<string>} */
-const answered = new Set();
-app.endListeners.add((_, { facts }) => facts.state === "ended" && facts.model && answered.add(facts.model));
 
 /** @param {{open: Chat}} props */
 export function ContextMeter({ open }) {
@@ -68,13 +65,13 @@ function useMeasure(open) {
   const isBusy = open.isBusy.value;
   const hasDraft = Boolean(draft.text.trim() || draft.files?.length);
   const model = app.modelOf(settings.model);
-  const isLoaded = model?.state === "ready" || answered.has(settings.model);
+  const canCount = isLoaded(settings.model);
   const set = (/** @type {Measure | null} */ found) => {
     setMeasure(found && { ...found, chat: open.id });
     open.excess.value = found && !found.isEstimate ? Math.max(0, found.prompt + (found.reserve || 1) - found.context) : 0;
   };
   useEffect(() => {
-    if (!hasDraft || isBusy || !isLoaded) {
+    if (!hasDraft || isBusy || !canCount) {
       set(hasDraft && !isBusy ? null : estimate(open, model?.context));
       return;
     }
@@ -88,7 +85,7 @@ function useMeasure(open) {
       clearTimeout(timer);
       aborting.abort();
     };
-  }, [open.id, draft.text, draft.files, settings, head, isBusy, isLoaded]);
+  }, [open.id, draft.text, draft.files, settings, head, isBusy, canCount]);
   useEffect(() => () => void (open.excess.value = 0), [open]);
   return measure?.chat === open.id ? measure : null;
 }

@@ -3,19 +3,11 @@ import { html, useRef } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import * as app from "../core/app.js";
 import { plural, t } from "../core/i18n.js";
-import { useAnswer } from "../core/use_answer.js";
+import { useTokenCount } from "../core/loaded.js";
 import { IconButton } from "../view/controls.js";
 import { useWanted } from "./field.js";
 
 /** @import { Chat } from "../core/chat.js" */
-
-const QUIET_MS = 1000;
-
-/** The number of tokens of a text, null while it is not known. Only a model that is loaded is asked. @param {string} model @param {string} text @returns {number | null} */
-function useTokenCount(model, text) {
-  const isReady = app.modelOf(model)?.state === "ready";
-  return useAnswer("count", text.trim() && isReady ? { model, text } : null, QUIET_MS)?.num_tokens ?? null;
-}
 
 /** What the model is told first. @param {{open: Chat}} props */
 export function SystemField({ open }) {
