@@ -9,7 +9,7 @@ import pytest
 from django.conf import settings
 from django.contrib.auth import get_user_model
 
-from chat.conversations.models import Conversation, Draft, Turn
+from chat.conversations.models import Conversation, Draft, SearchFacet, SearchText, ShareLink, Turn
 from chat.playground.kept import state_change, state_get
 from tests.browser.scripted import MESSAGE, ScriptedPage
 
@@ -179,3 +179,37 @@ def test_what_is_too_large_to_keep_holds_back_nothing_else(scripted: ScriptedPag
     page.evaluate("import('/static/chat/playground/app/core/app.js').then((app) => app.writeState('other', 8))")
     scripted.wait_for(lambda: state_get(user_id=user.pk).get("other") == 8)
     scripted.problems[:] = [problem for problem in scripted.problems if "413" not in problem]
+
+
+def test_a_temporary_chat_leaves_nothing_on_the_server(scripted: ScriptedPage) -> None:
+    """The system prompt that was set in it was kept for the next chat."""
+    page = scripted.sign_in()
+    page.click(".sidebar-temporary")
+    page.wait_for_selector("text=A temporary chat")
+    page.evaluate(
+        """async () => {
+            const acts = await import('/static/chat/playground/app/core/acts.js');
+            const app = await import('/static/chat/playground/app/core/app.js');
+            acts.changeSettings(app.chat.value, { system: 'zebra' });
+        }"""
+    )
+    assert scripted.turn("a zebra", "zebra stripes")["messages"][0] == {"role": "system", "content": "zebra"}
+    page.click(f"{MESSAGE.format(1)} [aria-label='Edit']")
+    page.fill(".edit-form textarea", "two zebras")
+    page.click("text=Save & send")
+    scripted.answer("more zebra stripes")
+    page.fill("#composer-text", "a third zebra")
+    page.click("#panel-toggle")  # is kept for the account, so that what was changed before it is, too
+    user = get_user_model().objects.get(username="ada")
+    scripted.wait_for(lambda: "panel" in state_get(user_id=user.pk))
+    page.evaluate("dispatchEvent(new Event('pagehide'))")
+    scripted.wait_for(lambda: not scripted.in_flight)
+    for table in (Conversation, Turn, Draft, SearchText, SearchFacet, ShareLink):
+        assert not table.objects.exists()
+    assert "zebra" not in str(state_get(user_id=user.pk))
+    assert "zebra" not in kept_in_tab(page)
+    assert page.url.endswith("/")
+    page.reload()
+    scripted.wait_ready()
+    assert scripted.texts() == []
+    assert page.input_value("#composer-text") == ""

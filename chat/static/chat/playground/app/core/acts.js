@@ -254,8 +254,9 @@ function offerReturn(open, turn) {
 export function changeSettings(open, changes) {
   const settings = { ...open.settings.value, ...changes };
   open.settings.value = settings;
+  if (open.isTemporary) return; // what is set in it is gone with it
   app.nextSettings.value = settings;
-  if (!open.isStored || open.isTemporary) return;
+  if (!open.isStored) return;
   app.storage.write("tab", UNSAVED, { ...app.storage.read("tab", UNSAVED), [open.id]: settings });
   clearTimeout(settingsTimer);
   settingsTimer = setTimeout(saveSettings, 600);
