@@ -191,3 +191,22 @@ def test_a_message_that_waits_is_held_back_after_an_answer_that_did_not_finish(
     talk.page.click(f"{WAITING} >> text=Send now")
     assert talk.answer("this")["messages"][-1]["content"] == "and now?"
     assert talk.page.locator(WAITING).count() == 0
+
+
+def test_a_message_that_waits_is_edited_in_the_box_and_withdrawn(talk: ScriptedPage) -> None:
+    talk.ask("question 2")
+    run = talk.next("start")["id"]
+    for text in ("one more", "another one"):
+        talk.ask(text)
+    talk.page.wait_for_selector(f"{WAITING} >> text=2 messages wait")
+    talk.page.fill("#composer-text", "a draft")
+    talk.page.locator(f"{WAITING} [aria-label='Edit the waiting message']").first.click()
+    assert talk.page.input_value("#composer-text") == "one more\n\na draft"
+    talk.page.click(f"{WAITING} [aria-label='Withdraw the waiting message']")
+    talk.page.wait_for_selector(WAITING, state="detached")
+    talk.say(run, "so")
+    talk.end(run)
+    talk.wait_idle()
+    assert talk.received == []
+    assert talk.texts()[-2:] == ["question 2", "so"]
+    assert talk.page.input_value("#composer-text") == "one more\n\na draft"

@@ -392,3 +392,13 @@ def test_what_cannot_be_read_says_so_and_is_tried_again(scripted: ScriptedPage) 
     page.click(".sidebar-failure >> text=Try again")
     page.wait_for_selector(ROW.format(HAIKU))
     scripted.problems[:] = [problem for problem in scripted.problems if "503" not in problem]
+
+
+@pytest.mark.parametrize("may_read", [True, False])
+def test_people_are_told_where_administrators_may_read_their_chats(
+    scripted: ScriptedPage, settings: Any, may_read: bool
+) -> None:
+    settings.LIGHTCONE_CHAT_ADMIN_READ = may_read
+    page = scripted.sign_in()
+    page.wait_for_selector("#sidebar")
+    assert page.locator("#sidebar >> text=Administrators can read chats here.").count() == may_read

@@ -387,3 +387,48 @@ def test_signing_out_clears_the_other_tabs_too(talk: ScriptedPage) -> None:
     leaving.wait_for_selector("#id_username")
     other.wait_for_selector("#id_username")
     assert "a draft of ada" not in stored(other)
+
+
+def act_of(page: Any, message: str, act: str) -> None:
+    page.click(f"{message} .message-acts > .menu > summary")
+    page.click(f"{message} .menu-act:has-text('{act}')")
+
+
+def test_an_edited_answer_is_a_version_beside_the_old_one(talk: ScriptedPage) -> None:
+    act_of(talk.page, MESSAGE.format(4), "Edit")
+    talk.page.fill(".edit-form textarea", "answer two")
+    talk.page.click(".edit-form >> text=Save")
+    talk.page.wait_for_selector(f"{MESSAGE.format(4)} .siblings:has-text('2/2')")
+    assert talk.texts() == [*WHOLE[:3], "answer two"]
+    assert talk.received == [], "no model is asked for it"
+    talk.wait_idle()
+    talk.page.reload()
+    talk.page.wait_for_selector(MESSAGE.format(4))
+    assert talk.texts() == [*WHOLE[:3], "answer two"]
+    assert [message["content"] for message in talk.turn("and?", "yes")["messages"]] == [
+        *(*WHOLE[:3], "answer two", "and?")
+    ]
+    talk.page.click(f"{MESSAGE.format(4)} [aria-label='Earlier version']")
+    assert talk.texts() == WHOLE
+
+
+def test_another_model_and_parameters_are_for_one_answer_alone(talk: ScriptedPage) -> None:
+    act_of(talk.page, MESSAGE.format(6), "Regenerate with")
+    talk.page.select_option("dialog select", "greedy")
+    talk.page.fill("dialog textarea", "no object")
+    talk.page.click("dialog button:text-is('Regenerate')")
+    talk.page.wait_for_selector("dialog .problem")
+    assert talk.received == []
+    talk.page.fill("dialog textarea", '{"temperature": 0.5, "seed": 7}')
+    talk.page.click("dialog button:text-is('Regenerate')")
+    request = talk.answer("another answer")
+    assert {name: request[name] for name in request if name != "messages"} == {
+        "model": "greedy",
+        "temperature": 0.5,
+        "seed": 7,
+    }
+    assert talk.page.inner_text(f"{MESSAGE.format(6)} .message-model") == "greedy"
+    assert talk.page.get_attribute("#model", "value") == "plain"
+    later = talk.turn("question 4", "answer 4")
+    assert (later["model"], later.keys()) == ("plain", {"model", "messages"})
+    assert [message["content"] for message in later["messages"]][-2:] == ["another answer", "question 4"]
