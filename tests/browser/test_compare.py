@@ -8,49 +8,14 @@ import pytest
 
 from chat.conversations.models import Conversation
 from tests.browser.axe import axe_findings
+from tests.browser.compared import COMPARE, act, answered, asked, compare, shows
 from tests.browser.scripted import ScriptedPage
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-COMPARE = "header [aria-label=Compare]"
-
-
 @pytest.fixture
 def page(scripted: ScriptedPage) -> Any:
-    page = scripted.sign_in()
-    page.click(COMPARE)
-    page.wait_for_selector("#pane-2")
-    return page
-
-
-def asked(scripted: ScriptedPage, question: str, num: int = 2) -> list[dict[str, Any]]:
-    """Ask all panes and return their requests in the order of the panes."""
-    scripted.ask(question)
-    return [scripted.next("start") for _ in range(num)]
-
-
-def answered(scripted: ScriptedPage, starts: list[dict[str, Any]], *texts: str) -> None:
-    for number, (start, text) in enumerate(zip(starts, texts, strict=True)):
-        scripted.say(start["id"], text)
-        scripted.end(start["id"], num_tokens=5 + number)
-    scripted.page.wait_for_selector("#send:visible")
-    scripted.page.wait_for_selector(".pane-foot .figures")
-    scripted.wait_painted()
-
-
-def pane_texts(page: Any, pane: int) -> list[str]:
-    return [text.strip() for text in page.locator(f"#pane-{pane} [data-turn] .message-body").all_text_contents()]
-
-
-def shows(scripted: ScriptedPage, pane: int, *texts: str) -> None:
-    """Wait until a pane shows these messages; the first answer waits for what draws it."""
-    scripted.wait_for(lambda: pane_texts(scripted.page, pane) == list(texts))
-
-
-def act(page: Any, pane: int, name: str) -> None:
-    """Choose an act of a pane's menu."""
-    page.click(f"#pane-{pane} .pane-head .menu summary")
-    page.click(f"#pane-{pane} .pane-head .menu-act:has-text('{name}')")
+    return compare(scripted)
 
 
 def test_one_question_goes_to_two_models_at_once_and_each_goes_on_by_itself(scripted: ScriptedPage, page) -> None:
@@ -189,8 +154,8 @@ def test_a_blind_vote_hides_the_names_until_it_is_cast(scripted: ScriptedPage, p
     with page.expect_response(lambda response: response.url.endswith("/playground/api/state")):
         page.keyboard.press("Escape")
     page.reload()
-    scripted.wait_ready()
-    page.click(COMPARE)
+    shows(scripted, 2, "hello", "two")
+    assert page.locator("[data-vote]").count() == 0
     page.click("#votes")
     assert "shorter" in page.inner_text(".votes-table >> nth=1")
 

@@ -1,6 +1,7 @@
 // @ts-check
 // Begins the page: draws it, shows the conversation that the address names, and connects.
 import { html, render } from "../../vendor/preact.js";
+import { resumePanes } from "./compare/kept_panes.js";
 import * as acts from "./core/acts.js";
 import * as app from "./core/app.js";
 import { page } from "./core/page.js";
@@ -10,14 +11,16 @@ import { Layout } from "./view/layout.js";
 
 const IN_ADDRESS = /^\/c\/([A-Za-z0-9-]{1,64})$/;
 
-/** Show what the address names. */
-async function showAddress() {
+/** Show what the address names, or have it behind the chats that are compared. @param {boolean} [isBehind] */
+async function showAddress(isBehind = false) {
   const id = IN_ADDRESS.exec(location.pathname)?.[1];
-  if (!id) return;
-  if (id !== app.chat.value.id && !(await acts.openChat(id))) globalThis.history.replaceState(null, "", "/");
+  if (!id || id === app.chat.value.id) return;
+  const isThere = await (isBehind ? acts.openBehind(id) : acts.openChat(id));
+  if (!isThere) globalThis.history.replaceState(null, "", "/");
 }
 
 app.drafts.watch(app.chat.value, page.draft);
+const isComparing = resumePanes();
 listenToKeys();
 keepFocus();
 render(html`<${Layout} />`, /** @type {HTMLElement} */ (document.getElementById("app")));
@@ -25,7 +28,7 @@ app.connection.open();
 app.outbox.flush();
 acts.saveSettings();
 app.chatList.refresh();
-showAddress();
+showAddress(isComparing);
 // Saved replies answer in chats that are not shown, too.
 if (app.readState("auto_reply")) import("./tools/replies.js").catch(() => {});
 

@@ -49,6 +49,7 @@ const copyOf = (settings) => structuredClone(settings);
 /** Compare, beginning with the settings of a chat; again: back to that chat. @param {Chat} open */
 export function startComparing(open) {
   if (comparing.value) return endComparing();
+  const before = canGoBack() ? panes.value : null;
   const settings = open.settings.value;
   const first = newPane(settings);
   batch(() => {
@@ -57,7 +58,7 @@ export function startComparing(open) {
     panes.value = [first, newPane({ ...settings, model: otherModel([settings.model]) })];
     shared.value = new SharedDraft(settings);
     shared.value.draft.value = { text: open.draft.value.text, files: open.draft.value.files ?? [] };
-    app.notice.value = null;
+    app.notice.value = before && { text: t("This is a new comparison."), act: t("Go back to the one before"), run: () => showPanes(before) };
     app.editing.value = "";
     activate(first);
   });
@@ -84,7 +85,7 @@ export function endComparing() {
     app.chat.value = origin;
     setBehind(null);
     app.editing.value = acts.editedTurn(origin);
-    app.notice.value = canGoBack() ? { text: t("The compared chats are gone when you leave the page."), act: t("Go back to them"), run: goBack } : null;
+    app.notice.value = canGoBack() ? { text: t("The compared chats stay in this tab until you compare others."), act: t("Go back to them"), run: goBack } : null;
   });
 }
 
@@ -95,6 +96,14 @@ export function goBack() {
   if (!canGoBack()) return;
   setBehind(app.chat.value);
   activate(panes.value[0]);
+}
+
+/** Show other panes in the place of those that are compared. @param {Pane[]} others */
+function showPanes(others) {
+  batch(() => {
+    panes.value = others;
+    activate(others[0]);
+  });
 }
 
 /** @param {Pane} pane */

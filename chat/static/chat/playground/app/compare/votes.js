@@ -2,7 +2,7 @@
 // Which of the compared answers the reader found best; the last votes are kept with the page's state.
 import { signal } from "../../../vendor/preact.js";
 import { textOf } from "../core/answers.js";
-import { readState, writeState } from "../core/app.js";
+import { readState, storage, writeState } from "../core/app.js";
 import { isBlind, lastAnswer, panes, setBlind } from "./panes.js";
 
 /** @import { Signal } from "../../../vendor/preact.js" */
@@ -19,8 +19,8 @@ export const MAX_NOTE = 160;
 
 /** The latest last. @type {Signal<Vote[]>} */
 export const votes = signal(Array.isArray(readState("votes")) ? readState("votes") : []);
-/** The answers that were voted on last, so that one comparison counts once. */
-const votedOn = signal("");
+/** The answers that were voted on last, so that one comparison counts once, also after a reload. */
+const votedOn = signal(storage.read("tab", "voted-on") ?? "");
 
 /** What the shown answers are, in one text; wherever their panes stand. */
 const roundNow = () => panes.value.map((pane) => lastAnswer(pane)?.id ?? "").sort().join(" ");
@@ -47,6 +47,7 @@ export function vote(best, note) {
   };
   keep([...votes.value, cast]);
   votedOn.value = roundNow();
+  storage.write("tab", "voted-on", votedOn.value);
   setBlind(false);
 }
 

@@ -368,10 +368,36 @@ export async function openChat(id, turnId) {
   const turn = turnId ? open.find(turnId) : undefined;
   if (turn && !open.path.value.includes(turn)) open.show(turn);
   address(open);
+  resume(open);
+  return true;
+}
+
+/** Make a conversation the one to go back to from compared ones, in the place of the empty chat. @param {string} id @returns {Promise<boolean>} */
+export async function openBehind(id) {
+  const number = numOpened;
+  const open = await load(id);
+  if (!open) return false;
+  const empty = app.behind.value;
+  if (number !== numOpened) {
+    if (!app.openChats.has(id)) app.drafts.unwatch(id);
+    return true;
+  }
+  if (empty) {
+    app.openChats.set(id, open);
+    app.behind.value = open;
+    app.letGo(empty);
+  } else {
+    show(open); // the reader has gone back already
+  }
+  resume(open);
+  return true;
+}
+
+/** Read the answers of a chat that go on, or send what has waited for their end. @param {Chat} open */
+function resume(open) {
   app.attachAll(open);
   const last = open.path.value.at(-1)?.facts;
   if (last?.state === "ended" && last.outcome === "finished") sendQueued(open);
-  return true;
 }
 
 /** @param {string} id @returns {Promise<Chat | null>} */

@@ -51,9 +51,9 @@ export function textOf(content, choice) {
   return content.choices[choice ?? content.shown]?.content ?? "";
 }
 
-/** The content as it is kept: without log-probabilities, if it is too large with them. @param {Content | undefined} content */
-export function keptContent(content) {
-  if (!isAnswer(content) || JSON.stringify(content).length <= MAX_KEPT_CHARS) return content;
+/** The content as it is kept: without log-probabilities, if it is too large with them. @param {Content | undefined} content @param {number} [maxChars] */
+export function keptContent(content, maxChars = MAX_KEPT_CHARS) {
+  if (!isAnswer(content) || JSON.stringify(content).length <= maxChars) return content;
   const { prompt_logprobs: _, ...rest } = content;
   const choices = content.choices.map(({ logprobs, ...choice }) => (logprobs ? { ...choice, num_unkept_logprobs: logprobs.length } : choice));
   return { ...rest, choices };

@@ -31,10 +31,11 @@ export class PersonalStorage {
 
   /** Keep a value, or remove it if null; false where the browser does not. @param {Place} place @param {string} name @param {unknown} value */
   write(place, name, value) {
-    if (this.isClosed) return false;
+    const storage = storageOf(place);
+    if (this.isClosed || !storage) return false;
     try {
-      if (value === null) storageOf(place)?.removeItem(this.own + name);
-      else storageOf(place)?.setItem(this.own + name, JSON.stringify(value));
+      if (value === null) storage.removeItem(this.own + name);
+      else storage.setItem(this.own + name, JSON.stringify(value));
       return true;
     } catch {
       return false; // forbidden or full
