@@ -13,6 +13,7 @@ from tests.browser.scripted import ScriptedPage
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
+
 @pytest.fixture
 def page(scripted: ScriptedPage) -> Any:
     return compare(scripted)
@@ -211,6 +212,18 @@ def test_whoever_leaves_the_panes_can_go_back_to_them(scripted: ScriptedPage, pa
     page.click("[aria-label='Close Pane 1']")
     page.wait_for_selector("#composer-text")
     assert page.locator(".pane").count() == 0
+
+
+def test_whoever_compares_others_can_go_back_to_the_panes_before(scripted: ScriptedPage, page) -> None:
+    """A click on Compare dropped the answers of the comparison before."""
+    answered(scripted, asked(scripted, "hello"), "one", "two")
+    page.click("#end-comparing")
+    page.click(COMPARE)
+    answered(scripted, asked(scripted, "again"), "three", "four")
+    page.click("#notice button:has-text('the one before')")
+    shows(scripted, 1, "hello", "one")
+    page.click("#notice button:has-text('the one before')")
+    shows(scripted, 1, "again", "three")
 
 
 def test_the_chat_behind_the_panes_keeps_its_draft_although_its_answer_ends_meanwhile(scripted: ScriptedPage) -> None:

@@ -49,7 +49,7 @@ const copyOf = (settings) => structuredClone(settings);
 /** Compare, beginning with the settings of a chat; again: back to that chat. @param {Chat} open */
 export function startComparing(open) {
   if (comparing.value) return endComparing();
-  const before = canGoBack() ? panes.value : null;
+  const before = panes.value;
   const settings = open.settings.value;
   const first = newPane(settings);
   batch(() => {
@@ -58,7 +58,7 @@ export function startComparing(open) {
     panes.value = [first, newPane({ ...settings, model: otherModel([settings.model]) })];
     shared.value = new SharedDraft(settings);
     shared.value.draft.value = { text: open.draft.value.text, files: open.draft.value.files ?? [] };
-    app.notice.value = before && { text: t("This is a new comparison."), act: t("Go back to the one before"), run: () => showPanes(before) };
+    offer(before);
     app.editing.value = "";
     activate(first);
   });
@@ -89,8 +89,11 @@ export function endComparing() {
   });
 }
 
+/** @param {Pane[]} list */
+const hasTurns = (list) => list.some(({ chat }) => !chat.isEmpty.value);
+
 /** Whether there are panes to go back to. */
-export const canGoBack = () => !comparing.value && panes.value.some(({ chat }) => !chat.isEmpty.value);
+export const canGoBack = () => !comparing.value && hasTurns(panes.value);
 
 export function goBack() {
   if (!canGoBack()) return;
@@ -98,12 +101,17 @@ export function goBack() {
   activate(panes.value[0]);
 }
 
-/** Show other panes in the place of those that are compared. @param {Pane[]} others */
-function showPanes(others) {
-  batch(() => {
-    panes.value = others;
-    activate(others[0]);
-  });
+/** Offer to have panes back that others took the place of. @param {Pane[]} before */
+function offer(before) {
+  const run = () => {
+    const others = panes.value;
+    batch(() => {
+      panes.value = before;
+      activate(before[0]);
+      offer(others);
+    });
+  };
+  app.notice.value = hasTurns(before) ? { text: t("This is another comparison."), act: t("Go back to the one before"), run } : null;
 }
 
 /** @param {Pane} pane */
