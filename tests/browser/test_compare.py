@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -135,6 +138,91 @@ def test_the_best_figures_are_marked_and_differences_shown_as_text(scripted: Scr
     page.wait_for_selector(".differences del")
     assert page.locator(".differences :is(del, ins)").all_text_contents() == ["red", "blue"]
     assert page.inner_text(".differences-text >> nth=0") == "a <b>red</b> fox"
+
+
+WITHOUT_CLIPBOARD = "Object.defineProperty(Navigator.prototype, 'clipboard', {get: () => undefined})"
+
+
+def regenerated(scripted: ScriptedPage, text: str, **more: Any) -> None:
+    scripted.page.click("[aria-label='Regenerate'] >> nth=-1")
+    run = scripted.next("start")["id"]
+    scripted.say(run, text, **more)
+    scripted.end(run)
+    scripted.wait_idle()
+
+
+def changed_words(scripted: ScriptedPage) -> list[str]:
+    return list(scripted.page.locator(".differences :is(del, ins)").all_text_contents())
+
+
+def test_two_versions_of_an_answer_are_compared(scripted: ScriptedPage) -> None:
+    page = scripted.sign_in()
+    model = page.get_attribute("#model", "value")
+    scripted.turn("hello", "a red fox")
+    regenerated(scripted, "a blue fox")
+    regenerated(scripted, "a blue cat")
+    page.click("[aria-label='Compare the versions']")
+    scripted.wait_for(lambda: changed_words(scripted) == ["fox", "cat"])
+    page.select_option("[aria-label='Left text']", label=f"Version 1 · {model}")
+    scripted.wait_for(lambda: changed_words(scripted) == ["red", "fox", "blue", "cat"])
+    assert "4 words are only in one" in page.inner_text(".differences [role=status]")
+    page.select_option("[aria-label='Right text']", "0")
+    page.wait_for_selector(".differences [role=status]:has-text('are the same')")
+    assert axe_findings(page) == []
+    page.keyboard.press("Escape")
+    page.wait_for_selector("[aria-label='Compare the versions']:focus")
+
+
+def test_versions_of_a_call_differ_in_its_arguments(scripted: ScriptedPage) -> None:
+    page = scripted.sign_in()
+    scripted.turn("hello", "I do not know.")
+    for place in ("Oslo", "Rome"):
+        call = {"index": 0, "id": "a", "name": "weather", "arguments": f'{{"city": "{place}"}}'}
+        regenerated(scripted, "", tool_calls=[call])
+    page.click("[aria-label='Compare the versions']")
+    scripted.wait_for(lambda: changed_words(scripted) == ["Oslo", "Rome"])
+
+
+def test_texts_without_a_common_word_are_told_from_each_other_in_a_second(scripted: ScriptedPage) -> None:
+    """The page stood still for as long as the words were compared."""
+    page = scripted.sign_in()
+    for number in (0, 20_000):
+        text = " ".join(f"w{number + each}" for each in range(20_000))
+        scripted.turn("hello", text) if number == 0 else regenerated(scripted, text)
+    page.click("[aria-label='Compare the versions']")
+    page.wait_for_selector(".differences [role=status]:has-text('differ too much')")
+
+
+def test_versions_in_a_pane_without_names_have_none(scripted: ScriptedPage, page) -> None:
+    page.click("#blind")
+    answered(scripted, asked(scripted, "hello"), "one", "two")
+    page.click("#pane-1 [aria-label='Regenerate']")
+    answered(scripted, [scripted.next("start")], "three")
+    page.click("#pane-1 [aria-label='Compare the versions']")
+    page.wait_for_selector(".differences del")
+    assert page.locator("[aria-label='Left text'] option").all_text_contents() == ["Version 1", "Version 2"]
+
+
+def test_votes_are_copied_as_csv_that_no_spreadsheet_takes_for_formulas(scripted: ScriptedPage, page) -> None:
+    page.add_init_script(WITHOUT_CLIPBOARD)
+    page.reload()
+    scripted.wait_ready()
+    answered(scripted, asked(scripted, '=1+1, "exactly"?'), "two", "three")
+    models = [page.input_value(f"#pane-{pane} .pane-head select") for pane in (1, 2)]
+    page.click("#pane-1 [data-vote]")
+    page.fill("#vote-note", "right, and short")
+    with page.expect_response(lambda response: response.url.endswith("/playground/api/state")):
+        page.press("#vote-note", "Enter")
+    page.click("#votes")
+    page.click(".votes button:has-text('Copy as CSV')")
+    page.wait_for_selector(".votes button:has-text('Copied')")
+    page.keyboard.press("Escape")
+    page.focus("#composer-text")
+    page.keyboard.press("Control+v")
+    titles, [time, *cells] = csv.reader(io.StringIO(page.input_value("#composer-text")))
+    assert titles == ["time", "blind", "best", "others", "prompt", "note"]
+    assert datetime.fromisoformat(time)
+    assert cells == ["no", *models, '\'=1+1, "exactly"?', "right, and short"]
 
 
 def test_a_blind_vote_hides_the_names_until_it_is_cast(scripted: ScriptedPage, page) -> None:

@@ -1,54 +1,81 @@
 // @ts-check
-// Two answers side by side, with the words that only one of them has.
+// Two texts side by side, with the words that only one of them has.
 import { html, useEffect, useState } from "../../../vendor/preact.js";
 import { textOf } from "../core/answers.js";
 import { plural, t } from "../core/i18n.js";
 import { Dialog } from "../view/controls.js";
 import { closeDialog, openDialog } from "../view/layers.js";
-import { isBlind, lastAnswer, paneName, panes } from "./panes.js";
 
 /** @import { ChangeObject } from "../../../vendor/diff.js" */
+/** @import { Chat } from "../core/chat.js" */
+/** @import { Turn } from "../core/tree.js" */
 
-export const showDifferences = () => openDialog(() => html`<${Differences} />`);
+/** Texts that differ in nearly all of their words take minutes. */
+const MAX_MS = 1000;
 
-/** @param {number} at */
-function nameOf(at) {
-  const { model } = panes.value[at].chat.settings.value;
-  return isBlind.value ? paneName(at) : `${paneName(at)} · ${model}`;
+/** @typedef {{id: string, name: string, text: string}} Version */
+
+/**
+ * Show the differences of two texts, which can be exchanged for others.
+ * @param {string} title
+ * @param {() => Version[]} read all texts to choose from, as they are by now
+ * @param {[number, number]} [pair] which of them are shown first
+ */
+export const showDifferences = (title, read, pair = [0, 1]) => openDialog(() => html`<${Differences} title=${title} read=${read} pair=${pair} />`);
+
+/** All that a turn says: the text of the choice that is shown, and its calls. @param {Chat} open @param {Turn} turn */
+export function saidIn(open, turn) {
+  const shown = open.shownChoice(turn);
+  const calls = (turn.choices[shown]?.calls ?? []).map(({ name, arguments: text }) => `${name}(${text})`);
+  return [textOf(turn.facts.content, shown), ...calls].filter(Boolean).join("\n\n");
 }
 
-/** @param {number} at */
-function answerOf(at) {
-  const pane = panes.value[at];
-  const turn = lastAnswer(pane);
-  return turn ? textOf(turn.facts.content, pane.chat.shownChoice(turn)) : "";
-}
-
-function Differences() {
-  const [[left, right], setPair] = useState([0, 1]);
-  const [changes, setChanges] = useState(/** @type {ChangeObject<string>[] | null} */ (null));
-  const [one, other] = [answerOf(left), answerOf(right)];
+/** What changes between two texts; null until that is known. @param {string} one @param {string} other */
+function useChanges(one, other) {
+  const [found, setFound] = useState(/** @type {{changes: ChangeObject<string>[], isTooMuch: boolean} | null} */ (null));
   useEffect(() => {
     let isOver = false;
-    setChanges(null);
+    setFound(null);
     import("../../../vendor/diff.js").then(({ diffWordsWithSpace }) => {
-      if (!isOver) setChanges(diffWordsWithSpace(one, other));
+      if (isOver) return;
+      const changes = diffWordsWithSpace(one, other, { timeout: MAX_MS });
+      setFound({ changes: changes ?? [change(one, { removed: true }), change(other, { added: true })], isTooMuch: !changes });
     });
     return () => {
       isOver = true;
     };
   }, [one, other]);
+  return found;
+}
+
+/** @param {string} value @param {{added?: boolean, removed?: boolean}} kind @returns {ChangeObject<string>} */
+const change = (value, { added = false, removed = false }) => ({ value, added, removed, count: 1 });
+
+/** @param {{changes: ChangeObject<string>[], isTooMuch: boolean} | null} found */
+function summaryOf(found) {
+  if (!found) return t("Comparing …");
+  if (found.isTooMuch) return t("The two texts differ too much to mark single words.");
+  const num = found.changes.filter(({ added, removed }) => added || removed).reduce((sum, { value }) => sum + (value.match(/\S+/g)?.length ?? 0), 0);
+  return found.changes.some(({ added, removed }) => added || removed)
+    ? plural(num, "One word is only in one of the texts.", "{n} words are only in one of the texts.")
+    : t("The two texts are the same.");
+}
+
+/** @param {{title: string, read: () => Version[], pair: [number, number]}} props */
+function Differences({ title, read, pair }) {
+  const [[left, right], setPair] = useState(pair);
+  const versions = read();
+  const found = useChanges(versions[left].text, versions[right].text);
   const pick = (/** @type {string} */ label, /** @type {number} */ value, /** @type {(at: number) => void} */ onPick) =>
     html`<select class="input" aria-label=${label} value=${value} onChange=${(/** @type {any} */ event) => onPick(Number(event.target.value))}>
-      ${panes.value.map((pane, at) => html`<option key=${pane.id} value=${at}>${nameOf(at)}</option>`)}</select>`;
-  const num = (changes ?? []).filter(({ added, removed }) => added || removed).reduce((sum, { value }) => sum + (value.match(/\S+/g)?.length ?? 0), 0);
-  return html`<${Dialog} title=${t("Differences of the last answers")} class="is-wide differences" onClose=${closeDialog}>
-    <p class="hint" role="status">${changes === null ? t("Comparing …") : num === 0 ? t("The two answers are the same.") : plural(num, "One word is only in one of the answers.", "{n} words are only in one of the answers.")}</p>
+      ${versions.map(({ id, name }, at) => html`<option key=${id} value=${at}>${name}</option>`)}</select>`;
+  return html`<${Dialog} title=${title} class="is-wide differences" onClose=${closeDialog}>
+    <p class="hint" role="status">${summaryOf(found)}</p>
     <div class="differences-pair">
-      <section>${pick(t("Left answer"), left, (at) => setPair([at, right]))}<div class="differences-text" tabindex="0" role="group" aria-label=${t("Left answer")}>
-        ${changes?.filter(({ added }) => !added).map(({ value, removed }, at) => (removed ? html`<del key=${at}>${value}</del>` : value))}</div></section>
-      <section>${pick(t("Right answer"), right, (at) => setPair([left, at]))}<div class="differences-text" tabindex="0" role="group" aria-label=${t("Right answer")}>
-        ${changes?.filter(({ removed }) => !removed).map(({ value, added }, at) => (added ? html`<ins key=${at}>${value}</ins>` : value))}</div></section>
+      <section>${pick(t("Left text"), left, (at) => setPair([at, right]))}<div class="differences-text" tabindex="0" role="group" aria-label=${t("Left text")}>
+        ${found?.changes.filter(({ added }) => !added).map(({ value, removed }, at) => (removed ? html`<del key=${at}>${value}</del>` : value))}</div></section>
+      <section>${pick(t("Right text"), right, (at) => setPair([left, at]))}<div class="differences-text" tabindex="0" role="group" aria-label=${t("Right text")}>
+        ${found?.changes.filter(({ removed }) => !removed).map(({ value, added }, at) => (added ? html`<ins key=${at}>${value}</ins>` : value))}</div></section>
     </div>
   <//>`;
 }

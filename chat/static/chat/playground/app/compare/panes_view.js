@@ -10,7 +10,7 @@ import { Icon, StopIcon } from "../view/icons.js";
 import { ModelLine } from "../view/model_picker.js";
 import { SystemPrompt } from "../view/system_prompt.js";
 import { MessageList, useNewest } from "../view/transcript.js";
-import { showDifferences } from "./differences.js";
+import { saidIn, showDifferences } from "./differences.js";
 import { Figures } from "./figures.js";
 import { scrollInStep } from "./in_step.js";
 import { PaneSettings } from "./pane_settings.js";
@@ -58,13 +58,21 @@ export function Panes({ children }) {
 }
 
 function Toolbar() {
+/** The last answer of each pane that has one. */
+const lastAnswers = () =>
+  panes.value.flatMap((pane, at) => {
+    const turn = lastAnswer(pane);
+    const name = isBlind.value ? paneName(at) : `${paneName(at)} · ${pane.chat.settings.value.model}`;
+    return turn ? [{ id: pane.id, name, text: saidIn(pane.chat, turn) }] : [];
+  });
+
   const isBusy = panes.value.some(({ chat }) => chat.isBusy.value);
   const numAnswers = panes.value.filter(lastAnswer).length;
   return html`<div class="compare-bar" role="toolbar" aria-label=${t("Compare")}>
     <button type="button" class="button button-small" id="add-pane" disabled=${panes.value.length >= MAX_PANES} onClick=${addPane}><${Icon} name="plus" size=${14} />${t("Add pane")}</button>
     <button type="button" class="button button-small" aria-pressed=${scrollsInStep.value} onClick=${() => (scrollsInStep.value = !scrollsInStep.value)}>${t("Scroll in step")}</button>
     <button type="button" class="button button-small" id="blind" aria-pressed=${isBlind.value} onClick=${() => setBlind(!isBlind.value)}>${t("Hide names")}</button>
-    <button type="button" class="button button-small" id="differences" disabled=${numAnswers < 2} onClick=${showDifferences}>${t("Differences")}</button>
+    <button type="button" class="button button-small" id="differences" disabled=${numAnswers < 2} onClick=${() => showDifferences(t("Differences of the last answers"), lastAnswers)}>${t("Differences")}</button>
     <button type="button" class="button button-small" id="votes" onClick=${showVotes}>${t("Votes")}</button>
     <span class="compare-end">
       ${isBusy && html`<button type="button" class="button button-small" id="stop-all" onClick=${stopAll}><${StopIcon} />${t("Stop all")}</button>`}

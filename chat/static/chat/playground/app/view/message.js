@@ -125,6 +125,7 @@ function Siblings({ open, turn }) {
     <${IconButton} icon="left" label=${t("Earlier version")} size=${16} disabled=${at === 0} onClick=${step(at - 1, t("Earlier version"))} />
     <span>${at + 1}/${siblings.length}</span>
     <${IconButton} icon="right" label=${t("Later version")} size=${16} disabled=${at === siblings.length - 1} onClick=${step(at + 1, t("Later version"))} />
+    <${IconButton} icon="columns" label=${t("Compare the versions")} size=${16} onClick=${async () => (await import("../compare/versions.js")).showVersions(open, turn)} />
   </span>`;
 }
 
