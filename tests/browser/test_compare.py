@@ -16,7 +16,6 @@ from tests.browser.scripted import ScriptedPage
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-
 @pytest.fixture
 def page(scripted: ScriptedPage) -> Any:
     return compare(scripted)
@@ -140,6 +139,35 @@ def test_the_best_figures_are_marked_and_differences_shown_as_text(scripted: Scr
     assert page.inner_text(".differences-text >> nth=0") == "a <b>red</b> fox"
 
 
+def test_a_blind_vote_hides_the_names_until_it_is_cast(scripted: ScriptedPage, page) -> None:
+    page.click("#blind")
+    answered(scripted, asked(scripted, "hello"), "one", "two")
+    shown = page.inner_text("#app")
+    assert "plain" not in shown
+    assert "greedy" not in shown
+    page.click("#pane-2 [data-vote]")
+    page.fill("#vote-note", "shorter")
+    page.press("#vote-note", "Enter")
+    winner = page.input_value("#pane-2 .pane-head select")
+    assert winner in {"plain", "greedy"}
+    assert page.locator("[data-vote]").count() == 0
+    page.click("#votes")
+    assert page.locator(".votes tbody tr >> nth=0").locator("th, td").all_text_contents() == [winner, "1", "1", "100%"]
+    assert "shorter" in page.inner_text(".votes-table >> nth=1")
+    with page.expect_response(lambda response: response.url.endswith("/playground/api/state")):
+        page.keyboard.press("Escape")
+    page.reload()
+    shows(scripted, 2, "hello", "two")
+    assert page.locator("[data-vote]").count() == 0
+    page.click("#votes")
+    assert "shorter" in page.inner_text(".votes-table >> nth=1")
+
+
+def test_a_pane_becomes_a_stored_chat_with_all_its_turns(scripted: ScriptedPage, page) -> None:
+    answered(scripted, asked(scripted, "hello"), "one", "two")
+    assert page.url.endswith("/")
+    act(page, 2, "Make it a chat")
+    page.wait_for_url("**/c/*")
 WITHOUT_CLIPBOARD = "Object.defineProperty(Navigator.prototype, 'clipboard', {get: () => undefined})"
 
 
@@ -225,35 +253,6 @@ def test_votes_are_copied_as_csv_that_no_spreadsheet_takes_for_formulas(scripted
     assert cells == ["no", *models, '\'=1+1, "exactly"?', "right, and short"]
 
 
-def test_a_blind_vote_hides_the_names_until_it_is_cast(scripted: ScriptedPage, page) -> None:
-    page.click("#blind")
-    answered(scripted, asked(scripted, "hello"), "one", "two")
-    shown = page.inner_text("#app")
-    assert "plain" not in shown
-    assert "greedy" not in shown
-    page.click("#pane-2 [data-vote]")
-    page.fill("#vote-note", "shorter")
-    page.press("#vote-note", "Enter")
-    winner = page.input_value("#pane-2 .pane-head select")
-    assert winner in {"plain", "greedy"}
-    assert page.locator("[data-vote]").count() == 0
-    page.click("#votes")
-    assert page.locator(".votes tbody tr >> nth=0").locator("th, td").all_text_contents() == [winner, "1", "1", "100%"]
-    assert "shorter" in page.inner_text(".votes-table >> nth=1")
-    with page.expect_response(lambda response: response.url.endswith("/playground/api/state")):
-        page.keyboard.press("Escape")
-    page.reload()
-    shows(scripted, 2, "hello", "two")
-    assert page.locator("[data-vote]").count() == 0
-    page.click("#votes")
-    assert "shorter" in page.inner_text(".votes-table >> nth=1")
-
-
-def test_a_pane_becomes_a_stored_chat_with_all_its_turns(scripted: ScriptedPage, page) -> None:
-    answered(scripted, asked(scripted, "hello"), "one", "two")
-    assert page.url.endswith("/")
-    act(page, 2, "Make it a chat")
-    page.wait_for_url("**/c/*")
     scripted.wait_for(lambda: scripted.texts() == ["hello", "two"])
     scripted.wait_for(lambda: page.evaluate("!Object.keys(sessionStorage).some((key) => key.endsWith('.outbox'))"))
     page.reload()
@@ -300,18 +299,6 @@ def test_whoever_leaves_the_panes_can_go_back_to_them(scripted: ScriptedPage, pa
     page.click("[aria-label='Close Pane 1']")
     page.wait_for_selector("#composer-text")
     assert page.locator(".pane").count() == 0
-
-
-def test_whoever_compares_others_can_go_back_to_the_panes_before(scripted: ScriptedPage, page) -> None:
-    """A click on Compare dropped the answers of the comparison before."""
-    answered(scripted, asked(scripted, "hello"), "one", "two")
-    page.click("#end-comparing")
-    page.click(COMPARE)
-    answered(scripted, asked(scripted, "again"), "three", "four")
-    page.click("#notice button:has-text('the one before')")
-    shows(scripted, 1, "hello", "one")
-    page.click("#notice button:has-text('the one before')")
-    shows(scripted, 1, "again", "three")
 
 
 def test_the_chat_behind_the_panes_keeps_its_draft_although_its_answer_ends_meanwhile(scripted: ScriptedPage) -> None:
@@ -375,3 +362,68 @@ def test_no_state_of_the_comparison_fails_the_accessibility_check(scripted: Scri
     page.wait_for_selector(".votes-table")
     findings += axe_findings(page)
     assert findings == []
+def test_whoever_compares_others_can_go_back_to_the_panes_before(scripted: ScriptedPage, page) -> None:
+    """A click on Compare dropped the answers of the comparison before."""
+    answered(scripted, asked(scripted, "hello"), "one", "two")
+    page.click("#end-comparing")
+    page.click(COMPARE)
+    answered(scripted, asked(scripted, "again"), "three", "four")
+    page.click("#notice button:has-text('the one before')")
+    shows(scripted, 1, "hello", "one")
+    page.click("#notice button:has-text('the one before')")
+    shows(scripted, 1, "again", "three")
+
+
+def widths(page: Any, num: int = 2) -> list[int]:
+    return [round(page.locator(f"#pane-{number + 1}").bounding_box()["width"]) for number in range(num)]
+
+
+def is_about(found: list[int], *wanted: int) -> bool:
+    return all(abs(one - other) <= 1 for one, other in zip(found, wanted, strict=True))
+
+
+def test_panes_are_made_wider_by_mouse_and_keys_and_stay_so(scripted: ScriptedPage, page) -> None:
+    line = page.locator("[role=separator]")
+    first, second = widths(page)
+    whole = first + second
+    assert abs(first - second) <= 1
+    assert line.get_attribute("aria-valuenow") == "50"
+    line.focus()
+    page.keyboard.press("ArrowRight")
+    scripted.wait_for(lambda: is_about(widths(page), first + 24, second - 24))
+    assert int(line.get_attribute("aria-valuenow")) > 50
+    page.keyboard.press("End")
+    scripted.wait_for(lambda: is_about(widths(page), whole - 272, 272))
+    page.keyboard.press("Home")
+    scripted.wait_for(lambda: is_about(widths(page), 272, whole - 272))
+    page.keyboard.press("ArrowLeft")
+    box = line.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 60, y)
+    page.mouse.move(x + 100, y)
+    page.mouse.up()
+    scripted.wait_for(lambda: is_about(widths(page), 372, whole - 372))
+    page.mouse.move(x, y)
+    scripted.wait_painted()
+    page.reload()
+    scripted.wait_ready()
+    page.wait_for_selector("#pane-2")
+    scripted.wait_for(lambda: is_about(widths(page), 372, whole - 372))
+    line.dblclick()
+    scripted.wait_for(lambda: is_about(widths(page), first, second))
+
+
+def test_the_line_between_two_of_three_panes_leaves_the_third_alone(scripted: ScriptedPage, page) -> None:
+    page.set_viewport_size({"width": 1600, "height": 800})
+    page.click("#add-pane")
+    page.wait_for_selector("#pane-3")
+    first, second, third = widths(page, 3)
+    page.focus("[role=separator] >> nth=1")
+    page.keyboard.press("ArrowLeft")
+    scripted.wait_for(lambda: is_about(widths(page, 3), first, second - 24, third + 24))
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.locator("[role=separator]:visible").count() == 0
+
+

@@ -14,6 +14,7 @@ import { saidIn, showDifferences } from "./differences.js";
 import { Figures } from "./figures.js";
 import { scrollInStep } from "./in_step.js";
 import { PaneSettings } from "./pane_settings.js";
+import { columns, PaneLine } from "./pane_widths.js";
 import { activate, addPane, asked, changePane, closePane, endComparing, focusPane, isBlind, lastAnswer, MAX_PANES, paneName, panes, promote, scrollsInStep, sendToAll,
   setBlind, shared, stopAll, swap, withdrawAll } from "./panes.js";
 import { canVote } from "./votes.js";
@@ -49,15 +50,14 @@ export function Panes({ children }) {
       <h1 class="visually-hidden">${t("Compare")}</h1>
       <${Toolbar} />
       <${PaneTabs} row=${row} />
-      <div class="panes" ref=${row} onPointerOver=${lead} onTouchStart=${lead} onFocusIn=${lead} onWheel=${lead}>
-        ${panes.value.map((pane, at) => html`<${PaneView} key=${pane.id} pane=${pane} at=${at} />`)}
+      <div class="panes" ref=${row} style=${{ "--columns": columns() }} onPointerOver=${lead} onTouchStart=${lead} onFocusIn=${lead} onWheel=${lead}>
+        ${panes.value.flatMap((pane, at) => [at > 0 && html`<${PaneLine} key=${at} at=${at - 1} />`, html`<${PaneView} key=${pane.id} pane=${pane} at=${at} />`])}
       </div>
     </main>
     ${children}
     <div class="compare-foot" onKeyDown=${stopWhere}><${Composer} open=${shared.value} onSend=${sendToAll} /></div>`;
 }
 
-function Toolbar() {
 /** The last answer of each pane that has one. */
 const lastAnswers = () =>
   panes.value.flatMap((pane, at) => {
@@ -66,6 +66,7 @@ const lastAnswers = () =>
     return turn ? [{ id: pane.id, name, text: saidIn(pane.chat, turn) }] : [];
   });
 
+function Toolbar() {
   const isBusy = panes.value.some(({ chat }) => chat.isBusy.value);
   const numAnswers = panes.value.filter(lastAnswer).length;
   return html`<div class="compare-bar" role="toolbar" aria-label=${t("Compare")}>
