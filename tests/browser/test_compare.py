@@ -16,6 +16,7 @@ from tests.browser.scripted import ScriptedPage
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
+
 @pytest.fixture
 def page(scripted: ScriptedPage) -> Any:
     return compare(scripted)
@@ -31,6 +32,34 @@ def test_one_question_goes_to_two_models_at_once_and_each_goes_on_by_itself(scri
     first, second = asked(scripted, "and now?")
     assert [message["content"] for message in first["request"]["messages"]] == ["hello", "one", "and now?"]
     assert [message["content"] for message in second["request"]["messages"]] == ["hello", "two", "and now?"]
+
+
+def test_four_panes_are_asked_at_once_and_no_fifth_is_added(scripted: ScriptedPage, page) -> None:
+    for number in (3, 4):
+        page.click("#add-pane")
+        page.wait_for_selector(f"#pane-{number}")
+    assert page.is_disabled("#add-pane")
+    answers = ["one", "two", "three", "four"]
+    starts = asked(scripted, "hello", num=4)
+    assert len({start["id"] for start in starts}) == 4
+    answered(scripted, starts, *answers)
+    for number, answer in enumerate(answers, start=1):
+        shows(scripted, number, "hello", answer)
+    assert page.locator(".figures-best").count() == 1
+    page.focus("#conversation #pane-1")
+    page.keyboard.type("g4")
+    scripted.wait_for(lambda: page.evaluate("document.activeElement.id") == "pane-4")
+    left, right = page.locator("#conversation").bounding_box(), page.locator("#pane-4").bounding_box()
+    assert right["x"] + right["width"] <= left["x"] + left["width"] + 1  # in sight, though they do not all fit
+    page.click("#differences")
+    page.select_option("[aria-label='Right text']", "3")
+    scripted.wait_for(lambda: page.locator(".differences ins").all_text_contents() == ["four"])
+    page.keyboard.press("Escape")
+    page.click("[aria-label='Close Pane 2']")
+    shows(scripted, 2, "hello", "three")
+    assert page.is_enabled("#add-pane")
+    assert len(asked(scripted, "again", num=3)) == 3
+    assert scripted.received == []
 
 
 def test_one_run_or_all_can_be_stopped(scripted: ScriptedPage, page) -> None:
@@ -139,35 +168,6 @@ def test_the_best_figures_are_marked_and_differences_shown_as_text(scripted: Scr
     assert page.inner_text(".differences-text >> nth=0") == "a <b>red</b> fox"
 
 
-def test_a_blind_vote_hides_the_names_until_it_is_cast(scripted: ScriptedPage, page) -> None:
-    page.click("#blind")
-    answered(scripted, asked(scripted, "hello"), "one", "two")
-    shown = page.inner_text("#app")
-    assert "plain" not in shown
-    assert "greedy" not in shown
-    page.click("#pane-2 [data-vote]")
-    page.fill("#vote-note", "shorter")
-    page.press("#vote-note", "Enter")
-    winner = page.input_value("#pane-2 .pane-head select")
-    assert winner in {"plain", "greedy"}
-    assert page.locator("[data-vote]").count() == 0
-    page.click("#votes")
-    assert page.locator(".votes tbody tr >> nth=0").locator("th, td").all_text_contents() == [winner, "1", "1", "100%"]
-    assert "shorter" in page.inner_text(".votes-table >> nth=1")
-    with page.expect_response(lambda response: response.url.endswith("/playground/api/state")):
-        page.keyboard.press("Escape")
-    page.reload()
-    shows(scripted, 2, "hello", "two")
-    assert page.locator("[data-vote]").count() == 0
-    page.click("#votes")
-    assert "shorter" in page.inner_text(".votes-table >> nth=1")
-
-
-def test_a_pane_becomes_a_stored_chat_with_all_its_turns(scripted: ScriptedPage, page) -> None:
-    answered(scripted, asked(scripted, "hello"), "one", "two")
-    assert page.url.endswith("/")
-    act(page, 2, "Make it a chat")
-    page.wait_for_url("**/c/*")
 WITHOUT_CLIPBOARD = "Object.defineProperty(Navigator.prototype, 'clipboard', {get: () => undefined})"
 
 
@@ -253,6 +253,35 @@ def test_votes_are_copied_as_csv_that_no_spreadsheet_takes_for_formulas(scripted
     assert cells == ["no", *models, '\'=1+1, "exactly"?', "right, and short"]
 
 
+def test_a_blind_vote_hides_the_names_until_it_is_cast(scripted: ScriptedPage, page) -> None:
+    page.click("#blind")
+    answered(scripted, asked(scripted, "hello"), "one", "two")
+    shown = page.inner_text("#app")
+    assert "plain" not in shown
+    assert "greedy" not in shown
+    page.click("#pane-2 [data-vote]")
+    page.fill("#vote-note", "shorter")
+    page.press("#vote-note", "Enter")
+    winner = page.input_value("#pane-2 .pane-head select")
+    assert winner in {"plain", "greedy"}
+    assert page.locator("[data-vote]").count() == 0
+    page.click("#votes")
+    assert page.locator(".votes tbody tr >> nth=0").locator("th, td").all_text_contents() == [winner, "1", "1", "100%"]
+    assert "shorter" in page.inner_text(".votes-table >> nth=1")
+    with page.expect_response(lambda response: response.url.endswith("/playground/api/state")):
+        page.keyboard.press("Escape")
+    page.reload()
+    shows(scripted, 2, "hello", "two")
+    assert page.locator("[data-vote]").count() == 0
+    page.click("#votes")
+    assert "shorter" in page.inner_text(".votes-table >> nth=1")
+
+
+def test_a_pane_becomes_a_stored_chat_with_all_its_turns(scripted: ScriptedPage, page) -> None:
+    answered(scripted, asked(scripted, "hello"), "one", "two")
+    assert page.url.endswith("/")
+    act(page, 2, "Make it a chat")
+    page.wait_for_url("**/c/*")
     scripted.wait_for(lambda: scripted.texts() == ["hello", "two"])
     scripted.wait_for(lambda: page.evaluate("!Object.keys(sessionStorage).some((key) => key.endsWith('.outbox'))"))
     page.reload()
@@ -301,6 +330,18 @@ def test_whoever_leaves_the_panes_can_go_back_to_them(scripted: ScriptedPage, pa
     assert page.locator(".pane").count() == 0
 
 
+def test_whoever_compares_others_can_go_back_to_the_panes_before(scripted: ScriptedPage, page) -> None:
+    """A click on Compare dropped the answers of the comparison before."""
+    answered(scripted, asked(scripted, "hello"), "one", "two")
+    page.click("#end-comparing")
+    page.click(COMPARE)
+    answered(scripted, asked(scripted, "again"), "three", "four")
+    page.click("#notice button:has-text('the one before')")
+    shows(scripted, 1, "hello", "one")
+    page.click("#notice button:has-text('the one before')")
+    shows(scripted, 1, "again", "three")
+
+
 def test_the_chat_behind_the_panes_keeps_its_draft_although_its_answer_ends_meanwhile(scripted: ScriptedPage) -> None:
     page = scripted.sign_in()
     scripted.ask("hello")
@@ -333,45 +374,6 @@ def test_panes_scroll_in_step_by_turn(scripted: ScriptedPage, page) -> None:
         for pane in (1, 2)
     ]
     assert abs(first - second) <= 4
-
-
-def test_panes_are_swiped_on_a_phone(scripted: ScriptedPage, page) -> None:
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.click(".pane-tabs button:has-text('Pane 2')")
-    page.wait_for_selector(".pane-tabs button:has-text('Pane 2')[aria-pressed=true]")
-    box = page.locator("#pane-2").bounding_box()
-    assert (round(box["x"]), round(box["width"])) == (0, 390)
-
-
-def test_no_state_of_the_comparison_fails_the_accessibility_check(scripted: ScriptedPage, page) -> None:
-    answered(scripted, asked(scripted, "hello"), "a **red** fox", "a *blue* fox")
-    page.click("#pane-2 .pane-settings > summary")
-    page.click("#pane-2 .pane-more > summary")
-    act(page, 1, "Detach")
-    findings = axe_findings(page)
-    page.click("#differences")
-    page.wait_for_selector(".differences del")
-    findings += axe_findings(page)
-    page.keyboard.press("Escape")
-    page.click("#pane-2 [data-vote]")
-    page.fill("#vote-note", "shorter")
-    findings += axe_findings(page)
-    with page.expect_response(lambda response: response.url.endswith("/playground/api/state")):
-        page.keyboard.press("Enter")
-    page.click("#votes")
-    page.wait_for_selector(".votes-table")
-    findings += axe_findings(page)
-    assert findings == []
-def test_whoever_compares_others_can_go_back_to_the_panes_before(scripted: ScriptedPage, page) -> None:
-    """A click on Compare dropped the answers of the comparison before."""
-    answered(scripted, asked(scripted, "hello"), "one", "two")
-    page.click("#end-comparing")
-    page.click(COMPARE)
-    answered(scripted, asked(scripted, "again"), "three", "four")
-    page.click("#notice button:has-text('the one before')")
-    shows(scripted, 1, "hello", "one")
-    page.click("#notice button:has-text('the one before')")
-    shows(scripted, 1, "again", "three")
 
 
 def widths(page: Any, num: int = 2) -> list[int]:
@@ -427,3 +429,30 @@ def test_the_line_between_two_of_three_panes_leaves_the_third_alone(scripted: Sc
     assert page.locator("[role=separator]:visible").count() == 0
 
 
+def test_panes_are_swiped_on_a_phone(scripted: ScriptedPage, page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.click(".pane-tabs button:has-text('Pane 2')")
+    page.wait_for_selector(".pane-tabs button:has-text('Pane 2')[aria-pressed=true]")
+    box = page.locator("#pane-2").bounding_box()
+    assert (round(box["x"]), round(box["width"])) == (0, 390)
+
+
+def test_no_state_of_the_comparison_fails_the_accessibility_check(scripted: ScriptedPage, page) -> None:
+    answered(scripted, asked(scripted, "hello"), "a **red** fox", "a *blue* fox")
+    page.click("#pane-2 .pane-settings > summary")
+    page.click("#pane-2 .pane-more > summary")
+    act(page, 1, "Detach")
+    findings = axe_findings(page)
+    page.click("#differences")
+    page.wait_for_selector(".differences del")
+    findings += axe_findings(page)
+    page.keyboard.press("Escape")
+    page.click("#pane-2 [data-vote]")
+    page.fill("#vote-note", "shorter")
+    findings += axe_findings(page)
+    with page.expect_response(lambda response: response.url.endswith("/playground/api/state")):
+        page.keyboard.press("Enter")
+    page.click("#votes")
+    page.wait_for_selector(".votes-table")
+    findings += axe_findings(page)
+    assert findings == []
