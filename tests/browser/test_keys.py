@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.browser.axe import axe_findings
+from tests.browser.conftest import open_panel
 from tests.browser.scripted import MESSAGE, ScriptedPage
+from tests.browser.test_insight import STORY, said_with_tokens
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -174,8 +175,63 @@ def test_single_letters_can_be_switched_off(scripted: ScriptedPage, page) -> Non
     assert scripted.texts() == ["hello", "one"]
 
 
-@pytest.mark.parametrize(("keys", "shown"), [("Control+k", ".palette[open]"), ("Control+/", ".keys[open]")])
-def test_the_palette_and_the_list_of_keys_pass_the_accessibility_check(page, keys: str, shown: str) -> None:
-    page.keyboard.press(keys)
-    page.wait_for_selector(shown)
-    assert axe_findings(page) == []
+def test_keys_of_chats_in_the_list_and_of_tokens_are_chosen_too(scripted: ScriptedPage, page) -> None:
+    """They had fixed keys, which no list named."""
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    view = said_with_tokens(scripted, STORY)
+    page.keyboard.press("Control+/")
+    choose_keys(page, "rename-chat")
+    kept(page, "Insert")
+    choose_keys(page, "delete-chat")
+    kept(page, "Delete")
+    choose_keys(page, "next-surprise")
+    kept(page, "j")
+    page.keyboard.press("Escape")
+    page.focus(".chat-row[data-chat] .chat-link")
+    page.keyboard.press("Delete")
+    page.keyboard.press("F2")
+    page.keyboard.press("Insert")
+    page.wait_for_selector(".rename-input:focus")
+    assert not any(url.endswith("/playground/api/delete") for url in asked)
+    page.keyboard.press("Escape")
+    view.locator("button.token").first.focus()
+    page.keyboard.press("n")
+    assert page.evaluate("document.activeElement.textContent") == "The"
+    page.keyboard.press("j")
+    assert page.evaluate("document.activeElement.textContent") == "·sings"
+    assert view.locator("[data-next-surprise] kbd").inner_text() == "j"
+
+
+def test_the_first_stops_of_tab_lead_to_messages_message_box_and_list(scripted: ScriptedPage, page) -> None:
+    """A link to a place of the page changed its address, at which a temporary chat gave way to a new one."""
+    page.click(".sidebar-temporary")
+    scripted.turn("hello", "one")
+    page.click("#sidebar-close")
+    page.evaluate("document.querySelector('#sidebar-toggle').focus()")
+    links = page.locator(".skip-link")
+    for number in range(3):
+        page.keyboard.press("Shift+Tab")
+        assert page.evaluate("document.activeElement.textContent") == links.nth(2 - number).inner_text()
+        assert page.evaluate("document.activeElement.getBoundingClientRect().top") > 0
+    page.keyboard.press("Enter")
+    assert focused(page) == "message 2"
+    links.nth(1).focus()
+    page.keyboard.press("Enter")
+    assert focused(page) == "composer-text"
+    links.nth(2).focus()
+    page.keyboard.press("Enter")
+    scripted.wait_for(lambda: page.evaluate("document.activeElement.closest('#sidebar') !== null"))
+    assert scripted.texts() == ["hello", "one"]
+
+
+def test_a_message_is_sent_from_an_editor_too(scripted: ScriptedPage, page) -> None:
+    """The editor began a line with these keys, and the page never heard of them."""
+    page.fill("#composer-text", "hello")
+    open_panel(page)
+    page.click("#panel [role=tab]:has-text('JSON')")
+    page.click("#panel .cm-content")
+    text = page.inner_text("#panel .cm-content")
+    page.keyboard.press("Control+Enter")
+    assert scripted.next("start")["request"]["messages"][-1]["content"] == "hello"
+    assert page.inner_text("#panel .cm-content") == text

@@ -4,6 +4,7 @@ import { html, useMemo, useRef, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import { isAnswer } from "../core/answers.js";
 import { number, plural, t } from "../core/i18n.js";
+import { keysOfAct } from "../palette/acts_list.js";
 import { Tabs } from "../view/controls.js";
 import { beginAsTokens } from "./begin_as_tokens.js";
 import { bytesOf, chunksOf, isSpecial, probability, stepOf, surprise, textBefore, visible, wholeText } from "./tokens.js";
@@ -84,16 +85,16 @@ function Tokens({ open, turn, tokens, isPrompt }) {
   const key = (/** @type {KeyboardEvent} */ event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const to = keyTarget(event.key, current, numTokens, list.current);
-    if (to === null && event.key !== "n") return;
+    if (to === null) return;
     event.preventDefault();
     event.stopPropagation();
-    if (to === null) nextSurprise();
-    else go(to);
+    go(to);
   };
+  const keys = keysOfAct("next-surprise");
   const at = hovered >= 0 && hovered < numTokens ? hovered : Math.min(current, numTokens - 1);
   const numSurprises = tokens.reduce((num, token) => num + (probability(token) < threshold ? 1 : 0), 0);
   return html`<div class="token-tools">
-      <button type="button" class="button button-small" disabled=${numSurprises === 0} onClick=${nextSurprise}>${t("Next surprising token")} <kbd>n</kbd></button>
+      <button type="button" class="button button-small" data-next-surprise disabled=${numSurprises === 0} onClick=${nextSurprise}>${t("Next surprising token")} ${keys && html`<kbd>${keys}</kbd>`}</button>
       <label>${t("below")} <select class="input" value=${threshold} onChange=${(/** @type {any} */ event) => setThreshold(Number(event.target.value))}>
         ${THRESHOLDS.map((share) => html`<option key=${share} value=${share}>${percent(share)}</option>`)}</select></label>
       <span class="hint">${plural(numSurprises, "one of {all}", "{n} of {all}").replace("{all}", number(numTokens))}</span>
@@ -102,7 +103,7 @@ function Tokens({ open, turn, tokens, isPrompt }) {
       ${!isPrompt && html`<${ChatSwitch} open=${open} />`}
     </div>
     <${Strip} tokens=${tokens} numTokens=${numTokens} current=${at} onPick=${go} />
-    <div class=${`tokens ${hasNumbers ? "has-numbers" : ""}`} role="group" aria-label=${t("Tokens; arrow keys walk, n goes to the next surprising one")} ref=${list}
+    <div class=${`tokens ${hasNumbers ? "has-numbers" : ""}`} role="group" aria-label=${keys ? t("Tokens; arrow keys walk, {keys} goes to the next surprising one", { keys }) : t("Tokens; arrow keys walk")} ref=${list}
       onKeyDown=${key} onFocusIn=${(/** @type {FocusEvent} */ event) => setCurrent(numberOf(event) ?? current)}
       onPointerOver=${(/** @type {PointerEvent} */ event) => event.pointerType === "mouse" && setHovered(numberOf(event) ?? -1)} onPointerLeave=${() => setHovered(-1)}
       onClick=${(/** @type {MouseEvent} */ event) => setCurrent(numberOf(event) ?? current)}>

@@ -7,7 +7,10 @@ import * as app from "../core/app.js";
 import { copyText } from "../core/clipboard.js";
 import { t } from "../core/i18n.js";
 import { page } from "../core/page.js";
+import { deleteRow } from "../sidebar/row.js";
+import { renaming } from "../sidebar/state.js";
 import { togglePanel, toggleSidebar } from "../view/layers.js";
+import { shownKeys } from "./bindings.js";
 import { focusMessages, focusSoon, placeNow, showTurn, stepMessage } from "./places.js";
 
 /** @import { Turn } from "../core/tree.js" */
@@ -38,6 +41,12 @@ const copy = withTurn(async ({ open, turn }) => {
   const isCopied = await copyText(textOf(turn.facts.content, open.shownChoice(turn)));
   app.notice.value = { text: isCopied ? t("Copied") : t("Not allowed by the browser"), isProblem: !isCopied };
 });
+
+/** The chat of a row. @param {Place} place */
+const chatOf = ({ row }) => row?.dataset.chat ?? "";
+
+/** The button of a token view that leads to the next surprising token. @param {Place} place */
+const nextSurprise = ({ tokens }) => /** @type {HTMLElement | null | undefined} */ (tokens?.querySelector("[data-next-surprise]:enabled"));
 
 /** @param {string} theme */
 const setTheme = (theme) => () => /** @type {any} */ (globalThis).lightconeTheme.set(theme);
@@ -87,6 +96,9 @@ export const ACTS = [
   { id: "copy", title: () => t("Copy the message"), keys: "y", ofMessage: true, when: hasText, run: copy },
   { id: "earlier", title: () => t("Earlier version of the message"), keys: "ArrowLeft", ofMessage: true, when: hasVersions, run: version(-1) },
   { id: "later", title: () => t("Later version of the message"), keys: "ArrowRight", ofMessage: true, when: hasVersions, run: version(1) },
+  { id: "next-surprise", title: () => t("Next surprising token"), keys: "n", when: (place) => Boolean(nextSurprise(place)), run: (place) => nextSurprise(place)?.click() },
+  { id: "rename-chat", title: () => t("Rename the chat of the list"), keys: "F2", when: ({ row }) => Boolean(row), run: (place) => (renaming.value = chatOf(place)) },
+  { id: "delete-chat", title: () => t("Delete the chat of the list"), keys: "Delete", when: ({ row }) => Boolean(row), run: ({ row }) => row && deleteRow(row) },
   { id: "theme-system", title: () => t("Theme: as the system"), run: setTheme("system") },
   { id: "theme-light", title: () => t("Theme: light"), run: setTheme("light") },
   { id: "theme-dark", title: () => t("Theme: dark"), run: setTheme("dark") },
@@ -94,4 +106,13 @@ export const ACTS = [
   { id: "docs", title: () => t("API documentation"), run: () => location.assign(page.urls.docs) },
 ];
 
-export const openPalette = () => ACTS[0].run(placeNow());
+export const openPalette = () => runAct("palette");
+
+/** Do an act of this name. @param {string} id */
+export const runAct = (id) => ACTS.find((act) => act.id === id)?.run(placeNow());
+
+/** The present keys of an act as they are shown, "" for none. @param {string} id */
+export function keysOfAct(id) {
+  const act = ACTS.find((other) => other.id === id);
+  return act ? shownKeys(act) : "";
+}

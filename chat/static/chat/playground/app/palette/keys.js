@@ -33,6 +33,9 @@ function pressed(event) {
   else if (!event.repeat && ACTS.some((act) => keysOf(act).startsWith(`${stroke} `))) expect(stroke);
 }
 
+/** Do what keys stand for that an editor would take for itself. Return whether that could be done here. @param {string} keys */
+export const runInEditor = (keys) => !dialog.value && run(keys);
+
 /** Do what the keys stand for, if it can be done here. @param {string} keys */
 function run(keys) {
   const place = placeNow();

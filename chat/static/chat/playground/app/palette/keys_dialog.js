@@ -27,12 +27,12 @@ function KeysDialog({ all }) {
       ${check("letters", letters, t("Single letters do something outside of text fields"))}
       ${check("speaks", speaks, t("Speak answers to screen readers while they are written"))}
     </div>
-    <p class="hint">${t("Press a key's button to choose others; Delete switches them off. Letters of messages act where a message has the focus.")}</p>
+    <p class="hint">${t("Press a key's button to choose others; Delete switches them off. Keys of messages, of tokens and of chats in the list act where one of them has the focus.")}</p>
     <p class="problem" role="alert">${problem}</p>
     <table class="keys-table">
       <thead><tr><th scope="col">${t("Act")}</th><th scope="col">${t("Keys")}</th></tr></thead>
       <tbody>
-        <tr><td>${t("Close the top layer, else stop the answer")}</td><td><kbd>Esc</kbd></td></tr>
+        <tr><td>${t("Close the top layer, else stop the answer")}</td><td class="keys-cell"><span class="hint">${t("fixed")}</span> <kbd>Esc</kbd></td></tr>
         ${all.map((act) => html`<tr key=${act.id}><td>${act.title()}</td><td class="keys-cell">
           <${KeyButton} all=${all} act=${act} onProblem=${setProblem} />
           ${act.id in bound && html`<${IconButton} icon="again" size=${14} label=${t("Usual keys of: {act}", { act: act.title() })} onClick=${() => setProblem(rebind(all, act, act.keys ?? ""))} />`}

@@ -23,7 +23,7 @@ const MAX_CHATS = 30;
 export function showPalette(all) {
   const place = placeNow();
   // Without a message that has the focus, its acts mean the last one.
-  const at = { open: place.open, turn: place.turn ?? place.open.path.value.at(-1) };
+  const at = { ...place, turn: place.turn ?? place.open.path.value.at(-1) };
   openDialog(() => html`<${Palette} all=${all} place=${at} />`);
 }
 

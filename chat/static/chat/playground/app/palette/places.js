@@ -5,14 +5,24 @@ import * as app from "../core/app.js";
 /** @import { Chat } from "../core/chat.js" */
 /** @import { Turn } from "../core/tree.js" */
 
-/** @typedef {{open: Chat, turn?: Turn}} Place `turn`: the message that has the focus */
+/**
+ * @typedef {object} Place
+ * @property {Chat} open
+ * @property {Turn} [turn] the message that has the focus
+ * @property {HTMLElement} [row] the chat of the list that has it
+ * @property {HTMLElement} [tokens] the token view that has it
+ */
+
+/** @param {string} selector */
+const around = (selector) => /** @type {HTMLElement | undefined} */ (document.activeElement?.closest(selector) ?? undefined);
 
 /** @returns {Place} */
 export function placeNow() {
-  const id = document.activeElement?.closest("[data-turn]")?.getAttribute("data-turn");
-  if (!id) return { open: app.chat.value };
+  const row = around(".chat-row[data-chat]");
+  const id = around("[data-turn]")?.dataset.turn;
+  if (!id) return { open: app.chat.value, row };
   const open = [app.chat.value, ...app.openChats.values()].find((chat) => chat.find(id)) ?? app.chat.value;
-  return { open, turn: open.find(id) };
+  return { open, turn: open.find(id), tokens: around(".token-view") };
 }
 
 /** Whether keys write something there. @param {EventTarget | null} target */
@@ -42,11 +52,13 @@ function messages() {
 /** Go to the last message. */
 export const focusMessages = () => focus(messages().at(-1) ?? document.getElementById("conversation"));
 
+export const focusMessageBox = () => document.getElementById("composer-text")?.focus();
+
 /** Go up or down from message to message; below the last is the message box. @param {number} step */
 export function stepMessage(step) {
   const all = messages();
   const current = document.activeElement?.closest("[data-turn]");
   const at = current ? all.indexOf(current) + step : step < 0 ? all.length - 1 : all.length;
-  if (at >= all.length) document.getElementById("composer-text")?.focus();
+  if (at >= all.length) focusMessageBox();
   else focus(all[Math.max(0, at)]);
 }

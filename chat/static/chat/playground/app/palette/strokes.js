@@ -4,7 +4,7 @@ import { t } from "../core/i18n.js";
 
 const isApple = /Mac|iPhone|iPad/.test(navigator.platform);
 const BARE = new Set(["Control", "Meta", "Alt", "Shift", "AltGraph", "CapsLock", "Dead", "Process", "Unidentified"]);
-const ARROWS = { ArrowUp: "↑", ArrowDown: "↓", ArrowLeft: "←", ArrowRight: "→" };
+const PRINTED = { ArrowUp: "↑", ArrowDown: "↓", ArrowLeft: "←", ArrowRight: "→", Delete: "Del" };
 
 /** What browsers do with keys themselves: tabs, windows, address, bookmarks, developer tools, zoom, editing. */
 const OF_BROWSER = new Set(
@@ -47,7 +47,7 @@ function shownStroke(stroke) {
   const parts = stroke.split("+").map((part) => {
     if (part === "Mod") return isApple ? "⌘" : "Ctrl";
     if (part === "Alt" && isApple) return "⌥";
-    return ARROWS[/** @type {keyof typeof ARROWS} */ (part)] ?? part;
+    return PRINTED[/** @type {keyof typeof PRINTED} */ (part)] ?? part;
   });
   const key = parts.at(-1) ?? "";
   return [...parts.slice(0, -1), parts.length > 1 ? key.toUpperCase().replace(/^(ENTER|ESCAPE)$/, (name) => name[0] + name.slice(1).toLowerCase()) : key].join(isApple ? " " : "+");

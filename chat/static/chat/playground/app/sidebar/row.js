@@ -19,19 +19,12 @@ export function Row({ facts }) {
   if (picked.value) return html`<li class="chat-row"><${PickLabel} facts=${facts} /></li>`;
   const isMenuOpen = rowMenu.value?.facts.id === facts.id;
   const title = titleOf(facts);
-  const key = (/** @type {KeyboardEvent} */ event) => {
-    if (event.key === "F2") renaming.value = facts.id;
-    else if (event.key === "Delete") deleteRow(event, facts.id);
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
-  };
   const toggleMenu = (/** @type {MouseEvent} */ event) => {
     rowMenu.value = isMenuOpen ? null : { facts, anchor: /** @type {HTMLElement} */ (event.currentTarget) };
   };
   return html`<li class=${`chat-row ${isPresent ? "is-present" : ""} ${isMenuOpen ? "has-menu" : ""}`} data-chat=${facts.id}>
     <a class="chat-link" data-stop href=${`/c/${facts.id}`} title=${title} tabindex=${isPresent ? 0 : -1} aria-current=${isPresent ? "page" : undefined}
-      onClick=${(/** @type {MouseEvent} */ event) => openHere(event, facts.id)} onKeyDown=${key}>
+      onClick=${(/** @type {MouseEvent} */ event) => openHere(event, facts.id)}>
       <span class="chat-title">${title}</span>${facts.tags.length > 0 && html`<span class="chat-tags">${tagsShown(facts.tags)}</span>`}${isRunning && html`<span class="chat-running"><span class="visually-hidden">${t("An answer is running")}</span></span>`}</a>
     <button type="button" class="button button-quiet row-more" aria-label=${t("Acts for {title}", { title })} title=${t("More")} aria-haspopup="menu" aria-expanded=${isMenuOpen}
       tabindex=${isPresent ? 0 : -1} onClick=${toggleMenu}><${Icon} name="more" size=${16} /></button>
@@ -41,12 +34,11 @@ export function Row({ facts }) {
 /** @param {string[]} tags */
 const tagsShown = ([first, ...others]) => (others.length ? `${first} +${others.length}` : first);
 
-/** Delete the chat of a row, and leave the focus in the list. @param {KeyboardEvent} event @param {string} id */
-function deleteRow(event, id) {
-  const row = /** @type {HTMLElement} */ (event.currentTarget).closest("li");
-  const near = row?.nextElementSibling ?? row?.previousElementSibling;
+/** Delete the chat of a row, and leave the focus in the list. @param {HTMLElement} row */
+export function deleteRow(row) {
+  const near = row.nextElementSibling ?? row.previousElementSibling;
   /** @type {HTMLElement | null | undefined} */ (near?.querySelector("[data-stop]"))?.focus();
-  deleteChats([id]);
+  deleteChats([row.dataset.chat ?? ""]);
 }
 
 /** @param {{facts: ChatFacts}} props */

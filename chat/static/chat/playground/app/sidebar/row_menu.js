@@ -5,6 +5,7 @@ import * as app from "../core/app.js";
 import { titleOf } from "../core/chat_list.js";
 import { t } from "../core/i18n.js";
 import { page } from "../core/page.js";
+import { keysOfAct } from "../palette/acts_list.js";
 import { Icon } from "../view/icons.js";
 import { openDialog } from "../view/layers.js";
 import { moveInMenu, Popover } from "../view/popover.js";
@@ -33,7 +34,7 @@ function Acts({ facts }) {
   if (part === "folder") return html`<${FolderActs} facts=${facts} />`;
   if (part === "export") return html`<${ExportActs} facts=${facts} />`;
   return html`<div role="menu" aria-label=${t("Acts for {title}", { title })} onKeyDown=${moveInMenu}>
-    <${Act} icon="edit" keys="F2" run=${() => (renaming.value = facts.id)}>${t("Rename")}<//>
+    <${Act} icon="edit" keys=${keysOfAct("rename-chat")} run=${() => (renaming.value = facts.id)}>${t("Rename")}<//>
     <${Act} icon="pin" run=${() => togglePin(facts)}>${facts.pinned_at ? t("Unpin") : t("Pin")}<//>
     <${Part} icon="folder" run=${() => setPart("folder")}>${t("Move to folder")}<//>
     <${Act} icon="tag" hint=${facts.tags.join(", ")} run=${() => openDialog(() => html`<${TagsDialog} facts=${facts} />`)}>${t("Tags …")}<//>
@@ -42,7 +43,7 @@ function Acts({ facts }) {
     <${Part} icon="download" run=${() => setPart("export")}>${t("Export")}<//>
     ${page.sharing && html`<${Act} icon="share" run=${() => openDialog(() => html`<${ShareDialog} facts=${facts} />`)}>${t("Share …")}<//>`}
     <hr />
-    <${Act} icon="trash" danger keys="Del" run=${() => deleteChats([facts.id])}>${t("Delete")}<//>
+    <${Act} icon="trash" danger keys=${keysOfAct("delete-chat")} run=${() => deleteChats([facts.id])}>${t("Delete")}<//>
   </div>`;
 }
 

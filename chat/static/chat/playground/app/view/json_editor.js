@@ -1,6 +1,7 @@
 // @ts-check
 // A box for JSON: CodeMirror once it is loaded, with its errors where they are; a plain text area until then, and where it cannot be loaded.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../../../vendor/preact.js";
+import { runInEditor } from "../palette/keys.js";
 
 /** @import { EditorView, Extension } from "../../../vendor/codemirror.js" */
 
@@ -46,12 +47,14 @@ export function JsonEditor({ label, text, onText, rows = 12, described, more }) 
 
 /** @param {Library} library @param {HTMLElement} parent @param {string} text @param {Extension[]} more @param {(text: string) => void} onText @returns {Editor} */
 function makeEditor(library, parent, text, more, onText) {
-  const { EditorView, Annotation, basicSetup, json, jsonParseLinter, linter, lintGutter } = library;
+  const { EditorView, Annotation, basicSetup, json, jsonParseLinter, keymap, linter, lintGutter } = library;
   const isOurs = Annotation.define();
   const tell = EditorView.updateListener.of((update) => {
     if (update.docChanged && !update.transactions.some((transaction) => transaction.annotation(isOurs))) onText(update.state.doc.toString());
   });
-  const extensions = [...more, basicSetup, json(), lintGutter(), linter(jsonParseLinter(), { delay: 150 }), EditorView.lineWrapping, highlighting(library), tell];
+  // Else the editor begins a line with these keys, which send from every other field.
+  const keys = keymap.of([{ key: "Mod-Enter", run: () => runInEditor("Mod+Enter") }]);
+  const extensions = [...more, keys, basicSetup, json(), lintGutter(), linter(jsonParseLinter(), { delay: 150 }), EditorView.lineWrapping, highlighting(library), tell];
   const view = new EditorView({ doc: text, parent, extensions });
   const show = (/** @type {string} */ next) => {
     if (next !== view.state.doc.toString()) view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: next }, annotations: isOurs.of(true) });

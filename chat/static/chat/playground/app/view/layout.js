@@ -9,6 +9,7 @@ import { Composer } from "./composer.js";
 import { IconButton } from "./controls.js";
 import { dialog, isPhone, panelIsOpen, sidebarIsOpen, togglePanel, toggleSidebar } from "./layers.js";
 import { lazy } from "./lazy.js";
+import { SkipLinks } from "./skip_links.js";
 import { Topbar } from "./topbar.js";
 import { Transcript } from "./transcript.js";
 
@@ -23,7 +24,7 @@ export function Layout() {
   };
   // On phones the open column is all that can be reached.
   const isCovered = isPhone.value && (sidebarIsOpen.value || panelIsOpen.value);
-  return html`${!isCovered && html`<a class="skip-link" href="#composer-text">${t("Skip to the message box")}</a>`}
+  return html`${!isCovered && html`<${SkipLinks} />`}
     <div class=${`page ${sidebarIsOpen.value ? "has-sidebar" : ""} ${panelIsOpen.value ? "has-panel" : ""}`}>
       ${sidebarIsOpen.value && html`<${Sidebar} open=${open} />`}
       <div class="column" inert=${isCovered}>
