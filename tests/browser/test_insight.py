@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.browser.scripted import MESSAGE, ScriptedPage
+from tests.browser.stub_routes import code_route, render_route, rendered
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -88,47 +89,6 @@ def said_with_tokens(scripted: ScriptedPage, tokens: list[dict]) -> Any:
     end(scripted, run)
     scripted.page.click(f"{ANSWER} [aria-label=Tokens]")
     return scripted.page.locator(f"{ANSWER} .token-view")
-
-
-def code_route(page: Any) -> list[dict[str, Any]]:
-    """Answer the route of View code with the request itself. Returns the bodies it gets."""
-    bodies: list[dict[str, Any]] = []
-
-    def fulfil(route: Any) -> None:
-        body = route.request.post_data_json
-        bodies.append(body)
-        text = json.dumps(body["request"]) + (f"\n# {body['answer']}" if "answer" in body else "")
-        names = (("raw", "JSON", "json"), ("curl", "curl", "shell"), ("python", "Python (openai)", "python"))
-        route.fulfill(
-            json={"snippets": [{"name": n, "title": t, "language": lang, "text": text} for n, t, lang in names]}
-        )
-
-    page.route("**/playground/api/code", fulfil)
-    return bodies
-
-
-def render_route(page: Any, answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Answer the route that renders prompts, the last answer for ever. Returns the bodies it gets."""
-    bodies: list[dict[str, Any]] = []
-
-    def fulfil(route: Any) -> None:
-        bodies.append(route.request.post_data_json)
-        answer = answers.pop(0) if len(answers) > 1 else answers[0]
-        route.fulfill(json=answer, status=409 if "error" in answer else 200)
-
-    page.route("**/playground/api/render", fulfil)
-    return bodies
-
-
-def rendered(num_tokens: int, max_tokens: int | None = None, prompt: str = "<|user|>hello") -> dict[str, Any]:
-    return {
-        "model": "plain",
-        "prompt": prompt,
-        "num_tokens": num_tokens,
-        "context": 8192,
-        "max_tokens": max_tokens,
-        "num_messages": 3,
-    }
 
 
 def test_each_answer_tells_its_tokens_times_cost_and_end(scripted: ScriptedPage, page) -> None:
@@ -240,6 +200,56 @@ def test_tokens_are_walked_by_keyboard_and_hostile_ones_do_nothing(scripted: Scr
     page.keyboard.press("Home")
     assert page.evaluate(focused) == "The"
     assert page.locator(f"{ANSWER} :is(img, script)").count() == 0
+
+
+def test_tokens_have_numbers_unless_the_reader_wants_none(scripted: ScriptedPage, page) -> None:
+    view = said_with_tokens(scripted, STORY)
+    shown = "(chip) => getComputedStyle(chip, '::after').content"
+    chip = view.locator("button.token").first
+    assert "95 %" in chip.evaluate(shown)
+    view.locator("label:has-text('Numbers') input").uncheck()
+    assert chip.evaluate(shown) == "none"
+    view.locator("label:has-text('Numbers') input").check()
+    assert "95 %" in chip.evaluate(shown)
+
+
+def test_the_strip_shows_entropy_where_alternatives_are_known_else_surprise(scripted: ScriptedPage, page) -> None:
+    tokens = [token("a", 0.02, (("b", 0.98),)), token("c", 0.5, (("d", 0.25), ("e", 0.25))), token("f", 0.9)]
+    view = said_with_tokens(scripted, tokens)
+    bars = "(path) => [...path.getAttribute('d').matchAll(/V([\\d.]+)/g)].map((found) => 24 - Number(found[1]))"
+    assert "Entropy" in view.locator(".token-strip title").text_content()
+    undecided = view.locator(".strip-bars").evaluate(bars)
+    assert undecided[1] > undecided[0] > undecided[2]
+    view.locator("button.token").nth(1).focus()
+    assert "entropy at least 1.5 bits" in view.locator(".token-card").inner_text()
+    page.click(f"{ANSWER} [aria-label=Regenerate]")
+    run = scripted.next("start")["id"]
+    for share in (0.02, 0.9):
+        scripted.say(run, "x", logprobs=[token("x", share) | {"top": []}])
+    end(scripted, run)
+    page.click(f"{ANSWER} [aria-label=Tokens]")
+    page.wait_for_selector(f"{ANSWER} button.token")
+    assert "Surprise" in view.locator(".token-strip title").text_content()
+    surprising = view.locator(".strip-bars").evaluate(bars)
+    assert surprising[0] > surprising[1]
+
+
+def test_the_tokens_of_a_prompt_are_shown_beside_those_of_its_answer(scripted: ScriptedPage, page) -> None:
+    scripted.ask("hello")
+    run = scripted.next("start")["id"]
+    scripted.say(run, "The", logprobs=[STORY[0]])
+    end(scripted, run, prompt_logprobs=[None, token("hel", 0.3, (("good", 0.5),)), token("lo", 0.05)])
+    page.click(f"{ANSWER} [aria-label=Tokens]")
+    view = page.locator(f"{ANSWER} .token-view")
+    view.locator("[role=tab]:has-text('Prompt')").click()
+    assert view.locator("button.token").all_inner_texts() == ["hel", "lo"]
+    view.locator("button.token").first.focus()
+    assert "50 %" in view.locator(".token-card").inner_text()
+    assert view.locator(".token-go button, button.token-go").count() == 0  # no answer goes on from a prompt's token
+    page.keyboard.press("n")
+    assert page.evaluate("document.activeElement.textContent") == "lo"
+    view.locator("[role=tab]:has-text('Answer')").click()
+    assert view.locator("button.token").all_inner_texts() == ["The"]
 
 
 def test_an_alternative_continues_from_the_text_before_it_beside_the_answer(scripted: ScriptedPage, page) -> None:

@@ -7,7 +7,7 @@ import { number, plural, t } from "../core/i18n.js";
 import { keysOfAct } from "../palette/acts_list.js";
 import { Tabs } from "../view/controls.js";
 import { beginAsTokens } from "./begin_as_tokens.js";
-import { bytesOf, chunksOf, isSpecial, probability, stepOf, surprise, textBefore, visible, wholeText } from "./tokens.js";
+import { bytesOf, chunksOf, entropy, heightsOf, isSpecial, probability, stepOf, textBefore, visible, wholeText } from "./tokens.js";
 
 /** @import { Chat } from "../core/chat.js" */
 /** @import { Turn } from "../core/tree.js" */
@@ -68,7 +68,7 @@ function Tokens({ open, turn, tokens, isPrompt }) {
   const [current, setCurrent] = useState(0);
   const [hovered, setHovered] = useState(-1);
   const [threshold, setThreshold] = useState(0.1);
-  const [hasNumbers, setNumbers] = useState(false);
+  const [hasNumbers, setNumbers] = useState(true);
   const list = useRef(/** @type {HTMLDivElement | null} */ (null));
   const numTokens = tokens.length; // the list of a running answer grows in place
   const chunks = useMemo(() => chunksOf(tokens), [tokens, numTokens]);
@@ -172,27 +172,29 @@ function Chunk({ tokens, from, to, current, shown }) {
 }
 
 /**
- * How surprising the tokens were, over the whole answer; a click leads there.
+ * How undecided the model was over the whole answer, or where no alternatives are known how surprising the tokens were; a click leads there.
  * @param {{tokens: TokenLogprob[], numTokens: number, current: number, onPick: (at: number) => void}} props
  */
 function Strip({ tokens, numTokens, current, onPick }) {
+  const { heights, hasEntropy } = useMemo(() => heightsOf(tokens), [tokens, numTokens]);
   const bars = useMemo(() => {
     const num = Math.min(NUM_BARS, numTokens);
     return Array.from({ length: num }, (_, bar) => {
       const [from, to] = [Math.floor((bar * numTokens) / num), Math.floor(((bar + 1) * numTokens) / num)];
       let best = from;
-      for (let at = from; at < to; at += 1) if (tokens[at].logprob < tokens[best].logprob) best = at;
+      for (let at = from; at < to; at += 1) if (heights[at] > heights[best]) best = at;
       return best;
     });
-  }, [tokens, numTokens]);
-  const path = bars.map((at, bar) => `M${bar + 0.5} 24V${(24 - 23 * Math.max(0.03, surprise(tokens[at]))).toFixed(1)}`).join("");
+  }, [heights]);
+  const path = bars.map((at, bar) => `M${bar + 0.5} 24V${(24 - 23 * Math.max(0.03, heights[at])).toFixed(1)}`).join("");
   const click = (/** @type {MouseEvent} */ event) => {
     const box = /** @type {Element} */ (event.currentTarget).getBoundingClientRect();
     onPick(bars[Math.max(0, Math.min(bars.length - 1, Math.floor((bars.length * (event.clientX - box.left)) / box.width)))]);
   };
   const here = numTokens > 0 ? (bars.length * (current + 0.5)) / numTokens : 0;
   return html`<svg class="token-strip" viewBox=${`0 0 ${Math.max(1, bars.length)} 24`} preserveAspectRatio="none" aria-hidden="true" onClick=${click}>
-    <title>${t("Surprise over the answer; click to go there")}</title>
+    <title>${hasEntropy ? t("Entropy over the answer: how undecided the model was. It is counted from the alternatives that were asked for, all other tokens as one. Click to go there.")
+      : t("Surprise over the answer: its entropy is not known, as no alternatives were asked for. Click to go there.")}</title>
     <path class="strip-bars" d=${path} /><path class="strip-here" d=${`M${here} 0V24`} /></svg>`;
 }
 
@@ -204,9 +206,11 @@ function Card({ open, turn, tokens, at, isPrompt }) {
   const token = tokens[at];
   const others = [...token.top].sort((a, b) => b.logprob - a.logprob);
   const rest = 1 - others.reduce((sum, other) => sum + probability(other), others.some(({ id }) => id === token.id) ? 0 : probability(token));
+  const bits = entropy(token);
   const facts = [
     token.rank ? t("rank {n}", { n: number(token.rank) }) : t("rank unknown"),
     t("logprob {n}", { n: number(token.logprob, { maximumFractionDigits: 4 }) }),
+    ...(bits === null ? [] : [t("entropy at least {n} bits", { n: number(bits, { maximumFractionDigits: 2 }) })]),
     t("id {id}", { id: token.id }),
     t("bytes {bytes}", { bytes: [...bytesOf(token)].map((byte) => byte.toString(16).padStart(2, "0")).join(" ") || "–" }),
   ];

@@ -20,7 +20,31 @@ export function stepOf(token) {
 }
 
 /** How surprising a token was, from 0 to 1. @param {TokenFact} token */
-export const surprise = ({ logprob }) => Math.min(1, -logprob / Math.LN2 / MOST_BITS);
+const surprise = ({ logprob }) => Math.min(1, -logprob / Math.LN2 / MOST_BITS);
+
+/** The token and its alternatives, each once. @param {TokenLogprob} token @returns {TokenFact[]} */
+const outcomes = (token) => (token.top.some(({ id }) => id === token.id) ? token.top : [token, ...token.top]);
+
+/**
+ * How undecided the model was at a place, in bits; null where no alternative is known. All tokens beyond the alternatives count as one, so that it
+ * is never more than the entropy over the whole vocabulary.
+ * @param {TokenLogprob} token
+ */
+export function entropy(token) {
+  const shares = outcomes(token).map(probability);
+  if (shares.length < 2) return null;
+  const others = Math.max(0, 1 - shares.reduce((sum, share) => sum + share, 0));
+  return [...shares, others].reduce((bits, share) => (share > 0 ? bits - share * Math.log2(share) : bits), 0);
+}
+
+/** The heights of tokens in the strip, from 0 to 1: their entropy, as a part of the most that so many alternatives can have, or where none are known how
+ * surprising they were. @param {TokenLogprob[]} tokens */
+export function heightsOf(tokens) {
+  const bits = tokens.map(entropy);
+  const most = Math.log2(tokens.reduce((num, token) => Math.max(num, outcomes(token).length), 1) + 1);
+  const hasEntropy = bits.some((known) => known !== null);
+  return { hasEntropy, heights: hasEntropy ? bits.map((known) => (known ?? 0) / most) : tokens.map(surprise) };
+}
 
 /** @param {TokenFact} token */
 export const isSpecial = ({ token }) => SPECIAL.test(token);
