@@ -3,38 +3,68 @@
 import { signal } from "../../../vendor/preact.js";
 
 const PAUSE_MS = 2000;
+/** An end of a sentence may come in two pieces. */
+const MAX_END = 8;
+/** Up to the end of the last whole sentence or line. */
+const SENTENCES = /^[^]*(?:[.!?…]["'”’»)\]]*\s|[。！？\n])/u;
 
 export class Speaker {
-  constructor() {
+  #isOn = true;
+  /** What can be said as it is. */
+  #whole = "";
+  /** The sentence that is being written. */
+  #begun = "";
+  #isPausing = false;
+  #later;
+
+  /** @param {(act: () => void, ms: number) => void} [later] the clock */
+  constructor(later = (act, ms) => void setTimeout(act, ms)) {
+    this.#later = later;
     /** What is to be said now: the text of a live region. */
     this.text = signal("");
-    this.isOn = true;
-    /** @type {ReturnType<typeof setTimeout> | undefined} */
-    this.timer = undefined;
-    this.pending = "";
   }
 
-  /** @param {string} text */
+  get isOn() {
+    return this.#isOn;
+  }
+
+  set isOn(isOn) {
+    this.#isOn = isOn;
+    if (!isOn) this.text.value = this.#whole = this.#begun = "";
+  }
+
+  /** More of an answer was written. @param {string} text */
   feed(text) {
-    if (!this.isOn) return;
-    this.pending += text;
-    this.timer ??= setTimeout(() => this.#speak(), PAUSE_MS);
+    if (!this.#isOn) return;
+    const from = Math.max(0, this.#begun.length - MAX_END);
+    this.#begun += text;
+    const found = SENTENCES.exec(this.#begun.slice(from));
+    if (!found) return;
+    const end = from + found[0].length;
+    this.#whole += this.#begun.slice(0, end);
+    this.#begun = this.#begun.slice(end);
+    this.#speak();
   }
 
-  /** @param {string} summary */
-  finish(summary) {
-    if (!this.isOn) return;
-    clearTimeout(this.timer);
-    this.timer = undefined;
-    this.text.value = `${this.pending} ${summary}`.trim();
-    this.pending = "";
+  /** An answer has ended: say what is left of it, and a word on it. @param {string} [summary] */
+  finish(summary = "") {
+    if (!this.#isOn) return;
+    this.#whole += `${this.#begun} ${summary} `;
+    this.#begun = "";
+    this.#speak();
   }
 
+  /** Say what can be said, unless something was said just now: then after a pause. */
   #speak() {
-    this.timer = undefined;
-    const end = Math.max(...[". ", "\n", "? ", "! "].map((mark) => this.pending.lastIndexOf(mark)));
-    if (end < 0) return;
-    this.text.value = this.pending.slice(0, end + 1);
-    this.pending = this.pending.slice(end + 1);
+    const text = this.#whole.trim();
+    if (this.#isPausing || !text) return;
+    this.#whole = "";
+    this.text.value = text;
+    this.#isPausing = true;
+    this.#later(() => {
+      this.#isPausing = false;
+      this.text.value = ""; // or the same words would not be said again
+      this.#speak();
+    }, PAUSE_MS);
   }
 }
