@@ -110,6 +110,20 @@ def test_hostile_model_text_does_nothing(scripted: ScriptedPage, page) -> None:
     assert page.locator("#messages a[href^='javascript']").count() == 0
 
 
+def test_with_less_motion_a_running_answer_has_words_in_the_place_of_its_caret(scripted: ScriptedPage, page) -> None:
+    scripted.ask("hello")
+    run = scripted.next("start")["id"]
+    scripted.say(run, "one")
+    page.wait_for_selector(f"{ANSWER} .caret:visible")
+    assert not page.is_visible(f"{ANSWER} .still-writing")
+    page.emulate_media(reduced_motion="reduce")
+    page.wait_for_selector(f"{ANSWER} .still-writing:visible")
+    assert not page.is_visible(f"{ANSWER} .caret")
+    assert page.evaluate("document.getAnimations().length") == 0
+    scripted.end(run)
+    page.wait_for_selector(".still-writing", state="detached")
+
+
 def test_reasoning_is_collapsed_and_calls_are_shown_as_plain_text(scripted: ScriptedPage, page) -> None:
     hostile = "<img src=x onerror=window.hit=1>"
     scripted.ask("hello")

@@ -163,7 +163,7 @@ def test_a_conversation_is_accessible_in_each_of_its_states(walk: Walk) -> None:
     scripted.say(run, "", reasoning="First this.\nThen that.")
     walk.look("thinking", ".thoughts-text")
     scripted.say(run, MARKDOWN)
-    walk.look("growing", ".caret")
+    walk.look("growing", ".still-writing")
     walk.end(run)
     walk.look("formatted", f"{ANSWER} .formula")
     page.click(".thoughts summary")

@@ -152,7 +152,7 @@ function Waiting({ turn, isEmpty }) {
   if (app.isAway.value) return html`<p class="waiting">${t("The connection is lost. The answer goes on at the server and is shown here as soon as it is back.")}</p>`;
   const { isResuming, waitsFor } = turn.status.value;
   if (isResuming) return html`<p class="waiting">${t("Resuming: what computed this answer was lost, and it goes on elsewhere.")}</p>`;
-  if (!isEmpty) return html`<span class="caret" aria-hidden="true"></span>`;
+  if (!isEmpty) return html`<span class="caret" aria-hidden="true"></span><p class="still-writing">${t("Writing …")}</p>`;
   return html`<div class="pending" aria-hidden="true"><span></span><span></span><span></span></div>${waitsFor && html`<p class="waits-for">${waitsFor}</p>`}`;
 }
 
