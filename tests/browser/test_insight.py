@@ -252,6 +252,30 @@ def test_the_tokens_of_a_prompt_are_shown_beside_those_of_its_answer(scripted: S
     assert view.locator("button.token").all_inner_texts() == ["The"]
 
 
+FREEZE = "(now) => void (Date.now = () => now)"
+
+
+def test_reasoning_has_its_own_time_and_tokens_also_while_it_runs(scripted: ScriptedPage, page) -> None:
+    summary = f"{ANSWER} .thoughts summary"
+    page.evaluate(FREEZE, 1_000_000)
+    scripted.ask("hello")
+    run = scripted.next("start")["id"]
+    scripted.say(run, "", reasoning="First this. ")
+    page.wait_for_selector(f"{summary}:has-text('Thinking · ~ 3 tokens · 0.0 s')")
+    page.evaluate(FREEZE, 1_002_500)
+    scripted.say(run, "", reasoning="Then that.")
+    page.wait_for_selector(f"{summary}:has-text('Thinking · ~ 6 tokens · 2.5 s')")
+    # Told again after a reload, it takes no more time.
+    reload(scripted)
+    scripted.next("attach")
+    scripted.say(run, "", reasoning="First this. Then that.")
+    scripted.say(run, "Yes.")
+    end(scripted, run)
+    assert page.inner_text(summary) == "Reasoning · 40 tokens · 2.5 s"
+    reload(scripted)
+    assert page.inner_text(summary) == "Reasoning · 40 tokens · 2.5 s"
+
+
 def test_an_alternative_continues_from_the_text_before_it_beside_the_answer(scripted: ScriptedPage, page) -> None:
     view = said_with_tokens(scripted, STORY)
     view.locator("button.token").nth(2).click()

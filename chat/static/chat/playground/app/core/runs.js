@@ -18,10 +18,14 @@ const RETRY_MS = [1000, 2000, 4000];
 const MAX_SENDS = 3;
 
 /**
+ * @typedef {{from: number, to: number, length: number}} Thought `from`, `to`: in ms since 1970; `length`: of the reasoning by then
+ *
  * @typedef {object} Live a run that is read
  * @property {Turn} turn
  * @property {object | null} request until the server has answered
  * @property {Choice[]} choices as told by the present reader
+ * @property {(Thought | undefined)[]} thoughts when each choice was seen to think
+ * @property {boolean} isFromBegin whether all of it was read as it came
  * @property {boolean} isStopped
  * @property {boolean} isSent
  * @property {number} numSends
@@ -117,7 +121,8 @@ export class Runs {
   /** @param {Turn} turn @param {object | null} request */
   #follow(turn, request) {
     const id = /** @type {string} */ (turn.facts.run);
-    this.live.set(id, { turn, request, choices: [], isStopped: false, isSent: false, numSends: 0, numRetries: 0, loadingSince: null, loadingS: 0 });
+    const thoughts = turn.choices.map(thoughtOf);
+    this.live.set(id, { turn, request, choices: [], thoughts, isFromBegin: true, isStopped: false, isSent: false, numSends: 0, numRetries: 0, loadingSince: null, loadingS: 0 });
     if (this.connection.isReady) this.#call(id);
   }
 
@@ -128,7 +133,10 @@ export class Runs {
     run.choices = [];
     clearTimeout(run.retry);
     if (run.request && !run.isSent) this.#send(id, run);
-    else this.connection.send({ type: "attach", id });
+    else {
+      run.isFromBegin = false;
+      this.connection.send({ type: "attach", id });
+    }
     if (run.isStopped) this.connection.send({ type: "stop", id });
   }
 
@@ -173,6 +181,7 @@ export class Runs {
     const { turn } = run;
     if (turn.status.value.waitsFor || turn.status.value.isResuming) this.#wait(turn, "", false);
     grow(run.choices, message);
+    if (message.reasoning) timeThought(run, message.choice);
     const isShown = run.choices === turn.choices;
     if (!isShown && sizeOf(run.choices) < sizeOf(turn.choices)) return;
     if (!isShown) turn.change({ content: { choices: run.choices, shown: 0 } });
@@ -196,6 +205,20 @@ export class Runs {
 
 /** @param {string} message @param {string} code @returns {Partial<TurnFacts>} */
 const failed = (message, code) => ({ state: "failed", error: { message, code, param: null } });
+
+/** What is known of the time of a choice's reasoning from before. @param {Choice} choice @returns {Thought | undefined} */
+const thoughtOf = ({ reasoning, reasoning_at: at }) => at && { from: at[0], to: at[1], length: reasoning.length };
+
+/** Note when a choice has thought. What is told again took no time, and a beginning that was not seen has none. @param {Live} run @param {number} at */
+function timeThought({ choices, thoughts, isFromBegin }, at) {
+  const { length } = choices[at].reasoning;
+  const now = Date.now();
+  if (isFromBegin) thoughts[at] ??= { from: now, to: now, length };
+  const thought = thoughts[at];
+  if (!thought) return;
+  if (length > thought.length) Object.assign(thought, { to: now, length });
+  choices[at].reasoning_at = [thought.from, thought.to];
+}
 
 /** @param {Live} run */
 function endLoading(run) {

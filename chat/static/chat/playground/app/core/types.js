@@ -16,6 +16,7 @@
  * @property {string | null} [finish_reason]
  * @property {number} [tokens]
  * @property {string | number | null} [stop] the stop string, or the id of the stop token, that ended it
+ * @property {[number, number]} [reasoning_at] when its reasoning was seen to begin and to grow last, in ms since 1970
  * @property {TokenLogprob[]} [logprobs]
  * @property {number} [num_unkept_logprobs] how many there were, if they were too large to be kept
  *

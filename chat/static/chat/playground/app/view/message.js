@@ -71,7 +71,7 @@ function Answer({ open, turn, isLast }) {
   const text = choice?.content ?? "";
   const isThinking = turn.isRunning && !text && !choice?.calls.length;
   return html`<${ChoiceTabs} open=${open} turn=${turn} shown=${shown} isLast=${isLast} />
-    ${choice?.reasoning && html`<${Reasoning} text=${choice.reasoning} isGrowing=${isThinking} usage=${turn.facts.usage} />`}
+    ${choice?.reasoning && html`<${Reasoning} text=${choice.reasoning} isGrowing=${isThinking} at=${choice.reasoning_at} numTokens=${turn.choices.length === 1 ? turn.facts.usage?.reasoning_tokens : undefined} />`}
     ${look === "tokens"
       ? html`<${TokenView} open=${open} turn=${turn} logprobs=${choice?.logprobs} />`
       : look === "raw"
