@@ -13,6 +13,7 @@ from django.db import connections
 
 from chat.catalog.services import model_register, model_update
 from tests.browser.scripted import ScriptedPage, note_problems
+from tests.browser.walk import SIZES, Walk, walked
 
 playwright_sync = pytest.importorskip("playwright.sync_api")
 
@@ -109,3 +110,19 @@ def scripted(chromium, live_server, valkey, people) -> Iterator[ScriptedPage]:
     yield scripted
     scripted.close()
     assert scripted.problems == []
+
+
+@pytest.fixture(params=SIZES)
+def size(request) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=["light", "dark"])
+def theme(request) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def walk(size, theme, chromium, live_server, valkey, people) -> Iterator[Walk]:
+    """Yield a walk through the page, in each size and theme."""
+    yield from walked(chromium, live_server.url, size=size, theme=theme)

@@ -11,16 +11,14 @@ from django.contrib.auth import get_user_model
 from chat.conversations.services import conversation_create
 from chat.conversations.sharing import link_create
 from chat.conversations.turns import TurnSent, turn_put
-from chat.playground.kept import state_change
-from tests.browser.axe import axe_findings
-from tests.browser.scripted import MESSAGE, ScriptedPage
-from tests.browser.test_insight import STORY, code_route, render_route, rendered
+from tests.browser.scripted import MESSAGE
+from tests.browser.stub_routes import rendered
+from tests.browser.test_insight import STORY
 from tests.browser.test_tools import WEATHER
+from tests.browser.walk import IS_SIDEWAYS, Walk, walked
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-CHECKED = {"is_valid": True, "problems": [], "matches": None, "example": {"name": ""}}
-SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
 ANSWER = MESSAGE.format(2)
 MARKDOWN = r"""## Three things
 
@@ -51,97 +49,6 @@ CHATS = {
     "today": {"title": "Trams in Lisbon and everything else that climbs a hill there", "tags": ["Trips", "by rail"]},
     "archived": {"title": "An old plan", "is_archived": True},
 }
-# A target is what takes the press: of a box within a label, the label.
-SMALL = """() => [...document.querySelectorAll('button, summary, select, textarea, input, a.button, a.menu-act')]
-    .filter((node) => node.checkVisibility({visibilityProperty: true}) && !node.closest('[inert], .visually-hidden'))
-    .map((node) => [node, (node.matches('input') && node.closest('label')) || node])
-    .filter(([node]) => !node.matches(':disabled[type=checkbox], .token, .skip-link'))
-    .map(([node, target]) => [node, target.getBoundingClientRect()])
-    .filter(([node, {width, height}]) => width && height && (width < 23.9 || height < 23.9))
-    .map(([node, {width, height}]) => `${Math.round(width)}x${Math.round(height)} ${node.outerHTML.slice(0, 120)}`)"""
-IS_SIDEWAYS = "() => document.documentElement.scrollWidth > document.documentElement.clientWidth"
-
-
-class Walk:
-    """Goes through states of the page, and notes what is wrong in each: `findings`."""
-
-    def __init__(self, scripted: ScriptedPage) -> None:
-        self.scripted = scripted
-        self.page = scripted.page
-        self.findings: list[str] = []
-        self.page.set_default_timeout(15_000)
-        self.page.route("**/playground/api/check", lambda route: route.fulfill(json=CHECKED))
-        code_route(self.page)
-        render_route(self.page, [rendered(1200, 300)])
-
-    def look(self, state: str, selector: str = "#composer-text") -> None:
-        """Note what is wrong in this state, which is there once the selector is visible."""
-        self.page.wait_for_selector(selector)
-        self.scripted.wait_painted()
-        found = axe_findings(self.page) + [f"small: {each}" for each in self.page.evaluate(SMALL)]
-        if self.page.evaluate(IS_SIDEWAYS):
-            found.append("scrolls sideways")
-        self.findings += [f"{state}: {finding}" for finding in found]
-
-    def sign_in(self, *, parameters: dict[str, Any] | None = None, **state: Any) -> None:
-        """Sign in to a page without its side columns, or with what the state says."""
-        chosen = {"model": "plain", "system": "Be brief.", "parameters": parameters or {}}
-        user = get_user_model().objects.get(username="ada")
-        state_change(user_id=user.pk, changes={"next": chosen, "sidebar": False, "panel": False} | state)
-        self.scripted.sign_in()
-
-    def ask(self, text: str = "What is it?") -> str:
-        """Ask as on every device, and return the name of the run."""
-        self.page.fill("#composer-text", text)
-        self.page.press("#composer-text", "Control+Enter")
-        return str(self.scripted.next("start")["id"])
-
-    def end(self, run: str, **more: Any) -> None:
-        self.scripted.end(run, **more)
-        self.scripted.wait_idle()
-
-    def leave(self, selector: str) -> None:
-        """Press Escape, which closes what is open."""
-        self.page.keyboard.press("Escape")
-        self.page.wait_for_selector(selector, state="hidden")
-
-    def menu_of(self, message: str, act: str) -> None:
-        self.page.click(f"{message} .message-acts .menu summary")
-        self.page.click(f"{message} .menu-act:has-text('{act}')")
-
-
-@pytest.fixture(params=SIZES)
-def size(request) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(params=["light", "dark"])
-def theme(request) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def walk(size, theme, chromium, live_server, valkey, people) -> Iterator[Walk]:
-    yield from walked(chromium, live_server.url, size=size, theme=theme)
-
-
-def walked(chromium: Any, url: str, *, size: str, theme: str) -> Iterator[Walk]:
-    width, height = SIZES[size]
-    context = chromium.new_context(
-        base_url=url,
-        viewport={"width": width, "height": height},
-        color_scheme=theme,
-        reduced_motion="reduce",
-        has_touch=size == "phone",
-        is_mobile=size == "phone",
-    )
-    walk = Walk(ScriptedPage(context, url))
-    yield walk
-    walk.page.evaluate("dispatchEvent(new Event('pagehide'))")  # writes what is left
-    walk.scripted.close()
-    # Pages that say no are looked at too. The tests' SQLite refuses two writers at once; the page writes again.
-    expected = ("(Forbidden)", "(Not Found)", "503")
-    assert [problem for problem in walk.scripted.problems if not any(part in problem for part in expected)] == []
 
 
 def test_a_conversation_is_accessible_in_each_of_its_states(walk: Walk) -> None:
@@ -182,6 +89,35 @@ def test_a_conversation_is_accessible_in_each_of_its_states(walk: Walk) -> None:
     walk.leave(".edit-form")
     scripted.fail(walk.ask("And this?"), "model_overloaded", "The model has no free place; try again in a minute.")
     walk.look("failed", ".message-error")
+    assert walk.findings == []
+
+
+def test_what_keeps_an_answer_or_a_message_waiting_is_accessible(walk: Walk) -> None:
+    walk.sign_in()
+    page, scripted = walk.page, walk.scripted
+    run = walk.ask()
+    scripted.say(run, "One.")
+    scripted.tell({"type": "resuming", "id": run})
+    walk.look("resuming", ".waiting")
+    scripted.say(run, "Two.")
+    page.fill("#composer-text", "And then?")
+    page.press("#composer-text", "Control+Enter")
+    walk.look("queue", ".queued")
+    scripted.is_reachable = False
+    scripted.socket.close(code=1001)
+    walk.look("lost", "#connection[data-state=lost]")
+    scripted.is_reachable = True
+    scripted.wait_ready()
+    scripted.next("attach")
+    scripted.fail(run, "model_overloaded", "The model has no free place; try again in a minute.")
+    walk.look("queue after a failure", ".queue .button-small")
+    page.click("[aria-label='Withdraw the waiting message']")
+    run = walk.ask()
+    scripted.say(run, "Three.")
+    walk.end(run)
+    walk.measures[:] = [rendered(9000)]
+    page.fill("#composer-text", "longest")
+    walk.look("too long", ".meter-problem")
     assert walk.findings == []
 
 
@@ -270,6 +206,22 @@ def test_the_list_of_chats_is_accessible(walk: Walk, size: str) -> None:
     page.click(".view-menu summary")
     page.click(".view-menu >> text=Archived chats")
     walk.look("archived", ".other-chats li")
+    page.click("[aria-label='Back to the chats']")
+    page.focus("[data-chat=pinned] .chat-link")
+    page.keyboard.press("F2")
+    walk.look("renamed", ".rename-input")
+    page.keyboard.press("Escape")
+    page.hover("[data-chat=today]")
+    walk.press_all(more, ".popover >> text=Move to folder")
+    walk.look("folders", ".popover >> text=New folder")
+    page.click(".popover >> text=New folder")
+    walk.look("new folder", "dialog[open] input")
+    walk.leave("dialog")
+    page.hover("[data-chat=today]")
+    walk.press_all(more, ".popover >> text=Delete")
+    walk.look("deleted", "#notice")
+    walk.press_all(".view-menu summary", ".view-menu >> text=Deleted chats")
+    walk.look("deleted ones", ".other-chats li")
     assert walk.findings == []
 
 

@@ -1,0 +1,101 @@
+"""A walk through states of the page, which notes in each what axe-core finds, small targets and sideways scroll."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.contrib.auth import get_user_model
+
+from chat.playground.kept import state_change
+from tests.browser.axe import axe_findings
+from tests.browser.scripted import ScriptedPage
+from tests.browser.stub_routes import code_route, render_route, rendered
+
+CHECKED = {"is_valid": True, "problems": [], "matches": True, "example": {"name": ""}}
+SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
+# A target is what takes the press: of a box within a label, the label.
+SMALL = """() => [...document.querySelectorAll('button, summary, select, textarea, input, a.button, a.menu-act')]
+    .filter((node) => node.checkVisibility({visibilityProperty: true}) && !node.closest('[inert], .visually-hidden'))
+    .map((node) => [node, (node.matches('input') && node.closest('label')) || node])
+    .filter(([node]) => !node.matches(':disabled[type=checkbox], .token, .skip-link'))
+    .map(([node, target]) => [node, target.getBoundingClientRect()])
+    .filter(([node, {width, height}]) => width && height && (width < 23.9 || height < 23.9))
+    .map(([node, {width, height}]) => `${Math.round(width)}x${Math.round(height)} ${node.outerHTML.slice(0, 120)}`)"""
+IS_SIDEWAYS = "() => document.documentElement.scrollWidth > document.documentElement.clientWidth"
+
+
+class Walk:
+    """Goes through states of the page, and notes what is wrong in each: `findings`.
+
+    `measures`: what the server says of the next prompts, the last for ever.
+    """
+
+    def __init__(self, scripted: ScriptedPage) -> None:
+        self.scripted = scripted
+        self.page = scripted.page
+        self.findings: list[str] = []
+        self.page.set_default_timeout(15_000)
+        self.page.route("**/playground/api/check", lambda route: route.fulfill(json=CHECKED))
+        code_route(self.page)
+        self.measures = [rendered(1200, 300)]
+        render_route(self.page, self.measures)
+
+    def look(self, state: str, selector: str = "#composer-text") -> None:
+        """Note what is wrong in this state, which is there once the selector is visible."""
+        self.page.wait_for_selector(selector)
+        self.scripted.wait_painted()
+        found = axe_findings(self.page) + [f"small: {each}" for each in self.page.evaluate(SMALL)]
+        if self.page.evaluate(IS_SIDEWAYS):
+            found.append("scrolls sideways")
+        self.findings += [f"{state}: {finding}" for finding in found]
+
+    def sign_in(self, *, parameters: dict[str, Any] | None = None, **state: Any) -> None:
+        """Sign in to a page without its side columns, or with what the state says."""
+        chosen = {"model": "plain", "system": "Be brief.", "parameters": parameters or {}}
+        user = get_user_model().objects.get(username="ada")
+        state_change(user_id=user.pk, changes={"next": chosen, "sidebar": False, "panel": False} | state)
+        self.scripted.sign_in()
+
+    def ask(self, text: str = "What is it?") -> str:
+        """Ask as on every device, and return the name of the run."""
+        self.page.fill("#composer-text", text)
+        self.page.press("#composer-text", "Control+Enter")
+        return str(self.scripted.next("start")["id"])
+
+    def end(self, run: str, **more: Any) -> None:
+        self.scripted.end(run, **more)
+        self.scripted.wait_idle()
+
+    def leave(self, selector: str) -> None:
+        """Press Escape, which closes what is open."""
+        self.page.keyboard.press("Escape")
+        self.page.wait_for_selector(selector, state="hidden")
+
+    def press_all(self, *selectors: str) -> None:
+        """Press these one after the other."""
+        for selector in selectors:
+            self.page.click(selector)
+
+    def menu_of(self, message: str, act: str) -> None:
+        self.page.click(f"{message} .message-acts .menu summary")
+        self.page.click(f"{message} .menu-act:has-text('{act}')")
+
+
+def walked(chromium: Any, url: str, *, size: str, theme: str) -> Iterator[Walk]:
+    width, height = SIZES[size]
+    context = chromium.new_context(
+        base_url=url,
+        viewport={"width": width, "height": height},
+        color_scheme=theme,
+        reduced_motion="reduce",
+        has_touch=size == "phone",
+        is_mobile=size == "phone",
+    )
+    walk = Walk(ScriptedPage(context, url))
+    yield walk
+    walk.page.evaluate("dispatchEvent(new Event('pagehide'))")  # writes what is left
+    walk.scripted.close()
+    # Pages that say no are looked at too. The tests' SQLite refuses two writers at once; the page writes again.
+    expected = ("(Forbidden)", "(Not Found)", "503")
+    assert [problem for problem in walk.scripted.problems if not any(part in problem for part in expected)] == []
