@@ -172,6 +172,8 @@ def test_a_reload_ends_at_the_newest_message_and_the_way_back_is_shown(scripted:
         scripted.turn(f"question {number}", "A paragraph of some length.\n\n" * 60)
     page.reload()
     scripted.wait_ready()
+    page.wait_for_selector(MESSAGE.format(12))
+    assert len(scripted.texts()) == 12
     at_end = (
         "() => { const c = document.getElementById('conversation'); "
         "return c.scrollHeight - c.scrollTop - c.clientHeight < 40; }"
