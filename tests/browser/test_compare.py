@@ -8,8 +8,10 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from django.contrib.auth import get_user_model
 
 from chat.conversations.models import Conversation
+from chat.playground.kept import state_get
 from tests.browser.axe import axe_findings
 from tests.browser.compared import COMPARE, act, answered, asked, compare, shows
 from tests.browser.scripted import ScriptedPage
@@ -268,8 +270,9 @@ def test_a_blind_vote_hides_the_names_until_it_is_cast(scripted: ScriptedPage, p
     page.click("#votes")
     assert page.locator(".votes tbody tr >> nth=0").locator("th, td").all_text_contents() == [winner, "1", "1", "100%"]
     assert "shorter" in page.inner_text(".votes-table >> nth=1")
-    with page.expect_response(lambda response: response.url.endswith("/playground/api/state")):
-        page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    user = get_user_model().objects.get(username="ada")
+    scripted.wait_for(lambda: "shorter" in str(state_get(user_id=user.pk).get("votes")))
     page.reload()
     shows(scripted, 2, "hello", "two")
     assert page.locator("[data-vote]").count() == 0
