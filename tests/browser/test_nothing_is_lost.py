@@ -382,7 +382,7 @@ def test_signing_out_clears_the_other_tabs_too(talk: ScriptedPage) -> None:
     )
     leaving, talk.page = talk.page, other  # what a page evaluates waits for the end of its request
     talk.wait_for(lambda: asked and "lightcone.theme" in other.evaluate("window.heard ?? []"))
-    assert "lightcone.signed-out" not in other.evaluate("window.heard")
+    assert "a draft of ada" not in stored(other)
     asked[0].continue_()
     leaving.wait_for_selector("#id_username")
     other.wait_for_selector("#id_username")

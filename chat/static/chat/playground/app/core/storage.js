@@ -4,6 +4,7 @@
 const PREFIX = "lightcone.";
 const OF_NOBODY = new Set(["lightcone.theme"]);
 const SIGNED_OUT = "lightcone.signed-out";
+const [LEAVES, HAS_LEFT] = ["leaves", "has left"];
 
 /** @typedef {"tab" | "browser"} Place */
 
@@ -16,7 +17,7 @@ export class PersonalStorage {
     addEventListener("storage", (event) => {
       if (event.key !== SIGNED_OUT || event.newValue === null) return;
       this.close();
-      onSignedOut();
+      if (event.newValue === HAS_LEFT) onSignedOut();
     });
   }
 
@@ -45,12 +46,9 @@ export class PersonalStorage {
   /** This person signs out: nothing of theirs stays, nothing is written any more, and their other tabs hear of it. */
   signOut() {
     this.close();
-    // Not sooner than this page goes, which is with the server's answer: a tab that is reloaded before would still be signed in.
-    addEventListener("pagehide", () => {
-      const shared = storageOf("browser");
-      shared?.setItem(SIGNED_OUT, String(Date.now()));
-      shared?.removeItem(SIGNED_OUT);
-    });
+    tell(LEAVES);
+    // Others are reloaded as this page goes, which is with the server's answer: sooner they would still be signed in.
+    addEventListener("pagehide", () => tell(HAS_LEFT));
   }
 
   close() {
@@ -66,6 +64,13 @@ export class PersonalStorage {
       }
     }
   }
+}
+
+/** Tell the other tabs. @param {string} what */
+function tell(what) {
+  const shared = storageOf("browser");
+  shared?.setItem(SIGNED_OUT, what);
+  shared?.removeItem(SIGNED_OUT);
 }
 
 /** The storage, or null where the browser forbids it. @param {Place} place @returns {Storage | null} */
