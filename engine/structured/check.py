@@ -49,11 +49,12 @@ Answer = dict[str, Any]
 
 def check(kind: str, source: str, text: str | None, limits: StructuredLimits) -> Answer:
     """Return `is_valid`; `problems`, each with a `message` and perhaps a `path`, a JSON pointer; `matches`, if there is
-    a text; and an `example` of a schema, None if none is found.
+    a text; an `example` of a schema, None if none is found; and `max_bytes`, how long the constraint's text may be.
 
     Valid parameters of a tool have the problems that would keep a strict or forced call from being enforced.
     """
     answer: Answer = {"is_valid": True, "problems": [], "matches": None, "example": None}
+    answer["max_bytes"] = _max_bytes(kind, limits)
     is_enforced = kind != TOOL_PARAMETERS
     limits = limits if is_enforced else dataclasses.replace(limits, schema_bytes=limits.tool_bytes)
     try:
@@ -75,6 +76,17 @@ def check(kind: str, source: str, text: str | None, limits: StructuredLimits) ->
     if kind in JSON_KINDS:
         answer["example"] = _example(schema, template, limits)
     return answer
+
+
+def _max_bytes(kind: str, limits: StructuredLimits) -> int:
+    sizes = {
+        ConstraintKind.JSON_SCHEMA: limits.schema_bytes,
+        TOOL_PARAMETERS: limits.tool_bytes,
+        ConstraintKind.CHOICE: limits.choice_bytes,
+        ConstraintKind.REGEX: limits.regex_bytes,
+        ConstraintKind.GRAMMAR: limits.grammar_bytes,
+    }
+    return sizes[kind]
 
 
 def is_match(template: GrammarTemplate, text: str) -> bool | None:

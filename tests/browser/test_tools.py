@@ -305,6 +305,29 @@ def test_tool_sets_are_kept_for_all_chats(scripted: ScriptedPage, page) -> None:
     assert scripted.turn("Hello", "Hi")["tools"] == [WEATHER]
 
 
+def test_a_schema_is_completed_and_marked_where_it_cannot_be_held(scripted: ScriptedPage, page) -> None:
+    """What the server said stood below the text alone, and no keyword was offered."""
+    problem = {"message": "'not' is not supported", "path": "/properties/a~1b/anyOf/1/not"}
+    answer = {"is_valid": False, "problems": [problem], "matches": None, "example": None, "max_bytes": 262144}
+    page.route("**/playground/api/check", lambda route: route.fulfill(json=answer))
+    with_state(scripted, {}, tab="Output")
+    page.select_option("#output-mode", "schema")
+    page.click("#schema-edit")
+    page.click(".dialog .cm-content")
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(
+        json.dumps({"properties": {"a/b": {"anyOf": [{"type": "string"}, {"not": {}}]}}}, indent=1)
+    )
+    page.wait_for_selector(".dialog .cm-lintRange-error:has-text('not')")
+    page.wait_for_selector(".dialog .hint:has-text('of 262,144 bytes')")
+    page.keyboard.press("Control+a")
+    page.keyboard.type('{"type": "arr')
+    page.wait_for_selector(".cm-tooltip-autocomplete li:has-text('array')")
+    page.keyboard.press("Enter")
+    page.keyboard.type(', "items": {"forma')
+    page.wait_for_selector(".cm-tooltip-autocomplete li:has-text('format')")
+
+
 def test_a_schema_is_made_from_json_and_answers_are_held_to_it(scripted: ScriptedPage, page) -> None:
     with_state(scripted, {}, tab="Output")
     page.select_option("#output-mode", "schema")

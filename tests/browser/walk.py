@@ -12,7 +12,7 @@ from tests.browser.axe import axe_findings
 from tests.browser.scripted import ScriptedPage
 from tests.browser.stub_routes import code_route, render_route, rendered
 
-CHECKED = {"is_valid": True, "problems": [], "matches": True, "example": {"name": ""}}
+CHECKED = {"is_valid": True, "problems": [], "matches": True, "example": {"name": ""}, "max_bytes": 262144}
 SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
 # A target is what takes the press: of a box within a label, the label.
 SMALL = """() => [...document.querySelectorAll('button, summary, select, textarea, input, a.button, a.menu-act')]

@@ -54,6 +54,7 @@ def test_keywords_that_cannot_be_enforced_are_named_with_their_places(ann: Page)
         "/properties/a~1b/items/not",
     ]
     assert "'uniqueItems' is not supported" in answer["problems"][0]["message"]
+    assert answer["max_bytes"] == 256 * 1024
 
 
 def test_parameters_of_a_tool_may_have_what_only_strict_calls_refuse(ann: Page) -> None:

@@ -1,119 +1,18 @@
 // @ts-check
-// What the JSON of the request has beside any JSON: problems are marked where they are, names and values of our schema are offered, Tab indents.
+// What the JSON of the request has beside any JSON: its problems at their places, and names and values of our schema.
 import * as app from "../core/app.js";
-import { resolved } from "../core/schema_check.js";
+import { jsonHints } from "../view/json_hints.js";
 import { form } from "./form_facts.js";
 import { readRequest } from "./json_text.js";
 
-/** @import { Completion, CompletionContext, CompletionResult, Diagnostic, EditorState, EditorView, Extension } from "../../../vendor/codemirror.js" */
+/** @import { Extension } from "../../../vendor/codemirror.js" */
 /** @import { Library } from "../view/json_editor.js" */
-/** @import { Schema } from "./form_facts.js" */
-
-/** @typedef {import("@lezer/common").SyntaxNode} Node */
 
 /** @param {Library} library @returns {Extension[]} */
-export function requestHints(library) {
-  const { autocompletion, keymap, indentWithTab, linter } = library;
-  const parse = library.jsonParseLinter(); // what is no JSON is marked by itself
-  return [
-    autocompletion({ override: [(context) => complete(library, context)] }),
-    keymap.of([indentWithTab]),
-    linter((view) => (parse(view).length ? [] : diagnose(library, view)), { delay: 150 }),
-  ];
-}
-
-/** @param {Library} library @param {EditorView} view @returns {Diagnostic[]} */
-function diagnose(library, view) {
-  const { problems } = readRequest(view.state.doc.toString(), form.value?.schema);
-  return problems.map(({ path, message }) => ({ ...rangeOf(library, view.state, path), severity: "error", message }));
-}
-
-/** @param {Node} node */
-const childrenOf = (node) => {
-  const found = [];
-  for (let child = node.firstChild; child; child = child.nextSibling) if (/^[A-Z]/.test(child.name)) found.push(child);
-  return found;
-};
-
-/** Where a value stands; an entry of an object from its name on. @param {Library} library @param {EditorState} state @param {(string | number)[]} path */
-function rangeOf({ ensureSyntaxTree, syntaxTree }, state, path) {
-  let node = (ensureSyntaxTree(state, state.doc.length, 200) ?? syntaxTree(state)).topNode.firstChild;
-  let range = { from: 0, to: Math.min(1, state.doc.length) };
-  for (const step of path) {
-    if (!node) break;
-    const next = typeof step === "number" ? childrenOf(node)[step] : node.getChildren("Property").findLast((property) => nameOf(state, property) === step);
-    if (!next) break;
-    node = next.name === "Property" ? next.lastChild : next;
-    range = { from: next.from, to: next.to };
-  }
-  return range;
-}
-
-/** @param {EditorState} state @param {Node} property */
-function nameOf(state, property) {
-  const name = property.getChild("PropertyName");
-  try {
-    return name ? JSON.parse(state.sliceDoc(name.from, name.to)) : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-/** @param {Library} library @param {CompletionContext} context @returns {CompletionResult | null} */
-function complete({ syntaxTree }, context) {
-  const root = form.value?.schema;
-  const word = context.matchBefore(/"?[\w-]*/);
-  if (!root || !word || (word.from === word.to && !context.explicit)) return null;
-  const node = syntaxTree(context.state).resolveInner(context.pos, -1);
-  const property = enclosing(node, "Property");
-  const before = context.state.sliceDoc(0, word.from).trimEnd();
-  const schema = schemaAt(context.state, /[{,]$/.test(before) && property && !enclosing(node, "PropertyName") ? property.parent ?? node : node, root);
-  const isValue = /[:[]$/.test(before);
-  const options = isValue ? valuesOf(property ? schemaAt(context.state, property, root) : schema, property ? nameOf(context.state, property) : "") : namesOf(schema, context);
-  return options.length ? { from: word.from, options: options.map((option) => ({ ...option, apply: inserting(String(option.apply ?? option.label)) })), validFor: /^"?[\w-]*$/ } : null;
-}
-
-/** Put a text in the place of what is typed, and of the quotation mark that the editor has added. @param {string} text */
-const inserting = (text) => (/** @type {EditorView} */ view, /** @type {Completion} */ _, /** @type {number} */ from, /** @type {number} */ to) => {
-  const end = view.state.sliceDoc(to, to + 1) === '"' ? to + 1 : to;
-  view.dispatch({ changes: { from, to: end, insert: text }, selection: { anchor: from + text.length }, userEvent: "input.complete" });
-};
-
-/** @param {Node | null} node @param {string} name @returns {Node | null} */
-const enclosing = (node, name) => (!node || node.name === name ? node : enclosing(node.parent, name));
-
-/** The schema of the object around a place; of a property, that of its value. @param {EditorState} state @param {Node} place @param {Schema} root @returns {Schema} */
-function schemaAt(state, place, root) {
-  const steps = [];
-  // The name of a property that is just written belongs to the object around it.
-  const isName = enclosing(place, "PropertyName") !== null;
-  for (let node = isName ? (enclosing(place, "Property")?.parent ?? null) : place; node; node = node.parent) {
-    if (node.name === "Property") steps.unshift(nameOf(state, node));
-    if (node.name === "Array") steps.unshift(null);
-  }
-  return steps.reduce((schema, step) => stepInto(schema, step, root), root);
-}
-
-/** @param {Schema} schema @param {string | null | undefined} step @param {Schema} root @returns {Schema} */
-function stepInto(schema, step, root) {
-  const options = [schema, ...(schema.oneOf ?? schema.anyOf ?? [])].map((one) => resolved(one, root));
-  const found = options.find((one) => (step === null ? one.items : one.properties?.[step ?? ""]));
-  return resolved(step === null ? found?.items : found?.properties?.[step ?? ""], root);
-}
-
-/** @param {Schema} schema @param {CompletionContext} context @returns {Completion[]} */
-function namesOf(schema, { state, pos }) {
-  const properties = Object.assign({}, ...[schema, ...(schema.oneOf ?? [])].map((one) => one.properties ?? {}));
-  const isNamed = /^[\w-]*"?\s*:/.test(state.sliceDoc(pos, pos + 80));
-  return Object.keys(properties)
-    .filter((name) => name !== "messages")
-    .map((name) => ({ label: `"${name}"`, displayLabel: name, apply: isNamed ? `"${name}"` : `"${name}": `, type: "property", info: properties[name].description || undefined }));
-}
-
-/** @param {Schema} schema @param {string} name @returns {Completion[]} */
-function valuesOf(schema, name) {
-  if (name === "model") return app.models.value.map(({ id }) => ({ label: JSON.stringify(id), type: "text" }));
-  const options = [schema, ...(schema.oneOf ?? schema.anyOf ?? [])];
-  const words = options.flatMap((one) => one.enum ?? ([one.type].flat().includes("boolean") ? [true, false] : []));
-  return [...new Set(words)].filter((word) => word !== null).map((word) => ({ label: JSON.stringify(word), type: "enum" }));
-}
+export const requestHints = (library) =>
+  jsonHints(library, {
+    schema: () => form.value?.schema,
+    problemsOf: (text) => readRequest(text, form.value?.schema).problems,
+    valuesFor: (name) => (name === "model" ? app.models.value.map(({ id }) => ({ label: JSON.stringify(id), type: "text" })) : null),
+    leftOut: ["messages"],
+  });

@@ -1,6 +1,6 @@
 // @ts-check
 // The form that answers have: JSON, one of a few texts, or what an expression or a grammar admits.
-import { html, useState } from "../../../vendor/preact.js";
+import { html, useLayoutEffect, useSignal, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import * as app from "../core/app.js";
 import { number, t } from "../core/i18n.js";
@@ -16,6 +16,8 @@ import { useServerCheck } from "./server_check.js";
 
 /** @import { Chat } from "../core/chat.js" */
 /** @import { Constraint, Mode } from "./constraint.js" */
+/** @import { Library } from "../view/json_editor.js" */
+/** @import { Said } from "./schema_hints.js" */
 
 const NAME = /[^a-zA-Z0-9_-]+/g;
 const EXAMPLES = {
@@ -88,6 +90,10 @@ function SchemaDialog({ schema, name, onSave }) {
   const { isWhole, value, problem } = parse(text);
   const isSchema = isObject(value);
   const checked = useServerCheck(isSchema ? "json_schema" : "", value);
+  const said = useSignal(/** @type {Said[]} */ ([]));
+  useLayoutEffect(() => void (said.value = checked?.problems ?? []), [checked]);
+  const loadHints = async (/** @type {Library} */ library) => (await import("./schema_hints.js")).schemaHints(library, said);
+  const numBytes = new TextEncoder().encode(text).length;
   const put = (/** @type {any} */ next) => setText(JSON.stringify(next, null, 2));
   const problems = isSchema ? [] : [isWhole ? t("A schema is a JSON object.") : t("This is not JSON: {problem}", { problem })];
   const save = (/** @type {Event} */ event) => {
@@ -102,8 +108,8 @@ function SchemaDialog({ schema, name, onSave }) {
       <label class="field"><span>${t("Begin from an example")}</span><select class="input" value="" onChange=${(/** @type {any} */ event) => put(/** @type {any} */ (EXAMPLES)[event.target.value])}>
         <option value="" disabled>${t("Choose …")}</option>${Object.keys(EXAMPLES).map((one) => html`<option value=${one}>${one}</option>`)}</select></label></div>
     <div class="schema-sides">
-      <div class="field"><span class="field-title">${t("JSON Schema")} <span class="hint">${t("{n} bytes", { n: number(new TextEncoder().encode(text).length) })}</span></span>
-        <${JsonEditor} label=${t("Schema as JSON")} rows=${16} text=${text} onText=${setText} />
+      <div class="field"><span class="field-title">${t("JSON Schema")} <span class="hint">${checked ? t("{n} of {max} bytes", { n: number(numBytes), max: number(checked.max_bytes) }) : t("{n} bytes", { n: number(numBytes) })}</span></span>
+        <${JsonEditor} label=${t("Schema as JSON")} rows=${16} text=${text} onText=${setText} more=${loadHints} />
         ${problems.map((one) => html`<p class="problem" role="alert" key=${one}>${one}</p>`)}
         ${checked?.problems.map(({ message, path }) => html`<p class="problem" key=${message}>${path && html`<code>${path}</code>`} ${message}</p>`)}
         ${checked?.is_valid && html`<p class="verdict">${t("The server can hold answers to this schema.")}</p>`}</div>

@@ -2,7 +2,7 @@
 // What the server says of a schema, an expression or a grammar, and whether a text satisfies it.
 import { useAnswer } from "../core/use_answer.js";
 
-/** @typedef {{is_valid: boolean, problems: {message: string, path?: string}[], matches: boolean | null, example: any}} Checked */
+/** @typedef {{is_valid: boolean, problems: {message: string, path?: string}[], matches: boolean | null, example: any, max_bytes: number}} Checked `max_bytes`: of the JSON of a schema */
 
 const QUIET_MS = 350;
 
