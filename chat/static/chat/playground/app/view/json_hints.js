@@ -73,7 +73,7 @@ function complete({ syntaxTree }, context, { schema: rootOf, valuesFor, leftOut 
   const schema = schemaAt(context.state, /[{,]$/.test(before) && property && !enclosing(node, "PropertyName") ? property.parent ?? node : node, root);
   const isValue = /[:[]$/.test(before);
   const name = property ? nameOf(context.state, property) : "";
-  const options = isValue ? (valuesFor?.(name) ?? valuesOf(property ? schemaAt(context.state, property, root) : schema)) : namesOf(schema, context, leftOut);
+  const options = isValue ? (valuesFor?.(name) ?? valuesOf(property ? schemaAt(context.state, property, root) : schema, root)) : namesOf(schema, root, context, leftOut);
   return options.length ? { from: word.from, options: options.map((option) => ({ ...option, apply: inserting(String(option.apply ?? option.label)) })), validFor: /^"?[\w-]*$/ } : null;
 }
 
@@ -100,23 +100,24 @@ function schemaAt(state, place, root) {
 
 /** @param {Schema} schema @param {string | null | undefined} step @param {Schema} root @returns {Schema} */
 function stepInto(schema, step, root) {
-  const options = [schema, ...(schema.oneOf ?? schema.anyOf ?? [])].map((one) => resolved(one, root));
   const inner = (/** @type {Schema} */ one) => (step === null ? one.items : (one.properties?.[step ?? ""] ?? (isObject(one.additionalProperties) ? one.additionalProperties : undefined)));
-  return resolved(options.map(inner).find(Boolean), root);
+  return resolved(branchesOf(schema, root).map(inner).find(Boolean), root);
 }
 
-/** @param {Schema} schema @param {CompletionContext} context @param {string[]} leftOut @returns {Completion[]} */
-function namesOf(schema, { state, pos }, leftOut) {
-  const properties = Object.assign({}, ...[schema, ...(schema.oneOf ?? [])].map((one) => one.properties ?? {}));
+/** A schema and what it may be instead. @param {Schema} schema @param {Schema} root @returns {Schema[]} */
+const branchesOf = (schema, root) => [schema, ...(schema.oneOf ?? schema.anyOf ?? [])].map((one) => resolved(one, root));
+
+/** @param {Schema} schema @param {Schema} root @param {CompletionContext} context @param {string[]} leftOut @returns {Completion[]} */
+function namesOf(schema, root, { state, pos }, leftOut) {
+  const properties = Object.assign({}, ...branchesOf(schema, root).map((one) => one.properties ?? {}));
   const isNamed = /^[\w-]*"?\s*:/.test(state.sliceDoc(pos, pos + 80));
   return Object.keys(properties)
     .filter((name) => !leftOut.includes(name))
     .map((name) => ({ label: `"${name}"`, displayLabel: name, apply: isNamed ? `"${name}"` : `"${name}": `, type: "property", info: properties[name].description || undefined }));
 }
 
-/** @param {Schema} schema @returns {Completion[]} */
-function valuesOf(schema) {
-  const options = [schema, ...(schema.oneOf ?? schema.anyOf ?? [])];
-  const words = options.flatMap((one) => one.enum ?? ([one.type].flat().includes("boolean") ? [true, false] : []));
+/** @param {Schema} schema @param {Schema} root @returns {Completion[]} */
+function valuesOf(schema, root) {
+  const words = branchesOf(schema, root).flatMap((one) => one.enum ?? ([one.type].flat().includes("boolean") ? [true, false] : []));
   return [...new Set(words)].filter((word) => word !== null).map((word) => ({ label: JSON.stringify(word), type: "enum" }));
 }
