@@ -1,13 +1,14 @@
 // @ts-check
 // An answer token by token: how likely each was, what else could have stood there, and going on from that.
-import { html, useMemo, useRef, useState } from "../../../vendor/preact.js";
+import { html, useMemo, useState } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import { isAnswer } from "../core/answers.js";
 import { number, plural, t } from "../core/i18n.js";
 import { keysOfAct } from "../palette/acts_list.js";
 import { Tabs } from "../view/controls.js";
 import { beginAsTokens } from "./begin_as_tokens.js";
-import { bytesOf, chunksOf, entropy, heightsOf, isSpecial, probability, stepOf, textBefore, visible, wholeText } from "./tokens.js";
+import { TokenList, useWalk } from "./token_list.js";
+import { bytesOf, entropy, heightsOf, isSpecial, percent, probability, textBefore, visible, wholeText } from "./tokens.js";
 
 /** @import { Chat } from "../core/chat.js" */
 /** @import { Turn } from "../core/tree.js" */
@@ -17,10 +18,6 @@ const THRESHOLDS = [0.5, 0.2, 0.1, 0.05, 0.01];
 const ASKED = { logprobs: true, top_logprobs: 5 };
 const NUM_BARS = 240;
 const STEP_NAMES = ["≥ 90 %", "≥ 60 %", "≥ 30 %", "≥ 10 %", "< 10 %"];
-
-
-/** @param {number} share */
-const percent = (share) => `${number(100 * share, share >= 0.1 ? { maximumFractionDigits: 1 } : { maximumSignificantDigits: 2 })} %`;
 
 /** @param {{open: Chat, turn: Turn, logprobs?: TokenLogprob[]}} props */
 export function TokenView({ open, turn, logprobs }) {
@@ -65,33 +62,21 @@ function ChatSwitch({ open }) {
 /** @param {{open: Chat, turn: Turn, tokens: TokenLogprob[], isPrompt: boolean}} props */
 function Tokens({ open, turn, tokens, isPrompt }) {
   turn.facts; // read, so that tokens that arrive are noticed: their list grows in place
-  const [current, setCurrent] = useState(0);
+  const [chosen, setCurrent] = useState(0);
   const [hovered, setHovered] = useState(-1);
   const [threshold, setThreshold] = useState(0.1);
   const [hasNumbers, setNumbers] = useState(true);
-  const list = useRef(/** @type {HTMLDivElement | null} */ (null));
   const numTokens = tokens.length; // the list of a running answer grows in place
-  const chunks = useMemo(() => chunksOf(tokens), [tokens, numTokens]);
-  const go = (/** @type {number} */ at) => {
-    setCurrent(at);
-    chipAt(list.current, at)?.focus();
-  };
+  const current = Math.min(chosen, numTokens - 1);
+  const { list, go } = useWalk(current, setCurrent);
   const nextSurprise = () => {
     for (let step = 1; step <= numTokens; step += 1) {
       const at = (current + step) % numTokens;
       if (probability(tokens[at]) < threshold) return go(at);
     }
   };
-  const key = (/** @type {KeyboardEvent} */ event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const to = keyTarget(event.key, current, numTokens, list.current);
-    if (to === null) return;
-    event.preventDefault();
-    event.stopPropagation();
-    go(to);
-  };
   const keys = keysOfAct("next-surprise");
-  const at = hovered >= 0 && hovered < numTokens ? hovered : Math.min(current, numTokens - 1);
+  const at = hovered >= 0 && hovered < numTokens ? hovered : current;
   const numSurprises = tokens.reduce((num, token) => num + (probability(token) < threshold ? 1 : 0), 0);
   return html`<div class="token-tools">
       <button type="button" class="button button-small" data-next-surprise disabled=${numSurprises === 0} onClick=${nextSurprise}>${t("Next surprising token")} ${keys && html`<kbd>${keys}</kbd>`}</button>
@@ -103,72 +88,9 @@ function Tokens({ open, turn, tokens, isPrompt }) {
       ${!isPrompt && html`<${ChatSwitch} open=${open} />`}
     </div>
     <${Strip} tokens=${tokens} numTokens=${numTokens} current=${at} onPick=${go} />
-    <div class=${`tokens ${hasNumbers ? "has-numbers" : ""}`} role="group" aria-label=${keys ? t("Tokens; arrow keys walk, {keys} goes to the next surprising one", { keys }) : t("Tokens; arrow keys walk")} ref=${list}
-      onKeyDown=${key} onFocusIn=${(/** @type {FocusEvent} */ event) => setCurrent(numberOf(event) ?? current)}
-      onPointerOver=${(/** @type {PointerEvent} */ event) => event.pointerType === "mouse" && setHovered(numberOf(event) ?? -1)} onPointerLeave=${() => setHovered(-1)}
-      onClick=${(/** @type {MouseEvent} */ event) => setCurrent(numberOf(event) ?? current)}>
-      ${chunks.map(([from, to]) => html`<${Chunk} key=${from} tokens=${tokens} from=${from} to=${to}
-        current=${current >= from && current < to ? current : -1} shown=${at >= from && at < to ? at : -1} />`)}
-    </div>
+    <${TokenList} tokens=${tokens} list=${list} current=${current} shown=${at} hasNumbers=${hasNumbers} surpriseKeys=${keys} go=${go} onCurrent=${setCurrent} onHover=${setHovered} />
     ${tokens[at] && html`<${Card} open=${open} turn=${turn} tokens=${tokens} at=${at} isPrompt=${isPrompt} />`}
     <${Legend} />`;
-}
-
-/** The token that a key leads to, null for another key. @param {string} key @param {number} current @param {number} num @param {HTMLElement | null} list */
-function keyTarget(key, current, num, list) {
-  if (key === "ArrowRight") return Math.min(num - 1, current + 1);
-  if (key === "ArrowLeft") return Math.max(0, current - 1);
-  if (key === "Home") return 0;
-  if (key === "End") return num - 1;
-  if (key === "ArrowDown" || key === "ArrowUp") return lineTarget(list, current, num, key === "ArrowDown" ? 1 : -1);
-  return null;
-}
-
-/** The token above or below. @param {HTMLElement | null} list @param {number} current @param {number} num @param {1 | -1} step */
-function lineTarget(list, current, num, step) {
-  const here = chipAt(list, current)?.getBoundingClientRect();
-  let best = current;
-  let bestTop = NaN;
-  for (let at = current + step; here && at >= 0 && at < num; at += step) {
-    const box = /** @type {HTMLElement} */ (chipAt(list, at)).getBoundingClientRect();
-    if (Math.abs(box.top - here.top) < 4) continue;
-    if (!Number.isNaN(bestTop) && Math.abs(box.top - bestTop) >= 4) break;
-    if (Number.isNaN(bestTop) || distance(box, here) < distance(/** @type {HTMLElement} */ (chipAt(list, best)).getBoundingClientRect(), here)) best = at;
-    bestTop = box.top;
-  }
-  return best;
-}
-
-/** @param {DOMRect} box @param {DOMRect} other */
-const distance = (box, other) => Math.abs(box.left + box.width / 2 - other.left - other.width / 2);
-
-/** @param {HTMLElement | null} list @param {number} at @returns {HTMLElement | null | undefined} */
-const chipAt = (list, at) => list?.querySelector(`[data-at="${at}"]`);
-
-/** @param {Event} event */
-function numberOf({ target }) {
-  const at = target instanceof Element ? target.closest("[data-at]")?.getAttribute("data-at") : null;
-  return at == null ? null : Number(at);
-}
-
-/**
- * Tokens that are drawn, and skipped while out of sight, together.
- * @param {{tokens: TokenLogprob[], from: number, to: number, current: number, shown: number}} props
- */
-function Chunk({ tokens, from, to, current, shown }) {
-  return useMemo(() => {
-    const chips = [];
-    for (let at = from; at < to; at += 1) {
-      const token = tokens[at];
-      const text = visible(token);
-      const share = percent(probability(token));
-      const marks = `${isSpecial(token) ? "is-special" : ""} ${at === shown ? "is-shown" : ""}`;
-      chips.push(html`<button type="button" key=${at} class=${`token step-${stepOf(token)} ${marks}`} data-at=${at} data-share=${share}
-        tabindex=${at === current || (current < 0 && at === 0 && from === 0) ? 0 : -1} aria-label=${`${text}, ${share}`}>${text}</button>`);
-      if (wholeText(token)?.includes("\n")) chips.push(html`<br key=${`${at}-line`} />`);
-    }
-    return html`<div class="token-chunk">${chips}</div>`;
-  }, [tokens, from, to, current, shown]);
 }
 
 /**

@@ -1,5 +1,6 @@
 // @ts-check
 // Tokens of an answer as facts to be drawn: what they spell, how likely they were, which text stands before them.
+import { number } from "../core/i18n.js";
 
 /** @import { Choice, TokenFact, TokenLogprob } from "../core/types.js" */
 
@@ -12,6 +13,9 @@ const HIDDEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cn}\u00a0\u1680\u2000-\u200a\u
 
 /** @param {TokenFact} token */
 export const probability = ({ logprob }) => Math.exp(logprob);
+
+/** @param {number} share */
+export const percent = (share) => `${number(100 * share, share >= 0.1 ? { maximumFractionDigits: 1 } : { maximumSignificantDigits: 2 })} %`;
 
 /** 0 for the likeliest, 4 for the least likely. @param {TokenFact} token */
 export function stepOf(token) {
