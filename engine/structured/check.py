@@ -49,11 +49,12 @@ Answer = dict[str, Any]
 
 def check(kind: str, source: str, text: str | None, limits: StructuredLimits) -> Answer:
     """Return `is_valid`; `problems`, each with a `message` and perhaps a `path`, a JSON pointer; `matches`, if there is
-    a text; an `example` of a schema, None if none is found; and `max_bytes`, how long the constraint's text may be.
+    a text, and `num_fitting`, how many of its characters can begin an answer; an `example` of a schema, None if none
+    is found; and `max_bytes`, how long the constraint's text may be.
 
     Valid parameters of a tool have the problems that would keep a strict or forced call from being enforced.
     """
-    answer: Answer = {"is_valid": True, "problems": [], "matches": None, "example": None}
+    answer: Answer = {"is_valid": True, "problems": [], "matches": None, "num_fitting": None, "example": None}
     answer["max_bytes"] = _max_bytes(kind, limits)
     is_enforced = kind != TOOL_PARAMETERS
     limits = limits if is_enforced else dataclasses.replace(limits, schema_bytes=limits.tool_bytes)
@@ -72,7 +73,7 @@ def check(kind: str, source: str, text: str | None, limits: StructuredLimits) ->
         faults = _faults(schema, limits, is_enforced=True) if kind in JSON_KINDS else []
         return answer | {"is_valid": not is_enforced, "problems": faults or [{"message": message}]}
     if text is not None:
-        answer["matches"] = is_match(template, text)
+        answer["matches"], answer["num_fitting"] = match(template, text)
     if kind in JSON_KINDS:
         answer["example"] = _example(schema, template, limits)
     return answer
@@ -89,15 +90,19 @@ def _max_bytes(kind: str, limits: StructuredLimits) -> int:
     return sizes[kind]
 
 
-def is_match(template: GrammarTemplate, text: str) -> bool | None:
-    """Return True if the whole text can be an answer; None if following it has become too complex."""
+def match(template: GrammarTemplate, text: str) -> tuple[bool | None, int | None]:
+    """Return whether the whole text can be an answer, and how many of its characters can begin one.
+
+    Both are None if following it has become too complex.
+    """
     try:
         matcher = template.start()
-        if not all(matcher.accept(byte) for byte in text.encode("utf-8", "surrogatepass")):
-            return False
-        return matcher.can_end() or matcher.is_complete()
+        for number, letter in enumerate(text):
+            if not all(matcher.accept(byte) for byte in letter.encode("utf-8", "surrogatepass")):
+                return False, number
+        return matcher.can_end() or matcher.is_complete(), len(text)
     except MatcherFailed:
-        return None
+        return None, None
 
 
 def _template(kind: str, source: str, limits: StructuredLimits) -> GrammarTemplate:
@@ -131,7 +136,7 @@ def _example(schema: Any, template: GrammarTemplate, limits: StructuredLimits) -
             value = example_value(schema, limits, heeds_suggestions=heeds_suggestions)
         except (NoExample, RequestError, RecursionError):
             continue
-        if is_match(template, json.dumps(value, ensure_ascii=False, separators=(",", ":"))):
+        if match(template, json.dumps(value, ensure_ascii=False, separators=(",", ":")))[0]:
             return value
     return None
 

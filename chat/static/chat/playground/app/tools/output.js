@@ -12,7 +12,7 @@ import { constraintOf, withConstraint } from "./constraint.js";
 import { pretty } from "./pretty.js";
 import { schemaOf } from "./schema_of.js";
 import { SchemaRows } from "./schema_rows.js";
-import { useServerCheck } from "./server_check.js";
+import { mismatch, useServerCheck } from "./server_check.js";
 
 /** @import { Chat } from "../core/chat.js" */
 /** @import { Constraint, Mode } from "./constraint.js" */
@@ -70,7 +70,7 @@ function Pattern({ mode, text, onChange }) {
     ${!text && html`<p class="problem">${t("This must not be empty.")}</p>`}
     ${checked?.problems.map(({ message }) => html`<p class="problem" key=${message}>${message}</p>`)}
     <label class="field"><span>${t("Does this text match?")}</span><input class="input input-code" id="output-sample" value=${sample} onInput=${(/** @type {any} */ event) => setSample(event.target.value)} /></label>
-    ${sample && typeof checked?.matches === "boolean" && html`<p class=${`verdict ${checked.matches ? "" : "is-wrong"}`} role="status">${checked.matches ? t("It matches.") : t("It does not match.")}</p>`}`;
+    ${sample && typeof checked?.matches === "boolean" && html`<p class=${`verdict ${checked.matches ? "" : "is-wrong"}`} role="status">${checked.matches ? t("It matches.") : mismatch(checked, sample)}</p>`}`;
 }
 
 /** @param {{open: Chat, schema: any, onSave: (schema: any, name: string) => void}} props */

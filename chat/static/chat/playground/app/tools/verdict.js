@@ -6,7 +6,7 @@ import { isObject, parse } from "../core/json.js";
 import { Icon } from "../view/icons.js";
 import { constraintOf } from "./constraint.js";
 import { remarksOn } from "./remarks.js";
-import { useServerCheck } from "./server_check.js";
+import { mismatch, useServerCheck } from "./server_check.js";
 
 /** @import { Turn } from "../core/tree.js" */
 /** @import { Constraint } from "./constraint.js" */
@@ -21,7 +21,7 @@ export function Verdict({ turn, shown }) {
   const checked = useServerCheck(isShown && asks && isSeen ? constraint.mode : "", constraint.value, choice?.content ?? "");
   if (!isShown) return null;
   if (asks && typeof checked?.matches !== "boolean") return html`<span ref=${place}></span>`;
-  const problem = asks ? (checked?.matches ? "" : t("does not match what was asked for")) : problemOf(choice.content, constraint);
+  const problem = !asks ? problemOf(choice.content, constraint) : !checked || checked.matches ? "" : mismatch(checked, choice.content);
   const good = constraint.mode === "schema" ? t("Matches the schema") : constraint.mode === "json" ? t("JSON object") : constraint.mode === "choice" ? t("One of the choices") : t("Matches what was asked for");
   const cut = problem && choice.finish_reason === "length" ? t(" The answer was cut at the token limit.") : "";
   return html`<p class=${`verdict ${problem ? "is-wrong" : ""}`}><${Icon} name=${problem ? "close" : "check"} size=${14} /><span>${problem ? problem + cut : good}</span></p>`;
