@@ -28,31 +28,31 @@ def script(num_tokens: int) -> list[Any]:
 
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What any thread has told the database, as it grows."""
-    told: list[str] = []
+    """What any thread has asked the database, as it grows."""
+    asked: list[str] = []
     for name in ("execute", "executemany"):
 
         def note(cursor: Any, sql: Any, params: Any = None, *, run: Any = getattr(CursorWrapper, name)) -> Any:
-            told.append(str(sql))
+            asked.append(str(sql))
             return run(cursor, sql, params)
 
         monkeypatch.setattr(CursorWrapper, name, note)
-    return told
+    return asked
 
 
 async def test_a_long_answer_over_the_socket_tells_the_database_no_more_than_a_short_one(
     page: WebsocketCommunicator, service: Scripted, statements: list[str]
 ) -> None:
-    told = {}
+    asked = {}
     for num_tokens in (FEW, FEW, MANY):  # the first fills what is read once
         service.script = script(num_tokens)
         statements.clear()
         await page.send_json_to({"type": "start", "id": f"run-{len(service.requests)}", "request": HELLO_BODY})
         *deltas, end = await messages_until_end(page)
         assert (len(deltas), end["type"]) == (num_tokens, "completed")
-        told[num_tokens] = list(statements)
-    assert told[FEW], "the session is read for each run: what this test counts is there"
-    assert told[MANY] == told[FEW]
+        asked[num_tokens] = list(statements)
+    assert asked[FEW], "the session is read for each run: what this test counts is there"
+    assert asked[MANY] == asked[FEW]
 
 
 async def test_a_long_answer_over_http_tells_the_database_no_more_than_a_short_one(
@@ -66,7 +66,7 @@ async def test_a_long_answer_over_http_tells_the_database_no_more_than_a_short_o
     await browser.client.aforce_login(
         await database_sync_to_async(get_user_model().objects.get)(username="ada"),
     )
-    told = {}
+    asked = {}
     for num_tokens in (FEW, FEW, MANY):
         service.script = script(num_tokens)
         name = f"run-{len(service.requests)}"
@@ -74,6 +74,6 @@ async def test_a_long_answer_over_http_tells_the_database_no_more_than_a_short_o
         statements.clear()
         messages = [message for _, message in await browser.events(name)]
         assert [message["type"] for message in messages].count("delta") == num_tokens
-        told[num_tokens] = list(statements)
-    assert told[FEW], "the session is read for each request: what this test counts is there"
-    assert told[MANY] == told[FEW]
+        asked[num_tokens] = list(statements)
+    assert asked[FEW], "the session is read for each request: what this test counts is there"
+    assert asked[MANY] == asked[FEW]
