@@ -152,6 +152,7 @@ def test_keys_are_chosen_kept_and_conflicts_said(scripted: ScriptedPage, page) -
 
 def test_enter_begins_a_line_where_the_reader_wants_it(scripted: ScriptedPage, page) -> None:
     page.keyboard.press("Control+/")
+    page.wait_for_selector("#keys-enterSends")  # seen: a dialog that opens takes the focus
     page.focus("#keys-enterSends")
     kept(page, "Space")
     page.keyboard.press("Escape")
@@ -165,6 +166,7 @@ def test_enter_begins_a_line_where_the_reader_wants_it(scripted: ScriptedPage, p
 def test_single_letters_can_be_switched_off(scripted: ScriptedPage, page) -> None:
     scripted.turn("hello", "one")
     page.keyboard.press("Control+/")
+    page.wait_for_selector("#keys-letters")  # seen: a dialog that opens takes the focus
     page.focus("#keys-letters")
     kept(page, "Space")
     page.keyboard.press("Escape")
