@@ -49,13 +49,13 @@ def focused(page: Any) -> int:
     return int(page.evaluate("document.activeElement.dataset.at ?? -1"))
 
 
-def press(page: Any, key: str) -> int:
-    """Press a key; return the token that then has the focus, which must be in sight."""
+def press(scripted: ScriptedPage, key: str) -> int:
+    """Press a key; return the token that then has the focus, which must stay in sight while others are drawn."""
+    page = scripted.page
     page.keyboard.press(key)
     at = focused(page)
-    top, bottom = page.evaluate(
-        "(({ top, bottom }) => [top, bottom])(document.activeElement.getBoundingClientRect())",
-    )
+    scripted.wait_painted()
+    top, bottom = page.evaluate("(({ top, bottom }) => [top, bottom])(document.activeElement.getBoundingClientRect())")
     assert 0 <= top < bottom <= 800
     assert page.locator(CHIPS).count() < MOST
     return at
@@ -71,12 +71,12 @@ def test_keys_lead_to_tokens_that_are_not_drawn(scripted: ScriptedPage, page) ->
     show_tokens(scripted, 6000)
     assert page.locator(CHIPS).count() < MOST
     page.locator(f"{CHIPS}[data-at='0']").focus()
-    assert press(page, "End") == 5999
-    assert [press(page, "n") for _ in range(4)] == [*SURPRISES, SURPRISES[0]]
+    assert press(scripted, "End") == 5999
+    assert [press(scripted, "n") for _ in range(4)] == [*SURPRISES, SURPRISES[0]]
     assert "token 18 of 6,000" in page.inner_text(f"{ANSWER} .token-card")
-    assert press(page, "End") == 5999
-    assert [press(page, key) for key in ("ArrowRight", "ArrowLeft", "ArrowLeft")] == [5999, 5998, 5997]
-    assert press(page, "Home") == 0
+    assert press(scripted, "End") == 5999
+    assert [press(scripted, key) for key in ("ArrowRight", "ArrowLeft", "ArrowLeft")] == [5999, 5998, 5997]
+    assert press(scripted, "Home") == 0
     page.click(f"{ANSWER} .token-strip", position={"x": 300, "y": 16})
     assert 1000 < focused(page) < 5000
     page.click(f"{ANSWER} [data-next-surprise]")
@@ -86,10 +86,10 @@ def test_keys_lead_to_tokens_that_are_not_drawn(scripted: ScriptedPage, page) ->
 def test_lines_are_walked_through_parts_that_were_not_drawn(scripted: ScriptedPage, page) -> None:
     show_tokens(scripted, 4000)
     page.locator(f"{CHIPS}[data-at='0']").focus()
-    down = [press(page, "ArrowDown") for _ in range(120)]
+    down = [press(scripted, "ArrowDown") for _ in range(120)]
     assert down == sorted({*down})
     assert down[-1] > 800  # more than the parts that are drawn around the first token
-    up = [press(page, "ArrowUp") for _ in range(120)]
+    up = [press(scripted, "ArrowUp") for _ in range(120)]
     assert up == sorted({*up}, reverse=True)
     assert up[-1] < 30
 
@@ -107,7 +107,7 @@ def test_what_is_scrolled_into_sight_is_drawn_and_the_focus_stays(scripted: Scri
         scripted.wait_for(lambda: int(page.evaluate(middle) or 0) > 600)
         assert page.locator(CHIPS).count() < MOST
         assert focused(page) == 0
-    assert press(page, "ArrowRight") == 1
+    assert press(scripted, "ArrowRight") == 1
 
 
 def test_a_running_answer_that_becomes_long_is_drawn_where_it_is_read(scripted: ScriptedPage, page) -> None:
