@@ -5,7 +5,7 @@ import { batch, computed, signal } from "../../../vendor/preact.js";
 import * as acts from "../core/acts.js";
 import * as app from "../core/app.js";
 import { Chat } from "../core/chat.js";
-import { plural, t } from "../core/i18n.js";
+import { t } from "../core/i18n.js";
 import { freshId } from "../core/ids.js";
 import { withField } from "../core/requests.js";
 import { togglePanel } from "../view/layers.js";
@@ -153,13 +153,6 @@ export const stopAll = () => panes.value.forEach(({ chat }) => acts.stop(chat));
 
 /** The last answer of a pane, if it has one. @param {Pane} pane @returns {Turn | undefined} */
 export const lastAnswer = ({ chat }) => chat.path.value.findLast((turn) => turn.facts.role === "assistant");
-
-app.endListeners.add((open, turn) => {
-  const at = panes.value.findIndex(({ chat }) => chat === open);
-  if (at >= 0 && comparing.value && turn.facts.usage) {
-    app.speaker.finish(`${paneName(at)}: ${plural(turn.facts.usage.completion_tokens, "finished, one token.", "finished, {n} tokens.")}`);
-  }
-});
 
 // The panes.
 

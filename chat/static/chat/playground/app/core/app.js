@@ -275,7 +275,7 @@ const painting = new Set();
 
 /** Something was said: draw it once for each frame. @param {Turn} turn @param {Message} message */
 function said(turn, message) {
-  if (message.choice === turn.shown.value && chat.value.find(turn.id)) speaker.feed(message.text);
+  if (message.choice === turn.shown.value && chat.value.find(turn.id)) speaker.feed(message.text, turn);
   if (painting.has(turn)) return;
   painting.add(turn);
   const paint = () => {
@@ -291,7 +291,6 @@ function ended(turn) {
   const open = chatOf(turn);
   if (!open) return;
   saveTurn(open, turn);
-  if (open === chat.value) speaker.finish(turn.facts.usage ? t("Finished, {n} tokens.", { n: turn.facts.usage.completion_tokens }) : "");
   for (const listener of endListeners) listener(open, turn);
   letGo(open);
 }
@@ -307,7 +306,6 @@ async function lost(turn, problem) {
   if (!turn.isRunning) return letGo(open);
   const message = t("The answer broke off: its run has left no trace. What was shown of it is kept.");
   turn.change({ state: "failed", error: problem ?? { message, code: "not_resumable", param: null } });
-  if (open === chat.value) speaker.finish();
   // NOTE: where the server knows the run it ends the turn itself, and may know more of it. Of a run without a trace there is only what was shown.
   if (!problem && saysAnything(turn.choices)) saveTurn(open, turn);
   for (const listener of endListeners) listener(open, turn);

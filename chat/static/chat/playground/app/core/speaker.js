@@ -14,6 +14,8 @@ export class Speaker {
   #whole = "";
   /** The sentence that is being written. */
   #begun = "";
+  /** The answer that it is of. @type {object | undefined} */
+  #of;
   #isPausing = false;
   #later;
 
@@ -33,9 +35,11 @@ export class Speaker {
     if (!isOn) this.text.value = this.#whole = this.#begun = "";
   }
 
-  /** More of an answer was written. @param {string} text */
-  feed(text) {
+  /** More was written; what has begun of another answer is dropped. @param {string} text @param {object} [of] the answer */
+  feed(text, of) {
     if (!this.#isOn) return;
+    if (of !== this.#of) this.#begun = "";
+    this.#of = of;
     const from = Math.max(0, this.#begun.length - MAX_END);
     this.#begun += text;
     const found = SENTENCES.exec(this.#begun.slice(from));
@@ -46,11 +50,16 @@ export class Speaker {
     this.#speak();
   }
 
-  /** An answer has ended: say what is left of it, and a word on it. @param {string} [summary] */
-  finish(summary = "") {
-    if (!this.#isOn) return;
-    this.#whole += `${this.#begun} ${summary} `;
+  /** An answer has ended: say what is left of it. @param {object} [of] the answer */
+  finish(of) {
+    if (of === this.#of) this.say(this.#begun);
     this.#begun = "";
+  }
+
+  /** Say this between two sentences. @param {string} text */
+  say(text) {
+    if (!this.#isOn) return;
+    this.#whole += `${text} `;
     this.#speak();
   }
 

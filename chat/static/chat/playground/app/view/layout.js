@@ -2,8 +2,8 @@
 // The page: chats at the left, the conversation, parameters at the right.
 import { html } from "../../../vendor/preact.js";
 import * as app from "../core/app.js";
-import { t } from "../core/i18n.js";
-import { comparing } from "../compare/panes.js";
+import { plural, t } from "../core/i18n.js";
+import { comparing, paneName, panes } from "../compare/panes.js";
 import { Sidebar } from "../sidebar/sidebar.js";
 import { Composer } from "./composer.js";
 import { IconButton } from "./controls.js";
@@ -15,6 +15,17 @@ import { Transcript } from "./transcript.js";
 
 const Panel = lazy(async () => (await import("../parameters/panel.js")).Panel);
 const Panes = lazy(async () => (await import("../compare/panes_view.js")).Panes);
+
+// What screen readers hear at the end of an answer: what is left of it if it is the one that they hear, and whose end it is.
+app.endListeners.add((open, turn) => {
+  const isHeard = open === app.chat.value;
+  const at = comparing.value ? panes.value.findIndex(({ chat }) => chat === open) : -1;
+  const num = turn.facts.usage?.completion_tokens;
+  if (isHeard) app.speaker.finish(turn);
+  if (num === undefined) return;
+  if (at >= 0) app.speaker.say(`${paneName(at)}: ${plural(num, "finished, one token.", "finished, {n} tokens.")}`);
+  else if (isHeard) app.speaker.say(plural(num, "Finished, one token.", "Finished, {n} tokens."));
+});
 
 export function Layout() {
   const open = app.chat.value;
