@@ -432,6 +432,23 @@ def test_the_line_between_two_of_three_panes_leaves_the_third_alone(scripted: Sc
     assert page.locator("[role=separator]:visible").count() == 0
 
 
+def test_a_line_moves_alone_also_where_a_pane_has_the_least_width(scripted: ScriptedPage, page) -> None:
+    """In a window that had become narrower a pane was wider than its share, so that its line moved the others too."""
+    page.set_viewport_size({"width": 1800, "height": 800})
+    page.click("#add-pane")
+    page.wait_for_selector("#pane-3")
+    page.focus("[role=separator] >> nth=0")
+    page.keyboard.press("Home")
+    scripted.wait_for(lambda: is_about(widths(page, 1), 272))
+    page.set_viewport_size({"width": 1400, "height": 800})
+    scripted.wait_painted()
+    first, second, third = widths(page, 3)
+    assert first == 272
+    page.keyboard.press("ArrowRight")
+    scripted.wait_for(lambda: widths(page, 1) != [first])
+    assert is_about(widths(page, 3), first + 24, second - 24, third)
+
+
 def test_panes_are_swiped_on_a_phone(scripted: ScriptedPage, page) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.click(".pane-tabs button:has-text('Pane 2')")

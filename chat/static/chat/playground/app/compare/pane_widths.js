@@ -17,7 +17,7 @@ const widths = signal(storage.read("tab", NAME) ?? {});
 const shares = () => widths.value[panes.value.length] ?? panes.value.map(() => 1);
 
 /** The columns of the panes, and of the lines between them, as CSS has them. */
-export const columns = () => shares().map((share) => `minmax(${MIN_PX}px, ${100 * share}fr)`).join(" auto ");
+export const columns = () => shares().map((share) => `minmax(${MIN_PX}px, ${share}fr)`).join(" auto ");
 
 /** @param {number[]} list */
 function set(list) {
@@ -27,13 +27,12 @@ function set(list) {
 
 const reset = () => set(panes.value.map(() => 1));
 
-/** Give the pane before a line this width, as far as both beside it keep the least one. @param {HTMLElement} line @param {number} at which pane is before it @param {number} width */
-function resize(line, at, width) {
-  const [left, right] = [widthOf(line.previousElementSibling), widthOf(line.nextElementSibling)];
-  const part = Math.min(Math.max(width, MIN_PX), left + right - MIN_PX) / (left + right);
-  const list = [...shares()];
+/** Give a pane this width, as far as it and the next one keep the least one. @param {number} at which pane @param {number} width */
+function resize(at, width) {
+  // NOTE: as they are seen, as a pane of the least width may be wider than its share.
+  const list = [...document.querySelectorAll(".panes > .pane")].map(widthOf);
   const both = list[at] + list[at + 1];
-  list[at] = both * part;
+  list[at] = Math.min(Math.max(width, MIN_PX), both - MIN_PX);
   list[at + 1] = both - list[at];
   set(list);
 }
@@ -52,7 +51,7 @@ export function PaneLine({ at }) {
     const to = { ArrowLeft: now - STEP_PX, ArrowRight: now + STEP_PX, Home: 0, End: Infinity }[event.key];
     if (to === undefined) return;
     event.preventDefault();
-    resize(line, at, to);
+    resize(at, to);
   };
   const take = (/** @type {PointerEvent} */ event) => {
     const line = /** @type {HTMLElement} */ (event.currentTarget);
@@ -62,7 +61,7 @@ export function PaneLine({ at }) {
   };
   const drag = (/** @type {PointerEvent} */ event) => {
     const line = /** @type {HTMLElement} */ (event.currentTarget);
-    if (line.hasPointerCapture(event.pointerId)) resize(line, at, event.clientX - taken.current);
+    if (line.hasPointerCapture(event.pointerId)) resize(at, event.clientX - taken.current);
   };
   return html`<div class="pane-line" role="separator" tabindex="0" aria-orientation="vertical" aria-controls=${`pane-${at + 1}`} aria-label=${t("Width of {pane}", { pane: paneName(at) })}
     aria-valuemin="0" aria-valuemax="100" aria-valuenow=${Math.round((100 * left) / (left + right))} title=${t("Drag it, or use the arrow keys; a double click makes all panes equal")}
