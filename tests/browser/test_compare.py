@@ -94,6 +94,26 @@ def test_a_message_waits_in_each_pane_for_its_own_answer(scripted: ScriptedPage,
     assert scripted.received == []
 
 
+def test_a_message_that_is_taken_back_comes_with_its_files_before_what_is_written(scripted: ScriptedPage, page) -> None:
+    """The files were lost, and the text too where something was written by then."""
+    first, second = asked(scripted, "hello")
+    file = {"name": "plans.txt", "mimeType": "text/plain", "buffer": b"one"}
+    page.set_input_files("#composer input[type=file]", file)
+    page.wait_for_selector("#composer .chip")
+    scripted.ask("and now?")
+    page.wait_for_selector("#pane-2 .pane-foot:has-text('One message waits')")
+    page.fill("#composer-text", "later")
+    for pane in (1, 2):
+        page.click(f"#pane-{pane} button:has-text('Withdraw')")
+        page.wait_for_selector(f"#pane-{pane} button:has-text('Withdraw')", state="detached")
+        assert page.input_value("#composer-text") == "and now?\n\nlater"
+        assert page.inner_text("#composer .files").split() == ["plans.txt", "3", "B"]
+    for start in (first, second):
+        scripted.end(start["id"])
+    page.wait_for_selector("#stop-all", state="detached")
+    assert scripted.received == []
+
+
 def test_settings_belong_to_a_pane_until_they_are_copied_to_all(scripted: ScriptedPage, page) -> None:
     page.click("#pane-1 .pane-settings > summary")
     page.fill("#pane-1 [name=temperature]", "0.25")

@@ -12,7 +12,7 @@ import { togglePanel } from "../view/layers.js";
 
 /** @import { Signal } from "../../../vendor/preact.js" */
 /** @import { Turn } from "../core/tree.js" */
-/** @import { ChatSettings, DraftFile } from "../core/types.js" */
+/** @import { ChatSettings, Draft, DraftFile, Queued } from "../core/types.js" */
 
 export const MAX_PANES = 4;
 
@@ -141,12 +141,20 @@ export function sendToAll(text, files = []) {
   for (const { chat } of to) acts.send(chat, text, files);
 }
 
-/** Take back what a pane has not been asked yet; it is in the message box again. @param {Pane} pane */
+/** Take back what a pane has not been asked yet; it is in the message box again, before what is written there. @param {Pane} pane */
 export function withdrawAll({ chat }) {
-  const { queue = [] } = chat.draft.value;
-  const texts = queue.map(({ id, text }) => (acts.withdraw(chat, id), text));
-  const { draft } = shared.value;
-  if (!draft.value.text) draft.value = { ...draft.value, text: texts.join("\n\n") };
+  for (const { id } of (chat.draft.value.queue ?? []).toReversed()) {
+    const message = acts.withdraw(chat, id);
+    if (message) putBack(shared.value.draft, message);
+  }
+}
+
+/** Put a message before what is written, unless another pane has given it back. @param {Signal<Draft>} draft @param {Queued} message */
+function putBack(draft, { text, files = [] }) {
+  const { text: written, files: others = [] } = draft.value;
+  const isThere = `\n\n${written}\n\n`.includes(`\n\n${text}\n\n`);
+  const missing = files.filter((file) => !others.some((other) => other.name === file.name && other.text === file.text));
+  draft.value = { ...draft.value, text: isThere ? written : [text, written].filter(Boolean).join("\n\n"), files: [...missing, ...others] };
 }
 
 export const stopAll = () => panes.value.forEach(({ chat }) => acts.stop(chat));
