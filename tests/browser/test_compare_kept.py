@@ -139,3 +139,17 @@ def test_nothing_of_a_comparison_stays_in_the_tab_after_signing_out(scripted: Sc
     assert "hello of ada" not in page.evaluate("JSON.stringify([{...sessionStorage}, {...localStorage}])")
     scripted.sign_in("bob")
     assert page.locator(".pane").count() == 0
+
+
+def test_a_browser_that_keeps_nothing_is_told_of_only_with_a_comparison(scripted: ScriptedPage) -> None:
+    """Each page of such a browser began with the news that its comparison, which was none, cannot be kept."""
+    page = scripted.page
+    page.add_init_script("Object.defineProperty(window, 'sessionStorage', { get() { throw new DOMException(); } })")
+    scripted.sign_in()
+    scripted.turn("hello", "yes")
+    page.evaluate("dispatchEvent(new Event('pagehide'))")  # keeps at once
+    scripted.wait_painted()
+    assert page.locator("#notice").count() == 0
+    page.click(COMPARE)
+    answered(scripted, asked(scripted, "hello"), "one", "two")
+    page.wait_for_selector("#notice.is-problem:has-text('cannot keep all')")

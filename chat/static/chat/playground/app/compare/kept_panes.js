@@ -48,9 +48,10 @@ export function resumePanes() {
 function keep() {
   clearTimeout(timer);
   if (app.storage.isClosed) return;
-  const wasWhole = isWhole;
+  const [wasWhole, isNone] = [isWhole, panes.value.length === 0];
+  if (isNone) app.storage.write("tab", NAME, null);
   // Log-probabilities take a hundred times the room of the text.
-  isWhole = panes.value.length === 0 ? app.storage.write("tab", NAME, null) : write(stateNow(keptContent)) || write(stateNow((content) => keptContent(content, 0)));
+  isWhole = isNone || write(stateNow(keptContent)) || write(stateNow((content) => keptContent(content, 0)));
   if (wasWhole && !isWhole) acts.tell(t("This tab cannot keep all of the comparison: a reload of the page loses the latest of it. Make a pane a chat of its own to keep it."));
 }
 
