@@ -29,24 +29,31 @@ def content_text(content: Any) -> str:
     return text if isinstance(text, str) else ""
 
 
+def question_content(content: Any) -> Any:
+    """Return the content of a question with marks on its files, also of an older one, which was kept without them."""
+    if not isinstance(content, list) or any(_is_file(part) for part in content):
+        return content
+    return [_marked(part) for part in content]
+
+
 def question_split(content: Any) -> tuple[str, list[str]]:
     """Return the text of a question without its attached files, and the names of these."""
-    if not isinstance(content, list):
-        return content_text(content), []
-    parts = [part for part in content if isinstance(part, dict)]
-    is_marked = any(ATTACHMENT in part for part in parts)
-    names = [_attached_name(part, is_marked) for part in parts]
-    typed = [part for part, name in zip(parts, names, strict=True) if name is None]
-    return content_text(typed), [name for name in names if name is not None]
+    parts = question_content(content)
+    if not isinstance(parts, list):
+        return content_text(parts), []
+    names = [str(part[ATTACHMENT]) for part in parts if _is_file(part)]
+    return content_text([part for part in parts if not _is_file(part)]), names
 
 
-def _attached_name(part: Mapping[str, Any], is_marked: bool) -> str | None:
-    """Return the name of the file that a part is, None if it is none. `is_marked`: the files of its question are."""
-    if is_marked:
-        return str(part[ATTACHMENT]) if ATTACHMENT in part else None
-    text = part.get("text")
+def _is_file(part: Any) -> bool:
+    return isinstance(part, dict) and ATTACHMENT in part
+
+
+def _marked(part: Any) -> Any:
+    """Return a part without a mark with one, if it begins as a file."""
+    text = part.get("text") if isinstance(part, dict) else None
     begun = BEGINS_AS_FILE.match(text) if isinstance(text, str) else None
-    return begun[1] if begun else None
+    return part | {ATTACHMENT: begun[1]} if begun else part
 
 
 def shown_choice(content: Any) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHt
 
 from chat.api.view import json_response
 from chat.conversations import drafts, exports, schema, services, sharing, transfer, turns
-from chat.conversations.content import content_text
+from chat.conversations.content import content_text, question_content
 from chat.conversations.facets import Filters, facets_named
 from chat.conversations.frame import Visit, page_view, page_view_async, with_json_errors
 from chat.conversations.models import Conversation, FacetKind, ShareLink, Turn
@@ -267,6 +267,9 @@ INSTANTS = ("pinned_at", "archived_at", "deleted_at", "created_at", "updated_at"
 
 
 def turn_object(turn: Turn) -> dict[str, Any]:
+    body = turns.body_of(turn)
+    if turn.role == "user" and "content" in body:
+        body["content"] = question_content(body["content"])
     return {
         "id": turn.public_id,
         "parent": turn.parent,
@@ -274,7 +277,7 @@ def turn_object(turn: Turn) -> dict[str, Any]:
         "state": turn.state,
         "run": turn.run_public_id.rpartition("/")[2],
         "created_at": _seconds(turn.created_at),
-        **turns.body_of(turn),
+        **body,
     }
 
 

@@ -50,6 +50,16 @@ def test_a_file_of_an_older_question_is_known_by_how_it_begins(ann: Page) -> Non
     assert shared(ann) == {"title": "What is it?", "turns": [{"role": "user", "text": "What is it?"}]}
 
 
+def test_the_page_is_told_which_parts_of_an_older_question_are_files(ann: Page) -> None:
+    """Page and server had a rule each for how a file begins."""
+    asked(ann, OLD_FILE, OLD_TYPED)
+    assert ann.read("a")["turns"][0]["content"] == [FILE, OLD_TYPED]
+    assert ann("GET", "conversations/a/export", QUERY_STRING="format=json")[1]["turns"][0]["content"] == [
+        OLD_FILE,
+        OLD_TYPED,
+    ]
+
+
 @pytest.mark.parametrize(
     ("stored", "title"), [("plans.txt: zebra What is it?", "What is it?"), ("plans.txt: zebra", "plans.txt: zebra")]
 )

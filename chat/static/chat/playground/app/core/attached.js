@@ -4,9 +4,6 @@ import { textOf } from "./answers.js";
 
 /** @import { Content, DraftFile, Part, TurnFacts } from "./types.js" */
 
-/** How the text of a file begins: older parts have no other mark. */
-const BEGINNING = /^([^\n]{1,255}):\n\n/;
-
 /** A message with its text files, each a part of its own. @param {string} text @param {DraftFile[]} [files] @returns {Content} */
 export function contentOf(text, files = []) {
   if (files.length === 0) return text;
@@ -21,14 +18,11 @@ export const sentContent = (content) => (Array.isArray(content) ? content.map(({
 /** What was typed as a question, and its files; of another turn all of its text. @param {TurnFacts} facts @returns {{text: string, files: DraftFile[]}} */
 export function typedAndFiles({ role, content }) {
   if (role !== "user" || !Array.isArray(content)) return { text: textOf(content), files: [] };
-  const isMarked = content.some((part) => part.attachment !== undefined);
-  const nameOf = (/** @type {Part} */ part) => (isMarked ? part.attachment : BEGINNING.exec(part.text ?? "")?.[1]);
-  const files = content.flatMap((part) => fileFrom(nameOf(part), part.text ?? ""));
-  return { text: textOf(content.filter((part) => nameOf(part) === undefined)), files };
+  return { text: textOf(content.filter((part) => part.attachment === undefined)), files: content.flatMap(fileFrom) };
 }
 
-/** @param {string | undefined} name @param {string} text @returns {DraftFile[]} */
-function fileFrom(name, text) {
+/** @param {Part} part @returns {DraftFile[]} */
+function fileFrom({ attachment: name, text = "" }) {
   if (name === undefined) return [];
   const head = `${name}:\n\n`;
   return [{ name: String(name), text: text.startsWith(head) ? text.slice(head.length) : text }];
