@@ -103,6 +103,26 @@ def test_a_reload_goes_back_to_the_chat_behind_the_panes(scripted: ScriptedPage)
     shows(scripted, 2, "hello", "two")
 
 
+def test_an_address_of_a_chat_shows_that_chat_and_no_comparison(scripted: ScriptedPage) -> None:
+    """Whoever followed a link in a tab with a comparison saw the comparison."""
+    page = scripted.sign_in()
+    scripted.turn("before", "yes")
+    page.wait_for_url("**/c/*")
+    address = page.url
+    page.click("#sidebar-new-chat")
+    page.click(COMPARE)
+    answered(scripted, asked(scripted, "hello"), "one", "two")
+    page.goto(address)
+    scripted.wait_ready()
+    scripted.wait_for(lambda: scripted.texts() == ["before", "yes"])
+    assert page.locator(".pane").count() == 0
+    page.keyboard.press("Control+k")
+    page.wait_for_selector(".palette-filter:focus")
+    page.keyboard.type("compared chats")
+    page.keyboard.press("Enter")
+    shows(scripted, 2, "hello", "two")
+
+
 def test_a_pane_that_has_become_a_chat_is_not_there_twice_after_a_reload(scripted: ScriptedPage, page) -> None:
     answered(scripted, asked(scripted, "hello"), "one", "two")
     act(page, 1, "Make it a chat")

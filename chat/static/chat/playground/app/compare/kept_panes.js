@@ -7,7 +7,7 @@ import * as app from "../core/app.js";
 import { Chat } from "../core/chat.js";
 import { t } from "../core/i18n.js";
 import { freshId } from "../core/ids.js";
-import { activate, isBlind, panes, scrollsInStep, shared } from "./panes.js";
+import { activate, comparing, isBlind, panes, scrollsInStep, shared } from "./panes.js";
 
 /** @import { Pane } from "./panes.js" */
 /** @import { ChatSettings, Content, Draft, TurnFacts } from "../core/types.js" */
@@ -19,15 +19,18 @@ const MAX_CHARS = 1_000_000;
 
 /**
  * @typedef {{id: string, settings: ChatSettings, draft: Draft, head: string, turns: TurnFacts[], isDetached: boolean}} KeptPane `id`: of its chat
- * @typedef {{panes: KeptPane[], draft: Draft, isBlind: boolean, scrollsInStep: boolean, active: number}} Kept
- *   `draft`: of all panes; `active`: which pane has the focus, -1: none, as another chat is shown
+ * @typedef {{panes: KeptPane[], draft: Draft, isBlind: boolean, scrollsInStep: boolean, active: number, address: string}} Kept
+ *   `draft`: of all panes; `active`: which pane has the focus, -1: none, as another chat is shown; `address`: the path of the page
  */
 
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let timer;
 let isWhole = true;
 
-/** Show compared chats again as they were when the page was left, and keep them from now on. Return whether they are shown. */
+/**
+ * Have compared chats again as they were when the page was left, and keep them from now on. Return whether they are shown: not where the address is
+ * another one.
+ */
 export function resumePanes() {
   /** @type {Kept | null} */
   const kept = app.storage.read("tab", NAME);
@@ -42,7 +45,7 @@ export function resumePanes() {
     clearTimeout(timer);
     timer = setTimeout(keep, SAVE_MS);
   });
-  return kept !== null && kept.active >= 0;
+  return comparing.value;
 }
 
 function keep() {
@@ -73,6 +76,7 @@ function stateNow(contentOf) {
     isBlind: isBlind.value,
     scrollsInStep: scrollsInStep.value,
     active: panes.value.findIndex(({ chat }) => chat === app.chat.value),
+    address: location.pathname,
   };
 }
 
@@ -84,7 +88,7 @@ function restore(kept) {
   isBlind.value = kept.isBlind;
   scrollsInStep.value = kept.scrollsInStep;
   const active = panes.value[kept.active];
-  if (!active) return;
+  if (!active || kept.address !== location.pathname) return;
   app.behind.value = app.chat.value;
   app.editing.value = acts.editedTurn(active.chat);
   activate(active);
