@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.auth import get_user_model
 
-from chat.conversations.models import Turn
+from chat.conversations.models import Draft, Turn
 from chat.conversations.sharing import link_create
 from tests.browser.scripted import MESSAGE, ScriptedPage
 
@@ -126,6 +126,21 @@ def test_an_edited_question_keeps_the_files_that_are_not_taken_out(scripted: Scr
     assert scripted.answer("Yes.")["messages"] == [{"role": "user", "content": content}]
     page.click("[aria-label='Earlier version']")
     assert page.locator(f"{QUESTION} .chip").count() == 2
+
+
+def test_an_edit_is_kept_without_a_copy_of_the_files_that_stay(scripted: ScriptedPage, page: Any) -> None:
+    """Each key in the form kept all files again, and large ones kept the draft from other devices."""
+    attach(page, "pick", "a.txt", "x" * 150_000)
+    attach(page, "pick", "b.txt", "y" * 150_000)
+    scripted.turn("And?", "Yes.")
+    page.click(f"{QUESTION} [aria-label='Edit']")
+    page.fill(".edit-form textarea", "And now?")
+    user = get_user_model().objects.get(username="ada")
+    scripted.wait_for(Draft.objects.filter(user=user, text__contains="And now?").exists)
+    page.reload()
+    page.wait_for_selector(".edit-form .chip:has-text('b.txt')")
+    assert page.input_value(".edit-form textarea") == "And now?"
+    assert page.locator(".edit-form .chip").count() == 2
 
 
 def test_a_link_to_a_chat_shows_no_attached_file(scripted: ScriptedPage, page: Any) -> None:

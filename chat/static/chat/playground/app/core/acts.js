@@ -103,7 +103,7 @@ export function stop(open) {
 
 // Turns beside others.
 
-/** Keep what is written in the form of a turn, and show it there from now on. @param {Chat} open @param {Turn} turn @param {string} text @param {DraftFile[]} files */
+/** Keep what is written in the form of a turn, and show it there from now on. @param {Chat} open @param {Turn} turn @param {string} text @param {DraftFile[]} [files] left out: those of the turn */
 export function keepEdit(open, turn, text, files) {
   open.draft.value = { ...open.draft.value, edit: { turn: turn.id, text, files } };
 }

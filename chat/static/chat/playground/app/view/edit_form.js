@@ -12,16 +12,16 @@ import { fit } from "./fitting.js";
 /** @import { DraftFile } from "../core/types.js" */
 
 /**
- * What the form begins with: what was kept of it, else what the turn has; `before`: the text of the turn.
+ * What the form begins with: what was kept of it, else what the turn has; `before`: the text of the turn; `all`: its files.
  * @param {Chat} open
  * @param {Turn} turn
- * @returns {{before: string, text: string, files: DraftFile[]}}
+ * @returns {{before: string, text: string, all: DraftFile[], files: DraftFile[]}}
  */
 function begin(open, turn) {
-  const { text, files } = typedAndFiles(turn.facts);
+  const { text, files: all } = typedAndFiles(turn.facts);
   const before = turn.facts.role === "assistant" ? textOf(turn.facts.content, open.shownChoice(turn)) : text;
   const { edit } = open.draft.peek();
-  return edit?.turn === turn.id ? { before, text: edit.text, files: edit.files ?? files } : { before, text: before, files };
+  return edit?.turn === turn.id ? { before, text: edit.text, all, files: edit.files ?? all } : { before, text: before, all, files: all };
 }
 
 /** What keys do in a text that is changed: Ctrl+Enter saves it, Esc leaves it. @param {() => void} save @param {() => void} leave */
@@ -37,7 +37,7 @@ export const editKeys = (save, leave) => (/** @type {KeyboardEvent} */ event) =>
 export function EditForm({ open, turn }) {
   const ref = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
   const isQuestion = turn.facts.role === "user";
-  const [{ before, text: first, files: firstFiles }] = useState(() => begin(open, turn));
+  const [{ before, text: first, all, files: firstFiles }] = useState(() => begin(open, turn));
   const [files, setFiles] = useState(firstFiles);
   useLayoutEffect(() => {
     const area = /** @type {HTMLTextAreaElement} */ (ref.current);
@@ -53,14 +53,16 @@ export function EditForm({ open, turn }) {
     if ((text || files.length) && (text !== before || isQuestion)) acts.edit(open, turn, text, files);
     else leave();
   };
+  // Without the files while all are there: with each key they would be kept once more.
+  const keep = (/** @type {DraftFile[]} */ left) => acts.keepEdit(open, turn, ref.current?.value ?? "", left.length === all.length ? undefined : left);
   const input = (/** @type {any} */ event) => {
     fit(event.target);
-    acts.keepEdit(open, turn, event.target.value, files);
+    keep(files);
   };
   const remove = (/** @type {number} */ at) => {
     const left = files.filter((_, other) => other !== at);
     setFiles(left);
-    acts.keepEdit(open, turn, ref.current?.value ?? "", left);
+    keep(left);
   };
   return html`<form class="edit-form" onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), save())}>
     <${Files} files=${files} onRemove=${remove} />
