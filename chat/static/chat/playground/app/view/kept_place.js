@@ -15,7 +15,10 @@ const MAX_FRAMES = 600;
 /** @param {string} chat @param {RefObject<HTMLElement | null>} area @param {RefObject<Following | null>} following */
 export function useKeptPlace(chat, area, following) {
   useLayoutEffect(() => {
-    const keep = () => storage.write("tab", NAME, placeIn(chat, area.current, following.current));
+    const keep = () => {
+      // Before the chat is there the place of it that was kept is still to be shown.
+      if (area.current?.querySelector("[data-turn]")) storage.write("tab", NAME, placeIn(chat, area.current, following.current));
+    };
     addEventListener("pagehide", keep);
     return () => removeEventListener("pagehide", keep);
   }, [chat]);
