@@ -16,15 +16,11 @@ PYTHON = "def get_weather(city: str, at: Point) -> str: ..."
 def test_tools_and_the_form_of_answers_are_accessible(walk: Walk) -> None:
     walk.sign_in(parameters={"tools": [WEATHER]})
     page = walk.page
-    walk.press_all("#panel-toggle", ".panel [role=tab]:has-text('Tools')", "#tool-add")
-    walk.look("tool", "#tool-name")
-    page.click(".dialog [role=tab]:has-text('JSON')")
-    walk.look("tool as JSON", ".dialog .cm-content[aria-label='Tool as JSON']")
-    walk.leave(".dialog")
+    walk.look("tool", "#tool-name", "#panel-toggle", ".panel [role=tab]:has-text('Tools')", "#tool-add")
+    walk.peek("tool as JSON", ".dialog .cm-content[aria-label='Tool as JSON']", ".dialog [role=tab]:has-text('JSON')")
     page.click("#tool-import")
     page.fill("#import-text", PYTHON)
-    walk.look("import of tools", ".dialog .problem")
-    walk.leave(".dialog")
+    walk.peek("import of tools", ".dialog .problem")
     page.click(".panel [role=tab]:has-text('Output')")
     for mode in ("choice", "regex", "grammar"):
         page.select_option("#output-mode", mode)
@@ -32,10 +28,8 @@ def test_tools_and_the_form_of_answers_are_accessible(walk: Walk) -> None:
     page.fill("#output-sample", "yes")
     walk.look("a sample", ".verdict")
     page.select_option("#output-mode", "schema")
-    page.click("#schema-edit")
-    walk.look("schema", ".dialog .cm-content[aria-label='Schema as JSON']")
-    page.click(".dialog [role=tab]:has-text('From JSON')")
-    walk.look("schema from JSON", "#schema-sample")
+    walk.look("schema", ".dialog .cm-content[aria-label='Schema as JSON']", "#schema-edit")
+    walk.look("schema from JSON", "#schema-sample", ".dialog [role=tab]:has-text('From JSON')")
     assert walk.findings == []
 
 
@@ -45,12 +39,10 @@ def test_the_palette_and_the_keys_are_accessible(walk: Walk) -> None:
     page.keyboard.press("Control+k")
     walk.look("palette", ".palette-item")
     page.keyboard.type("nothing is called this")
-    walk.look("nothing found", ".palette-none:has-text('Nothing')")
-    walk.leave(".palette")
+    walk.peek("nothing found", ".palette-none:has-text('Nothing')")
     page.keyboard.press("Control+/")
     walk.look("keys", ".keys")
-    page.click("[data-act-keys=new-chat]")
-    walk.look("keys that are chosen", "[data-act-keys=new-chat][aria-pressed=true]")
+    walk.look("keys that are chosen", "[data-act-keys=new-chat][aria-pressed=true]", "[data-act-keys=new-chat]")
     page.keyboard.press("Control+t")
     walk.look("keys that are refused", ".keys .problem:has-text('browser')")
     assert walk.findings == []
@@ -68,29 +60,21 @@ def answer_both(scripted: ScriptedPage) -> None:
 def test_a_comparison_is_accessible(walk: Walk, size: str) -> None:
     walk.sign_in()
     page, scripted = walk.page, walk.scripted
-    if size == "phone":
-        page.click(".account summary")
-    page.click(".account >> text=Compare" if size == "phone" else "header [aria-label=Compare]")
-    walk.look("empty panes", "#pane-1")
+    opener = [".account summary", ".account >> text=Compare"] if size == "phone" else ["header [aria-label=Compare]"]
+    walk.look("empty panes", "#pane-1", *opener)
     page.fill("#composer-text", "A fox?")
     page.press("#composer-text", "Control+Enter")
     answer_both(scripted)
     walk.look("answered panes", "#pane-1 [data-vote]")
-    walk.press_all("#pane-1 .pane-settings > summary", "#pane-1 .pane-more > summary")
-    walk.look("settings of a pane", "#pane-1 [name=parameters]")
-    page.click("#pane-1 .pane-settings > summary")
-    page.click("#pane-1 .pane-head .menu summary")
-    walk.look("acts of a pane", "#pane-1 .pane-head .menu-box")
-    walk.leave("#pane-1 .pane-head .menu-box")
-    page.click("#differences")
-    walk.look("differences", ".differences del")
-    walk.leave(".differences")
-    page.click("#blind")
-    walk.look("names hidden", ".compare.is-blind")
+    pane_settings = "#pane-1 .pane-settings > summary"
+    walk.look("settings of a pane", "#pane-1 [name=parameters]", pane_settings, "#pane-1 .pane-more > summary")
+    page.click(pane_settings)
+    walk.peek("acts of a pane", "#pane-1 .pane-head .menu-box", "#pane-1 .pane-head .menu summary")
+    walk.peek("differences", ".differences del", "#differences")
+    walk.look("names hidden", ".compare.is-blind", "#blind")
     page.locator("[data-vote]:visible").first.click()
     walk.look("vote", "#vote-note")
     page.keyboard.press("Enter")
     page.wait_for_selector("#vote-note", state="hidden")
-    page.click("#votes")
-    walk.look("votes", ".votes-table")
+    walk.look("votes", ".votes-table", "#votes")
     assert walk.findings == []

@@ -41,14 +41,22 @@ class Walk:
         self.measures = [rendered(1200, 300)]
         render_route(self.page, self.measures)
 
-    def look(self, state: str, selector: str = "#composer-text") -> None:
-        """Note what is wrong in this state, which is there once the selector is visible."""
+    def look(self, state: str, selector: str = "#composer-text", *presses: str) -> None:
+        """Press these, and note what is wrong in the state that they lead to, once the selector is visible."""
+        for pressed in presses:
+            self.page.click(pressed)
         self.page.wait_for_selector(selector)
         self.scripted.wait_painted()
         found = axe_findings(self.page) + [f"small: {each}" for each in self.page.evaluate(SMALL)]
         if self.page.evaluate(IS_SIDEWAYS):
             found.append("scrolls sideways")
         self.findings += [f"{state}: {finding}" for finding in found]
+
+    def peek(self, state: str, selector: str, *presses: str) -> None:
+        """Look at what the presses open, and press Escape, which closes it."""
+        self.look(state, selector, *presses)
+        self.page.keyboard.press("Escape")
+        self.page.wait_for_selector(selector, state="hidden")
 
     def sign_in(self, *, parameters: dict[str, Any] | None = None, **state: Any) -> None:
         """Sign in to a page without its side columns, or with what the state says."""
@@ -66,20 +74,6 @@ class Walk:
     def end(self, run: str, **more: Any) -> None:
         self.scripted.end(run, **more)
         self.scripted.wait_idle()
-
-    def leave(self, selector: str) -> None:
-        """Press Escape, which closes what is open."""
-        self.page.keyboard.press("Escape")
-        self.page.wait_for_selector(selector, state="hidden")
-
-    def press_all(self, *selectors: str) -> None:
-        """Press these one after the other."""
-        for selector in selectors:
-            self.page.click(selector)
-
-    def menu_of(self, message: str, act: str) -> None:
-        self.page.click(f"{message} .message-acts .menu summary")
-        self.page.click(f"{message} .menu-act:has-text('{act}')")
 
 
 def walked(chromium: Any, url: str, *, size: str, theme: str) -> Iterator[Walk]:
