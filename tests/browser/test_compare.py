@@ -190,6 +190,31 @@ def test_the_best_figures_are_marked_and_differences_shown_as_text(scripted: Scr
     assert page.inner_text(".differences-text >> nth=0") == "a <b>red</b> fox"
 
 
+def test_differences_of_running_answers_are_told_once_they_stand_still(scripted: ScriptedPage, page) -> None:
+    """All words were compared again with each piece of an answer, and each time readers heard of it."""
+    starts = asked(scripted, "hello")
+    for start, text in zip(starts, ("a red", "a blue"), strict=True):
+        scripted.say(start["id"], text)
+    shows(scripted, 2, "hello", "a blue")
+    page.click("#differences")
+    page.wait_for_selector(".differences ins")
+    page.evaluate(
+        """() => {
+            const line = document.querySelector(".differences [role=status]");
+            window.heard = [];
+            new MutationObserver(() => window.heard.push(line.textContent)).observe(line, {
+                childList: true, characterData: true, subtree: true });
+        }"""
+    )
+    for piece in (" fox", " that", " runs"):
+        scripted.say(starts[0]["id"], piece)
+        scripted.wait_painted()
+    scripted.wait_for(lambda: page.locator(".differences del").all_text_contents() == ["red fox that runs"])
+    heard = page.evaluate("window.heard")
+    assert heard[-1] == "5 words are only in one of the texts."
+    assert "Comparing …" not in heard
+
+
 WITHOUT_CLIPBOARD = "Object.defineProperty(Navigator.prototype, 'clipboard', {get: () => undefined})"
 
 

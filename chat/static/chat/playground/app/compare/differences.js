@@ -12,6 +12,8 @@ import { closeDialog, openDialog } from "../view/layers.js";
 
 /** Texts that differ in nearly all of their words take minutes. */
 const MAX_MS = 1000;
+/** A running answer is compared once nothing has come for so long. */
+const QUIET_MS = 500;
 
 /** @typedef {{id: string, name: string, text: string}} Version */
 
@@ -30,28 +32,33 @@ export function saidIn(open, turn) {
   return [textOf(turn.facts.content, shown), ...calls].filter(Boolean).join("\n\n");
 }
 
-/** What changes between two texts; null until that is known. @param {string} one @param {string} other */
-function useChanges(one, other) {
-  const [found, setFound] = useState(/** @type {{changes: ChangeObject<string>[], isTooMuch: boolean} | null} */ (null));
+/** @typedef {{pair: number[], changes: ChangeObject<string>[], isTooMuch: boolean}} Found */
+
+/** What changes between two texts, null until that is known; while they grow, what has changed before. @param {string} one @param {string} other @param {number[]} pair */
+function useChanges(one, other, pair) {
+  const [found, setFound] = useState(/** @type {Found | null} */ (null));
+  const isKnown = found?.pair === pair;
   useEffect(() => {
     let isOver = false;
-    setFound(null);
-    import("../../../vendor/diff.js").then(({ diffWordsWithSpace }) => {
+    const compare = async () => {
+      const { diffWordsWithSpace } = await import("../../../vendor/diff.js");
       if (isOver) return;
       const changes = diffWordsWithSpace(one, other, { timeout: MAX_MS });
-      setFound({ changes: changes ?? [change(one, { removed: true }), change(other, { added: true })], isTooMuch: !changes });
-    });
+      setFound({ pair, changes: changes ?? [change(one, { removed: true }), change(other, { added: true })], isTooMuch: !changes });
+    };
+    const timer = setTimeout(compare, isKnown ? QUIET_MS : 0);
     return () => {
       isOver = true;
+      clearTimeout(timer);
     };
-  }, [one, other]);
-  return found;
+  }, [one, other, pair]);
+  return isKnown ? found : null;
 }
 
 /** @param {string} value @param {{added?: boolean, removed?: boolean}} kind @returns {ChangeObject<string>} */
 const change = (value, { added = false, removed = false }) => ({ value, added, removed, count: 1 });
 
-/** @param {{changes: ChangeObject<string>[], isTooMuch: boolean} | null} found */
+/** @param {Found | null} found */
 function summaryOf(found) {
   if (!found) return t("Comparing …");
   if (found.isTooMuch) return t("The two texts differ too much to mark single words.");
@@ -63,9 +70,10 @@ function summaryOf(found) {
 
 /** @param {{title: string, read: () => Version[], pair: [number, number]}} props */
 function Differences({ title, read, pair }) {
-  const [[left, right], setPair] = useState(pair);
+  const [shown, setPair] = useState(pair);
+  const [left, right] = shown;
   const versions = read();
-  const found = useChanges(versions[left].text, versions[right].text);
+  const found = useChanges(versions[left].text, versions[right].text, shown);
   const pick = (/** @type {string} */ label, /** @type {number} */ value, /** @type {(at: number) => void} */ onPick) =>
     html`<select class="input" aria-label=${label} value=${value} onChange=${(/** @type {any} */ event) => onPick(Number(event.target.value))}>
       ${versions.map(({ id, name }, at) => html`<option key=${id} value=${at}>${name}</option>`)}</select>`;
