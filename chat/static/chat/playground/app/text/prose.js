@@ -26,7 +26,6 @@ export function Prose({ text, isWhole }) {
   // In layout effects, so that no frame shows the text missing.
   useLayoutEffect(() => {
     const node = /** @type {HTMLDivElement} */ (ref.current);
-    node.textContent = latest.current.text.slice(0, SHOWN_CHARS);
     loadProse().then(([{ GrowingText }, { actOnCode }]) => {
       growing.current = new GrowingText(node);
       growing.current.show(latest.current.text, latest.current.isWhole);
