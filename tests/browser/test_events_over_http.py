@@ -205,3 +205,46 @@ def test_a_network_that_stops_letting_sockets_through_loses_nothing(scripted: Sc
     server.tell(said(server.next()["id"], "yes"), ended(server.next()["id"]))
     scripted.wait_idle()
     assert scripted.texts()[-1] == "yes"
+
+
+NO_PAGE = {"status": 404, "content_type": "text/plain", "body": "404 page not found"}
+"""What a proxy says that has lost its server."""
+
+
+def test_a_proxy_without_its_server_is_not_taken_for_it(scripted: ScriptedPage) -> None:
+    """The page gave up its sockets, and what it was answered for lost."""
+    scripted.sign_in()
+    scripted.ask("hello")
+    run = scripted.next("start")["id"]
+    scripted.say(run, "It begins")
+    scripted.page.wait_for_selector("text=It begins")
+    scripted.wait_for(lambda: not scripted.in_flight)
+    asked: list[str] = []
+    context = scripted.page.context
+    context.route("**/playground/api/**", lambda route: (asked.append(route.request.url), route.fulfill(**NO_PAGE)))
+    scripted.is_reachable = False
+    scripted.socket.close(code=1001)
+    scripted.wait_for(lambda: any(url.endswith("/state") for url in asked))
+    context.unroute("**/playground/api/**")
+    scripted.is_reachable = True
+    assert scripted.next("attach")["id"] == run
+    scripted.say(run, "It begins and goes on")
+    scripted.end(run)
+    scripted.wait_idle()
+    assert scripted.texts() == ["hello", "It begins and goes on"]
+    scripted.problems[:] = [problem for problem in scripted.problems if "404" not in problem]
+
+
+def test_an_answer_is_not_lost_where_a_proxy_has_lost_its_server(scripted: ScriptedPage, server: EventServer) -> None:
+    scripted.ask("hello")
+    run = server.next()["id"]
+    server.tell(said(run, "It "), said(run, "begins"))
+    scripted.page.wait_for_selector("text=It begins")
+    for _ in range(2):  # the stream, and the question why it was refused
+        scripted.wait_for(lambda: server.readers and server.readers.pop(0)).fulfill(**NO_PAGE)
+    scripted.wait_for(lambda: server.readers)
+    assert server.readers[0].request.url.endswith("/events?starting_after=1"), "what was read came again"
+    server.tell(said(run, " and goes on"), ended(run), first=2)
+    scripted.wait_idle()
+    assert scripted.texts() == ["hello", "It begins and goes on"]
+    scripted.problems[:] = [problem for problem in scripted.problems if "404" not in problem]

@@ -79,7 +79,7 @@ async function isServerThere() {
     await api("GET", "state");
     return true;
   } catch (error) {
-    return error instanceof ApiProblem && !error.isPassing;
+    return error instanceof ApiProblem && error.code !== "unreachable" && !error.isPassing; // a page of a proxy is no answer of the server
   }
 }
 
@@ -129,20 +129,22 @@ class EventRoute {
     }
   }
 
-  /** @param {string} id */
-  #follow(id) {
+  /** @param {string} id @param {string} [after] the last event that was read, "" for none */
+  #follow(id, after = "") {
     this.sources.get(id)?.close();
     // The browser connects again by itself, and names the last event that it has.
-    const source = new EventSource(`/playground/api/runs/${id}/events`);
+    const source = new EventSource(`/playground/api/runs/${id}/events${after && `?starting_after=${after}`}`);
     this.sources.set(id, source);
-    source.addEventListener("message", ({ data }) => {
+    let last = after;
+    source.addEventListener("message", ({ data, lastEventId }) => {
+      last = lastEventId || last;
       /** @type {Message} */
       const message = JSON.parse(data);
       this.onMessage(message);
       if (message.type === "completed" || message.type === "error") this.#leave(id, source);
     });
     source.addEventListener("error", () => {
-      if (source.readyState === EventSource.CLOSED) this.#refused(id, source);
+      if (source.readyState === EventSource.CLOSED) this.#refused(id, source, last);
     });
   }
 
@@ -152,14 +154,14 @@ class EventRoute {
     if (this.sources.get(id) === source) this.sources.delete(id);
   }
 
-  /** The server has refused the stream, and the browser does not say why. @param {string} id @param {EventSource} source */
-  async #refused(id, source) {
+  /** The stream was refused, and the browser does not say why. @param {string} id @param {EventSource} source @param {string} last event that was read */
+  async #refused(id, source, last) {
     if (this.sources.get(id) !== source) return;
     this.#leave(id, source);
     const asking = new AbortController();
-    const status = await fetch(`/playground/api/runs/${id}/events`, { signal: asking.signal }).then((response) => response.status, () => 0);
+    const answer = await fetch(`/playground/api/runs/${id}/events`, { signal: asking.signal }).then((response) => (response.ok ? null : response.json())).catch(() => null);
     asking.abort();
-    if (status !== 404) setTimeout(() => this.#follow(id), RETRY_MS[3]);
+    if (answer?.error?.code !== "not_resumable") setTimeout(() => this.sources.has(id) || this.#follow(id, last), RETRY_MS[3]);
     else this.onMessage({ type: "error", id, error: { message: t("The answer cannot be picked up."), code: "not_resumable", param: null } });
   }
 }
