@@ -109,6 +109,31 @@ def test_a_server_in_trouble_is_tried_less_and_less_often(scripted: ScriptedPage
     scripted.problems.clear()  # the browser's own lines about the failures
 
 
+@pytest.mark.parametrize(
+    "page_of_proxy",
+    [{"status": 404, "body": "404 page not found"}, {"status": 200, "body": "<h1>Sign in to the network</h1>"}],
+)
+def test_a_write_that_only_a_proxy_has_answered_is_sent_again(
+    scripted: ScriptedPage, page_of_proxy: dict[str, Any]
+) -> None:
+    """What a proxy said that had lost its server was taken for a refusal, and the text was dropped."""
+    page = scripted.sign_in()
+    answered: list[str] = []
+
+    def answer(route: Any) -> None:
+        answered.append(route.request.url)
+        if len(answered) > 1:
+            route.continue_()
+        else:
+            route.fulfill(content_type="text/html", **page_of_proxy)
+
+    page.route("**/turns", answer)
+    scripted.turn("question 1", "answer 1")
+    scripted.wait_for(Turn.objects.filter(role="user", body__contains="question 1").exists)
+    assert page.locator("#notice").count() == 0
+    scripted.problems.clear()  # the browser's own lines about the failures
+
+
 def kept_in_tab(page: Any) -> str:
     return str(page.evaluate("JSON.stringify({...sessionStorage})"))
 

@@ -13,9 +13,10 @@ export class ApiProblem extends Error {
     this.requestId = request_id;
   }
 
-  /** Whether the same request may well succeed later. */
+  /** Whether the same request may well succeed later. A proxy without its server may say 404, and a network that wants a sign-in 200 with a page. */
   get isPassing() {
-    return this.status === 0 || this.status >= 500;
+    const isOfOther = this.code === "unreachable" && (this.status < 400 || this.status === 404);
+    return this.status >= 500 || this.status === 0 || isOfOther;
   }
 }
 
