@@ -9,6 +9,7 @@ import { preferences } from "../palette/preferences.js";
 import { shown } from "../palette/strokes.js";
 import { requestOfDraft } from "./asked.js";
 
+/** @import { ComponentChildren } from "../../../vendor/preact.js" */
 /** @import { Chat } from "../core/chat.js" */
 
 const QUIET_MS = 400;
@@ -21,12 +22,13 @@ const QUIET_MS = 400;
  * @property {boolean} [isEstimate]
  */
 
-/** @param {{open: Chat}} props */
-export function ContextMeter({ open }) {
+/** @param {{open: Chat, children?: ComponentChildren}} props `children`: what stands before it */
+export function ContextMeter({ open, children }) {
   const measure = useMeasure(open);
   const excess = open.excess.value;
   const hints = preferences.value.enterSends ? t("Enter sends · Shift+Enter new line · Esc stops") : t("{keys} sends · Enter new line · Esc stops", { keys: shown("Mod+Enter") });
   return html`<div class="composer-foot">
+    ${children}
     <span class="key-hints">${hints}</span>
     <span class="meter-text">${measure && !excess && meterText(measure)}</span>
     ${measure && html`<${Bar} measure=${measure} />`}

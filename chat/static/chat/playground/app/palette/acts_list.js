@@ -9,6 +9,7 @@ import { t } from "../core/i18n.js";
 import { page } from "../core/page.js";
 import { deleteRow } from "../sidebar/row.js";
 import { renaming } from "../sidebar/state.js";
+import { showImport, showJson } from "../tools/shortcuts.js";
 import { togglePanel, toggleSidebar } from "../view/layers.js";
 import { shownKeys } from "./bindings.js";
 import { focusMessages, focusSoon, placeNow, showTurn, stepMessage } from "./places.js";
@@ -80,6 +81,8 @@ export const ACTS = [
   { id: "temporary-chat", title: () => t("New temporary chat"), run: () => acts.newChat({ isTemporary: true }) },
   { id: "search", title: () => t("Search the chats"), keys: "g f", run: goToSidebar("input[type='search']") },
   { id: "raw-json", title: () => t("Raw JSON of the request"), keys: "g j", run: goToParameters("json") },
+  { id: "json-answers", title: () => t("Answers as JSON, by a schema or an example"), keys: "g o", run: ({ open }) => showJson(open) },
+  { id: "import-tools", title: () => t("Import tools that the model may call"), keys: "g t", run: ({ open }) => showImport(open) },
   { id: "view-code", title: () => t("View code"), keys: "g v", run: async ({ open }) => (await import("../insight/view_code.js")).showCode(open) },
   { id: "messages", title: () => t("Go to the messages"), keys: "g m", run: focusMessages },
   { id: "parameters", title: () => t("Go to the parameters"), keys: "g p", run: goToParameters("parameters") },

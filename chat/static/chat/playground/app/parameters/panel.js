@@ -5,7 +5,9 @@ import * as acts from "../core/acts.js";
 import * as app from "../core/app.js";
 import { t } from "../core/i18n.js";
 import { ToolsEditor } from "../tools/definitions.js";
+import { JsonDialog } from "../tools/json_dialog.js";
 import { OutputEditor } from "../tools/output.js";
+import { ImportDialog } from "../tools/tool_dialog.js";
 import { IconButton, Tabs, useModal } from "../view/controls.js";
 import { isPhone, panelTab, togglePanel } from "../view/layers.js";
 import { loadForm } from "./form_facts.js";
@@ -19,6 +21,8 @@ import { wrongFields } from "./validity.js";
 
 /** @type {Record<string, any>} */
 const VIEWS = { parameters: ParametersForm, json: JsonTab, tools: ToolsEditor, output: OutputEditor };
+/** Dialogs that are opened without the panel, too. */
+export const dialogs = { JsonDialog, ImportDialog };
 const TOOL_FIELDS = ["tools", "tool_choice", "parallel_tool_calls"];
 const OUTPUT_FIELDS = ["response_format", "structured_outputs"];
 

@@ -22,6 +22,9 @@ export function constraintOf({ response_format: format, structured_outputs: stru
   return { mode: told.structural_tag ? "other" : "off" };
 }
 
+/** What the schema of answers is called. @param {Parameters} parameters @returns {string} */
+export const schemaName = (parameters) => parameters.response_format?.json_schema?.name ?? "answer";
+
 /** The parameters with another constraint in place of theirs. @param {Parameters} parameters @param {Constraint} constraint @param {string} [name] of the schema @returns {Parameters} */
 export function withConstraint({ response_format: _, structured_outputs: structured, ...others }, { mode, value }, name = "answer") {
   const options = Object.fromEntries(Object.entries(structured ?? {}).filter(([key]) => !KINDS.includes(key)));

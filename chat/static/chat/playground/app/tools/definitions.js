@@ -8,40 +8,18 @@ import { withField } from "../core/requests.js";
 import { IconButton, Menu, MenuAct } from "../view/controls.js";
 import { Icon } from "../view/icons.js";
 import { openDialog } from "../view/layers.js";
+import { entriesOf, put } from "./offered.js";
 import { isAutomatic, MAX_ROUNDS, replyFor, setAutomatic } from "./replies.js";
 import { ImportDialog, ToolDialog } from "./tool_dialog.js";
 import { problemsOf } from "./tool_rules.js";
 
 /** @import { Chat } from "../core/chat.js" */
-/** @import { Parameters } from "../core/types.js" */
-
-/** @typedef {{tool: any, isOn: boolean}} Entry */
+/** @import { Entry } from "./offered.js" */
 
 /** Lists of tools by their names, for all chats. @type {import("../../../vendor/preact.js").Signal<Record<string, any[]>>} */
 const sets = signal(app.readState("toolsets") ?? {});
 
 const NEW = { type: "function", function: { name: "", parameters: { type: "object", properties: {} } } };
-
-/** Tools that are on and off, in their order. @param {Chat} open @returns {Entry[]} */
-function entriesOf(open) {
-  const { parameters, tools_off: off = [] } = open.settings.value;
-  /** @type {Entry[]} */
-  const entries = (Array.isArray(parameters.tools) ? parameters.tools : []).map((/** @type {any} */ tool) => ({ tool, isOn: true }));
-  for (const { at, tool } of off) entries.splice(at, 0, { tool, isOn: false });
-  return entries;
-}
-
-/** @param {Chat} open @param {Entry[]} entries */
-function put(open, entries) {
-  const tools = entries.filter(({ isOn }) => isOn).map(({ tool }) => tool);
-  const off = entries.flatMap(({ tool, isOn }, at) => (isOn ? [] : [{ at, tool }]));
-  const { tools: _, tool_choice: choice, parallel_tool_calls: parallel, ...others } = open.settings.value.parameters;
-  const chosen = choice?.function?.name;
-  const isKept = tools.length > 0 && choice !== undefined && (chosen === undefined || tools.some((tool) => tool.function?.name === chosen));
-  /** @type {Parameters} */
-  const parameters = { ...others, ...(tools.length ? { tools } : {}), ...(isKept ? { tool_choice: choice } : {}), ...(tools.length && parallel !== undefined ? { parallel_tool_calls: parallel } : {}) };
-  acts.changeSettings(open, { parameters, tools_off: off });
-}
 
 /** @param {{open: Chat}} props */
 export function ToolsEditor({ open }) {
@@ -51,7 +29,7 @@ export function ToolsEditor({ open }) {
     const save = (/** @type {any} */ tool) => put(open, at < entries.length ? entries.map((entry, other) => (other === at ? { ...entry, tool } : entry)) : [...entries, { tool, isOn: true }]);
     openDialog(() => html`<${ToolDialog} tool=${entries[at]?.tool ?? NEW} otherNames=${names.filter((_, other) => other !== at)} onSave=${save} />`);
   };
-  const bring = () => openDialog(() => html`<${ImportDialog} otherNames=${names} onSave=${(/** @type {any[]} */ tools) => put(open, [...entries, ...tools.map((tool) => ({ tool, isOn: true }))])} />`);
+  const bring = () => openDialog(() => html`<${ImportDialog} open=${open} />`);
   return html`<div class="tools-editor form">
     ${entries.length === 0 && html`<p class="hint">${t("Functions that the model may call. You answer its calls by hand or by saved replies; nothing is run.")}</p>`}
     ${entries.length > 0 && html`<ul class="tool-list" aria-label=${t("Tools")}>${entries.map((_, at) => html`<${ToolRow} key=${at} open=${open} entries=${entries} at=${at} names=${names} onEdit=${() => edit(at)} />`)}</ul>`}

@@ -15,16 +15,17 @@ import { fit } from "./fitting.js";
 import { Icon, StopIcon } from "./icons.js";
 import { ModelLine } from "./model_picker.js";
 
+/** @import { ComponentChildren } from "../../../vendor/preact.js" */
 /** @import { Chat } from "../core/chat.js" */
 /** @import { DraftFile } from "../core/types.js" */
 
 const isTouch = matchMedia("(pointer: coarse)");
 
 /**
- * `onSend`: what to do instead of sending it to this chat; `prefix`: of the ids, where there are several.
- * @param {{open: Chat, onSend?: (text: string, files: DraftFile[]) => void, prefix?: string}} props
+ * `onSend`: what to do instead of sending it to this chat; `prefix`: of the ids, where there are several; `children`: what stands below the box.
+ * @param {{open: Chat, onSend?: (text: string, files: DraftFile[]) => void, prefix?: string, children?: ComponentChildren}} props
  */
-export function Composer({ open, prefix = "", onSend = (text, files) => acts.send(open, text, files) }) {
+export function Composer({ open, children, prefix = "", onSend = (text, files) => acts.send(open, text, files) }) {
   const area = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
   const picker = useRef(/** @type {HTMLInputElement | null} */ (null));
   const [isOver, setOver] = useState(false);
@@ -84,7 +85,7 @@ export function Composer({ open, prefix = "", onSend = (text, files) => acts.sen
       ${(!isBusy || isSendable) && html`<button class="button button-primary button-icon" id=${`${prefix}send`} type="submit" aria-label=${isBusy ? t("Send when the answer has ended") : t("Send")}
         title=${isBusy ? t("Send when the answer has ended") : `${t("Send")} (${enterSends ? "Enter" : shown("Mod+Enter")})`} aria-disabled=${!isSendable}><${Icon} name="send" size=${20} /></button>`}
     </div>
-    <${ContextMeter} open=${open} />
+    <${ContextMeter} open=${open}>${children}<//>
   </form>`;
 }
 

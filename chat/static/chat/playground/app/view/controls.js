@@ -109,13 +109,14 @@ export function MenuAct({ icon, onClick, disabled, danger, keys, children }) {
  */
 export function useModal(onClose, giveFocus) {
   const ref = useRef(/** @type {HTMLDialogElement | null} */ (null));
+  const leave = useRef(() => {});
   // NOTE: not sooner. The popover whose act has opened the dialog gives the focus back to its button first.
   useEffect(() => {
     const node = /** @type {HTMLDialogElement} */ (ref.current);
     const before = document.activeElement;
     node.showModal();
     node.addEventListener("close", onClose); // browsers may close it without asking
-    return () => {
+    leave.current = () => {
       node.removeEventListener("close", onClose);
       node.close();
       const isThere = before instanceof HTMLElement && before !== document.body && before.isConnected;
@@ -125,6 +126,8 @@ export function useModal(onClose, giveFocus) {
       requestAnimationFrame(() => document.activeElement === document.body && giveBack());
     };
   }, []);
+  // NOTE: not later. An effect ends some frames after its dialog, and would take the focus from what has got it meanwhile.
+  useLayoutEffect(() => () => leave.current(), []);
   const onCancel = (/** @type {Event} */ event) => {
     if (event.target !== ref.current) return;
     event.preventDefault();

@@ -9,15 +9,18 @@ import { runInEditor } from "../palette/keys.js";
 /** @typedef {{show: (text: string) => void, view: EditorView}} Editor */
 
 /**
- * `described`: id of what says how it is used; `more`: loads what this text has beside any JSON, such as completion.
- * @param {{label: string, text: string, onText: (text: string) => void, rows?: number, described?: string, more?: (library: Library) => Promise<Extension[]>}} props
+ * `described`: id of what says how it is used; `isSelected`: it has the focus, and its text is about to be typed over; `more`: loads what this text has beside any JSON, such as completion.
+ * @param {{label: string, text: string, onText: (text: string) => void, rows?: number, described?: string, isSelected?: boolean, more?: (library: Library) => Promise<Extension[]>}} props
  */
-export function JsonEditor({ label, text, onText, rows = 12, described, more }) {
+export function JsonEditor({ label, text, onText, rows = 12, described, isSelected, more }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const [editor, setEditor] = useState(/** @type {Editor | null} */ (null));
   const latest = useRef({ text, onText });
   latest.current = { text, onText };
   const names = { "aria-label": label, ...(described ? { "aria-describedby": described } : {}) };
+  useLayoutEffect(() => {
+    if (isSelected) frame.current?.querySelector("textarea")?.select();
+  }, []);
   useEffect(() => {
     let isGone = false;
     /** @type {Editor | undefined} */
@@ -28,10 +31,13 @@ export function JsonEditor({ label, text, onText, rows = 12, described, more }) 
     };
     const make = (/** @type {{library: Library, extensions: Extension[]}} */ { library, extensions }) => {
       if (isGone || !frame.current) return;
-      const isFocused = frame.current.contains(document.activeElement);
+      const area = /** @type {HTMLTextAreaElement} */ (frame.current.querySelector("textarea"));
+      const { selectionStart: anchor, selectionEnd: head } = area;
+      const isFocused = document.activeElement === area;
       const attributes = library.EditorView.contentAttributes.of({ tabindex: "0", ...names });
       made = makeEditor(library, frame.current, latest.current.text, [...extensions, attributes], (next) => latest.current.onText(next));
       if (isFocused) made.view.focus();
+      if (isFocused || isSelected) made.view.dispatch({ selection: { anchor, head } });
       setEditor(made);
     };
     load().then(make, () => undefined); // the text area stays
@@ -41,7 +47,7 @@ export function JsonEditor({ label, text, onText, rows = 12, described, more }) 
     };
   }, []);
   useLayoutEffect(() => editor?.show(text), [editor, text]);
-  return html`<div ref=${frame} class="json-editor">${!editor && html`<textarea class="input input-code" rows=${rows} spellcheck=${false} ...${names} value=${text}
+  return html`<div ref=${frame} class="json-editor">${!editor && html`<textarea class="input input-code" rows=${rows} spellcheck=${false} autofocus=${isSelected} ...${names} value=${text}
     onInput=${(/** @type {any} */ event) => onText(event.target.value)}></textarea>`}</div>`;
 }
 
@@ -52,8 +58,12 @@ function makeEditor(library, parent, text, more, onText) {
   const tell = EditorView.updateListener.of((update) => {
     if (update.docChanged && !update.transactions.some((transaction) => transaction.annotation(isOurs))) onText(update.state.doc.toString());
   });
-  // Else the editor begins a line with these keys, which send from every other field.
-  const keys = keymap.of([{ key: "Mod-Enter", run: () => runInEditor("Mod+Enter") }]);
+  // Else the editor begins a line with the first of these keys, which send from every other field, and takes the other for the end of a selection.
+  const isUntouched = (/** @type {EditorView} */ { state, dom }) => state.doc.toString() === text && !dom.querySelector(".cm-panel");
+  const keys = keymap.of([
+    { key: "Mod-Enter", run: () => runInEditor("Mod+Enter") },
+    { key: "Escape", run: (view) => isUntouched(view) && wasClosed(view.dom.closest("dialog")) },
+  ]);
   const extensions = [...more, keys, basicSetup, json(), lintGutter(), linter(jsonParseLinter(), { delay: 150 }), EditorView.lineWrapping, highlighting(library), tell];
   const view = new EditorView({ doc: text, parent, extensions });
   const show = (/** @type {string} */ next) => {
@@ -61,6 +71,9 @@ function makeEditor(library, parent, text, more, onText) {
   };
   return { show, view };
 }
+
+/** Close a dialog as Esc does, if there is one. @param {HTMLDialogElement | null} dialog */
+const wasClosed = (dialog) => dialog !== null && !dialog.dispatchEvent(new Event("cancel", { cancelable: true }));
 
 /** Colours of the page's theme. @param {Library} library */
 function highlighting({ HighlightStyle, syntaxHighlighting, tags }) {

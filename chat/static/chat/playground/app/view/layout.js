@@ -5,6 +5,7 @@ import * as app from "../core/app.js";
 import { plural, t } from "../core/i18n.js";
 import { comparing, paneName, panes } from "../compare/panes.js";
 import { Sidebar } from "../sidebar/sidebar.js";
+import { Shortcuts } from "../tools/shortcuts.js";
 import { Composer } from "./composer.js";
 import { IconButton } from "./controls.js";
 import { dialog, isPhone, panelIsOpen, sidebarIsOpen, togglePanel, toggleSidebar } from "./layers.js";
@@ -42,7 +43,7 @@ export function Layout() {
         <${Topbar} open=${open} />
         ${comparing.value
           ? html`<${Panes}><${Notice} /><//>`
-          : html`<${Transcript} key="main" open=${open} /><${Notice} /><${Composer} open=${open} />`}
+          : html`<${Transcript} key="main" open=${open} /><${Notice} /><${Composer} open=${open}><${Shortcuts} open=${open} /><//>`}
       </div>
       ${panelIsOpen.value && html`<${Panel} open=${open} />`}
       ${(sidebarIsOpen.value || panelIsOpen.value) && html`<div class="scrim" onClick=${close}></div>`}
