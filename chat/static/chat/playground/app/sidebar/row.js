@@ -1,11 +1,12 @@
 // @ts-check
-import { html, useEffect, useRef } from "../../../vendor/preact.js";
+import { html } from "../../../vendor/preact.js";
 import * as app from "../core/app.js";
 import { titleOf } from "../core/chat_list.js";
 import { t } from "../core/i18n.js";
 import { Icon } from "../view/icons.js";
-import { deleteChats, rename } from "./chat_acts.js";
+import { deleteChats } from "./chat_acts.js";
 import { PickLabel } from "./picking.js";
+import { RenameForm } from "./rename_form.js";
 import { openHere } from "./reveal.js";
 import { picked, renaming, rowMenu } from "./state.js";
 
@@ -40,27 +41,3 @@ export function deleteRow(row) {
   /** @type {HTMLElement | null | undefined} */ (near?.querySelector("[data-stop]"))?.focus();
   deleteChats([row.dataset.chat ?? ""]);
 }
-
-/** @param {{facts: ChatFacts}} props */
-function RenameForm({ facts }) {
-  const ref = useRef(/** @type {HTMLInputElement | null} */ (null));
-  const isOver = useRef(false);
-  useEffect(() => ref.current?.select(), []);
-  const end = (/** @type {string} */ title, isByKey = true) => {
-    if (isOver.current) return;
-    isOver.current = true;
-    rename(facts, title);
-    if (isByKey) requestAnimationFrame(() => focusRow(facts.id));
-  };
-  const key = (/** @type {KeyboardEvent} */ event) => {
-    event.stopPropagation();
-    if (event.isComposing || (event.key !== "Enter" && event.key !== "Escape")) return;
-    event.preventDefault();
-    end(event.key === "Enter" ? (ref.current?.value ?? "") : facts.title);
-  };
-  return html`<input ref=${ref} class="rename-input" aria-label=${t("Title of the chat")} maxlength="200" value=${facts.title} onKeyDown=${key}
-    onBlur=${() => end(ref.current?.value ?? "", false)} />`;
-}
-
-/** @param {string} id */
-export const focusRow = (id) => /** @type {HTMLElement | null} */ (document.querySelector(`.sidebar [data-chat="${id}"] .chat-link`))?.focus();
