@@ -21,15 +21,20 @@ import { requestOf } from "./requests.js";
 /** Answers that were asked for in this tab since it was opened. @type {WeakSet<Turn>} */
 export const askedHere = new WeakSet();
 
-/** Send what is written, or let it wait for the end of the running answer. @param {Chat} open @param {string} text @param {DraftFile[]} [files] */
-export function send(open, text, files = []) {
+/**
+ * Send what is written, or let it wait for the end of the running answer.
+ * @param {Chat} open @param {string} text @param {DraftFile[]} [files]
+ * @param {{comesBack?: boolean}} [options] `comesBack`: into the chat's message box, if it is refused as too long
+ */
+export function send(open, text, files = [], { comesBack = false } = {}) {
   const message = { id: freshId(), text, files };
   if (open.isBusy.value) {
     const { queue = [] } = open.draft.value;
     open.draft.value = { ...open.draft.value, text: "", files: [], queue: [...queue, message] };
   } else {
     open.draft.value = { ...open.draft.value, text: "", files: [] };
-    sendMessage(open, message);
+    const answer = sendMessage(open, message);
+    if (comesBack) askedInBox.set(answer, message);
   }
 }
 
@@ -41,7 +46,27 @@ function sendMessage(open, { id, text, files }) {
   const last = open.path.value.at(-1);
   const question = open.add(newTurn("user", contentOf(text, files), last, { id, choice: last && open.shownChoice(last) }));
   // NOTE: two tabs may both send a message that waited. Its run and its answer have one name, so that there is one of each.
-  ask(open, question, [question], { run: `${id}-answer`, id: `${id}-a` });
+  return ask(open, question, [question], { run: `${id}-answer`, id: `${id}-a` });
+}
+
+/** Messages that come back, by their answers. @type {WeakMap<Turn, Queued>} */
+const askedInBox = new WeakMap();
+
+app.endListeners.add((open, answer) => {
+  const message = askedInBox.get(answer);
+  const { error } = answer.facts;
+  if (message && error?.code === "context_length_exceeded") takeBack(open, answer, message, error.message);
+});
+
+/** Put a message that was too long into the box again, unless another is there; else it stays where it was refused. @param {Chat} open @param {Turn} answer @param {Queued} message @param {string} problem */
+function takeBack(open, answer, { text, files = [] }, problem) {
+  const question = open.find(answer.facts.parent);
+  const { text: other, files: others = [], queue = [] } = open.draft.value;
+  if (!question || open.siblings(answer).length > 1 || other || others.length || queue.length) return;
+  drop(open, answer);
+  drop(open, question);
+  open.draft.value = { ...open.draft.value, text, files };
+  open.refusal.value = { text, message: problem };
 }
 
 /**

@@ -5,7 +5,10 @@ import { freshId } from "./ids.js";
 import { Tree } from "./tree.js";
 
 /** @import { Signal } from "../../../vendor/preact.js" */
-/** @import { ChatFacts, ChatSettings, Draft, TurnFacts } from "./types.js" */
+/** @import { ChatFacts, ChatSettings, Draft, Measure, TurnFacts } from "./types.js" */
+
+/** @param {Measure | null} measure */
+const excessOf = (measure) => (measure && !measure.isEstimate ? Math.max(0, measure.prompt + (measure.reserve || 1) - measure.context) : 0);
 
 export class Chat extends Tree {
   /**
@@ -25,8 +28,12 @@ export class Chat extends Tree {
     this.settings = signal(settings);
     /** @type {Signal<Draft>} */
     this.draft = signal({ text: "" });
-    /** By how many tokens what is written is too long for the model; it is not sent then. */
-    this.excess = signal(0);
+    /** What would be sent now, as far as it was counted. @type {Signal<Measure | null>} */
+    this.measure = signal(null);
+    /** By how many tokens that is too long for the model; it is not sent then. */
+    this.excess = computed(() => excessOf(this.measure.value));
+    /** Why a text that is in the message box again was refused. @type {Signal<{text: string, message: string} | null>} */
+    this.refusal = signal(null);
     this.running = computed(() => {
       this.revision.value; // read, so that a change is noticed
       return [...this.turns.values()].filter((turn) => turn.isRunning);

@@ -107,6 +107,12 @@
  * @property {string | null} [deprecated_at]
  * @property {string[]} [aliases]
  *
+ * @typedef {object} Measure what a message would take of the context of its model, in tokens
+ * @property {number} prompt
+ * @property {number} reserve the most of the answer, 0 for what is left
+ * @property {number} context
+ * @property {boolean} [isEstimate]
+ *
  * @typedef {Record<string, any> & {type: string, id: string}} Message of the socket, either way
  */
 export {};

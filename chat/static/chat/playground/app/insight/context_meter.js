@@ -1,6 +1,6 @@
 // @ts-check
 // Below the message box: how much of the model's context the message would take, and the keys.
-import { html, useEffect, useState } from "../../../vendor/preact.js";
+import { html, signal, useEffect } from "../../../vendor/preact.js";
 import { api, ApiProblem } from "../core/api.js";
 import * as app from "../core/app.js";
 import { number, t } from "../core/i18n.js";
@@ -9,31 +9,33 @@ import { preferences } from "../palette/preferences.js";
 import { shown } from "../palette/strokes.js";
 import { requestOfDraft } from "./asked.js";
 
-/** @import { ComponentChildren } from "../../../vendor/preact.js" */
+/** @import { ComponentChildren, Signal } from "../../../vendor/preact.js" */
 /** @import { Chat } from "../core/chat.js" */
+/** @import { Measure } from "../core/types.js" */
 
 const QUIET_MS = 400;
-
-/**
- * @typedef {object} Measure
- * @property {number} prompt tokens
- * @property {number} reserve most tokens of the answer, 0 for what is left
- * @property {number} context tokens of the model
- * @property {boolean} [isEstimate]
- */
+/** A server that takes longer to count is sent the message uncounted. */
+const MAX_WAIT_MS = 5000;
+/** More than what templates say around messages, and the context that every model has. */
+const TEMPLATE_TOKENS = 1024;
+const SHORTEST_CONTEXT = 2048;
 
 /** @param {{open: Chat, children?: ComponentChildren}} props `children`: what stands before it */
 export function ContextMeter({ open, children }) {
-  const measure = useMeasure(open);
+  const isUncountable = useCount(open);
+  const isCounting = counting.value === open;
+  const measure = open.measure.value;
   const excess = open.excess.value;
+  const refusal = open.refusal.value;
   const hints = preferences.value.enterSends ? t("Enter sends · Shift+Enter new line · Esc stops") : t("{keys} sends · Enter new line · Esc stops", { keys: shown("Mod+Enter") });
   return html`<div class="composer-foot">
     ${children}
     <span class="key-hints">${hints}</span>
-    <span class="meter-text">${measure && !excess && meterText(measure)}</span>
+    <span class="meter-text">${isCounting ? t("Counting …") : isUncountable ? t("Counted once the model is loaded") : measure && !excess && meterText(measure)}</span>
     ${measure && html`<${Bar} measure=${measure} />`}
   </div>
-  ${measure && excess > 0 && html`<p class="problem meter-problem" role="alert">${problemText(measure, excess)}</p>`}`;
+  ${measure && excess > 0 && !isCounting && html`<p class="problem meter-problem" role="alert">${problemText(measure, excess)}</p>`}
+  ${refusal && !excess && refusal.text === open.draft.value.text && html`<p class="problem meter-problem" role="alert">${refusal.message}</p>`}`;
 }
 
 /** @param {Measure} measure */
@@ -58,9 +60,8 @@ function Bar({ measure: { prompt, reserve, context } }) {
     <span class="meter-reserve" style=${{ width: share(Math.min(reserve, Math.max(0, context - prompt))) }}></span></span>`;
 }
 
-/** What the message would take. Null where that is not known. @param {Chat} open @returns {Measure | null} */
-function useMeasure(open) {
-  const [measure, setMeasure] = useState(/** @type {(Measure & {chat: string}) | null} */ (null));
+/** Count what would be sent as soon as it stays the same for a while, and say whether that must wait for the model. @param {Chat} open */
+function useCount(open) {
   const draft = open.draft.value;
   const settings = open.settings.value;
   const head = open.head.value;
@@ -68,31 +69,69 @@ function useMeasure(open) {
   const hasDraft = Boolean(draft.text.trim() || draft.files?.length);
   const model = app.modelOf(settings.model);
   const canCount = isLoaded(settings.model);
-  const set = (/** @type {Measure | null} */ found) => {
-    setMeasure(found && { ...found, chat: open.id });
-    open.excess.value = found && !found.isEstimate ? Math.max(0, found.prompt + (found.reserve || 1) - found.context) : 0;
-  };
   useEffect(() => {
     if (!hasDraft || isBusy || !canCount) {
-      set(hasDraft && !isBusy ? null : estimate(open, model?.context));
+      counted.delete(open);
+      open.measure.value = hasDraft && !isBusy ? null : estimate(open, model?.context);
       return;
     }
-    if (measure?.chat !== open.id) open.excess.value = 0;
     const aborting = new AbortController();
-    const timer = setTimeout(async () => {
-      const found = await count(open, aborting.signal);
-      if (!aborting.signal.aborted) set(found);
-    }, QUIET_MS);
+    const timer = setTimeout(() => measure(open, aborting.signal), QUIET_MS);
     return () => {
       clearTimeout(timer);
       aborting.abort();
     };
   }, [open.id, draft.text, draft.files, settings, head, isBusy, canCount]);
-  useEffect(() => () => void (open.excess.value = 0), [open]);
-  return measure?.chat === open.id ? measure : null;
+  useEffect(() => () => void (open.measure.value = null), [open]);
+  return hasDraft && !isBusy && !canCount && model !== undefined;
 }
 
-/** Ask the server. @param {Chat} open @param {AbortSignal} signal @returns {Promise<Measure | null>} */
+/** What each chat would have sent when it was last counted. @type {WeakMap<Chat, unknown[]>} */
+const counted = new WeakMap();
+/** @param {Chat} open */
+const isCounted = (open) => open.measure.value !== null && counted.get(open)?.every((value, at) => value === written(open)[at]);
+/** @param {Chat} open */
+const written = (open) => [open.draft.value.text, open.draft.value.files, open.settings.value, open.head.value];
+
+/** The chat whose message waits to be counted before it is sent. @type {Signal<Chat | null>} */
+export const counting = signal(null);
+
+/** Whether what is written may be sent. It is counted first, if that is not done yet and it may be too long. @param {Chat} open */
+export async function fits(open) {
+  if (counting.value === open) return false;
+  if (open.isBusy.value || !isLoaded(open.settings.value.model)) return true;
+  if (!isCounted(open)) {
+    if (isShort(open)) return true;
+    counting.value = open;
+    try {
+      await measure(open, AbortSignal.timeout(MAX_WAIT_MS));
+    } finally {
+      counting.value = null;
+    }
+  }
+  return !isCounted(open) || open.excess.value === 0;
+}
+
+/** Whether a message certainly fits: no token is shorter than a byte. @param {Chat} open */
+function isShort(open) {
+  const { model, parameters } = open.settings.value;
+  const { context, defaults } = app.modelOf(model) ?? {};
+  const reserve = parameters.max_completion_tokens ?? parameters.max_tokens ?? defaults?.max_tokens ?? 0;
+  const numBytes = new TextEncoder().encode(JSON.stringify(requestOfDraft(open))).length;
+  return numBytes + TEMPLATE_TOKENS + reserve <= (context ?? SHORTEST_CONTEXT);
+}
+
+/** Ask the server what would be sent now takes. Where it does not say so, nothing is known. @param {Chat} open @param {AbortSignal} signal */
+async function measure(open, signal) {
+  if (isCounted(open)) return;
+  const now = written(open);
+  const found = await count(open, signal);
+  if (signal.aborted) return;
+  counted.set(open, now);
+  open.measure.value = found;
+}
+
+/** @param {Chat} open @param {AbortSignal} signal @returns {Promise<Measure | null>} */
 async function count(open, signal) {
   try {
     const { num_tokens: prompt, max_tokens: reserve, context } = await api("POST", "render", { request: requestOfDraft(open) }, { signal });

@@ -4,7 +4,7 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from "../../../ven
 import * as acts from "../core/acts.js";
 import * as app from "../core/app.js";
 import { plural, t } from "../core/i18n.js";
-import { ContextMeter } from "../insight/context_meter.js";
+import { ContextMeter, counting, fits } from "../insight/context_meter.js";
 import { preferences } from "../palette/preferences.js";
 import { shown } from "../palette/strokes.js";
 import { isHeldBack } from "../parameters/focus.js";
@@ -25,7 +25,7 @@ const isTouch = matchMedia("(pointer: coarse)");
  * `onSend`: what to do instead of sending it to this chat; `prefix`: of the ids, where there are several; `children`: what stands below the box.
  * @param {{open: Chat, onSend?: (text: string, files: DraftFile[]) => void, prefix?: string, children?: ComponentChildren}} props
  */
-export function Composer({ open, children, prefix = "", onSend = (text, files) => acts.send(open, text, files) }) {
+export function Composer({ open, children, prefix = "", onSend = (text, files) => acts.send(open, text, files, { comesBack: true }) }) {
   const area = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
   const picker = useRef(/** @type {HTMLInputElement | null} */ (null));
   const [isOver, setOver] = useState(false);
@@ -33,7 +33,9 @@ export function Composer({ open, children, prefix = "", onSend = (text, files) =
   const files = draft.files ?? [];
   const isBusy = open.isBusy.value;
   const { enterSends } = preferences.value;
-  const isSendable = Boolean(draft.text.trim() || files.length) && Boolean(open.settings.value.model) && open.excess.value === 0;
+  const isCounting = counting.value === open;
+  const isMessage = Boolean(draft.text.trim() || files.length) && Boolean(open.settings.value.model);
+  const isSendable = isMessage && open.excess.value === 0 && !isCounting;
   useLayoutEffect(() => {
     if (area.current) fit(area.current);
   }, [draft.text, open.id]);
@@ -42,9 +44,9 @@ export function Composer({ open, children, prefix = "", onSend = (text, files) =
   }, [open.id]);
 
   const change = (/** @type {Partial<typeof draft>} */ fields) => (open.draft.value = { ...open.draft.value, ...fields });
-  const send = (/** @type {Event} */ event) => {
+  const send = async (/** @type {Event} */ event) => {
     event.preventDefault();
-    if (!isSendable || isHeldBack(open)) return;
+    if (!isMessage || isHeldBack(open) || !(await fits(open))) return;
     onSend(draft.text.trim(), files);
   };
   const take = async (/** @type {FileList | null | undefined} */ list) => {
@@ -79,7 +81,7 @@ export function Composer({ open, children, prefix = "", onSend = (text, files) =
       <${IconButton} icon="clip" label=${t("Attach text files")} onClick=${() => picker.current?.click()} />
       <input ref=${picker} type="file" multiple hidden onChange=${(/** @type {any} */ event) => take(event.target.files).then(() => (event.target.value = ""))} />
       <label class="visually-hidden" for=${`${prefix}composer-text`}>${t("Message")}</label>
-      <textarea ref=${area} id=${`${prefix}composer-text`} rows="1" placeholder=${t("Send a message")} value=${draft.text} enterkeyhint=${isTouch.matches ? "enter" : "send"}
+      <textarea ref=${area} id=${`${prefix}composer-text`} rows="1" placeholder=${t("Send a message")} value=${draft.text} readonly=${isCounting} enterkeyhint=${isTouch.matches ? "enter" : "send"}
         onInput=${(/** @type {any} */ event) => change({ text: event.target.value })} onKeyDown=${key} onPaste=${paste}></textarea>
       ${isBusy && html`<button class="button button-primary button-icon" id=${`${prefix}stop`} type="button" aria-label=${t("Stop")} title=${`${t("Stop")} (Esc)`} onClick=${() => acts.stop(open)}><${StopIcon} /></button>`}
       ${(!isBusy || isSendable) && html`<button class="button button-primary button-icon" id=${`${prefix}send`} type="submit" aria-label=${isBusy ? t("Send when the answer has ended") : t("Send")}
