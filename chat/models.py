@@ -1,6 +1,6 @@
 """All tables, as Django finds them. Each room has its own `models`; writes go through the services of the room."""
 
-from chat.access.models import ApiKey, ApiKeySecret, Org, Project
+from chat.access.models import ApiKey, ApiKeySecret, Membership, Org, Project
 from chat.api.stored.models import StoredAnswer
 from chat.batches.models import Batch, BatchResult, FileChunk, ProjectFile
 from chat.catalog.models import ModelAdapter, ServedModel, WeightedAlias
@@ -18,6 +18,7 @@ __all__ = [
     "Conversation",
     "Draft",
     "FileChunk",
+    "Membership",
     "ModelAdapter",
     "ModelJob",
     "Org",

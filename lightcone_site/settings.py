@@ -164,9 +164,9 @@ CELERY_TIMEZONE = "UTC"
 
 INSTALLED_APPS = [
     "daphne",
-    "unfold",
+    "unfold.apps.BasicAppConfig",
     "unfold.contrib.filters",
-    "django.contrib.admin",
+    "lightcone_site.console.ConsoleConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -211,6 +211,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "chat.access.context.roles",
             ],
             "libraries": {"modules": "chat.playground.module_links"},
         },
@@ -219,6 +220,7 @@ TEMPLATES = [
 
 # Sign-in and cookies. Cookies are secure behind TLS (LIGHTCONE_TLS=1). Django's defaults are strict: HttpOnly sessions,
 # SameSite=Lax, no framing, no sniffing, referrers to the same origin only.
+AUTHENTICATION_BACKENDS = ["chat.access.backend.PolicyBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in (

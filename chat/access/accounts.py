@@ -18,8 +18,11 @@ from django.db import transaction
 from django.http import HttpRequest
 
 from chat.access.keys import Caller, KeyInvalid, KeyRefused, key_caller, key_create, key_has_secret, key_public_id
+from chat.access.memberships import membership_create
 from chat.access.models import ApiKey, Org, Project
 from chat.access.people import playground_is_open_to
+from chat.access.policy import standing_of
+from chat.access.roles import Role
 
 ADMIN_NAME = "admin"
 DEFAULT_NAME = "Default"
@@ -57,7 +60,8 @@ def bootstrap_create(*, admin_password: str | None = None, api_key: str | None =
         shown_password = None
         if admin_created:
             shown_password = None if admin_password else secrets.token_urlsafe(12)
-            get_user_model().objects.create_superuser(ADMIN_NAME, "", admin_password or shown_password)
+            admin = get_user_model().objects.create_superuser(ADMIN_NAME, "", admin_password or shown_password)
+            membership_create(user=admin, org=project.org, role=Role(Role.OWNER))
         shown_key = None
         if api_key:
             _ensure_key(project, api_key)
@@ -84,7 +88,7 @@ def default_project() -> Project:
     """Return the oldest project. Create it, with its organisation, if there is none."""
     project: Project | None = Project.objects.order_by("id").first()
     if project is None:
-        org = Org.objects.order_by("id").first() or Org.objects.create(name=DEFAULT_NAME)
+        org = Org.objects.order_by("id").first() or Org.objects.create(name=DEFAULT_NAME, is_operator=True)
         project = Project.objects.create(org=org, name=DEFAULT_NAME)
     return project
 
@@ -96,18 +100,30 @@ def session_user(*, session_key: str | None) -> AbstractBaseUser | AnonymousUser
 
 
 def playground_caller(*, user: AbstractBaseUser | AnonymousUser) -> Caller:
-    """Return the caller for a signed-in user of the playground: no key, all models, the default project.
+    """Return the caller for a signed-in user of the playground: no key, all models, the user's project.
 
     Each user is a tenant, so that chats of two users share no cached prefix. Raises KeyInvalid without the permission.
     """
     if not playground_is_open_to(user):
         raise KeyInvalid
-    return _caller_without_key(f"user:{user.pk}")
+    return _caller_without_key(f"user:{user.pk}", chat_project(user=user))
+
+
+def chat_project(*, user: AbstractBaseUser | AnonymousUser) -> Project:
+    """Return the project that a user's chats count to.
+
+    It is the oldest of the user's projects where the playground is open to the user, else the oldest of such an
+    organisation, else the oldest of all.
+    """
+    standing = standing_of(user)
+    open_projects = Project.objects.filter(org__in=standing.chat_orgs).order_by("id")
+    own = open_projects.filter(pk__in=standing.project_ids).first()
+    return own or open_projects.first() or default_project()
 
 
 def anonymous_caller() -> Caller:
     """Return the caller of requests without a key, which an operator may allow: inference in the default project."""
-    return _caller_without_key("anonymous")
+    return _caller_without_key("anonymous", default_project())
 
 
 def caller_of_key(*, public_id: str, project_id: int) -> Caller:
@@ -126,8 +142,7 @@ def caller_of_key(*, public_id: str, project_id: int) -> Caller:
     return caller
 
 
-def _caller_without_key(kind: str) -> Caller:
-    project = default_project()
+def _caller_without_key(kind: str, project: Project) -> Caller:
     return Caller(key_id=0, public_id="", org_id=project.org_id, project_id=project.pk, tenant=f"{project.pk}:{kind}")
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from channels.db import database_sync_to_async
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
@@ -25,6 +26,7 @@ from django.utils import timezone
 from chat.access.addresses import ip_address
 from chat.access.checks import Right
 from chat.access.configuration import TTLCache, configuration_changed, configuration_touch
+from chat.access.key_scope import may_have_key
 from chat.access.models import ApiKey, ApiKeySecret, Project
 from chat.errors import ApiError
 
@@ -159,6 +161,14 @@ def key_delete(*, key: ApiKey) -> None:
     with transaction.atomic():
         _mark(key, deleted_at=key.deleted_at or timezone.now())
         key.secrets.all().delete()
+
+
+def keys_settle(*, owner: User) -> None:
+    """Disable the keys of a person that the person's roles and projects no longer give."""
+    person = type(owner).objects.get(pk=owner.pk)  # without what was read of the roles before
+    for key in person.keys.filter(deleted_at=None, disabled_at=None).select_related("project"):
+        if not may_have_key(person, key.project):
+            key_disable(key=key)
 
 
 def key_public_id(*, raw: str) -> str:

@@ -8,11 +8,7 @@ from django.db import models
 from django.utils import timezone
 
 from chat.access.checks import Right, check_networks, check_origins, check_rights, check_texts
-
-
-def give_permission(right: str) -> str:
-    """Return the codename of the permission to give keys this right."""
-    return f"give_{right}"
+from chat.access.roles import Role
 
 
 def default_rights() -> list[str]:
@@ -21,14 +17,39 @@ def default_rights() -> list[str]:
 
 class Org(models.Model):
     name = models.CharField(max_length=120, unique=True)
+    is_operator = models.BooleanField("operates the installation", default=False, editable=False)
+    """Whether roles here hold for the installation too: models, workers, alerts, the system. True of one at most."""
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
         ordering = ("name",)
         verbose_name = "organisation"
+        constraints = (
+            models.UniqueConstraint(fields=("is_operator",), condition=models.Q(is_operator=True), name="one_operator"),
+        )
 
     def __str__(self) -> str:
         return self.name
+
+
+class Membership(models.Model):
+    """What a person is in an organisation. `chat.access.policy` says what follows from it."""
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships", verbose_name="person"
+    )
+    org = models.ForeignKey(Org, on_delete=models.CASCADE, related_name="memberships", verbose_name="organisation")
+    role = models.CharField(max_length=16, choices=Role.choices, default=Role.MEMBER)
+    may_chat = models.BooleanField("may use the playground", default=True)
+    created_at = models.DateTimeField("member since", default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ("org__name", "user__username")
+        verbose_name = "member"
+        constraints = (models.UniqueConstraint(fields=("user", "org"), name="one_role_in_org"),)
+
+    def __str__(self) -> str:
+        return f"{self.user} in {self.org}"
 
 
 class Project(models.Model):
@@ -37,12 +58,11 @@ class Project(models.Model):
     org = models.ForeignKey(Org, on_delete=models.PROTECT, related_name="projects", verbose_name="organisation")
     name = models.CharField(max_length=120)
     members = models.ManyToManyField(settings.AUTH_USER_MODEL, related_name="projects", blank=True)
-    """Users who may make and change keys here, within their permissions. Superusers may do so in every project."""
+    """People of the organisation who make keys of their own here. Admins and owners reach every project anyway."""
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
         ordering = ("name",)
-        permissions = (("use_playground", "Can chat in the playground"),)
         constraints = (models.UniqueConstraint(fields=("org", "name"), name="project_name_in_org"),)
 
     def __str__(self) -> str:
@@ -55,6 +75,10 @@ class ApiKey(models.Model):
     public_id = models.CharField("key id", max_length=16, unique=True, editable=False)
     name = models.CharField(max_length=120)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="keys")
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="keys"
+    )
+    """The person whose key it is. None: it belongs to the project and outlives everybody's membership."""
     rights = models.JSONField(default=default_rights, blank=True, validators=[check_rights])
     model_names = models.JSONField("allowed models", null=True, blank=True, default=None, validators=[check_texts])
     """None allows every model, an empty list none. Names are text, so that deleting a model never widens a key."""
@@ -75,10 +99,6 @@ class ApiKey(models.Model):
     class Meta:
         ordering = ("-id",)
         verbose_name = "API key"
-        permissions = (
-            *((give_permission(right), f"Can give keys the right “{label}”") for right, label in Right.choices[1:]),
-            ("give_urgency", "Can give keys a priority below 0"),
-        )
 
     def __str__(self) -> str:
         return f"{self.name} (lc_{self.public_id}_…)"

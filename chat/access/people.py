@@ -1,7 +1,7 @@
-"""What users may do in the console to API keys and to each other's accounts, and what remains of a deleted account.
+"""Accounts: who manages whose, whom to ask, and what remains of a deleted one.
 
-A user who is no superuser may change and delete only accounts with no more powers than his own, so that no account is a
-way to more rights. One administrator always remains.
+A user who does not own the installation manages only accounts whose every role he could give, so that no account is a
+way to more rights. One superuser and, in each organisation that has one, an owner always remain.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
+from django.db.models import BooleanField, ExpressionWrapper, Q
 
-from chat.access.checks import Right
-from chat.access.models import ApiKey, Project, give_permission
+from chat.access.keys import key_delete
+from chat.access.memberships import LAST_OWNER, is_last_owner
+from chat.access.policy import may, standing_of
+from chat.access.roles import Act, Role
 
-USE_PLAYGROUND = "chat.use_playground"
 DELETED = "(deleted "
 """The beginning of the names that stand for deleted accounts in the history of changes. Forms refuse such names."""
-LAST_ADMINISTRATOR = "This is the only administrator: make another active superuser with staff status first."
+LAST_ADMINISTRATOR = "This is the only superuser: make another active superuser first."
 OWN_ACCOUNT = "You cannot delete the account that you are signed in with; ask another administrator."
 MAX_NAMED = 3
 """Administrators that a user without access is told to ask."""
@@ -37,128 +38,99 @@ class Person:
 
 
 def playground_is_open_to(user: Any) -> bool:
-    return bool(user.is_active and user.has_perm(USE_PLAYGROUND))
+    return may(user, Act.CHAT)
+
+
+def console_is_open_to(user: Any) -> bool:
+    """Return True for superusers and for people with a role in an organisation, who see what their role shows."""
+    standing = standing_of(user)
+    return standing.owns_installation or bool(standing.roles)
 
 
 def administrators_named() -> list[Person]:
     """Return whom to ask for access: a few administrators, those with an e-mail address first."""
     is_silent = ExpressionWrapper(Q(email=""), output_field=BooleanField())
-    found = _administrators().order_by(is_silent, "pk")[:MAX_NAMED]
+    found = _superusers().order_by(is_silent, "pk")[:MAX_NAMED]
     return [Person(user.get_full_name() or user.get_username(), user.email) for user in found]
 
 
-def playground_grant(*, user: User) -> None:
-    """Give a new account the permission to chat. Do nothing before migrations have created the permissions."""
-    permission = Permission.objects.filter(_playground_permission()).first()
-    if permission is not None:
-        user.user_permissions.add(permission)
-
-
 def account_is_manageable(*, actor: Any, account: User) -> bool:
-    """Return True if `actor` is a superuser or has all powers of this account.
+    """Return True if `actor` is a superuser, or could give every role that this account has.
 
-    Powers of an inactive account count, as it may become active again. The default permission does not count.
+    Roles of an inactive account count, as it may become active again.
     """
     if actor.is_superuser:
         return True
-    return not account.is_superuser and _powers(account) <= _powers(actor)
+    standing = standing_of(actor)
+    held = account.memberships.values_list("org_id", "role")
+    return not account.is_superuser and all(role in standing.roles_given(org_id=org_id) for org_id, role in held)
+
+
+def account_password_is_settable(*, actor: Any, account: User) -> bool:
+    """Return True for superusers, and for those who own every organisation of an account that they manage."""
+    if actor.is_superuser:
+        return True
+    owned = {org_id for org_id, role in standing_of(actor).roles.items() if role == Role.OWNER}
+    places = set(account.memberships.values_list("org_id", flat=True))
+    return bool(places) and places <= owned and account_is_manageable(actor=actor, account=account)
 
 
 def account_deletion_problem(*, actor: Any, account: User) -> str:
     """Return why `actor` cannot delete this account, or an empty text. Permissions are not checked here."""
     if account.pk == actor.pk:
         return OWN_ACCOUNT
-    return LAST_ADMINISTRATOR if _is_last_administrator(account) else ""
+    return _needed_as(account)
 
 
-def account_change_check(*, account: User, is_active: bool, is_staff: bool, is_superuser: bool) -> None:
-    """Raise ValidationError if the change would leave no administrator. Call it in the transaction of the change."""
-    if not (is_active and is_staff and is_superuser):
-        _lock_administrators()
-        if _is_last_administrator(account):
-            raise ValidationError(LAST_ADMINISTRATOR)
+def account_change_check(*, account: User, is_active: bool, is_superuser: bool) -> None:
+    """Raise ValidationError if the change would leave no superuser, or an organisation without its owner.
+
+    Call it in the transaction of the change.
+    """
+    if is_active and is_superuser:
+        return
+    _lock_superusers()
+    if _is_last_superuser(account):
+        raise ValidationError(LAST_ADMINISTRATOR)
+    if not is_active and (problem := _needed_as(account)):
+        raise ValidationError(problem)
 
 
 def accounts_delete(*, actor: Any, accounts: Collection[User]) -> None:
-    """Delete accounts; their history of changes stays. Raises ValidationError."""
+    """Delete accounts and the keys that are theirs; their history of changes stays. Raises ValidationError."""
     with transaction.atomic():
-        _lock_administrators()
+        _lock_superusers()
         for account in accounts:
             if problem := account_deletion_problem(actor=actor, account=account):
                 raise ValidationError(f"{account}: {problem}")
+            for key in account.keys.filter(deleted_at=None):
+                key_delete(key=key)
             account.delete()
 
 
 def account_heir(*, account: User) -> User:
-    """Create the stand-in for a deleted account in the history: it has the name, no permission and no sign-in."""
-    heir = get_user_model().objects.create_user(
+    """Create the stand-in for a deleted account in the history: it has the name, no role and no sign-in."""
+    return get_user_model().objects.create_user(
         f"{DELETED}{account.pk}) {account.get_username()}"[:150], is_active=False
     )
-    heir.user_permissions.clear()
-    return heir
 
 
-def _is_last_administrator(account: User) -> bool:
-    return set(_administrators().values_list("pk", flat=True)) == {account.pk}
+def _needed_as(account: User) -> str:
+    """Return what the installation would lose with this account, or an empty text."""
+    if _is_last_superuser(account):
+        return LAST_ADMINISTRATOR
+    owned = account.memberships.filter(role=Role.OWNER).select_related("org", "user")
+    return next((LAST_OWNER.format(org=one.org) for one in owned if is_last_owner(membership=one)), "")
 
 
-def _lock_administrators() -> None:
-    """Lock the rows of administrators until the transaction ends, so that two of them cannot remove each other."""
-    list(_administrators().select_for_update().order_by("pk").values_list("pk", flat=True))
+def _is_last_superuser(account: User) -> bool:
+    return set(_superusers().values_list("pk", flat=True)) == {account.pk}
 
 
-def _administrators() -> Any:
-    return get_user_model().objects.filter(is_superuser=True, is_active=True, is_staff=True)
+def _lock_superusers() -> None:
+    """Lock the rows of superusers until the transaction ends, so that two of them cannot remove each other."""
+    list(_superusers().select_for_update().order_by("pk").values_list("pk", flat=True))
 
 
-def _powers(account: Any) -> set[tuple[str, int]]:
-    """Return the permissions of an account, those of its groups included, and its projects."""
-    permissions = Permission.objects.filter(Q(user=account) | Q(group__user=account)).exclude(_playground_permission())
-    return {("permission", pk) for pk in permissions.values_list("pk", flat=True)} | {
-        ("project", pk) for pk in account.projects.values_list("pk", flat=True)
-    }
-
-
-def _playground_permission() -> Q:
-    app_label, codename = USE_PLAYGROUND.split(".")
-    return Q(content_type__app_label=app_label, codename=codename)
-
-
-@dataclass(frozen=True, slots=True)
-class KeyScope:
-    """The projects, rights and priorities that a user may give to keys."""
-
-    project_ids: frozenset[int] | None
-    """None: all."""
-    rights: frozenset[str]
-    min_priority: int | None
-    """The smallest one that may be given. None: any."""
-
-    def covers(self, key: ApiKey) -> bool:
-        """Return True if the text of this key gives the user nothing new."""
-        is_own = self.project_ids is None or key.project_id in self.project_ids
-        return is_own and self.may_give(key.rights) and self.may_hurry(key.min_priority)
-
-    def may_give(self, rights: Collection[str]) -> bool:
-        return self.rights.issuperset(rights)
-
-    def may_hurry(self, priority: int) -> bool:
-        return self.min_priority is None or priority >= self.min_priority
-
-    def projects(self) -> QuerySet[Project]:
-        every = Project.objects.select_related("org")
-        return every if self.project_ids is None else every.filter(pk__in=self.project_ids)
-
-
-def key_scope(*, user: Any) -> KeyScope:
-    """Return the scope of a signed-in user. Superusers may do everything."""
-    if user.is_active and user.is_superuser:
-        return KeyScope(None, frozenset(Right.values), None)
-    given = {
-        right for right in Right.values if right == Right.INFERENCE or user.has_perm(f"chat.{give_permission(right)}")
-    }
-    return KeyScope(
-        project_ids=frozenset(user.projects.values_list("pk", flat=True)),
-        rights=frozenset(given),
-        min_priority=None if user.has_perm("chat.give_urgency") else 0,
-    )
+def _superusers() -> Any:
+    return get_user_model().objects.filter(is_superuser=True, is_active=True)

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db.models import OuterRef, QuerySet, Subquery
 
+from chat.access.key_scope import own_keys
 from chat.access.models import ApiKey, ApiKeySecret, Project
+from chat.access.policy import visible
+from chat.access.roles import Act
 
 
 def keys_listed() -> QuerySet[ApiKey]:
     """Return keys that are not deleted, with project, organisation and `last4`, the end of the newest secret."""
     newest = ApiKeySecret.objects.filter(key=OuterRef("pk")).order_by("-id").values("last4")[:1]
-    return ApiKey.objects.filter(deleted_at=None).select_related("project__org").annotate(last4=Subquery(newest))
+    return (
+        ApiKey.objects.filter(deleted_at=None).select_related("project__org", "owner").annotate(last4=Subquery(newest))
+    )
 
 
-def key_choices() -> list[tuple[str, str]]:
-    """Return (key id, label) of the 200 newest keys, deleted ones included."""
-    return [
-        (public_id, f"{name} ({public_id})")
-        for public_id, name in ApiKey.objects.values_list("public_id", "name")[:200]
-    ]
+def key_choices(user: Any) -> list[tuple[str, str]]:
+    """Return (key id, label) of the 200 newest keys that a user sees, deleted ones included."""
+    keys = visible(ApiKey.objects.all(), user, Act.KEYS_SEE, org="project__org_id", own=own_keys(user))
+    return [(public_id, f"{name} ({public_id})") for public_id, name in keys.values_list("public_id", "name")[:200]]
 
 
-def project_names() -> dict[int, str]:
-    """Return `organisation / project` by project id."""
-    return {pk: f"{org} / {name}" for pk, org, name in Project.objects.values_list("pk", "org__name", "name")}
+def project_names(user: Any) -> dict[int, str]:
+    """Return `organisation / project` by id, of the projects that a user sees."""
+    projects = visible(Project.objects.all(), user, Act.PROJECTS_SEE, project="pk")
+    return {pk: f"{org} / {name}" for pk, org, name in projects.values_list("pk", "org__name", "name")}
+
+
+def project_name(project_id: int) -> str:
+    """Return `organisation / project`, or a dash for a project that is gone."""
+    project = Project.objects.filter(pk=project_id).select_related("org").first()
+    return f"{project.org} / {project}" if project else "–"

@@ -24,7 +24,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 
 from chat.access.addresses import request_address
-from chat.access.people import playground_is_open_to
+from chat.access.people import console_is_open_to, playground_is_open_to
 
 logger = logging.getLogger(__name__)
 WINDOW_S = 15 * 60
@@ -136,7 +136,7 @@ class PlaygroundSignInForm(ThrottledAuthenticationForm):
 
     def confirm_login_allowed(self, user: AbstractBaseUser) -> None:
         super().confirm_login_allowed(user)
-        if not (getattr(user, "is_staff", False) or playground_is_open_to(user)):
+        if not (console_is_open_to(user) or playground_is_open_to(user)):
             raise forms.ValidationError(
                 gettext("This account has no access to the playground. Ask an administrator."), code="no_access"
             )

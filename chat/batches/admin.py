@@ -10,7 +10,7 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.defaultfilters import filesizeformat
@@ -18,6 +18,9 @@ from django.template.response import TemplateResponse
 from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 
+from chat.access.admin.scoped import ScopedPage
+from chat.access.key_scope import of_own_keys
+from chat.access.roles import Act
 from chat.batches.files import FileInUse, FileMissing, file_delete
 from chat.batches.models import Batch, BatchStatus, ProjectFile, Purpose
 from chat.batches.services import STOPPABLE_STATUSES, BatchOver, batch_cancel
@@ -36,7 +39,8 @@ class BatchStatusFilter(ColumnFilter):
 
 
 @admin.register(Batch)
-class BatchAdmin(ReadOnlyNewestFirst):
+class BatchAdmin(ReadOnlyNewestFirst, ScopedPage):
+    see, manage, org_column = Act.BATCHES_SEE, Act.BATCHES_MANAGE, "project__org_id"
     list_display = (*COLUMNS, "show_created")
     list_filter = (BatchStatusFilter, KeyFilter, ProjectFilter)
     list_select_related = ("project__org",)
@@ -51,8 +55,11 @@ class BatchAdmin(ReadOnlyNewestFirst):
         ("What went wrong", {"fields": ("show_errors",)}),
     )
 
+    def own_rows(self, request: HttpRequest) -> Q:
+        return of_own_keys(request.user)
+
     def has_cancel_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
-        return bool(request.user.has_perm("chat.change_batch"))
+        return bool(request.user.has_perm("chat.change_batch")) and self.reaches(request, object_id)
 
     def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
         """Return the cancel action while the batch can be cancelled."""
@@ -66,7 +73,7 @@ class BatchAdmin(ReadOnlyNewestFirst):
         batch = self.get_object(request, unquote(object_id))
         if batch is None:
             raise Http404("There is no such batch.")
-        if not self.has_cancel_permission(request):
+        if not self.has_cancel_permission(request, batch):
             raise PermissionDenied
         if request.method != "POST":
             context = self.admin_site.each_context(request) | {
@@ -135,7 +142,8 @@ class PurposeFilter(ColumnFilter):
 
 
 @admin.register(ProjectFile)
-class ProjectFileAdmin(ReadOnlyNewestFirst):
+class ProjectFileAdmin(ReadOnlyNewestFirst, ScopedPage):
+    see, manage, org_column = Act.BATCHES_SEE, Act.BATCHES_MANAGE, "project__org_id"
     list_display = ("public_id", "filename", "purpose", "show_size", "project", "show_created", "show_expiry")
     list_filter = (PurposeFilter, KeyFilter, ProjectFilter)
     list_select_related = ("project__org",)
@@ -143,11 +151,14 @@ class ProjectFileAdmin(ReadOnlyNewestFirst):
     search_help_text = "File id: exact"
     fields = (*list_display, "key_public_id")
 
+    def own_rows(self, request: HttpRequest) -> Q:
+        return of_own_keys(request.user)
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[ProjectFile]:
         return super().get_queryset(request).filter(is_complete=True)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return request.user.has_perm("chat.delete_projectfile")
+        return bool(request.user.has_perm("chat.delete_projectfile")) and self.reaches(request, obj)
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
+from channels.db import database_sync_to_async
 from django.http import HttpRequest, HttpResponse
 
 from chat.access.authentication import configuration_refresh
+from chat.access.policy import may
+from chat.access.roles import Act
 from chat.api.request.strict_json import json_object_read
 from chat.api.view import json_response, run_in_thread_if_large
 from chat.conversations.frame import Visit, page_view, page_view_async
@@ -74,7 +77,8 @@ def preset_object(preset: Preset, visit: Visit) -> dict[str, Any]:
 async def models(request: HttpRequest, visit: Visit) -> HttpResponse:
     await configuration_refresh()
     user = await request.auser()
-    return json_response({"data": await models_offered(caller=visit.caller, sees_reasons=user.is_staff)})
+    sees_reasons = await database_sync_to_async(may)(user, Act.MODELS_SEE)
+    return json_response({"data": await models_offered(caller=visit.caller, sees_reasons=sees_reasons)})
 
 
 async def load(request: HttpRequest, visit: Visit) -> HttpResponse:

@@ -20,6 +20,8 @@ from django.urls import reverse
 from chat.access.accounts import playground_caller
 from chat.access.authentication import configuration_refresh
 from chat.access.keys import Caller
+from chat.access.policy import may
+from chat.access.roles import Act, Reach
 from chat.api.answering.pipeline import Accepted, rejection_record, run_start
 from chat.api.answering.streaming import ending_check
 from chat.api.dialect import AnswerHead
@@ -73,7 +75,7 @@ class Said:
 def visitor_of(user: Any, caller: Caller | None = None) -> Visitor:
     """Return the visitor for a user, whose caller may be known. Raises KeyInvalid without the permission to chat."""
     caller = caller or playground_caller(user=user)
-    return Visitor(caller, user.get_username(), user.is_staff and user.has_perm("chat.view_requestlog"))
+    return Visitor(caller, user.get_username(), may(user, Act.LOGS_SEE, org_id=caller.org_id, least=Reach.ORG))
 
 
 def page_trace(*, route: str, user_agent: str, address: str) -> RequestTrace:

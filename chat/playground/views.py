@@ -26,7 +26,9 @@ from chat.access.accounts import playground_caller
 from chat.access.addresses import request_address
 from chat.access.authentication import configuration_refresh
 from chat.access.keys import Caller, KeyInvalid
-from chat.access.people import administrators_named
+from chat.access.people import administrators_named, console_is_open_to
+from chat.access.policy import may
+from chat.access.roles import Act
 from chat.access.sign_in import PlaygroundSignInForm, minutes_to_wait
 from chat.conversations.drafts import draft_get
 from chat.conversations.sharing import PasswordWanted, link_read, link_unlock
@@ -60,9 +62,11 @@ async def page_data(request: HttpRequest, *, user: Any, caller: Caller) -> dict[
     return {
         "user": user.pk,
         "user_name": user.get_username(),
-        "is_staff": user.is_staff,
+        "has_console": await database_sync_to_async(console_is_open_to)(user),
         "csrf_token": get_token(request),
-        "models": await models_offered(caller=caller, sees_reasons=user.is_staff),
+        "models": await models_offered(
+            caller=caller, sees_reasons=await database_sync_to_async(may)(user, Act.MODELS_SEE)
+        ),
         "fields": sorted(FIELDS_TAKEN),
         "max_bytes": settings.LIGHTCONE_HTTP_LIMITS.max_ws_message_bytes,
         "max_body_bytes": settings.LIGHTCONE_HTTP_LIMITS.max_page_body_bytes,

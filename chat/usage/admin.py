@@ -7,13 +7,16 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import admin
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 from unfold.contrib.filters.admin import DropdownFilter
 from unfold.decorators import display
 
 from chat.access import selectors
+from chat.access.admin.scoped import ScopedPage
+from chat.access.key_scope import of_own_keys
+from chat.access.roles import Act
 from chat.catalog.services import model_names
 from chat.console.pages import ReadOnlyNewestFirst, column, instant, milliseconds, number
 from chat.relay.state.keys import run_id_floor
@@ -91,7 +94,7 @@ class KeyFilter(ColumnFilter):
     column = "key_public_id"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return selectors.key_choices()
+        return selectors.key_choices(request.user)
 
 
 class ProjectFilter(ColumnFilter):
@@ -100,7 +103,7 @@ class ProjectFilter(ColumnFilter):
     column = "project_id"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(str(pk), name) for pk, name in selectors.project_names().items()]
+        return [(str(pk), name) for pk, name in selectors.project_names(request.user).items()]
 
     def value(self) -> str | None:
         value = super().value()
@@ -119,7 +122,8 @@ class TokenColumns:
 
 
 @admin.register(RequestLog)
-class RequestLogAdmin(TokenColumns, ReadOnlyNewestFirst):
+class RequestLogAdmin(TokenColumns, ReadOnlyNewestFirst, ScopedPage):
+    see = Act.LOGS_SEE
     list_display = (
         "show_time",
         "show_outcome",
@@ -159,6 +163,9 @@ class RequestLogAdmin(TokenColumns, ReadOnlyNewestFirst):
         ("Caller", {"fields": ("key_public_id", "show_project", "address", "user_agent", "retry_count", "patience_s")}),
     )
 
+    def own_rows(self, request: HttpRequest) -> Q:
+        return of_own_keys(request.user)
+
     def get_search_results(self, request: HttpRequest, queryset: QuerySet, search_term: str) -> tuple[QuerySet, bool]:
         term = search_term.strip()
         if not term:
@@ -197,11 +204,12 @@ class RequestLogAdmin(TokenColumns, ReadOnlyNewestFirst):
 
     @display(description="Project")
     def show_project(self, log: RequestLog) -> str:
-        return selectors.project_names().get(log.project_id, "–")
+        return selectors.project_name(log.project_id)
 
 
 @admin.register(UsageHour)
-class UsageHourAdmin(TokenColumns, ReadOnlyNewestFirst):
+class UsageHourAdmin(TokenColumns, ReadOnlyNewestFirst, ScopedPage):
+    see = Act.USAGE_SEE
     list_display = (
         "show_period",
         "model",
@@ -216,6 +224,9 @@ class UsageHourAdmin(TokenColumns, ReadOnlyNewestFirst):
     )
     list_filter = (ModelFilter, KeyFilter, ProjectFilter)
     list_display_links = None
+
+    def own_rows(self, request: HttpRequest) -> Q:
+        return of_own_keys(request.user)
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return obj is None and super().has_view_permission(request)

@@ -10,8 +10,12 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils import timezone
 
+from chat.access.key_scope import of_own_keys
+from chat.access.policy import visible
+from chat.access.roles import Act
 from chat.console.pages import milliseconds
 from chat.usage import selectors
+from chat.usage.models import UsageHour
 from chat.usage.prices import cost_text
 from chat.usage.selectors import UsagePoint, UsageSummary
 
@@ -61,7 +65,9 @@ def dashboard_context(request: HttpRequest, context: dict[str, Any]) -> dict[str
 def _figures(request: HttpRequest) -> dict[str, Any]:
     span = request.GET.get("span") if request.GET.get("span") in SPANS else "24h"
     now = timezone.now()
-    usage = selectors.usage_summary(now=now, hours=24) if span == "24h" else selectors.usage_summary(now=now, days=30)
+    hours = visible(UsageHour.objects.all(), request.user, Act.USAGE_SEE, own=of_own_keys(request.user))
+    spans = {"hours": 24} if span == "24h" else {"days": 30}
+    usage = selectors.usage_summary(of=hours, now=now, **spans)
     label = "%H:%M" if span == "24h" else "%d %b"
     return {
         "span": span,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from django.db.models import F, Q, Sum
+from django.db.models import F, Q, QuerySet, Sum
 from django.db.models.functions import TruncDay
 
 from chat.usage.models import TTFT_BOUNDS_MS, TTFT_COLUMNS, UsageHour
@@ -45,13 +45,16 @@ class UsageSummary:
     """Name, requests, completion tokens and cost of the models with the most requests."""
 
 
-def usage_summary(*, now: datetime, hours: int = 0, days: int = 0) -> UsageSummary:
-    """Return the usage of the last `hours` by hour, or of the last `days` by day (UTC), the current one included."""
+def usage_summary(*, of: QuerySet[UsageHour], now: datetime, hours: int = 0, days: int = 0) -> UsageSummary:
+    """Return the usage of the last `hours` by hour, or of the last `days` by day (UTC), the current one included.
+
+    `of`: the sums that count.
+    """
     step = timedelta(hours=1) if hours else timedelta(days=1)
     last = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     last = last if hours else last.replace(hour=0)
     starts = [last - step * i for i in range((hours or days) - 1, -1, -1)]
-    rows = UsageHour.objects.filter(period_start__gte=starts[0], period_start__lt=last + step)
+    rows = of.filter(period_start__gte=starts[0], period_start__lt=last + step)
     period = F("period_start") if hours else TruncDay("period_start", tzinfo=UTC)
     errors = {
         "num_client_errors": Sum(F("num_requests") - F("num_left"), filter=Q(status_class=4), default=0),

@@ -8,12 +8,12 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from django.contrib.auth import get_user_model
 from django.db import connections
 
 from chat.catalog.services import model_register, model_update
 from tests.browser.scripted import ScriptedPage, note_problems
 from tests.browser.walk import SIZES, Walk, walked
+from tests.people import member
 
 playwright_sync = pytest.importorskip("playwright.sync_api")
 
@@ -95,7 +95,7 @@ def set_fields(page, fields: str) -> None:
 def people(transactional_db) -> None:
     """Create two playground users and a model with its own defaults."""
     for name in ("ada", "bob"):
-        get_user_model().objects.create_user(name)
+        member(name)
     model_register(name="plain", path="/models/plain")
     greedy = model_register(name="greedy", path="/models/greedy")
     greedy.sampling_defaults = {"temperature": 0, "top_k": 7}

@@ -53,7 +53,7 @@ def _empty_caches() -> Iterator[None]:
 
 @pytest.fixture
 def project(db: None) -> Project:
-    return Project.objects.create(org=Org.objects.create(name="Acme"), name="Search")
+    return Project.objects.create(org=Org.objects.create(name="Acme", is_operator=True), name="Search")
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,12 @@ from unfold.widgets import (
     UnfoldAdminCheckboxSelectMultipleWidget,
     UnfoldAdminIntegerFieldWidget,
     UnfoldAdminTextInputWidget,
+    UnfoldBooleanSwitchWidget,
 )
 
 from chat.access.checks import Right
+from chat.access.key_scope import KeyScope
 from chat.access.models import ApiKey, default_rights
-from chat.access.people import KeyScope
 from chat.console.pages import LinesField
 
 LIMIT_FIELDS = ("requests_per_minute", "tokens_per_minute", "max_concurrency", "min_priority")
@@ -27,6 +28,12 @@ class ApiKeyForm(forms.ModelForm):
 
     scope: KeyScope
 
+    is_own = forms.BooleanField(
+        label="My own key",
+        required=False,
+        widget=UnfoldBooleanSwitchWidget,
+        help_text="It ends with your membership. A key of the project stays when people leave.",
+    )
     rights = forms.MultipleChoiceField(
         choices=Right.choices,
         initial=default_rights,
@@ -78,18 +85,29 @@ class ApiKeyForm(forms.ModelForm):
             ]
         if "project" in self.fields:
             self.fields["project"].queryset = self.scope.projects()
-            if self.scope.project_ids is not None:
-                self.fields[
-                    "project"
-                ].help_text = "Projects that you are a member of. A superuser chooses the members of a project."
+            self.fields["project"].help_text = "Projects in which you may make keys. Admins and owners choose who may."
 
     def clean_min_priority(self) -> int:
         priority: int = self.cleaned_data["min_priority"]
         if not self.scope.may_hurry(priority):
             raise forms.ValidationError(
-                f"The priority must be at least {self.scope.min_priority}; a superuser may give a more urgent one."
+                "The priority must be at least 0; admins of the installation may give a more urgent one."
             )
         return priority
+
+    def clean(self) -> dict[str, Any]:
+        """Hold rights to what the person may give in the project's organisation, and name the owner."""
+        cleaned: dict[str, Any] = super().clean()
+        project = cleaned.get("project") or getattr(self.instance, "project", None)
+        if project is None:
+            return cleaned
+        for right in cleaned.get("rights", ()):
+            if not self.scope.may_give([right], org_id=project.org_id):
+                self.add_error("rights", f"Your role in {project.org} does not let you give “{Right(right).label}”.")
+        if self.instance.pk is None:
+            is_own = cleaned.pop("is_own", False) or self.scope.owns_only(org_id=project.org_id)
+            cleaned["owner"] = self.scope.user if is_own else None
+        return cleaned
 
     def clean_model_names(self) -> list[str] | None:
         return self.cleaned_data["model_names"] or None

@@ -12,21 +12,23 @@ from django import forms
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.cache import add_never_cache_headers
-from unfold.admin import ModelAdmin
 from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 
 from chat.access import selectors
 from chat.access.admin.key_forms import LIMIT_FIELDS, ApiKeyForm, DeleteForm, RotateForm
+from chat.access.admin.scoped import ScopedPage
+from chat.access.key_scope import KeyScope, own_keys
 from chat.access.keys import DEFAULT_OVERLAP, key_create, key_delete, key_disable, key_enable, key_rotate, key_update
 from chat.access.models import ApiKey
-from chat.access.people import key_scope
+from chat.access.policy import may
+from chat.access.roles import Act, Reach
 from chat.console.pages import column, expiry, instant
 
 LIMITS = ("Limits", {"fields": LIMIT_FIELDS})
@@ -51,35 +53,50 @@ class StateFilter(admin.SimpleListFilter):
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(ModelAdmin):
+class ApiKeyAdmin(ScopedPage):
+    see, manage, org_column = Act.KEYS_SEE, Act.KEYS_MANAGE, "project__org_id"
     form = ApiKeyForm
-    list_display = ("name", "show_text", "project", "show_state", "show_last_used", "show_expiry")
+    list_display = ("name", "show_text", "project", "show_owner", "show_state", "show_last_used", "show_expiry")
     list_filter = (StateFilter,)
     list_filter_submit = True
     search_fields = ("name", "public_id")
     list_per_page = 50
     actions = None
     actions_detail = ("rotate", "disable", "enable")
-    readonly_fields = ("show_text", "show_state", "show_created", "show_last_used", "show_secrets")
+    readonly_fields = ("show_owner", "show_text", "show_state", "show_created", "show_last_used", "show_secrets")
     change_fieldsets = (
         (None, {"fields": ("name", "project", *readonly_fields)}),
         ("What it may do", {"fields": ("rights", "model_names", "networks", "origins", "expires_at")}),
         LIMITS,
     )
     add_fieldsets = (
-        (None, {"fields": ("name", "project", "expires_at")}),
         ("What it may do", {"fields": ("rights", "model_names", "networks", "origins")}),
         LIMITS,
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiKey]:
-        return selectors.keys_listed().filter(project__in=key_scope(user=request.user).projects())
+        return self.reached(request, selectors.keys_listed(), self.see)
+
+    def own_rows(self, request: HttpRequest) -> Q:
+        return own_keys(request.user)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Require a scope that covers the key, too. Unfold asks with an id; the actions ask again with the key."""
         return super().has_change_permission(request, obj) and (
-            not isinstance(obj, ApiKey) or key_scope(user=request.user).covers(obj)
+            not isinstance(obj, ApiKey) or KeyScope(request.user).covers(obj)
         )
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        if not super().has_add_permission(request):
+            return False
+        return may(request.user, Act.KEYS_MANAGE, least=Reach.ORG) or KeyScope(request.user).projects().exists()
+
+    def get_fieldsets(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
+        if obj:
+            return self.change_fieldsets
+        # Members make keys of their own only, so there is nothing to choose.
+        chosen = ("is_own",) if may(request.user, Act.KEYS_MANAGE, least=Reach.ORG) else ()
+        return ((None, {"fields": ("name", "project", *chosen, "expires_at")}), *self.add_fieldsets)
 
     def get_autocomplete_fields(self, request: HttpRequest) -> tuple[str, ...]:
         return ("project",) if request.user.is_superuser else ()
@@ -88,22 +105,23 @@ class ApiKeyAdmin(ModelAdmin):
         self, request: HttpRequest, obj: ApiKey | None = None, change: bool = False, **options: Any
     ) -> type[ApiKeyForm]:
         form: type[ApiKeyForm] = super().get_form(request, obj, change, **options)
-        form.scope = key_scope(user=request.user)
+        form.scope = KeyScope(request.user)
         return form
-
-    def get_fieldsets(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
-        return self.change_fieldsets if obj else self.add_fieldsets
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
         return False
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        project = key_scope(user=request.user).projects().order_by("id").first()
+        project = KeyScope(request.user).projects().order_by("id").first()
         return {"project": project and project.pk, **super().get_changeform_initial_data(request)}
 
     @display(description="Key")
     def show_text(self, key: Any) -> str:
         return f"lc_{key.public_id}_…{key.last4 or ''}"
+
+    @display(description="Belongs to")
+    def show_owner(self, key: ApiKey) -> str:
+        return str(key.owner) if key.owner else "the project"
 
     @display(description="State", label={"Active": "success", "Disabled": "warning", "Expired": "danger"})
     def show_state(self, key: ApiKey) -> str:
@@ -178,9 +196,9 @@ class ApiKeyAdmin(ModelAdmin):
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        if not self.has_delete_permission(request):
-            raise PermissionDenied
         key = self._key(request, object_id)
+        if not self.has_delete_permission(request, key):
+            raise PermissionDenied
         form = DeleteForm(request.POST or None, expected=key.name)
         if request.method == "POST" and form.is_valid():
             key_delete(key=key)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest
-from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
+from chat.access.admin.scoped import ScopedPage
 from chat.access.configuration import configuration_touch
+from chat.access.keys import keys_settle
 from chat.access.models import Org, Project
+from chat.access.policy import orgs_reached
+from chat.access.roles import Act
 
 
 @admin.register(Org)
-class OrgAdmin(ModelAdmin):
+class OrgAdmin(ScopedPage):
+    see, manage, org_column, project_column = Act.PROJECTS_SEE, Act.ORG_CHANGE, "pk", "projects"
     list_display = ("name", "show_projects", "created_at")
     search_fields = ("name",)
     fields = ("name",)
@@ -28,27 +33,50 @@ class OrgAdmin(ModelAdmin):
         return org.num_projects
 
 
+class ProjectForm(forms.ModelForm):
+    class Meta:
+        model = Project
+        fields = ("org", "name", "members")
+        help_texts = {
+            "members": "People of the organisation who make keys of their own here. "
+            "Admins and owners reach every project."
+        }
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse people of other organisations."""
+        cleaned: dict[str, Any] = super().clean()
+        org = cleaned.get("org") or getattr(self.instance, "org", None)
+        if org is not None and (people := cleaned.get("members")) is not None:
+            others = people.exclude(memberships__org=org)
+            for name in others.values_list("username", flat=True)[:10]:
+                self.add_error("members", f"{name} is no member of {org}. Add them under Members first.")
+        return cleaned
+
+
 @admin.register(Project)
-class ProjectAdmin(ModelAdmin):
+class ProjectAdmin(ScopedPage):
+    see, manage, project_column = Act.PROJECTS_SEE, Act.PROJECTS_MANAGE, "pk"
     list_display = ("name", "org", "created_at")
     list_select_related = ("org",)
     search_fields = ("name",)
-    autocomplete_fields = ("org", "members")
+    form = ProjectForm
+    autocomplete_fields = ("members",)
     fields = ("org", "name", "members")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
-        """Return `members` as read-only except for superusers, as members may create keys in the project."""
-        return () if request.user.is_superuser else ("members",)
+        """Return the organisation of an existing project: its keys, chats and usage belong there."""
+        return ("org",) if obj else ()
 
-    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
-        field = super().formfield_for_manytomany(db_field, request, **options)
-        if field is not None and db_field.name == "members":
-            field.help_text = (
-                "People who make and change its API keys, as far as their permissions go. "
-                "Superusers may in every project."
-            )
-        return field
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        if db_field.name == "org":
+            options["queryset"] = orgs_reached(request.user, Act.PROJECTS_MANAGE)
+        return super().formfield_for_foreignkey(db_field, request, **options)
 
-    def save_model(self, request: HttpRequest, obj: Project, form: Any, change: bool) -> None:
-        super().save_model(request, obj, form, change)
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """Disable the keys of people who are no longer members."""
+        project: Project = form.instance
+        before = set(project.members.all()) if change else set()
+        super().save_related(request, form, formsets, change)
+        for gone in before - set(project.members.all()):
+            keys_settle(owner=gone)
         configuration_touch()

@@ -1,33 +1,41 @@
-"""Console pages of users and groups. `chat.access.people` decides what users may do to each other's accounts."""
+"""Console pages of accounts. `chat.access.people` decides who may do what to whom."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import QuerySet
 from django.db.models.signals import pre_delete
 from django.dispatch import receiver
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from unfold.admin import ModelAdmin
+from unfold.decorators import display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from unfold.widgets import UnfoldAdminSelectWidget, UnfoldBooleanSwitchWidget
 
+from chat.access.keys import keys_settle
+from chat.access.memberships import membership_create
+from chat.access.models import Membership, Org
 from chat.access.people import (
     DELETED,
     account_change_check,
     account_deletion_problem,
     account_heir,
     account_is_manageable,
+    account_password_is_settable,
     accounts_delete,
 )
+from chat.access.policy import orgs_reached, standing_of
+from chat.access.roles import ROLES_HELP, Act, Role
 
-POWERS = ("is_staff", "is_superuser", "groups", "user_permissions")
+ABOVE_YOU = "It has a role that you cannot give; ask somebody who can."
 
 admin.site.unregister(User)
 admin.site.unregister(Group)
@@ -44,40 +52,111 @@ def _keep_history(instance: User, **_: Any) -> None:
 class AccountForm(UserChangeForm):
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean()
-        flags = {
-            name: cleaned.get(name, getattr(self.instance, name)) for name in ("is_active", "is_staff", "is_superuser")
-        }
+        flags = {name: cleaned.get(name, getattr(self.instance, name)) for name in ("is_active", "is_superuser")}
         account_change_check(account=self.instance, **flags)
+        return cleaned
+
+
+class NewAccountForm(UserCreationForm):
+    """A new account with its first role."""
+
+    actor: Any
+
+    org = forms.ModelChoiceField(queryset=Org.objects.none(), label="Organisation", widget=UnfoldAdminSelectWidget)
+    role = forms.ChoiceField(initial=Role.MEMBER, widget=UnfoldAdminSelectWidget, help_text=ROLES_HELP)
+    may_chat = forms.BooleanField(
+        label="May use the playground", required=False, initial=True, widget=UnfoldBooleanSwitchWidget
+    )
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        orgs = orgs_reached(self.actor, Act.PEOPLE_MANAGE)
+        self.fields["org"].queryset = orgs
+        self.fields["org"].initial = orgs.order_by("id").first()
+        given = {role for org in orgs for role in standing_of(self.actor).roles_given(org_id=org.pk)}
+        self.fields["role"].choices = [(value, label) for value, label in Role.choices if value in given]
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean()
+        org, role = cleaned.get("org"), cleaned.get("role")
+        if org and role and Role(role) not in standing_of(self.actor).roles_given(org_id=org.pk):
+            self.add_error("role", f"Your role in {org} does not let you give the role {Role(role).label}.")
         return cleaned
 
 
 @admin.register(User)
 class UserAdmin(DjangoUserAdmin, ModelAdmin):
-    """Django's page in unfold's forms. Nobody gives more than they have, and one administrator stays."""
+    """Django's page in unfold's forms. Nobody gives more than they have; one superuser and each last owner stay."""
 
     form = AccountForm
-    add_form = UserCreationForm
+    add_form = NewAccountForm
     change_password_form = AdminPasswordChangeForm
+    list_display = ("username", "email", "show_roles", "is_active", "last_login")
+    list_filter = ("is_active",)
+    filter_horizontal = ()
+    readonly_fields = ("last_login", "date_joined", "show_roles")
+    fieldsets = (
+        (None, {"fields": ("username", "password")}),
+        ("Person", {"fields": ("first_name", "last_name", "email")}),
+        ("Access", {"fields": ("is_active", "is_superuser", "show_roles")}),
+        ("Dates", {"fields": ("last_login", "date_joined")}),
+    )
+    add_fieldsets = (
+        (None, {"fields": ("username", "email", "usable_password", "password1", "password2")}),
+        ("Access", {"fields": ("org", "role", "may_chat")}),
+    )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
-        """Leave out the stand-ins for deleted accounts."""
-        return super().get_queryset(request).exclude(username__startswith=DELETED)
+        """Return the people of the organisations that one sees, without the stand-ins for deleted accounts."""
+        people = (
+            super().get_queryset(request).exclude(username__startswith=DELETED).prefetch_related("memberships__org")
+        )
+        if request.user.is_superuser:
+            return people
+        seen = Membership.objects.filter(org__in=orgs_reached(request.user, Act.PEOPLE_SEE))
+        return people.filter(pk__in=seen.values("user"))
+
+    @display(description="Roles")
+    def show_roles(self, user: User) -> str:
+        roles = [f"{one.get_role_display()} in {one.org}" for one in user.memberships.all()]
+        return ", ".join(["Superuser"] * user.is_superuser + roles) or "–"
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> tuple[str, ...]:
-        return ("last_login", "date_joined", *(() if request.user.is_superuser else POWERS))
+        return (*self.readonly_fields, *(() if request.user.is_superuser else ("is_superuser",)))
+
+    def get_form(self, request: HttpRequest, obj: User | None = None, *args: Any, **options: Any) -> Any:
+        form = super().get_form(request, obj, **options)
+        form.actor = request.user
+        return form
 
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
         return super().has_change_permission(request, obj) and (
-            obj is None or account_is_manageable(actor=request.user, account=obj)
+            not isinstance(obj, User) or account_is_manageable(actor=request.user, account=obj)
         )
 
     def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        if obj is None:
+        if not isinstance(obj, User):
             return super().has_delete_permission(request)
         return (
             super().has_delete_permission(request, obj)
             and account_is_manageable(actor=request.user, account=obj)
             and not account_deletion_problem(actor=request.user, account=obj)
+        )
+
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
+        account = self.get_object(request, id)
+        if account is not None and not account_password_is_settable(actor=request.user, account=account):
+            raise PermissionDenied("Only an owner of all organisations of an account sets its password.")
+        return super().user_change_password(request, id, form_url)
+
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        if change:
+            keys_settle(owner=obj)
+            return
+        chosen = form.cleaned_data
+        membership_create(
+            user=obj, org=chosen["org"], role=Role(chosen["role"]), may_chat=chosen["may_chat"], actor=request.user
         )
 
     def get_deleted_objects(
@@ -89,7 +168,7 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
         for account in accounts:
             problem = account_deletion_problem(actor=actor, account=account)
             if not problem and not account_is_manageable(actor=actor, account=account):
-                problem = "It may do more than you; ask a superuser."
+                problem = ABOVE_YOU
             if problem:
                 problems.append(f"{account}: {problem}")
         return [str(account) for account in accounts], {"users": len(accounts)}, set(), problems
@@ -105,13 +184,3 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
             accounts_delete(actor=request.user, accounts=accounts)
         except ValidationError as error:  # another administrator went since the page was shown
             raise PermissionDenied from error
-
-
-@admin.register(Group)
-class GroupAdmin(DjangoGroupAdmin, ModelAdmin):
-    """Django's page. A group gives permissions, so only superusers make and change them."""
-
-    def has_add_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
-        return bool(request.user.is_superuser)
-
-    has_change_permission = has_delete_permission = has_add_permission

@@ -19,6 +19,7 @@ from chat.access.keys import (
 )
 from chat.models import ApiKey, Org, Project
 from tests.chat.records import key_authenticate
+from tests.people import member
 
 pytestmark = pytest.mark.django_db
 GIVEN_KEY = "lc_accept0001_" + "0123456789abcdef" * 3
@@ -96,16 +97,16 @@ def test_anonymous_callers_use_the_default_project_with_their_own_tenant(project
 
 
 def test_playground_users_have_their_own_tenants(django_user_model: Any, project: Project) -> None:
-    first, second = (playground_caller(user=django_user_model.objects.create_user(name)) for name in ("a", "b"))
+    first, second = (playground_caller(user=member(name)) for name in ("a", "b"))
     assert first.project_id == project.pk
     assert first.tenant != second.tenant
     assert first.models is None
 
 
 def test_users_without_the_playground_permission_have_no_caller(django_user_model: Any, project: Project) -> None:
-    for name in ("taken away", "inactive"):
-        django_user_model.objects.create_user(name, is_active=name != "inactive", is_staff=True)
-    django_user_model.objects.get(username="taken away").user_permissions.clear()
+    member("taken away", may_chat=False)
+    member("inactive", is_active=False)
+    django_user_model.objects.create_user("of no organisation")
     for user in (AnonymousUser(), *django_user_model.objects.all()):
         with pytest.raises(KeyInvalid):
             playground_caller(user=user)

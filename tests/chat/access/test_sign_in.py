@@ -13,6 +13,7 @@ from django.test import Client, RequestFactory
 
 from chat.access import sign_in
 from chat.access.sign_in import PlaygroundSignInForm, SignIn, SignInAttempt, sign_in_begin, sign_in_succeed
+from tests.people import member
 
 HOME, AWAY = "192.0.2.1", "198.51.100.7"
 
@@ -90,7 +91,7 @@ def form(name: str, password: str) -> PlaygroundSignInForm:
 
 @pytest.mark.django_db
 def test_a_blocked_attempt_does_not_check_the_password(django_user_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    django_user_model.objects.create_user("ann", password="right")
+    member("ann", password="right")
     looked: list[str] = []
 
     def counted(**credentials: Any) -> Any:
@@ -107,7 +108,7 @@ def test_a_blocked_attempt_does_not_check_the_password(django_user_model: Any, m
 
 @pytest.mark.django_db
 def test_each_attempt_is_logged_without_the_password(django_user_model: Any, caplog: pytest.LogCaptureFixture) -> None:
-    django_user_model.objects.create_user("ann", password="right-secret")
+    member("ann", password="right-secret")
     with caplog.at_level(logging.INFO, sign_in.__name__):
         assert form("ann", "right-secret").is_valid()
         assert not form("x\r\nsign-in succeeded" + "y" * 99, "wrong-secret").is_valid()
@@ -129,14 +130,16 @@ def test_no_name_at_the_form_spends_the_tries_of_something_else() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    ("is_staff", "may_chat", "is_let_in"), [(False, True, True), (True, False, True), (False, False, False)]
+    ("role", "may_chat", "is_let_in"),
+    [("member", True, True), ("billing", False, True), ("", False, False)],
 )
-def test_only_staff_and_playground_users_may_sign_in(
-    django_user_model: Any, is_staff: bool, may_chat: bool, is_let_in: bool
+def test_only_people_with_a_role_may_sign_in(
+    django_user_model: Any, role: str, may_chat: bool, is_let_in: bool
 ) -> None:
-    user = django_user_model.objects.create_user("ann", password="right", is_staff=is_staff)
-    if not may_chat:
-        user.user_permissions.clear()
+    if role:
+        member("ann", role, may_chat=may_chat, password="right")
+    else:
+        django_user_model.objects.create_user("ann", password="right")
     assert form("ann", "right").is_valid() is is_let_in
 
 

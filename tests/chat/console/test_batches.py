@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 
 from chat.batches.files import FileAbout
 from chat.batches.services import BatchOrder, batch_create
-from chat.models import Batch, Project, ProjectFile
+from chat.models import Batch, Org, Project, ProjectFile
 from tests.chat.batches.stored_files import file_create
+from tests.people import member
 
 EVIL = "<img src=x onerror=alert(1)>"
 
@@ -35,11 +35,9 @@ def batch(file: ProjectFile, project: Project) -> Batch:
     return made
 
 
-def staff(*codenames: str) -> Client:
-    user = User.objects.create_user("staff", password="x", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
+def client_of(role: str, **options: Any) -> Client:
     client = Client()
-    client.force_login(user)
+    client.force_login(member("somebody", role, **options))
     return client
 
 
@@ -86,7 +84,7 @@ def test_a_file_is_deleted_unless_a_batch_reads_it(admin_client: Client, batch: 
 
 
 def test_view_permissions_do_not_allow_changes(batch: Batch, file: ProjectFile) -> None:
-    client = staff("view_batch", "view_projectfile")
+    client = client_of("viewer")
     assert reverse("admin:chat_batch_cancel", args=[batch.pk]) not in page(client, "batch_change", batch.pk)
     assert client.post(reverse("admin:chat_batch_cancel", args=[batch.pk])).status_code == 403
     assert client.post(reverse("admin:chat_projectfile_delete", args=[file.pk]), {"post": "yes"}).status_code == 403
@@ -96,10 +94,20 @@ def test_view_permissions_do_not_allow_changes(batch: Batch, file: ProjectFile) 
 
 
 def test_change_permissions_allow_a_cancel(batch: Batch, file: ProjectFile) -> None:
-    client = staff("view_batch", "change_batch")
+    client = client_of("admin")
     client.post(reverse("admin:chat_batch_cancel", args=[batch.pk]))
     batch.refresh_from_db()
     assert batch.status == "cancelling"
+
+
+def test_batches_of_others_do_not_exist(batch: Batch, file: ProjectFile) -> None:
+    client = client_of("admin", org=Org.objects.create(name="Other"))
+    for name, row in (("batch_change", batch), ("batch_cancel", batch), ("projectfile_delete", file)):
+        assert client.post(reverse(f"admin:chat_{name}", args=[row.pk])).status_code in {302, 403, 404}
+    assert batch.public_id not in page(client, "batch_changelist")
+    batch.refresh_from_db()
+    assert batch.status == "in_progress"
+    assert ProjectFile.objects.exists()
 
 
 def test_filters_and_search_are_exact(admin_client: Client, batch: Batch, file: ProjectFile) -> None:

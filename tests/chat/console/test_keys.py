@@ -13,6 +13,7 @@ from django.urls import reverse
 from chat.access.keys import KeyInvalid, key_create, keys_cache_clear
 from chat.models import ApiKey, Project
 from tests.chat.records import key_authenticate
+from tests.people import member
 
 KEY_TEXT = re.compile(r"lc_[a-z0-9]{12}_[0-9a-f]{48}")
 EVIL = "<script>alert(1)</script>"
@@ -182,7 +183,7 @@ def test_pages_are_for_staff_only(client: Client, project: Project) -> None:
 def test_staff_without_the_right_cannot_rotate_or_delete(
     client: Client, project: Project, django_user_model: Any
 ) -> None:
-    client.force_login(django_user_model.objects.create_user("viewer", is_staff=True))
+    client.force_login(member("viewer", "viewer"))
     key, raw = key_create(project=project, name="guarded")
     for page in ("rotate", "disable", "delete"):
         answer = client.post(

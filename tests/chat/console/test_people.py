@@ -1,4 +1,4 @@
-"""The console gives nobody more rights, keeps one administrator, and keeps the history of changes."""
+"""The console gives nobody more rights, keeps one superuser and each last owner, and keeps the history of changes."""
 
 from __future__ import annotations
 
@@ -7,27 +7,33 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Group, Permission, User
+from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
 from chat.access.keys import key_create
-from chat.access.people import USE_PLAYGROUND
-from chat.models import ApiKey, Project
+from chat.access.memberships import membership_create
+from chat.access.roles import Role
+from chat.models import ApiKey, Membership, Org, Project
+from tests.people import member
 
-ROOT_FORM = {"username": "root", "is_active": "on", "is_staff": "on", "is_superuser": "on"}
+ROOT_FORM = {"username": "root", "is_active": "on", "is_superuser": "on"}
+NEW = {"password1": "correct-horse-9", "password2": "correct-horse-9", "usable_password": "true"}
+
+
+def client_of(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
 
 
 @pytest.fixture
-def staff(db: None) -> Callable[..., tuple[User, Client]]:
-    """Make a signed-in member of staff with permissions by their short names."""
+def person(project: Project) -> Callable[..., tuple[User, Client]]:
+    """Make a signed-in person with a role in the organisation of the project."""
 
-    def make(name: str, *codenames: str) -> tuple[User, Client]:
-        user = User.objects.create_user(name, is_staff=True)
-        user.user_permissions.add(*Permission.objects.filter(codename__in=codenames))
-        client = Client()
-        client.force_login(user)
-        return user, client
+    def make(name: str, role: str = "member", **fields: Any) -> tuple[User, Client]:
+        user = member(name, role, org=project.org, **fields)
+        return user, client_of(user)
 
     return make
 
@@ -51,71 +57,139 @@ def page(user: User, name: str = "change") -> str:
 # Rights.
 
 
-def test_users_cannot_raise_their_own_permissions(staff: Any, root: User) -> None:
-    """Staff with user permissions only could set `is_superuser` on their own account."""
-    manager, client = staff("manager", "view_user", "add_user", "change_user", "delete_user")
-    everything = list(Permission.objects.values_list("pk", flat=True))
-    group = Group.objects.create(name="all")
-    form = ROOT_FORM | {
-        "username": "manager",
-        "user_permissions": everything,
-        "groups": [group.pk],
-        "first_name": "Mary",
-    }
+def test_nobody_raises_the_own_account(person: Any, root: User) -> None:
+    manager, client = person("manager", "admin")
+    form = ROOT_FORM | {"username": "manager", "first_name": "Mary"}
     assert client.post(page(manager), form).status_code == 302
     changed = User.objects.get(pk=manager.pk)
-    assert changed.first_name == "Mary"
-    assert not changed.is_superuser
-    assert not changed.groups.exists()
-    assert not changed.has_perm("chat.add_apikey")
+    assert (changed.first_name, changed.is_superuser) == ("Mary", False)
+    own = reverse("admin:chat_membership_change", args=[manager.memberships.get().pk])
+    assert "does not let you give" in client.post(own, {"role": "owner", "may_chat": "on"}).text
+    assert manager.memberships.get().role == "admin"
 
 
-def test_accounts_with_more_permissions_cannot_be_changed(staff: Any, root: User, project: Project) -> None:
-    manager, client = staff("manager", "view_user", "change_user", "delete_user")
-    above = {
-        "root": root,
-        "keeper": staff("keeper", "add_apikey")[0],
-        "member": staff("member")[0],
-        "asleep": staff("asleep", "add_org")[0],
-    }
-    project.members.add(above["member"])
-    User.objects.filter(username="asleep").update(is_active=False)
-    for account in above.values():
-        before = (account.password, account.is_active)
+def test_accounts_with_roles_above_cannot_be_changed(person: Any, root: User, project: Project) -> None:
+    _, client = person("manager", "admin")
+    membership_create(user=root, org=project.org, role=Role("member"))
+    elsewhere = person("elsewhere")[0]
+    membership_create(user=elsewhere, org=Org.objects.create(name="Other"), role=Role("member"))
+    above = [root, person("owner", "owner")[0], person("asleep", "owner", is_active=False)[0], elsewhere]
+    for account in above:
+        before = (account.password, account.is_active, account.username)
         assert client.get(page(account)).status_code == 200
         assert client.post(page(account), {"username": "taken", "is_active": "on"}).status_code == 403
         assert client.get(reverse("admin:auth_user_password_change", args=[account.pk])).status_code == 403
         assert client.post(page(account, "delete"), {"post": "yes"}).status_code == 403
         bulk = {"action": "delete_selected", "_selected_action": [account.pk], "post": "yes"}
         client.post(reverse("admin:auth_user_changelist"), bulk)
-        account = User.objects.get(username=account.username)
-        assert (account.password, account.username in above) == (before[0], True)
-    guest = User.objects.create_user("guest")
+        account = User.objects.get(pk=account.pk)
+        assert (account.password, account.is_active, account.username) == before
+    guest = person("guest")[0]
     assert client.post(page(guest), {"username": "guest", "first_name": "Gus", "is_active": "on"}).status_code == 302
     assert client.post(page(guest, "delete"), {"post": "yes"}).status_code == 302
     assert not User.objects.filter(username="guest").exists()
 
 
-def test_groups_give_permissions_so_only_superusers_change_them(staff: Any, roots_client: Client) -> None:
-    manager, client = staff("manager", "view_group", "add_group", "change_group", "delete_group")
-    group = Group.objects.create(name="helpers")
-    manager.groups.add(group)
-    form = {"name": "helpers", "permissions": list(Permission.objects.values_list("pk", flat=True))}
-    for act in (reverse("admin:auth_group_change", args=[group.pk]), reverse("admin:auth_group_add")):
-        assert client.post(act, form | {"name": "other"}).status_code == 403
-    assert not group.permissions.exists()
-    assert roots_client.post(reverse("admin:auth_group_change", args=[group.pk]), form).status_code == 302
-    assert group.permissions.exists()
+def test_passwords_of_others_are_for_owners(person: Any) -> None:
+    guest = person("guest")[0]
+    change = reverse("admin:auth_user_password_change", args=[guest.pk])
+    assert person("admin", "admin")[1].get(change).status_code == 403
+    assert person("owner", "owner")[1].get(change).status_code == 200
+    membership_create(user=guest, org=Org.objects.create(name="Other"), role=Role("member"))
+    assert person("owner2", "owner")[1].get(change).status_code == 403, "another organisation's account too"
+
+
+@pytest.mark.parametrize(("role", "given"), [("owner", "owner"), ("admin", "admin"), ("admin", "billing")])
+def test_a_new_account_gets_a_role_that_its_maker_may_give(
+    person: Any, project: Project, role: str, given: str
+) -> None:
+    client = person("maker", role)[1]
+    form = NEW | {"username": "ann", "org": project.org_id, "role": given, "may_chat": "on"}
+    assert client.post(reverse("admin:auth_user_add"), form).status_code == 302
+    made = Membership.objects.get(user__username="ann")
+    assert (made.org, made.role, made.may_chat) == (project.org, given, True)
+
+
+def test_a_new_account_gets_no_role_above_its_maker(person: Any, project: Project) -> None:
+    client = person("maker", "admin")[1]
+    other = Org.objects.create(name="Other")
+    for fields in ({"org": project.org_id, "role": "owner"}, {"org": other.pk, "role": "member"}, {}):
+        assert client.post(reverse("admin:auth_user_add"), NEW | {"username": "ann"} | fields).status_code == 200
+    assert not User.objects.filter(username="ann").exists()
+
+
+def test_members_of_other_organisations_are_not_shown(person: Any) -> None:
+    stranger = member("stranger", org=Org.objects.create(name="Other"))
+    for role in ("owner", "admin", "viewer", "auditor"):
+        client = person(f"a-{role}", role)[1]
+        for name in ("auth_user", "chat_membership"):
+            listed = client.get(reverse(f"admin:{name}_changelist"))
+            assert f"a-{role}" in listed.text
+            assert "stranger" not in listed.text
+        assert client.get(page(stranger)).status_code == 302, "as for an account that does not exist"
+    for role in ("member", "billing"):
+        client = person(f"a-{role}", role)[1]
+        assert client.get(reverse("admin:auth_user_changelist")).status_code == 403
+
+
+# Memberships.
+
+
+def change_role(client: Client, user: User, org: Org, role: str) -> Any:
+    kept = Membership.objects.get(user=user, org=org)
+    return client.post(reverse("admin:chat_membership_change", args=[kept.pk]), {"role": role, "may_chat": "on"})
+
+
+def test_the_last_owner_of_an_organisation_stays(person: Any, project: Project, roots_client: Client) -> None:
+    owner = person("owner", "owner")[0]
+    person("asleep", "owner", is_active=False)
+    assert "only owner" in change_role(roots_client, owner, project.org, "admin").text
+    kept = owner.memberships.get()
+    assert (
+        roots_client.post(reverse("admin:chat_membership_delete", args=[kept.pk]), {"post": "yes"}).status_code == 403
+    )
+    assert "only owner" in roots_client.post(page(owner), {"username": "owner"}).text
+    assert roots_client.post(page(owner, "delete"), {"post": "yes"}).status_code == 403
+    second = person("second", "owner")[0]
+    assert change_role(roots_client, owner, project.org, "admin").status_code == 302
+    assert "only owner" in change_role(roots_client, second, project.org, "viewer").text
+
+
+def test_an_admin_changes_roles_up_to_the_own(person: Any, project: Project) -> None:
+    client = person("admin", "admin")[1]
+    guest, owner = person("guest")[0], person("owner", "owner")[0]
+    assert change_role(client, guest, project.org, "viewer").status_code == 302
+    assert "does not let you give" in change_role(client, guest, project.org, "owner").text
+    assert change_role(client, owner, project.org, "member").status_code == 403
+    assert guest.memberships.get().role == "viewer"
+
+
+def test_people_are_added_and_taken_out(person: Any, project: Project, roots_client: Client) -> None:
+    other = Org.objects.create(name="Other")
+    guest = member("guest", org=other)
+    add = reverse("admin:chat_membership_add")
+    client = person("admin", "admin")[1]
+    assert (
+        "no account of this name" in client.post(add, {"username": "no", "org": project.org_id, "role": "member"}).text
+    )
+    assert client.post(add, {"username": "guest", "org": other.pk, "role": "member"}).status_code == 200
+    assert client.post(add, {"username": "guest", "org": project.org_id, "role": "member"}).status_code == 302
+    assert "already" in client.post(add, {"username": "guest", "org": project.org_id, "role": "viewer"}).text
+    project.members.add(guest)
+    kept = guest.memberships.get(org=project.org)
+    assert client.post(reverse("admin:chat_membership_delete", args=[kept.pk]), {"post": "yes"}).status_code == 302
+    assert list(guest.memberships.all()) == [guest.memberships.get(org=other)]
+    assert not project.members.exists()
 
 
 # The last administrator, and history.
 
 
-@pytest.mark.parametrize("missing", ["is_active", "is_staff", "is_superuser"])
+@pytest.mark.parametrize("missing", ["is_active", "is_superuser"])
 def test_the_last_administrator_cannot_be_demoted(root: User, roots_client: Client, missing: str) -> None:
     form = {name: value for name, value in ROOT_FORM.items() if name != missing}
     answer = roots_client.post(page(root), form)
-    assert "only administrator" in answer.text
+    assert "only superuser" in answer.text
     User.objects.create_superuser("second")
     assert roots_client.post(page(root), form).status_code == 302
     assert not getattr(User.objects.get(username="root"), missing)
@@ -159,22 +233,11 @@ def test_the_history_of_changes_outlives_its_accounts(root: User, roots_client: 
     assert LogEntry.objects.filter(pk=entry.pk).exists()
 
 
-def test_new_accounts_may_chat_until_the_permission_is_revoked(root: User, roots_client: Client) -> None:
-    form = {
-        "username": "ann",
-        "password1": "correct-horse-9",
-        "password2": "correct-horse-9",
-        "usable_password": "true",
-    }
-    assert roots_client.post(reverse("admin:auth_user_add"), form).status_code == 302
-    ann = User.objects.get(username="ann")
-    assert ann.has_perm(USE_PLAYGROUND)
-    client = Client()
-    client.force_login(ann)
+def test_the_playground_closes_with_its_membership(person: Any, roots_client: Client) -> None:
+    ann, client = person("ann")
     assert client.get("/").status_code == 200
-    assert (
-        roots_client.post(page(ann), {"username": "ann", "is_active": "on", "user_permissions": []}).status_code == 302
-    )
+    change = reverse("admin:chat_membership_change", args=[ann.memberships.get().pk])
+    assert roots_client.post(change, {"role": "member"}).status_code == 302
     refused = client.get("/")
     assert refused.status_code == 403
     assert "may not use the playground" in refused.text
@@ -199,44 +262,65 @@ def other(project: Project) -> Project:
     return Project.objects.create(org=project.org, name="Others")
 
 
-def test_keys_can_be_created_in_own_projects_only(staff: Any, project: Project, other: Project) -> None:
-    """Staff could create a key in another organisation's project."""
-    maker, client = staff("maker", "add_apikey")
+def test_members_make_keys_of_their_own_in_their_projects(person: Any, project: Project, other: Project) -> None:
+    maker, client = person("maker")
     add = reverse("admin:chat_apikey_add")
-    assert "lc-secret" not in client.post(add, key_form(other)).text
+    for place in (other, project):
+        assert "lc-secret" not in client.post(add, key_form(place)).text
     project.members.add(maker)
-    assert "lc-secret" not in client.post(add, key_form(other)).text
+    assert "lc-secret" not in client_of(maker).post(add, key_form(other)).text
     assert not ApiKey.objects.exists()
+    assert "lc-secret" in client_of(maker).post(add, key_form(project)).text
+    assert (ApiKey.objects.get().project, ApiKey.objects.get().owner) == (project, maker)
+
+
+def test_admins_make_keys_of_projects_and_of_their_own(person: Any, project: Project) -> None:
+    boss, client = person("boss", "admin")
+    add = reverse("admin:chat_apikey_add")
     assert "lc-secret" in client.post(add, key_form(project)).text
-    assert ApiKey.objects.get().project == project
+    assert "lc-secret" in client.post(add, key_form(project, is_own="on")).text
+    assert [key.owner for key in ApiKey.objects.order_by("id")] == [None, boss]
+    foreign = Project.objects.create(org=Org.objects.create(name="Other"), name="Theirs")
+    assert "lc-secret" not in client.post(add, key_form(foreign)).text
 
 
-def test_keys_get_only_rights_that_their_creator_may_give(staff: Any, project: Project) -> None:
-    maker, client = staff("maker", "add_apikey")
+def test_keys_get_only_rights_that_their_creator_may_give(person: Any, project: Project) -> None:
+    maker, client = person("maker")
     project.members.add(maker)
     add = reverse("admin:chat_apikey_add")
-    for fields in ({"rights": ["inference", "chat_template"]}, {"rights": ["keys_manage"]}, {"min_priority": -1}):
+    strong: tuple[dict[str, Any], ...] = (
+        {"rights": ["inference", "chat_template"]},
+        {"rights": ["keys_manage"]},
+        {"rights": ["usage_read"]},
+        {"min_priority": -1},
+    )
+    for fields in strong:
         assert "lc-secret" not in client.post(add, key_form(project, **fields)).text
     assert 'value="chat_template"' not in client.get(add).text
-    maker.user_permissions.add(*Permission.objects.filter(codename__in=("give_chat_template", "give_urgency")))
-    answer = client.post(add, key_form(project, rights=["inference", "chat_template"], min_priority=-5))
-    assert "lc-secret" in answer.text
+    client = person("boss", "admin")[1]
+    for fields in strong:
+        assert "lc-secret" in client.post(add, key_form(project, **fields)).text
+    elsewhere = Project.objects.create(org=Org.objects.create(name="Other"), name="Theirs")
+    client = client_of(member("theirs", "owner", org=elsewhere.org))
+    assert "lc-secret" in client.post(add, key_form(elsewhere, rights=["keys_manage"])).text
+    for fields in ({"rights": ["chat_template"]}, {"rights": ["models_manage"]}, {"min_priority": -1}):
+        assert "lc-secret" not in client.post(add, key_form(elsewhere, **fields)).text, "of the operator alone"
 
 
-def test_a_key_with_more_rights_cannot_be_changed_or_rotated(staff: Any, project: Project, other: Project) -> None:
+def test_keys_of_others_and_with_more_rights_cannot_be_changed(person: Any, project: Project, other: Project) -> None:
     """Rotating a key shows its text and thereby grants its rights."""
-    keeper, client = staff("keeper", "view_apikey", "change_apikey", "delete_apikey")
+    keeper, client = person("keeper")
     project.members.add(keeper)
-    plain, strong, hasty = (
-        key_create(project=project, name=name, **policy)[0]
-        for name, policy in (
-            ("plain", {}),
-            ("strong", {"rights": ["inference", "chat_template"]}),
-            ("hasty", {"min_priority": -3}),
+    plain, strong, hasty, shared = (
+        key_create(project=project, name=name, owner=owner, **policy)[0]
+        for name, owner, policy in (
+            ("plain", keeper, {}),
+            ("strong", keeper, {"rights": ["inference", "chat_template"]}),
+            ("hasty", keeper, {"min_priority": -3}),
+            ("shared", None, {}),
         )
     )
-    foreign = key_create(project=other, name="foreign")[0]
-    for key, status in ((plain, 200), (strong, 403), (hasty, 403), (foreign, 404)):
+    for key, status in ((plain, 200), (strong, 403), (hasty, 403), (shared, 403)):
         rotate = reverse("admin:chat_apikey_rotate", args=[key.pk])
         assert client.post(rotate, {"overlap_hours": "0"}).status_code == status
     for key in (strong, hasty):
@@ -247,41 +331,78 @@ def test_a_key_with_more_rights_cannot_be_changed_or_rotated(staff: Any, project
     assert client.post(reverse("admin:chat_apikey_change", args=[plain.pk]), key_form(other)).status_code == 200
     assert ApiKey.objects.get(pk=plain.pk).project == project
     listed = client.get(reverse("admin:chat_apikey_changelist")).text
-    assert "plain" in listed
-    assert "foreign" not in listed
+    assert ">plain<" in listed
+    assert "shared" not in listed
+    viewer = person("viewer", "viewer")[1]
+    assert "shared" in viewer.get(reverse("admin:chat_apikey_changelist")).text
+    assert viewer.post(reverse("admin:chat_apikey_disable", args=[shared.pk])).status_code == 403
 
 
-def test_only_superusers_choose_the_members_of_a_project(staff: Any, project: Project, roots_client: Client) -> None:
-    maker, client = staff("maker", "view_project", "change_project", "view_user")
-    form = {"name": project.name, "org": project.org_id, "members": [maker.pk]}
+def test_own_keys_end_with_what_gave_them(person: Any, project: Project, roots_client: Client) -> None:
+    """A key of somebody who has left went on."""
+    admin = person("admin", "admin")[0]
+    keys = {}
+    for name in ("leaves", "demoted", "sleeps", "loses", "deleted", "stays"):
+        user = person(name)[0]
+        project.members.add(user)
+        keys[name] = key_create(project=project, name=name, owner=user)[0]
+    users = {user.username: user for user in User.objects.all()}
+    kept = users["leaves"].memberships.get()
+    roots_client.post(reverse("admin:chat_membership_delete", args=[kept.pk]), {"post": "yes"})
+    change_role(client_of(admin), users["demoted"], project.org, "viewer")
+    roots_client.post(page(users["sleeps"]), {"username": "sleeps"})
+    members = [user.pk for user in project.members.exclude(username="loses")]
+    form = {"name": project.name, "members": members}
+    assert roots_client.post(reverse("admin:chat_project_change", args=[project.pk]), form).status_code == 302
+    roots_client.post(page(users["deleted"], "delete"), {"post": "yes"})
+    for name, key in keys.items():
+        key.refresh_from_db()
+        assert bool(key.disabled_at or key.deleted_at) == (name != "stays"), name
+    assert keys["deleted"].deleted_at
+
+
+def test_projects_take_people_of_their_organisation(person: Any, project: Project) -> None:
+    client = person("boss", "admin")[1]
+    guest, stranger = person("guest")[0], member("stranger", org=Org.objects.create(name="Other"))
     change = reverse("admin:chat_project_change", args=[project.pk])
-    client.post(change, form)
-    assert not project.members.exists()
-    assert roots_client.post(change, form).status_code == 302
-    assert list(project.members.all()) == [maker]
+    assert "no member of Acme" in client.post(change, {"name": project.name, "members": [stranger.pk]}).text
+    assert client.post(change, {"name": project.name, "members": [guest.pk]}).status_code == 302
+    assert list(project.members.all()) == [guest]
+    assert client_of(guest).get(change).status_code == 200
+    assert client_of(guest).post(change, {"name": "Mine"}).status_code == 403
+    assert client_of(stranger).get(change).status_code == 302, "as for a project that does not exist"
 
 
-# Permissions of pages.
+# Pages.
 
 
-def test_staff_without_permissions_see_no_usage_and_no_entries(staff: Any) -> None:
-    """The overview showed requests, tokens and costs to all staff, and a menu of pages that answered 403."""
-    _, client = staff("bob")
-    shown = client.get(reverse("admin:index"))
-    assert shown.status_code == 200
-    assert "Welcome, bob" in shown.text
-    assert "lc-tile" not in shown.text
-    assert reverse("admin:chat_requestlog_changelist") not in shown.text
-    _, client = staff("viewer", "view_usagehour", "change_project")
-    shown = client.get(reverse("admin:index"))
-    assert "lc-tile" in shown.text
-    for name, is_listed in (("usagehour", True), ("project", True), ("apikey", False), ("servedmodel", False)):
-        assert (f'href="{reverse(f"admin:chat_{name}_changelist")}"' in shown.text) is is_listed
+def test_the_menu_has_what_the_role_shows(person: Any) -> None:
+    """The menu had pages that answered 403."""
+    for role, hidden in (
+        ("owner", set()),
+        ("billing", {"requestlog", "apikey", "servedmodel", "membership"}),
+        ("member", {"servedmodel", "membership"}),
+    ):
+        client = person(f"a-{role}", role)[1]
+        shown = client.get(reverse("admin:index"))
+        for name in ("requestlog", "usagehour", "apikey", "project", "membership", "servedmodel"):
+            address = reverse(f"admin:chat_{name}_changelist")
+            assert (f'href="{address}"' in shown.text) is (name not in hidden), (role, name)
+            assert client.get(address).status_code == (403 if name in hidden else 200), (role, name)
 
 
-def test_a_refused_page_links_back(staff: Any) -> None:
-    """Staff who followed a menu entry without permission saw one line of text."""
-    _, client = staff("bob")
+def test_models_belong_to_the_organisation_that_operates(person: Any) -> None:
+    address = reverse("admin:chat_servedmodel_changelist")
+    owner = client_of(member("theirs", "owner", org=Org.objects.create(name="Other")))
+    assert owner.get(address).status_code == 403
+    assert person("viewer", "viewer")[1].get(address).status_code == 200
+    assert person("viewer2", "viewer")[1].get(reverse("admin:chat_servedmodel_add")).status_code == 403
+    assert person("admin", "admin")[1].get(reverse("admin:chat_servedmodel_add")).status_code == 200
+
+
+def test_a_refused_page_links_back(person: Any) -> None:
+    """Who followed a link without permission saw one line of text."""
+    _, client = person("bob", "billing")
     answer = client.get(reverse("admin:chat_requestlog_changelist"))
     assert answer.status_code == 403
     assert "may not open this page" in answer.text
@@ -292,7 +413,7 @@ def test_a_refused_page_links_back(staff: Any) -> None:
         assert "There is no such page" in answer.text
 
 
-def test_the_console_refuses_signed_in_users_that_are_no_staff(client: Client, db: None) -> None:
+def test_the_console_refuses_signed_in_users_without_a_role(client: Client, db: None) -> None:
     """They got the sign-in form without an explanation although they were signed in."""
     client.force_login(User.objects.create_user("ann"))
     answer = client.get(reverse("admin:index"), follow=True)

@@ -10,6 +10,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from tests.people import member
+
 API = "/playground/api/"
 
 
@@ -59,7 +61,7 @@ def _json(body: Any) -> str:
 
 @pytest.fixture
 def page_of(db: None, django_user_model: Any) -> Callable[..., Page]:
-    return lambda name, **fields: Page(django_user_model.objects.create_user(name, **fields))
+    return lambda name, **fields: Page(member(name, **fields))
 
 
 @pytest.fixture

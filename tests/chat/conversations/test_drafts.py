@@ -85,7 +85,7 @@ def test_nobody_else_reads_or_writes_a_draft(ann: Page, bob: Page, page_of: Any,
     ann("PUT", OF_NEW_CHAT, TYPED)
     assert bob("GET", OF_CHAT)[0] == bob("PUT", OF_CHAT, {})[0] == bob("DELETE", OF_CHAT)[0] == 404
     assert bob("GET", OF_NEW_CHAT) == (200, {})
-    root = page_of("root", is_superuser=True, is_staff=True)
+    root = page_of("root", is_superuser=True)
     query = f"user={ann.user.pk}"  # type: ignore[union-attr]
     for path in (OF_CHAT, OF_NEW_CHAT):
         assert root("GET", path, QUERY_STRING=query)[0] == 403

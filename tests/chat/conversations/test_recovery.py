@@ -11,7 +11,6 @@ from typing import Any
 import orjson
 import pytest
 from channels.db import database_sync_to_async
-from django.contrib.auth import get_user_model
 from django.utils import timezone
 
 from chat.access.accounts import playground_caller
@@ -25,6 +24,7 @@ from chat.models import Turn
 from chat.relay.state.runs import DetachPolicy
 from engine.api import ChoiceFinished, Completed, Delta, FinishReason, Outcome, Timings, ToolCallDelta, Usage
 from tests.chat.relay.world import Voice, World
+from tests.people import member
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -38,7 +38,7 @@ async def world(valkey: str) -> AsyncIterator[World]:
 
 def begin() -> tuple[int, str]:
     """Save a turn whose answer has begun, and return the project and public id of its run."""
-    user = get_user_model().objects.create_user("ann")
+    user = member("ann")
     caller = playground_caller(user=user)
     conversation_create(user_id=user.pk, public_id="a", fields={})
     public_id = run_public_id(caller, "run-1")

@@ -14,11 +14,12 @@ from chat.conversations.views import snippet
 from chat.models import SearchText
 from tests.chat.conversations.conftest import Page
 from tests.chat.conversations.searching import check_search
+from tests.people import member
 
 
 @pytest.mark.django_db
 def test_search_keeps_in_step_with_what_is_saved(django_user_model: Any) -> None:
-    ann, bob = (django_user_model.objects.create_user(name) for name in ("ann", "bob"))
+    ann, bob = (member(name) for name in ("ann", "bob"))
     check_search(ann.pk, bob.pk)
     ann.delete()
     assert not SearchText.objects.exists()

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from channels.db import database_sync_to_async
 from channels.testing import WebsocketCommunicator
-from django.contrib.auth import get_user_model
 from django.test import Client
 
 from chat.api.answering import pipeline
@@ -18,6 +17,7 @@ from chat.models import Project
 from chat.playground import running
 from tests.chat.api.conftest import HELLO, MODEL, Scripted, ScriptedReader
 from tests.chat.conversations.conftest import ann, bob, page_of
+from tests.people import member
 
 __all__ = ["ann", "bob", "page_of"]
 
@@ -45,10 +45,7 @@ def service(monkeypatch: pytest.MonkeyPatch, valkey: str) -> Scripted:
 
 def signed_in(name: str = "ada", *, may_chat: bool = True) -> Client:
     client = Client()
-    user = get_user_model().objects.create_user(name, is_staff=not may_chat)
-    if not may_chat:
-        user.user_permissions.clear()
-    client.force_login(user)
+    client.force_login(member(name, may_chat=may_chat))
     return client
 
 

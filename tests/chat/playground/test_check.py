@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from channels.db import database_sync_to_async
-from django.contrib.auth import get_user_model
 from django.test import AsyncClient
 
 from chat.errors import ApiError
 from chat.playground import checks
 from tests.chat.conversations.conftest import API, Page
+from tests.people import member
 
 pytestmark = pytest.mark.django_db
 
@@ -166,7 +166,7 @@ async def test_a_check_that_ends_its_process_says_so(monkeypatch: pytest.MonkeyP
 @pytest.mark.django_db(transaction=True)
 async def test_an_asynchronous_page_may_ask_twice_at_once(project: Any) -> None:
     client = AsyncClient()
-    await client.aforce_login(await database_sync_to_async(get_user_model().objects.create_user)("eve"))
+    await client.aforce_login(await database_sync_to_async(member)("eve"))
     body = {"kind": "choice", "value": ["a"], "text": "a"}
     asked = [client.post(API + "check", body, content_type="application/json") for _ in range(3)]
     assert [answer.json()["matches"] for answer in await asyncio.gather(*asked)] == [True] * 3

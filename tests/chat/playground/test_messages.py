@@ -9,7 +9,6 @@ from uuid import UUID
 import pytest
 from channels.db import database_sync_to_async
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import Permission
 from django.urls import reverse
 
 from chat.api.dialect import AnswerHead
@@ -112,9 +111,7 @@ async def test_the_end_has_the_cost_and_the_row_of_the_request_log(page: Any, se
         model.input_price, model.cached_price, model.output_price = prices.input, prices.cached, prices.output
         model_update(model=model)
         who = get_user_model().objects.get(username="ada")
-        who.is_staff = True
-        who.save()
-        who.user_permissions.add(Permission.objects.get(codename="view_requestlog"))
+        who.memberships.update(role="viewer")
 
     await database_sync_to_async(priced)()
     end = (await run(page))[-1]

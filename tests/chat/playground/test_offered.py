@@ -101,7 +101,7 @@ def test_models_that_chat_are_listed_with_all_that_the_page_shows(ann: Page) -> 
 def test_why_a_model_failed_is_for_staff(ann: Page, page_of: Any, live: dict[str, ModelCondition]) -> None:
     live["another"] = ModelCondition("failed", "/srv/models/x.gguf: not a GGUF file")
     assert (listed(ann)["another"]["state"], listed(ann)["another"]["reason"]) == ("failed", "")
-    staff = page_of("root", is_staff=True, is_superuser=True)
+    staff = page_of("root", role="viewer")
     assert listed(staff)["another"]["reason"] == "/srv/models/x.gguf: not a GGUF file"
 
 

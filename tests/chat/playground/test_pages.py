@@ -13,6 +13,7 @@ from django.urls import reverse
 from chat.management.commands.messages import catalogue_text, collected, compiled, script_texts
 from chat.playground.pages import server_error
 from chat.playground.strings import catalogue, catalogue_read, page_strings
+from tests.people import member
 
 LANGUAGES = [code for code, _ in settings.LANGUAGES if code != "en"]
 
@@ -81,10 +82,8 @@ def test_the_page_of_a_defect_has_the_id_of_its_log_line(caplog):
     assert f"Request {number} failed: GET /broken" in caplog.text
 
 
-def closed_page(*, language="en", **fields):
+def closed_page(user, *, language="en"):
     """Return the page that an account without access gets."""
-    user = get_user_model().objects.create_user("guest", **fields)
-    user.user_permissions.clear()
     client = Client(headers={"accept-language": language})
     client.force_login(user)
     answer = client.get("/")
@@ -100,7 +99,7 @@ def test_an_account_without_access_is_told_whom_to_ask(db):
     make("gone", "gone@example.org", is_active=False)
     make("bob", "bob+x@example.org")
     make("eve")
-    page = closed_page()
+    page = closed_page(get_user_model().objects.create_user("guest"))
     assert "Your account may not use the playground" in page
     assert (
         "Ask an administrator: Ann &lt;Lee&gt; "
@@ -114,7 +113,7 @@ def test_an_account_without_access_is_told_whom_to_ask(db):
 def test_administrators_are_not_named_where_the_operator_says_so(db, settings):
     settings.LIGHTCONE_NAME_ADMINISTRATORS = False
     get_user_model().objects.create_superuser("root", "root@example.org")
-    page = closed_page(language="de", is_staff=True)
+    page = closed_page(member("guest", may_chat=False), language="de")
     assert "root" not in page
     assert "Ihr Konto darf den Playground nicht verwenden" in page
     assert reverse("admin:index") in page

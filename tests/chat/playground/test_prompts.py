@@ -13,6 +13,7 @@ from chat.playground import api_views, offered
 from chat.relay.state.workers import ModelCondition
 from engine.api import Admitted, ErrorCode, RawPrompt, RequestError, Task
 from tests.chat.api.conftest import MODEL, Scripted, completed
+from tests.people import member
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -58,7 +59,7 @@ async def post(path: str, body: Any, user: Any = None) -> tuple[int, Any]:
 
 @pytest.fixture
 def ada(django_user_model: Any) -> Any:
-    return django_user_model.objects.create_user("ada")
+    return member("ada")
 
 
 @pytest.mark.parametrize(("fields", "max_tokens"), [({}, None), ({"max_tokens": 5000}, 5000)])

@@ -15,6 +15,7 @@ from chat.playground import run_views
 from engine.api import EngineUnavailable, ErrorCode
 from tests.chat.api.conftest import HELLO, Scripted, ScriptedReader
 from tests.chat.playground.conftest import HELLO_BODY, messages_until_end, socket
+from tests.people import member
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -130,7 +131,7 @@ async def test_what_is_gone_or_belongs_to_others_cannot_be_read(
 ) -> None:
     await browser.start()
     bob = Browser()
-    await bob.client.aforce_login(await database_sync_to_async(get_user_model().objects.create_user)("bob"))
+    await bob.client.aforce_login(await database_sync_to_async(member)("bob"))
     for client, name in ((bob.client, "a"), (browser.client, "b")):
         for answer in (await client.get(f"{RUNS}/{name}/events"), await client.post(f"{RUNS}/{name}/stop")):
             assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_resumable")
@@ -144,7 +145,7 @@ async def test_access_is_that_of_the_page(service: Scripted, ada: Any, project: 
     forged = Browser(checks_csrf=True)
     await forged.client.aforce_login(user)
     assert (await forged.start())[0] == 403
-    await database_sync_to_async(user.user_permissions.clear)()
+    await database_sync_to_async(user.memberships.all().delete)()
     guest = Browser()
     await guest.client.aforce_login(user)
     assert (await guest.start())[0] == 403

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.usage.models import TTFT_BOUNDS_MS, TTFT_COLUMNS
+from chat.usage.models import TTFT_BOUNDS_MS, TTFT_COLUMNS, UsageHour
 from chat.usage.selectors import histogram_percentile, usage_summary
 from chat.usage.services import ttft_column, usage_records_write
 from tests.chat.records import NOON, record
@@ -41,12 +41,12 @@ def test_a_day_has_24_points_and_a_month_30() -> None:
     usage_records_write(
         [record(), record(at_s=NOON - 3600), record(at_s=NOON - 86_400), record(at_s=NOON - 29 * 86_400)]
     )
-    day = usage_summary(now=NOW, hours=24)
+    day = usage_summary(of=UsageHour.objects.all(), now=NOW, hours=24)
     assert [point.num_requests for point in day.points] == [0] * 22 + [1, 1]
     assert [later.start - earlier.start for earlier, later in zip(day.points, day.points[1:], strict=False)] == [
         dt.timedelta(hours=1)
     ] * 23
-    month = usage_summary(now=NOW, days=30)
+    month = usage_summary(of=UsageHour.objects.all(), now=NOW, days=30)
     assert [point.num_requests for point in month.points] == [1] + [0] * 27 + [1, 2]
     assert month.total.completion_tokens == 28
     assert month.by_model == (("small", 4, 28, 0),)
@@ -57,7 +57,10 @@ def test_disconnected_clients_do_not_count_as_errors() -> None:
     """Four closed tabs showed as four errors in the overview."""
     left = [record(status=499, outcome="disconnected") for _ in range(4)]
     usage_records_write([record(), record(status=404, outcome="rejected"), record(status=503, outcome="failed"), *left])
-    for usage in (usage_summary(now=NOW, hours=24), usage_summary(now=NOW, days=30)):
+    for usage in (
+        usage_summary(of=UsageHour.objects.all(), now=NOW, hours=24),
+        usage_summary(of=UsageHour.objects.all(), now=NOW, days=30),
+    ):
         total = usage.total
         assert (
             total.num_requests,

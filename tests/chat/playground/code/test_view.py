@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.auth import get_user_model
 from django.test import Client
 
 from chat.catalog.services import model_register
 from chat.models import Project
 from tests.chat.playground.code.running import python_sent, text_of
+from tests.people import member
 
 pytestmark = pytest.mark.django_db
 
@@ -20,7 +20,7 @@ ASK = {"messages": [{"role": "user", "content": "hi"}], "temperature": 0}
 @pytest.fixture
 def page(project: Project) -> Client:
     client = Client()
-    client.force_login(get_user_model().objects.create_user("ada"))
+    client.force_login(member("ada"))
     return client
 
 

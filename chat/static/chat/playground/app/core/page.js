@@ -6,7 +6,7 @@
  * @property {number} user whose page it is
  * @property {string} user_name
  * @property {string} csrf_token
- * @property {boolean} is_staff
+ * @property {boolean} has_console
  * @property {ModelFacts[]} models
  * @property {string[]} fields names that a request may have
  * @property {number} max_bytes of a message to the socket

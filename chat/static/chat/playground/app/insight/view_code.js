@@ -56,7 +56,7 @@ function CodeDialog({ open, turn }) {
       </div>
       <${Code} snippet=${shown} />
       <p class="hint">${t("The key is read from the environment:")} <code>export LIGHTCONE_API_KEY=…</code>
-        ${page.is_staff && html` · <a href=${page.urls.console}>${t("Make a key in the console")}</a>`}</p>`}
+        ${page.has_console && html` · <a href=${page.urls.console}>${t("Make a key in the console")}</a>`}</p>`}
   <//>`;
 }
 

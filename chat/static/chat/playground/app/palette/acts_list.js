@@ -105,7 +105,7 @@ export const ACTS = [
   { id: "theme-system", title: () => t("Theme: as the system"), run: setTheme("system") },
   { id: "theme-light", title: () => t("Theme: light"), run: setTheme("light") },
   { id: "theme-dark", title: () => t("Theme: dark"), run: setTheme("dark") },
-  { id: "console", title: () => t("Admin console"), when: () => page.is_staff, run: () => location.assign(page.urls.console) },
+  { id: "console", title: () => t("Admin console"), when: () => page.has_console, run: () => location.assign(page.urls.console) },
   { id: "docs", title: () => t("API documentation"), run: () => location.assign(page.urls.docs) },
 ];
 

@@ -1,0 +1,86 @@
+"""Memberships: give, change and take away the role of a person in an organisation.
+
+Nobody gives or takes a role that may more than the own one. An organisation keeps its last owner.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import transaction
+
+from chat.access.configuration import configuration_touch
+from chat.access.keys import keys_settle
+from chat.access.models import Membership, Org
+from chat.access.policy import standing_of
+from chat.access.roles import Role
+
+LAST_OWNER = "This is the only owner of {org}: make another active member its owner first."
+
+
+def membership_create(
+    *, user: User, org: Org, role: Role, may_chat: bool = True, actor: Any | None = None
+) -> Membership:
+    """Make a person a member. `actor`: who does it; None for commands and the first start.
+
+    Raises PermissionDenied, or ValidationError if the person is a member already.
+    """
+    _check_may_give(actor, org, role)
+    membership = Membership(user=user, org=org, role=role, may_chat=may_chat)
+    membership.full_clean()
+    membership.save()
+    return membership
+
+
+def membership_change(*, membership: Membership, role: Role, may_chat: bool, actor: Any | None = None) -> None:
+    """Give a member another role. Keys that the person may no longer have are disabled.
+
+    Raises PermissionDenied, or ValidationError for the last owner.
+    """
+    with transaction.atomic():
+        kept = Membership.objects.select_for_update().select_related("org", "user").get(pk=membership.pk)
+        _check_may_give(actor, kept.org, Role(kept.role))
+        _check_may_give(actor, kept.org, role)
+        if role != Role.OWNER:
+            _check_owner_remains(kept)
+        kept.role, kept.may_chat = role, may_chat
+        kept.save(update_fields=["role", "may_chat"])
+        keys_settle(owner=kept.user)
+    membership.role, membership.may_chat = role, may_chat
+
+
+def membership_delete(*, membership: Membership, actor: Any | None = None) -> None:
+    """Take a person out of an organisation and its projects; the person's keys there are disabled.
+
+    Raises PermissionDenied, or ValidationError for the last owner.
+    """
+    with transaction.atomic():
+        kept = Membership.objects.select_for_update().select_related("org", "user").get(pk=membership.pk)
+        _check_may_give(actor, kept.org, Role(kept.role))
+        _check_owner_remains(kept)
+        kept.user.projects.remove(*kept.user.projects.filter(org=kept.org))
+        kept.delete()
+        keys_settle(owner=kept.user)
+        configuration_touch()
+
+
+def is_last_owner(*, membership: Membership) -> bool:
+    """Return True if nobody else who can sign in owns the organisation."""
+    if membership.role != Role.OWNER or not membership.user.is_active:
+        return False
+    owners = Membership.objects.filter(org=membership.org_id, role=Role.OWNER, user__is_active=True)
+    return not owners.exclude(pk=membership.pk).exists()
+
+
+def _check_may_give(actor: Any | None, org: Org, role: Role) -> None:
+    if actor is not None and role not in standing_of(actor).roles_given(org_id=org.pk):
+        raise PermissionDenied(f"Your role in {org} does not let you give or take the role {role.label}.")
+
+
+def _check_owner_remains(membership: Membership) -> None:
+    # All owners are locked in one order, so that two of them cannot remove each other.
+    list(Membership.objects.select_for_update().filter(org=membership.org_id, role=Role.OWNER).order_by("pk"))
+    if is_last_owner(membership=membership):
+        raise ValidationError(LAST_OWNER.format(org=membership.org))

@@ -1,0 +1,100 @@
+"""What roles come to: the permissions of Django, and the rows that each role's acts reach."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import AnonymousUser, Group, Permission, User
+from django.db.models import Q
+
+from chat.access.accounts import chat_project
+from chat.access.backend import PERMISSIONS
+from chat.access.keys import key_create
+from chat.access.memberships import membership_create
+from chat.access.policy import may, orgs_reached, standing_of, visible
+from chat.access.roles import Act, Reach, Role, role_reach
+from chat.models import ApiKey, Org, Project
+from tests.people import member
+
+
+@pytest.fixture
+def other(db: None) -> Project:
+    return Project.objects.create(org=Org.objects.create(name="Other"), name="Theirs")
+
+
+@pytest.mark.parametrize("role", Role.values)
+def test_permissions_are_those_of_the_role(project: Project, role: str) -> None:
+    user = member("ann", role)
+    for permission, act in PERMISSIONS.items():
+        assert user.has_perm(permission) == (role_reach(Role(role), act) > Reach.NONE), permission
+    assert not user.has_perm("chat.add_org")
+    assert not user.has_perm("auth.view_permission")
+
+
+@pytest.mark.parametrize("role", Role.values)
+def test_acts_on_the_installation_are_for_its_operator(project: Project, other: Project, role: str) -> None:
+    here, there = member("here", role), member("there", role, org=other.org)
+    for act in (act for act in Act if act.is_of_installation):
+        assert may(here, act) == (role_reach(Role(role), act) > Reach.NONE)
+        assert not may(there, act)
+
+
+def test_rows_of_permissions_and_groups_give_nothing(project: Project) -> None:
+    user = member("ann")
+    everything = Permission.objects.all()
+    user.user_permissions.set(everything)
+    group = Group.objects.create(name="all")
+    group.permissions.set(everything)
+    user.groups.add(group)
+    user.is_staff = True
+    user.save()
+    assert not User.objects.get(pk=user.pk).has_perm("auth.change_user")
+
+
+@pytest.mark.parametrize("role", ["owner", "viewer"])
+def test_inactive_people_and_strangers_may_nothing(project: Project, role: str) -> None:
+    for user in (AnonymousUser(), member("ann", role, is_active=False), User.objects.create_user("bob")):
+        assert not any(may(user, act) for act in Act)
+        assert not visible(Project.objects.all(), user, Act.PROJECTS_SEE, project="pk").exists()
+
+
+def test_each_reach_shows_its_rows(project: Project, other: Project) -> None:
+    second = Project.objects.create(org=project.org, name="Second")
+    ann = member("ann")
+    project.members.add(ann)
+    keys = [
+        key_create(project=place, name=str(place), owner=who)[0]
+        for place in (project, second, other)
+        for who in (None, ann)
+    ]
+    names = {key.pk: (key.project.name, key.owner_id is not None) for key in keys}
+
+    def seen(user: User) -> set[tuple[str, bool]]:
+        own = Q(owner=user)
+        found = visible(ApiKey.objects.all(), user, Act.KEYS_SEE, org="project__org_id", own=own)
+        return {names[pk] for pk in found.values_list("pk", flat=True)}
+
+    everything_here = {("Search", False), ("Search", True), ("Second", False), ("Second", True)}
+    assert seen(member("viewer", "viewer")) == everything_here
+    assert seen(ann) == {("Search", True), ("Second", True)}, "not the one in an organisation that she is not in"
+    assert seen(member("pays", "billing")) == set()
+    assert seen(User.objects.create_superuser("root")) == set(names.values())
+    projects = visible(Project.objects.all(), ann, Act.PROJECTS_SEE, project="pk")
+    assert list(projects) == [project]
+
+
+def test_roles_of_two_organisations_stay_apart(project: Project, other: Project) -> None:
+    ann = member("ann", "viewer")
+    membership_create(user=ann, org=other.org, role=Role("admin"))
+    assert list(orgs_reached(ann, Act.PEOPLE_MANAGE)) == [other.org]
+    assert may(ann, Act.KEYS_MANAGE)
+    assert not may(ann, Act.KEYS_MANAGE, org_id=project.org_id)
+    assert standing_of(ann).roles_given(org_id=project.org_id) == ()
+
+
+def test_chats_count_to_a_project_of_the_person(project: Project, other: Project) -> None:
+    ann = member("ann", org=other.org)
+    assert chat_project(user=ann) == other
+    second = Project.objects.create(org=other.org, name="Second")
+    second.members.add(ann)
+    assert chat_project(user=User.objects.get(pk=ann.pk)) == second
+    assert chat_project(user=User.objects.create_superuser("root")) == project
