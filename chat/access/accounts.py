@@ -121,6 +121,11 @@ def chat_project(*, user: AbstractBaseUser | AnonymousUser) -> Project:
     return own or open_projects.first() or default_project()
 
 
+def chats_may_be_shared(*, user: AbstractBaseUser | AnonymousUser) -> bool:
+    """Return True if links to a user's chats may be made and shown, by the server's setting and the user's project."""
+    return bool(settings.LIGHTCONE_CHAT_SHARING and chat_project(user=user).may_share)
+
+
 def anonymous_caller() -> Caller:
     """Return the caller of requests without a key, which an operator may allow: inference in the default project."""
     return _caller_without_key("anonymous", default_project())

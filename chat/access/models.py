@@ -59,6 +59,8 @@ class Project(models.Model):
     name = models.CharField(max_length=120)
     members = models.ManyToManyField(settings.AUTH_USER_MODEL, related_name="projects", blank=True)
     """People of the organisation who make keys of their own here. Admins and owners reach every project anyway."""
+    may_share = models.BooleanField("links to chats", default=True, db_default=True)
+    """Whether people whose chats count to this project make links to them, and the links that they have made work."""
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:

@@ -14,12 +14,12 @@ from hashlib import sha256
 from typing import Any
 
 import orjson
-from django.conf import settings
 from django.contrib.auth.hashers import check_password, make_password
 from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
+from chat.access.accounts import chats_may_be_shared
 from chat.access.sign_in import SignIn, sign_in_begin, sign_in_fail, sign_in_succeed
 from chat.conversations.content import content_text, question_title, title_of
 from chat.conversations.models import Conversation, ShareLink, Turn
@@ -54,10 +54,9 @@ def link_create(*, user_id: int, conversation_id: str, lives_s: int | None, pass
 
     `lives_s` None: until revoked. `password`: what readers are asked for, empty for nothing.
     """
-    if not settings.LIGHTCONE_CHAT_SHARING:
-        message = "Links to chats are switched off on this server (LIGHTCONE_CHAT_SHARING); export the chat instead."
+    if not chats_may_be_shared(user=_conversation_for_link(user_id, conversation_id).user):
+        message = "Links to chats are switched off for your project or this server; export the chat instead."
         raise ApiError("permission_denied", message)
-    _conversation_for_link(user_id, conversation_id)
     hashed = make_password(password) if password else ""  # takes long: neither under the lock nor in vain
     with transaction.atomic():
         space = space_lock(user_id)
@@ -145,10 +144,11 @@ def _title(conversation: Conversation) -> str:
 
 def _link_working(token: str) -> ShareLink:
     is_working = Q(expires_at=None) | Q(expires_at__gt=timezone.now())
-    link: ShareLink | None = ShareLink.objects.filter(
+    links = ShareLink.objects.select_related("conversation__user")
+    link: ShareLink | None = links.filter(
         is_working, digest=_digest(token), conversation__deleted_at=None, conversation__user__is_active=True
     ).first()
-    if link is None or not settings.LIGHTCONE_CHAT_SHARING:
+    if link is None or not chats_may_be_shared(user=link.conversation.user):
         raise ApiError("not_found", "There is no such link, or it was revoked or has expired.")
     return link
 

@@ -22,7 +22,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
 
-from chat.access.accounts import playground_caller
+from chat.access.accounts import chats_may_be_shared, playground_caller
 from chat.access.addresses import request_address
 from chat.access.authentication import configuration_refresh
 from chat.access.keys import Caller, KeyInvalid
@@ -75,7 +75,7 @@ async def page_data(request: HttpRequest, *, user: Any, caller: Caller) -> dict[
         "state": await database_sync_to_async(state_get)(user_id=user.pk),
         "draft": await database_sync_to_async(draft_get)(user_id=user.pk, conversation=None),
         "admins_can_read": settings.LIGHTCONE_CHAT_ADMIN_READ,
-        "sharing": settings.LIGHTCONE_CHAT_SHARING,
+        "sharing": await database_sync_to_async(chats_may_be_shared)(user=user),
         "urls": {
             "console": reverse("admin:index"),
             "docs": "/docs",

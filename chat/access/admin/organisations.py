@@ -36,10 +36,12 @@ class OrgAdmin(ScopedPage):
 class ProjectForm(forms.ModelForm):
     class Meta:
         model = Project
-        fields = ("org", "name", "members")
+        fields = ("org", "name", "members", "may_share")
         help_texts = {
+            "may_share": "People whose chats count to this project may make links that show a chat without an account. "
+            "Off: links that there are show nothing.",
             "members": "People of the organisation who make keys of their own here. "
-            "Admins and owners reach every project."
+            "Admins and owners reach every project.",
         }
 
     def clean(self) -> dict[str, Any]:
@@ -61,7 +63,7 @@ class ProjectAdmin(ScopedPage):
     search_fields = ("name",)
     form = ProjectForm
     autocomplete_fields = ("members",)
-    fields = ("org", "name", "members")
+    fields = ("org", "name", "members", "may_share")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
         """Return the organisation of an existing project: its keys, chats and usage belong there."""

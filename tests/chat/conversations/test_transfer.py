@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 
 from chat.conversations import sharing
-from chat.models import ChatSpace, Conversation, ShareLink
+from chat.models import ChatSpace, Conversation, Project, ShareLink
 from tests.chat.conversations.conftest import Page
 
 CALLS = [{"id": "c1", "name": "add", "arguments": '{"a": 1}'}]
@@ -165,9 +165,11 @@ def test_what_is_no_chatgpt_export_is_refused(ann: Page, text: str) -> None:
     assert ann("POST", "import", {"format": "chatgpt", "text": text})[0] == 400
 
 
-def test_no_link_is_made_or_shown_where_sharing_is_off(ann: Page, chat: str, settings: Any) -> None:
+@pytest.mark.parametrize("place", ["server", "project"])
+def test_no_link_is_made_or_shown_where_sharing_is_off(ann: Page, chat: str, settings: Any, place: str) -> None:
     token = ann("POST", f"conversations/{chat}/links", {})[1]["token"]
-    settings.LIGHTCONE_CHAT_SHARING = False
+    settings.LIGHTCONE_CHAT_SHARING = place != "server"
+    Project.objects.update(may_share=place != "project")
     status, answer = ann("POST", f"conversations/{chat}/links", {})
     assert (status, answer["error"]["code"]) == (403, "permission_denied")
     assert Page()("GET", f"shared/{token}")[0] == 404
