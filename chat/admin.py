@@ -5,8 +5,9 @@ from chat.api.request.schema import sampling_defaults_read
 from chat.batches import admin as batches
 from chat.catalog import admin as catalog
 from chat.model_jobs import admin as model_jobs
+from chat.system import pages as system
 from chat.usage import admin as usage
 
 catalog.ServedModelForm.read_sampling_defaults = staticmethod(sampling_defaults_read)
 
-__all__ = ["batches", "catalog", "keys", "members", "model_jobs", "organisations", "usage", "users"]
+__all__ = ["batches", "catalog", "keys", "members", "model_jobs", "organisations", "system", "usage", "users"]

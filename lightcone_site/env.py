@@ -7,16 +7,19 @@ import ipaddress
 import os
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal, InvalidOperation
+from functools import wraps
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 
 PREFIX = "LIGHTCONE_"
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+")
-NAMES: set[str] = set()
-"""The names of all settings that were read; docs/operations.md must list them (a test compares)."""
+READ: dict[str, tuple[object, bool]] = {}
+"""Value of each setting that was read, and whether the environment sets it; docs/operations.md must list them (a test
+compares)."""
 READ_ELSEWHERE = ("LIGHTCONE_API_KEY", "LIGHTCONE_ADMIN_PASSWORD")
 """Secrets of the first start; only the supervisor reads them (lightcone_site.serve.serving)."""
 DEVELOPMENT_PREFIXES = ("TEST_", "SOAK_", "BENCH_")
@@ -30,9 +33,32 @@ RENAMED = {
 """Settings and their old names, which work until the next release."""
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _kept(read: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str, P], T]:
+    """Keep what a reader returns in `READ`. Readers build on each other; the outermost is the one that counts."""
+
+    @wraps(read)
+    def reading(name: str, /, *args: P.args, **options: P.kwargs) -> T:
+        value = read(name, *args, **options)
+        READ[PREFIX + name] = (value, bool(_raw(name)))
+        return value
+
+    return reading
+
+
+def _raw(name: str) -> str:
+    """Return what the environment says of a setting, also by its old name."""
+    old_name = RENAMED.get(name)
+    names = (PREFIX + name, *([PREFIX + old_name] if old_name else []))
+    return next((value for other in names if (value := os.environ.get(other, "").strip())), "")
+
+
+@_kept
 def text(name: str, default: str = "") -> str:
     """Return the value of LIGHTCONE_<name>, stripped, or the default if it is unset or empty. An old name works too."""
-    NAMES.add(PREFIX + name)
     value = os.environ.get(PREFIX + name, "").strip()
     old_name = RENAMED.get(name)
     old_value = os.environ.get(f"{PREFIX}{old_name}", "").strip() if old_name else ""
@@ -43,6 +69,7 @@ def text(name: str, default: str = "") -> str:
     return value or old_value or default
 
 
+@_kept
 def folder(name: str, default: Path) -> Path:
     """Return the path of a writable folder, and make it if it is missing."""
     path = Path(text(name, str(default))).expanduser().absolute()
@@ -59,6 +86,7 @@ def folder(name: str, default: Path) -> Path:
     return path
 
 
+@_kept
 def integer(name: str, default: int, *, minimum: int = 0, maximum: int = 2**62) -> int:
     raw = text(name)
     if not raw:
@@ -72,6 +100,7 @@ def integer(name: str, default: int, *, minimum: int = 0, maximum: int = 2**62) 
     return value
 
 
+@_kept
 def decimal(name: str, default: str, *, maximum: int) -> Decimal:
     """Return an exact number from 0 to `maximum`."""
     raw = text(name, default)
@@ -84,6 +113,7 @@ def decimal(name: str, default: str, *, maximum: int) -> Decimal:
     return value
 
 
+@_kept
 def boolean(name: str, default: bool = False) -> bool:
     raw = text(name).lower()
     if not raw:
@@ -95,12 +125,14 @@ def boolean(name: str, default: bool = False) -> bool:
     raise ImproperlyConfigured(f"{PREFIX}{name} must be 1 or 0, got {raw!r}")
 
 
+@_kept
 def items(name: str, default: tuple[str, ...] = ()) -> list[str]:
     """Return a comma-separated list."""
     raw = text(name)
     return [item.strip() for item in raw.split(",") if item.strip()] if raw else list(default)
 
 
+@_kept
 def networks(name: str) -> list[str]:
     listed = items(name)
     for item in listed:
@@ -113,6 +145,7 @@ def networks(name: str) -> list[str]:
     return listed
 
 
+@_kept
 def origins(name: str, default: tuple[str, ...] = ()) -> list[str]:
     """Return a list of origins as browsers send them (`null`: pages of files), or `*`."""
     listed = items(name, default)
@@ -124,6 +157,7 @@ def origins(name: str, default: tuple[str, ...] = ()) -> list[str]:
     return listed
 
 
+@_kept
 def choice(name: str, default: str, options: tuple[str, ...]) -> str:
     value = text(name, default)
     if value not in options:
@@ -133,7 +167,7 @@ def choice(name: str, default: str, options: tuple[str, ...]) -> str:
 
 def settings_remarks(names: Iterable[str]) -> str:
     """Return remarks on unknown variables and old names of settings. Call it after all settings are read."""
-    known = {*NAMES, *READ_ELSEWHERE}
+    known = {*READ, *READ_ELSEWHERE}
     given = sorted(
         name
         for name in names

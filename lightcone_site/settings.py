@@ -259,4 +259,5 @@ STORAGES = {
 LOGGING = logging_settings(env.text("LOG_LEVEL", "INFO").upper())
 
 # Shown once at the start; they stop nothing.
+LIGHTCONE_SETTINGS_READ = env.READ
 LIGHTCONE_SETTINGS_REMARKS = env.settings_remarks(os.environ)

@@ -19,6 +19,10 @@ def _item(title: str, icon: str, url_name: str) -> dict[str, Any]:
     return {"title": title, "icon": icon, "link": reverse_lazy(url_name)}
 
 
+def _needs(permission: str) -> Callable[[HttpRequest], bool]:
+    return lambda request: request.user.has_perm(permission)
+
+
 def _list(title: str, icon: str, model: str) -> dict[str, Any]:
     """Return the sidebar's entry for the list of a model (`app.name`), visible to users who may view or change it."""
     app_label, name = model.split(".")
@@ -41,7 +45,7 @@ UNFOLD: dict[str, Any] = {
     "SHOW_BACK_BUTTON": True,
     "STYLES": [_static("chat/tokens.css"), _static("chat/admin/console.css")],
     "SCRIPTS": [_static("chat/theme.js"), _static("chat/admin/theme.js"), _static("chat/admin/console.js")],
-    "DASHBOARD_CALLBACK": "chat.usage.dashboard.dashboard_context",
+    "DASHBOARD_CALLBACK": "chat.system.pages.overview_context",
     "LOGIN": {"form": "chat.access.sign_in_form.ConsoleSignInForm"},
     "COLORS": {
         # The ramps of tokens.css, so that pages of django-unfold and ours have the same greys.
@@ -80,6 +84,7 @@ UNFOLD: dict[str, Any] = {
                     _list("Adapters", "tune", "chat.modeladapter"),
                     _list("Weighted aliases", "call_split", "chat.weightedalias"),
                     _list("Pulls and imports", "download", "chat.modeljob"),
+                    _item("System", "dns", "admin:system") | {"permission": _needs("chat.see_system")},
                 ],
             },
         ],

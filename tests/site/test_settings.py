@@ -28,7 +28,7 @@ def names_in_code() -> set[str]:
     sources = [
         path.read_text() for package in ("chat", "engine", "lightcone_site") for path in (ROOT / package).rglob("*.py")
     ]
-    return env.NAMES | {name for source in sources for name in LITERAL.findall(source)}
+    return set(env.READ) | {name for source in sources for name in LITERAL.findall(source)}
 
 
 def test_every_setting_is_documented_and_no_other():

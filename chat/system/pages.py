@@ -1,0 +1,45 @@
+"""The system page of the console, and what is wrong on its first page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import path
+from django.utils.translation import gettext as _
+
+from chat.access.policy import may
+from chat.access.roles import Act
+from chat.system.about import packages, settings_shown, versions
+from chat.system.facts import problems_of, system_sections
+from chat.usage.dashboard import dashboard_context
+
+
+def system(request: HttpRequest) -> HttpResponse:
+    """Show stores, queues, versions, licences and settings. Raises PermissionDenied."""
+    if not may(request.user, Act.SYSTEM_SEE):
+        raise PermissionDenied
+    sections = system_sections()
+    context = admin.site.each_context(request) | {
+        "title": _("System"),
+        "sections": sections,
+        "problems": problems_of(sections),
+        "versions": versions(),
+        "packages": packages(),
+        "settings_shown": settings_shown(),
+    }
+    return TemplateResponse(request, "admin/system.html", context)
+
+
+def overview_context(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
+    """Add what is wrong now to the first page, for those who see the system, before its figures."""
+    context = dashboard_context(request, context)
+    if may(request.user, Act.SYSTEM_SEE):
+        context["problems"] = problems_of(system_sections())
+    return context
+
+
+admin.site.pages.append(path("system/", admin.site.admin_view(system), name="system"))
