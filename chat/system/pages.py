@@ -15,6 +15,7 @@ from chat.access.policy import may
 from chat.access.roles import Act
 from chat.system.about import packages, settings_shown, versions
 from chat.system.facts import problems_of, system_sections
+from chat.system.guide import guide_steps
 from chat.usage.dashboard import dashboard_context
 
 
@@ -35,10 +36,12 @@ def system(request: HttpRequest) -> HttpResponse:
 
 
 def overview_context(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
-    """Add what is wrong now to the first page, for those who see the system, before its figures."""
+    """Add what is wrong now and the first steps to the first page, for those who see and run the system."""
     context = dashboard_context(request, context)
     if may(request.user, Act.SYSTEM_SEE):
         context["problems"] = problems_of(system_sections())
+    if may(request.user, Act.MODELS_MANAGE):
+        context["guide"] = guide_steps(request)
     return context
 
 
