@@ -10,3 +10,9 @@ class ChatConfig(AppConfig):
     label = "chat"
     verbose_name = "Lightcone"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Hear of every change of an account, however it is made."""
+        from chat.access.account_audit import account_audit_connect  # models are there now
+
+        account_audit_connect()

@@ -2,6 +2,7 @@
 
 from chat.access.models import ApiKey, ApiKeySecret, Membership, Org, Project
 from chat.api.stored.models import StoredAnswer
+from chat.audit.models import AuditEntry
 from chat.batches.models import Batch, BatchResult, FileChunk, ProjectFile
 from chat.catalog.models import ModelAdapter, ServedModel, WeightedAlias
 from chat.conversations.models import ChatSpace, Conversation, Draft, SearchFacet, SearchText, ShareLink, Turn
@@ -12,6 +13,7 @@ from chat.usage.models import RequestLog, UsageHour
 __all__ = [
     "ApiKey",
     "ApiKeySecret",
+    "AuditEntry",
     "Batch",
     "BatchResult",
     "ChatSpace",

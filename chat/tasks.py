@@ -11,6 +11,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from chat.api.stored.services import answers_prune
+from chat.audit.services import audit_prune
 from chat.batches.files import files_prune
 from chat.batches.services import batches_prune
 from chat.conversations.services import RESTORABLE, conversations_prune
@@ -65,6 +66,13 @@ def chats_retention() -> None:
     unchanged_since = now - timedelta(days=days) if days else None
     num_removed = conversations_prune(unchanged_since=unchanged_since, deleted_before=now - RESTORABLE)
     logger.info("%d conversations removed", num_removed)
+
+
+@shared_task(name="chat.audit_retention", ignore_result=True)
+def audit_retention() -> None:
+    """Delete audit entries that are older than LIGHTCONE_AUDIT_DAYS."""
+    num_deleted = audit_prune(before=timezone.now() - timedelta(days=settings.LIGHTCONE_AUDIT_DAYS))
+    logger.info("%d audit entries deleted", num_deleted)
 
 
 @shared_task(name="chat.logs_retention", ignore_result=True)

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 from django.conf import settings
 
-from chat.usage.masking import escape_controls, mask_secrets
+from chat.masking import escape_controls, mask_secrets
 
 
 def record_line(_logger: Any, _method: str, event: dict[str, Any]) -> str:

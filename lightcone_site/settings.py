@@ -102,6 +102,9 @@ LIGHTCONE_LOGITS_PROCESSORS = env.items("LOGITS_PROCESSORS")
 LIGHTCONE_LOG_FLUSH = env.choice("LOG_FLUSH", "auto", ("auto", "step", "batch"))
 LIGHTCONE_LOG_DAYS = env.integer("LOG_DAYS", 30, minimum=1, maximum=3650)
 
+# Days that the audit log is kept; the database refuses to delete younger entries than a year.
+LIGHTCONE_AUDIT_DAYS = env.integer("AUDIT_DAYS", 730, minimum=365, maximum=36500)
+
 # How long an answer of the playground continues while no page reads it.
 LIGHTCONE_PLAYGROUND_DETACH_GRACE_S = env.integer("PLAYGROUND_DETACH_GRACE", 900, minimum=1, maximum=86400)
 
@@ -155,6 +158,7 @@ CELERY_TASK_DEFAULT_QUEUE = "maintenance"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BEAT_SCHEDULE = {
     "logs-retention": {"task": "chat.logs_retention", "schedule": 24 * 3600, "options": {"queue": "maintenance"}},
+    "audit-retention": {"task": "chat.audit_retention", "schedule": 24 * 3600, "options": {"queue": "maintenance"}},
     "chats-retention": {"task": "chat.chats_retention", "schedule": 24 * 3600, "options": {"queue": "maintenance"}},
     "answers-retention": {"task": "chat.answers_retention", "schedule": 24 * 3600, "options": {"queue": "maintenance"}},
     "files-retention": {"task": "chat.files_retention", "schedule": 3600, "options": {"queue": "maintenance"}},

@@ -23,6 +23,8 @@ from chat.access.models import ApiKey, Org, Project
 from chat.access.people import playground_is_open_to
 from chat.access.policy import standing_of
 from chat.access.roles import Role
+from chat.access.subjects import org_subject, project_subject
+from chat.audit.services import audit_record
 
 ADMIN_NAME = "admin"
 DEFAULT_NAME = "Default"
@@ -80,16 +82,25 @@ def password_renew(*, name: str) -> str:
         raise UserUnknown(name, list(users.order_by("username").values_list("username", flat=True)[:MAX_NAMES]))
     password = secrets.token_urlsafe(12)
     user.set_password(password)
-    user.save(update_fields=["password"])
+    with transaction.atomic():
+        user.save(update_fields=["password"])
     return password
 
 
 def default_project() -> Project:
     """Return the oldest project. Create it, with its organisation, if there is none."""
     project: Project | None = Project.objects.order_by("id").first()
-    if project is None:
-        org = Org.objects.order_by("id").first() or Org.objects.create(name=DEFAULT_NAME, is_operator=True)
-        project = Project.objects.create(org=org, name=DEFAULT_NAME)
+    return project or _default_project_create()
+
+
+@transaction.atomic
+def _default_project_create() -> Project:
+    org = Org.objects.order_by("id").first()
+    if org is None:
+        org = Org.objects.create(name=DEFAULT_NAME, is_operator=True)
+        audit_record(action="org.create", on=org_subject(org), after={"name": org.name})
+    project: Project = Project.objects.create(org=org, name=DEFAULT_NAME)
+    audit_record(action="project.create", on=project_subject(project), after={"name": project.name, "org": org.name})
     return project
 
 

@@ -28,6 +28,9 @@ from chat.access.checks import Right
 from chat.access.configuration import TTLCache, configuration_changed, configuration_touch
 from chat.access.key_scope import may_have_key
 from chat.access.models import ApiKey, ApiKeySecret, Project
+from chat.access.subjects import key_subject
+from chat.audit.services import audit_record
+from chat.audit.values import row_values
 from chat.errors import ApiError
 
 KEY_PREFIX = "lc_"
@@ -36,6 +39,10 @@ KEY_FORMAT_HELP = "an API key reads lc_<8 to 16 lowercase letters or digits>_<48
 CACHE_TTL_S = 5.0
 CACHE_KEYS = 10_000
 DEFAULT_OVERLAP = timedelta(hours=24)
+AUDITED = (
+    *("name", "project_id", "owner_id", "rights", "model_names", "networks", "origins", "expires_at"),
+    *("requests_per_minute", "tokens_per_minute", "max_concurrency", "min_priority"),
+)
 PUBLIC_ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -93,6 +100,8 @@ class Caller:
     limits: KeyLimits = field(default_factory=KeyLimits)
     min_priority: int = 0
     """The smallest priority, which is the most urgent one, that a request may ask for."""
+    name: str = ""
+    """What people call the key, for the audit log."""
 
     def has_right(self, right: str) -> bool:
         return right in self.rights
@@ -123,6 +132,7 @@ def key_create(*, project: Project, name: str, raw: str | None = None, **policy:
             raise KeyRefused(f"the key id {key.public_id} is taken (also by a deleted key): choose another")
         key.save()
         _secret_add(key=key, raw=raw)
+        audit_record(action="key.create", on=key_subject(key), after=row_values(key, AUDITED))
         configuration_touch()
     return key, raw
 
@@ -130,8 +140,11 @@ def key_create(*, project: Project, name: str, raw: str | None = None, **policy:
 def key_update(*, key: ApiKey) -> None:
     """Store changed fields. Raises ValidationError."""
     key.full_clean()
-    key.save()
-    configuration_touch()
+    with transaction.atomic():
+        before = ApiKey.objects.values(*AUDITED).get(pk=key.pk)
+        key.save()
+        audit_record(action="key.change", on=key_subject(key), before=before, after=row_values(key, AUDITED))
+        configuration_touch()
 
 
 def key_rotate(*, key: ApiKey, overlap: timedelta = DEFAULT_OVERLAP) -> str:
@@ -144,22 +157,23 @@ def key_rotate(*, key: ApiKey, overlap: timedelta = DEFAULT_OVERLAP) -> str:
         key.secrets.filter(valid_until=None).update(valid_until=until)
         key.secrets.filter(valid_until__gt=until).update(valid_until=until)
         _secret_add(key=key, raw=raw)
+        audit_record(action="key.rotate", on=key_subject(key), after={"old_valid_until": until})
         configuration_touch()
     return raw
 
 
 def key_disable(*, key: ApiKey) -> None:
-    _mark(key, disabled_at=key.disabled_at or timezone.now())
+    _mark(key, "key.disable", disabled_at=key.disabled_at or timezone.now())
 
 
 def key_enable(*, key: ApiKey) -> None:
-    _mark(key, disabled_at=None)
+    _mark(key, "key.enable", disabled_at=None)
 
 
 def key_delete(*, key: ApiKey) -> None:
     """Delete the key's secrets and refuse it from now on. Its name and history stay."""
     with transaction.atomic():
-        _mark(key, deleted_at=key.deleted_at or timezone.now())
+        _mark(key, "key.delete", deleted_at=key.deleted_at or timezone.now())
         key.secrets.all().delete()
 
 
@@ -254,6 +268,7 @@ def _caller(key: ApiKey) -> Caller:
         origins=frozenset(key.origins),
         limits=KeyLimits(key.requests_per_minute, key.tokens_per_minute, key.max_concurrency),
         min_priority=key.min_priority,
+        name=key.name,
     )
 
 
@@ -265,11 +280,14 @@ def _is_within(address: str, networks: tuple[Network, ...]) -> bool:
     return any(place in network for network in networks)
 
 
-def _mark(key: ApiKey, **fields: datetime | None) -> None:
-    for name, value in fields.items():
-        setattr(key, name, value)
-    key.save(update_fields=list(fields))
-    configuration_touch()
+def _mark(key: ApiKey, action: str, **fields: datetime | None) -> None:
+    with transaction.atomic():
+        before = ApiKey.objects.values(*fields).get(pk=key.pk)
+        for name, value in fields.items():
+            setattr(key, name, value)
+        key.save(update_fields=list(fields))
+        audit_record(action=action, on=key_subject(key), before=before, after=fields)
+        configuration_touch()
 
 
 def _secret_add(*, key: ApiKey, raw: str) -> None:

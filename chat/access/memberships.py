@@ -16,7 +16,11 @@ from chat.access.keys import keys_settle
 from chat.access.models import Membership, Org
 from chat.access.policy import standing_of
 from chat.access.roles import Role
+from chat.access.subjects import member_subject
+from chat.audit.services import audit_record
+from chat.audit.values import row_values
 
+AUDITED = ("role", "may_chat")
 LAST_OWNER = "This is the only owner of {org}: make another active member its owner first."
 
 
@@ -30,7 +34,9 @@ def membership_create(
     _check_may_give(actor, org, role)
     membership = Membership(user=user, org=org, role=role, may_chat=may_chat)
     membership.full_clean()
-    membership.save()
+    with transaction.atomic():
+        membership.save()
+        audit_record(action="member.create", on=member_subject(membership), after=row_values(membership, AUDITED))
     return membership
 
 
@@ -45,8 +51,10 @@ def membership_change(*, membership: Membership, role: Role, may_chat: bool, act
         _check_may_give(actor, kept.org, role)
         if role != Role.OWNER:
             _check_owner_remains(kept)
+        before = row_values(kept, AUDITED)
         kept.role, kept.may_chat = role, may_chat
         kept.save(update_fields=["role", "may_chat"])
+        audit_record(action="member.change", on=member_subject(kept), before=before, after=row_values(kept, AUDITED))
         keys_settle(owner=kept.user)
     membership.role, membership.may_chat = role, may_chat
 
@@ -60,7 +68,10 @@ def membership_delete(*, membership: Membership, actor: Any | None = None) -> No
         kept = Membership.objects.select_for_update().select_related("org", "user").get(pk=membership.pk)
         _check_may_give(actor, kept.org, Role(kept.role))
         _check_owner_remains(kept)
-        kept.user.projects.remove(*kept.user.projects.filter(org=kept.org))
+        projects = list(kept.user.projects.filter(org=kept.org))
+        kept.user.projects.remove(*projects)
+        before = row_values(kept, AUDITED) | {"projects": [project.name for project in projects]}
+        audit_record(action="member.delete", on=member_subject(kept), before=before)
         kept.delete()
         keys_settle(owner=kept.user)
         configuration_touch()

@@ -23,6 +23,7 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.http import HttpRequest
 from django.utils.translation import gettext
 
+from chat.access.account_audit import sign_in_failed_record
 from chat.access.addresses import request_address
 from chat.access.people import console_is_open_to, playground_is_open_to
 
@@ -126,6 +127,8 @@ class ThrottledAuthenticationForm(AuthenticationForm):
             cleaned: dict[str, object] = super().clean()
         except forms.ValidationError:
             sign_in_fail(tried=tried)
+            if self.get_user() is not None:  # the password was right: Django has told nobody
+                sign_in_failed_record(name=tried.account, reason="this account may not sign in here")
             raise
         sign_in_succeed(tried=tried, begun=begun)
         return cleaned

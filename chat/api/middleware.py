@@ -12,7 +12,7 @@ import logging
 import re
 import secrets
 from collections.abc import Awaitable, Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from asgiref.sync import markcoroutinefunction
@@ -39,10 +39,12 @@ from chat.api.view import (
     caller_require,
     error_response,
     method_name,
+    page_origin,
     request_id,
     run_in_thread_if_large,
     unknown_view,
 )
+from chat.audit.origin import acting
 from chat.errors import ApiError, api_error
 
 logger = logging.getLogger(__name__)
@@ -327,7 +329,10 @@ class PageMiddleware:
         markcoroutinefunction(self)
 
     async def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        response = await self.get_response(request)
+        with acting(partial(page_origin, request)):
+            response = await self.get_response(request)
+        if number := getattr(request, "lightcone_request_id", ""):
+            response["X-Request-Id"] = number
         is_described = response.headers.get("Content-Type") == "application/json"
         if response.status_code == 404 and not is_described and not _is_browser(request):
             response = _unknown_route(request)

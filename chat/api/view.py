@@ -8,6 +8,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -16,10 +17,13 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
+from chat.access.addresses import request_address
 from chat.access.authentication import AuthFailures, caller_identify
 from chat.access.keys import Caller
 from chat.api.dialect import ErrorFormat
 from chat.api.request.strict_json import json_object_read
+from chat.audit.actions import ActorKind
+from chat.audit.origin import Origin, origin_set
 from chat.errors import ApiError, api_error, names_unchanged
 from chat.relay.web.chores import refusals
 from engine.api import EngineError
@@ -140,6 +144,7 @@ async def caller_require(request: HttpRequest, dialect: ErrorFormat, right: str 
             refusals.note(error.status)
             raise
         request.lightcone_caller = caller
+    origin_set(partial(_key_origin, request, caller))
     for name, limit in dialect.header_limits.items():
         if len(request.headers.get(name, "")) > limit:
             message = f"The {name} header has more than {limit} characters; shorten it or leave it out."
@@ -147,6 +152,23 @@ async def caller_require(request: HttpRequest, dialect: ErrorFormat, right: str 
     if right is not None:
         caller.require_right(right)
     return caller
+
+
+def _key_origin(request: HttpRequest, caller: Caller) -> Origin:
+    """Return the origin of what a request of the API does. Its paths name no secrets."""
+    kind = ActorKind.KEY if caller.public_id else ActorKind.NOBODY
+    source = f"API: {method_name(request)} {request.path}"
+    return Origin(kind, caller.public_id, caller.name, request_address(request), source, request_id(request))
+
+
+def page_origin(request: HttpRequest) -> Origin:
+    """Return the origin of what a request of a page does. Paths of links name secrets, so that none is named."""
+    source = "console" if request.path.startswith("/admin/") else "playground"
+    place = (request_address(request), source, request_id(request))
+    user = getattr(request, "user", None)
+    if user is None or not user.is_authenticated:
+        return Origin(ActorKind.NOBODY, "", "", *place)
+    return Origin(ActorKind.USER, str(user.pk), user.get_username(), *place)
 
 
 async def unknown(request: HttpRequest, dialect: ErrorFormat, **_: Any) -> HttpResponseBase:

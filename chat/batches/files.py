@@ -16,6 +16,8 @@ from django.db.models import Count, Model, Q, QuerySet, Sum
 from django.utils import timezone
 
 from chat.access.models import Project
+from chat.audit.services import Subject, audit_record
+from chat.audit.values import row_values
 from chat.batches.models import CHUNK_BYTES, OPEN_STATUSES, Batch, FileChunk, ProjectFile, Purpose
 from chat.errors import ApiError
 from chat.usage.services import storable_text
@@ -181,7 +183,11 @@ def file_of_batch(*, batch: Batch) -> ProjectFile:
 def file_delete(*, project_id: int, public_id: str) -> None:
     """Delete a file. Raises FileMissing, or FileInUse while an open batch reads it."""
     file = file_get(project_id=project_id, public_id=public_id)
-    _hide_unread(file)
+    on = Subject(file.public_id, file.filename, file.project.org_id, file.project_id)
+    with transaction.atomic():
+        _hide_unread(file)
+        before = row_values(file, ("purpose", "num_bytes", "created_at"))
+        audit_record(action="file.delete", on=on, before=before)
     _remove(file)
 
 

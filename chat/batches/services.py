@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from chat.access.models import Project
 from chat.api.registry import batch_endpoints
+from chat.audit.services import Subject, audit_record
 from chat.batches.files import FileAbout, FileWriter, file_drop, file_get, named_row, rows_page
 from chat.batches.models import OPEN_STATUSES, Batch, BatchResult, BatchStatus, Purpose
 from chat.errors import ApiError
@@ -125,9 +126,14 @@ def batches_page(*, project_id: int, limit: int, after: str = "") -> tuple[list[
 
 def batch_cancel(*, batch: Batch) -> Batch:
     """Ask the runner to end the batch. Running lines stop within two seconds. It is idempotent. Raises BatchOver."""
-    Batch.objects.filter(pk=batch.pk, status__in=STOPPABLE_STATUSES).update(
-        status=BatchStatus.CANCELLING, cancelling_at=timezone.now()
-    )
+    with transaction.atomic():
+        before = {"status": Batch.objects.values_list("status", flat=True).get(pk=batch.pk)}
+        is_cancelled = Batch.objects.filter(pk=batch.pk, status__in=STOPPABLE_STATUSES).update(
+            status=BatchStatus.CANCELLING, cancelling_at=timezone.now()
+        )
+        if is_cancelled:
+            on = Subject(batch.public_id, batch.public_id, batch.project.org_id, batch.project_id)
+            audit_record(action="batch.cancel", on=on, before=before, after={"status": BatchStatus.CANCELLING})
     batch.refresh_from_db()
     if batch.status not in (BatchStatus.CANCELLING, BatchStatus.CANCELLED):
         raise BatchOver(batch.status)

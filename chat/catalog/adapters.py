@@ -9,10 +9,13 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from chat.access.configuration import configuration_touch
+from chat.audit.services import Subject, audit_record
+from chat.audit.values import row_values
 from chat.catalog.models import ModelAdapter, ServedModel, WeightedAlias
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MAX_NAME_CHARS = 100
+AUDITED = ("name", "path", "enabled", "model_id")
 FILES = ("adapter_config.json", "adapter_model.safetensors")
 """Of a folder as PEFT saves it."""
 
@@ -20,21 +23,31 @@ FILES = ("adapter_config.json", "adapter_model.safetensors")
 def adapter_set(*, model: ServedModel, name: str, path: str, is_elsewhere: bool = False) -> ModelAdapter:
     """Add an adapter to a model, or let one of this name have other files. Raises ValidationError."""
     adapter_check(model=model, name=name, path="" if is_elsewhere else path)
-    with transaction.atomic():
-        adapter, _ = ModelAdapter.objects.update_or_create(model=model, name=name, defaults={"path": path})
-        configuration_touch()
+    adapter = ModelAdapter.objects.filter(model=model, name=name).first() or ModelAdapter(model=model, name=name)
+    adapter.path = path
+    adapter_save(adapter=adapter)
     return adapter
 
 
+@transaction.atomic
 def adapter_save(*, adapter: ModelAdapter) -> None:
     """Store a checked adapter."""
+    before = ModelAdapter.objects.filter(pk=adapter.pk).values(*AUDITED).first()
     adapter.save()
+    verb, after = "create" if before is None else "change", row_values(adapter, AUDITED)
+    audit_record(action=f"adapter.{verb}", on=_subject(adapter), before=before, after=after)
     configuration_touch()
 
 
+@transaction.atomic
 def adapter_delete(*, adapter: ModelAdapter) -> None:
+    audit_record(action="adapter.delete", on=_subject(adapter), before=row_values(adapter, AUDITED))
     adapter.delete()
     configuration_touch()
+
+
+def _subject(adapter: ModelAdapter) -> Subject:
+    return Subject(adapter.pk, adapter.full_name)
 
 
 def adapter_check(*, model: ServedModel, name: str, path: str) -> None:

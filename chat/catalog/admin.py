@@ -23,6 +23,7 @@ from unfold.enums import ActionVariant
 from unfold.widgets import UnfoldBooleanWidget
 
 from chat.access.checks import check_object
+from chat.catalog.acts import model_load, model_unload
 from chat.catalog.adapters import adapter_check, adapter_delete, adapter_save
 from chat.catalog.models import ModelAdapter, ServedModel, WeightedAlias
 from chat.catalog.removal import model_remove
@@ -35,7 +36,6 @@ from chat.errors import ApiError
 from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore
 from chat.model_store.manifest import Manifest
-from chat.relay.model_acts import model_load_ask, model_unload_ask
 
 REASON_CHARS = 80
 
@@ -154,12 +154,12 @@ class ServedModelAdmin(ModelAdmin):
     @action(description="Load", url_path="load", permissions=["act"], icon="play_arrow")
     def load(self, request: HttpRequest, object_id: str) -> HttpResponse:
         effect = "A worker that has its files and room loads it, as for a request."
-        return self._act(request, object_id, "Load", effect, model_load_ask)
+        return self._act(request, object_id, "Load", effect, model_load)
 
     @action(description="Unload", url_path="unload", permissions=["act"], icon="eject", variant=ActionVariant.WARNING)
     def unload(self, request: HttpRequest, object_id: str) -> HttpResponse:
         effect = "Its running requests end undisturbed. The next request loads it again; a pinned model stays."
-        return self._act(request, object_id, "Unload", effect, model_unload_ask)
+        return self._act(request, object_id, "Unload", effect, model_unload)
 
     def _act(
         self, request: HttpRequest, object_id: str, act: str, effect: str, ask: Callable[..., None]

@@ -9,9 +9,10 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from chat.access.configuration import configuration_touch
+from chat.audit.services import Subject, audit_record
 from chat.catalog.model_choice import NoModel, model_choice
 from chat.catalog.models import ServedModel
-from chat.catalog.services import model_delete
+from chat.catalog.services import model_delete, model_subject
 from chat.model_store.folder import ModelStore
 
 
@@ -40,6 +41,8 @@ def model_remove(*, name: str, store: ModelStore) -> int:
         elif others:
             names = ", ".join(other.name for other in others)
             raise ValidationError(f"The files of {name!r} serve the models {names}: remove those first.")
+        else:
+            audit_record(action="model.delete", on=Subject(name=name), before={"stored_as": stored})
     return store.remove(stored) if stored is not None and not others and store.holds(stored) else 0
 
 
@@ -68,8 +71,11 @@ def _further_name_remove(name: str) -> bool:
     """Remove a further name of a model; return whether there was one."""
     for model in ServedModel.objects.all():
         if name in model.aliases:
+            before = {"aliases": model.aliases}
             model.aliases = [alias for alias in model.aliases if alias != name]
             model.save(update_fields=["aliases"])
+            after = {"aliases": model.aliases}
+            audit_record(action="model.change", on=model_subject(model), before=before, after=after)
             configuration_touch()
             return True
     return False

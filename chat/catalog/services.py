@@ -18,14 +18,28 @@ from channels.db import database_sync_to_async
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from chat.access.configuration import TTLCache, configuration_changed, configuration_touch
 from chat.access.keys import Caller
+from chat.audit.services import Subject, audit_record
+from chat.audit.values import row_values
 from chat.catalog.fingerprint import system_fingerprint
 from chat.catalog.models import COMPUTED_BY_CHARS, ModelAdapter, ModelState, ServedModel, WeightedAlias
-from chat.catalog.weighted_aliases import Targets, target_choose, weighted_aliases
+from chat.catalog.weighted_aliases import (
+    Targets,
+    target_choose,
+    weighted_alias_delete,
+    weighted_alias_store,
+    weighted_aliases,
+)
 
+AUDITED = (
+    *("name", "aliases", "path", "owned_by", "enabled", "is_default", "max_model_len", "sampling_defaults"),
+    *("system_prompt", "chat_template", "pinned", "idle_s", "fallback", "deprecated_at"),
+    *("input_price", "cached_price", "output_price"),
+)
 CACHE_TTL_S = 5.0
 ALL = "all"
 GGUF_MAGIC = b"GGUF"
@@ -121,16 +135,31 @@ def model_update(*, model: ServedModel) -> None:
     """Store a new or changed model. A new default replaces the previous one. Raises ValidationError."""
     with transaction.atomic():
         model.full_clean(validate_constraints=False)
-        before = ServedModel.objects.filter(pk=model.pk).values("name", "fallback").first()
+        before = ServedModel.objects.filter(pk=model.pk).values(*AUDITED).first()
         if before is None or before["fallback"] != model.fallback:
             fallback_check(model=model)
         if before is not None and before["name"] != model.name:
             _references_follow(name=before["name"], new_name=model.name)
         model_names_check(names=(model.name, *model.aliases), own_pk=model.pk)
         if model.is_default:
-            ServedModel.objects.filter(is_default=True).exclude(pk=model.pk).update(is_default=False)
+            _default_take(ServedModel.objects.filter(is_default=True).exclude(pk=model.pk))
         model.save()
+        verb = "create" if before is None else "change"
+        after = row_values(model, AUDITED)
+        audit_record(action=f"model.{verb}", on=model_subject(model), before=before, after=after)
         configuration_touch()
+
+
+def _default_take(former: QuerySet[ServedModel]) -> None:
+    for model in former:
+        before, after = {"is_default": True}, {"is_default": False}
+        audit_record(action="model.change", on=model_subject(model), before=before, after=after)
+    former.update(is_default=False)
+
+
+def model_subject(model: ServedModel) -> Subject:
+    """Return how the audit log names a model."""
+    return Subject(model.pk, model.name)
 
 
 def model_names_check(*, names: Iterable[str], own_pk: int | None) -> None:
@@ -188,18 +217,25 @@ def model_delete(*, model: ServedModel) -> None:
     """Delete a model from the catalogue; fallbacks and weighted aliases that lead to it lead elsewhere or nowhere."""
     with transaction.atomic():
         _references_follow(name=model.name, new_name="")
+        audit_record(action="model.delete", on=model_subject(model), before=row_values(model, AUDITED))
         model.delete()
         configuration_touch()
 
 
 def _references_follow(*, name: str, new_name: str) -> None:
     """Let what names a model name it anew, or no more if `new_name` is empty."""
+    for other in ServedModel.objects.filter(fallback=name):
+        before, after = {"fallback": name}, {"fallback": new_name}
+        audit_record(action="model.change", on=model_subject(other), before=before, after=after)
     ServedModel.objects.filter(fallback=name).update(fallback=new_name)
     for alias in WeightedAlias.objects.all():
         if any(one["model"] == name for one in alias.targets):
             named = [one | {"model": new_name} if one["model"] == name else one for one in alias.targets]
-            alias.targets = [one for one in named if one["model"]]
-            alias.save() if alias.targets else alias.delete()
+            targets = [one for one in named if one["model"]]
+            if targets:
+                weighted_alias_store(name=alias.name, targets=targets)
+            else:
+                weighted_alias_delete(name=alias.name)
 
 
 def model_state_report(

@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from chat.access.configuration import configuration_touch
+from chat.audit.services import Subject, audit_record
 from chat.catalog.models import ModelAdapter, ServedModel, WeightedAlias
 
 MAX_TARGETS = 20
@@ -24,18 +25,33 @@ def weighted_alias_set(*, name: str, targets: Sequence[Mapping[str, Any]]) -> We
     with transaction.atomic():
         targets_check(targets=targets)
         name_check(name)
-        alias, _ = WeightedAlias.objects.update_or_create(
-            name=name, defaults={"targets": [{"model": one["model"], "weight": one["weight"]} for one in targets]}
-        )
-        configuration_touch()
+        return weighted_alias_store(name=name, targets=targets)
+
+
+@transaction.atomic
+def weighted_alias_store(*, name: str, targets: Sequence[Mapping[str, Any]]) -> WeightedAlias:
+    """Store targets that have been checked."""
+    stored = WeightedAlias.objects.filter(name=name).first()
+    alias, is_new = WeightedAlias.objects.update_or_create(
+        name=name, defaults={"targets": [{"model": one["model"], "weight": one["weight"]} for one in targets]}
+    )
+    verb = "create" if is_new else "change"
+    before = None if stored is None else {"targets": stored.targets}
+    audit_record(action=f"alias.{verb}", on=Subject(alias.pk, name), before=before, after={"targets": alias.targets})
+    configuration_touch()
     return alias
 
 
+@transaction.atomic
 def weighted_alias_delete(*, name: str) -> bool:
     """Delete a weighted alias; return whether there was one."""
-    num_deleted, _ = WeightedAlias.objects.filter(name=name).delete()
+    alias = WeightedAlias.objects.filter(name=name).first()
+    if alias is None:
+        return False
+    audit_record(action="alias.delete", on=Subject(alias.pk, name), before={"targets": alias.targets})
+    alias.delete()
     configuration_touch()
-    return bool(num_deleted)
+    return True
 
 
 def targets_check(*, targets: Sequence[Mapping[str, Any]]) -> None:

@@ -18,6 +18,7 @@ from chat.access.keys import Caller, KeyInvalid
 from chat.api.dialect import OpenAIErrorFormat
 from chat.api.request.fields import field_read, integer_read
 from chat.api.view import error_response, method_name, request_id
+from chat.conversations.disclosure import chats_read_record
 from chat.errors import ApiError, api_error
 from engine.api import EngineError
 
@@ -58,7 +59,11 @@ def page_view(*, is_private: bool = False, **handlers: Handler) -> Handler:
         visit = visit_of(request)
         if is_private:
             _check_private(request)
-        return _chosen(request, handlers)(request, visit, **kwargs)
+        handler = _chosen(request, handlers)
+        if visit.user_id != request.user.pk:
+            what, conversation_id = request.resolver_match.url_name, kwargs.get("conversation_id", "")
+            chats_read_record(user_id=visit.user_id, what=what, conversation_id=conversation_id)
+        return handler(request, visit, **kwargs)
 
     return with_json_errors(answer)
 

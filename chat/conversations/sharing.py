@@ -21,6 +21,7 @@ from django.utils import timezone
 
 from chat.access.accounts import chats_may_be_shared
 from chat.access.sign_in import SignIn, sign_in_begin, sign_in_fail, sign_in_succeed
+from chat.audit.services import Subject, audit_record
 from chat.conversations.content import content_text, question_title, title_of
 from chat.conversations.models import Conversation, ShareLink, Turn
 from chat.conversations.services import ROW_BYTES
@@ -73,6 +74,8 @@ def link_create(*, user_id: int, conversation_id: str, lives_s: int | None, pass
         link = conversation.links.create(
             digest=_digest(token), snapshot=snapshot, expires_at=expires_at, password=hashed
         )
+        after = {"conversation": conversation_id, "expires_at": expires_at, "password": hashed}
+        audit_record(action="link.create", on=Subject(link.pk, str(link.pk)), after=after)
     return NewLink(link, token)
 
 
@@ -92,6 +95,8 @@ def link_revoke(*, user_id: int, conversation_id: str, link_id: int) -> None:
         num_bytes = ROW_BYTES + len(link.snapshot.encode())
         space_take(space, -num_bytes)
         _count(conversation, -num_bytes)
+        before = {"conversation": conversation_id, "expires_at": link.expires_at, "password": link.password}
+        audit_record(action="link.revoke", on=Subject(link.pk, str(link.pk)), before=before)
         link.delete()
 
 

@@ -16,6 +16,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHt
 from chat.api.view import json_response
 from chat.conversations import drafts, exports, schema, services, sharing, transfer, turns
 from chat.conversations.content import content_text, question_content
+from chat.conversations.disclosure import chats_export_record
 from chat.conversations.facets import Filters, facets_named
 from chat.conversations.frame import Visit, page_view, page_view_async, with_json_errors
 from chat.conversations.models import Conversation, FacetKind, ShareLink, Turn
@@ -180,6 +181,7 @@ def export(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResp
     name = schema.query_read(request, schema.EXPORT_QUERY)["format"]
     found = conversation_get(user_id=visit.user_id, public_id=conversation_id)
     write, content_type = transfer.EXPORTS[name]
+    chats_export_record(user_id=visit.user_id, format_name=name, conversation=conversation_id)
     return HttpResponse(
         write(conversation=found), content_type=content_type, headers=_file_headers(found.title or "chat", name)
     )
@@ -198,6 +200,8 @@ async def export_several(request: HttpRequest, visit: Visit) -> HttpResponseBase
         raise ApiError("invalid_value", "ids must stand alone: leave out q and the filters, or ids", "ids")
     else:
         keys = await database_sync_to_async(exports.conversations_named)(user_id=visit.user_id, public_ids=ids)
+    record = database_sync_to_async(chats_export_record)
+    await record(user_id=visit.user_id, format_name=name, number=len(keys))
     return StreamingHttpResponse(
         exports.export_written(keys, name), content_type=transfer.EXPORTS[name][1], headers=_file_headers("chats", name)
     )

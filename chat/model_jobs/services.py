@@ -9,8 +9,11 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
+from django.db import transaction
 from django.utils import timezone
 
+from chat.audit.services import Subject, audit_record
+from chat.audit.values import row_values
 from chat.catalog.stored_models import stored_model_offer
 from chat.model_jobs.models import OPEN_STATES, JobKind, JobState, ModelJob
 from chat.model_store.errors import StoreError
@@ -53,10 +56,11 @@ def _copy_check(models: ModelStore, asked: str, name: str) -> None:
         raise StoreError(f"There is a model {name!r} already: choose another name.")
 
 
+@transaction.atomic
 def job_create(*, kind: str, asked: str, revision: str = "", name: str = "", asked_by: str = "") -> ModelJob:
     """Enter a job, which begins within a second. Raises StoreError for what can be refused at once."""
     job_check(kind=kind, asked=asked, name=name)
-    return ModelJob.objects.create(
+    job: ModelJob = ModelJob.objects.create(
         public_id=f"job_{secrets.token_hex(12)}",
         kind=kind,
         asked=asked,
@@ -64,6 +68,8 @@ def job_create(*, kind: str, asked: str, revision: str = "", name: str = "", ask
         name=name,
         asked_by=asked_by,
     )
+    audit_record(action="job.create", on=_subject(job), after=row_values(job, ("kind", "asked", "revision", "name")))
+    return job
 
 
 def jobs_list(*, limit: int) -> list[ModelJob]:
@@ -77,10 +83,16 @@ def job_get(*, public_id: str) -> ModelJob | None:
 
 def job_cancel(*, job: ModelJob) -> ModelJob:
     """Have an open job ended; one that waits ends at once. What was fetched is kept for another try."""
-    job_update(job, [JobState.WAITING], state=JobState.CANCELLED, ended_at=timezone.now())
-    job_update(job, [JobState.RUNNING], state=JobState.CANCELLING)
+    with transaction.atomic():
+        is_over = job_update(job, [JobState.WAITING], state=JobState.CANCELLED, ended_at=timezone.now())
+        if is_over or job_update(job, [JobState.RUNNING], state=JobState.CANCELLING):
+            audit_record(action="job.cancel", on=_subject(job))
     job.refresh_from_db()
     return job
+
+
+def _subject(job: ModelJob) -> Subject:
+    return Subject(job.public_id, str(job))
 
 
 # For the runner.

@@ -20,6 +20,7 @@ from chat.api.queries import list_object, query_integer
 from chat.api.request.fields import Array, Boolean, Integer, Object, Text, bad_value, field_problems, text_read
 from chat.api.request.schema import sampling_defaults_read
 from chat.api.view import api_view, caller_require, json_response, object_read
+from chat.catalog import acts
 from chat.catalog.models import ServedModel
 from chat.catalog.named_models import models_live
 from chat.catalog.removal import ModelUnknown, model_remove
@@ -30,7 +31,6 @@ from chat.model_jobs.models import JobKind, ModelJob
 from chat.model_jobs.services import job_cancel, job_create, job_get, jobs_list, store
 from chat.model_store.errors import StoreError
 from chat.model_store.manifest import MAX_NAME_CHARS, Manifest
-from chat.relay.model_acts import model_load_ask, model_unload_ask
 from chat.relay.state.workers import UNLOADED, ModelCondition
 
 MAX_PATH_CHARS = 1024
@@ -178,7 +178,7 @@ async def model_load(request: HttpRequest, dialect: ErrorFormat) -> HttpResponse
     if condition is None:
         raise ApiError("model_unloaded", f"No worker has the files of {row.name!r}: start one that has.", "model")
     if condition.state in (UNLOADED.state, "failed"):
-        await asyncio.to_thread(model_load_ask, name=row.name)
+        await database_sync_to_async(acts.model_load, thread_sensitive=False)(name=row.name)
     return json_response(await _described(row))
 
 
@@ -187,7 +187,7 @@ async def model_unload(request: HttpRequest, dialect: ErrorFormat) -> HttpRespon
     row = await row_named((await values_sent(MODEL, request))["model"])
     if row.pinned:
         raise bad_value("model", "is pinned, so it would be loaded again at once; change `pinned` first")
-    await asyncio.to_thread(model_unload_ask, name=row.name)
+    await database_sync_to_async(acts.model_unload, thread_sensitive=False)(name=row.name)
     return json_response(await _described(row))
 
 

@@ -12,11 +12,11 @@ from redis.exceptions import RedisError
 
 from chat.access.keys import Caller
 from chat.api.request.schema import MAX_TOKENS
+from chat.catalog import acts
 from chat.catalog.model_facts import model_facts
 from chat.catalog.named_models import model_asked, models_live
 from chat.catalog.services import ModelEntry, models_for_caller_async, sampling_defaults_effective
 from chat.errors import ApiError
-from chat.relay.model_acts import model_load_ask
 from chat.relay.state.workers import UNLOADED, ModelCondition
 from chat.usage.prices import TOKENS_PER_PRICE, Prices, prices_of
 from engine.api import ModelKind
@@ -96,7 +96,7 @@ async def model_load(*, name: str, caller: Caller) -> ModelCondition:
         raise ApiError("model_unloaded", message, "model")
     if condition.state in (UNLOADED.state, FAILED):
         try:
-            await asyncio.to_thread(model_load_ask, name=model.name)
+            await database_sync_to_async(acts.model_load, thread_sensitive=False)(name=model.name)
         except (RedisError, OSError):
             raise ApiError("overloaded", "The server cannot load models at the moment; please try again.") from None
     return condition

@@ -19,9 +19,10 @@ from django.db import IntegrityError, models, transaction
 from django.db.models import F, Q
 
 from chat.access.models import ApiKey
+from chat.audit.services import Subject, audit_record
+from chat.masking import mask_secrets
 from chat.relay.state.keys import run_id_floor
 from chat.relay.state.records import client_outcome_fields
-from chat.usage.masking import mask_secrets
 from chat.usage.models import TTFT_BOUNDS_MS, TTFT_COLUMNS, RequestLog, UsageHour
 from chat.usage.prices import cost_nanos, prices_of
 from engine.api import Outcome
@@ -242,4 +243,6 @@ def request_logs_prune(*, before: datetime, batch_size: int = 1000) -> int:
         .values_list("run_id", flat=True)[:batch_size]
     ):
         num_deleted += RequestLog.objects.filter(run_id__lte=run_ids[-1]).delete()[0]
+    if num_deleted:
+        audit_record(action="requests.prune", on=Subject(), after={"from_before": before, "number": num_deleted})
     return num_deleted

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chat.usage.masking import mask_secrets
+from chat.masking import mask_secrets
 
 LAUNCHER = Path(__file__).with_name("launch.py")
 MAX_LOG_BYTES = 16 * 2**20

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TextIO
 
-from chat.usage.masking import escape_controls
+from chat.masking import escape_controls
 
 COLOURS = {"ok": "32", "problem": "31", "working": "33", "title": "1"}
 MARKS = {"ok": "ok", "problem": "!!!", "working": "..."}

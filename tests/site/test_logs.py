@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.usage.masking import escape_controls
+from chat.masking import escape_controls
 from lightcone_site.logs import logging_settings
 
 KEY = "lc_accept0001_" + "0" * 48

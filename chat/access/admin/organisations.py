@@ -16,10 +16,14 @@ from chat.access.keys import keys_settle
 from chat.access.models import Org, Project
 from chat.access.policy import orgs_reached
 from chat.access.roles import Act
+from chat.access.subjects import org_subject, project_subject
+from chat.audit.pages import AuditedRows
+from chat.audit.services import Subject
 
 
 @admin.register(Org)
-class OrgAdmin(ScopedPage):
+class OrgAdmin(AuditedRows, ScopedPage):
+    audit_kind = "org"
     see, manage, org_column, project_column = Act.PROJECTS_SEE, Act.ORG_CHANGE, "pk", "projects"
     list_display = ("name", "show_projects", "created_at")
     search_fields = ("name",)
@@ -27,6 +31,9 @@ class OrgAdmin(ScopedPage):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Org]:
         return super().get_queryset(request).annotate(num_projects=Count("projects"))
+
+    def audit_subject(self, row: Org) -> Subject:
+        return org_subject(row)
 
     @display(description="Projects")
     def show_projects(self, org: Any) -> int:
@@ -56,7 +63,8 @@ class ProjectForm(forms.ModelForm):
 
 
 @admin.register(Project)
-class ProjectAdmin(ScopedPage):
+class ProjectAdmin(AuditedRows, ScopedPage):
+    audit_kind = "project"
     see, manage, project_column = Act.PROJECTS_SEE, Act.PROJECTS_MANAGE, "pk"
     list_display = ("name", "org", "created_at")
     list_select_related = ("org",)
@@ -73,6 +81,9 @@ class ProjectAdmin(ScopedPage):
         if db_field.name == "org":
             options["queryset"] = orgs_reached(request.user, Act.PROJECTS_MANAGE)
         return super().formfield_for_foreignkey(db_field, request, **options)
+
+    def audit_subject(self, row: Project) -> Subject:
+        return project_subject(row)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         """Disable the keys of people who are no longer members."""

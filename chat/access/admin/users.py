@@ -11,6 +11,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.signals import pre_delete
 from django.dispatch import receiver
@@ -147,7 +148,9 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
         account = self.get_object(request, id)
         if account is not None and not account_password_is_settable(actor=request.user, account=account):
             raise PermissionDenied("Only an owner of all organisations of an account sets its password.")
-        return super().user_change_password(request, id, form_url)
+        with transaction.atomic():  # with its audit entry
+            answer: HttpResponse = super().user_change_password(request, id, form_url)
+        return answer
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from chat.catalog import acts
 from chat.catalog.adapters import adapter_set
 from chat.catalog.model_facts import ModelFacts
 from chat.catalog.services import model_register, model_update, models_cache_clear
@@ -23,7 +24,7 @@ def live() -> dict[str, ModelCondition]:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
-    monkeypatch.setattr(offered, "model_load_ask", lambda *, name: names.append(name))
+    monkeypatch.setattr(acts, "model_load", lambda *, name: names.append(name))
     return names
 
 

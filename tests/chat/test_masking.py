@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.usage.masking import mask_secrets
+from chat.masking import mask_secrets
 from lightcone_site.logs import logging_settings
 
 SECRET = "0123456789abcdef" * 3

@@ -1,0 +1,98 @@
+"""The acts that are audited, and the kinds of objects that they are done to, with their labels.
+
+An action reads `kind.verb`. Whoever builds an act that changes anything, shows what others wrote or hands data out adds
+it here and calls `audit_record`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from django.utils.translation import gettext_lazy as _
+
+
+class ActorKind(StrEnum):
+    """Who acts: `NOBODY` is a client that is not signed in, `SYSTEM` the server by itself."""
+
+    USER = "user"
+    KEY = "key"
+    COMMAND = "command"
+    SYSTEM = "system"
+    NOBODY = "nobody"
+
+
+ACTORS: Mapping[str, Any] = {
+    ActorKind.USER: _("User"),
+    ActorKind.KEY: _("API key"),
+    ActorKind.COMMAND: _("Command line"),
+    ActorKind.SYSTEM: _("Server"),
+    ActorKind.NOBODY: _("Nobody signed in"),
+}
+
+KINDS: Mapping[str, Any] = {
+    "user": _("User"),
+    "member": _("Member"),
+    "org": _("Organisation"),
+    "project": _("Project"),
+    "key": _("API key"),
+    "model": _("Model"),
+    "adapter": _("Adapter"),
+    "alias": _("Weighted alias"),
+    "job": _("Pull or import"),
+    "batch": _("Batch"),
+    "file": _("File"),
+    "chats": _("Chats"),
+    "link": _("Link to a chat"),
+    "requests": _("Request log"),
+    "audit": _("Audit"),
+}
+
+ACTIONS: Mapping[str, Any] = {
+    "user.sign_in": _("Signed in"),
+    "user.sign_in_failed": _("Sign-in failed"),
+    "user.sign_out": _("Signed out"),
+    "user.create": _("Account made"),
+    "user.change": _("Account changed"),
+    "user.password": _("Password set"),
+    "user.delete": _("Account deleted"),
+    "org.create": _("Organisation made"),
+    "org.change": _("Organisation changed"),
+    "org.delete": _("Organisation deleted"),
+    "member.create": _("Member added"),
+    "member.change": _("Role of a member changed"),
+    "member.delete": _("Member removed"),
+    "project.create": _("Project made"),
+    "project.change": _("Project changed"),
+    "project.delete": _("Project deleted"),
+    "key.create": _("Key made"),
+    "key.change": _("Key changed"),
+    "key.rotate": _("Key rotated"),
+    "key.disable": _("Key disabled"),
+    "key.enable": _("Key enabled"),
+    "key.delete": _("Key deleted"),
+    "model.create": _("Model added"),
+    "model.change": _("Model changed"),
+    "model.delete": _("Model deleted"),
+    "model.load": _("Model loaded"),
+    "model.unload": _("Model unloaded"),
+    "adapter.create": _("Adapter added"),
+    "adapter.change": _("Adapter changed"),
+    "adapter.delete": _("Adapter deleted"),
+    "alias.create": _("Weighted alias made"),
+    "alias.change": _("Weighted alias changed"),
+    "alias.delete": _("Weighted alias deleted"),
+    "job.create": _("Pull or import begun"),
+    "job.cancel": _("Pull or import cancelled"),
+    "batch.cancel": _("Batch cancelled"),
+    "file.delete": _("File deleted"),
+    "chats.read": _("Chats of somebody else read"),
+    "chats.export": _("Chats exported"),
+    "link.create": _("Link to a chat made"),
+    "link.revoke": _("Link to a chat revoked"),
+    "requests.prune": _("Old requests deleted"),
+    "audit.export": _("Audit exported"),
+    "audit.prune": _("Old audit entries deleted"),
+}
+"""Labels by action. The kind before the dot is that of the object."""
