@@ -33,6 +33,7 @@ def _permissions() -> dict[str, Act]:
         "chat.change_org": Act.ORG_CHANGE,
         "chat.view_usagehour": Act.USAGE_SEE,
         "chat.view_requestlog": Act.LOGS_SEE,
+        "chat.view_auditentry": Act.AUDIT_SEE,
         "chat.see_system": Act.SYSTEM_SEE,
     }
     for table, (see, manage) in SEE_AND_MANAGE.items():

@@ -74,6 +74,7 @@ UNFOLD: dict[str, Any] = {
                     _list("Organisations", "domain", "chat.org"),
                     _list("Members", "group", "chat.membership"),
                     _list("Users", "person", "auth.user"),
+                    _list("Audit", "history", "chat.auditentry"),
                 ],
             },
             {
