@@ -49,7 +49,8 @@ class MembershipForm(forms.ModelForm):
             orgs = orgs_reached(self.actor, Act.PEOPLE_MANAGE)
             self.fields["org"].queryset = orgs
             self.fields["org"].initial = orgs.order_by("id").first()
-        self.fields["role"].help_text = ROLES_HELP
+        if "role" in self.fields:  # a form that only shows a membership has no fields
+            self.fields["role"].help_text = ROLES_HELP
 
     def clean_username(self) -> User:
         user = User.objects.filter(username=self.cleaned_data["username"]).first()

@@ -30,7 +30,7 @@ class OrgAdmin(AuditedRows, ScopedPage):
     fields = ("name",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Org]:
-        return super().get_queryset(request).annotate(num_projects=Count("projects"))
+        return super().get_queryset(request).annotate(num_projects=Count("projects")).order_by("name")
 
     def audit_subject(self, row: Org) -> Subject:
         return org_subject(row)

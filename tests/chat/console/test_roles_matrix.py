@@ -1,0 +1,343 @@
+"""Each role at each page of the console: what opens, what may be done, and whose rows show, by the policy of roles.
+
+The pages are those of the admin site. One that is not declared here with its acts fails.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.db.models import Model
+from django.template.response import TemplateResponse
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from chat.access.keys import key_create
+from chat.access.roles import Act, Reach, Role, role_reach
+from chat.models import (
+    ApiKey,
+    Batch,
+    Membership,
+    ModelAdapter,
+    ModelJob,
+    Org,
+    Project,
+    ProjectFile,
+    RequestLog,
+    ServedModel,
+    UsageHour,
+    WeightedAlias,
+)
+from tests.people import member
+
+
+class Nobody(Enum):
+    ROOT = "superusers only"
+    NONE = "nobody"
+
+
+ROOT, NONE = Nobody.ROOT, Nobody.NONE
+Need = Act | Nobody
+
+
+class Place(Enum):
+    """Where a row is, seen from the person: a smaller reach shows fewer of them."""
+
+    MINE = Reach.OWN
+    PROJECT = Reach.PROJECTS
+    ORG = Reach.ORG
+    OTHER = Reach.ORG + 1
+
+
+@dataclass(frozen=True)
+class Page:
+    see: Act
+    add: Need = NONE
+    change: Need = NONE
+    delete: Need = NONE
+    acts: Mapping[str, Need] = field(default_factory=dict)
+    """Buttons of a row."""
+    list_acts: Mapping[str, Need] = field(default_factory=dict)
+    """Buttons of the list."""
+    has_detail: bool = True
+
+
+def managed(see: Act, manage: Act, **more: Any) -> Page:
+    return Page(see, add=manage, change=manage, delete=manage, **more)
+
+
+KEYS, MODELS = Act.KEYS_MANAGE, Act.MODELS_MANAGE
+PAGES: dict[type[Model], Page] = {
+    ApiKey: managed(Act.KEYS_SEE, KEYS, acts={"rotate": KEYS, "disable": KEYS, "enable": KEYS}),
+    Project: managed(Act.PROJECTS_SEE, Act.PROJECTS_MANAGE),
+    Org: Page(Act.PROJECTS_SEE, add=ROOT, change=Act.ORG_CHANGE, delete=ROOT),
+    Membership: managed(Act.PEOPLE_SEE, Act.PEOPLE_MANAGE),
+    User: managed(Act.PEOPLE_SEE, Act.PEOPLE_MANAGE),
+    Batch: Page(Act.BATCHES_SEE, acts={"cancel": Act.BATCHES_MANAGE}),
+    ProjectFile: Page(Act.BATCHES_SEE, delete=Act.BATCHES_MANAGE),
+    RequestLog: Page(Act.LOGS_SEE),
+    UsageHour: Page(Act.USAGE_SEE, has_detail=False),
+    ServedModel: managed(Act.MODELS_SEE, MODELS, acts={"load": MODELS, "unload": MODELS}, list_acts={"pull": MODELS}),
+    ModelAdapter: managed(Act.MODELS_SEE, MODELS),
+    WeightedAlias: managed(Act.MODELS_SEE, MODELS),
+    ModelJob: Page(Act.MODELS_SEE, add=MODELS, acts={"cancel": MODELS}),
+}
+"""What each page asks for."""
+REFUSED = {302, 403, 404}
+"""For a row that does not show: as for one that does not exist."""
+
+
+@dataclass(frozen=True)
+class World:
+    """A person with a role, and rows that are near and far."""
+
+    person: User
+    client: Client
+    role: Role | None
+    """None: a superuser."""
+    is_operator: bool
+    rows: Mapping[type[Model], Mapping[Place, Any]]
+
+    def reach(self, need: Need) -> int:
+        """Return how far an act goes. A superuser reaches other organisations."""
+        if self.role is None:
+            return 0 if need is NONE else Place.OTHER.value
+        if isinstance(need, Nobody) or (need.is_of_installation and not self.is_operator):
+            return 0
+        return role_reach(self.role, need)
+
+
+def name_of(model: type[Model], place: Place) -> str:
+    """Return the text by which a row is found on a page. A membership shows as its person."""
+    model = User if model is Membership else model
+    return f"{model.__name__}-{place.name}".lower()
+
+
+def rows_made(person: User, project: Project, other: Project) -> dict[type[Model], dict[Place, Any]]:
+    """Make a row of each table in each place that the table knows."""
+    second = Project.objects.create(org=project.org, name=name_of(Project, Place.ORG))
+    projects = {Place.PROJECT: project, Place.ORG: second, Place.OTHER: other}
+    keys = {
+        place: key_create(project=where, name=name_of(ApiKey, place), owner=owner)[0]
+        for place, where, owner in (
+            (Place.MINE, project, person),
+            (Place.ORG, project, None),
+            (Place.OTHER, other, None),
+        )
+    }
+    colleague = member(name_of(User, Place.ORG), org=project.org)
+    stranger = member(name_of(User, Place.OTHER), org=other.org)
+    rows: dict[type[Model], dict[Place, Any]] = {
+        Project: projects,
+        Org: {Place.PROJECT: project.org, Place.OTHER: other.org},
+        ApiKey: keys,
+        User: {Place.ORG: colleague, Place.OTHER: stranger},
+        Membership: {Place.ORG: colleague.memberships.get(), Place.OTHER: stranger.memberships.get()},
+    }
+    makers = {RequestLog: log_made, UsageHour: hour_made, Batch: batch_made, ProjectFile: file_made}
+    for model, make in makers.items():
+        rows[model] = {place: make(name_of(model, place), key) for place, key in keys.items()}
+    served = ServedModel.objects.create(name=name_of(ServedModel, Place.ORG), path="/models/x.gguf")
+    rows[ServedModel] = {Place.ORG: served}
+    adapter = ModelAdapter.objects.create(model=served, name=name_of(ModelAdapter, Place.ORG), path="/adapter")
+    rows[ModelAdapter] = {Place.ORG: adapter}
+    targets = [{"model": served.name, "weight": 1}]
+    rows[WeightedAlias] = {
+        Place.ORG: WeightedAlias.objects.create(name=name_of(WeightedAlias, Place.ORG), targets=targets)
+    }
+    rows[ModelJob] = {
+        Place.ORG: ModelJob.objects.create(public_id="job_1", kind="pull", asked=name_of(ModelJob, Place.ORG))
+    }
+    return rows
+
+
+def log_made(name: str, key: ApiKey) -> RequestLog:
+    where = {"org_id": key.project.org_id, "project_id": key.project_id, "key_public_id": key.public_id}
+    return RequestLog.objects.create(
+        run_id=uuid4(), arrived_at=timezone.now(), status=200, outcome="finished", model=name, **where
+    )
+
+
+def hour_made(name: str, key: ApiKey) -> UsageHour:
+    where = {"org_id": key.project.org_id, "project_id": key.project_id, "key_public_id": key.public_id}
+    return UsageHour.objects.create(period_start=timezone.now(), model=name, status_class=2, num_requests=1, **where)
+
+
+def file_made(name: str, key: ApiKey) -> ProjectFile:
+    return ProjectFile.objects.create(
+        public_id=f"file-{name}"[:40],
+        filename=name,
+        project=key.project,
+        key_public_id=key.public_id,
+        purpose="batch",
+        is_complete=True,
+    )
+
+
+def batch_made(name: str, key: ApiKey) -> Batch:
+    return Batch.objects.create(
+        public_id=name,
+        project=key.project,
+        key_public_id=key.public_id,
+        endpoint="/v1/chat/completions",
+        input_file_id="file-x",
+        expires_at=timezone.now(),
+    )
+
+
+@pytest.fixture(autouse=True)
+def _no_kept_search() -> Iterator[None]:
+    """Forget searches of the console, which are kept by the id of their user."""
+    cache.clear()
+    yield
+    cache.clear()
+
+
+@pytest.fixture
+def world(db: None) -> Callable[..., World]:
+    def make(role: Role | None, *, is_operator: bool = True) -> World:
+        home = Org.objects.create(name=name_of(Org, Place.PROJECT), is_operator=is_operator)
+        away = Org.objects.create(name=name_of(Org, Place.OTHER), is_operator=not is_operator)
+        project = Project.objects.create(org=home, name=name_of(Project, Place.PROJECT))
+        other = Project.objects.create(org=away, name=name_of(Project, Place.OTHER))
+        person = User.objects.create_superuser("person") if role is None else member("person", role.value, org=home)
+        project.members.add(person)
+        client = Client()
+        client.force_login(User.objects.get(pk=person.pk))
+        return World(person, client, role, is_operator, rows_made(person, project, other))
+
+    return make
+
+
+@pytest.fixture
+def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Render no page, which takes most of the time: only what is answered counts, and texts of refusals."""
+    monkeypatch.setattr(TemplateResponse, "rendered_content", "")
+
+
+EVERYBODY = pytest.mark.parametrize("role", [None, *Role], ids=lambda role: role or "superuser")
+
+
+def address(model: type[Model], page: str, *args: Any) -> str:
+    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}", args=args)
+
+
+def is_right(status: int, *, is_shown: bool, is_done: bool) -> bool:
+    """Return True for 200 where it is done, 403 where the row shows but it is not, and else as for a missing row."""
+    return status == (200 if is_done else 403) if is_shown else status in REFUSED
+
+
+def test_each_page_of_the_console_declares_its_acts() -> None:
+    assert set(admin.site._registry) == set(PAGES)
+    for model, page in PAGES.items():
+        site = admin.site._registry[model]
+        assert set(site.actions_detail or ()) == set(page.acts), model
+        assert set(site.actions_list or ()) == set(page.list_acts), model
+
+
+@EVERYBODY
+def test_lists_show_what_the_role_reaches(world: Callable[..., World], role: Role | None) -> None:
+    here = world(role)
+    for model, page in PAGES.items():
+        reach = here.reach(page.see)
+        answer = here.client.get(address(model, "changelist"))
+        assert answer.status_code == (200 if reach else 403), model
+        for place in here.rows[model]:
+            assert (name_of(model, place) in answer.text) == (place.value <= reach), (model, place)
+        assert here.client.get(address(model, "add")).status_code == (200 if here.reach(page.add) else 403), model
+        for name, need in page.list_acts.items():
+            assert here.client.get(address(model, name)).status_code == (302 if here.reach(need) else 403), name
+
+
+@EVERYBODY
+def test_acts_on_the_installation_are_for_its_operator(world: Callable[..., World], role: Role | None) -> None:
+    here = world(role, is_operator=False)
+    for model, page in PAGES.items():
+        if page.see.is_of_installation:
+            status = 200 if here.reach(page.see) else 403
+            assert here.client.get(address(model, "changelist")).status_code == status, model
+
+
+@EVERYBODY
+def test_rows_show_as_far_as_the_role_reaches(world: Callable[..., World], role: Role | None) -> None:
+    here = world(role)
+    for model, page in PAGES.items():
+        for place, row in here.rows[model].items():
+            is_shown = page.has_detail and place.value <= here.reach(page.see)
+            answer = here.client.get(address(model, "change", row.pk))
+            assert is_right(answer.status_code, is_shown=is_shown, is_done=True), (model, place)
+            assert (name_of(model, place) in answer.text) == is_shown, (model, place)
+
+
+@EVERYBODY
+@pytest.mark.usefixtures("unrendered")
+def test_buttons_of_rows_open_as_far_as_the_role_reaches(world: Callable[..., World], role: Role | None) -> None:
+    here = world(role)
+    for model, page in PAGES.items():
+        for place, row in here.rows[model].items():
+            is_shown = page.has_detail and place.value <= here.reach(page.see)
+            answer = here.client.get(address(model, "history", row.pk))
+            assert is_right(answer.status_code, is_shown=is_shown, is_done=True), (model, place)
+            asked: list[tuple[str, Need]] = [("delete", page.delete), *page.acts.items()]
+            for name, need in asked:
+                answer = here.client.get(address(model, name, row.pk))
+                is_done = place.value <= here.reach(need)
+                assert is_right(answer.status_code, is_shown=is_shown, is_done=is_done), (model, place, name)
+                assert name_of(model, place) not in answer.text, (model, place, name)
+
+
+@EVERYBODY
+@pytest.mark.usefixtures("unrendered")
+def test_rows_change_as_far_as_the_role_reaches(world: Callable[..., World], role: Role | None) -> None:
+    """Forms are sent without what they require, so that 200 tells what is missing."""
+    here = world(role)
+    for model, page in PAGES.items():
+        for place, row in here.rows[model].items():
+            is_shown = page.has_detail and place.value <= here.reach(page.see)
+            answer = here.client.post(address(model, "change", row.pk), {})
+            is_done = place.value <= here.reach(page.change)
+            assert is_right(answer.status_code, is_shown=is_shown, is_done=is_done), (model, place)
+            if place.value > here.reach(page.delete):
+                here.client.post(address(model, "delete", row.pk), {"post": "yes"})
+                bulk = {"action": "delete_selected", "_selected_action": [row.pk], "post": "yes"}
+                here.client.post(address(model, "changelist"), bulk)
+                assert model._default_manager.filter(pk=row.pk).exists(), (model, place)
+
+
+@EVERYBODY
+def test_searches_and_choices_show_what_lists_show(world: Callable[..., World], role: Role | None) -> None:
+    here = world(role)
+    found = [here.client.get(reverse("admin:search"), {"s": term}).text for term in ("lightcone", "authentication")]
+    for model, page in PAGES.items():
+        link = f'href="{address(model, "changelist")}"'
+        assert any(link in text for text in found) == bool(here.reach(page.see)), model
+    for model, name, target in choices_of_pages():
+        names = {"app_label": model._meta.app_label, "model_name": model._meta.model_name, "field_name": name}
+        answer = here.client.get(reverse("admin:autocomplete"), names)
+        reach = here.reach(PAGES[target].see)
+        assert answer.status_code == (200 if reach else 403), (model, name)
+        if reach:
+            offered = {one["id"] for one in json.loads(answer.text)["results"]}
+            for place, row in here.rows[target].items():
+                assert (str(row.pk) in offered) == (place.value <= reach), (model, name, place)
+
+
+def choices_of_pages() -> list[tuple[type[Model], str, type[Model]]]:
+    """Return each relation of a page to another that is searched there."""
+    return [
+        (model, relation.name, relation.related_model)
+        for model in PAGES
+        for relation in model._meta.get_fields()
+        if relation.is_relation and not relation.auto_created and relation.related_model in PAGES
+        if admin.site._registry[relation.related_model].search_fields
+    ]
