@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from channels.db import database_sync_to_async
 from django.contrib.auth.backends import ModelBackend
 
 from chat.access.policy import standing_of
@@ -58,4 +59,12 @@ class PolicyBackend(ModelBackend):
         return {name for name, act in PERMISSIONS.items() if standing.reach(act) > Reach.NONE}
 
     def get_group_permissions(self, user_obj: Any, obj: Any = None) -> set[str]:
+        return set()
+
+    # Django's asynchronous methods read the rows themselves.
+
+    async def aget_user_permissions(self, user_obj: Any, obj: Any = None) -> set[str]:
+        return await database_sync_to_async(self.get_user_permissions)(user_obj, obj)
+
+    async def aget_group_permissions(self, user_obj: Any, obj: Any = None) -> set[str]:
         return set()

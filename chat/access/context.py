@@ -7,9 +7,12 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
-from chat.access.people import console_is_open_to
+from chat.access.people import console_is_open_to, playground_is_open_to
 
 
 def roles(request: HttpRequest) -> dict[str, Any]:
-    """Return `has_console`, which is read from the database only where a page asks for it."""
-    return {"has_console": SimpleLazyObject(lambda: console_is_open_to(request.user))}
+    """Return `has_console` and `has_playground`, which are read from the database only where a page asks for them."""
+    return {
+        "has_console": SimpleLazyObject(lambda: console_is_open_to(request.user)),
+        "has_playground": SimpleLazyObject(lambda: playground_is_open_to(request.user)),
+    }

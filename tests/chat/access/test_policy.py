@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.contrib.auth.models import AnonymousUser, Group, Permission, User
 from django.db.models import Q
 
@@ -48,6 +49,8 @@ def test_rows_of_permissions_and_groups_give_nothing(project: Project) -> None:
     user.is_staff = True
     user.save()
     assert not User.objects.get(pk=user.pk).has_perm("auth.change_user")
+    assert not async_to_sync(User.objects.get(pk=user.pk).ahas_perm)("auth.change_user")
+    assert async_to_sync(member("boss", "admin").ahas_perm)("auth.change_user")
 
 
 @pytest.mark.parametrize("role", ["owner", "viewer"])

@@ -407,6 +407,10 @@ def test_a_refused_page_links_back(person: Any) -> None:
     assert answer.status_code == 403
     assert "may not open this page" in answer.text
     assert reverse("admin:index") in answer.text
+    assert f'href="{reverse("playground")}"' in answer.text
+    assert f'href="{reverse("playground")}"' in client.get(reverse("admin:index")).text
+    closed = person("carl", "billing", may_chat=False)[1].get(reverse("admin:index")).text
+    assert "Open the playground" not in closed
     for path in ("/admin/nowhere/", "/nowhere"):
         answer = client.get(path, headers={"Accept": "text/html"})
         assert answer.status_code == 404
