@@ -65,7 +65,10 @@ def of_own_keys(user: Any) -> Q:
     return Q(key_public_id__in=ApiKey.objects.filter(own_keys(user)).values("public_id"))
 
 
-def may_have_key(user: Any, project: Project) -> bool:
-    """Return True if the person may have a key of the own in this project."""
-    reach = standing_of(user).reach(Act.KEYS_MANAGE, org_id=project.org_id)
-    return reach == Reach.ORG or (reach == Reach.OWN and project.pk in standing_of(user).project_ids)
+def may_own(user: Any, key: ApiKey) -> bool:
+    """Return True if the person could make this key today: in its project, with its rights and its priority."""
+    standing, project = standing_of(user), key.project
+    reach = standing.reach(Act.KEYS_MANAGE, org_id=project.org_id)
+    is_reached = reach == Reach.ORG or (reach == Reach.OWN and project.pk in standing.project_ids)
+    scope = KeyScope(user)
+    return is_reached and scope.may_give(key.rights, org_id=project.org_id) and scope.may_hurry(key.min_priority)

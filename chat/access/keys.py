@@ -26,7 +26,7 @@ from django.utils import timezone
 from chat.access.addresses import ip_address
 from chat.access.checks import Right
 from chat.access.configuration import TTLCache, configuration_changed, configuration_touch
-from chat.access.key_scope import may_have_key
+from chat.access.key_scope import may_own
 from chat.access.models import ApiKey, ApiKeySecret, Project
 from chat.access.subjects import key_subject
 from chat.audit.services import audit_record
@@ -140,6 +140,8 @@ def key_create(*, project: Project, name: str, raw: str | None = None, **policy:
 def key_update(*, key: ApiKey) -> None:
     """Store changed fields. Raises ValidationError."""
     key.full_clean()
+    if key.disabled_at is None:
+        key_owner_check(key=key)
     with transaction.atomic():
         before = ApiKey.objects.values(*AUDITED).get(pk=key.pk)
         key.save()
@@ -167,6 +169,8 @@ def key_disable(*, key: ApiKey) -> None:
 
 
 def key_enable(*, key: ApiKey) -> None:
+    """Accept a disabled key again. Raises ValidationError if its owner may not have it any more."""
+    key_owner_check(key=key)
     _mark(key, "key.enable", disabled_at=None)
 
 
@@ -181,8 +185,14 @@ def keys_settle(*, owner: User) -> None:
     """Disable the keys of a person that the person's roles and projects no longer give."""
     person = type(owner).objects.get(pk=owner.pk)  # without what was read of the roles before
     for key in person.keys.filter(deleted_at=None, disabled_at=None).select_related("project"):
-        if not may_have_key(person, key.project):
+        if not may_own(person, key):
             key_disable(key=key)
+
+
+def key_owner_check(*, key: ApiKey) -> None:
+    """Raise ValidationError if the key is a person's who could not make it."""
+    if key.owner_id is not None and not may_own(User.objects.get(pk=key.owner_id), key):
+        raise ValidationError(f"{key.owner} may not have a key with these rights and this priority in {key.project}.")
 
 
 def key_public_id(*, raw: str) -> str:

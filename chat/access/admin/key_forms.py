@@ -17,6 +17,7 @@ from unfold.widgets import (
 
 from chat.access.checks import Right
 from chat.access.key_scope import KeyScope
+from chat.access.keys import key_owner_check
 from chat.access.models import ApiKey, default_rights
 from chat.console.pages import LinesField
 
@@ -107,6 +108,9 @@ class ApiKeyForm(forms.ModelForm):
         if self.instance.pk is None:
             is_own = cleaned.pop("is_own", False) or self.scope.owns_only(org_id=project.org_id)
             cleaned["owner"] = self.scope.user if is_own else None
+        elif self.instance.disabled_at is None and not self.errors:
+            chosen = {name: cleaned[name] for name in ("rights", "min_priority") if name in cleaned}
+            key_owner_check(key=ApiKey(owner=self.instance.owner, project=project, **chosen))
         return cleaned
 
     def clean_model_names(self) -> list[str] | None:

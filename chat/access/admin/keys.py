@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -232,9 +232,13 @@ class ApiKeyAdmin(ScopedPage):
         key = self._changeable_key(request, object_id)
         if request.method != "POST":
             return self._confirm(request, key, act, effect)
-        switch(key=key)
-        self.log_change(request, key, f"{act}d.")
-        self.message_user(request, f"The key “{key.name}” is {act.lower()}d.")
+        try:
+            switch(key=key)
+        except ValidationError as error:
+            self.message_user(request, " ".join(error.messages), messages.ERROR)
+        else:
+            self.log_change(request, key, f"{act}d.")
+            self.message_user(request, f"The key “{key.name}” is {act.lower()}d.")
         return redirect("admin:chat_apikey_change", key.pk)
 
     def _confirm(
