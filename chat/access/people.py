@@ -14,11 +14,12 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import BooleanField, ExpressionWrapper, Q
+from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
 
 from chat.access.keys import key_delete
 from chat.access.memberships import LAST_OWNER, is_last_owner
-from chat.access.policy import may, standing_of
+from chat.access.models import Membership
+from chat.access.policy import may, orgs_reached, standing_of
 from chat.access.roles import Act, Role
 
 DELETED = "(deleted "
@@ -52,6 +53,14 @@ def administrators_named() -> list[Person]:
     is_silent = ExpressionWrapper(Q(email=""), output_field=BooleanField())
     found = _superusers().order_by(is_silent, "pk")[:MAX_NAMED]
     return [Person(user.get_full_name() or user.get_username(), user.email) for user in found]
+
+
+def people_seen(*, actor: Any, people: QuerySet[User]) -> QuerySet[User]:
+    """Return those of `people` whose organisations show them to `actor`, without the stand-ins for deleted accounts."""
+    people = people.exclude(username__startswith=DELETED)
+    if standing_of(actor).owns_installation:
+        return people
+    return people.filter(pk__in=Membership.objects.filter(org__in=orgs_reached(actor, Act.PEOPLE_SEE)).values("user"))
 
 
 def account_is_manageable(*, actor: Any, account: User) -> bool:

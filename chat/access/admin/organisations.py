@@ -6,6 +6,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
+from django.contrib.auth.models import User
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest
 from unfold.decorators import display
@@ -14,8 +15,9 @@ from chat.access.admin.scoped import ScopedPage
 from chat.access.configuration import configuration_touch
 from chat.access.keys import keys_settle
 from chat.access.models import Org, Project
-from chat.access.policy import orgs_reached
-from chat.access.roles import Act
+from chat.access.people import people_seen
+from chat.access.policy import may, orgs_reached
+from chat.access.roles import Act, Reach
 from chat.access.subjects import org_subject, project_subject
 from chat.audit.pages import AuditedRows
 from chat.audit.services import Subject
@@ -71,7 +73,11 @@ class ProjectAdmin(AuditedRows, ScopedPage):
     search_fields = ("name",)
     form = ProjectForm
     autocomplete_fields = ("members",)
-    fields = ("org", "name", "members", "may_share")
+
+    def get_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
+        """Return the fields, with the members for those who see the people of the organisation."""
+        sees_people = obj is None or may(request.user, Act.PEOPLE_SEE, org_id=obj.org_id, least=Reach.ORG)
+        return ("org", "name", *(("members",) if sees_people else ()), "may_share")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
         """Return the organisation of an existing project: its keys, chats and usage belong there."""
@@ -84,6 +90,11 @@ class ProjectAdmin(AuditedRows, ScopedPage):
 
     def audit_subject(self, row: Project) -> Subject:
         return project_subject(row)
+
+    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        if db_field.name == "members":
+            options["queryset"] = people_seen(actor=request.user, people=User.objects.all())
+        return super().formfield_for_manytomany(db_field, request, **options)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         """Disable the keys of people who are no longer members."""

@@ -12,7 +12,7 @@ from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Prefetch, QuerySet
 from django.db.models.signals import pre_delete
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
@@ -25,13 +25,13 @@ from chat.access.keys import keys_settle
 from chat.access.memberships import membership_create
 from chat.access.models import Membership, Org
 from chat.access.people import (
-    DELETED,
     account_change_check,
     account_deletion_problem,
     account_heir,
     account_is_manageable,
     account_password_is_settable,
     accounts_delete,
+    people_seen,
 )
 from chat.access.policy import orgs_reached, standing_of
 from chat.access.roles import ROLES_HELP, Act, Role
@@ -108,18 +108,14 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
-        """Return the people of the organisations that one sees, without the stand-ins for deleted accounts."""
-        people = (
-            super().get_queryset(request).exclude(username__startswith=DELETED).prefetch_related("memberships__org")
-        )
-        if request.user.is_superuser:
-            return people
-        seen = Membership.objects.filter(org__in=orgs_reached(request.user, Act.PEOPLE_SEE))
-        return people.filter(pk__in=seen.values("user"))
+        """Return the people of the organisations that one sees, with their roles there as `roles_seen`."""
+        people = people_seen(actor=request.user, people=super().get_queryset(request))
+        seen = Membership.objects.filter(org__in=orgs_reached(request.user, Act.PEOPLE_SEE)).select_related("org")
+        return people.prefetch_related(Prefetch("memberships", seen, to_attr="roles_seen"))
 
     @display(description="Roles")
-    def show_roles(self, user: User) -> str:
-        roles = [f"{one.get_role_display()} in {one.org}" for one in user.memberships.all()]
+    def show_roles(self, user: Any) -> str:
+        roles = [f"{one.get_role_display()} in {one.org}" for one in user.roles_seen]
         return ", ".join(["Superuser"] * user.is_superuser + roles) or "–"
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> tuple[str, ...]:

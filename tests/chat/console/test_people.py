@@ -132,6 +132,21 @@ def test_members_of_other_organisations_are_not_shown(person: Any) -> None:
         assert client.get(reverse("admin:auth_user_changelist")).status_code == 403
 
 
+def test_roles_and_people_show_where_people_are_seen(person: Any, project: Project) -> None:
+    """A page of an account named its roles in all organisations, and that of a project its people to everybody."""
+    guest = person("guest")[0]
+    membership_create(user=guest, org=Org.objects.create(name="Elsewhere"), role=Role("owner"))
+    admin = person("admin", "admin")[1]
+    for shown in (admin.get(page(guest)), admin.get(reverse("admin:auth_user_changelist"))):
+        assert "Member in Acme" in shown.text
+        assert "Elsewhere" not in shown.text
+    assert admin.post(page(guest), {"username": "taken", "is_active": "on"}).status_code == 403
+    project.members.add(guest)
+    change = reverse("admin:chat_project_change", args=[project.pk])
+    assert "guest" in admin.get(change).text
+    assert "guest" not in person("bill", "billing")[1].get(change).text
+
+
 # Memberships.
 
 
@@ -392,9 +407,14 @@ def test_own_keys_with_rights_end_with_the_role_that_gave_them(person: Any, proj
 
 
 def test_projects_take_people_of_their_organisation(person: Any, project: Project) -> None:
-    client = person("boss", "admin")[1]
-    guest, stranger = person("guest")[0], member("stranger", org=Org.objects.create(name="Other"))
+    boss, client = person("boss", "admin")
+    theirs = Org.objects.create(name="Other")
+    guest, stranger = person("guest")[0], member("stranger", org=theirs)
     change = reverse("admin:chat_project_change", args=[project.pk])
+    refused = client.post(change, {"name": project.name, "members": [stranger.pk]})
+    assert "not one of the available choices" in refused.text
+    assert "stranger" not in refused.text, "names of other organisations were told by number"
+    membership_create(user=boss, org=theirs, role=Role("viewer"))
     assert "no member of Acme" in client.post(change, {"name": project.name, "members": [stranger.pk]}).text
     assert client.post(change, {"name": project.name, "members": [guest.pk]}).status_code == 302
     assert list(project.members.all()) == [guest]
