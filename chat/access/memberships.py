@@ -5,6 +5,7 @@ Nobody gives or takes a role that may more than the own one. An organisation kee
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -46,7 +47,8 @@ def membership_change(*, membership: Membership, role: Role, may_chat: bool, act
     Raises PermissionDenied, or ValidationError for the last owner.
     """
     with transaction.atomic():
-        kept = Membership.objects.select_for_update().select_related("org", "user").get(pk=membership.pk)
+        orgs_lock(org_ids=[membership.org_id])
+        kept = Membership.objects.select_related("org", "user").get(pk=membership.pk)
         _check_may_give(actor, kept.org, Role(kept.role))
         _check_may_give(actor, kept.org, role)
         if role != Role.OWNER:
@@ -65,7 +67,8 @@ def membership_delete(*, membership: Membership, actor: Any | None = None) -> No
     Raises PermissionDenied, or ValidationError for the last owner.
     """
     with transaction.atomic():
-        kept = Membership.objects.select_for_update().select_related("org", "user").get(pk=membership.pk)
+        orgs_lock(org_ids=[membership.org_id])
+        kept = Membership.objects.select_related("org", "user").get(pk=membership.pk)
         _check_may_give(actor, kept.org, Role(kept.role))
         _check_owner_remains(kept)
         projects = list(kept.user.projects.filter(org=kept.org))
@@ -75,6 +78,14 @@ def membership_delete(*, membership: Membership, actor: Any | None = None) -> No
         kept.delete()
         keys_settle(owner=kept.user)
         configuration_touch()
+
+
+def orgs_lock(*, org_ids: Iterable[int]) -> None:
+    """Lock organisations until the transaction ends, so that two of their owners cannot remove each other.
+
+    Rows that point at them can still be made.
+    """
+    list(Org.objects.select_for_update(no_key=True).filter(pk__in=org_ids).order_by("pk").values_list("pk"))
 
 
 def is_last_owner(*, membership: Membership) -> bool:
@@ -91,7 +102,5 @@ def _check_may_give(actor: Any | None, org: Org, role: Role) -> None:
 
 
 def _check_owner_remains(membership: Membership) -> None:
-    # All owners are locked in one order, so that two of them cannot remove each other.
-    list(Membership.objects.select_for_update().filter(org=membership.org_id, role=Role.OWNER).order_by("pk"))
     if is_last_owner(membership=membership):
         raise ValidationError(LAST_OWNER.format(org=membership.org))

@@ -17,7 +17,7 @@ from django.db import transaction
 from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
 
 from chat.access.keys import key_delete
-from chat.access.memberships import LAST_OWNER, is_last_owner
+from chat.access.memberships import LAST_OWNER, is_last_owner, orgs_lock
 from chat.access.models import Membership
 from chat.access.policy import may, orgs_reached, standing_of
 from chat.access.roles import Act, Role
@@ -98,7 +98,7 @@ def account_change_check(*, account: User, is_active: bool, is_superuser: bool) 
     """
     if is_active and is_superuser:
         return
-    _lock_superusers()
+    _lock_needed([account])
     if _is_last_superuser(account):
         raise ValidationError(LAST_ADMINISTRATOR)
     if not is_active and (problem := _needed_as(account)):
@@ -108,7 +108,7 @@ def account_change_check(*, account: User, is_active: bool, is_superuser: bool) 
 def accounts_delete(*, actor: Any, accounts: Collection[User]) -> None:
     """Delete accounts and the keys that are theirs; their history of changes stays. Raises ValidationError."""
     with transaction.atomic():
-        _lock_superusers()
+        _lock_needed(accounts)
         for account in accounts:
             if problem := account_deletion_problem(actor=actor, account=account):
                 raise ValidationError(f"{account}: {problem}")
@@ -136,9 +136,11 @@ def _is_last_superuser(account: User) -> bool:
     return set(_superusers().values_list("pk", flat=True)) == {account.pk}
 
 
-def _lock_superusers() -> None:
-    """Lock the rows of superusers until the transaction ends, so that two of them cannot remove each other."""
+def _lock_needed(accounts: Collection[User]) -> None:
+    """Lock superusers and what the accounts own until the transaction ends, so that no two remove each other."""
     list(_superusers().select_for_update().order_by("pk").values_list("pk", flat=True))
+    owned = Membership.objects.filter(user__in=[account.pk for account in accounts], role=Role.OWNER)
+    orgs_lock(org_ids=owned.values_list("org_id", flat=True))
 
 
 def _superusers() -> Any:

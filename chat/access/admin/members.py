@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import User
-from django.core.exceptions import ValidationError
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
@@ -111,7 +113,8 @@ class MembershipAdmin(ScopedPage):
         chosen = form.cleaned_data
         role, may_chat = Role(chosen["role"]), chosen["may_chat"]
         if change:
-            membership_change(membership=obj, role=role, may_chat=may_chat, actor=request.user)
+            with _second_told():
+                membership_change(membership=obj, role=role, may_chat=may_chat, actor=request.user)
             return
         made = membership_create(
             user=chosen["username"], org=chosen["org"], role=role, may_chat=may_chat, actor=request.user
@@ -119,8 +122,18 @@ class MembershipAdmin(ScopedPage):
         obj.pk, obj.user = made.pk, made.user
 
     def delete_model(self, request: HttpRequest, obj: Membership) -> None:
-        membership_delete(membership=obj, actor=request.user)
+        with _second_told():
+            membership_delete(membership=obj, actor=request.user)
 
     def _may_give_what_is(self, request: HttpRequest, obj: Any) -> bool:
         """Return True if the actor could give the role that the member has."""
         return not isinstance(obj, Membership) or obj.role in standing_of(request.user).roles_given(org_id=obj.org_id)
+
+
+@contextmanager
+def _second_told() -> Iterator[None]:
+    """Refuse what somebody else has made impossible since the form was checked."""
+    try:
+        yield
+    except ValidationError as error:
+        raise PermissionDenied(" ".join(error.messages)) from error

@@ -170,6 +170,18 @@ def test_the_last_owner_of_an_organisation_stays(person: Any, project: Project, 
     assert "only owner" in change_role(roots_client, second, project.org, "viewer").text
 
 
+def test_who_comes_second_at_the_last_owner_is_refused(
+    person: Any, project: Project, roots_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The form was checked while there was another owner; the second of two got an error of the server."""
+    owner = person("owner", "owner")[0]
+    kept = owner.memberships.get()
+    monkeypatch.setattr("chat.access.admin.members.is_last_owner", lambda membership: False)
+    assert change_role(roots_client, owner, project.org, "member").status_code == 403
+    assert roots_client.post(reverse("admin:chat_membership_delete", args=[kept.pk]), {"post": "yes"}).status_code == 403
+    assert owner.memberships.get().role == "owner"
+
+
 def test_an_admin_changes_roles_up_to_the_own(person: Any, project: Project) -> None:
     client = person("admin", "admin")[1]
     guest, owner = person("guest")[0], person("owner", "owner")[0]
