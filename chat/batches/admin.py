@@ -63,7 +63,8 @@ class BatchAdmin(ReadOnlyNewestFirst, ScopedPage):
 
     def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
         """Return the cancel action while the batch can be cancelled."""
-        is_stoppable = Batch.objects.filter(pk=unquote(str(object_id)), status__in=STOPPABLE_STATUSES).exists()
+        batch = self.get_object(request, unquote(str(object_id)))
+        is_stoppable = batch is not None and batch.status in STOPPABLE_STATUSES
         return super().get_actions_detail(request, object_id) if is_stoppable else []
 
     @action(

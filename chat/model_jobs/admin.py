@@ -103,7 +103,7 @@ class ModelJobAdmin(ReadOnlyNewestFirst):
 
     def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
         """Return the cancel action while the job is open."""
-        job = ModelJob.objects.filter(pk=unquote(str(object_id))).first()
+        job = self.get_object(request, unquote(str(object_id)))
         return super().get_actions_detail(request, object_id) if job is not None and job.is_open else []
 
     @action(

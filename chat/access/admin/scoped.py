@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 from unfold.admin import ModelAdmin
@@ -42,5 +44,8 @@ class ScopedPage(ModelAdmin):
         """Return True if the user manages a row. django-unfold asks with its id, Django with the row, or without."""
         if obj is None:
             return True
-        row_id = obj.pk if isinstance(obj, Model) else obj
+        try:
+            row_id = obj.pk if isinstance(obj, Model) else self.model._meta.pk.to_python(unquote(str(obj)))
+        except ValidationError:
+            return False
         return self.reached(request, self.model._base_manager.filter(pk=row_id), self.manage).exists()

@@ -341,3 +341,13 @@ def choices_of_pages() -> list[tuple[type[Model], str, type[Model]]]:
         if relation.is_relation and not relation.auto_created and relation.related_model in PAGES
         if admin.site._registry[relation.related_model].search_fields
     ]
+
+
+@pytest.mark.parametrize("role", [None, Role.OWNER, Role.MEMBER], ids=lambda role: role or "superuser")
+def test_addresses_of_no_row_answer_as_for_a_missing_one(world: Callable[..., World], role: Role | None) -> None:
+    here = world(role)
+    for model, page in PAGES.items():
+        for name in ("change", "history", "delete", *page.acts):
+            for row_id in ("no", "99", "9" * 30, "_00"):
+                for ask in (here.client.get, here.client.post):
+                    assert ask(address(model, name, row_id)).status_code in REFUSED, (model, name, row_id)
