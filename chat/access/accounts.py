@@ -124,17 +124,22 @@ def chat_project(*, user: AbstractBaseUser | AnonymousUser) -> Project:
     """Return the project that a user's chats count to.
 
     It is the oldest of the user's projects where the playground is open to the user, else the oldest of such an
-    organisation, else the oldest of all.
+    organisation, which gets one if it has none. Of a superuser without a role it is the oldest of all.
     """
     standing = standing_of(user)
+    if not standing.chat_orgs:
+        return default_project()
     open_projects = Project.objects.filter(org__in=standing.chat_orgs).order_by("id")
-    own = open_projects.filter(pk__in=standing.project_ids).first()
-    return own or open_projects.first() or default_project()
+    found: Project | None = open_projects.filter(pk__in=standing.project_ids).first() or open_projects.first()
+    return found or Project.objects.get_or_create(org_id=min(standing.chat_orgs), name=DEFAULT_NAME)[0]
 
 
 def chats_may_be_shared(*, user: AbstractBaseUser | AnonymousUser) -> bool:
-    """Return True if links to a user's chats may be made and shown, by the server's setting and the user's project."""
-    return bool(settings.LIGHTCONE_CHAT_SHARING and chat_project(user=user).may_share)
+    """Return True if links to a user's chats may be made and shown, by the server's setting and the user's project.
+
+    Nothing is shown of people to whom the playground has closed: their chats count to no project that could forbid it.
+    """
+    return bool(settings.LIGHTCONE_CHAT_SHARING and playground_is_open_to(user) and chat_project(user=user).may_share)
 
 
 def anonymous_caller() -> Caller:

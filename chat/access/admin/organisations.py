@@ -37,6 +37,10 @@ class OrgAdmin(AuditedRows, ScopedPage):
     def audit_subject(self, row: Org) -> Subject:
         return org_subject(row)
 
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Refuse to delete the organisation whose roles hold for the installation."""
+        return super().has_delete_permission(request, obj) and not (isinstance(obj, Org) and obj.is_operator)
+
     @display(description="Projects")
     def show_projects(self, org: Any) -> int:
         return org.num_projects

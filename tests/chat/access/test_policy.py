@@ -101,3 +101,7 @@ def test_chats_count_to_a_project_of_the_person(project: Project, other: Project
     second.members.add(ann)
     assert chat_project(user=User.objects.get(pk=ann.pk)) == second
     assert chat_project(user=User.objects.create_superuser("root")) == project
+    bare = Org.objects.create(name="Bare")
+    made = chat_project(user=member("bob", org=bare))
+    assert made.org == bare, "not that of another organisation, whose presets and log it would share"
+    assert chat_project(user=member("cy", org=bare)) == made

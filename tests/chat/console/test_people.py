@@ -178,7 +178,9 @@ def test_who_comes_second_at_the_last_owner_is_refused(
     kept = owner.memberships.get()
     monkeypatch.setattr("chat.access.admin.members.is_last_owner", lambda membership: False)
     assert change_role(roots_client, owner, project.org, "member").status_code == 403
-    assert roots_client.post(reverse("admin:chat_membership_delete", args=[kept.pk]), {"post": "yes"}).status_code == 403
+    assert (
+        roots_client.post(reverse("admin:chat_membership_delete", args=[kept.pk]), {"post": "yes"}).status_code == 403
+    )
     assert owner.memberships.get().role == "owner"
 
 
@@ -416,6 +418,16 @@ def test_own_keys_with_rights_end_with_the_role_that_gave_them(person: Any, proj
     assert "admin may not have a key" in owner.post(plain, key_form(second)).text
     assert ApiKey.objects.get(pk=keys["plain"].pk).project == project
     assert owner.post(plain, key_form(project, name="renamed")).status_code == 302
+
+
+def test_the_organisation_that_operates_cannot_be_deleted(roots_client: Client, db: None) -> None:
+    """Nobody but superusers managed models after that."""
+    for org, status in ((Org.objects.create(name="One", is_operator=True), 403), (Org.objects.create(name="Two"), 302)):
+        delete = reverse("admin:chat_org_delete", args=[org.pk])
+        assert roots_client.post(delete, {"post": "yes"}).status_code == status
+        bulk = {"action": "delete_selected", "_selected_action": [org.pk], "post": "yes"}
+        roots_client.post(reverse("admin:chat_org_changelist"), bulk)
+        assert Org.objects.filter(pk=org.pk).exists() == org.is_operator
 
 
 def test_projects_take_people_of_their_organisation(person: Any, project: Project) -> None:

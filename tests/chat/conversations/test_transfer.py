@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 
 from chat.conversations import sharing
-from chat.models import ChatSpace, Conversation, Project, ShareLink
+from chat.models import ChatSpace, Conversation, Membership, Org, Project, ShareLink
 from tests.chat.conversations.conftest import Page
 
 CALLS = [{"id": "c1", "name": "add", "arguments": '{"a": 1}'}]
@@ -174,6 +174,16 @@ def test_no_link_is_made_or_shown_where_sharing_is_off(ann: Page, chat: str, set
     assert (status, answer["error"]["code"]) == (403, "permission_denied")
     assert Page()("GET", f"shared/{token}")[0] == 404
     assert Page().client.get(f"/shared/{token}").status_code == 404
+
+
+def test_links_end_with_the_playground_of_their_maker(ann: Page, chat: str) -> None:
+    """The links of somebody who had left a project that forbids them worked again."""
+    token = ann("POST", f"conversations/{chat}/links", {})[1]["token"]
+    Project.objects.update(may_share=False)
+    Membership.objects.all().delete()
+    Project.objects.create(org=Org.objects.create(name="Other"), name="Open to links")
+    Project.objects.filter(may_share=False).delete()
+    assert Page()("GET", f"shared/{token}")[0] == 404
 
 
 def test_the_page_of_a_link_shows_its_texts_and_is_not_indexed(ann: Page, chat: str) -> None:
