@@ -1,8 +1,9 @@
+from collections import defaultdict
+
 import django.db.models.deletion
 import django.utils.timezone
 from django.conf import settings
 from django.db import migrations, models
-from django.db.models import Q
 
 ADMIN = {"change_user", "change_servedmodel", "change_apikey"}
 VIEWER = {"view_requestlog"}
@@ -21,15 +22,24 @@ def map_people(apps, schema_editor):
         return
     rows("chat", "Org").filter(pk=first.pk).update(is_operator=True)
     orgs = list(rows("chat", "Org").values_list("pk", flat=True))
-    for user in rows("auth", "User").exclude(username__startswith="(deleted ").iterator():
-        held = set(rows("auth", "Permission").filter(Q(user=user) | Q(group__user=user)).values_list("codename", flat=True))
-        may_chat = user.is_superuser or "use_playground" in held
-        role = role_of(user, held)
-        places = {first.pk, *rows("chat", "Project").filter(members=user).values_list("org_id", flat=True)}
-        if role != "member":
-            places.update(orgs)
-        for org_id in places:
-            rows("chat", "Membership").create(user_id=user.pk, org_id=org_id, role=role, may_chat=may_chat)
+    # Few queries: the tables are locked until the end, on PostgreSQL those of keys, too.
+    held, places = defaultdict(set), defaultdict(set)
+    for name in ("user", "group__user"):
+        found = rows("auth", "Permission").filter(codename__in={*ADMIN, *VIEWER, *BILLING, "use_playground"})
+        for user_id, codename in found.filter(**{f"{name}__isnull": False}).values_list(name, "codename"):
+            held[user_id].add(codename)
+    for user_id, org_id in rows("chat", "Project").filter(members__isnull=False).values_list("members", "org_id"):
+        places[user_id].add(org_id)
+    memberships = rows("chat", "Membership")
+    made = []
+    for user in rows("auth", "User").exclude(username__startswith="(deleted ").only("is_superuser", "is_staff"):
+        may_chat = user.is_superuser or "use_playground" in held[user.pk]
+        role = role_of(user, held[user.pk])
+        homes = orgs if role != "member" else sorted({first.pk, *places[user.pk]})
+        made += [
+            memberships.model(user_id=user.pk, org_id=org_id, role=role, may_chat=may_chat) for org_id in homes
+        ]
+    memberships.bulk_create(made, batch_size=500)
 
 
 def role_of(user, held):
