@@ -119,7 +119,10 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
         return ", ".join(["Superuser"] * user.is_superuser + roles) or "–"
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> tuple[str, ...]:
-        return (*self.readonly_fields, *(() if request.user.is_superuser else ("is_superuser",)))
+        """Return what a form only shows. The address of others is for those who set passwords: it can receive one."""
+        is_settable = obj in (None, request.user) or account_password_is_settable(actor=request.user, account=obj)
+        shown = (*(() if is_settable else ("email",)), *(() if request.user.is_superuser else ("is_superuser",)))
+        return (*self.readonly_fields, *shown)
 
     def get_form(self, request: HttpRequest, obj: User | None = None, *args: Any, **options: Any) -> Any:
         form = super().get_form(request, obj, **options)

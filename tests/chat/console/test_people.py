@@ -93,8 +93,13 @@ def test_accounts_with_roles_above_cannot_be_changed(person: Any, root: User, pr
 def test_passwords_of_others_are_for_owners(person: Any) -> None:
     guest = person("guest")[0]
     change = reverse("admin:auth_user_password_change", args=[guest.pk])
-    assert person("admin", "admin")[1].get(change).status_code == 403
-    assert person("owner", "owner")[1].get(change).status_code == 200
+    admin, owner = person("admin", "admin")[1], person("owner", "owner")[1]
+    assert admin.get(change).status_code == 403
+    assert owner.get(change).status_code == 200
+    for client, email in ((admin, ""), (owner, "new@example.org")):
+        form = {"username": "guest", "email": "new@example.org", "is_active": "on"}
+        assert client.post(page(guest), form).status_code == 302
+        assert User.objects.get(pk=guest.pk).email == email, "an address can get a new password"
     membership_create(user=guest, org=Org.objects.create(name="Other"), role=Role("member"))
     assert person("owner2", "owner")[1].get(change).status_code == 403, "another organisation's account too"
 
@@ -472,6 +477,15 @@ def test_models_belong_to_the_organisation_that_operates(person: Any) -> None:
     assert person("viewer", "viewer")[1].get(address).status_code == 200
     assert person("viewer2", "viewer")[1].get(reverse("admin:chat_servedmodel_add")).status_code == 403
     assert person("admin", "admin")[1].get(reverse("admin:chat_servedmodel_add")).status_code == 200
+
+
+def test_everybody_changes_the_own_password(person: Any) -> None:
+    guest, client = person("guest", "member", password="horse-of-before")
+    form = {"old_password": "horse-of-before", "new_password1": "correct-horse-9", "new_password2": "correct-horse-9"}
+    assert reverse("admin:password_change") in client.get(reverse("admin:index")).text
+    assert client.post(reverse("admin:password_change"), form).status_code == 302
+    assert User.objects.get(pk=guest.pk).check_password("correct-horse-9")
+    assert client.get(reverse("admin:index")).status_code == 200
 
 
 def test_a_refused_page_links_back(person: Any) -> None:
