@@ -22,6 +22,7 @@ from chat.access.memberships import (
     membership_delete,
 )
 from chat.access.models import Membership
+from chat.access.people import people_seen
 from chat.access.policy import orgs_reached, standing_of
 from chat.access.roles import ROLES_HELP, Act, Role
 
@@ -35,7 +36,7 @@ class MembershipForm(forms.ModelForm):
         label="Account",
         max_length=150,
         widget=UnfoldAdminTextInputWidget,
-        help_text="The user name of an existing account. Users, Add makes a new one.",
+        help_text="The user name of an account that you see in another organisation. Users, Add makes a new one.",
     )
 
     class Meta:
@@ -55,9 +56,13 @@ class MembershipForm(forms.ModelForm):
             self.fields["role"].help_text = ROLES_HELP
 
     def clean_username(self) -> User:
-        user = User.objects.filter(username=self.cleaned_data["username"]).first()
+        """Return the account. Who could add accounts of others would count their chats to projects of the own."""
+        people = people_seen(actor=self.actor, people=User.objects.all())
+        user: User | None = people.filter(username=self.cleaned_data["username"]).first()
         if user is None:
-            raise ValidationError("There is no account of this name. Make one under Users.")
+            raise ValidationError(
+                "You see no account of this name. Make a new one under Users; a superuser adds accounts of others."
+            )
         return user
 
     def clean(self) -> dict[str, Any]:

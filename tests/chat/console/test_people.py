@@ -202,10 +202,11 @@ def test_people_are_added_and_taken_out(person: Any, project: Project, roots_cli
     other = Org.objects.create(name="Other")
     guest = member("guest", org=other)
     add = reverse("admin:chat_membership_add")
-    client = person("admin", "admin")[1]
-    assert (
-        "no account of this name" in client.post(add, {"username": "no", "org": project.org_id, "role": "member"}).text
-    )
+    admin, client = person("admin", "admin")
+    for name in ("no", "guest"):
+        form = {"username": name, "org": project.org_id, "role": "member"}
+        assert "no account of this name" in client.post(add, form).text, "as for one that does not exist"
+    membership_create(user=admin, org=other, role=Role("viewer"))
     assert client.post(add, {"username": "guest", "org": other.pk, "role": "member"}).status_code == 200
     assert client.post(add, {"username": "guest", "org": project.org_id, "role": "member"}).status_code == 302
     assert "already" in client.post(add, {"username": "guest", "org": project.org_id, "role": "viewer"}).text
@@ -214,6 +215,8 @@ def test_people_are_added_and_taken_out(person: Any, project: Project, roots_cli
     assert client.post(reverse("admin:chat_membership_delete", args=[kept.pk]), {"post": "yes"}).status_code == 302
     assert list(guest.memberships.all()) == [guest.memberships.get(org=other)]
     assert not project.members.exists()
+    form = {"username": "guest", "org": project.org_id, "role": "member"}
+    assert roots_client.post(add, form).status_code == 302, "superusers add everybody"
 
 
 # The last administrator, and history.
