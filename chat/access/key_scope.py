@@ -61,8 +61,11 @@ def own_keys(user: Any) -> Q:
 
 
 def of_own_keys(user: Any) -> Q:
-    """Return the condition of rows that name one of the person's own keys by its key id."""
-    return Q(key_public_id__in=ApiKey.objects.filter(own_keys(user)).values("public_id"))
+    """Return the condition of rows that name one of the person's own keys by its key id.
+
+    The few ids are read first: for a subquery PostgreSQL reads the whole table of requests.
+    """
+    return Q(key_public_id__in=list(ApiKey.objects.filter(own_keys(user)).values_list("public_id", flat=True)))
 
 
 def may_own(user: Any, key: ApiKey) -> bool:

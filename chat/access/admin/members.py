@@ -56,7 +56,7 @@ class MembershipForm(forms.ModelForm):
             self.fields["role"].help_text = ROLES_HELP
 
     def clean_username(self) -> User:
-        """Return the account. Who could add accounts of others would count their chats to projects of the own."""
+        """Return the account. Whoever could add any account could let its chats count to a project of another."""
         people = people_seen(actor=self.actor, people=User.objects.all())
         user: User | None = people.filter(username=self.cleaned_data["username"]).first()
         if user is None:
@@ -118,7 +118,7 @@ class MembershipAdmin(ScopedPage):
         chosen = form.cleaned_data
         role, may_chat = Role(chosen["role"]), chosen["may_chat"]
         if change:
-            with _second_told():
+            with _refused_if_late():
                 membership_change(membership=obj, role=role, may_chat=may_chat, actor=request.user)
             return
         made = membership_create(
@@ -127,7 +127,7 @@ class MembershipAdmin(ScopedPage):
         obj.pk, obj.user = made.pk, made.user
 
     def delete_model(self, request: HttpRequest, obj: Membership) -> None:
-        with _second_told():
+        with _refused_if_late():
             membership_delete(membership=obj, actor=request.user)
 
     def _may_give_what_is(self, request: HttpRequest, obj: Any) -> bool:
@@ -136,7 +136,7 @@ class MembershipAdmin(ScopedPage):
 
 
 @contextmanager
-def _second_told() -> Iterator[None]:
+def _refused_if_late() -> Iterator[None]:
     """Refuse what somebody else has made impossible since the form was checked."""
     try:
         yield
