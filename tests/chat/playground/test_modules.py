@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from django.test import override_settings
 
 from chat.playground.module_links import found_text, module_links
 from chat.playground.modules import DYNAMIC_IMPORT, closure_of, imported
+
+PLAYGROUND = Path(__file__).resolve().parents[3] / "chat" / "static" / "chat" / "playground"
+EXPORT = re.compile(r"^export (?:async )?(?:const|function|class) (\w+)", re.MULTILINE)
 
 
 @pytest.fixture
@@ -52,3 +56,16 @@ def test_imports_on_several_lines_and_without_spaces_are_read() -> None:
     text = 'import{a}from"./1.js";import b,\n {c}\nfrom "../2.js"\nexport*as d from "./3.js";x.import("./4.js")'
     assert imported(text) == ["./1.js", "../2.js", "./3.js"]
     assert imported('f(() => import( "./a.js" ));importx("./b.js")', DYNAMIC_IMPORT) == ["./a.js"]
+
+
+def test_what_a_module_of_the_page_exports_another_one_names() -> None:
+    """A function was exported that its own module alone called."""
+    texts = {path: path.read_text() for path in PLAYGROUND.rglob("*.js")}
+    named = {path: set(re.findall(r"\w+", text)) for path, text in texts.items()}
+    unused = [
+        f"{path.relative_to(PLAYGROUND)}: {name}"
+        for path, text in texts.items()
+        for name in EXPORT.findall(text)
+        if not any(name in others for other, others in named.items() if other != path)
+    ]
+    assert unused == []

@@ -75,7 +75,7 @@ function midnight(day, more = 0) {
 }
 
 /** What the filters ask of the server, without words. */
-export function filterFields() {
+function filterFields() {
   const { model, tag, has_tools, first, last } = filters.value;
   /** @type {Record<string, string | number | boolean>} */
   const fields = {};
