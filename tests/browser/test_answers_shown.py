@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.browser.conftest import open_panel
 from tests.browser.scripted import MESSAGE, ScriptedPage
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -283,5 +284,26 @@ def test_the_system_prompt_is_the_first_message_with_its_tokens(scripted: Script
     assert page.inner_text(".system-prompt summary") == "System prompt"
     assert asked == []
     scripted.end(run)
+    page.wait_for_selector(".system-prompt summary:has-text('1,234 tokens')")
+    assert asked == [{"model": "plain", "text": "Be brief."}]
+
+
+def test_the_tokens_of_a_system_prompt_are_counted_once_for_all_that_show_them(scripted: ScriptedPage, page) -> None:
+    """Each place that shows it asked the server, with each chat that was opened: a line of the request log each."""
+    asked: list[dict[str, str]] = []
+
+    def count(route) -> None:
+        asked.append(route.request.post_data_json)
+        route.fulfill(json={"num_tokens": 1234})
+
+    page.route("**/playground/api/count", count)
+    open_panel(page)
+    page.fill("#field-system", "Be brief.")
+    scripted.turn("hello", "hi")
+    page.wait_for_selector(".system-prompt summary:has-text('1,234 tokens')")
+    page.wait_for_selector("#field-system-tokens")
+    page.click("#sidebar-new-chat")
+    page.wait_for_selector(".system-prompt", state="detached")
+    page.click(".chat-row .chat-link")
     page.wait_for_selector(".system-prompt summary:has-text('1,234 tokens')")
     assert asked == [{"model": "plain", "text": "Be brief."}]
