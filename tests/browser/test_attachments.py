@@ -109,6 +109,23 @@ def test_what_cannot_be_taken_is_named_and_the_others_stay(
     assert page.locator(CHIPS).count() == num_taken
 
 
+def test_files_of_two_quick_drops_count_together(page: Any) -> None:
+    """Each drop counted the files that were there when it came, so that two of them passed the limit."""
+    page.evaluate(
+        """() => {
+            for (const drop of ["a", "b"]) {
+                const dataTransfer = new DataTransfer();
+                for (let n = 0; n < 12; n += 1) dataTransfer.items.add(new File(["x"], `${drop}${n}.txt`));
+                const event = new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true });
+                document.querySelector("#composer-text").dispatchEvent(event);
+            }
+        }"""
+    )
+    page.wait_for_selector("#notice.is-problem:has-text('b8.txt was left out: a message takes 20 files.')")
+    names = page.locator(f"{CHIPS} .file-name").all_inner_texts()
+    assert names == [f"a{n}.txt" for n in range(12)] + [f"b{n}.txt" for n in range(8)]
+
+
 def test_an_edited_question_keeps_the_files_that_are_not_taken_out(scripted: ScriptedPage, page: Any) -> None:
     """The form had the text of the files too, and made it a part of what was typed."""
     pick(page, ("a.txt", "one"), ("b.txt", "two"))

@@ -28,6 +28,7 @@ const isTouch = matchMedia("(pointer: coarse)");
 export function Composer({ open, children, prefix = "", onSend = (text, files) => acts.send(open, text, files, { comesBack: true }) }) {
   const area = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
   const picker = useRef(/** @type {HTMLInputElement | null} */ (null));
+  const taking = useRef(Promise.resolve());
   const [isOver, setOver] = useState(false);
   const draft = open.draft.value;
   const files = draft.files ?? [];
@@ -49,9 +50,11 @@ export function Composer({ open, children, prefix = "", onSend = (text, files) =
     if (!isMessage || isHeldBack(open) || !(await fits(open))) return;
     onSend(draft.text.trim(), files);
   };
-  const take = async (/** @type {FileList | null | undefined} */ list) => {
-    if (!list?.length) return;
-    const { read, problem } = await readTextFiles([...list], open.draft.value.files ?? []);
+  // One lot after the other: each counts the files of those before it.
+  const take = (/** @type {FileList | null | undefined} */ list) => (taking.current = taking.current.then(attach([...(list ?? [])])));
+  const attach = (/** @type {File[]} */ chosen) => async () => {
+    if (chosen.length === 0) return;
+    const { read, problem } = await readTextFiles(chosen, open.draft.value.files ?? []);
     change({ files: [...(open.draft.value.files ?? []), ...read] });
     if (problem) app.notice.value = { text: problem, isProblem: true };
   };
