@@ -139,6 +139,45 @@ def test_a_deleted_chat_is_gone_at_once_and_one_click_brings_it_back(history: An
     assert stored(HAIKU).deleted_at is None
 
 
+@pytest.fixture
+def three(scripted: ScriptedPage) -> Any:
+    """The page of somebody with three chats of today."""
+    for chat in ("one", "two", "three"):
+        keep("ada", chat, chat)
+    page = scripted.sign_in()
+    page.wait_for_selector(ROW.format("one"))
+    return page
+
+
+def test_delete_that_is_held_down_deletes_one_chat(three: Any, scripted: ScriptedPage) -> None:
+    """Each repeat of the key deleted the next one."""
+    three.focus(f"{ROW.format('three')} .chat-link")
+    for _ in range(3):
+        three.keyboard.down("Delete")
+    three.keyboard.up("Delete")
+    three.wait_for_selector(ROW.format("three"), state="detached")
+    scripted.wait_idle()
+    assert three.locator(".chat-row").count() == 2
+    assert Conversation.objects.filter(deleted_at=None).count() == 2
+
+
+def test_undo_takes_back_all_deletions_that_its_line_names(three: Any) -> None:
+    """It took back the last one alone, and the others were to be found among the deleted ones."""
+    three.click(f"{ROW.format('two')} .chat-link")
+    three.wait_for_selector("[data-turn=q0]")
+    for number, chat in enumerate(("three", "two", "one"), 1):
+        three.press(f"{ROW.format(chat)} .chat-link", "Delete")
+        three.wait_for_selector(ROW.format(chat), state="detached")
+        three.wait_for_selector(
+            f"#notice:has-text('{'The chat is' if number == 1 else f'{number} chats are'} deleted')"
+        )
+    three.click("#notice >> text=Undo")
+    three.wait_for_selector(f"{ROW.format('two')}.is-present")
+    for chat in ("one", "three"):
+        three.wait_for_selector(ROW.format(chat))
+    assert not Conversation.objects.exclude(deleted_at=None).exists()
+
+
 def test_several_chats_are_deleted_and_restored_together(history: Any) -> None:
     history.click(".view-menu summary")
     history.click(".view-menu >> text=Select several")

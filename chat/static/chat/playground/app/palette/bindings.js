@@ -12,6 +12,7 @@ import { shown } from "./strokes.js";
  * @property {string} [keys] the usual ones
  * @property {boolean} [ofMessage] it does something with the message that has the focus
  * @property {(place: Place) => boolean} [when] left out: always
+ * @property {boolean} [repeats] a key that is held down does it again and again
  * @property {(place: Place) => void} run
  */
 

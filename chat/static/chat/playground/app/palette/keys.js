@@ -22,25 +22,25 @@ export function listenToKeys() {
 /** @param {KeyboardEvent} event */
 function pressed(event) {
   if (event.defaultPrevented || event.isComposing) return;
-  if (event.key === "Escape") return escape();
+  if (event.key === "Escape") return event.repeat ? undefined : escape();
   const stroke = strokeOf(event);
   if (!stroke || dialog.value || (event.target instanceof Element && event.target.closest("dialog"))) return;
   if (isPlain(stroke) && isField(event.target)) return;
   const keys = first ? `${first} ${stroke}` : stroke;
   forget();
   if (isLetter(keys) && !preferences.value.letters) return;
-  if (run(keys) || (keys !== stroke && run(stroke))) event.preventDefault();
+  if (run(keys, event.repeat) || (keys !== stroke && run(stroke, event.repeat))) event.preventDefault();
   else if (!event.repeat && ACTS.some((act) => keysOf(act).startsWith(`${stroke} `))) expect(stroke);
 }
 
 /** Do what keys stand for that an editor would take for itself. Return whether that could be done here. @param {string} keys */
 export const runInEditor = (keys) => !dialog.value && run(keys);
 
-/** Do what the keys stand for, if it can be done here. @param {string} keys */
-function run(keys) {
+/** Do what the keys stand for, if it can be done here: once while they are held down, but for steps. @param {string} keys @param {boolean} [isRepeat] */
+function run(keys, isRepeat = false) {
   const place = placeNow();
   const act = ACTS.find((other) => keysOf(other) === keys && (!other.ofMessage || place.turn) && (other.when?.(place) ?? true));
-  act?.run(place);
+  if (!isRepeat || act?.repeats) act?.run(place);
   return act !== undefined;
 }
 

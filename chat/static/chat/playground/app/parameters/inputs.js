@@ -141,7 +141,7 @@ function ListInput(props) {
     const text = wrong ?? typed;
     const ends = event.key === "Enter" && !event.isComposing && !event.ctrlKey && !event.metaKey;
     if (ends) add(text);
-    else if (event.key === "Backspace" && text === "" && items.length) put(items.slice(0, -1));
+    else if (event.key === "Backspace" && text === "" && items.length && !event.repeat) put(items.slice(0, -1));
     else return;
     event.preventDefault();
   };

@@ -11,11 +11,15 @@ import { renaming } from "./state.js";
 
 const MAX_IDS = 1000; // of one request
 
-/** Delete at once, and offer to take it back. @param {string[]} chosen */
+/** What the last line about deletions takes back; `shown`: the chat that was shown, "" if it was none of them. @type {{line: object | null, ids: string[], shown: string}} */
+let deleted = { line: null, ids: [], shown: "" };
+
+/** Delete at once, and offer to take it back, with what the line that is still there has told of. @param {string[]} chosen */
 export async function deleteChats(chosen) {
   const shown = app.chat.value.id;
   const { ids, problem } = await done("delete", chosen);
   if (ids.length === 0) return;
+  const before = app.notice.value === deleted.line ? deleted : { ids: [], shown: "" };
   for (const id of ids) forget(id);
   app.chatList.remove(ids);
   if (ids.includes(app.behind.value?.id ?? "")) app.behind.value = null;
@@ -26,9 +30,15 @@ export async function deleteChats(chosen) {
   }
   tellAll(ids);
   searchAgain();
+  tellDeleted([...new Set([...before.ids, ...ids])], ids.includes(shown) ? shown : before.shown, problem);
+}
+
+/** @param {string[]} ids @param {string} shown @param {string} problem */
+function tellDeleted(ids, shown, problem) {
   tellDone(plural(ids.length, "The chat is deleted; it can be restored for a day.", "{n} chats are deleted; they can be restored for a day."), problem, async () => {
-    if ((await restoreChats(ids)) && ids.includes(shown)) await acts.openChat(shown);
+    if ((await restoreChats(ids)) && shown) await acts.openChat(shown);
   });
+  deleted = { line: app.notice.value, ids, shown };
 }
 
 /** The runs of a deleted chat end, and are saved no more. @param {string} id */
