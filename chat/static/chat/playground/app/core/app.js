@@ -8,6 +8,7 @@ import { Connection } from "./connection.js";
 import { Drafts } from "./drafts.js";
 import { ChatList } from "./chat_list.js";
 import { t } from "./i18n.js";
+import { isObject } from "./json.js";
 import { Outbox } from "./outbox.js";
 import { page } from "./page.js";
 import { keepPartials } from "./partials.js";
@@ -82,7 +83,8 @@ export function settingsFrom(kept) {
   const served = page.models.some(({ id }) => id === kept?.model);
   const fallback = page.models.find(({ is_default }) => is_default) ?? page.models[0];
   const name = (served ? kept?.model : fallback?.id) ?? "";
-  return { model: name, system: kept?.system ?? "", parameters: kept?.parameters ?? {}, tools_off: kept?.tools_off ?? [] };
+  const { system, parameters, tools_off: off } = kept ?? {};
+  return { model: name, system: typeof system === "string" ? system : "", parameters: isObject(parameters) ? parameters : {}, tools_off: Array.isArray(off) ? off : [] };
 }
 
 /** @param {Turn} turn @returns {Chat | undefined} */

@@ -2,10 +2,11 @@
 // A conversation that is open in the page: its tree, settings and draft. What is done with it is in acts.js.
 import { computed, signal } from "../../../vendor/preact.js";
 import { freshId } from "./ids.js";
+import { turnFrom } from "./stored.js";
 import { Tree } from "./tree.js";
 
 /** @import { Signal } from "../../../vendor/preact.js" */
-/** @import { ChatFacts, ChatSettings, Draft, Measure, TurnFacts } from "./types.js" */
+/** @import { ChatFacts, ChatSettings, Draft, Measure } from "./types.js" */
 
 /** @param {Measure | null} measure */
 const excessOf = (measure) => (measure && !measure.isEstimate ? Math.max(0, measure.prompt + (measure.reserve || 1) - measure.context) : 0);
@@ -52,12 +53,12 @@ export class Chat extends Tree {
 
   /**
    * Take over turns that others have added or ended, and return those that are new here. A turn whose run is read here stays as it is.
-   * @param {TurnFacts[]} stored
+   * @param {Record<string, any>[]} stored
    * @param {(id: string) => boolean} isLive
    */
   merge(stored, isLive) {
     const added = [];
-    for (const facts of stored) {
+    for (const facts of stored.map(turnFrom)) {
       const known = this.turns.get(facts.id);
       if (!known) added.push(this.add(facts));
       else if (known.isRunning && facts.state !== "begun" && !isLive(facts.run ?? "")) known.change(facts);
