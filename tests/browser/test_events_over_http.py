@@ -248,3 +248,82 @@ def test_an_answer_is_not_lost_where_a_proxy_has_lost_its_server(scripted: Scrip
     scripted.wait_idle()
     assert scripted.texts() == ["hello", "It begins and goes on"]
     scripted.problems[:] = [problem for problem in scripted.problems if "404" not in problem]
+
+
+AGAIN_MS = 180_000
+"""Longer than the page waits from one try of a socket to the next, and than one must hold to be used."""
+
+
+@pytest.fixture
+def patient(scripted: ScriptedPage) -> EventServer:
+    """Signed in behind something that closes every socket, with a clock that can be moved on."""
+    scripted.page.clock.install()
+    scripted.is_reachable = False
+    server = EventServer(scripted)
+    scripted.sign_in()
+    return server
+
+
+def is_by_events(scripted: ScriptedPage) -> bool:
+    app = "import('/static/chat/playground/app/core/app.js')"
+    return bool(scripted.page.evaluate(f"async () => (await {app}).connection.isByEvents"))
+
+
+def wait_for_socket(scripted: ScriptedPage) -> None:
+    """Wait until the page uses a socket that holds."""
+    scripted.wait_for(lambda: scripted.socket)
+    scripted.wait_for(lambda: (scripted.page.clock.fast_forward(AGAIN_MS), not is_by_events(scripted))[1])
+
+
+def event_of_page(scripted: ScriptedPage, name: str, target: str) -> None:
+    scripted.page.evaluate(f"{target}.dispatchEvent(new Event('{name}'))")
+
+
+@pytest.mark.parametrize(("event", "target"), [("online", "window"), ("visibilitychange", "document")])
+def test_sockets_are_used_again_once_they_get_through(
+    scripted: ScriptedPage, patient: EventServer, event: str, target: str
+) -> None:
+    """A page that had gone to events over HTTP stayed there until it was loaded again."""
+    scripted.is_reachable = True
+    scripted.page.clock.fast_forward(AGAIN_MS)
+    event_of_page(scripted, event, target)
+    wait_for_socket(scripted)
+    scripted.turn("hello", "by a socket")
+    assert scripted.texts() == ["hello", "by a socket"]
+    assert patient.started == []
+
+
+def test_a_run_by_events_ends_there_while_a_socket_is_tried(scripted: ScriptedPage, patient: EventServer) -> None:
+    scripted.is_reachable = True
+    scripted.page.clock.fast_forward(AGAIN_MS)
+    scripted.ask("hello")
+    run = patient.next()["id"]
+    patient.tell(said(run, "It begins"))
+    scripted.page.wait_for_selector("text=It begins")
+    wait_for_socket(scripted)
+    scripted.page.click("#stop")
+    scripted.wait_for(lambda: patient.stopped == [run])
+    patient.tell(said(run, " and stops"), ended(run, "stopped"), first=1)
+    scripted.wait_idle()
+    scripted.turn("and?", "by a socket")
+    assert scripted.texts() == ["hello", "It begins and stops", "and?", "by a socket"]
+    assert len(patient.started) == 1
+
+
+@pytest.mark.parametrize("is_accepted", [False, True], ids=["blocked", "closed"])
+def test_a_socket_that_does_not_hold_holds_nothing_up(
+    scripted: ScriptedPage, patient: EventServer, is_accepted: bool
+) -> None:
+    scripted.is_reachable = is_accepted
+    event_of_page(scripted, "online", "window")
+    if is_accepted:
+        scripted.wait_for(lambda: scripted.socket).close(code=1001)
+    scripted.page.clock.fast_forward(AGAIN_MS)
+    scripted.is_reachable = False
+    scripted.ask("hello")
+    run = patient.next()["id"]
+    patient.tell(said(run, "by events"), ended(run))
+    scripted.wait_idle()
+    assert scripted.texts() == ["hello", "by events"]
+    assert scripted.page.get_attribute("#connection", "data-state") == "ready"
+    assert is_by_events(scripted)

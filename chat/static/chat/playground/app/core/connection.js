@@ -11,13 +11,14 @@ const STEADY_MS = 5000; // one that was lost sooner counts as a failure: a serve
 const SIGNED_OUT = 4401;
 const TRIES_BEFORE_EVENTS = 2;
 const TRIES_OF_ONE_THAT_WAS_THERE = 5; // a server that starts again needs some time
+const AGAIN_MS = 120_000; // between tries of a socket where none gets through
 
 /**
  * @typedef {"connecting" | "ready" | "lost"} ConnectionState
  * @typedef {{onState: (state: ConnectionState) => void, onMessage: (message: Message) => void}} Listener
  */
 
-/** A socket, or after some vain tries events over HTTP, if the server answers there. Begins with `open`. */
+/** A socket, or after some vain tries events over HTTP, if the server answers there, until a socket holds again. Begins with `open`. */
 export class Connection {
   /** @param {Listener} listener */
   constructor(listener) {
@@ -27,22 +28,55 @@ export class Connection {
     this.openedAt = Infinity;
     /** @type {WebSocket | null} */
     this.socket = null;
-    /** @type {EventRoute | null} */
-    this.events = null;
+    this.events = new EventRoute(listener.onMessage);
+    /** Whether new runs go over HTTP. */
+    this.isByEvents = false;
+    /** A socket that shall show whether one gets through by now. @type {WebSocket | null} */
+    this.trial = null;
+    this.triedAt = 0;
+    addEventListener("online", () => this.#tryAgain(0));
+    document.addEventListener("visibilitychange", () => document.hidden || this.#tryAgain(AGAIN_MS));
   }
 
   open() {
     this.listener.onState("connecting");
     this.openedAt = Infinity;
-    const url = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/playground`;
-    this.socket = new WebSocket(url);
-    this.socket.addEventListener("open", () => {
+    const socket = newSocket();
+    socket.addEventListener("open", () => {
       this.openedAt = performance.now();
       this.wasEverReady = true;
       this.listener.onState("ready");
     });
-    this.socket.addEventListener("message", (event) => this.listener.onMessage(JSON.parse(event.data)));
-    this.socket.addEventListener("close", (event) => this.#lost(event.code));
+    this.#use(socket);
+  }
+
+  /** @param {WebSocket} socket */
+  #use(socket) {
+    this.socket = socket;
+    socket.addEventListener("message", (event) => this.listener.onMessage(JSON.parse(event.data)));
+    socket.addEventListener("close", (event) => this.#lost(event.code));
+  }
+
+  /** Try a socket where none got through. Nothing waits for it: only one that holds is used, for new runs. @param {number} afterMs at the earliest, from the last try on */
+  #tryAgain(afterMs) {
+    const now = performance.now();
+    if (!this.isByEvents || now - this.triedAt < afterMs) return;
+    this.triedAt = now;
+    this.trial?.close();
+    const socket = newSocket();
+    this.trial = socket;
+    socket.addEventListener("open", () => setTimeout(() => this.#turnTo(socket), STEADY_MS));
+  }
+
+  /** @param {WebSocket} socket */
+  #turnTo(socket) {
+    if (socket !== this.trial || socket.readyState !== WebSocket.OPEN) return;
+    this.trial = null;
+    this.isByEvents = false;
+    this.failures = 0;
+    this.wasEverReady = true;
+    this.openedAt = performance.now() - STEADY_MS;
+    this.#use(socket);
   }
 
   /** @param {number} code */
@@ -56,7 +90,8 @@ export class Connection {
     this.failures += 1;
     const tries = this.wasEverReady ? TRIES_OF_ONE_THAT_WAS_THERE : TRIES_BEFORE_EVENTS;
     if (this.failures >= tries && (await isServerThere())) {
-      this.events = new EventRoute(this.listener.onMessage);
+      this.isByEvents = true;
+      this.triedAt = performance.now();
       this.listener.onState("ready");
       return;
     }
@@ -64,15 +99,18 @@ export class Connection {
   }
 
   get isReady() {
-    return this.events !== null || this.socket?.readyState === WebSocket.OPEN;
+    return this.isByEvents || this.socket?.readyState === WebSocket.OPEN;
   }
 
   /** @param {Message} message */
   send(message) {
-    if (this.events) this.events.send(message);
+    if (message.type === "start") this.#tryAgain(AGAIN_MS);
+    if (this.isByEvents || this.events.has(message.id)) this.events.send(message);
     else this.socket?.send(JSON.stringify(message));
   }
 }
+
+const newSocket = () => new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/playground`);
 
 async function isServerThere() {
   try {
@@ -83,11 +121,19 @@ async function isServerThere() {
   }
 }
 
+/** @param {Message} message */
+const isEnd = ({ type }) => type === "completed" || type === "error";
+
 /** The messages of the socket over HTTP: a POST begins or stops a run, a stream of events tells of it. */
 class EventRoute {
   /** @param {(message: Message) => void} onMessage */
   constructor(onMessage) {
-    this.onMessage = onMessage;
+    /** Runs whose ends were not told yet. @type {Set<string>} */
+    this.runs = new Set();
+    this.onMessage = (/** @type {Message} */ message) => {
+      if (isEnd(message)) this.runs.delete(message.id);
+      onMessage(message);
+    };
     /** @type {Map<string, EventSource>} */
     this.sources = new Map();
     /** The last message of each run that the server does not have yet: the next one waits for it. @type {Map<string, Promise<void>>} */
@@ -96,9 +142,15 @@ class EventRoute {
     this.stopped = new Set();
   }
 
+  /** Whether a run is read here. @param {string} id */
+  has(id) {
+    return this.runs.has(id);
+  }
+
   /** @param {Message} message */
   async send(message) {
     const { id } = message;
+    this.runs.add(id);
     if (message.type === "stop") this.stopped.add(id);
     const sent = (this.underWay.get(id) ?? Promise.resolve()).then(() => this.#deliver(message));
     this.underWay.set(id, sent);
@@ -141,7 +193,7 @@ class EventRoute {
       /** @type {Message} */
       const message = JSON.parse(data);
       this.onMessage(message);
-      if (message.type === "completed" || message.type === "error") this.#leave(id, source);
+      if (isEnd(message)) this.#leave(id, source);
     });
     source.addEventListener("error", () => {
       if (source.readyState === EventSource.CLOSED) this.#refused(id, source, last);
