@@ -61,15 +61,18 @@ class Stores:
     """How long the oldest record has waited to be written; 0 if none waits."""
 
 
-def system_sections() -> list[Section]:
-    """Return all facts. A store that does not answer is a fact, too."""
+def system_sections(*, is_brief: bool = False) -> list[Section]:
+    """Return all facts. A store that does not answer is a fact, too.
+
+    `is_brief`: without migrations, which take reading all their files.
+    """
     stores, why = None, ""
     try:
         stores = async_to_sync(_stores_read)()
     except (redis.RedisError, OSError) as error:
         why = str(error)
     return [
-        Section(_("Database"), tuple(_database_facts())),
+        Section(_("Database"), tuple(_database_facts(is_brief))),
         Section("Valkey", tuple(_valkey_facts(stores, why))),
         Section(_("Queues"), tuple(_queue_facts(stores)) if stores else ()),
         Section(_("Models"), tuple(_model_facts(stores)) if stores else ()),
@@ -81,11 +84,13 @@ def problems_of(sections: list[Section]) -> list[Fact]:
     return [fact for section in sections for fact in section.facts if fact.problem]
 
 
-def _database_facts() -> Iterator[Fact]:
+def _database_facts(is_brief: bool) -> Iterator[Fact]:
     is_sqlite = connection.vendor == "sqlite"
     try:
         yield Fact(_("Kind"), "SQLite" if is_sqlite else "PostgreSQL")
         yield from _sqlite_facts() if is_sqlite else _postgres_facts()
+        if is_brief:
+            return
         executor = MigrationExecutor(connection)
         pending = len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
         todo = _("Restart Lightcone, which applies them.") if pending else ""

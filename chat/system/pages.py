@@ -39,7 +39,7 @@ def overview_context(request: HttpRequest, context: dict[str, Any]) -> dict[str,
     """Add what is wrong now and the first steps to the first page, for those who see and run the system."""
     context = dashboard_context(request, context)
     if may(request.user, Act.SYSTEM_SEE):
-        context["problems"] = problems_of(system_sections())
+        context["problems"] = problems_of(system_sections(is_brief=True))
     if may(request.user, Act.MODELS_MANAGE):
         context["guide"] = guide_steps(request)
     return context

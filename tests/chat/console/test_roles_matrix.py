@@ -24,8 +24,10 @@ from django.utils import timezone
 
 from chat.access.keys import key_create
 from chat.access.roles import Act, Reach, Role, role_reach
+from chat.audit.services import Subject, audit_record
 from chat.models import (
     ApiKey,
+    AuditEntry,
     Batch,
     Membership,
     ModelAdapter,
@@ -91,6 +93,7 @@ PAGES: dict[type[Model], Page] = {
     Batch: Page(Act.BATCHES_SEE, acts={"cancel": Act.BATCHES_MANAGE}),
     ProjectFile: Page(Act.BATCHES_SEE, delete=Act.BATCHES_MANAGE),
     RequestLog: Page(Act.LOGS_SEE),
+    AuditEntry: Page(Act.AUDIT_SEE),
     UsageHour: Page(Act.USAGE_SEE, has_detail=False),
     ServedModel: managed(Act.MODELS_SEE, MODELS, acts={"load": MODELS, "unload": MODELS}, list_acts={"pull": MODELS}),
     ModelAdapter: managed(Act.MODELS_SEE, MODELS),
@@ -105,8 +108,8 @@ OF_EVERYBODY = frozenset(
     + ("login", "logout", "password_change", "password_change_done")
 )
 """Pages that open with any role; they show what the others do."""
-OF_OWNERS = frozenset({"auth_user_password_change"})
-"""See test_people.py."""
+TESTED_ELSEWHERE = frozenset({"auth_user_password_change", "chat_auditentry_export"})
+"""In test_people.py and tests/chat/audit/test_page.py."""
 REFUSED = {302, 403, 404}
 """For a row that does not show: as for one that does not exist."""
 
@@ -158,7 +161,13 @@ def rows_made(person: User, project: Project, other: Project) -> dict[type[Model
         User: {Place.ORG: colleague, Place.OTHER: stranger},
         Membership: {Place.ORG: colleague.memberships.get(), Place.OTHER: stranger.memberships.get()},
     }
-    makers = {RequestLog: log_made, UsageHour: hour_made, Batch: batch_made, ProjectFile: file_made}
+    makers = {
+        AuditEntry: entry_made,
+        RequestLog: log_made,
+        UsageHour: hour_made,
+        Batch: batch_made,
+        ProjectFile: file_made,
+    }
     for model, make in makers.items():
         rows[model] = {place: make(name_of(model, place), key) for place, key in keys.items()}
     served = ServedModel.objects.create(name=name_of(ServedModel, Place.ORG), path="/models/x.gguf")
@@ -180,6 +189,11 @@ def log_made(name: str, key: ApiKey) -> RequestLog:
     return RequestLog.objects.create(
         run_id=uuid4(), arrived_at=timezone.now(), status=200, outcome="finished", model=name, **where
     )
+
+
+def entry_made(name: str, key: ApiKey) -> AuditEntry:
+    audit_record(action="key.change", on=Subject(key.public_id, name, key.project.org_id, key.project_id))
+    return AuditEntry.objects.get(object_name=name)
 
 
 def hour_made(name: str, key: ApiKey) -> UsageHour:
@@ -258,7 +272,7 @@ def addresses(patterns: Iterable[Any]) -> Iterator[str]:
 
 
 def test_each_page_of_the_console_declares_its_acts() -> None:
-    declared = {*OF_EVERYBODY, *OF_OWNERS, *OWN_PAGES}
+    declared = {*OF_EVERYBODY, *TESTED_ELSEWHERE, *OWN_PAGES}
     for model, page in PAGES.items():
         names = ("changelist", "add", "change", "delete", "history", *page.acts, *page.list_acts)
         declared |= {f"{model._meta.app_label}_{model._meta.model_name}_{name}" for name in names}
