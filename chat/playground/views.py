@@ -63,6 +63,7 @@ async def page_data(request: HttpRequest, *, user: Any, caller: Caller) -> dict[
         "user": user.pk,
         "user_name": user.get_username(),
         "has_console": await database_sync_to_async(console_is_open_to)(user),
+        "manages_models": await database_sync_to_async(may)(user, Act.MODELS_MANAGE),
         "csrf_token": get_token(request),
         "models": await models_offered(
             caller=caller, sees_reasons=await database_sync_to_async(may)(user, Act.MODELS_SEE)

@@ -7,6 +7,7 @@
  * @property {string} user_name
  * @property {string} csrf_token
  * @property {boolean} has_console
+ * @property {boolean} manages_models
  * @property {ModelFacts[]} models
  * @property {string[]} fields names that a request may have
  * @property {number} max_bytes of a message to the socket

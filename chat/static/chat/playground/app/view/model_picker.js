@@ -57,8 +57,8 @@ function Models({ open, onPick }) {
     event.preventDefault();
   };
   if (models.length === 0) {
-    return html`<div class="models-none"><b>${t("No model is served")}</b><p>${page.has_console ? t("Pull or register one in the console, under Models.") : t("An administrator can pull or register one in the console.")}</p>
-      ${page.has_console && html`<a class="button button-small" href=${page.urls.console}>${t("Open the console")}</a>`}</div>`;
+    return html`<div class="models-none"><b>${t("No model is served")}</b><p>${page.manages_models ? t("Pull or register one in the console, under Models.") : t("An administrator can pull or register one in the console.")}</p>
+      ${page.manages_models && html`<a class="button button-small" href=${page.urls.console}>${t("Open the console")}</a>`}</div>`;
   }
   return html`${models.length > MANY && html`<input class="input models-filter" type="search" aria-label=${t("Filter models")} placeholder=${t("Filter models")} autocomplete="off" value=${filter}
       onInput=${(/** @type {any} */ event) => setFilter(event.target.value)} onKeyDown=${key} />`}

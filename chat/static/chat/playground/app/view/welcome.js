@@ -16,7 +16,7 @@ export function Welcome({ open }) {
   ];
   if (app.models.value.length === 0) {
     return html`<section class="welcome"><h2>${t("No model is served")}</h2>
-      <p>${page.has_console ? t("Pull or register one in the console, under Models.") : t("An administrator can pull or register one in the console.")}</p></section>`;
+      <p>${page.manages_models ? t("Pull or register one in the console, under Models.") : t("An administrator can pull or register one in the console.")}</p></section>`;
   }
   return html`<section class="welcome">
     <img src=${page.urls.mark} alt="" width="52" height="52" />
