@@ -17,6 +17,7 @@ let timer;
 
 export function listenToKeys() {
   document.addEventListener("keydown", pressed);
+  document.addEventListener("keys-in-editor", pressedInEditor);
 }
 
 /** @param {KeyboardEvent} event */
@@ -33,8 +34,10 @@ function pressed(event) {
   else if (!event.repeat && ACTS.some((act) => keysOf(act).startsWith(`${stroke} `))) expect(stroke);
 }
 
-/** Do what keys stand for that an editor would take for itself. Return whether that could be done here. @param {string} keys */
-export const runInEditor = (keys) => !dialog.value && run(keys);
+/** Do what keys stand for that an editor would take for itself, and say so by preventing its default. @param {Event} event */
+function pressedInEditor(event) {
+  if (event instanceof CustomEvent && !dialog.value && run(event.detail)) event.preventDefault();
+}
 
 /** Do what the keys stand for, if it can be done here: once while they are held down, but for steps. @param {string} keys @param {boolean} [isRepeat] */
 function run(keys, isRepeat = false) {

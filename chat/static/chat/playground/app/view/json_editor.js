@@ -1,12 +1,14 @@
 // @ts-check
 // A box for JSON: CodeMirror once it is loaded, with its errors where they are; a plain text area until then, and where it cannot be loaded.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../../../vendor/preact.js";
-import { runInEditor } from "../palette/keys.js";
 
 /** @import { EditorView, Extension } from "../../../vendor/codemirror.js" */
 
 /** @typedef {typeof import("../../../vendor/codemirror.js")} Library */
 /** @typedef {{show: (text: string) => void, view: EditorView}} Editor */
+
+/** Let the page do what keys stand for. It is told by an event, as it imports what shows editors. @param {string} keys */
+const wasDone = (keys) => !document.dispatchEvent(new CustomEvent("keys-in-editor", { detail: keys, cancelable: true }));
 
 /**
  * `described`: id of what says how it is used; `isSelected`: it has the focus, and its text is about to be typed over; `more`: loads what this text has beside any JSON, such as completion.
@@ -61,7 +63,7 @@ function makeEditor(library, parent, text, more, onText) {
   // Else the editor begins a line with the first of these keys, which send from every other field, and takes the other for the end of a selection.
   const isUntouched = (/** @type {EditorView} */ { state, dom }) => state.doc.toString() === text && !dom.querySelector(".cm-panel");
   const keys = keymap.of([
-    { key: "Mod-Enter", run: () => runInEditor("Mod+Enter") },
+    { key: "Mod-Enter", run: () => wasDone("Mod+Enter") },
     { key: "Escape", run: (view) => isUntouched(view) && wasClosed(view.dom.closest("dialog")) },
   ]);
   const extensions = [...more, keys, basicSetup, json(), lintGutter(), linter(jsonParseLinter(), { delay: 150 }), EditorView.lineWrapping, highlighting(library), tell];
