@@ -88,6 +88,20 @@ def test_keys_lead_to_tokens_that_are_not_drawn(scripted: ScriptedPage, page) ->
     assert focused(page) in SURPRISES
 
 
+def test_keys_win_over_a_mouse_that_rests(scripted: ScriptedPage, page) -> None:
+    """The card stayed at the token under the mouse, also where tokens had moved beneath it."""
+    show_tokens(scripted, 4000)
+    page.locator(f"{CHIPS}[data-at='3']").hover()
+    assert "token 4 of 4,000" in page.inner_text(f"{ANSWER} .token-card")
+    page.locator(f"{CHIPS}[data-at='0']").focus()
+    for key, number in (("ArrowRight", 2), ("n", SURPRISES[0] + 1), ("n", SURPRISES[1] + 1)):
+        assert press(scripted, key) == number - 1
+        assert f"token {number:,} of 4,000" in page.inner_text(f"{ANSWER} .token-card")
+    page.mouse.move(0, 0)
+    page.locator(f"{CHIPS}[data-at='{SURPRISES[1] - 1}']").hover()
+    assert f"token {SURPRISES[1]:,} of 4,000" in page.inner_text(f"{ANSWER} .token-card")
+
+
 def test_lines_are_walked_through_parts_that_were_not_drawn(scripted: ScriptedPage, page) -> None:
     show_tokens(scripted, 4000)
     page.locator(f"{CHIPS}[data-at='400']").focus()

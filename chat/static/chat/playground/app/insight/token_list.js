@@ -39,6 +39,13 @@ export function TokenList({ tokens, list, current, shown, hasNumbers, surpriseKe
   const numTokens = tokens.length; // the list of a running answer grows in place
   const chunks = useMemo(() => chunksOf(tokens), [tokens, numTokens]);
   const here = chunks.findIndex(([, to]) => current < to);
+  const pointer = useRef("");
+  // Tokens that move beneath a mouse at rest are not pointed at.
+  const point = (/** @type {PointerEvent} */ event) => {
+    const place = `${event.screenX} ${event.screenY}`;
+    if (event.pointerType === "mouse" && place !== pointer.current) onHover(numberOf(event) ?? -1);
+    pointer.current = place;
+  };
   const key = (/** @type {KeyboardEvent} */ event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const to = keyTarget(event.key, current, numTokens, list.current);
@@ -49,7 +56,7 @@ export function TokenList({ tokens, list, current, shown, hasNumbers, surpriseKe
   };
   return html`<div class=${`tokens ${hasNumbers ? "has-numbers" : ""}`} role="group" aria-label=${keys ? t("Tokens; arrow keys walk, {keys} goes to the next surprising one", { keys }) : t("Tokens; arrow keys walk")} ref=${list}
     onKeyDown=${key} onFocusIn=${(/** @type {FocusEvent} */ event) => onCurrent(numberOf(event) ?? current)}
-    onPointerOver=${(/** @type {PointerEvent} */ event) => event.pointerType === "mouse" && onHover(numberOf(event) ?? -1)} onPointerLeave=${() => onHover(-1)}
+    onPointerMove=${point} onPointerLeave=${() => onHover(-1)}
     onClick=${(/** @type {MouseEvent} */ event) => onCurrent(numberOf(event) ?? current)}>
     ${chunks.map(([from, to], chunk) => html`<${Chunk} key=${from} tokens=${tokens} from=${from} to=${to} isVirtual=${numTokens > MAX_DRAWN_WHOLE} isNeeded=${Math.abs(chunk - here) <= 1}
       current=${chunk === here ? current : -1} shown=${shown >= from && shown < to ? shown : -1} />`)}

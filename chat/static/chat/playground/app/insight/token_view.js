@@ -68,7 +68,10 @@ function Tokens({ open, turn, tokens, isPrompt }) {
   const [hasNumbers, setNumbers] = useState(true);
   const numTokens = tokens.length; // the list of a running answer grows in place
   const current = Math.min(chosen, numTokens - 1);
-  const { list, go } = useWalk(current, setCurrent);
+  const { list, go } = useWalk(current, (to) => {
+    setHovered(-1);
+    setCurrent(to);
+  });
   const nextSurprise = () => {
     for (let step = 1; step <= numTokens; step += 1) {
       const at = (current + step) % numTokens;
