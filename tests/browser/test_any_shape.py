@@ -14,7 +14,7 @@ from tests.browser.scripted import ScriptedPage
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 CHAT = "odd"
-ODD_CHOICE = {"content": {"a": 1}, "reasoning": 5, "calls": [1, {"name": 5}], "logprobs": [1], "reasoning_at": 7}
+ODD_CHOICE = {"content": {"a": 1}, "reasoning": 5, "calls": [1, {"name": 5}], "logprobs": [None], "reasoning_at": 7}
 ODD_FACTS = {
     "usage": {"prompt_tokens": "many"},
     "timings": {"total_s": "long"},
@@ -44,7 +44,7 @@ SHOWN: list[tuple[str, Any, str]] = [
 def keep(contents: list[tuple[str, Any, str]], **fields: Any) -> None:
     """Keep a chat of these turns, with more fields in each."""
     user = get_user_model().objects.get(username="ada")
-    settings = {"system": 5, "parameters": [1], "tools_off": 3}
+    settings = {"system": 5, "parameters": [1], "tools_off": [None, 3]}
     conversation_create(user_id=user.pk, public_id=CHAT, fields={"title": "Odd", "settings": settings})
     parent = ""
     for at, (role, content, _) in enumerate(contents):

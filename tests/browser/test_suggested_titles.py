@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from chat.conversations.models import Conversation
+from chat.conversations.models import Conversation, Turn
 from tests.browser.scripted import ScriptedPage
 from tests.browser.test_history import HAIKU, ROW, TITLES, act, keep, stored
 from tests.browser.walk import Walk
@@ -59,6 +60,22 @@ def test_a_long_suggestion_is_cut_at_the_limit_of_titles(scripted: ScriptedPage,
     scripted.wait_for(lambda: len(page.input_value(".rename-input")) > 190)
     page.keyboard.press("Enter")
     scripted.wait_for(lambda: stored(HAIKU).title == ("word " * 40).strip())
+
+
+def test_no_character_is_cut_in_two(scripted: ScriptedPage) -> None:
+    """The server takes no half of one, and the suggestion never ended."""
+    keep("ada", HAIKU, TITLES[HAIKU], num_questions=1)
+    question = "a" + "🙂" * 1600
+    for turn in Turn.objects.filter(conversation__public_id=HAIKU, role="user"):
+        turn.body = json.dumps({**json.loads(turn.body), "content": question})
+        turn.save()
+    page = scripted.sign_in()
+    page.wait_for_selector(ROW.format(HAIKU))
+    act(page, HAIKU, "Rename")
+    page.click(f"{BUTTON}:has-text('Suggest a title')")
+    [message] = scripted.next("start")["request"]["messages"]
+    message["content"].encode()  # raises for half a character
+    assert "🙂" * 100 in message["content"]
 
 
 def test_a_suggestion_is_stopped_and_the_title_stays(scripted: ScriptedPage, page) -> None:

@@ -66,7 +66,7 @@ function takeBack(open, answer, { text, files = [] }, problem) {
   drop(open, answer);
   drop(open, question);
   open.draft.value = { ...open.draft.value, text, files };
-  open.refusal.value = { text, message: problem };
+  open.refusal.value = { text, settings: open.settings.value, message: problem };
 }
 
 /**
@@ -240,7 +240,7 @@ export function editCall(open, turn, callIndex, text) {
   return changeAnswer(open, turn, { calls: calls.map((call, at) => (at === callIndex ? { ...call, arguments: text } : call)) });
 }
 
-/** Remove an answer that never said anything. @param {Chat} open @param {Turn} turn */
+/** Remove a turn that nothing follows: an answer that never said anything, or a question that was refused. @param {Chat} open @param {Turn} turn */
 function drop(open, turn) {
   open.drop(turn);
   if (!open.isTemporary) app.outbox.add({ method: "DELETE", path: `conversations/${open.id}/turns/${turn.id}`, note: { chat: open.id } });

@@ -84,7 +84,7 @@ export function settingsFrom(kept) {
   const fallback = page.models.find(({ is_default }) => is_default) ?? page.models[0];
   const name = (served ? kept?.model : fallback?.id) ?? "";
   const { system, parameters, tools_off: off } = kept ?? {};
-  return { model: name, system: typeof system === "string" ? system : "", parameters: isObject(parameters) ? parameters : {}, tools_off: Array.isArray(off) ? off : [] };
+  return { model: name, system: typeof system === "string" ? system : "", parameters: isObject(parameters) ? parameters : {}, tools_off: Array.isArray(off) ? off.filter(isObject) : [] };
 }
 
 /** @param {Turn} turn @returns {Chat | undefined} */

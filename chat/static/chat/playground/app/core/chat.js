@@ -33,8 +33,10 @@ export class Chat extends Tree {
     this.measure = signal(null);
     /** By how many tokens that is too long for the model; it is not sent then. */
     this.excess = computed(() => excessOf(this.measure.value));
-    /** Why a text that is in the message box again was refused. @type {Signal<{text: string, message: string} | null>} */
+    /** Why a text that is in the message box again was refused. @type {Signal<{text: string, settings: ChatSettings, message: string} | null>} */
     this.refusal = signal(null);
+    /** Whether its message waits to be counted before it is sent. */
+    this.isCounting = signal(false);
     this.running = computed(() => {
       this.revision.value; // read, so that a change is noticed
       return [...this.turns.values()].filter((turn) => turn.isRunning);
@@ -58,10 +60,10 @@ export class Chat extends Tree {
    */
   merge(stored, isLive) {
     const added = [];
-    for (const facts of stored.map(turnFrom)) {
-      const known = this.turns.get(facts.id);
-      if (!known) added.push(this.add(facts));
-      else if (known.isRunning && facts.state !== "begun" && !isLive(facts.run ?? "")) known.change(facts);
+    for (const one of stored) {
+      const known = this.turns.get(one.id);
+      if (!known) added.push(this.add(turnFrom(one)));
+      else if (known.isRunning && one.state !== "begun" && !isLive(one.run ?? "")) known.change(turnFrom(one));
     }
     return added;
   }

@@ -29,7 +29,7 @@ export function useTokenCount(model, text) {
     if (!key || found !== undefined) return undefined;
     const timer = setTimeout(() => count(key, model, text), QUIET_MS);
     return () => clearTimeout(timer);
-  }, [key]);
+  }, [key, found === undefined]);
   return found ?? null;
 }
 

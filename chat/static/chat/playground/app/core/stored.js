@@ -38,7 +38,7 @@ function partFrom(part) {
 function answerFrom({ choices, shown, prompt_logprobs: prompt, ...others }) {
   if (!Array.isArray(choices)) return { choices: [choiceFrom({ choices, shown, ...others })], shown: 0 };
   const read = choices.map(choiceFrom);
-  return { choices: read, shown: Number.isInteger(shown) && shown in read ? shown : 0, ...(isTokens(prompt) ? { prompt_logprobs: prompt } : {}) };
+  return { choices: read, shown: Number.isInteger(shown) && shown in read ? shown : 0, ...(isPrompt(prompt) ? { prompt_logprobs: prompt } : {}) };
 }
 
 /** @param {any} choice @returns {Choice} */
@@ -56,7 +56,10 @@ const callFrom = (call) => (isObject(call) ? { ...call, id: text(call.id) || nul
 const isSpan = (at) => Array.isArray(at) && at.length === 2 && at.every(Number.isFinite);
 
 /** @param {any} tokens */
-const isTokens = (tokens) => Array.isArray(tokens) && tokens.every((token) => token === null || (isToken(token) && Array.isArray(token.top) && token.top.every(isToken)));
+const isTokens = (tokens) => Array.isArray(tokens) && tokens.every((token) => isToken(token) && Array.isArray(token.top) && token.top.every(isToken));
+
+/** Tokens of a prompt, of which the first has no probability. @param {any} tokens */
+const isPrompt = (tokens) => Array.isArray(tokens) && isTokens(tokens.filter((token) => token !== null));
 
 /** @param {any} token */
 const isToken = (token) => typeof token?.token === "string" && token.logprob !== undefined;

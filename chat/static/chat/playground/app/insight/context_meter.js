@@ -1,6 +1,6 @@
 // @ts-check
 // Below the message box: how much of the model's context the message would take, and the keys.
-import { html, signal, useEffect } from "../../../vendor/preact.js";
+import { html, useEffect } from "../../../vendor/preact.js";
 import { api, ApiProblem } from "../core/api.js";
 import * as app from "../core/app.js";
 import { number, t } from "../core/i18n.js";
@@ -9,7 +9,7 @@ import { preferences } from "../palette/preferences.js";
 import { shown } from "../palette/strokes.js";
 import { requestOfDraft } from "./asked.js";
 
-/** @import { ComponentChildren, Signal } from "../../../vendor/preact.js" */
+/** @import { ComponentChildren } from "../../../vendor/preact.js" */
 /** @import { Chat } from "../core/chat.js" */
 /** @import { Measure } from "../core/types.js" */
 
@@ -23,7 +23,7 @@ const SHORTEST_CONTEXT = 2048;
 /** @param {{open: Chat, children?: ComponentChildren}} props `children`: what stands before it */
 export function ContextMeter({ open, children }) {
   const isUncountable = useCount(open);
-  const isCounting = counting.value === open;
+  const isCounting = open.isCounting.value;
   const measure = open.measure.value;
   const excess = open.excess.value;
   const refusal = open.refusal.value;
@@ -35,7 +35,7 @@ export function ContextMeter({ open, children }) {
     ${measure && html`<${Bar} measure=${measure} />`}
   </div>
   ${measure && excess > 0 && !isCounting && html`<p class="problem meter-problem" role="alert">${problemText(measure, excess)}</p>`}
-  ${refusal && !excess && refusal.text === open.draft.value.text && html`<p class="problem meter-problem" role="alert">${refusal.message}</p>`}`;
+  ${refusal && !excess && refusal.text === open.draft.value.text && refusal.settings === open.settings.value && html`<p class="problem meter-problem" role="alert">${refusal.message}</p>`}`;
 }
 
 /** @param {Measure} measure */
@@ -93,20 +93,17 @@ const isCounted = (open) => open.measure.value !== null && counted.get(open)?.ev
 /** @param {Chat} open */
 const written = (open) => [open.draft.value.text, open.draft.value.files, open.settings.value, open.head.value];
 
-/** The chat whose message waits to be counted before it is sent. @type {Signal<Chat | null>} */
-export const counting = signal(null);
-
 /** Whether what is written may be sent. It is counted first, if that is not done yet and it may be too long. @param {Chat} open */
 export async function fits(open) {
-  if (counting.value === open) return false;
+  if (open.isCounting.value) return false;
   if (open.isBusy.value || !isLoaded(open.settings.value.model)) return true;
   if (!isCounted(open)) {
     if (isShort(open)) return true;
-    counting.value = open;
+    open.isCounting.value = true;
     try {
       await measure(open, AbortSignal.timeout(MAX_WAIT_MS));
     } finally {
-      counting.value = null;
+      open.isCounting.value = false;
     }
   }
   return !isCounted(open) || open.excess.value === 0;

@@ -68,10 +68,11 @@ function Tokens({ open, turn, tokens, isPrompt }) {
   const [hasNumbers, setNumbers] = useState(true);
   const numTokens = tokens.length; // the list of a running answer grows in place
   const current = Math.min(chosen, numTokens - 1);
-  const { list, go } = useWalk(current, (to) => {
+  const point = (/** @type {number} */ to) => {
     setHovered(-1);
     setCurrent(to);
-  });
+  };
+  const { list, go } = useWalk(current, point);
   const nextSurprise = () => {
     for (let step = 1; step <= numTokens; step += 1) {
       const at = (current + step) % numTokens;
@@ -91,7 +92,7 @@ function Tokens({ open, turn, tokens, isPrompt }) {
       ${!isPrompt && html`<${ChatSwitch} open=${open} />`}
     </div>
     <${Strip} tokens=${tokens} numTokens=${numTokens} current=${at} onPick=${go} />
-    <${TokenList} tokens=${tokens} list=${list} current=${current} shown=${at} hasNumbers=${hasNumbers} surpriseKeys=${keys} go=${go} onCurrent=${setCurrent} onHover=${setHovered} />
+    <${TokenList} tokens=${tokens} list=${list} current=${current} shown=${at} hasNumbers=${hasNumbers} surpriseKeys=${keys} go=${go} onCurrent=${point} onHover=${setHovered} />
     ${tokens[at] && html`<${Card} open=${open} turn=${turn} tokens=${tokens} at=${at} isPrompt=${isPrompt} />`}
     <${Legend} />`;
 }

@@ -46,6 +46,7 @@ export function RenameForm({ facts }) {
     end(isEnter ? title : facts.title);
   };
   const left = (/** @type {FocusEvent} */ event) => {
+    if (asking && !document.hasFocus()) return; // another window has it
     if (!(/** @type {Node} */ (event.currentTarget).contains(/** @type {Node | null} */ (event.relatedTarget)))) end(title, false);
   };
   return html`<div class="rename" onKeyDown=${key} onFocusOut=${left}>

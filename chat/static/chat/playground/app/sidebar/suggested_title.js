@@ -60,7 +60,7 @@ function questionFor(path) {
   const { text, files } = typedAndFiles(first.facts);
   const asked = text || files.map(({ name }) => name).join(", ");
   const said = textOf(path.find(({ facts }) => facts.role === "assistant")?.facts.content);
-  const parts = [asked.slice(0, MAX_QUESTION_CHARS), said.slice(0, MAX_ANSWER_CHARS)].filter(Boolean);
+  const parts = [firstOf(asked, MAX_QUESTION_CHARS), firstOf(said, MAX_ANSWER_CHARS)].filter(Boolean);
   return `${parts.join("\n\n")}\n\n---\n\n${t("Write a title of at most six words for the text above, in its language. Answer with the title alone.")}`;
 }
 
@@ -82,5 +82,8 @@ function answerOf(asking, question, signal) {
 /** The title in what a model has said: its first line, without what stands around it. @param {string} said */
 function titleIn(said) {
   const lines = said.split("\n").map((line) => line.replace(AROUND, ""));
-  return (lines.find(Boolean) ?? "").replace(/\s+/g, " ").slice(0, MAX_TITLE_CHARS).trim();
+  return firstOf((lines.find(Boolean) ?? "").replace(/\s+/g, " "), MAX_TITLE_CHARS).trim();
 }
+
+/** The first characters of a text, none of them cut in two: the server takes no half of one. @param {string} text @param {number} num */
+const firstOf = (text, num) => [...text].slice(0, num).join("");

@@ -23,7 +23,10 @@ export function constraintOf({ response_format: format, structured_outputs: stru
 }
 
 /** What the schema of answers is called. @param {Parameters} parameters @returns {string} */
-export const schemaName = (parameters) => parameters.response_format?.json_schema?.name ?? "answer";
+export const schemaName = (parameters) => String(parameters.response_format?.json_schema?.name ?? "answer");
+
+/** A name that the API takes for a schema. @param {string} typed */
+export const nameFrom = (typed) => typed.replace(/[^a-zA-Z0-9_-]+/g, "_").slice(0, 64) || "answer";
 
 /** The parameters with another constraint in place of theirs. @param {Parameters} parameters @param {Constraint} constraint @param {string} [name] of the schema @returns {Parameters} */
 export function withConstraint({ response_format: _, structured_outputs: structured, ...others }, { mode, value }, name = "answer") {

@@ -8,13 +8,12 @@ import { isObject, parse } from "../core/json.js";
 import { Dialog } from "../view/controls.js";
 import { JsonEditor } from "../view/json_editor.js";
 import { closeDialog } from "../view/layers.js";
-import { constraintOf, schemaName, withConstraint } from "./constraint.js";
+import { constraintOf, nameFrom, schemaName, withConstraint } from "./constraint.js";
 import { schemaOf } from "./schema_of.js";
 import { useServerCheck } from "./server_check.js";
 
 /** @import { Chat } from "../core/chat.js" */
 
-const NO_NAME = /[^a-zA-Z0-9_-]+/g;
 const EXAMPLE = { name: "Ada", age: 36 };
 const TYPES = new Set(["object", "array", "string", "number", "integer", "boolean", "null"]);
 
@@ -41,7 +40,7 @@ export function JsonDialog({ open, onDone }) {
     if (!isWhole) return;
     closeDialog();
     app.writeState("output", { ...app.readState("output"), schema });
-    acts.changeSettings(open, { parameters: withConstraint(parameters, { mode: "schema", value: schema }, called.replace(NO_NAME, "_").slice(0, 64) || "answer") });
+    acts.changeSettings(open, { parameters: withConstraint(parameters, { mode: "schema", value: schema }, nameFrom(called)) });
     onDone();
   };
   return html`<${Dialog} title=${t("Answers as JSON")} onClose=${closeDialog}><form class="form" onSubmit=${save}>

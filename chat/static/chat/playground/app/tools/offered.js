@@ -22,7 +22,7 @@ export function put(open, entries) {
   const off = entries.flatMap(({ tool, isOn }, at) => (isOn ? [] : [{ at, tool }]));
   const { tools: _, tool_choice: choice, parallel_tool_calls: parallel, ...others } = open.settings.value.parameters;
   const chosen = choice?.function?.name;
-  const isKept = tools.length > 0 && choice !== undefined && (chosen === undefined || tools.some((tool) => tool.function?.name === chosen));
+  const isKept = tools.length > 0 && choice !== undefined && (chosen === undefined || tools.some((tool) => tool?.function?.name === chosen));
   /** @type {Parameters} */
   const parameters = { ...others, ...(tools.length ? { tools } : {}), ...(isKept ? { tool_choice: choice } : {}), ...(tools.length && parallel !== undefined ? { parallel_tool_calls: parallel } : {}) };
   acts.changeSettings(open, { parameters, tools_off: off });

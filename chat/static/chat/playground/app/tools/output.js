@@ -8,7 +8,7 @@ import { isObject, parse } from "../core/json.js";
 import { Dialog, Tabs } from "../view/controls.js";
 import { JsonEditor } from "../view/json_editor.js";
 import { closeDialog, openDialog } from "../view/layers.js";
-import { constraintOf, withConstraint } from "./constraint.js";
+import { constraintOf, nameFrom, schemaName, withConstraint } from "./constraint.js";
 import { pretty } from "./pretty.js";
 import { schemaOf } from "./schema_of.js";
 import { SchemaRows } from "./schema_rows.js";
@@ -19,7 +19,6 @@ import { mismatch, useServerCheck } from "./server_check.js";
 /** @import { Library } from "../view/json_editor.js" */
 /** @import { Said } from "./schema_hints.js" */
 
-const NAME = /[^a-zA-Z0-9_-]+/g;
 const EXAMPLES = {
   Person: { type: "object", properties: { name: { type: "string" }, age: { type: "integer", minimum: 0 } }, required: ["name", "age"] },
   Sentiment: { type: "object", properties: { sentiment: { type: "string", enum: ["positive", "neutral", "negative"] }, reason: { type: "string" } }, required: ["sentiment", "reason"] },
@@ -75,7 +74,7 @@ function Pattern({ mode, text, onChange }) {
 
 /** @param {{open: Chat, schema: any, onSave: (schema: any, name: string) => void}} props */
 function SchemaSummary({ open, schema, onSave }) {
-  const name = open.settings.value.parameters.response_format?.json_schema?.name ?? "answer";
+  const name = schemaName(open.settings.value.parameters);
   const names = Object.keys(schema?.properties ?? {});
   return html`<div class="schema-summary"><code>${name}</code><span class="hint">${names.length ? names.join(", ") : t("no properties")}</span>
     <button type="button" class="button button-small" id="schema-edit" onClick=${() => openDialog(() => html`<${SchemaDialog} schema=${schema} name=${name} onSave=${onSave} />`)}>${t("Edit the schema")}</button></div>`;
@@ -100,7 +99,7 @@ function SchemaDialog({ schema, name, onSave }) {
     event.preventDefault();
     if (!isSchema) return;
     closeDialog();
-    onSave(value, called.replace(NAME, "_").slice(0, 64) || "answer");
+    onSave(value, nameFrom(called));
   };
   const take = parse(sample);
   return html`<${Dialog} title=${t("Schema of the answer")} class="is-wide" onClose=${closeDialog}><form class="form" onSubmit=${save}>

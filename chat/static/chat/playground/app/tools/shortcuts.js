@@ -6,7 +6,7 @@ import * as app from "../core/app.js";
 import { plural, t } from "../core/i18n.js";
 import { focusSoon } from "../palette/places.js";
 import { Icon } from "../view/icons.js";
-import { openDialog, togglePanel } from "../view/layers.js";
+import { dialog, openDialog, togglePanel } from "../view/layers.js";
 import { constraintOf, schemaName, withConstraint } from "./constraint.js";
 import { entriesOf, put } from "./offered.js";
 
@@ -19,7 +19,9 @@ const done = () => {
 
 /** The dialogs come with the panel. @param {Chat} open @param {"JsonDialog" | "ImportDialog"} name */
 async function show(open, name) {
+  const wasShown = app.chat.value;
   const { dialogs } = await import("../parameters/panel.js");
+  if (dialog.value || app.chat.value !== wasShown) return; // the reader has gone on
   app.notice.value = null; // its Undo would take back what comes now
   openDialog(() => html`<${dialogs[name]} open=${open} onDone=${done} />`);
 }
@@ -31,9 +33,12 @@ export const showImport = (open) => show(open, "ImportDialog");
 
 /** Do what ends a form or tools, and offer to take it back. @param {Chat} open @param {string} text @param {() => void} act */
 function end(open, text, act) {
-  const { parameters, tools_off } = open.settings.value;
+  const before = open.settings.value;
   act();
-  app.notice.value = { text, act: t("Undo"), run: () => acts.changeSettings(open, { parameters, tools_off }) };
+  const after = open.settings.value;
+  const ended = Object.fromEntries(Object.entries(before.parameters).filter(([name, value]) => value !== after.parameters[name]));
+  const off = before.tools_off === after.tools_off ? {} : { tools_off: before.tools_off };
+  app.notice.value = { text, act: t("Undo"), run: () => acts.changeSettings(open, { parameters: { ...open.settings.value.parameters, ...ended }, ...off }) };
 }
 
 /** @param {{open: Chat}} props */
@@ -47,13 +52,13 @@ export function Shortcuts({ open }) {
   const form = mode === "schema" ? schemaName(parameters) : mode === "json" ? t("any object") : "";
   return html`<div class="shortcuts" role="group" aria-label=${t("Form of the answer and tools")}>
     <${Shortcut} id="shortcut-json" text=${t("JSON")} name=${form} hint=${t("Answers as JSON, by a schema or an example")} onOpen=${() => showJson(open)} onEnd=${form && endJson} endLabel=${t("Answers in free text")} />
-    <${Shortcut} id="shortcut-tools" text=${num ? plural(num, "one tool", "{n} tools") : t("Tools")} hint=${num ? t("Show the tools") : t("Import tools that the model may call")} onOpen=${() => (num ? togglePanel(true, "tools") : showImport(open))}
+    <${Shortcut} id="shortcut-tools" opensPanel=${num > 0} text=${num ? plural(num, "one tool", "{n} tools") : t("Tools")} hint=${num ? t("Show the tools") : t("Import tools that the model may call")} onOpen=${() => (num ? togglePanel(true, "tools") : showImport(open))}
       onEnd=${num > 0 && endTools} endLabel=${t("Offer no tools")} />
   </div>`;
 }
 
-/** @param {{id: string, text: string, name?: string, hint: string, onOpen: () => void, onEnd: (() => void) | false | "", endLabel: string}} props `onEnd`: if it is in use */
-function Shortcut({ id, text, name, hint, onOpen, onEnd, endLabel }) {
-  return html`<span class=${`shortcut ${onEnd ? "is-on" : ""}`}><button type="button" id=${id} class="shortcut-open" aria-haspopup="dialog" title=${hint} onClick=${onOpen}>${text}${name && html`<span class="shortcut-name">: ${name}</span>`}</button>
-    ${onEnd && html`<button type="button" class="shortcut-end" aria-label=${endLabel} title=${endLabel} onClick=${onEnd}><${Icon} name="close" size=${12} /></button>`}</span>`;
+/** @param {{id: string, text: string, name?: string, hint: string, opensPanel?: boolean, onOpen: () => void, onEnd: (() => void) | false | "", endLabel: string}} props `onEnd`: if it is in use */
+function Shortcut({ id, text, name, hint, opensPanel = false, onOpen, onEnd, endLabel }) {
+  return html`<span class=${`shortcut ${onEnd ? "is-on" : ""}`}><button type="button" id=${id} class="shortcut-open" aria-haspopup=${opensPanel ? undefined : "dialog"} title=${hint} onClick=${onOpen}>${text}${name && html`<span class="shortcut-name">: ${name}</span>`}</button>
+    ${onEnd && html`<button type="button" class="shortcut-end" aria-label=${endLabel} title=${endLabel} onClick=${() => (onEnd(), document.getElementById(id)?.focus({ preventScroll: true }))}><${Icon} name="close" size=${12} /></button>`}</span>`;
 }

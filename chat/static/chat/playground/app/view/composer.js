@@ -4,7 +4,7 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from "../../../ven
 import * as acts from "../core/acts.js";
 import * as app from "../core/app.js";
 import { plural, t } from "../core/i18n.js";
-import { ContextMeter, counting, fits } from "../insight/context_meter.js";
+import { ContextMeter, fits } from "../insight/context_meter.js";
 import { preferences } from "../palette/preferences.js";
 import { shown } from "../palette/strokes.js";
 import { isHeldBack } from "../parameters/focus.js";
@@ -29,12 +29,14 @@ export function Composer({ open, children, prefix = "", onSend = (text, files) =
   const area = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
   const picker = useRef(/** @type {HTMLInputElement | null} */ (null));
   const taking = useRef(Promise.resolve());
+  const present = useRef(open);
+  present.current = open;
   const [isOver, setOver] = useState(false);
   const draft = open.draft.value;
   const files = draft.files ?? [];
   const isBusy = open.isBusy.value;
   const { enterSends } = preferences.value;
-  const isCounting = counting.value === open;
+  const isCounting = open.isCounting.value;
   const isMessage = Boolean(draft.text.trim() || files.length) && Boolean(open.settings.value.model);
   const isSendable = isMessage && open.excess.value === 0 && !isCounting;
   useLayoutEffect(() => {
@@ -47,8 +49,10 @@ export function Composer({ open, children, prefix = "", onSend = (text, files) =
   const change = (/** @type {Partial<typeof draft>} */ fields) => (open.draft.value = { ...open.draft.value, ...fields });
   const send = async (/** @type {Event} */ event) => {
     event.preventDefault();
-    if (!isMessage || isHeldBack(open) || !(await fits(open))) return;
-    onSend(draft.text.trim(), files);
+    // What was left while it was counted stays in its box.
+    if (!isMessage || isHeldBack(open) || !(await fits(open)) || present.current !== open) return;
+    const written = open.draft.value; // files may have come meanwhile
+    onSend(written.text.trim(), written.files ?? []);
   };
   // One lot after the other: each counts the files of those before it.
   const take = (/** @type {FileList | null | undefined} */ list) => (taking.current = taking.current.then(attach([...(list ?? [])])));
