@@ -370,7 +370,7 @@ def test_a_link_with_a_password_is_read_without_scripts(history: Any, chromium: 
         reader.click("button[type=submit]")
         reader.wait_for_selector(f"h1:text-is('{heading}')")
         assert reader.locator(".alert").count() == (password == "another")
-    assert "The café question 0" in reader.inner_text(".messages")
+    reader.wait_for_selector(".messages :text('The café question 0')")
     anybody.close()
 
 

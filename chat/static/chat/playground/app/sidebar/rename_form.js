@@ -1,6 +1,6 @@
 // @ts-check
 // The title of a chat, as it is changed in its row: typed, or suggested by the chat's model.
-import { html, useEffect, useLayoutEffect, useRef, useState } from "../../../vendor/preact.js";
+import { html, useLayoutEffect, useRef, useState } from "../../../vendor/preact.js";
 import { t } from "../core/i18n.js";
 import { rename } from "./chat_acts.js";
 import { askTitle, MAX_TITLE_CHARS, titleChat } from "./suggested_title.js";
@@ -16,7 +16,12 @@ export function RenameForm({ facts }) {
   const [title, setTitle] = useState(facts.title);
   const [asking, setAsking] = useState(/** @type {Chat | null} */ (null));
   const [problem, setProblem] = useState("");
-  useEffect(() => input.current?.select(), []);
+  const [numAsked, setNumAsked] = useState(0);
+  // With the frame that shows a suggestion, so that nothing typed since then is selected.
+  useLayoutEffect(() => {
+    input.current?.focus();
+    input.current?.select();
+  }, [numAsked]);
   useLayoutEffect(() => () => stopping.current.abort(), []);
   const end = (/** @type {string} */ chosen, isByKey = true) => {
     if (isOver.current) return;
@@ -35,8 +40,7 @@ export function RenameForm({ facts }) {
     setAsking(null);
     setProblem(said.problem);
     if (said.title) setTitle(said.title);
-    requestAnimationFrame(() => input.current?.focus());
-    requestAnimationFrame(() => input.current?.select());
+    setNumAsked((num) => num + 1);
   };
   const key = (/** @type {KeyboardEvent} */ event) => {
     event.stopPropagation();
