@@ -6,7 +6,7 @@ import { t } from "../core/i18n.js";
 import { page } from "../core/page.js";
 import { IconButton } from "../view/controls.js";
 import { Icon } from "../view/icons.js";
-import { changeFilters, filters, isFiltered, NO_FILTERS } from "./search.js";
+import { changeFilters, filters, isFiltered, isImpossible, NO_FILTERS } from "./search.js";
 
 /** @import { Filters } from "./search.js" */
 
@@ -51,7 +51,7 @@ function Form() {
     <label class="filter is-day"><span>${t("until")}</span><input class="input" id="filter-last" type="date" min=${first || undefined} value=${last} onChange=${change("last")} /></label>
     <label class="check"><input id="filter-tools" type="checkbox" checked=${hasTools} onChange=${(/** @type {any} */ event) => changeFilters({ has_tools: event.target.checked })} />${t("With tools")}</label>
     <button type="button" class="button button-quiet button-small" disabled=${!isFiltered.value} onClick=${() => changeFilters(NO_FILTERS)}>${t("Clear")}</button>
-    ${first && last && last < first && html`<p class="problem">${t("The last day is before the first one.")}</p>`}
+    ${isImpossible.value && html`<p class="problem">${t("The last day is before the first one.")}</p>`}
     ${problem.value && html`<p class="problem" role="alert">${problem.value}</p>`}
   </div>`;
 }

@@ -28,6 +28,8 @@ export const NO_FILTERS = { model: "", tag: "", has_tools: false, first: "", las
 /** @type {Signal<Filters>} */
 export const filters = signal(NO_FILTERS);
 export const isFiltered = computed(() => Object.values(filters.value).some(Boolean));
+/** The last day is before the first one, so that nothing fits. */
+export const isImpossible = computed(() => Boolean(filters.value.first && filters.value.last && filters.value.last < filters.value.first));
 export const isSearching = computed(() => isFiltered.value || query.value.trim() !== "");
 /** Null while nothing was found yet. @type {Signal<Hit[] | null>} */
 const hits = signal(null);
@@ -91,6 +93,10 @@ function filterFields() {
 async function read(from = "") {
   reading.abort();
   reading = new AbortController();
+  if (isImpossible.value) {
+    [hits.value, next.value, problem.value] = [[], null, ""];
+    return;
+  }
   const { signal: reader } = reading;
   const fields = new URLSearchParams(Object.entries(filterFields()).map(([name, value]) => [name, String(value)]));
   const words = query.value.trim();
