@@ -316,6 +316,6 @@ def test_the_focus_goes_back_to_what_opened_a_menu_or_a_dialog(walk: Walk, theme
     page.wait_for_selector("text=No chat is archived.")
     expect_focus(page, "#sidebar *")
     press(page, "[aria-label='Back to the chats']")
-    expect_focus(page, "#chat-search")
+    expect_focus(page, ".view-menu summary")
     press(page, "#sidebar-close")
     expect_focus(page, "#sidebar-toggle")

@@ -70,6 +70,12 @@ function Body() {
   return isSearching.value ? html`<${SearchResults} />` : html`<${ChatGroups} />`;
 }
 
+/** Show the chats again. The focus goes where the other view was chosen: a search box would open a phone's keyboard. */
+function leaveView() {
+  view.value = "current";
+  /** @type {HTMLElement | null} */ (document.querySelector(".view-menu summary"))?.focus();
+}
+
 function SearchBox() {
   const key = (/** @type {KeyboardEvent} */ event) => {
     if (event.key === "Escape" && query.value) {
@@ -83,7 +89,7 @@ function SearchBox() {
   };
   const heading = { archived: t("Archived chats"), deleted: t("Deleted chats") };
   if (view.value !== "current") {
-    return html`<div class="sidebar-view"><${IconButton} icon="left" size=${16} label=${t("Back to the chats")} onClick=${() => ((view.value = "current"), focus("#chat-search"))} /><h2>${heading[view.value]}</h2></div>`;
+    return html`<div class="sidebar-view"><${IconButton} icon="left" size=${16} label=${t("Back to the chats")} onClick=${leaveView} /><h2>${heading[view.value]}</h2></div>`;
   }
   return html`<div class="sidebar-search" role="search"><${Icon} name="search" size=${16} />
     <input id="chat-search" type="search" autocomplete="off" placeholder=${t("Search chats")} aria-label=${t("Search chats")} maxlength="200" value=${query.value}
