@@ -15,6 +15,7 @@ from chat.playground.kept import state_get
 from tests.browser.axe import axe_findings
 from tests.browser.compared import COMPARE, act, answered, asked, compare, shows
 from tests.browser.scripted import ScriptedPage
+from tests.browser.stub_routes import render_route, rendered
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -169,6 +170,23 @@ def test_a_message_that_is_too_long_holds_back_its_own_box_alone(scripted: Scrip
     page.fill("#composer-text", "a long message")
     page.wait_for_selector("#composer .meter-problem")
     assert page.get_attribute(send, "aria-disabled") == "false"
+
+
+def test_the_shared_box_counts_what_the_first_asked_pane_would_send(scripted: ScriptedPage, page) -> None:
+    """It counted by the settings that the comparison began with, without what the panes hold."""
+    answered(scripted, asked(scripted, "hello"), "one", "two")
+    page.click("#pane-1 .pane-settings > summary")
+    page.fill("#pane-1 [name=max_tokens]", "7")
+    page.press("#pane-1 [name=max_tokens]", "Tab")
+    counted = render_route(page, [rendered(12), rendered(34)])
+    page.fill("#composer-text", "again")
+    page.wait_for_selector("#composer .meter-text:has-text('12 of 8,192 tokens')")
+    assert [message["content"] for message in counted[-1]["request"]["messages"]] == ["hello", "one", "again"]
+    assert counted[-1]["request"]["max_tokens"] == 7
+    act(page, 1, "Detach")
+    page.wait_for_selector("#composer .meter-text:has-text('34 of 8,192 tokens')")
+    assert [message["content"] for message in counted[-1]["request"]["messages"]] == ["hello", "two", "again"]
+    assert "max_tokens" not in counted[-1]["request"]
 
 
 def test_a_cost_is_written_as_in_the_details(scripted: ScriptedPage, page) -> None:

@@ -83,7 +83,6 @@ function stateNow(contentOf) {
 /** @param {Kept} kept */
 function restore(kept) {
   panes.value = kept.panes.map(paneFrom);
-  shared.value.settings.value = panes.value[0].chat.settings.value;
   shared.value.draft.value = kept.draft;
   isBlind.value = kept.isBlind;
   scrollsInStep.value = kept.scrollsInStep;

@@ -26,17 +26,26 @@ export const comparing = computed(() => panes.value.some(({ chat }) => chat === 
 export const isBlind = signal(false);
 export const scrollsInStep = signal(true);
 
-/** What holds the draft that goes to all; it never has turns of its own. */
+/** What holds the draft that goes to all. It never has turns of its own: those and the settings, which it is counted by, are the first asked pane's. */
 class SharedDraft extends Chat {
-  /** @param {ChatSettings} settings */
-  constructor(settings) {
-    super(settings, { isTemporary: true });
+  constructor() {
+    super(app.nextSettings.peek(), { isTemporary: true });
+    const own = this.settings;
     this.running = computed(() => attached().flatMap(({ chat }) => chat.running.value));
+    this.settings = /** @type {Signal<ChatSettings>} */ (computed(() => (first() ?? { settings: own }).settings.value));
+    this.head = /** @type {Signal<string>} */ (computed(() => first()?.head.value ?? ""));
+    this.path = computed(() => first()?.path.value ?? []);
+  }
+
+  /** @param {Turn} turn */
+  shownChoice(turn) {
+    return first()?.shownChoice(turn) ?? 0;
   }
 }
 
-export const shared = signal(new SharedDraft(app.nextSettings.peek()));
+export const shared = signal(new SharedDraft());
 const attached = () => panes.value.filter(({ isDetached }) => !isDetached.value);
+const first = () => (attached()[0] ?? panes.value[0])?.chat;
 
 /** Which panes are asked with the next message. */
 export const asked = computed(attached);
@@ -51,16 +60,16 @@ export function startComparing(open) {
   if (comparing.value) return endComparing();
   const before = panes.value;
   const settings = open.settings.value;
-  const first = newPane(settings);
+  const left = newPane(settings);
   batch(() => {
     setBehind(open);
     isBlind.value = false;
-    panes.value = [first, newPane({ ...settings, model: otherModel([settings.model]) })];
-    shared.value = new SharedDraft(settings);
+    panes.value = [left, newPane({ ...settings, model: otherModel([settings.model]) })];
+    shared.value = new SharedDraft();
     shared.value.draft.value = { text: open.draft.value.text, files: open.draft.value.files ?? [] };
     offer(before);
     app.editing.value = "";
-    activate(first);
+    activate(left);
   });
 }
 
