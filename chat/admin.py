@@ -1,6 +1,6 @@
 """The pages of the console: importing the `admin` of each room registers its pages with Django's admin site."""
 
-from chat.access.admin import audit, keys, members, organisations, users
+from chat.access.admin import audit, invitations, keys, mail, members, organisations, users
 from chat.api.request.schema import sampling_defaults_read
 from chat.batches import admin as batches
 from chat.catalog import admin as catalog
@@ -10,4 +10,17 @@ from chat.usage import admin as usage
 
 catalog.ServedModelForm.read_sampling_defaults = staticmethod(sampling_defaults_read)
 
-__all__ = ["audit", "batches", "catalog", "keys", "members", "model_jobs", "organisations", "system", "usage", "users"]
+__all__ = [
+    "audit",
+    "batches",
+    "catalog",
+    "invitations",
+    "keys",
+    "mail",
+    "members",
+    "model_jobs",
+    "organisations",
+    "system",
+    "usage",
+    "users",
+]

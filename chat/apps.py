@@ -12,7 +12,9 @@ class ChatConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Hear of every change of an account, however it is made."""
+        """Hear of every change of an account, however it is made, and of every sign-in."""
         from chat.access.account_audit import account_audit_connect  # models are there now
+        from chat.access.sessions import sessions_connect
 
         account_audit_connect()
+        sessions_connect()

@@ -1,6 +1,6 @@
 """All tables, as Django finds them. Each room has its own `models`; writes go through the services of the room."""
 
-from chat.access.models import ApiKey, ApiKeySecret, Membership, Org, Project
+from chat.access.models import ApiKey, ApiKeySecret, Invitation, Membership, Org, Project
 from chat.api.stored.models import StoredAnswer
 from chat.audit.models import AuditEntry
 from chat.batches.models import Batch, BatchResult, FileChunk, ProjectFile
@@ -20,6 +20,7 @@ __all__ = [
     "Conversation",
     "Draft",
     "FileChunk",
+    "Invitation",
     "Membership",
     "ModelAdapter",
     "ModelJob",

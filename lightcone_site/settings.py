@@ -12,6 +12,7 @@ from lightcone_site.databases import broker_url, database_settings, embedded_val
 from lightcone_site.limits import RequestLimits, http_limits_read, limits_read
 from lightcone_site.logs import logging_settings
 from lightcone_site.private_files import installation_secret
+from lightcone_site.sign_in import mail_settings, oidc_settings
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = env.folder("DATA_DIR", BASE_DIR / "data")
@@ -177,6 +178,12 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "servestatic",
     "lightcone_site.static_files.ServedFiles",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
+    "allauth.usersessions",
     "rest_framework",
     "drf_spectacular_sidecar",
     "channels",
@@ -194,6 +201,8 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "chat.access.browsers.IdleSessionMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -236,12 +245,64 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 LOGIN_URL = "/sign-in"
 LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = LOGIN_URL
 LIGHTCONE_TLS = env.boolean("TLS")
+LIGHTCONE_SESSION_IDLE_MINUTES = env.integer("SESSION_IDLE_MINUTES", 3 * 24 * 60, minimum=5, maximum=14 * 24 * 60)
+SESSION_COOKIE_AGE = 14 * 24 * 3600
 SESSION_COOKIE_NAME = "lightcone_session"
 SESSION_COOKIE_SECURE = LIGHTCONE_TLS
 CSRF_COOKIE_NAME = "lightcone_csrf"
 CSRF_COOKIE_SECURE = LIGHTCONE_TLS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if LIGHTCONE_TLS else None
+
+# Sign-in by django-allauth. Our counters of failures (chat.access.sign_in) take the place of its limits, which count in
+# the cache of one process. Nobody signs up: people are invited, or come by the OpenID provider.
+ACCOUNT_ADAPTER = "chat.access.allauth_adapters.AccountAdapter"
+ACCOUNT_FORMS = {
+    "login": "chat.access.sign_in_forms.SignInForm",
+    "change_password": "chat.access.sign_in_forms.ChangePasswordForm",
+    "reset_password": "chat.access.sign_in_forms.ResetPasswordForm",
+}
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*", "password2*"]
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
+ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
+ACCOUNT_RATE_LIMITS = False
+ACCOUNT_SESSION_REMEMBER = True
+ACCOUNT_SESSION_COOKIE_AGE = LIGHTCONE_SESSION_IDLE_MINUTES * 60
+ACCOUNT_LOGOUT_REDIRECT_URL = LOGIN_URL
+ACCOUNT_REAUTHENTICATION_REQUIRED = True
+ACCOUNT_REAUTHENTICATION_METHODS = ["password", "mfa"]
+ACCOUNT_REAUTHENTICATION_TIMEOUT = 15 * 60
+MFA_ADAPTER = "chat.access.allauth_adapters.FactorAdapter"
+MFA_FORMS = {
+    "authenticate": "chat.access.sign_in_forms.CodeForm",
+    "reauthenticate": "chat.access.sign_in_forms.ConfirmCodeForm",
+    "activate_totp": "chat.access.sign_in_forms.ActivateCodeForm",
+    "add_webauthn": "chat.access.sign_in_forms.AddPasskeyForm",
+    "edit_webauthn": "chat.access.sign_in_forms.RenamePasskeyForm",
+}
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes", "webauthn"]
+MFA_PASSKEY_LOGIN_ENABLED = True
+MFA_ALLOW_UNVERIFIED_EMAIL = True
+MFA_RATE_LIMITS = False
+MFA_TOTP_ISSUER = "Lightcone"
+MFA_TOTP_TOLERANCE = 1
+SOCIALACCOUNT_ADAPTER = "chat.access.allauth_adapters.ProviderAdapter"
+SOCIALACCOUNT_LOGIN_ON_GET = True
+SOCIALACCOUNT_OPENID_CONNECT_URL_PREFIX = ""
+LIGHTCONE_OIDC = oidc_settings()
+SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": LIGHTCONE_OIDC.apps()}}
+
+# Mail. Without LIGHTCONE_SMTP_HOST links are copied by hand.
+LIGHTCONE_MAIL = mail_settings()
+EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+EMAIL_HOST, EMAIL_PORT = LIGHTCONE_MAIL.host, LIGHTCONE_MAIL.port
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = LIGHTCONE_MAIL.user, LIGHTCONE_MAIL.password
+EMAIL_USE_TLS, EMAIL_USE_SSL = LIGHTCONE_MAIL.security == "starttls", LIGHTCONE_MAIL.security == "tls"
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = SERVER_EMAIL = LIGHTCONE_MAIL.sender
 
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("de", "Deutsch")]

@@ -3,12 +3,10 @@
 from django.contrib import admin
 from django.urls import include, path
 
-from chat.access.sign_in_form import console_login
-
 urlpatterns = [
     path("", include("chat.urls")),
-    path("admin/login/", console_login),
     path("admin/", admin.site.urls),
+    path("", include("chat.access.urls")),
     path("", include("chat.playground.urls")),
 ]
 

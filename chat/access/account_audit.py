@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.apps import apps
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
@@ -34,6 +35,50 @@ def account_audit_connect() -> None:
     user_logged_in.connect(_signed_in, dispatch_uid="account_audit")
     user_logged_out.connect(_signed_out, dispatch_uid="account_audit")
     user_login_failed.connect(_sign_in_failed, dispatch_uid="account_audit")
+
+    if apps.is_installed("allauth.account"):  # workers serve no pages
+        factor_audit_connect()
+
+
+def factor_audit_connect() -> None:
+    """Hear of second factors, of the OpenID provider and of passwords that a link has set, from django-allauth."""
+    from allauth.account.signals import password_reset
+    from allauth.mfa import signals as factors
+    from allauth.socialaccount.signals import social_account_added
+
+    factors.authenticator_added.connect(_factor_added, dispatch_uid="account_audit")
+    factors.authenticator_removed.connect(_factor_removed, dispatch_uid="account_audit")
+    factors.authenticator_reset.connect(_codes_made, dispatch_uid="account_audit")
+    factors.authentication_failed.connect(_code_failed, dispatch_uid="account_audit")
+    social_account_added.connect(_provider_added, dispatch_uid="account_audit")
+    password_reset.connect(_link_used, dispatch_uid="account_audit")
+
+
+def _factor_added(sender: Any, user: Any, authenticator: Any, **_: Any) -> None:
+    audit_record(action="user.factor_add", on=user_subject(user), after={"factor": str(authenticator)})
+
+
+def _factor_removed(sender: Any, user: Any, authenticator: Any, **_: Any) -> None:
+    audit_record(action="user.factor_remove", on=user_subject(user), before={"factor": str(authenticator)})
+
+
+def _codes_made(sender: Any, user: Any, **_: Any) -> None:
+    audit_record(action="user.codes", on=user_subject(user))
+
+
+def _code_failed(sender: Any, user: Any, **_: Any) -> None:
+    audit_record(action="user.sign_in_failed", on=user_subject(user), after={"reason": "wrong code"})
+
+
+def _provider_added(sender: Any, sociallogin: Any, **_: Any) -> None:
+    account = sociallogin.account
+    audit_record(
+        action="user.provider_add", on=user_subject(account.user), after={"id": account.uid}, by=_as_user(account.user)
+    )
+
+
+def _link_used(sender: Any, user: Any, **_: Any) -> None:
+    audit_record(action="user.reset_used", on=user_subject(user))
 
 
 def _before_save(sender: Any, instance: Any, raw: bool, update_fields: frozenset[str] | None, **_: Any) -> None:
@@ -74,7 +119,20 @@ def _after_delete(sender: Any, instance: Any, **_: Any) -> None:
 
 
 def _signed_in(sender: Any, request: HttpRequest | None, user: Any, **_: Any) -> None:
-    audit_record(action="user.sign_in", on=user_subject(user), by=_as_user(user))
+    method = _method(request, user)
+    audit_record(
+        action="user.sign_in", on=user_subject(user), after={"method": method} if method else None, by=_as_user(user)
+    )
+
+
+def _method(request: HttpRequest | None, user: Any) -> str:
+    """Return how somebody has shown who they are, such as `password, totp`."""
+    if not apps.is_installed("allauth.account") or not hasattr(request, "session"):
+        return ""
+    from allauth.account.authentication import get_authentication_records
+
+    used = [one.get("type") or one["method"] for one in get_authentication_records(request, user)]
+    return ", ".join(dict.fromkeys("OpenID provider" if one == "socialaccount" else one for one in used))
 
 
 def _signed_out(sender: Any, request: HttpRequest | None, user: Any, **_: Any) -> None:

@@ -14,6 +14,7 @@ from typing import cast
 from django.conf import settings
 from django.contrib.auth import get_user, get_user_model
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.contrib.sessions.backends.base import UpdateError
 from django.db import transaction
 from django.http import HttpRequest
 
@@ -23,6 +24,7 @@ from chat.access.models import ApiKey, Org, Project
 from chat.access.people import playground_is_open_to
 from chat.access.policy import standing_of
 from chat.access.roles import Role
+from chat.access.sessions import session_touch
 from chat.access.subjects import org_subject, project_subject
 from chat.audit.services import audit_record
 
@@ -105,9 +107,15 @@ def _default_project_create() -> Project:
 
 
 def session_user(*, session_key: str | None) -> AbstractBaseUser | AnonymousUser:
-    """Return the user of a session; an anonymous one if the session has ended."""
+    """Return the user of a session, which counts as its use; an anonymous one if the session has ended."""
     session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
-    return get_user(cast(HttpRequest, SimpleNamespace(session=session)))
+    user = get_user(cast(HttpRequest, SimpleNamespace(session=session)))
+    if user.is_authenticated and session_touch(session):
+        try:
+            session.save()
+        except UpdateError:  # it was ended at this moment
+            return AnonymousUser()
+    return user
 
 
 def playground_caller(*, user: AbstractBaseUser | AnonymousUser) -> Caller:

@@ -16,6 +16,7 @@ from chat.access.roles import Act, Reach
 SEE_AND_MANAGE: dict[str, tuple[Act, Act]] = {
     "auth.user": (Act.PEOPLE_SEE, Act.PEOPLE_MANAGE),
     "chat.membership": (Act.PEOPLE_SEE, Act.PEOPLE_MANAGE),
+    "chat.invitation": (Act.PEOPLE_SEE, Act.PEOPLE_MANAGE),
     "chat.project": (Act.PROJECTS_SEE, Act.PROJECTS_MANAGE),
     "chat.apikey": (Act.KEYS_SEE, Act.KEYS_MANAGE),
     "chat.batch": (Act.BATCHES_SEE, Act.BATCHES_MANAGE),

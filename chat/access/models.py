@@ -71,6 +71,38 @@ class Project(models.Model):
         return self.name
 
 
+class Invitation(models.Model):
+    """A link that makes somebody a member once. Its secret is not stored."""
+
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    email = models.EmailField("e-mail address", blank=True)
+    """Whom it was sent to. Empty: the link is copied."""
+    org = models.ForeignKey(Org, on_delete=models.CASCADE, related_name="invitations", verbose_name="organisation")
+    role = models.CharField(max_length=16, choices=Role.choices, default=Role.MEMBER)
+    may_chat = models.BooleanField("may use the playground", default=True)
+    projects = models.ManyToManyField(Project, related_name="invitations", blank=True)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="invitations", verbose_name="invited by"
+    )
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    expires_at = models.DateTimeField("expires")
+    revoked_at = models.DateTimeField(null=True, editable=False)
+    accepted_at = models.DateTimeField(null=True, editable=False)
+    accepted_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, editable=False, related_name="+"
+    )
+
+    class Meta:
+        ordering = ("-id",)
+
+    def __str__(self) -> str:
+        return self.email or f"Link {self.pk}"
+
+    @property
+    def is_open(self) -> bool:
+        return not (self.revoked_at or self.accepted_at) and self.expires_at > timezone.now()
+
+
 class ApiKey(models.Model):
     """The identity of a key: scopes, limits and history belong to it, not to one of its secrets."""
 

@@ -16,19 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import redis
-from django import forms
 from django.conf import settings
-from django.contrib.auth.base_user import AbstractBaseUser
-from django.contrib.auth.forms import AuthenticationForm
-from django.http import HttpRequest
 from django.utils.translation import gettext
-
-from chat.access.account_audit import sign_in_failed_record
-from chat.access.addresses import request_address
-from chat.access.people import console_is_open_to, playground_is_open_to
 
 logger = logging.getLogger(__name__)
 WINDOW_S = 15 * 60
+CODE_S = 120
 KNOWN_S = 90 * 24 * 3600
 MAX_LOGGED_CHARS = 64
 COUNT = Path(__file__).with_name("sign_in_count.lua").read_text()
@@ -106,43 +99,22 @@ def minutes_to_wait(wait_s: int) -> int:
     return math.ceil(wait_s / 60)
 
 
-class ThrottledAuthenticationForm(AuthenticationForm):
-    """Django's form with limits on failures and a log line. The playground and the console use it."""
-
-    request: HttpRequest
-
-    def clean(self) -> dict[str, object]:
-        """Raise ValidationError for a wrong password, and without checking it after too many failures."""
-        if self.errors:
-            return dict(self.cleaned_data)
-        tried = SignIn(str(self.cleaned_data["username"]), request_address(self.request))
-        begun = sign_in_begin(tried=tried)
-        if begun.wait_s:
-            minutes = minutes_to_wait(begun.wait_s)
-            blocked = gettext("Too many failed sign-ins. Try again in a minute.")
-            if minutes > 1:
-                blocked = gettext("Too many failed sign-ins. Try again in %(minutes)s minutes.") % {"minutes": minutes}
-            raise forms.ValidationError(blocked, code="blocked")
-        try:
-            cleaned: dict[str, object] = super().clean()
-        except forms.ValidationError:
-            sign_in_fail(tried=tried)
-            if self.get_user() is not None:  # the password was right: Django has told nobody
-                sign_in_failed_record(name=tried.account, reason="this account may not sign in here")
-            raise
-        sign_in_succeed(tried=tried, begun=begun)
-        return cleaned
+def too_many_failures(wait_s: int) -> str:
+    """Return the sentence for whoever has to wait."""
+    minutes = minutes_to_wait(wait_s)
+    if minutes > 1:
+        return gettext("Too many failed sign-ins. Try again in %(minutes)s minutes.") % {"minutes": minutes}
+    return gettext("Too many failed sign-ins. Try again in a minute.")
 
 
-class PlaygroundSignInForm(ThrottledAuthenticationForm):
-    """The playground's form, which admits users who may use the playground or the console."""
-
-    def confirm_login_allowed(self, user: AbstractBaseUser) -> None:
-        super().confirm_login_allowed(user)
-        if not (console_is_open_to(user) or playground_is_open_to(user)):
-            raise forms.ValidationError(
-                gettext("This account has no access to the playground. Ask an administrator."), code="no_access"
-            )
+def code_is_fresh(*, user_id: int, code: str) -> bool:
+    """Note the use of a code, and return False if the account has used it within the time that codes hold."""
+    try:
+        with _client() as client:
+            return bool(client.set(_name("code", str(user_id), code.replace(" ", "")), 1, nx=True, ex=CODE_S))
+    except redis.RedisError as error:
+        logger.warning("used codes cannot be noted: %s", error)
+        return True
 
 
 def _client() -> redis.Redis:

@@ -46,13 +46,13 @@ UNFOLD: dict[str, Any] = {
     "STYLES": [_static("chat/tokens.css"), _static("chat/admin/console.css")],
     "SCRIPTS": [_static("chat/theme.js"), _static("chat/admin/theme.js"), _static("chat/admin/console.js")],
     "DASHBOARD_CALLBACK": "chat.system.pages.overview_context",
-    "LOGIN": {"form": "chat.access.sign_in_form.ConsoleSignInForm"},
     "COLORS": {
         # The ramps of tokens.css, so that pages of django-unfold and ours have the same greys.
         "base": {shade: f"var(--grey-{shade})" for shade in SHADES},
         "primary": {shade: f"var(--violet-{shade})" for shade in SHADES},
     },
     "BORDER_RADIUS": "8px",
+    "ACCOUNT": {"navigation": [{"title": "Your account", "link": reverse_lazy("account")}]},
     "SIDEBAR": {
         "show_search": False,
         "navigation": [
@@ -74,6 +74,7 @@ UNFOLD: dict[str, Any] = {
                     _list("Organisations", "domain", "chat.org"),
                     _list("Members", "group", "chat.membership"),
                     _list("Users", "person", "auth.user"),
+                    _list("Invitations", "mail", "chat.invitation"),
                     _list("Audit", "history", "chat.auditentry"),
                 ],
             },
@@ -85,6 +86,7 @@ UNFOLD: dict[str, Any] = {
                     _list("Adapters", "tune", "chat.modeladapter"),
                     _list("Weighted aliases", "call_split", "chat.weightedalias"),
                     _list("Pulls and imports", "download", "chat.modeljob"),
+                    _item("Mail", "outgoing_mail", "admin:mail") | {"permission": _needs("chat.see_system")},
                     _item("System", "dns", "admin:system") | {"permission": _needs("chat.see_system")},
                 ],
             },

@@ -7,7 +7,7 @@ from chat.playground.code.view import code_view
 from chat.playground.consumers import PlaygroundConsumer
 from chat.playground.pages import manifest, strings
 from chat.playground.run_views import events_view, start_view, stop_view
-from chat.playground.views import SignIn, SignOut, index, shared
+from chat.playground.views import index, shared
 
 RUN = r"^playground/api/runs/(?P<run_name>[A-Za-z0-9-]{1,64})"
 
@@ -22,8 +22,6 @@ urlpatterns = [
     path("playground/api/catalog", strings, name="page_strings"),
     path("playground/api/", include("chat.conversations.urls")),
     path("playground/api/", include("chat.playground.api_urls")),
-    path("sign-in", SignIn.as_view(), name="sign_in"),
-    path("sign-out", SignOut.as_view(), name="sign_out"),
     path("language", set_language, name="set_language"),
     path("manifest.webmanifest", manifest, name="manifest"),
 ]

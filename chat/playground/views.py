@@ -1,4 +1,4 @@
-"""The pages of the playground: the chat, its sign-in, and shared chats.
+"""The pages of the playground: the chat, and shared chats.
 
 The chat talks to consumers.py over a WebSocket, and to the routes below /playground/api/.
 """
@@ -10,7 +10,6 @@ from typing import Any
 
 from channels.db import database_sync_to_async
 from django.conf import settings
-from django.contrib.auth import views as auth_views
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.middleware.csrf import get_token
@@ -29,7 +28,7 @@ from chat.access.keys import Caller, KeyInvalid
 from chat.access.people import administrators_named, console_is_open_to
 from chat.access.policy import may
 from chat.access.roles import Act
-from chat.access.sign_in import PlaygroundSignInForm, minutes_to_wait
+from chat.access.sign_in import minutes_to_wait
 from chat.conversations.drafts import draft_get
 from chat.conversations.sharing import PasswordWanted, link_read, link_unlock
 from chat.conversations.views import NOT_INDEXED
@@ -81,6 +80,7 @@ async def page_data(request: HttpRequest, *, user: Any, caller: Caller) -> dict[
             "console": reverse("admin:index"),
             "docs": "/docs",
             "sign_out": reverse("sign_out"),
+            "account": reverse("account"),
             "mark": static("chat/mark.svg"),
         },
     }
@@ -136,18 +136,3 @@ def _closed(request: HttpRequest) -> HttpResponse:
     """Render the page for an account without access, which says whom to ask."""
     administrators = administrators_named() if settings.LIGHTCONE_NAME_ADMINISTRATORS else []
     return render(request, "playground/closed.html", {"administrators": administrators}, status=403)
-
-
-class SignIn(auth_views.LoginView):
-    """Django's sign-in view with limits on failures."""
-
-    template_name = "playground/sign_in.html"
-    authentication_form = PlaygroundSignInForm
-    redirect_authenticated_user = True
-    next_page = "playground"
-
-
-class SignOut(auth_views.LogoutView):
-    """Django's sign-out view. Running answers go on until their detach grace ends."""
-
-    next_page = "sign_in"

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
+from allauth.usersessions.models import UserSession
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import unquote
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import PermissionDenied, ValidationError
@@ -15,12 +20,18 @@ from django.db import transaction
 from django.db.models import Prefetch, QuerySet
 from django.db.models.signals import pre_delete
 from django.dispatch import receiver
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.cache import add_never_cache_headers
 from unfold.admin import ModelAdmin
-from unfold.decorators import display
+from unfold.decorators import action, display
+from unfold.enums import ActionVariant
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldBooleanSwitchWidget
 
+from chat.access.factors import factors_remove
 from chat.access.keys import keys_settle
 from chat.access.memberships import membership_create
 from chat.access.models import Membership, Org
@@ -34,12 +45,13 @@ from chat.access.people import (
     people_seen,
 )
 from chat.access.policy import orgs_reached, standing_of
+from chat.access.reset_links import reset_link_create
 from chat.access.roles import ROLES_HELP, Act, Role
 
 ABOVE_YOU = "It has a role that you cannot give; ask somebody who can."
 
-admin.site.unregister(User)
-admin.site.unregister(Group)
+for table in (User, Group, Authenticator, EmailAddress, SocialAccount, SocialApp, SocialToken, UserSession):
+    admin.site.unregister(table)
 
 
 @receiver(pre_delete, sender=User)
@@ -95,6 +107,7 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
     list_display = ("username", "email", "show_roles", "is_active", "last_login")
     list_filter = ("is_active",)
     filter_horizontal = ()
+    actions_detail = ("reset_link", "remove_factors")
     readonly_fields = ("last_login", "date_joined", "show_roles")
     fieldsets = (
         (None, {"fields": ("username", "password")}),
@@ -150,6 +163,70 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
         with transaction.atomic():  # with its audit entry
             answer: HttpResponse = super().user_change_password(request, id, form_url)
         return answer
+
+    def has_password_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        """Require what setting the password of this account does. django-unfold asks with its id."""
+        if object_id is None:
+            return super().has_change_permission(request)
+        account = self.get_object(request, unquote(str(object_id)))
+        return account is not None and account_password_is_settable(actor=request.user, account=account)
+
+    def _settable(self, request: HttpRequest, object_id: str) -> User:
+        account: User | None = self.get_object(request, unquote(object_id))
+        if account is None:
+            raise Http404("There is no such account.")
+        if not account_password_is_settable(actor=request.user, account=account):
+            raise PermissionDenied("Only an owner of all organisations of an account sets its password.")
+        return account
+
+    @action(description="Link for a new password", url_path="reset-link", permissions=["password"], icon="link")
+    def reset_link(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        account = self._settable(request, object_id)
+        if request.method != "POST":
+            effect = "Whoever opens the link sets the password of this account. It works once, for three days."
+            return self._confirm(request, account, "Make a link for", effect)
+        with transaction.atomic():
+            path = reset_link_create(user=account)
+        context = self._page(request, "Link for a new password") | {
+            "subject": account.get_username(),
+            "effect": "It works once, for three days, and ends with the next sign-in of the account.",
+            "link": request.build_absolute_uri(path),
+            "back": reverse("admin:auth_user_change", args=[account.pk]),
+        }
+        answer = TemplateResponse(request, "admin/link_shown_once.html", context)
+        add_never_cache_headers(answer)
+        return answer
+
+    @action(
+        description="Remove second factors",
+        url_path="remove-factors",
+        permissions=["password"],
+        icon="phonelink_erase",
+        variant=ActionVariant.WARNING,
+    )
+    def remove_factors(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        account = self._settable(request, object_id)
+        if request.method != "POST":
+            effect = "Its authenticator app, passkeys and recovery codes stop working: the password alone signs it in."
+            return self._confirm(request, account, "Remove second factors of", effect)
+        number = factors_remove(user=account)
+        self.message_user(
+            request, f"{number} second factors of {account} are removed." if number else f"{account} has none."
+        )
+        return redirect("admin:auth_user_change", account.pk)
+
+    def _confirm(self, request: HttpRequest, account: User, act: str, effect: str) -> HttpResponse:
+        context = self._page(request, act) | {
+            "act": act,
+            "subject": account.get_username(),
+            "effect": effect,
+            "is_dangerous": True,
+            "back": reverse("admin:auth_user_change", args=[account.pk]),
+        }
+        return TemplateResponse(request, "admin/confirm_act.html", context)
+
+    def _page(self, request: HttpRequest, title: str) -> dict[str, Any]:
+        return self.admin_site.each_context(request) | {"opts": self.opts, "is_popup": False, "title": title}
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)

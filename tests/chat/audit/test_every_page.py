@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from allauth.mfa.models import Authenticator
 from django.apps import apps
 from django.contrib import admin
 from django.contrib.auth.models import User
 from django.test import Client, RequestFactory
 from django.urls import reverse
 
+from chat.access.invitations import Invited, invitation_create
 from chat.access.keys import key_create, key_disable
+from chat.access.roles import Role
 from chat.batches.files import FileAbout
 from chat.batches.services import BatchOrder, batch_create
 from chat.catalog.adapters import adapter_set
@@ -27,6 +30,7 @@ from chat.model_jobs.services import job_create
 from chat.models import (
     ApiKey,
     Batch,
+    Invitation,
     Membership,
     ModelAdapter,
     ModelJob,
@@ -36,6 +40,7 @@ from chat.models import (
     ServedModel,
     WeightedAlias,
 )
+from lightcone_site.sign_in import MailSettings
 from tests.chat.audit.secrets_of_tests import PASSWORD, entries_after, last_entry
 from tests.chat.batches.stored_files import file_create
 from tests.chat.console.test_keys import form_data as key_form
@@ -69,6 +74,7 @@ class World:
     job: ModelJob
     batch: Batch
     file: ProjectFile
+    settings: Any
 
     def post(self, page: str, /, *args: Any, **data: Any) -> None:
         answer = self.client.post(reverse(f"admin:{page}", args=args), {"post": "yes", **data})
@@ -101,6 +107,7 @@ def world(
         job=job_create(kind="pull", asked="org/name"),
         batch=batch,
         file=file_create(about=FileAbout(project.pk, "accept0001", "free.jsonl", "batch"), content=b"x"),
+        settings=settings,
     )
 
 
@@ -118,6 +125,20 @@ def membership(world: World) -> Membership:
 
 def empty_org(world: World) -> Org:
     return Org.objects.create(name="Empty")
+
+
+def factor(world: World) -> Authenticator:
+    return Authenticator.objects.create(user=world.user, type="totp", data={"secret": "x"})
+
+
+def invitation(world: World) -> Invitation:
+    return invitation_create(
+        actor=User.objects.get(username="admin"), to=Invited(org=world.project.org, role=Role.MEMBER)
+    )[0]
+
+
+def mail_set_up(world: World) -> None:
+    world.settings.LIGHTCONE_MAIL = MailSettings(host="localhost", sender="lightcone@example.com")
 
 
 ADAPTER = {"name": "french", "path": "/b", "is_elsewhere": "on", "enabled": "on"}
@@ -174,6 +195,13 @@ CASES = {
     "auth_user_password_change": Case("user.password", form("auth_user_password_change", key_of("user"), **OTHER)),
     "auth_user_delete": Case("user.delete", form("auth_user_delete", key_of("user"))),
     "auth_user: delete_selected": Case("user.delete", lambda world, _: world.bulk_delete("auth_user", world.user)),
+    "auth_user_reset_link": Case("user.reset_link", form("auth_user_reset_link", key_of("user"))),
+    "auth_user_remove_factors": Case("user.factor_remove", form("auth_user_remove_factors", key_of("user")), factor),
+    "chat_invitation_add": Case(
+        "invite.create", form("chat_invitation_add", email="dee@example.com", org=ORG, role="member", days="7")
+    ),
+    "chat_invitation_revoke": Case("invite.revoke", form("chat_invitation_revoke"), invitation),
+    "mail": Case("mail.test", lambda world, _: world.post("mail", to="dee@example.com"), mail_set_up),
     "chat_org_add": Case("org.create", form("chat_org_add", name="New")),
     "chat_org_change": Case("org.change", form("chat_org_change", ORG, name="Renamed")),
     "chat_org_delete": Case("org.delete", form("chat_org_delete"), empty_org),

@@ -484,9 +484,10 @@ def test_models_belong_to_the_organisation_that_operates(person: Any) -> None:
 
 def test_everybody_changes_the_own_password(person: Any) -> None:
     guest, client = person("guest", "member", password="horse-of-before")
-    form = {"old_password": "horse-of-before", "new_password1": "correct-horse-9", "new_password2": "correct-horse-9"}
-    assert reverse("admin:password_change") in client.get(reverse("admin:index")).text
-    assert client.post(reverse("admin:password_change"), form).status_code == 302
+    form = {"oldpassword": "horse-of-before", "password1": "correct-horse-9", "password2": "correct-horse-9"}
+    assert f'href="{reverse("account")}"' in client.get(reverse("admin:index")).text
+    assert client.get(reverse("admin:password_change")).url == reverse("account_change_password")
+    assert client.post(reverse("account_change_password"), form).url == reverse("account")
     assert User.objects.get(pk=guest.pk).check_password("correct-horse-9")
     assert client.get(reverse("admin:index")).status_code == 200
 
@@ -512,4 +513,4 @@ def test_the_console_refuses_signed_in_users_without_a_role(client: Client, db: 
     assert answer.status_code == 403
     assert "may not open this page" in answer.text
     client.logout()
-    assert client.get(reverse("admin:login")).status_code == 200
+    assert client.get(reverse("admin:login"), follow=True).status_code == 200

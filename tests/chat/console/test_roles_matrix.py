@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import Enum
 from typing import Any
 from uuid import uuid4
@@ -29,6 +30,7 @@ from chat.models import (
     ApiKey,
     AuditEntry,
     Batch,
+    Invitation,
     Membership,
     ModelAdapter,
     ModelJob,
@@ -90,6 +92,7 @@ PAGES: dict[type[Model], Page] = {
     Org: Page(Act.PROJECTS_SEE, add=ROOT, change=Act.ORG_CHANGE, delete=ROOT, kept=frozenset({Place.PROJECT})),
     Membership: managed(Act.PEOPLE_SEE, Act.PEOPLE_MANAGE),
     User: managed(Act.PEOPLE_SEE, Act.PEOPLE_MANAGE),
+    Invitation: Page(Act.PEOPLE_SEE, add=Act.PEOPLE_MANAGE, acts={"revoke": Act.PEOPLE_MANAGE}),
     Batch: Page(Act.BATCHES_SEE, acts={"cancel": Act.BATCHES_MANAGE}),
     ProjectFile: Page(Act.BATCHES_SEE, delete=Act.BATCHES_MANAGE),
     RequestLog: Page(Act.LOGS_SEE),
@@ -101,15 +104,17 @@ PAGES: dict[type[Model], Page] = {
     ModelJob: Page(Act.MODELS_SEE, add=MODELS, acts={"cancel": MODELS}),
 }
 """What each page asks for."""
-OWN_PAGES = {"system": Act.SYSTEM_SEE}
+OWN_PAGES = {"mail": Act.SYSTEM_SEE, "system": Act.SYSTEM_SEE}
 """Pages that belong to no table."""
 OF_EVERYBODY = frozenset(
     ("index", "app_list", "search", "autocomplete", "jsi18n", "view_on_site")
     + ("login", "logout", "password_change", "password_change_done")
 )
 """Pages that open with any role; they show what the others do."""
-TESTED_ELSEWHERE = frozenset({"auth_user_password_change", "chat_auditentry_export"})
-"""In test_people.py and tests/chat/audit/test_page.py."""
+TESTED_ELSEWHERE = frozenset(
+    {"auth_user_password_change", "chat_auditentry_export", "auth_user_reset_link", "auth_user_remove_factors"}
+)
+"""In test_people.py, tests/chat/audit/test_page.py and tests/chat/access/test_invitations.py."""
 REFUSED = {302, 403, 404}
 """For a row that does not show: as for one that does not exist."""
 
@@ -159,6 +164,10 @@ def rows_made(person: User, project: Project, other: Project) -> dict[type[Model
         Org: {Place.PROJECT: project.org, Place.OTHER: other.org},
         ApiKey: keys,
         User: {Place.ORG: colleague, Place.OTHER: stranger},
+        Invitation: {
+            Place.ORG: invitation_made(Place.ORG, colleague, project),
+            Place.OTHER: invitation_made(Place.OTHER, stranger, other),
+        },
         Membership: {Place.ORG: colleague.memberships.get(), Place.OTHER: stranger.memberships.get()},
     }
     makers = {
@@ -182,6 +191,16 @@ def rows_made(person: User, project: Project, other: Project) -> dict[type[Model
         Place.ORG: ModelJob.objects.create(public_id="job_1", kind="pull", asked=name_of(ModelJob, Place.ORG))
     }
     return rows
+
+
+def invitation_made(place: Place, by: User, project: Project) -> Invitation:
+    return Invitation.objects.create(
+        digest=place.name,
+        email=f"{name_of(Invitation, place)}@example.com",
+        org=project.org,
+        created_by=by,
+        expires_at=timezone.now() + timedelta(days=1),
+    )
 
 
 def log_made(name: str, key: ApiKey) -> RequestLog:
@@ -287,7 +306,7 @@ def test_pages_of_no_table_open_by_their_act(world: Callable[..., World], role: 
     for name, act in OWN_PAGES.items():
         assert here.client.get(reverse(f"admin:{name}")).status_code == (200 if here.reach(act) else 403), name
     for name in OF_EVERYBODY & {"index", "password_change"}:
-        assert here.client.get(reverse(f"admin:{name}")).status_code == 200, name
+        assert here.client.get(reverse(f"admin:{name}"), follow=True).status_code == 200, name
 
 
 @EVERYBODY

@@ -49,6 +49,7 @@ function AccountMenu({ open }) {
     <${MenuAct} icon="keyboard" keys="Ctrl K" onClick=${openPalette}>${t("All acts and keys")}<//>
     <${ThemeButton} />
     <hr />
+    <a class="menu-act" href=${page.urls.account}><${Icon} name="user" size=${16} /><span>${t("Your account")}</span></a>
     ${page.has_console && html`<a class="menu-act" href=${page.urls.console}><${Icon} name="insight" size=${16} /><span>${t("Admin console")}</span></a>`}
     <a class="menu-act" href=${page.urls.docs}><${Icon} name="text" size=${16} /><span>${t("API documentation")}</span></a>
     <form id="sign-out" method="post" action=${page.urls.sign_out} onSubmit=${() => app.storage.signOut()}>

@@ -1,0 +1,249 @@
+"""Console pages of invitations: make one, send or copy its link, revoke it. The link is shown once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.loader import render_to_string
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.cache import add_never_cache_headers
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from unfold.decorators import action, display
+from unfold.enums import ActionVariant
+from unfold.widgets import (
+    UnfoldAdminCheckboxSelectMultipleWidget,
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminSelectWidget,
+)
+
+from chat.access.admin.scoped import ScopedPage
+from chat.access.invitations import DEFAULT_DAYS, MAX_DAYS, Invited, invitation_create, invitation_revoke, revocable
+from chat.access.mail import MailFailed, mail_is_set_up, mail_send
+from chat.access.models import Invitation, Project
+from chat.access.policy import orgs_reached, standing_of
+from chat.access.roles import ROLES_HELP, Act, Role
+from chat.console.pages import column, instant
+
+
+class InvitationForm(forms.ModelForm):
+    """To what somebody is invited: an organisation, a role that one may give, projects."""
+
+    actor: Any
+
+    days = forms.IntegerField(
+        label=gettext_lazy("Days that it holds"),
+        initial=DEFAULT_DAYS,
+        min_value=1,
+        max_value=MAX_DAYS,
+        widget=UnfoldAdminIntegerFieldWidget,
+    )
+    projects = forms.ModelMultipleChoiceField(
+        label=gettext_lazy("Projects"),
+        queryset=Project.objects.none(),
+        required=False,
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
+        help_text=gettext_lazy("Where the person may make keys of their own."),
+    )
+
+    class Meta:
+        model = Invitation
+        fields = ("email", "org", "role", "may_chat", "projects")
+        widgets = {"role": UnfoldAdminSelectWidget, "org": UnfoldAdminSelectWidget}
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if "org" not in self.fields:
+            return
+        orgs = orgs_reached(self.actor, Act.PEOPLE_MANAGE)
+        self.fields["org"].queryset = orgs
+        self.fields["org"].initial = orgs.order_by("id").first()
+        self.fields["projects"].queryset = Project.objects.filter(org__in=orgs).order_by("org__name", "name")
+        given = {role for org in orgs for role in standing_of(self.actor).roles_given(org_id=org.pk)}
+        self.fields["role"].choices = [(value, label) for value, label in Role.choices if value in given]
+        self.fields["role"].help_text = ROLES_HELP
+        self.fields["email"].help_text = (
+            _("The link is sent there, and shown to you once.")
+            if mail_is_set_up()
+            else _(
+                "This server sends no mail: the link is shown to you once, to copy. The address becomes the account's."
+            )
+        )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean()
+        org, role = cleaned.get("org"), cleaned.get("role")
+        if org and role and Role(role) not in standing_of(self.actor).roles_given(org_id=org.pk):
+            self.add_error("role", f"Your role in {org} does not let you give the role {Role(role).label}.")
+        if org and any(project.org_id != org.pk for project in cleaned.get("projects", ())):
+            self.add_error("projects", f"Choose projects of {org} alone.")
+        return cleaned
+
+
+@admin.register(Invitation)
+class InvitationAdmin(ScopedPage):
+    see, manage = Act.PEOPLE_SEE, Act.PEOPLE_MANAGE
+    form = InvitationForm
+    list_display = ("__str__", "org", "role", "created_by", "show_state", "show_expiry")
+    list_select_related = ("org", "created_by")
+    list_filter = ("role",)
+    search_fields = ("email",)
+    list_per_page = 50
+    show_full_result_count = False
+    sortable_by = ()
+    actions = None
+    actions_detail = ("revoke",)
+    add_fields = ("email", "org", "role", "may_chat", "projects", "days")
+    shown_fields = (
+        "email",
+        "org",
+        "role",
+        "may_chat",
+        "projects",
+        "created_by",
+        "show_state",
+        "show_expiry",
+        "accepted_by",
+    )
+
+    show_expiry = column("Expires", "expires_at", instant)
+
+    @display(
+        description="State",
+        label={"Open": "info", "Used": "success", "Revoked": "warning", "Expired": "danger"},
+    )
+    def show_state(self, invitation: Invitation) -> str:
+        if invitation.accepted_at:
+            return "Used"
+        if invitation.revoked_at:
+            return "Revoked"
+        return "Expired" if invitation.expires_at <= timezone.now() else "Open"
+
+    def get_fields(self, request: HttpRequest, obj: Invitation | None = None) -> tuple[str, ...]:
+        return self.add_fields if obj is None else self.shown_fields
+
+    def get_form(
+        self, request: HttpRequest, obj: Invitation | None = None, change: bool = False, **options: Any
+    ) -> Any:
+        if obj is None:
+            options["fields"] = InvitationForm.Meta.fields
+        form = super().get_form(request, obj, change, **options)
+        form.actor = request.user
+        return form
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_revoke_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        """Require a role that gives the invitation's, in its organisation."""
+        if not request.user.has_perm("chat.change_invitation"):
+            return False
+        if object_id is None:
+            return True
+        invitation = self.get_object(request, unquote(str(object_id)))
+        return invitation is not None and self._may_revoke(request, invitation)
+
+    def _may_revoke(self, request: HttpRequest, invitation: Invitation) -> bool:
+        return invitation.role in standing_of(request.user).roles_given(org_id=invitation.org_id)
+
+    def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
+        """Return the revocation of an open invitation."""
+        invitation = self.get_object(request, unquote(str(object_id)))
+        is_open = invitation is not None and revocable([invitation], actor=request.user)
+        return super().get_actions_detail(request, object_id) if is_open else []
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        only_save = {"show_save_and_add_another": False, "show_save_and_continue": False}
+        return super().changeform_view(request, object_id, form_url, only_save | (extra_context or {}))
+
+    def save_model(self, request: HttpRequest, obj: Invitation, form: Any, change: bool) -> None:
+        chosen = form.cleaned_data
+        made, secret = invitation_create(
+            actor=request.user,
+            to=Invited(
+                org=chosen["org"],
+                role=Role(chosen["role"]),
+                may_chat=chosen["may_chat"],
+                email=chosen["email"],
+                projects=tuple(chosen["projects"]),
+                days=chosen["days"],
+            ),
+        )
+        obj.pk, obj.expires_at, obj.created_by = made.pk, made.expires_at, made.created_by
+        request.new_link = request.build_absolute_uri(reverse("invitation", args=[secret]))
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """Do nothing: the service has stored the projects."""
+
+    def response_add(self, request: HttpRequest, obj: Invitation, post_url_continue: str | None = None) -> HttpResponse:
+        """Send the link if that can be done, and show it once in any case."""
+        note, is_bad = self._sent(obj, request.new_link, request.user)
+        context = self.admin_site.each_context(request) | {
+            "opts": self.opts,
+            "is_popup": False,
+            "title": _("Invitation made"),
+            "subject": str(obj),
+            "note": note,
+            "is_note_bad": is_bad,
+            "effect": _("Whoever opens it first makes the account. It works once, until %(end)s.")
+            % {"end": instant(obj.expires_at)},
+            "link": request.new_link,
+            "back": reverse("admin:chat_invitation_changelist"),
+        }
+        answer = TemplateResponse(request, "admin/link_shown_once.html", context)
+        add_never_cache_headers(answer)
+        return answer
+
+    def _sent(self, invitation: Invitation, link: str, by: Any) -> tuple[str, bool]:
+        """Send the link, and return what to say of it, and whether that is bad news."""
+        if not invitation.email or not mail_is_set_up():
+            return "", False
+        name = by.get_full_name() or by.get_username()
+        words = {"name": name, "org": invitation.org, "link": link, "end": instant(invitation.expires_at)}
+        text = render_to_string("account/email/invitation.txt", words)
+        try:
+            mail_send(to=invitation.email, subject=_("Lightcone: an invitation"), text=text)
+        except MailFailed as error:
+            return _("The mail could not be sent: %(error)s") % {"error": error}, True
+        return _("The link was sent to %(email)s.") % {"email": invitation.email}, False
+
+    @action(
+        description="Revoke", url_path="revoke", permissions=["revoke"], icon="block", variant=ActionVariant.WARNING
+    )
+    def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        invitation = self.get_object(request, unquote(object_id))
+        if invitation is None:
+            raise Http404("There is no such invitation.")
+        if not self._may_revoke(request, invitation):
+            raise PermissionDenied
+        if request.method != "POST":
+            context = self.admin_site.each_context(request) | {
+                "opts": self.opts,
+                "is_popup": False,
+                "title": "Revoke invitation",
+                "act": "Revoke",
+                "subject": f"the invitation {invitation}",
+                "effect": "Its link then invites nobody. It cannot be given back; make a new one instead.",
+                "back": reverse("admin:chat_invitation_changelist"),
+            }
+            return TemplateResponse(request, "admin/confirm_act.html", context)
+        invitation_revoke(invitation=invitation)
+        self.message_user(request, f"The invitation {invitation} is revoked.")
+        return redirect("admin:chat_invitation_changelist")

@@ -1,0 +1,153 @@
+"""Invitations: a link with which somebody makes an account, with the role and the projects that were chosen for it.
+
+A link works once, until it expires or is revoked, and as long as who has made it may give the role. Its text is not
+stored, only a digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import transaction
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from chat.access.memberships import membership_create
+from chat.access.models import Invitation, Org, Project
+from chat.access.policy import standing_of
+from chat.access.roles import Role
+from chat.access.subjects import project_subject
+from chat.audit.services import Subject, audit_record
+
+MAX_DAYS = 90
+DEFAULT_DAYS = 7
+
+
+class InvitationEnded(Exception):
+    """The error for a link that invites nobody any more; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Invited:
+    """To what somebody is invited."""
+
+    org: Org
+    role: Role
+    may_chat: bool = True
+    email: str = ""
+    projects: tuple[Project, ...] = ()
+    days: int = DEFAULT_DAYS
+
+
+def invitation_create(*, actor: User, to: Invited) -> tuple[Invitation, str]:
+    """Make an invitation, and return it with the secret of its link, which is not stored.
+
+    Raises PermissionDenied for a role that `actor` may not give, ValidationError for projects of others.
+    """
+    if to.role not in standing_of(actor).roles_given(org_id=to.org.pk):
+        raise PermissionDenied(f"Your role in {to.org} does not let you give the role {to.role.label}.")
+    if any(project.org_id != to.org.pk for project in to.projects):
+        raise ValidationError(_("Projects must be of the organisation."))
+    if not 1 <= to.days <= MAX_DAYS:
+        raise ValidationError(_("An invitation holds from 1 to %(days)s days.") % {"days": MAX_DAYS})
+    secret = secrets.token_urlsafe(24)
+    invitation = Invitation(
+        digest=_digest(secret),
+        email=to.email,
+        org=to.org,
+        role=to.role,
+        may_chat=to.may_chat,
+        created_by=actor,
+        expires_at=timezone.now() + timedelta(days=to.days),
+    )
+    with transaction.atomic():
+        invitation.save()
+        invitation.projects.set(to.projects)
+        audit_record(
+            action="invite.create",
+            on=invitation_subject(invitation),
+            after={"role": to.role.value, "projects": [project.name for project in to.projects], "days": to.days},
+        )
+    return invitation, secret
+
+
+def invitation_revoke(*, invitation: Invitation) -> None:
+    """End an invitation that nobody has used."""
+    with transaction.atomic():
+        changed = Invitation.objects.filter(pk=invitation.pk, accepted_at=None, revoked_at=None)
+        if changed.update(revoked_at=timezone.now()):
+            audit_record(action="invite.revoke", on=invitation_subject(invitation))
+
+
+def invitation_find(*, secret: str) -> Invitation:
+    """Return the invitation of a link. Raises InvitationEnded."""
+    return _open(Invitation.objects.filter(digest=_digest(secret)))
+
+
+def invitation_accept(*, secret: str, user: User) -> Invitation:
+    """Make somebody a member, as they are invited to. `user` may be new, and is saved by the caller's transaction.
+
+    Raises InvitationEnded, and ValidationError for who is a member already.
+    """
+    with transaction.atomic():
+        invitation = _open(Invitation.objects.select_for_update(of=("self",)).filter(digest=_digest(secret)))
+        try:
+            membership_create(
+                user=user,
+                org=invitation.org,
+                role=Role(invitation.role),
+                may_chat=invitation.may_chat,
+                actor=invitation.created_by,
+            )
+        except PermissionDenied:
+            raise InvitationEnded(
+                _("Who has invited you may not give this role any more. Ask for a new link.")
+            ) from None
+        for project in invitation.projects.all():
+            project.members.add(user)
+            audit_record(
+                action="project.change",
+                on=project_subject(project),
+                before={"members": []},
+                after={"members": [user.get_username()]},
+            )
+        invitation.accepted_at, invitation.accepted_by = timezone.now(), user
+        invitation.save(update_fields=["accepted_at", "accepted_by"])
+        audit_record(action="invite.accept", on=invitation_subject(invitation), after={"account": user.get_username()})
+    return invitation
+
+
+def invitation_subject(invitation: Invitation) -> Subject:
+    return Subject(invitation.pk, invitation.email or f"link {invitation.pk}", invitation.org_id)
+
+
+def revocable(invitations: Iterable[Invitation], *, actor: Any) -> list[Invitation]:
+    """Return the open ones whose role `actor` gives."""
+    standing = standing_of(actor)
+    return [one for one in invitations if one.is_open and one.role in standing.roles_given(org_id=one.org_id)]
+
+
+def _open(found: Any) -> Invitation:
+    invitation: Invitation | None = found.select_related("org", "created_by").first()
+    if invitation is None:
+        raise InvitationEnded(_("This link invites nobody: it is wrong, or was deleted."))
+    if invitation.revoked_at:
+        raise InvitationEnded(_("This invitation was revoked. Ask for a new link."))
+    if invitation.accepted_at:
+        raise InvitationEnded(_("This invitation has been used. Sign in with the account that it made."))
+    if invitation.expires_at <= timezone.now():
+        raise InvitationEnded(_("This invitation has expired. Ask for a new link."))
+    if invitation.role not in standing_of(invitation.created_by).roles_given(org_id=invitation.org_id):
+        raise InvitationEnded(_("Who has invited you may not give this role any more. Ask for a new link."))
+    return invitation
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
