@@ -20,6 +20,8 @@ from chat.playground.form import help_texts
 from chat.playground.strings import catalogue, catalogue_read
 
 TEMPLATE_TEXT = re.compile(r'{%\s*translate\s+("(?:[^"\\]|\\.)*")')
+TEMPLATE_BLOCK = re.compile(r"{%\s*blocktranslate\b[^%]*%}(.*?){%\s*endblocktranslate\s*%}", re.DOTALL)
+VARIABLE = re.compile(r"{{\s*(\w+)\s*}}")
 SCRIPT_STRING = r"""("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
 SCRIPT_TEXT = re.compile(rf"(?<![\w.$])(?:t|mark)\(\s*{SCRIPT_STRING}")
 SCRIPT_PLURAL = re.compile(rf"(?<![\w.$])plural\([^\"'`;]*,\s*{SCRIPT_STRING},\s*{SCRIPT_STRING}")
@@ -49,7 +51,12 @@ class Command(BaseCommand):
 def collected() -> dict[str, list[str]]:
     """Return the English texts by domain, sorted."""
     base = Path(settings.BASE_DIR)
-    templates = (path for path in (base / "templates").rglob("*.html") if "admin" not in path.parts)
+    templates = (
+        path
+        for ending in ("html", "txt")
+        for path in (base / "templates").rglob(f"*.{ending}")
+        if "admin" not in path.parts
+    )
     python = (path for room in ("chat", "lightcone_site") for path in (base / room).rglob("*.py"))
     scripts = (base / "chat" / "static" / "chat" / "playground" / "app").rglob("*.js")
     of_templates = (text for path in templates for text in template_texts(path.read_text(encoding="utf-8")))
@@ -59,8 +66,9 @@ def collected() -> dict[str, list[str]]:
 
 
 def template_texts(source: str) -> list[str]:
-    """Return the texts of a template."""
-    return [json.loads(text) for text in TEMPLATE_TEXT.findall(source)]
+    """Return the texts of a template. Variables within a text are written as Django asks for them, `%(name)s`."""
+    blocks = (VARIABLE.sub(r"%(\1)s", text.replace("%", "%%")) for text in TEMPLATE_BLOCK.findall(source))
+    return [*(json.loads(text) for text in TEMPLATE_TEXT.findall(source)), *blocks]
 
 
 def script_texts(source: str) -> list[str]:
