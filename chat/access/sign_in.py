@@ -103,8 +103,8 @@ def too_many_failures(wait_s: int) -> str:
     """Return the sentence for whoever has to wait."""
     minutes = minutes_to_wait(wait_s)
     if minutes > 1:
-        return gettext("Too many failed sign-ins. Try again in %(minutes)s minutes.") % {"minutes": minutes}
-    return gettext("Too many failed sign-ins. Try again in a minute.")
+        return str(gettext("Too many failed sign-ins. Try again in %(minutes)s minutes.") % {"minutes": minutes})
+    return str(gettext("Too many failed sign-ins. Try again in a minute."))
 
 
 def code_is_fresh(*, user_id: int, code: str) -> bool:

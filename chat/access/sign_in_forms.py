@@ -59,7 +59,7 @@ class _CountedCode(forms.Form):
         if begun.wait_s:
             raise ValidationError(too_many_failures(begun.wait_s), code="blocked")
         try:
-            code: str = super().clean_code()  # type: ignore[misc]
+            code: str = super().clean_code()
         except ValidationError:
             sign_in_fail(tried=tried)
             raise
