@@ -171,6 +171,13 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
         account = self.get_object(request, unquote(str(object_id)))
         return account is not None and account_password_is_settable(actor=request.user, account=account)
 
+    def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
+        """Return the acts on how somebody signs in. Without second factors none can be removed."""
+        account = self.get_object(request, unquote(str(object_id)))
+        has_factors = account is not None and Authenticator.objects.filter(user=account).exists()
+        acts = super().get_actions_detail(request, object_id)
+        return [act for act in acts if has_factors or not act.action_name.endswith("_remove_factors")]
+
     def _settable(self, request: HttpRequest, object_id: str) -> User:
         account: User | None = self.get_object(request, unquote(object_id))
         if account is None:
