@@ -20,6 +20,7 @@ from chat.access.roles import Act
 from chat.catalog.services import model_names
 from chat.console.pages import ReadOnlyNewestFirst, column, instant, milliseconds, number
 from chat.relay.state.keys import run_id_floor
+from chat.usage.log_scope import logs_reached
 from chat.usage.models import RequestLog, UsageHour
 from chat.usage.prices import cost_text
 from engine.api import Outcome
@@ -163,8 +164,8 @@ class RequestLogAdmin(TokenColumns, ReadOnlyNewestFirst, ScopedPage):
         ("Caller", {"fields": ("key_public_id", "show_project", "address", "user_agent", "retry_count", "patience_s")}),
     )
 
-    def own_rows(self, request: HttpRequest) -> Q:
-        return of_own_keys(request.user)
+    def reached(self, request: HttpRequest, queryset: QuerySet[Any], act: Act) -> QuerySet[Any]:
+        return logs_reached(queryset, request.user, act)
 
     def get_search_results(self, request: HttpRequest, queryset: QuerySet, search_term: str) -> tuple[QuerySet, bool]:
         term = search_term.strip()

@@ -20,6 +20,8 @@ class RequestLog(models.Model):
     org_id = models.BigIntegerField(default=0)
     project_id = models.BigIntegerField(default=0)
     key_public_id = models.CharField("key", max_length=16, default="")
+    account_id = models.BigIntegerField("account", null=True)
+    """Whose chat or personal key asked. None: a key of the project, or nobody. It stays when the account is deleted."""
     dialect = models.CharField(max_length=16, default="")
     route = models.CharField(max_length=100, default="")
     is_stream = models.BooleanField("stream", default=False)
@@ -57,8 +59,19 @@ class RequestLog(models.Model):
             models.Index(fields=("model", "-run_id"), name="log_model"),
             models.Index(fields=("key_public_id", "-run_id"), name="log_key"),
             models.Index(fields=("project_id", "-run_id"), name="log_project"),
-            models.Index(fields=("client_request_id",), name="log_client_id"),
-            models.Index(fields=("batch_id",), condition=~models.Q(batch_id=""), name="log_batch"),
+            models.Index(fields=("org_id", "-run_id"), name="log_org"),
+            models.Index(fields=("account_id", "-run_id"), name="log_account"),
+            models.Index(
+                fields=("client_request_id", "-run_id"),
+                name="log_client_request",
+                opclasses=("varchar_pattern_ops", "uuid_ops"),
+            ),
+            models.Index(
+                fields=("user_label", "-run_id"), name="log_label", opclasses=("varchar_pattern_ops", "uuid_ops")
+            ),
+            models.Index(
+                fields=("batch_id", "-run_id"), name="log_batch_run", opclasses=("varchar_pattern_ops", "uuid_ops")
+            ),
         )
 
     def __str__(self) -> str:

@@ -53,6 +53,8 @@ class TerminalRecord:
     project_id: int = 0
     """0: none, as of the playground."""
     key_public_id: str = ""
+    account_id: int | None = None
+    """Whose chat or personal key asked; None: nobody's."""
     dialect: str = ""
     route: str = ""
     is_stream: bool = False
@@ -202,6 +204,7 @@ def _row(record: TerminalRecord) -> RequestLog:
         arrived_at=datetime.fromtimestamp(record.arrived_at, UTC),
         org_id=record.org_id,
         project_id=record.project_id,
+        account_id=record.account_id,
         is_stream=bool(record.is_stream),
         status=int(record.status),
         queue_ms=_span_ms(record.arrived_at, record.started_at),

@@ -187,7 +187,13 @@ def rows_made(person: User, project: Project, other: Project) -> dict[type[Model
 def log_made(name: str, key: ApiKey) -> RequestLog:
     where = {"org_id": key.project.org_id, "project_id": key.project_id, "key_public_id": key.public_id}
     return RequestLog.objects.create(
-        run_id=uuid4(), arrived_at=timezone.now(), status=200, outcome="finished", model=name, **where
+        run_id=uuid4(),
+        arrived_at=timezone.now(),
+        status=200,
+        outcome="finished",
+        model=name,
+        account_id=key.owner_id,
+        **where,
     )
 
 
