@@ -108,8 +108,8 @@ OF_EVERYBODY = frozenset(
     + ("login", "logout", "password_change", "password_change_done")
 )
 """Pages that open with any role; they show what the others do."""
-TESTED_ELSEWHERE = frozenset({"auth_user_password_change", "chat_auditentry_export"})
-"""In test_people.py and tests/chat/audit/test_page.py."""
+TESTED_ELSEWHERE = frozenset({"auth_user_password_change", "chat_auditentry_export", "chat_requestlog_export"})
+"""In test_people.py, tests/chat/audit/test_page.py and test_request_log.py."""
 REFUSED = {302, 403, 404}
 """For a row that does not show: as for one that does not exist."""
 
