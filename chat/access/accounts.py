@@ -117,8 +117,10 @@ def playground_caller(*, user: AbstractBaseUser | AnonymousUser) -> Caller:
     """
     if not playground_is_open_to(user):
         raise KeyInvalid
-    caller = _caller_without_key(f"user:{user.pk}", chat_project(user=user))
-    return replace(caller, account_id=user.pk)
+    project = chat_project(user=user)
+    caller = _caller_without_key(f"user:{user.pk}", project)
+    keeps_texts = project.keeps_chat_texts and settings.LIGHTCONE_CHAT_ADMIN_READ
+    return replace(caller, account_id=user.pk, keeps_texts=keeps_texts)
 
 
 def chat_project(*, user: AbstractBaseUser | AnonymousUser) -> Project:
@@ -165,7 +167,15 @@ def caller_of_key(*, public_id: str, project_id: int) -> Caller:
 
 
 def _caller_without_key(kind: str, project: Project) -> Caller:
-    return Caller(key_id=0, public_id="", org_id=project.org_id, project_id=project.pk, tenant=f"{project.pk}:{kind}")
+    return Caller(
+        key_id=0,
+        public_id="",
+        org_id=project.org_id,
+        project_id=project.pk,
+        tenant=f"{project.pk}:{kind}",
+        keeps_texts=project.keeps_api_texts,
+        stores_nothing=project.stores_nothing,
+    )
 
 
 def _ensure_key(project: Project, raw: str) -> None:

@@ -104,6 +104,10 @@ class Caller:
     """What people call the key, for the audit log."""
     account_id: int | None = None
     """Who chats, or whose personal key it is, for the request log. None: a key of the project, or nobody."""
+    keeps_texts: bool = False
+    """Whether the project has the request log keep texts of such requests."""
+    stores_nothing: bool = False
+    """The project has the request log keep nothing of callers."""
 
     def has_right(self, right: str) -> bool:
         return right in self.rights
@@ -282,6 +286,8 @@ def _caller(key: ApiKey) -> Caller:
         min_priority=key.min_priority,
         name=key.name,
         account_id=key.owner_id,
+        keeps_texts=key.project.keeps_api_texts,
+        stores_nothing=key.project.stores_nothing,
     )
 
 

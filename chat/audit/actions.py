@@ -91,6 +91,7 @@ ACTIONS: Mapping[str, Any] = {
     "chats.export": _("Chats exported"),
     "link.create": _("Link to a chat made"),
     "link.revoke": _("Link to a chat revoked"),
+    "requests.read": _("Text of a request read"),
     "requests.export": _("Request log exported"),
     "requests.prune": _("Old requests deleted"),
     "audit.export": _("Audit exported"),

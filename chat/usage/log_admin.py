@@ -8,25 +8,33 @@ from uuid import UUID
 
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
+from django.template.response import TemplateResponse
 from django.urls import path
+from django.utils.cache import add_never_cache_headers
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 from unfold.views import ChangeList
 
 from chat.access import selectors
 from chat.access.admin.scoped import ScopedPage
+from chat.access.policy import may
 from chat.access.roles import Act
 from chat.console.export import CONTENT_TYPES, export_response
 from chat.console.pages import BEFORE, NewestFirstChangeList, ReadOnlyNewestFirst, column, instant, milliseconds
 from chat.usage.admin import TokenColumns
+from chat.usage.log_detail import answer_texts, cost_sum, curl_line, message_texts, shown_text, stretches
 from chat.usage.log_export import COLUMNS, log_values, logs_export_record
 from chat.usage.log_filters import LOG_FILTERS
+from chat.usage.log_links import limits_of, links_of
 from chat.usage.log_scope import logs_reached, scope_columns
 from chat.usage.log_search import LOOKED_AT, best_column, logs_page, logs_with_prefix
+from chat.usage.log_texts import texts_are_kept, texts_read
 from chat.usage.models import RequestLog
 
 
@@ -116,7 +124,10 @@ class RequestLogAdmin(TokenColumns, ReadOnlyNewestFirst, ScopedPage):
     search_fields = ("run_id",)
     search_help_text = _("The beginning of a request id, of the id or user that the client sent, or of a batch's id")
     fieldsets = (
-        (None, {"fields": ("run_id", "show_arrived", "outcome", "status", "finish_reason", "error_code")}),
+        (
+            None,
+            {"fields": ("run_id", "show_arrived", "outcome", "status", "finish_reason", "error_code", "error_message")},
+        ),
         (
             _("Request"),
             {
@@ -130,6 +141,7 @@ class RequestLogAdmin(TokenColumns, ReadOnlyNewestFirst, ScopedPage):
                     "batch_id",
                     "user_label",
                     "metadata",
+                    "show_parameters",
                 )
             },
         ),
@@ -140,6 +152,8 @@ class RequestLogAdmin(TokenColumns, ReadOnlyNewestFirst, ScopedPage):
             {"fields": ("key_public_id", "show_project", "address", "user_agent", "retry_count", "patience_s")},
         ),
     )
+
+    change_form_before_template = "admin/chat/requestlog/detail.html"
 
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
         return LogChangeList
@@ -155,8 +169,76 @@ class RequestLogAdmin(TokenColumns, ReadOnlyNewestFirst, ScopedPage):
         return found, False
 
     def get_urls(self) -> list[Any]:
-        view = self.admin_site.admin_view(self.export)
-        return [path("export.<str:format_name>", view, name="chat_requestlog_export"), *super().get_urls()]
+        return [
+            path("export.<str:format_name>", self.admin_site.admin_view(self.export), name="chat_requestlog_export"),
+            path("<path:object_id>/text/", self.admin_site.admin_view(self.text), name="chat_requestlog_text"),
+            *super().get_urls(),
+        ]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
+        """Show the list, or the one request whose whole id is searched for: errors of the API give such ids."""
+        term = request.GET.get("q", "").strip()
+        if set(request.GET) == {"q"} and self.has_view_permission(request) and (run := self._named(request, term)):
+            return redirect("admin:chat_requestlog_change", run)
+        return super().changelist_view(request, extra_context)
+
+    def _named(self, request: HttpRequest, term: str) -> UUID | None:
+        """Return the one request whose run id, or whose client's id, is a text."""
+        if "\0" in term or not term:
+            return None
+        try:
+            fits = Q(pk=UUID(hex=term))
+        except ValueError:
+            fits = Q(client_request_id=term)
+        found = list(self.get_queryset(request).filter(fits).values_list("pk", flat=True)[:2])
+        return found[0] if len(found) == 1 else None
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponseBase:
+        log = self.get_object(request, object_id)
+        shown: dict[str, Any] = {}
+        if log is not None:
+            shown = {
+                "stretches": stretches(log),
+                "cost": cost_sum(log),
+                "links": links_of(self.admin_site, request, log),
+                "limits": limits_of(self.admin_site, request, log),
+                "has_text": self._reads_text(request, log) and texts_are_kept(log),
+                "curl": curl_line(log, address=request.build_absolute_uri("/").rstrip("/")),
+            }
+        return super().change_view(request, object_id, form_url, shown | (extra_context or {}))
+
+    def text(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        """Show what was asked and answered, which the audit log notes."""
+        log = self.get_object(request, unquote(object_id)) if self.has_view_permission(request) else None
+        if log is None:
+            raise Http404
+        if not self._reads_text(request, log):
+            raise PermissionDenied
+        with transaction.atomic():
+            texts = texts_read(log)
+        if texts is None:
+            raise Http404("No text of this request is kept.")
+        context = {
+            "title": _("Text of a request"),
+            "log": log,
+            "messages_shown": message_texts(texts.request),
+            "answers_shown": answer_texts(texts.answers),
+            "tools_shown": shown_text(texts.request["tools"]) if texts.request.get("tools") else "",
+            "is_cut": texts.is_cut,
+            "curl": curl_line(log, address=request.build_absolute_uri("/").rstrip("/"), request=texts.request),
+            "may_chat": may(request.user, Act.CHAT) and bool(texts.request.get("messages")),
+            "opts": self.opts,
+        }
+        response = TemplateResponse(
+            request, "admin/chat/requestlog/text.html", self.admin_site.each_context(request) | context
+        )
+        add_never_cache_headers(response)
+        return response
+
+    def _reads_text(self, request: HttpRequest, log: RequestLog) -> bool:
+        return logs_reached(RequestLog.objects.filter(pk=log.pk), request.user, Act.BODIES_SEE).exists()
 
     def export(self, request: HttpRequest, format_name: str) -> HttpResponseBase:
         """Stream the requests that the filters of the query string find."""
@@ -197,6 +279,13 @@ class RequestLogAdmin(TokenColumns, ReadOnlyNewestFirst, ScopedPage):
     )
     def show_outcome(self, log: RequestLog) -> str:
         return log.outcome.replace("_", " ")
+
+    @display(description=_("Parameters"))
+    def show_parameters(self, log: RequestLog) -> str:
+        if log.parameters is None:
+            return "–"
+        shown = ", ".join(f"{name}={value}" for name, value in log.parameters.items())
+        return shown or str(_("the model's defaults"))
 
     @display(description=_("Project"))
     def show_project(self, log: RequestLog) -> str:

@@ -23,7 +23,8 @@ from chat.audit.services import Subject, audit_record
 from chat.masking import mask_secrets
 from chat.relay.state.keys import run_id_floor
 from chat.relay.state.records import client_outcome_fields
-from chat.usage.models import TTFT_BOUNDS_MS, TTFT_COLUMNS, RequestLog, UsageHour
+from chat.usage.log_texts import texts_redacted
+from chat.usage.models import TTFT_BOUNDS_MS, TTFT_COLUMNS, RequestLog, RequestText, UsageHour
 from chat.usage.prices import cost_nanos, prices_of
 from engine.api import Outcome
 
@@ -62,6 +63,9 @@ class TerminalRecord:
     model: str = ""
     finish_reason: str = ""
     error_code: str = ""
+    error_message: str = ""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    """How the answer was asked for, without texts."""
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
@@ -77,6 +81,8 @@ class TerminalRecord:
     """The client's read time-out; None if it sends none."""
     metadata: dict[str, str] = field(default_factory=dict)
     batch_id: str = ""
+    texts: bytes = b""
+    """What was asked and answered, where that is kept (chat/relay/state/kept_texts.py)."""
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> TerminalRecord:
@@ -101,9 +107,10 @@ def usage_records_write(records: list[dict[str, Any]]) -> list[TerminalRecord]:
             continue
         rows.setdefault(row.run_id, row)
         read.setdefault(row.run_id, record)
+    texts = texts_redacted(rows.values(), {run_id: record.texts for run_id, record in read.items() if record.texts})
     for last_try in (False,) * (MAX_TRIES - 1) + (True,):
         try:
-            return [read[run_id] for run_id in _write(rows, corrections)]
+            return [read[run_id] for run_id in _write(rows, corrections, texts)]
         except IntegrityError:
             # Another writer stored one of these runs, or created one of these hours, after the query.
             if last_try:
@@ -111,7 +118,7 @@ def usage_records_write(records: list[dict[str, Any]]) -> list[TerminalRecord]:
     raise AssertionError("unreachable")
 
 
-def _write(rows: dict[UUID, RequestLog], corrections: dict[UUID, str]) -> list[UUID]:
+def _write(rows: dict[UUID, RequestLog], corrections: dict[UUID, str], texts: dict[UUID, RequestText]) -> list[UUID]:
     """Store the rows that are new, add them to their hours, note the use of keys, and correct outcomes.
 
     Return new ids.
@@ -123,6 +130,8 @@ def _write(rows: dict[UUID, RequestLog], corrections: dict[UUID, str]) -> list[U
         for row in new:
             row.cost_nanos = cost_nanos(row, prices.get(row.model))
         RequestLog.objects.bulk_create(new, batch_size=500)
+        if texts:
+            RequestText.objects.bulk_create([texts[row.run_id] for row in new if row.run_id in texts], batch_size=100)
         for hour_key, sums in _hours(new).items():
             _hour_add(hour_key, sums)
         for public_id, used_at in _last_uses(new).items():
@@ -212,6 +221,7 @@ def _row(record: TerminalRecord) -> RequestLog:
         duration_ms=_span_ms(record.arrived_at, record.ended_at),
         patience_s=record.patience_s,
         metadata={storable_text(str(name)): storable_text(str(value)) for name, value in record.metadata.items()},
+        parameters=record.parameters,
         **texts,
         **counts,
     )
