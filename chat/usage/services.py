@@ -19,9 +19,7 @@ from django.db import IntegrityError, models, transaction
 from django.db.models import F, Q
 
 from chat.access.models import ApiKey
-from chat.audit.services import Subject, audit_record
 from chat.masking import mask_secrets
-from chat.relay.state.keys import run_id_floor
 from chat.relay.state.records import client_outcome_fields
 from chat.usage.log_texts import texts_redacted
 from chat.usage.models import TTFT_BOUNDS_MS, TTFT_COLUMNS, RequestLog, RequestText, UsageHour
@@ -242,20 +240,3 @@ def storable_text(text: str) -> str:
 def _span_ms(start_s: float, end_s: float | None) -> float | None:
     """Return the span in ms, at least 0, as the two clocks may belong to different machines."""
     return None if end_s is None else max(0.0, (end_s - start_s) * 1000)
-
-
-def request_logs_prune(*, before: datetime, batch_size: int = 1000) -> int:
-    """Delete request logs from before an instant, oldest first, and return their number.
-
-    Each batch is a transaction.
-    """
-    num_deleted = 0
-    while run_ids := list(
-        RequestLog.objects.filter(run_id__lt=run_id_floor(before))
-        .order_by("run_id")
-        .values_list("run_id", flat=True)[:batch_size]
-    ):
-        num_deleted += RequestLog.objects.filter(run_id__lte=run_ids[-1]).delete()[0]
-    if num_deleted:
-        audit_record(action="requests.prune", on=Subject(), after={"from_before": before, "number": num_deleted})
-    return num_deleted
