@@ -7,6 +7,7 @@ from chat.catalog import admin as catalog
 from chat.model_jobs import admin as model_jobs
 from chat.system import pages as system
 from chat.usage import admin as usage
+from chat.usage import log_admin as requests
 
 catalog.ServedModelForm.read_sampling_defaults = staticmethod(sampling_defaults_read)
 
@@ -20,6 +21,7 @@ __all__ = [
     "members",
     "model_jobs",
     "organisations",
+    "requests",
     "system",
     "usage",
     "users",

@@ -8,7 +8,7 @@ from chat.catalog.models import ModelAdapter, ServedModel, WeightedAlias
 from chat.conversations.models import ChatSpace, Conversation, Draft, SearchFacet, SearchText, ShareLink, Turn
 from chat.model_jobs.models import ModelJob
 from chat.playground.models import PageState, Preset
-from chat.usage.models import RequestLog, UsageHour
+from chat.usage.models import RequestLog, RequestText, UsageHour
 
 __all__ = [
     "ApiKey",
@@ -30,6 +30,7 @@ __all__ = [
     "Project",
     "ProjectFile",
     "RequestLog",
+    "RequestText",
     "SearchFacet",
     "SearchText",
     "ServedModel",

@@ -18,7 +18,7 @@ from chat.conversations.services import RESTORABLE, conversations_prune
 from chat.relay.commands import BATCHES_WAKE_TASK
 from chat.relay.state.keys import slug_of
 from chat.relay.state.task_message import GENERATE_TASK
-from chat.usage.services import request_logs_prune
+from chat.usage.retention import request_logs_expire, request_texts_prune
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +77,7 @@ def audit_retention() -> None:
 
 @shared_task(name="chat.logs_retention", ignore_result=True)
 def logs_retention() -> None:
-    """Delete request logs that are older than LIGHTCONE_LOG_DAYS."""
-    num_deleted = request_logs_prune(before=timezone.now() - timedelta(days=settings.LIGHTCONE_LOG_DAYS))
-    logger.info("%d request logs deleted", num_deleted)
+    """Delete requests, and texts of requests, that are older than their projects keep them."""
+    now = timezone.now()
+    logger.info("%d request logs deleted", request_logs_expire(now=now))
+    logger.info("%d texts of requests deleted", request_texts_prune(now=now))

@@ -103,6 +103,9 @@ LIGHTCONE_LOGITS_PROCESSORS = env.items("LOGITS_PROCESSORS")
 LIGHTCONE_LOG_FLUSH = env.choice("LOG_FLUSH", "auto", ("auto", "step", "batch"))
 LIGHTCONE_LOG_DAYS = env.integer("LOG_DAYS", 30, minimum=1, maximum=3650)
 
+# Bytes of a request's prompt and answer that are kept, in projects that have texts kept.
+LIGHTCONE_LOG_TEXT_BYTES = env.integer("LOG_TEXT_BYTES", 2**18, minimum=2**10, maximum=2**22)
+
 # Days that the audit log is kept; the database refuses to delete younger entries than a year.
 LIGHTCONE_AUDIT_DAYS = env.integer("AUDIT_DAYS", 730, minimum=365, maximum=36500)
 

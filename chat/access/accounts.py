@@ -6,7 +6,7 @@ An installation begins with one organisation, one project, one administrator and
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from types import SimpleNamespace
 from typing import cast
@@ -125,7 +125,10 @@ def playground_caller(*, user: AbstractBaseUser | AnonymousUser) -> Caller:
     """
     if not playground_is_open_to(user):
         raise KeyInvalid
-    return _caller_without_key(f"user:{user.pk}", chat_project(user=user))
+    project = chat_project(user=user)
+    caller = _caller_without_key(f"user:{user.pk}", project)
+    keeps_texts = project.keeps_chat_texts and settings.LIGHTCONE_CHAT_ADMIN_READ
+    return replace(caller, account_id=user.pk, keeps_texts=keeps_texts)
 
 
 def chat_project(*, user: AbstractBaseUser | AnonymousUser) -> Project:
@@ -172,7 +175,15 @@ def caller_of_key(*, public_id: str, project_id: int) -> Caller:
 
 
 def _caller_without_key(kind: str, project: Project) -> Caller:
-    return Caller(key_id=0, public_id="", org_id=project.org_id, project_id=project.pk, tenant=f"{project.pk}:{kind}")
+    return Caller(
+        key_id=0,
+        public_id="",
+        org_id=project.org_id,
+        project_id=project.pk,
+        tenant=f"{project.pk}:{kind}",
+        keeps_texts=project.keeps_api_texts,
+        stores_nothing=project.stores_nothing,
+    )
 
 
 def _ensure_key(project: Project, raw: str) -> None:

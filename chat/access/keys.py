@@ -102,6 +102,12 @@ class Caller:
     """The smallest priority, which is the most urgent one, that a request may ask for."""
     name: str = ""
     """What people call the key, for the audit log."""
+    account_id: int | None = None
+    """Who chats, or whose personal key it is, for the request log. None: a key of the project, or nobody."""
+    keeps_texts: bool = False
+    """Whether the project has the request log keep texts of such requests."""
+    stores_nothing: bool = False
+    """The project has the request log keep nothing of callers."""
 
     def has_right(self, right: str) -> bool:
         return right in self.rights
@@ -279,6 +285,9 @@ def _caller(key: ApiKey) -> Caller:
         limits=KeyLimits(key.requests_per_minute, key.tokens_per_minute, key.max_concurrency),
         min_priority=key.min_priority,
         name=key.name,
+        account_id=key.owner_id,
+        keeps_texts=key.project.keeps_api_texts,
+        stores_nothing=key.project.stores_nothing,
     )
 
 

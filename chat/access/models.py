@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from django.conf import settings
-from django.core.validators import MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
 
 from chat.access.checks import Right, check_networks, check_origins, check_rights, check_texts
 from chat.access.roles import Role
+
+MAX_DAYS = 3650
 
 
 def default_rights() -> list[str]:
@@ -61,6 +63,20 @@ class Project(models.Model):
     """People of the organisation who make keys of their own here. Admins and owners reach every project anyway."""
     may_share = models.BooleanField("links to chats", default=True, db_default=True)
     """Whether people whose chats count to this project make links to them, and the links that they have made work."""
+    keeps_api_texts = models.BooleanField("keep texts of API requests", default=False, db_default=False)
+    """Whether the request log keeps prompts and answers, redacted, of requests with keys of this project."""
+    keeps_chat_texts = models.BooleanField("keep texts of chats", default=False, db_default=False)
+    stores_nothing = models.BooleanField("store nothing of callers", default=False, db_default=False)
+    """The request log keeps no texts, addresses, programs, labels, metadata and error messages."""
+    redaction_patterns = models.JSONField("own redaction patterns", default=list, db_default=[], blank=True)
+    """Regular expressions; what they match is replaced before texts are stored."""
+    log_days = models.PositiveSmallIntegerField(
+        "days of requests", null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(MAX_DAYS)]
+    )
+    """How long the request log keeps requests. None: LIGHTCONE_LOG_DAYS."""
+    text_days = models.PositiveSmallIntegerField(
+        "days of texts", default=7, db_default=7, validators=[MinValueValidator(1), MaxValueValidator(MAX_DAYS)]
+    )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:

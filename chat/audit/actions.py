@@ -105,6 +105,8 @@ ACTIONS: Mapping[str, Any] = {
     "chats.export": _("Chats exported"),
     "link.create": _("Link to a chat made"),
     "link.revoke": _("Link to a chat revoked"),
+    "requests.read": _("Text of a request read"),
+    "requests.export": _("Request log exported"),
     "requests.prune": _("Old requests deleted"),
     "audit.export": _("Audit exported"),
     "audit.prune": _("Old audit entries deleted"),

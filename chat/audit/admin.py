@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from datetime import UTC, date
+from datetime import UTC
 from typing import Any
 
-from django import forms
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
@@ -15,9 +13,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import path
 from django.utils.translation import gettext_lazy as _
-from unfold.contrib.filters.admin import DropdownFilter, TextFilter
 from unfold.decorators import display
-from unfold.widgets import UnfoldAdminTextInputWidget
 
 from chat.audit.actions import ACTIONS, KINDS, ActorKind
 from chat.audit.export import COLUMNS, audit_export_record, entry_values
@@ -25,38 +21,12 @@ from chat.audit.models import AuditEntry
 from chat.audit.selectors import entries_between, entries_by, entries_on
 from chat.audit.values import Values
 from chat.console.export import CONTENT_TYPES, export_response
+from chat.console.filters import DayFilter, NamedFilter, TableFilter
 from chat.console.pages import ReadOnlyNewestFirst
 
 GRAVE = ("delete", "prune", "sign_in_failed", "disable", "revoke", "read", "export", "cancel", "unload")
 """Verbs that an auditor looks for first."""
 MAX_NAMED = 3
-
-
-class FieldForm(forms.Form):
-    """A form of one field, as the filters of django-unfold want it."""
-
-    def __init__(self, name: str, field: forms.Field, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.fields[name] = field
-
-
-class NamedFilter(TextFilter):
-    """A filter by an exact text."""
-
-    help_text: Any = ""
-    input_type = "text"
-
-    def choices(self, changelist: Any) -> Iterator[dict[str, Any]]:
-        widget = UnfoldAdminTextInputWidget(attrs={"type": self.input_type})
-        field = forms.CharField(label=self.title, required=False, help_text=self.help_text, widget=widget)
-        yield {"form": FieldForm(self.parameter_name, field, data={self.parameter_name: self.value()})}
-
-    def value(self) -> str | None:
-        value = super().value()
-        return None if value is None or "\0" in value else value.strip()
-
-    def shown(self) -> str:
-        return self.value() or ""
 
 
 class ActorFilter(NamedFilter):
@@ -79,18 +49,6 @@ class ObjectFilter(NamedFilter):
         return entries_on(queryset, thing) if thing else queryset
 
 
-class DayFilter(NamedFilter):
-    input_type = "date"
-
-    def day(self) -> date | None:
-        """Return the chosen day; None for none, and for what is no day of this time."""
-        try:
-            day = date.fromisoformat(self.value() or "")
-        except ValueError:
-            return None
-        return day if 2000 <= day.year < 9000 else None
-
-
 class FirstDayFilter(DayFilter):
     title = _("From day (UTC)")
     parameter_name = "from"
@@ -105,22 +63,6 @@ class LastDayFilter(DayFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[AuditEntry]) -> QuerySet[AuditEntry]:
         return entries_between(queryset, first=None, last=self.day())
-
-
-class TableFilter(DropdownFilter):
-    """A filter by one of a table of texts."""
-
-    column = ""
-
-    def has_output(self) -> bool:
-        return True
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[AuditEntry]) -> QuerySet[AuditEntry]:
-        return queryset.filter(**{self.column: self.value()}) if self.shown() else queryset
-
-    def shown(self) -> str:
-        """Return the label of what is chosen, empty for nothing and for what is not in the table."""
-        return str(dict(self.lookup_choices).get(self.value(), ""))
 
 
 class ActionFilter(TableFilter):

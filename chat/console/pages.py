@@ -5,16 +5,19 @@ Such a list is newest first, paged by primary key at one query each, not counted
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any
 
 from django import forms
 from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import SEARCH_VAR
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 from unfold.views import ChangeList
@@ -78,11 +81,22 @@ class OlderNewerPaginator(Paginator):
     template_name = "admin/older_newer.html"
 
 
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A filter that is set: its title, its value, and the query string without it."""
+
+    title: str
+    text: str
+    url: str
+
+
 class NewestFirstChangeList(ChangeList):
     """The list behind a page. `before` in the query string is the last primary key of the previous page."""
 
     older: str | None = None
     """The query string of the next page."""
+    asked: QueryDict
+    """The query string."""
 
     def get_ordering(self, request: HttpRequest, queryset: QuerySet) -> list[str]:
         return ["-pk"]
@@ -92,7 +106,34 @@ class NewestFirstChangeList(ChangeList):
         kept.pop(BEFORE, None)
         return kept
 
+    def link(self, *, without: Collection[str] = (), **values: str) -> str:
+        """Return the query string with other values and without some, and of the first page unless `before` is given.
+
+        Django's own drops everything whose name begins like what is left out.
+        """
+        asked = self.asked.copy()
+        for name in (BEFORE, "p", "e", *without):
+            asked.pop(name, None)
+        for name, value in values.items():
+            asked[name] = value
+        return f"?{asked.urlencode()}"
+
+    def chips(self) -> list[Chip]:
+        """Return what is filtered by and searched for, each with the way to the list without it."""
+        specs = [spec for spec in self.filter_specs if hasattr(spec, "shown")]
+        chips = [
+            Chip(spec.title, text, self.link(without=(spec.parameter_name,)))
+            for spec in specs
+            if (text := spec.shown())
+        ]
+        return [*chips, Chip(_("search"), self.query, self.link(without=(SEARCH_VAR,)))] if self.query else chips
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with filters, as sentences."""
+        return [text for spec in self.filter_specs if hasattr(spec, "problem") and (text := spec.problem())]
+
     def get_queryset(self, request: HttpRequest, exclude_parameters: list[str] | None = None) -> QuerySet:
+        self.asked = request.GET
         queryset = super().get_queryset(request, exclude_parameters)
         if before := request.GET.get(BEFORE):
             try:
@@ -101,8 +142,12 @@ class NewestFirstChangeList(ChangeList):
                 raise IncorrectLookupParameters(error) from error
         return queryset
 
+    def page_read(self, request: HttpRequest) -> list[Any]:
+        """Read the rows of the page, and one more if there is one."""
+        return list(self.queryset[: self.list_per_page + 1])
+
     def get_results(self, request: HttpRequest) -> None:
-        rows = list(self.queryset[: self.list_per_page + 1])
+        rows = self.page_read(request)
         self.result_list = rows[: self.list_per_page]
         self.result_count = len(self.result_list)
         self.full_result_count = self.result_count
@@ -111,8 +156,8 @@ class NewestFirstChangeList(ChangeList):
         self.can_show_all = self.multi_page = False
         self.paginator = OlderNewerPaginator(self.result_list, self.list_per_page)
         if len(rows) > self.list_per_page:
-            self.older = self.get_query_string({BEFORE: str(self.result_list[-1].pk)}, remove=["p"])
-        self.newest = self.get_query_string(remove=[BEFORE, "p"]) if request.GET.get(BEFORE) else None
+            self.older = self.link(**{BEFORE: str(self.result_list[-1].pk)})
+        self.newest = self.link() if request.GET.get(BEFORE) else None
 
 
 class ReadOnlyNewestFirst(ModelAdmin):

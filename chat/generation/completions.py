@@ -23,6 +23,7 @@ from django.conf import settings
 from redis.exceptions import RedisError
 
 from chat.access.keys import Caller
+from chat.generation.kept_parameters import parameters_kept
 from chat.generation.limits import LimitExceeded, LimitKind, admission_error, rate_headers
 from chat.relay.state.keys import model_slug
 from chat.relay.state.records import pack_events, terminal_record
@@ -210,14 +211,28 @@ async def limits_look(*, caller: Caller) -> dict[str, str]:
 
 
 def request_rejected_record(
-    *, run_id: str, caller: Caller | None, trace: RequestTrace, status: int, code: ErrorCode | str, arrived_at: float
+    *,
+    run_id: str,
+    caller: Caller | None,
+    trace: RequestTrace,
+    status: int,
+    code: ErrorCode | str,
+    message: str,
+    arrived_at: float,
 ) -> None:
     """Log a request that never became a run (401, 400, 429, 503 …). Do not wait; drop the record if Valkey is away."""
     dispatcher = dispatcher_of_loop()
     about = _about(trace, caller, model="", arrived_at=arrived_at)
     outcome = Outcome.REJECTED.value
     dispatcher.chores.add_record(
-        {**about, "run_id": run_id, "status": status, "outcome": outcome, "error_code": str(code)}
+        {
+            **about,
+            "run_id": run_id,
+            "status": status,
+            "outcome": outcome,
+            "error_code": str(code),
+            "error_message": "" if caller and caller.stores_nothing else message,
+        }
     )
 
 
@@ -281,13 +296,21 @@ def _admission(
     return AdmissionRequest(
         request=request,
         caller=_caller_name(caller),
-        about=_about(trace, caller, model=request.model, arrived_at=request.arrived_at),
+        about=_about(trace, caller, model=request.model, arrived_at=request.arrived_at) | _kept_of(request, caller),
         requests_per_minute=limits.requests_per_minute or 0,
         tokens_per_minute=limits.tokens_per_minute or 0,
         reserved_tokens=_reserved_tokens(request, messages),
         max_live=limits.live_runs,
         max_waiting=settings.LIGHTCONE_MAX_WAITING,
     )
+
+
+def _kept_of(request: GenerationRequest, caller: Caller) -> dict[str, Any]:
+    """Return what the log keeps of the request itself, and how much of the texts its worker shall keep."""
+    if caller.stores_nothing:
+        return {"parameters": parameters_kept(request), "error_message": ""}
+    most = settings.LIGHTCONE_LOG_TEXT_BYTES if caller.keeps_texts and request.task is not Task.READ else 0
+    return {"parameters": parameters_kept(request), **({"text_bytes": most} if most else {})}
 
 
 def _reserved_tokens(request: GenerationRequest, messages: Sequence[Any]) -> int:
@@ -307,11 +330,14 @@ def _reserved_tokens(request: GenerationRequest, messages: Sequence[Any]) -> int
 
 def _about(trace: RequestTrace, caller: Caller | None, *, model: str, arrived_at: float) -> dict[str, Any]:
     """Return the fields of chat.usage.services.TerminalRecord that are known before the run."""
+    if caller is not None and caller.stores_nothing:
+        trace = replace(trace, address="", user_agent="", user_label="", metadata={})
     return {
         "arrived_at": arrived_at,
         "org_id": caller.org_id if caller else 0,
         "project_id": caller.project_id if caller else 0,
         "key_public_id": caller.public_id if caller else "",
+        "account_id": caller.account_id if caller else None,
         "model": model,
         **asdict(trace),
     }

@@ -5,6 +5,7 @@ from django.views.i18n import set_language
 
 from chat.playground.code.view import code_view
 from chat.playground.consumers import PlaygroundConsumer
+from chat.playground.log_open import log_open
 from chat.playground.pages import manifest, strings
 from chat.playground.run_views import events_view, start_view, stop_view
 from chat.playground.views import index, shared
@@ -19,6 +20,7 @@ urlpatterns = [
     path("playground/api/code", code_view, name="playground_code"),
     re_path(RUN + r"/events\Z", events_view, name="playground_run_events"),
     re_path(RUN + r"/stop\Z", stop_view, name="playground_run_stop"),
+    path("playground/api/requests/<uuid:run_id>/open", log_open, name="playground_log_open"),
     path("playground/api/catalog", strings, name="page_strings"),
     path("playground/api/", include("chat.conversations.urls")),
     path("playground/api/", include("chat.playground.api_urls")),

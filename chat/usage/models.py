@@ -20,6 +20,8 @@ class RequestLog(models.Model):
     org_id = models.BigIntegerField(default=0)
     project_id = models.BigIntegerField(default=0)
     key_public_id = models.CharField("key", max_length=16, default="")
+    account_id = models.BigIntegerField("account", null=True)
+    """Whose chat or personal key asked. None: a key of the project, or nobody. It stays when the account is deleted."""
     dialect = models.CharField(max_length=16, default="")
     route = models.CharField(max_length=100, default="")
     is_stream = models.BooleanField("stream", default=False)
@@ -29,6 +31,10 @@ class RequestLog(models.Model):
     outcome = models.CharField(max_length=16)
     finish_reason = models.CharField(max_length=16, default="")
     error_code = models.CharField(max_length=64, default="")
+    error_message = models.CharField("error", max_length=500, null=True)  # noqa: DJ001
+    """None in rows from before it was kept: a default would have SQLite copy the table."""
+    parameters = models.JSONField(null=True)
+    """How the answer was asked for, as far as it differs from the defaults; no texts. None in older rows."""
     prompt_tokens = models.PositiveIntegerField(default=0)
     cached_tokens = models.PositiveIntegerField(default=0)
     completion_tokens = models.PositiveIntegerField(default=0)
@@ -57,9 +63,41 @@ class RequestLog(models.Model):
             models.Index(fields=("model", "-run_id"), name="log_model"),
             models.Index(fields=("key_public_id", "-run_id"), name="log_key"),
             models.Index(fields=("project_id", "-run_id"), name="log_project"),
-            models.Index(fields=("client_request_id",), name="log_client_id"),
-            models.Index(fields=("batch_id",), condition=~models.Q(batch_id=""), name="log_batch"),
+            models.Index(fields=("org_id", "-run_id"), name="log_org"),
+            models.Index(fields=("account_id", "-run_id"), name="log_account"),
+            models.Index(
+                fields=("client_request_id", "-run_id"),
+                name="log_client_request",
+                opclasses=("varchar_pattern_ops", "uuid_ops"),
+            ),
+            models.Index(
+                fields=("user_label", "-run_id"), name="log_label", opclasses=("varchar_pattern_ops", "uuid_ops")
+            ),
+            models.Index(
+                fields=("batch_id", "-run_id"), name="log_batch_run", opclasses=("varchar_pattern_ops", "uuid_ops")
+            ),
         )
+
+    def __str__(self) -> str:
+        return self.run_id.hex
+
+
+class RequestText(models.Model):
+    """What one run was asked and answered, redacted, where its project keeps texts."""
+
+    run_id = models.UUIDField(primary_key=True)
+    org_id = models.BigIntegerField(default=0)
+    project_id = models.BigIntegerField(default=0)
+    packed = models.BinaryField()
+    """JSON of `request` and `answers` (chat/relay/state/kept_texts.py), compressed by zlib."""
+    num_bytes = models.PositiveIntegerField()
+    """Of the JSON."""
+    is_cut = models.BooleanField()
+
+    class Meta:
+        ordering = ("-run_id",)
+        verbose_name = "text of a request"
+        indexes = (models.Index(fields=("project_id", "-run_id"), name="log_text_project"),)
 
     def __str__(self) -> str:
         return self.run_id.hex

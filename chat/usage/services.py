@@ -19,11 +19,10 @@ from django.db import IntegrityError, models, transaction
 from django.db.models import F, Q
 
 from chat.access.models import ApiKey
-from chat.audit.services import Subject, audit_record
 from chat.masking import mask_secrets
-from chat.relay.state.keys import run_id_floor
 from chat.relay.state.records import client_outcome_fields
-from chat.usage.models import TTFT_BOUNDS_MS, TTFT_COLUMNS, RequestLog, UsageHour
+from chat.usage.log_texts import texts_redacted
+from chat.usage.models import TTFT_BOUNDS_MS, TTFT_COLUMNS, RequestLog, RequestText, UsageHour
 from chat.usage.prices import cost_nanos, prices_of
 from engine.api import Outcome
 
@@ -53,6 +52,8 @@ class TerminalRecord:
     project_id: int = 0
     """0: none, as of the playground."""
     key_public_id: str = ""
+    account_id: int | None = None
+    """Whose chat or personal key asked; None: nobody's."""
     dialect: str = ""
     route: str = ""
     is_stream: bool = False
@@ -60,6 +61,9 @@ class TerminalRecord:
     model: str = ""
     finish_reason: str = ""
     error_code: str = ""
+    error_message: str = ""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    """How the answer was asked for, without texts."""
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
@@ -75,6 +79,8 @@ class TerminalRecord:
     """The client's read time-out; None if it sends none."""
     metadata: dict[str, str] = field(default_factory=dict)
     batch_id: str = ""
+    texts: bytes = b""
+    """What was asked and answered, where that is kept (chat/relay/state/kept_texts.py)."""
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> TerminalRecord:
@@ -99,9 +105,10 @@ def usage_records_write(records: list[dict[str, Any]]) -> list[TerminalRecord]:
             continue
         rows.setdefault(row.run_id, row)
         read.setdefault(row.run_id, record)
+    texts = texts_redacted(rows.values(), {run_id: record.texts for run_id, record in read.items() if record.texts})
     for last_try in (False,) * (MAX_TRIES - 1) + (True,):
         try:
-            return [read[run_id] for run_id in _write(rows, corrections)]
+            return [read[run_id] for run_id in _write(rows, corrections, texts)]
         except IntegrityError:
             # Another writer stored one of these runs, or created one of these hours, after the query.
             if last_try:
@@ -109,7 +116,7 @@ def usage_records_write(records: list[dict[str, Any]]) -> list[TerminalRecord]:
     raise AssertionError("unreachable")
 
 
-def _write(rows: dict[UUID, RequestLog], corrections: dict[UUID, str]) -> list[UUID]:
+def _write(rows: dict[UUID, RequestLog], corrections: dict[UUID, str], texts: dict[UUID, RequestText]) -> list[UUID]:
     """Store the rows that are new, add them to their hours, note the use of keys, and correct outcomes.
 
     Return new ids.
@@ -121,6 +128,8 @@ def _write(rows: dict[UUID, RequestLog], corrections: dict[UUID, str]) -> list[U
         for row in new:
             row.cost_nanos = cost_nanos(row, prices.get(row.model))
         RequestLog.objects.bulk_create(new, batch_size=500)
+        if texts:
+            RequestText.objects.bulk_create([texts[row.run_id] for row in new if row.run_id in texts], batch_size=100)
         for hour_key, sums in _hours(new).items():
             _hour_add(hour_key, sums)
         for public_id, used_at in _last_uses(new).items():
@@ -202,6 +211,7 @@ def _row(record: TerminalRecord) -> RequestLog:
         arrived_at=datetime.fromtimestamp(record.arrived_at, UTC),
         org_id=record.org_id,
         project_id=record.project_id,
+        account_id=record.account_id,
         is_stream=bool(record.is_stream),
         status=int(record.status),
         queue_ms=_span_ms(record.arrived_at, record.started_at),
@@ -209,6 +219,7 @@ def _row(record: TerminalRecord) -> RequestLog:
         duration_ms=_span_ms(record.arrived_at, record.ended_at),
         patience_s=record.patience_s,
         metadata={storable_text(str(name)): storable_text(str(value)) for name, value in record.metadata.items()},
+        parameters=record.parameters,
         **texts,
         **counts,
     )
@@ -229,20 +240,3 @@ def storable_text(text: str) -> str:
 def _span_ms(start_s: float, end_s: float | None) -> float | None:
     """Return the span in ms, at least 0, as the two clocks may belong to different machines."""
     return None if end_s is None else max(0.0, (end_s - start_s) * 1000)
-
-
-def request_logs_prune(*, before: datetime, batch_size: int = 1000) -> int:
-    """Delete request logs from before an instant, oldest first, and return their number.
-
-    Each batch is a transaction.
-    """
-    num_deleted = 0
-    while run_ids := list(
-        RequestLog.objects.filter(run_id__lt=run_id_floor(before))
-        .order_by("run_id")
-        .values_list("run_id", flat=True)[:batch_size]
-    ):
-        num_deleted += RequestLog.objects.filter(run_id__lte=run_ids[-1]).delete()[0]
-    if num_deleted:
-        audit_record(action="requests.prune", on=Subject(), after={"from_before": before, "number": num_deleted})
-    return num_deleted

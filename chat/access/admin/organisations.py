@@ -5,22 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin
+from django.contrib.admin.utils import unquote
 from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
 from django.db.models import Count, QuerySet
-from django.http import HttpRequest
-from unfold.decorators import display
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+from unfold.decorators import action, display
+from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminTextareaWidget
 
 from chat.access.admin.scoped import ScopedPage
 from chat.access.configuration import configuration_touch
 from chat.access.keys import keys_settle
-from chat.access.models import Org, Project
+from chat.access.models import MAX_DAYS, Org, Project
 from chat.access.people import people_seen
 from chat.access.policy import may, orgs_reached
 from chat.access.roles import Act, Reach
 from chat.access.subjects import org_subject, project_subject
 from chat.audit.pages import AuditedRows
 from chat.audit.services import Subject
+from chat.console.pages import LinesField
+from chat.redaction import MAX_PATTERNS, Redaction, RedactionTooSlow, pattern_problem
 
 
 @admin.register(Org)
@@ -46,16 +55,71 @@ class OrgAdmin(AuditedRows, ScopedPage):
         return org.num_projects
 
 
+LOG_FIELDS = (
+    *("keeps_api_texts", "keeps_chat_texts", "stores_nothing", "redaction_patterns", "log_days", "text_days"),
+)
+"""What the request log keeps of a project."""
+
+
 class ProjectForm(forms.ModelForm):
+    redaction_patterns = LinesField(
+        label=_("Own redaction patterns"),
+        help_text=_(
+            "Regular expressions, one a line, whose matches are replaced before a text is stored. Keys, e-mail "
+            "addresses, card and phone numbers are replaced anyway. “Test the redaction” tries them out."
+        ),
+    )
+    text_days = forms.IntegerField(
+        label=_("Days that texts are kept"),
+        required=False,
+        min_value=1,
+        max_value=MAX_DAYS,
+        initial=7,
+        widget=UnfoldAdminIntegerFieldWidget,
+    )
+
     class Meta:
         model = Project
-        fields = ("org", "name", "members", "may_share")
+        fields = ("org", "name", "members", "may_share", *LOG_FIELDS)
         help_texts = {
+            "keeps_api_texts": _(
+                "The request log keeps prompts and answers of requests with keys of this project, redacted. Owners and "
+                "auditors read them, others those of their own keys; the audit log notes each reading."
+            ),
+            "keeps_chat_texts": _(
+                "The same of chats that count to this project. Only where the server lets administrators read chats "
+                "(LIGHTCONE_CHAT_ADMIN_READ), which the playground tells people."
+            ),
+            "stores_nothing": _(
+                "The request log keeps no texts, addresses, programs, users' labels, metadata and error messages of "
+                "this project, whatever is set above. Tokens, times and costs are counted as ever."
+            ),
+            "log_days": _(
+                "Days that the request log keeps requests. Empty: as the server is set (LIGHTCONE_LOG_DAYS)."
+            ),
             "may_share": "People whose chats count to this project may make links that show a chat without an account. "
             "Off: links that there are show nothing.",
             "members": "People of the organisation who make keys of their own here. "
             "Admins and owners reach every project.",
         }
+
+    def clean_redaction_patterns(self) -> list[str]:
+        patterns: list[str] = self.cleaned_data["redaction_patterns"]
+        if problem := patterns_problem(patterns):
+            raise forms.ValidationError(problem)
+        return patterns
+
+    def clean_text_days(self) -> int:
+        days: int | None = self.cleaned_data["text_days"]
+        return self.instance.text_days if days is None else days
+
+    def clean_keeps_chat_texts(self) -> bool:
+        keeps: bool = self.cleaned_data["keeps_chat_texts"]
+        if keeps and not settings.LIGHTCONE_CHAT_ADMIN_READ:
+            raise forms.ValidationError(
+                _("Texts of chats are kept only where administrators may read chats: set LIGHTCONE_CHAT_ADMIN_READ.")
+            )
+        return keeps
 
     def clean(self) -> dict[str, Any]:
         """Refuse people of other organisations."""
@@ -68,6 +132,39 @@ class ProjectForm(forms.ModelForm):
         return cleaned
 
 
+class RedactionForm(forms.Form):
+    """The test box: a text and patterns, which need not be those of the project."""
+
+    text = forms.CharField(label=_("A text"), max_length=20_000, widget=UnfoldAdminTextareaWidget)
+    patterns = LinesField(label=_("Own redaction patterns"), help_text=_("One a line. They are only tried here."))
+
+    def clean_patterns(self) -> list[str]:
+        patterns: list[str] = self.cleaned_data["patterns"]
+        if problem := patterns_problem(patterns):
+            raise forms.ValidationError(problem)
+        return patterns
+
+    def redacted(self) -> str | None:
+        """Return the text as it would be stored; None if the patterns need too long."""
+        try:
+            return str(Redaction(self.cleaned_data["patterns"]).apply(self.cleaned_data["text"]))
+        except RedactionTooSlow:
+            return None
+
+
+def patterns_problem(patterns: list[str]) -> str:
+    """Return what is wrong with the patterns of a project, or an empty text."""
+    if len(patterns) > MAX_PATTERNS:
+        return gettext("%(number)d patterns; at most %(most)d are allowed.") % {
+            "number": len(patterns),
+            "most": MAX_PATTERNS,
+        }
+    for number, pattern in enumerate(patterns, 1):
+        if problem := pattern_problem(pattern):
+            return gettext("Pattern %(number)d cannot be used: %(problem)s.") % {"number": number, "problem": problem}
+    return ""
+
+
 @admin.register(Project)
 class ProjectAdmin(AuditedRows, ScopedPage):
     audit_kind = "project"
@@ -76,12 +173,36 @@ class ProjectAdmin(AuditedRows, ScopedPage):
     list_select_related = ("org",)
     search_fields = ("name",)
     form = ProjectForm
+    actions_detail = ("redaction",)
     autocomplete_fields = ("members",)
 
     def get_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
         """Return the fields, with the members for those who see the people of the organisation."""
         sees_people = obj is None or may(request.user, Act.PEOPLE_SEE, org_id=obj.org_id, least=Reach.ORG)
-        return ("org", "name", *(("members",) if sees_people else ()), "may_share")
+        return ("org", "name", *(("members",) if sees_people else ()), "may_share", *LOG_FIELDS)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Project | None = None) -> Any:
+        fields = self.get_fields(request, obj)
+        return (
+            (None, {"fields": [name for name in fields if name not in LOG_FIELDS]}),
+            (_("Request log"), {"fields": LOG_FIELDS}),
+        )
+
+    @action(description=_("Test the redaction"), url_path="redaction", permissions=["change"], icon="ink_eraser")
+    def redaction(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Show what the redaction makes of a text. Nothing is stored."""
+        project = self.get_object(request, unquote(object_id))
+        if project is None:
+            raise Http404
+        if not self.has_change_permission(request, project):
+            raise PermissionDenied
+        form = RedactionForm(request.POST or None, initial={"patterns": project.redaction_patterns})
+        context = {"title": _("Test the redaction"), "opts": self.opts, "project": project, "form": form}
+        if request.method == "POST" and form.is_valid():
+            context |= {"redacted": form.redacted()}
+        return TemplateResponse(
+            request, "admin/chat/project/redaction.html", self.admin_site.each_context(request) | context
+        )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
         """Return the organisation of an existing project: its keys, chats and usage belong there."""

@@ -151,7 +151,13 @@ def rejection_record(error: Exception, *, caller: Caller | None, trace: RequestT
         return None  # the batch sends it again
     run_id = run_id_create(at_s=arrived_at)
     request_rejected_record(
-        run_id=run_id, caller=caller, trace=trace, status=known.status, code=known.code, arrived_at=arrived_at
+        run_id=run_id,
+        caller=caller,
+        trace=trace,
+        status=known.status,
+        code=known.code,
+        message=known.message,
+        arrived_at=arrived_at,
     )
     return run_id
 

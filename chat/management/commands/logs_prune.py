@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
-from chat.usage.services import request_logs_prune
+from chat.usage.retention import request_logs_prune
 
 
 class Command(BaseCommand):

@@ -5,6 +5,7 @@
 --       8 queued runs  9 runs of the worker  10 unread runs  11 resume context
 -- ARGV  1 run id  2 attempt  3 entry id  4 packed events, '' = none  5 packed record, '' = none  6 tokens used  7 tokens/min, 0 = none
 --       8 life of log and meta from now (ms), unless the run has a longer one of its own  9 now (ms)
+--       10 packed texts, '' = none  11 unread records from which on texts are left out
 -- Returns 'ended', 'again' (it was ended before by this attempt), or 'stale' (another attempt owns the run).
 
 local held = redis.call('HMGET', KEYS[1], 'state', 'attempt', 'reserved', 'log_life_ms', 'public', 'told', 'tenant_live')
@@ -30,7 +31,14 @@ if held[1] then
   end
 end
 -- Write the record even if Valkey has lost the run: its usage must be counted, and SQL ignores a repeated run id.
-if ARGV[5] ~= '' then redis.call('XADD', KEYS[4], '*', 'r', ARGV[5], 't', held[6] or '') end
+if ARGV[5] ~= '' then
+  local entry = {'r', ARGV[5], 't', held[6] or ''}
+  if ARGV[10] ~= '' then
+    local is_behind = redis.call('XLEN', KEYS[4]) >= tonumber(ARGV[11])
+    entry[5], entry[6] = 'b', is_behind and '' or ARGV[10]
+  end
+  redis.call('XADD', KEYS[4], '*', unpack(entry))
+end
 redis.call('ZREM', KEYS[5], ARGV[1])
 redis.call('ZREM', KEYS[6], ARGV[1])
 if held[7] then redis.call('ZREM', held[7], ARGV[1]) end

@@ -102,7 +102,7 @@ def terminal_record(
 ) -> dict[str, Any]:
     """Build the terminal record from the run's terminal event and `about`, the fields that admission knew."""
     outcome, code, usage, timings = _end_of(payload)
-    record = dict(about)
+    record = {"error_message": "" if isinstance(payload, Completed) else payload.message} | dict(about)
     record.update(
         run_id=run_id,
         status=ERROR_KINDS[code].status if code in ERROR_KINDS else STATUSES[outcome],

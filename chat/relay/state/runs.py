@@ -38,6 +38,8 @@ LIVE_LEASE_MS = 120_000
 RUN_LIFE_MS = 24 * 3600 * 1000
 ENDED_LIFE_MS = 10 * 60 * 1000
 READ_ENTRIES = 512
+MAX_UNREAD_WITH_TEXTS = 256
+"""Records that wait for the usage writer; while there are more, texts are left out."""
 
 
 class NotNow(Exception):
@@ -156,6 +158,8 @@ class RunCompletion:
     record: Mapping[str, Any] | None = None
     """The terminal record; None if the caller writes one itself."""
     worker_id: str = ""
+    texts: bytes = b""
+    """What was asked and answered (kept_texts.py); empty where it is not kept."""
 
     @property
     def used_tokens(self) -> int:
@@ -261,6 +265,7 @@ class Runs:
             *(run_id, completion.attempt, entry_id(completion.attempt, completion.position), completion.payload),
             b"" if completion.record is None else pack_record(completion.record),
             *(completion.used_tokens, completion.tokens_per_minute, ENDED_LIFE_MS, self._now_ms()),
+            *(completion.texts, MAX_UNREAD_WITH_TEXTS),
         ]
 
     async def finish(self, completion: RunCompletion) -> str:

@@ -84,4 +84,6 @@ def _record(fields: dict[bytes, bytes]) -> dict[str, Any]:
     if b"r" not in fields:
         return {"run_id": fields[b"id"].decode(), "told": outcome}
     record = unpack_record(fields[b"r"])
+    if b"b" in fields:
+        record["texts"] = fields[b"b"]
     return record | client_outcome_fields(outcome) if outcome else record

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from chat.relay.state.kept_texts import texts_packed
 from chat.relay.state.keys import model_slug
-from chat.relay.state.records import join_deltas, pack_events, terminal_record
+from chat.relay.state.records import join_deltas, pack_events, terminal_record, unpack_events
 from chat.relay.state.runs import Claim, RunCompletion, entry_id
 from engine.api import Admitted, ChoiceFinished, Completed, Event, Failed, Outcome, Rejected
 
@@ -101,7 +102,20 @@ class LiveRun:
             slug=model_slug(claim.request.model),
             worker_id=self.worker_id,
             tokens_per_minute=claim.tokens_per_minute,
+            texts=self._texts(),
         )
+
+    def _texts(self) -> bytes:
+        """Return what was asked and answered, if the project keeps it. A failure must not keep the run from ending."""
+        most = self.claim.about.get("text_bytes")
+        if not most:
+            return b""
+        try:
+            events = (event for entry in self.entries for event in unpack_events(entry.payload))
+            return texts_packed(self.claim.request, events, most=most)
+        except Exception:
+            logger.exception("texts of run %s are not kept", self.run_id)
+            return b""
 
 
 class EventBatch(Protocol):

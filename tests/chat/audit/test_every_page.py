@@ -6,6 +6,7 @@ has a case below.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -37,19 +38,22 @@ from chat.models import (
     Org,
     Project,
     ProjectFile,
+    RequestLog,
     ServedModel,
     WeightedAlias,
 )
 from lightcone_site.sign_in import MailSettings
+from chat.usage.services import usage_records_write
 from tests.chat.audit.secrets_of_tests import PASSWORD, entries_after, last_entry
 from tests.chat.batches.stored_files import file_create
 from tests.chat.console.test_keys import form_data as key_form
 from tests.chat.console.test_lists import model_data
+from tests.chat.records import record
 from tests.people import member
 
 VIEWS = ("changelist", "history", "add", "change", "delete")
-UNAUDITED = {"chat_servedmodel_pull", "system"}
-"""One leads to a form, the other only shows."""
+UNAUDITED = {"chat_servedmodel_pull", "chat_project_redaction", "system"}
+"""One leads to a form, the others only show."""
 NEW_USER = {
     "username": "bob",
     "role": "member",
@@ -121,6 +125,13 @@ def new_person(world: World) -> User:
 
 def membership(world: World) -> Membership:
     return world.user.memberships.get()
+
+
+def request_with_text(world: World) -> RequestLog:
+    Project.objects.filter(pk=world.project.pk).update(keeps_api_texts=True)
+    text = zlib.compress(b'{"request": {"messages": []}, "answers": []}')
+    usage_records_write([record(project_id=world.project.pk, texts=text)])
+    return RequestLog.objects.get()
 
 
 def empty_org(world: World) -> Org:
@@ -230,6 +241,14 @@ CASES = {
     "chat_auditentry_export": Case(
         "audit.export", lambda world, _: world.client.get(reverse("admin:chat_auditentry_export", args=["csv"]))
     ),
+    "chat_requestlog_text": Case(
+        "requests.read",
+        lambda world, log: world.client.get(reverse("admin:chat_requestlog_text", args=[log.pk])),
+        request_with_text,
+    ),
+    "chat_requestlog_export": Case(
+        "requests.export", lambda world, _: world.client.get(reverse("admin:chat_requestlog_export", args=["csv"]))
+    ),
     "chat_projectfile_delete": Case("file.delete", form("chat_projectfile_delete", key_of("file"))),
     "chat_batch_cancel": Case("batch.cancel", form("chat_batch_cancel", key_of("batch"))),
     "chat_servedmodel_add": Case("model.create", form("chat_servedmodel_add", **model_data(name="third"))),
@@ -293,7 +312,7 @@ def test_each_act_leaves_one_entry_of_who_did_what(world: World, act: str) -> No
         assert (entry.actor_kind, entry.actor_name, entry.source) == ("user", "admin", "console")
         assert entry.address == "127.0.0.1"
         assert entry.request_id
-        assert entry.object_name or entry.action == "audit.export"
+        assert entry.object_name or entry.action.endswith(".export")
         if entry.action.endswith(".change"):
             assert set(entry.before) == set(entry.after)
             assert entry.before

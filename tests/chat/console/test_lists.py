@@ -47,7 +47,6 @@ def test_five_thousand_logs_take_few_queries_without_count_or_sort(admin_client:
         "?key=accept0001",
         "?project=1",
         "?span=30d",
-        "?q=unknown",
     )
     for query in queries:
         _, sql = statements(admin_client, reverse(LOGS) + query)
@@ -58,13 +57,22 @@ def test_five_thousand_logs_take_few_queries_without_count_or_sort(admin_client:
         if connection.vendor == "sqlite":
             plan = sqlite_plan(on_logs)
             assert "INDEX" in plan, f"{query}: {plan}"
-            assert "TEMP B-TREE" not in plan or query == "?q=unknown", f"{query}: {plan}"
+            assert "TEMP B-TREE" not in plan, f"{query}: {plan}"
 
 
 def sqlite_plan(statement: str) -> str:
     with connection.cursor() as cursor:
         cursor.execute("EXPLAIN QUERY PLAN " + statement)
         return " ".join(row[3] for row in cursor.fetchall())
+
+
+def test_older_links_keep_every_filter(admin_client: Client, db: None) -> None:
+    """The link to older rows lost each filter whose name begins with p."""
+    usage_records_write([record(at_s=NOON + index) for index in range(60)])
+    found = re.search(r'href="([^"]+)" rel="next"', admin_client.get(reverse(LOGS) + "?project=1&status=200").text)
+    assert found is not None
+    assert "project=1" in found[1]
+    assert "status=200" in found[1]
 
 
 def pages(client: Client, url: str) -> Iterator[list[str]]:
@@ -84,8 +92,8 @@ def test_older_links_reach_every_row_once_newest_first(admin_client: Client, db:
 def test_a_request_is_found_by_run_id_and_by_the_clients_id(admin_client: Client, db: None) -> None:
     sent = record(client_request_id="mine-1")
     usage_records_write([sent, record(client_request_id="mine-2")])
-    for term in (sent["run_id"], "mine-1"):
-        text = admin_client.get(reverse(LOGS), {"q": term}).text
+    for term in (sent["run_id"][:20], "mine-1"):
+        text = admin_client.get(reverse(LOGS), {"q": term, "status": "200"}).text
         assert len(set(re.findall(r"/chat/requestlog/([0-9a-f-]{36})/change/", text))) == 1
 
 

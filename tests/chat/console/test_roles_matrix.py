@@ -6,6 +6,7 @@ The pages are those of the admin site. One that is not declared here with its ac
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -38,6 +39,7 @@ from chat.models import (
     Project,
     ProjectFile,
     RequestLog,
+    RequestText,
     ServedModel,
     UsageHour,
     WeightedAlias,
@@ -88,14 +90,14 @@ def managed(see: Act, manage: Act, **more: Any) -> Page:
 KEYS, MODELS = Act.KEYS_MANAGE, Act.MODELS_MANAGE
 PAGES: dict[type[Model], Page] = {
     ApiKey: managed(Act.KEYS_SEE, KEYS, acts={"rotate": KEYS, "disable": KEYS, "enable": KEYS}),
-    Project: managed(Act.PROJECTS_SEE, Act.PROJECTS_MANAGE),
+    Project: managed(Act.PROJECTS_SEE, Act.PROJECTS_MANAGE, acts={"redaction": Act.PROJECTS_MANAGE}),
     Org: Page(Act.PROJECTS_SEE, add=ROOT, change=Act.ORG_CHANGE, delete=ROOT, kept=frozenset({Place.PROJECT})),
     Membership: managed(Act.PEOPLE_SEE, Act.PEOPLE_MANAGE),
     User: managed(Act.PEOPLE_SEE, Act.PEOPLE_MANAGE),
     Invitation: Page(Act.PEOPLE_SEE, add=Act.PEOPLE_MANAGE, acts={"revoke": Act.PEOPLE_MANAGE}),
     Batch: Page(Act.BATCHES_SEE, acts={"cancel": Act.BATCHES_MANAGE}),
     ProjectFile: Page(Act.BATCHES_SEE, delete=Act.BATCHES_MANAGE),
-    RequestLog: Page(Act.LOGS_SEE),
+    RequestLog: Page(Act.LOGS_SEE, acts={"text": Act.BODIES_SEE}),
     AuditEntry: Page(Act.AUDIT_SEE),
     UsageHour: Page(Act.USAGE_SEE, has_detail=False),
     ServedModel: managed(Act.MODELS_SEE, MODELS, acts={"load": MODELS, "unload": MODELS}, list_acts={"pull": MODELS}),
@@ -112,9 +114,15 @@ OF_EVERYBODY = frozenset(
 )
 """Pages that open with any role; they show what the others do."""
 TESTED_ELSEWHERE = frozenset(
-    {"auth_user_password_change", "chat_auditentry_export", "auth_user_reset_link", "auth_user_remove_factors"}
+    {
+        "auth_user_password_change",
+        "chat_auditentry_export",
+        "chat_requestlog_export",
+        "auth_user_reset_link",
+        "auth_user_remove_factors",
+    }
 )
-"""In test_people.py, tests/chat/audit/test_page.py and tests/chat/access/test_invitations.py."""
+"""In test_people.py, test_request_log.py, tests/chat/audit/test_page.py and tests/chat/access/test_invitations.py."""
 REFUSED = {302, 403, 404}
 """For a row that does not show: as for one that does not exist."""
 
@@ -205,8 +213,17 @@ def invitation_made(place: Place, by: User, project: Project) -> Invitation:
 
 def log_made(name: str, key: ApiKey) -> RequestLog:
     where = {"org_id": key.project.org_id, "project_id": key.project_id, "key_public_id": key.public_id}
+    run_id = uuid4()
+    text = zlib.compress(b'{"request": {"messages": []}, "answers": []}')
+    RequestText.objects.create(run_id=run_id, packed=text, num_bytes=45, is_cut=False)
     return RequestLog.objects.create(
-        run_id=uuid4(), arrived_at=timezone.now(), status=200, outcome="finished", model=name, **where
+        run_id=run_id,
+        arrived_at=timezone.now(),
+        status=200,
+        outcome="finished",
+        model=name,
+        account_id=key.owner_id,
+        **where,
     )
 
 

@@ -321,12 +321,38 @@ async def test_an_unreachable_valkey_is_503_at_once(service: World, settings: An
 
 async def test_refused_requests_are_recorded(service: World) -> None:
     request_rejected_record(
-        run_id=run_id_create(), caller=None, trace=TRACE, status=401, code="invalid_api_key", arrived_at=1000.0
+        run_id=run_id_create(),
+        caller=None,
+        trace=TRACE,
+        status=401,
+        code="invalid_api_key",
+        message="No such key.",
+        arrived_at=1000.0,
     )
     dispatcher = dispatcher_of_loop()
     await until(lambda: not dispatcher.chores.records)
     [record] = await service.records()
     assert (record["status"], record["outcome"], record["error_code"]) == (401, "rejected", "invalid_api_key")
+    assert record["error_message"] == "No such key."
+
+
+async def test_a_project_that_stores_nothing_has_records_without_its_callers(service: World) -> None:
+    caller = replace(CALLER, stores_nothing=True, keeps_texts=True)
+    trace = replace(TRACE, address="192.0.2.1", user_agent="curl", user_label="ann", metadata={"a": "b"})
+    request_rejected_record(
+        run_id=run_id_create(),
+        caller=caller,
+        trace=trace,
+        status=429,
+        code="rate_limit_exceeded",
+        message="Too many.",
+        arrived_at=1000.0,
+    )
+    dispatcher = dispatcher_of_loop()
+    await until(lambda: not dispatcher.chores.records)
+    [record] = await service.records()
+    names = ("address", "user_agent", "user_label", "metadata", "error_message")
+    assert [record[name] for name in names] == ["", "", "", {}, ""]
 
 
 async def test_an_unpackable_record_does_not_delay_leaves(service: World) -> None:

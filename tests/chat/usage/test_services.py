@@ -16,7 +16,8 @@ from chat.access.keys import key_create
 from chat.models import ApiKey, Project, RequestLog, UsageHour
 from chat.relay.state.keys import run_id_create, run_id_floor
 from chat.usage.models import TTFT_BOUNDS_MS, TTFT_COLUMNS
-from chat.usage.services import TerminalRecord, request_logs_prune, ttft_column, usage_records_write
+from chat.usage.retention import request_logs_prune
+from chat.usage.services import TerminalRecord, ttft_column, usage_records_write
 from tests.chat.records import NOON, record
 from tests.examples import examples
 
@@ -141,7 +142,7 @@ def test_last_use_of_a_key_is_recorded_and_never_moves_back(project: Project) ->
 
 def test_writing_a_batch_of_records_takes_few_queries(django_assert_max_num_queries: Any) -> None:
     batch = [record() for _ in range(500)]
-    with django_assert_max_num_queries(24):
+    with django_assert_max_num_queries(26):
         usage_records_write(batch)
 
 
@@ -159,7 +160,7 @@ def test_a_record_round_trips_through_a_dictionary() -> None:
 
 def test_old_logs_are_pruned_in_batches_and_sums_kept() -> None:
     usage_records_write([record(at_s=NOON + minute * 60) for minute in range(10)])
-    assert request_logs_prune(before=dt.datetime.fromtimestamp(NOON + 5 * 60, dt.UTC), batch_size=2) == 5
+    assert request_logs_prune(before=dt.datetime.fromtimestamp(NOON + 5 * 60, dt.UTC), batch_rows=2, pause_s=0) == 5
     assert RequestLog.objects.count() == 5
     assert min(log.arrived_at for log in RequestLog.objects.all()).timestamp() == NOON + 300
     assert UsageHour.objects.get().num_requests == 10
