@@ -42,8 +42,8 @@ from chat.models import (
     ServedModel,
     WeightedAlias,
 )
-from lightcone_site.sign_in import MailSettings
 from chat.usage.services import usage_records_write
+from lightcone_site.sign_in import MailSettings
 from tests.chat.audit.secrets_of_tests import PASSWORD, entries_after, last_entry
 from tests.chat.batches.stored_files import file_create
 from tests.chat.console.test_keys import form_data as key_form
