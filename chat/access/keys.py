@@ -32,6 +32,7 @@ from chat.access.subjects import key_subject
 from chat.audit.services import audit_record
 from chat.audit.values import row_values
 from chat.errors import ApiError
+from chat.relay.state.meters import Measure, Period, Rate, Scope, ScopeKind
 
 KEY_PREFIX = "lc_"
 KEY_FORMAT = re.compile(r"lc_(?P<public_id>[a-z0-9]{8,16})_(?P<secret>[0-9a-f]{48})", re.ASCII)
@@ -43,6 +44,7 @@ AUDITED = (
     *("name", "project_id", "owner_id", "rights", "model_names", "networks", "origins", "expires_at"),
     *("requests_per_minute", "tokens_per_minute", "max_concurrency", "min_priority"),
 )
+SESSION_SCOPE = "session"
 PUBLIC_ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -70,6 +72,11 @@ class KeyLimits:
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     max_concurrency: int | None = None
+
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        figures = ((Measure.REQUESTS, self.requests_per_minute), (Measure.TOKENS, self.tokens_per_minute))
+        return tuple(Rate(measure, Period.MINUTE, limit) for measure, limit in figures if limit)
 
     @property
     def live_runs(self) -> int:
@@ -102,6 +109,15 @@ class Caller:
     """The smallest priority, which is the most urgent one, that a request may ask for."""
     name: str = ""
     """What people call the key, for the audit log."""
+    wider_scopes: tuple[Scope, ...] = ()
+    """What else its requests count to, with limits."""
+
+    def scopes(self) -> tuple[Scope, ...]:
+        """Return what its requests count to, the key first. Without a key they count to its session."""
+        name = self.public_id or f"{SESSION_SCOPE}:{self.tenant}"
+        title = "This API key" if self.public_id else "This account"
+        own = Scope(ScopeKind.KEY, name, title, self.limits.rates, self.limits.live_runs)
+        return (own, *self.wider_scopes)
 
     def has_right(self, right: str) -> bool:
         return right in self.rights

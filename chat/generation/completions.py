@@ -23,6 +23,7 @@ from django.conf import settings
 from redis.exceptions import RedisError
 
 from chat.access.keys import Caller
+from chat.generation.cost import request_cost
 from chat.generation.limits import LimitExceeded, LimitKind, admission_error, rate_headers
 from chat.relay.state.keys import model_slug
 from chat.relay.state.records import pack_events, terminal_record
@@ -37,7 +38,6 @@ from engine.api import (
     Outcome,
     Rejected,
     RequestError,
-    Task,
     check_prompt_fits,
     is_long,
 )
@@ -47,9 +47,6 @@ __all__ = ["DetachPolicy", "LimitExceeded", "LimitKind", "RunInfo", "RunReader"]
 logger = logging.getLogger(__name__)
 
 AWAY_MESSAGE = "The server cannot take requests at the moment; please try again shortly."
-CHARS_PER_TOKEN = 4
-USUAL_OUTPUT_TOKENS = 512
-SESSION_CALLER = "session"
 READY = "ready"
 
 
@@ -95,7 +92,9 @@ async def completion_start(
         project_id=caller.project_id,
         detach=detach or DetachPolicy(),
     )
-    return await _admitted(replace(admission, requests_per_minute=0) if is_further else admission)
+    if is_further:
+        admission = replace(admission, cost=replace(admission.cost, requests=0))
+    return await _admitted(admission)
 
 
 async def completion_refuse(
@@ -125,13 +124,14 @@ async def _admitted(admission: AdmissionRequest) -> RunReader:
                 reader.run_id,
                 dispatcher.runs.admit(admission, web_id=dispatcher.web_id, channel=dispatcher.channel),
             )
-            reader.headers = rate_headers(admission.requests_per_minute, admission.tokens_per_minute, result)
+            reader.headers = rate_headers(result)
             reader.waits_for_model = admission.has_task and result.worker_state != READY
             if result.decision is not Decision.GO:
                 reader.is_started = False
                 if result.decision is Decision.IN_USE:
                     raise PublicIdInUse
-                raise admission_error(admission.request.model, result, reader.headers)
+                model, scopes, budgets = admission.request.model, admission.scopes, admission.budgets
+                raise admission_error(model, result, reader.headers, scopes, budgets)
             if not admission.has_task:
                 payload = await _end(dispatcher, admission, refusal)
                 if payload:
@@ -198,15 +198,13 @@ def _valkey_or_unavailable() -> Iterator[None]:
 
 async def limits_look(*, caller: Caller) -> dict[str, str]:
     """Return the `x-ratelimit-*` lines of a response without admission; none without such limits or without Valkey."""
-    requests, tokens = caller.limits.requests_per_minute or 0, caller.limits.tokens_per_minute or 0
-    if not (requests or tokens):
+    scopes = caller.scopes()
+    if not any(scope.rates for scope in scopes):
         return {}
-    runs = dispatcher_of_loop().runs
     try:
-        result = await runs.look(_caller_name(caller), requests_per_minute=requests, tokens_per_minute=tokens)
+        return rate_headers(await dispatcher_of_loop().runs.look(scopes))
     except (RedisError, OSError):
         return {}
-    return rate_headers(requests, tokens, result)
 
 
 def request_rejected_record(
@@ -266,9 +264,7 @@ async def _end(dispatcher: Dispatcher, admission: AdmissionRequest, refusal: Rej
             attempt=1,
             payload=payload,
             record=record,
-            caller=admission.caller,
             slug=model_slug(admission.request.model),
-            tokens_per_minute=admission.tokens_per_minute,
         )
     )
     return payload
@@ -277,32 +273,13 @@ async def _end(dispatcher: Dispatcher, admission: AdmissionRequest, refusal: Rej
 def _admission(
     request: GenerationRequest, caller: Caller, trace: RequestTrace, messages: Sequence[Any]
 ) -> AdmissionRequest:
-    limits = caller.limits
     return AdmissionRequest(
         request=request,
-        caller=_caller_name(caller),
         about=_about(trace, caller, model=request.model, arrived_at=request.arrived_at),
-        requests_per_minute=limits.requests_per_minute or 0,
-        tokens_per_minute=limits.tokens_per_minute or 0,
-        reserved_tokens=_reserved_tokens(request, messages),
-        max_live=limits.live_runs,
+        scopes=caller.scopes(),
+        cost=request_cost(request, messages),
         max_waiting=settings.LIGHTCONE_MAX_WAITING,
     )
-
-
-def _reserved_tokens(request: GenerationRequest, messages: Sequence[Any]) -> int:
-    """Estimate the tokens of a request, which only the worker can count. The end of the run settles the difference."""
-    if request.task is Task.READ:
-        return 0
-    chars = sum(len(str(message.get("content") or "")) for message in messages if isinstance(message, dict))
-    raw, stop = request.raw, request.stop
-    if raw is not None:
-        chars = len(raw.text) + len(raw.suffix or "") + CHARS_PER_TOKEN * len(raw.token_ids or ())
-        chars += min(len(raw.document or ""), CHARS_PER_TOKEN * (raw.max_document_tokens or len(raw.document or "")))
-    if request.task in (Task.EMBED, Task.SCORE):
-        return chars // CHARS_PER_TOKEN
-    output = stop.absent_max_tokens or USUAL_OUTPUT_TOKENS if stop.max_tokens is None else stop.max_tokens
-    return chars // CHARS_PER_TOKEN + min(output, USUAL_OUTPUT_TOKENS) * request.num_sequences
 
 
 def _about(trace: RequestTrace, caller: Caller | None, *, model: str, arrived_at: float) -> dict[str, Any]:
@@ -315,8 +292,3 @@ def _about(trace: RequestTrace, caller: Caller | None, *, model: str, arrived_at
         "model": model,
         **asdict(trace),
     }
-
-
-def _caller_name(caller: Caller) -> str:
-    """Return the name under which limits are counted."""
-    return caller.public_id or f"{SESSION_CALLER}:{caller.tenant}"
