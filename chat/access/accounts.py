@@ -17,7 +17,17 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import transaction
 from django.http import HttpRequest
 
-from chat.access.keys import Caller, KeyInvalid, KeyRefused, key_caller, key_create, key_has_secret, key_public_id
+from chat.access.keys import (
+    Caller,
+    KeyInvalid,
+    KeyRefused,
+    key_caller,
+    key_create,
+    key_has_secret,
+    key_public_id,
+    models_allowed,
+    wider_scopes,
+)
 from chat.access.memberships import membership_create
 from chat.access.models import ApiKey, Org, Project
 from chat.access.people import playground_is_open_to
@@ -111,13 +121,13 @@ def session_user(*, session_key: str | None) -> AbstractBaseUser | AnonymousUser
 
 
 def playground_caller(*, user: AbstractBaseUser | AnonymousUser) -> Caller:
-    """Return the caller for a signed-in user of the playground: no key, all models, the user's project.
+    """Return the caller for a signed-in user of the playground: no key, the user's project with its models and limits.
 
     Each user is a tenant, so that chats of two users share no cached prefix. Raises KeyInvalid without the permission.
     """
     if not playground_is_open_to(user):
         raise KeyInvalid
-    return _caller_without_key(f"user:{user.pk}", chat_project(user=user))
+    return _caller_without_key(f"user:{user.pk}", chat_project(user=user), user_id=user.pk)
 
 
 def chat_project(*, user: AbstractBaseUser | AnonymousUser) -> Project:
@@ -163,8 +173,17 @@ def caller_of_key(*, public_id: str, project_id: int) -> Caller:
     return caller
 
 
-def _caller_without_key(kind: str, project: Project) -> Caller:
-    return Caller(key_id=0, public_id="", org_id=project.org_id, project_id=project.pk, tenant=f"{project.pk}:{kind}")
+def _caller_without_key(kind: str, project: Project, *, user_id: int = 0) -> Caller:
+    return Caller(
+        key_id=0,
+        public_id="",
+        org_id=project.org_id,
+        project_id=project.pk,
+        tenant=f"{project.pk}:{kind}",
+        models=models_allowed(None, project),
+        wider_scopes=wider_scopes(project=project, user_id=user_id),
+        user_id=user_id,
+    )
 
 
 def _ensure_key(project: Project, raw: str) -> None:

@@ -25,6 +25,7 @@ from redis.exceptions import RedisError
 from chat.access.keys import Caller
 from chat.generation.cost import request_cost
 from chat.generation.limits import LimitExceeded, LimitKind, admission_error, rate_headers
+from chat.generation.metering import Metering
 from chat.relay.state.keys import model_slug
 from chat.relay.state.records import pack_events, terminal_record
 from chat.relay.state.runs import AdmissionRequest, Decision, DetachPolicy, LogEntry, RunCompletion, RunInfo
@@ -79,16 +80,18 @@ async def completion_start(
     trace: RequestTrace,
     is_further: bool = False,
     detach: DetachPolicy | None = None,
+    metering: Metering | None = None,
 ) -> RunReader:
     """Admit the request and queue it for a worker of its model. Return before the worker sees it.
 
-    `is_further`: another run of one HTTP request, which counts once as a request of the key.
+    `is_further`: another run of one HTTP request, which counts once as a request of the key. `metering`: the limits and
+    budgets that hold, those of the caller alone if it is None.
 
     Raises LimitExceeded (a limit of the key), EngineUnavailable (no worker, loading, full, Valkey away) or
     PublicIdInUse. Then nothing was started, and the caller writes the request's record. Every step has a time-out.
     """
     admission = replace(
-        _admission(request, caller, trace, request.messages),
+        _admission(request, caller, trace, request.messages, metering),
         project_id=caller.project_id,
         detach=detach or DetachPolicy(),
     )
@@ -98,13 +101,18 @@ async def completion_start(
 
 
 async def completion_refuse(
-    *, request: GenerationRequest, messages: Sequence[Any], caller: Caller, trace: RequestTrace
+    *,
+    request: GenerationRequest,
+    messages: Sequence[Any],
+    caller: Caller,
+    trace: RequestTrace,
+    metering: Metering | None = None,
 ) -> dict[str, str]:
     """Admit a request with faulty `messages`, and end it at once: limits answer before messages.
 
     Reserved tokens come back. Return the answer's `x-ratelimit-*` lines. Raises as completion_start does.
     """
-    reader = await _admitted(replace(_admission(request, caller, trace, messages), has_task=False))
+    reader = await _admitted(replace(_admission(request, caller, trace, messages, metering), has_task=False))
     reader.leave()
     return reader.headers
 
@@ -208,7 +216,14 @@ async def limits_look(*, caller: Caller) -> dict[str, str]:
 
 
 def request_rejected_record(
-    *, run_id: str, caller: Caller | None, trace: RequestTrace, status: int, code: ErrorCode | str, arrived_at: float
+    *,
+    run_id: str,
+    caller: Caller | None,
+    trace: RequestTrace,
+    status: int,
+    code: ErrorCode | str,
+    arrived_at: float,
+    limit_hit: str = "",
 ) -> None:
     """Log a request that never became a run (401, 400, 429, 503 …). Do not wait; drop the record if Valkey is away."""
     dispatcher = dispatcher_of_loop()
@@ -216,6 +231,7 @@ def request_rejected_record(
     outcome = Outcome.REJECTED.value
     dispatcher.chores.add_record(
         {**about, "run_id": run_id, "status": status, "outcome": outcome, "error_code": str(code)}
+        | ({"limit_hit": limit_hit} if limit_hit else {})
     )
 
 
@@ -271,13 +287,23 @@ async def _end(dispatcher: Dispatcher, admission: AdmissionRequest, refusal: Rej
 
 
 def _admission(
-    request: GenerationRequest, caller: Caller, trace: RequestTrace, messages: Sequence[Any]
+    request: GenerationRequest,
+    caller: Caller,
+    trace: RequestTrace,
+    messages: Sequence[Any],
+    metering: Metering | None,
 ) -> AdmissionRequest:
+    metering = metering or Metering(caller.scopes())
+    about = _about(trace, caller, model=request.model, arrived_at=request.arrived_at)
+    if metering.stamps:
+        about["budgets"] = metering.stamps
+    context = min((size for size in (metering.max_context, metering.context) if size), default=None)
     return AdmissionRequest(
-        request=request,
-        about=_about(trace, caller, model=request.model, arrived_at=request.arrived_at),
-        scopes=caller.scopes(),
-        cost=request_cost(request, messages),
+        request=replace(request, max_context=metering.max_context),
+        about=about,
+        scopes=metering.scopes,
+        cost=request_cost(request, messages, context=context),
+        budgets=metering.budgets,
         max_waiting=settings.LIGHTCONE_MAX_WAITING,
     )
 

@@ -73,6 +73,13 @@ class LimitExceeded(Exception):
         self.is_for_good = is_for_good
         """No time reopens it."""
 
+    @property
+    def code(self) -> str:
+        """Return the code of the API's error: a rate is free again soon, a budget is not."""
+        if self.kind is not LimitKind.QUOTA:
+            return "rate_limit_exceeded"
+        return "budget_exhausted" if self.is_for_good else "insufficient_quota"
+
 
 def rate_headers(result: AdmissionResult) -> dict[str, str]:
     """Return the `x-ratelimit-*` lines of the tightest limits, for those that exist. A reset reads `1s` or `6m0s`."""

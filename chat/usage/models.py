@@ -29,6 +29,8 @@ class RequestLog(models.Model):
     outcome = models.CharField(max_length=16)
     finish_reason = models.CharField(max_length=16, default="")
     error_code = models.CharField(max_length=64, default="")
+    limit_hit = models.CharField("limit", max_length=120, default="", db_default="")
+    """The limit or budget that refused the request: whose, what, how much."""
     prompt_tokens = models.PositiveIntegerField(default=0)
     cached_tokens = models.PositiveIntegerField(default=0)
     completion_tokens = models.PositiveIntegerField(default=0)

@@ -60,6 +60,7 @@ class TerminalRecord:
     model: str = ""
     finish_reason: str = ""
     error_code: str = ""
+    limit_hit: str = ""
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0

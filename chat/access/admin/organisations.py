@@ -9,11 +9,16 @@ from django.contrib import admin
 from django.contrib.auth.models import User
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
+from chat.access.admin.key_forms import model_choices
+from chat.access.admin.limit_fields import LIMITS, LimitFields
 from chat.access.admin.scoped import ScopedPage
 from chat.access.configuration import configuration_touch
 from chat.access.keys import keys_settle
+from chat.access.limit_columns import LIMIT_COLUMNS
 from chat.access.models import Org, Project
 from chat.access.people import people_seen
 from chat.access.policy import may, orgs_reached
@@ -21,15 +26,23 @@ from chat.access.roles import Act, Reach
 from chat.access.subjects import org_subject, project_subject
 from chat.audit.pages import AuditedRows
 from chat.audit.services import Subject
+from chat.console.fresh_form import FreshForm, FreshPage
+
+
+class OrgForm(FreshForm, LimitFields):
+    class Meta:
+        model = Org
+        fields = ("name", *LIMIT_COLUMNS)
 
 
 @admin.register(Org)
-class OrgAdmin(AuditedRows, ScopedPage):
+class OrgAdmin(FreshPage, AuditedRows, ScopedPage):
     audit_kind = "org"
     see, manage, org_column, project_column = Act.PROJECTS_SEE, Act.ORG_CHANGE, "pk", "projects"
     list_display = ("name", "show_projects", "created_at")
     search_fields = ("name",)
-    fields = ("name",)
+    form = OrgForm
+    fieldsets = ((None, {"fields": ("name",)}), LIMITS)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Org]:
         return super().get_queryset(request).annotate(num_projects=Count("projects")).order_by("name")
@@ -41,21 +54,37 @@ class OrgAdmin(AuditedRows, ScopedPage):
         """Refuse to delete the organisation whose roles hold for the installation."""
         return super().has_delete_permission(request, obj) and not (isinstance(obj, Org) and obj.is_operator)
 
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        super().save_related(request, form, formsets, change)
+        configuration_touch()
+
     @display(description="Projects")
     def show_projects(self, org: Any) -> int:
         return org.num_projects
 
 
-class ProjectForm(forms.ModelForm):
+class ProjectForm(FreshForm, LimitFields):
+    model_names = forms.MultipleChoiceField(
+        label=_("Allowed models"),
+        required=False,
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
+        help_text=_("For its keys, and the chats that count to it. None ticked: every model, also later ones."),
+    )
+
     class Meta:
         model = Project
-        fields = ("org", "name", "members", "may_share")
+        fields = ("org", "name", "members", "may_share", "model_names", *LIMIT_COLUMNS)
         help_texts = {
             "may_share": "People whose chats count to this project may make links that show a chat without an account. "
             "Off: links that there are show nothing.",
             "members": "People of the organisation who make keys of their own here. "
             "Admins and owners reach every project.",
         }
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if "model_names" in self.fields:
+            self.fields["model_names"].choices = model_choices(self.instance.model_names)
 
     def clean(self) -> dict[str, Any]:
         """Refuse people of other organisations."""
@@ -69,7 +98,7 @@ class ProjectForm(forms.ModelForm):
 
 
 @admin.register(Project)
-class ProjectAdmin(AuditedRows, ScopedPage):
+class ProjectAdmin(FreshPage, AuditedRows, ScopedPage):
     audit_kind = "project"
     see, manage, project_column = Act.PROJECTS_SEE, Act.PROJECTS_MANAGE, "pk"
     list_display = ("name", "org", "created_at")
@@ -78,10 +107,11 @@ class ProjectAdmin(AuditedRows, ScopedPage):
     form = ProjectForm
     autocomplete_fields = ("members",)
 
-    def get_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
+    def get_fieldsets(self, request: HttpRequest, obj: Project | None = None) -> Any:
         """Return the fields, with the members for those who see the people of the organisation."""
         sees_people = obj is None or may(request.user, Act.PEOPLE_SEE, org_id=obj.org_id, least=Reach.ORG)
-        return ("org", "name", *(("members",) if sees_people else ()), "may_share")
+        named = ("org", "name", *(("members",) if sees_people else ()), "may_share", "model_names")
+        return self.with_fresh(request, obj, ((None, {"fields": named}), LIMITS))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
         """Return the organisation of an existing project: its keys, chats and usage belong there."""

@@ -82,10 +82,12 @@ class Scope:
     max_live: int = 0
     queue_percent: int = 0
     """The share of a model's places, those of the queue included, that its requests may take."""
+    max_context: int = 0
+    """The tokens of a prompt and its answer together."""
 
     @property
     def is_limited(self) -> bool:
-        return bool(self.rates or self.max_live or self.queue_percent)
+        return bool(self.rates or self.max_live or self.queue_percent or self.max_context)
 
     def plain(self, keys: Keys, slug: str) -> list[Any]:
         """Return the form that meters.lua reads."""

@@ -242,10 +242,9 @@ class Runs:
             *(item for pair in meta.items() for item in pair),
         )
         word, wait, *levels, state, progress, cap, scope, rate = answer
-        return AdmissionResult(
-            *(Decision(word.decode()), wait / 1000, *_levels(levels)),
-            *(state.decode(), float(progress), cap, scope, rate),
-        )
+        requests, tokens = _levels(levels)
+        worker = (state.decode(), float(progress))
+        return AdmissionResult(Decision(word.decode()), wait / 1000, requests, tokens, *worker, cap, scope, rate)
 
     async def look(self, scopes: tuple[Scope, ...]) -> AdmissionResult:
         """Read what is left of the limits of scopes, without a charge."""
