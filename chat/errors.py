@@ -42,7 +42,6 @@ ERROR_KINDS = {
     "invalid_api_key": ErrorKind(401, "invalid_request_error"),
     "signed_out": ErrorKind(401, "invalid_request_error", False),
     "insufficient_credits": ErrorKind(402, "insufficient_quota", False),
-    "budget_exhausted": ErrorKind(402, "insufficient_quota", False),
     "permission_denied": ErrorKind(403, "permission_error"),
     "model_not_found": ErrorKind(404, "invalid_request_error"),
     "not_found": ErrorKind(404, "invalid_request_error"),

@@ -28,7 +28,15 @@ from chat.generation.limits import LimitExceeded, LimitKind, admission_error, ra
 from chat.generation.metering import Metering
 from chat.relay.state.keys import model_slug
 from chat.relay.state.records import pack_events, terminal_record
-from chat.relay.state.runs import AdmissionRequest, Decision, DetachPolicy, LogEntry, RunCompletion, RunInfo
+from chat.relay.state.runs import (
+    AdmissionRequest,
+    AdmissionResult,
+    Decision,
+    DetachPolicy,
+    LogEntry,
+    RunCompletion,
+    RunInfo,
+)
 from chat.relay.web.dispatcher import Dispatcher, dispatcher_of_loop, dispatchers
 from chat.relay.web.reader import RunReader
 from engine.api import (
@@ -90,6 +98,7 @@ async def completion_start(
     Raises LimitExceeded (a limit of the key), EngineUnavailable (no worker, loading, full, Valkey away) or
     PublicIdInUse. Then nothing was started, and the caller writes the request's record. Every step has a time-out.
     """
+    metering = metering or Metering(caller.scopes())
     admission = replace(
         _admission(request, caller, trace, request.messages, metering),
         project_id=caller.project_id,
@@ -97,7 +106,7 @@ async def completion_start(
     )
     if is_further:
         admission = replace(admission, cost=replace(admission.cost, requests=0))
-    return await _admitted(admission)
+    return await _admitted(admission, metering)
 
 
 async def completion_refuse(
@@ -112,12 +121,14 @@ async def completion_refuse(
 
     Reserved tokens come back. Return the answer's `x-ratelimit-*` lines. Raises as completion_start does.
     """
-    reader = await _admitted(replace(_admission(request, caller, trace, messages, metering), has_task=False))
+    metering = metering or Metering(caller.scopes())
+    admission = replace(_admission(request, caller, trace, messages, metering), has_task=False)
+    reader = await _admitted(admission, metering)
     reader.leave()
     return reader.headers
 
 
-async def _admitted(admission: AdmissionRequest) -> RunReader:
+async def _admitted(admission: AdmissionRequest, metering: Metering) -> RunReader:
     """Register the reader, so that it misses nothing, then admit. A run without a task has ended on return."""
     dispatcher = dispatcher_of_loop()
     try:
@@ -128,10 +139,7 @@ async def _admitted(admission: AdmissionRequest) -> RunReader:
         try:
             # NOTE: set before the reply, as a cancelled or late admission may have created the run all the same.
             reader.is_started = True
-            result = await dispatcher.in_order(
-                reader.run_id,
-                dispatcher.runs.admit(admission, web_id=dispatcher.web_id, channel=dispatcher.channel),
-            )
+            result = await dispatcher.in_order(reader.run_id, _decide(dispatcher, admission, metering))
             reader.headers = rate_headers(result)
             reader.waits_for_model = admission.has_task and result.worker_state != READY
             if result.decision is not Decision.GO:
@@ -152,6 +160,17 @@ async def _admitted(admission: AdmissionRequest) -> RunReader:
         logger.warning("request refused, Valkey does not answer: %s", error)
         raise EngineUnavailable(ErrorCode.OVERLOADED, AWAY_MESSAGE) from error
     return reader
+
+
+async def _decide(dispatcher: Dispatcher, admission: AdmissionRequest, metering: Metering) -> AdmissionResult:
+    """Ask for admission, again each time that Valkey did not know what is spent of a budget."""
+    runs = dispatcher.runs
+    for _ in range(len(admission.budgets) + 1):
+        result = await runs.admit(admission, web_id=dispatcher.web_id, channel=dispatcher.channel)
+        if result.decision is not Decision.UNKNOWN:
+            return result
+        await metering.fill(runs.client, runs.keys, admission.budgets[result.scope - 1])
+    raise TimeoutError("the counters of budgets were lost again while they were filled")
 
 
 async def run_attach(*, run_id: str, caller: Caller) -> tuple[RunReader, RunInfo] | None:
@@ -291,9 +310,8 @@ def _admission(
     caller: Caller,
     trace: RequestTrace,
     messages: Sequence[Any],
-    metering: Metering | None,
+    metering: Metering,
 ) -> AdmissionRequest:
-    metering = metering or Metering(caller.scopes())
     about = _about(trace, caller, model=request.model, arrived_at=request.arrived_at)
     if metering.stamps:
         about["budgets"] = metering.stamps

@@ -6,6 +6,7 @@ relay/state/admit.lua checks the limits.
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from chat.relay.state.meters import BudgetMeter, Scope
@@ -78,7 +79,7 @@ class LimitExceeded(Exception):
         """Return the code of the API's error: a rate is free again soon, a budget is not."""
         if self.kind is not LimitKind.QUOTA:
             return "rate_limit_exceeded"
-        return "budget_exhausted" if self.is_for_good else "insufficient_quota"
+        return "insufficient_credits" if self.is_for_good else "insufficient_quota"
 
 
 def rate_headers(result: AdmissionResult) -> dict[str, str]:
@@ -117,6 +118,8 @@ def admission_error(
     if result.decision in BUSY_MESSAGES:
         return EngineUnavailable(ErrorCode.OVERLOADED, BUSY_MESSAGES[result.decision].format(model=model))
     kind = LimitKind(result.decision.value)
+    if kind in (LimitKind.QUOTA, LimitKind.HELD):
+        return budget_error(kind, budgets[result.scope - 1], headers)
     wait_s = max(1, math.ceil(result.wait_s))
     retry = f"Please try again in {wait_text(wait_s)}."
     scope = [scope for scope in scopes if scope.is_limited][result.scope - 1]
@@ -124,6 +127,25 @@ def admission_error(
     return LimitExceeded(
         kind, f"{message} {retry}", retry_after_s=min(MAX_RETRY_S, wait_s), headers=headers, limit_hit=hit
     )
+
+
+def budget_error(kind: LimitKind, budget: BudgetMeter, headers: dict[str, str]) -> LimitExceeded:
+    """Return the error for a hard budget: spent until its window ends, or reserved by running requests."""
+    hit = f"budget {budget.budget_id} {budget.title}"
+    if kind is LimitKind.HELD:
+        message = (
+            f"What is left of the budget “{budget.title}” is reserved by running requests. Please try again in 1 s."
+        )
+        return LimitExceeded(kind, message, retry_after_s=1, headers=headers, limit_hit=hit)
+    message = f"The budget “{budget.title}” does not cover this request."
+    if not budget.ends_at_ms:
+        remedy = "An administrator can raise it in the console under Budgets."
+        return LimitExceeded(
+            kind, f"{message} {remedy}", retry_after_s=MAX_RETRY_S, headers=headers, limit_hit=hit, is_for_good=True
+        )
+    reopens = datetime.fromtimestamp(budget.ends_at_ms / 1000, UTC)
+    remedy = f"It reopens at {reopens:%Y-%m-%d %H:%M} UTC; a shorter request or a smaller max_tokens may fit before."
+    return LimitExceeded(kind, f"{message} {remedy}", retry_after_s=MAX_RETRY_S, headers=headers, limit_hit=hit)
 
 
 def _limit_reached(kind: LimitKind, scope: Scope, result: AdmissionResult, model: str) -> tuple[str, str]:

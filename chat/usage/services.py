@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -20,6 +20,7 @@ from django.db.models import F, Q
 
 from chat.access.models import ApiKey
 from chat.audit.services import Subject, audit_record
+from chat.budgets.services import budget_spends_add
 from chat.masking import mask_secrets
 from chat.relay.state.keys import run_id_floor
 from chat.relay.state.records import client_outcome_fields
@@ -76,6 +77,8 @@ class TerminalRecord:
     """The client's read time-out; None if it sends none."""
     metadata: dict[str, str] = field(default_factory=dict)
     batch_id: str = ""
+    budgets: dict[str, str] = field(default_factory=dict)
+    """The window of each budget that the run counts to, by the budget's id."""
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> TerminalRecord:
@@ -102,7 +105,7 @@ def usage_records_write(records: list[dict[str, Any]]) -> list[TerminalRecord]:
         read.setdefault(row.run_id, record)
     for last_try in (False,) * (MAX_TRIES - 1) + (True,):
         try:
-            return [read[run_id] for run_id in _write(rows, corrections)]
+            return [read[run_id] for run_id in _write(rows, corrections, read)]
         except IntegrityError:
             # Another writer stored one of these runs, or created one of these hours, after the query.
             if last_try:
@@ -110,8 +113,10 @@ def usage_records_write(records: list[dict[str, Any]]) -> list[TerminalRecord]:
     raise AssertionError("unreachable")
 
 
-def _write(rows: dict[UUID, RequestLog], corrections: dict[UUID, str]) -> list[UUID]:
-    """Store the rows that are new, add them to their hours, note the use of keys, and correct outcomes.
+def _write(
+    rows: dict[UUID, RequestLog], corrections: dict[UUID, str], records: dict[UUID, TerminalRecord]
+) -> list[UUID]:
+    """Store the rows that are new, add them to their hours and budgets, note the use of keys, and correct outcomes.
 
     Return new ids.
     """
@@ -124,6 +129,7 @@ def _write(rows: dict[UUID, RequestLog], corrections: dict[UUID, str]) -> list[U
         RequestLog.objects.bulk_create(new, batch_size=500)
         for hour_key, sums in _hours(new).items():
             _hour_add(hour_key, sums)
+        budget_spends_add(_spends(new, records))
         for public_id, used_at in _last_uses(new).items():
             ApiKey.objects.filter(Q(last_used_at=None) | Q(last_used_at__lt=used_at), public_id=public_id).update(
                 last_used_at=used_at
@@ -131,6 +137,15 @@ def _write(rows: dict[UUID, RequestLog], corrections: dict[UUID, str]) -> list[U
         for row in RequestLog.objects.filter(run_id__in=corrections):
             _correct(row, corrections[row.run_id])
     return [row.run_id for row in new]
+
+
+def _spends(
+    rows: Iterable[RequestLog], records: dict[UUID, TerminalRecord]
+) -> Iterator[tuple[Mapping[str, str], int, int]]:
+    for row in rows:
+        stamps = records[row.run_id].budgets
+        if stamps and row.outcome != Outcome.REJECTED:
+            yield stamps, row.prompt_tokens + row.completion_tokens, row.cost_nanos
 
 
 def _correct(row: RequestLog, outcome: str) -> None:

@@ -222,7 +222,7 @@ async def _run_start(
         chat_template=model.chat_template,
         adapter=model.adapter,
     )
-    metering = await metering_of(caller=caller, model=model)
+    metering = await metering_of(caller=caller, model=model, is_batch=bool(accepted.trace.batch_id))
     try:
         generation = await run_in_thread_if_large(accepted.num_bytes, build, parsed)
     except MessagesRefused as error:

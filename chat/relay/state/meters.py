@@ -147,7 +147,7 @@ class BudgetMeter:
     cached_price: float = 1.0
     output_price: float = 1.0
     title: str = ""
-    is_money: bool = False
+    """Its name and amount."""
 
     def plain(self, keys: Keys) -> list[Any]:
         """Return the form that budgets.lua reads."""
