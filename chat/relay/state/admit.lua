@@ -66,18 +66,22 @@ end
 
 -- Of all that refuses, what does so for the longest time is named.
 local refusal = rates_refusal(scopes, levels, costs)
+-- Runs whose lease is over are looked for only where they would make the difference.
+local function num_live(key, most)
+  local count = redis.call('ZCARD', key)
+  if count < most or redis.call('ZREMRANGEBYSCORE', key, '-inf', now) == 0 then return count end
+  return redis.call('ZCARD', key)
+end
+local lives, places_of = {}, {}
 for index, scope in ipairs(scopes) do
   if scope[3] > 0 then
-    redis.call('ZREMRANGEBYSCORE', scope[2], '-inf', now)
-    if redis.call('ZCARD', scope[2]) >= scope[3] and (not refusal or refusal[1] < 1000) then
-      refusal = {1000, 'concurrency', index, 0}
-    end
+    lives[index] = num_live(scope[2], scope[3])
+    if lives[index] >= scope[3] and (not refusal or refusal[1] < 1000) then refusal = {1000, 'concurrency', index, 0} end
   end
   if scope[5] > 0 then
-    redis.call('ZREMRANGEBYSCORE', scope[4], '-inf', now)
-    if redis.call('ZCARD', scope[4]) >= math.max(1, math.floor(places * scope[5] / 100)) and not refusal then
-      refusal = {1000, 'share', index, 0}
-    end
+    local most = math.max(1, math.floor(places * scope[5] / 100))
+    places_of[index] = num_live(scope[4], most)
+    if places_of[index] >= most and not refusal then refusal = {1000, 'share', index, 0} end
   end
 end
 if refusal then
@@ -86,22 +90,22 @@ if refusal then
 end
 local broke, cap, reserved = nil, -1, nil
 if #budgets > 0 then
-  broke, cap, reserved = budgets_plan(budgets, cmsgpack.unpack(ARGV[7]))
+  local levels_of_budgets
+  broke, cap, reserved, levels_of_budgets = budgets_plan(budgets, cmsgpack.unpack(ARGV[7]))
   if broke then return answer(broke[1], 1000, '', '0', -1, broke[2], 0) end
-  budgets_reserve(budgets, reserved, ARGV[2], now)
+  budgets_reserve(budgets, reserved, levels_of_budgets, ARGV[2], now)
 end
 
 rates_add(scopes, levels, costs)
 local lease_end = now + tonumber(ARGV[9])
-for _, scope in ipairs(scopes) do
-  if scope[3] > 0 then
-    redis.call('ZADD', scope[2], lease_end, ARGV[2])
-    redis.call('PEXPIRE', scope[2], 86400000)
-  end
-  if scope[5] > 0 then
-    redis.call('ZADD', scope[4], lease_end, ARGV[2])
-    redis.call('PEXPIRE', scope[4], 86400000)
-  end
+local function add_live(key, count)
+  redis.call('ZADD', key, lease_end, ARGV[2])
+  -- Not with each run of a busy set, which lives for a day.
+  if count == 0 or now % 16 == 0 then redis.call('PEXPIRE', key, 86400000) end
+end
+for index, scope in ipairs(scopes) do
+  if scope[3] > 0 then add_live(scope[2], lives[index]) end
+  if scope[5] > 0 then add_live(scope[4], places_of[index]) end
 end
 redis.call('ZADD', KEYS[4], lease_end, ARGV[2])
 redis.call('ZADD', KEYS[9], lease_end, ARGV[2])

@@ -12,7 +12,8 @@ local function whole(number)
   return string.format('%.0f', number)
 end
 
--- Return what refuses the request, or the cap that the budgets leave to each answer and what each of them reserves.
+-- Return what refuses the request, or nil, the cap that the budgets leave to each answer, what each of them reserves,
+-- and what was read.
 -- `size`: {bound of the prompt, bound of an answer (-1 = none), answers, 1 if answers may be capped}
 -- Refusals: {'unknown' | 'quota' | 'held', number of the budget}
 local function budgets_plan(budgets, size)
@@ -38,13 +39,13 @@ local function budgets_plan(budgets, size)
   for number, budget in ipairs(budgets) do
     reserved[number] = math.ceil(size[1] * math.max(budget[4], budget[5]) + math.max(0, cap) * budget[6] * size[3])
   end
-  return nil, cap, reserved
+  return nil, cap, reserved, levels
 end
 
-local function budgets_reserve(budgets, reserved, run_id, now)
+local function budgets_reserve(budgets, reserved, levels, run_id, now)
   for number, budget in ipairs(budgets) do
-    redis.call('HSET', budget[1], 'run:' .. run_id, whole(reserved[number]))
-    redis.call('HINCRBY', budget[1], 'held', whole(reserved[number]))
+    local held = whole(levels[number][2] + reserved[number])
+    redis.call('HSET', budget[1], 'run:' .. run_id, whole(reserved[number]), 'held', held)
     if budget[2] > 0 then redis.call('PEXPIRE', budget[1], math.max(0, budget[2] - now) + BUDGET_KEPT_MS) end
   end
 end
@@ -52,12 +53,12 @@ end
 -- Replace what a run has reserved by what it has cost. What was rebuilt without the run is left as it is.
 local function budgets_settle(budgets, run_id, prompt, cached, completion)
   for _, budget in ipairs(budgets) do
-    local held = redis.call('HGET', budget[1], 'run:' .. run_id)
-    if held then
+    local known = redis.call('HMGET', budget[1], 'run:' .. run_id, 'held', 'spent')
+    if known[1] then
       redis.call('HDEL', budget[1], 'run:' .. run_id)
-      redis.call('HINCRBY', budget[1], 'held', whole(-tonumber(held)))
       local cost = (prompt - cached) * budget[4] + cached * budget[5] + completion * budget[6]
-      redis.call('HINCRBY', budget[1], 'spent', whole(math.floor(cost + 0.5)))
+      local spent = tonumber(known[3]) + math.floor(cost + 0.5)
+      redis.call('HSET', budget[1], 'held', whole(tonumber(known[2]) - tonumber(known[1])), 'spent', whole(spent))
     end
   end
 end

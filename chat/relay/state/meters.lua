@@ -13,23 +13,24 @@ local KEPT_MS = 25 * 3600 * 1000
 local SLACK = 1e-6 -- of rounding
 
 local function rate_used(held, limit, period, now)
-  if not held then return 0, now end
+  if not held then return 0, now, KEPT_MS end
   local used, at, before = struct.unpack('ddd', held)
   if before > limit then used = used * limit / before end
   if at > now + period then at = now end -- the clock was wrong, or it is now
-  return math.max(0, used - math.max(0, now - at) * limit / period), math.max(at, now)
+  return math.max(0, used - math.max(0, now - at) * limit / period), math.max(at, now), now - at
 end
 
--- Read every rate. Return, by scope, lists of {used, at}.
+-- Read every rate. Return, by scope, lists of {used, at, ms since the last change}.
 local function rates_read(scopes, now)
-  local levels = {}
+  local levels = {now = now}
   for index, scope in ipairs(scopes) do
     local rates, fields, own = scope[6], {}, {}
     for place = 1, #rates, 4 do fields[#fields + 1] = rates[place] end
     if #fields > 0 then
       local held = redis.call('HMGET', scope[1], unpack(fields))
       for number = 1, #fields do
-        own[number] = {rate_used(held[number], rates[4 * number - 2], rates[4 * number - 1], now)}
+        local used, at, gap = rate_used(held[number], rates[4 * number - 2], rates[4 * number - 1], now)
+        own[number] = {used, at, gap}
       end
     end
     levels[index] = own
@@ -58,17 +59,19 @@ end
 -- Add `costs` to every rate, and store them. A negative cost gives back.
 local function rates_add(scopes, levels, costs)
   for index, scope in ipairs(scopes) do
-    local rates, stored, life = scope[6], {}, KEPT_MS
+    local rates, stored, life, gap = scope[6], {}, KEPT_MS, 0
     for number, level in ipairs(levels[index]) do
       local limit, period = rates[4 * number - 2], rates[4 * number - 1]
       level[1] = math.max(0, level[1] + costs[rates[4 * number]])
       stored[#stored + 1] = rates[4 * number - 3]
       stored[#stored + 1] = struct.pack('ddd', level[1], level[2], limit)
       life = math.max(life, math.ceil(level[1] * period / limit) + 1000)
+      gap = math.max(gap, level[3])
     end
     if #stored > 0 then
       redis.call('HSET', scope[1], unpack(stored))
-      redis.call('PEXPIRE', scope[1], life)
+      -- Not with each of many requests a second.
+      if gap > 1000 or life > KEPT_MS or levels.now % 16 == 0 then redis.call('PEXPIRE', scope[1], life) end
     end
   end
 end
