@@ -3,6 +3,7 @@
 from chat.access.admin import audit, invitations, keys, mail, members, organisations, users
 from chat.api.request.schema import sampling_defaults_read
 from chat.batches import admin as batches
+from chat.budgets import admin as budgets
 from chat.catalog import admin as catalog
 from chat.model_jobs import admin as model_jobs
 from chat.system import pages as system
@@ -14,6 +15,7 @@ catalog.ServedModelForm.read_sampling_defaults = staticmethod(sampling_defaults_
 __all__ = [
     "audit",
     "batches",
+    "budgets",
     "catalog",
     "invitations",
     "keys",

@@ -96,7 +96,8 @@ class ApiError(Exception):
     """One failure of one request.
 
     `param` is the dotted path of the field at fault. `limit` and `value` are the bound that was exceeded and what was
-    sent. `retry_after_s` is sent as 1 to 60. `request_id` is set when the response is made.
+    sent. `limit_hit` names a limit or budget for the log. `retry_after_s` is sent as 1 to 60. `request_id` is set when
+    the response is made.
     """
 
     def __init__(
@@ -110,9 +111,11 @@ class ApiError(Exception):
         value: int | None = None,
         retry_after_s: float | None = None,
         headers: dict[str, str] | None = None,
+        limit_hit: str = "",
     ) -> None:
         super().__init__(message)
         self.code = code
+        self.limit_hit = limit_hit
         self.message = message
         self.param = param
         self.problems = tuple(problems) or (Problem(code, message, param),)

@@ -4,6 +4,7 @@ from chat.access.models import ApiKey, ApiKeySecret, Invitation, Membership, Org
 from chat.api.stored.models import StoredAnswer
 from chat.audit.models import AuditEntry
 from chat.batches.models import Batch, BatchResult, FileChunk, ProjectFile
+from chat.budgets.models import Budget, BudgetSpend
 from chat.catalog.models import ModelAdapter, ServedModel, WeightedAlias
 from chat.conversations.models import ChatSpace, Conversation, Draft, SearchFacet, SearchText, ShareLink, Turn
 from chat.model_jobs.models import ModelJob
@@ -16,6 +17,8 @@ __all__ = [
     "AuditEntry",
     "Batch",
     "BatchResult",
+    "Budget",
+    "BudgetSpend",
     "ChatSpace",
     "Conversation",
     "Draft",

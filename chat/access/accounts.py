@@ -18,7 +18,17 @@ from django.contrib.sessions.backends.base import UpdateError
 from django.db import transaction
 from django.http import HttpRequest
 
-from chat.access.keys import Caller, KeyInvalid, KeyRefused, key_caller, key_create, key_has_secret, key_public_id
+from chat.access.keys import (
+    Caller,
+    KeyInvalid,
+    KeyRefused,
+    key_caller,
+    key_create,
+    key_has_secret,
+    key_public_id,
+    models_allowed,
+    wider_scopes,
+)
 from chat.access.memberships import membership_create
 from chat.access.models import ApiKey, Org, Project
 from chat.access.people import playground_is_open_to
@@ -119,16 +129,15 @@ def session_user(*, session_key: str | None) -> AbstractBaseUser | AnonymousUser
 
 
 def playground_caller(*, user: AbstractBaseUser | AnonymousUser) -> Caller:
-    """Return the caller for a signed-in user of the playground: no key, all models, the user's project.
+    """Return the caller for a signed-in user of the playground: no key, the user's project with its models and limits.
 
     Each user is a tenant, so that chats of two users share no cached prefix. Raises KeyInvalid without the permission.
     """
     if not playground_is_open_to(user):
         raise KeyInvalid
     project = chat_project(user=user)
-    caller = _caller_without_key(f"user:{user.pk}", project)
-    keeps_texts = project.keeps_chat_texts and settings.LIGHTCONE_CHAT_ADMIN_READ
-    return replace(caller, account_id=user.pk, keeps_texts=keeps_texts)
+    caller = _caller_without_key(f"user:{user.pk}", project, account_id=user.pk)
+    return replace(caller, keeps_texts=project.keeps_chat_texts and settings.LIGHTCONE_CHAT_ADMIN_READ)
 
 
 def chat_project(*, user: AbstractBaseUser | AnonymousUser) -> Project:
@@ -174,7 +183,7 @@ def caller_of_key(*, public_id: str, project_id: int) -> Caller:
     return caller
 
 
-def _caller_without_key(kind: str, project: Project) -> Caller:
+def _caller_without_key(kind: str, project: Project, *, account_id: int | None = None) -> Caller:
     return Caller(
         key_id=0,
         public_id="",
@@ -183,6 +192,9 @@ def _caller_without_key(kind: str, project: Project) -> Caller:
         tenant=f"{project.pk}:{kind}",
         keeps_texts=project.keeps_api_texts,
         stores_nothing=project.stores_nothing,
+        models=models_allowed(None, project),
+        wider_scopes=wider_scopes(project=project, account_id=account_id),
+        account_id=account_id,
     )
 
 

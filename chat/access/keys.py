@@ -27,11 +27,13 @@ from chat.access.addresses import ip_address
 from chat.access.checks import Right
 from chat.access.configuration import TTLCache, configuration_changed, configuration_touch
 from chat.access.key_scope import may_own
-from chat.access.models import ApiKey, ApiKeySecret, Project
+from chat.access.limit_columns import LIMIT_COLUMNS, rates_of, scope_of
+from chat.access.models import ApiKey, ApiKeySecret, Membership, Project
 from chat.access.subjects import key_subject
 from chat.audit.services import audit_record
 from chat.audit.values import row_values
 from chat.errors import ApiError
+from chat.relay.state.meters import Measure, Period, Rate, Scope, ScopeKind
 
 KEY_PREFIX = "lc_"
 KEY_FORMAT = re.compile(r"lc_(?P<public_id>[a-z0-9]{8,16})_(?P<secret>[0-9a-f]{48})", re.ASCII)
@@ -41,8 +43,9 @@ CACHE_KEYS = 10_000
 DEFAULT_OVERLAP = timedelta(hours=24)
 AUDITED = (
     *("name", "project_id", "owner_id", "rights", "model_names", "networks", "origins", "expires_at"),
-    *("requests_per_minute", "tokens_per_minute", "max_concurrency", "min_priority"),
+    *(*LIMIT_COLUMNS, "min_priority"),
 )
+SESSION_SCOPE = "session"
 PUBLIC_ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -70,6 +73,14 @@ class KeyLimits:
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     max_concurrency: int | None = None
+    further_rates: tuple[Rate, ...] = ()
+    max_queue_percent: int | None = None
+    max_context: int | None = None
+
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        figures = ((Measure.REQUESTS, self.requests_per_minute), (Measure.TOKENS, self.tokens_per_minute))
+        return (*(Rate(measure, Period.MINUTE, limit) for measure, limit in figures if limit), *self.further_rates)
 
     @property
     def live_runs(self) -> int:
@@ -103,11 +114,22 @@ class Caller:
     name: str = ""
     """What people call the key, for the audit log."""
     account_id: int | None = None
-    """Who chats, or whose personal key it is, for the request log. None: a key of the project, or nobody."""
+    """Who chats, or whose personal key it is. None: a key of the project, or nobody."""
     keeps_texts: bool = False
     """Whether the project has the request log keep texts of such requests."""
     stores_nothing: bool = False
     """The project has the request log keep nothing of callers."""
+    wider_scopes: tuple[Scope, ...] = ()
+    """What else its requests count to, with limits: account, project, organisation."""
+
+    def scopes(self) -> tuple[Scope, ...]:
+        """Return what its requests count to, the key first. Without a key they count to its session."""
+        name = self.public_id or f"{SESSION_SCOPE}:{self.tenant}"
+        title = "This API key" if self.public_id else "This account"
+        limits = self.limits
+        queue_percent, max_context = limits.max_queue_percent or 0, limits.max_context or 0
+        own = Scope(ScopeKind.KEY, name, title, limits.rates, limits.live_runs, queue_percent, max_context)
+        return (own, *self.wider_scopes)
 
     def has_right(self, right: str) -> bool:
         return right in self.rights
@@ -230,7 +252,7 @@ async def key_authenticate(*, raw: str, address: str = "", origin: str = "") -> 
 
 def key_caller(*, public_id: str) -> Caller:
     """Return the caller of a key, for work without the key's text. Raises KeyInvalid."""
-    key = ApiKey.objects.select_related("project").filter(public_id=public_id).first()
+    key = ApiKey.objects.select_related("project__org").filter(public_id=public_id).first()
     if key is None or key.disabled_at or key.deleted_at or (key.expires_at and key.expires_at <= timezone.now()):
         raise KeyInvalid
     return _caller(key)
@@ -257,7 +279,7 @@ def _cached(raw: str) -> Caller | None:
 def _load(raw: str) -> Caller:
     generation = _cache.generation
     digests = [_digest(raw, pepper) for pepper in _peppers()]
-    secret = ApiKeySecret.objects.select_related("key__project").filter(digest__in=digests).first()
+    secret = ApiKeySecret.objects.select_related("key__project__org").filter(digest__in=digests).first()
     now = timezone.now()
     if secret is None or not any(hmac.compare_digest(secret.digest, digest) for digest in digests):
         raise KeyInvalid
@@ -272,6 +294,8 @@ def _load(raw: str) -> Caller:
 
 
 def _caller(key: ApiKey) -> Caller:
+    own = {(Measure.REQUESTS, Period.MINUTE), (Measure.TOKENS, Period.MINUTE)}
+    further = tuple(rate for rate in rates_of(key) if (rate.measure, rate.period) not in own)
     return Caller(
         key_id=key.pk,
         public_id=key.public_id,
@@ -279,16 +303,46 @@ def _caller(key: ApiKey) -> Caller:
         project_id=key.project_id,
         tenant=str(key.project_id),
         rights=frozenset(key.rights),
-        models=None if key.model_names is None else frozenset(key.model_names),
+        models=models_allowed(key.model_names, key.project),
         networks=tuple(ipaddress.ip_network(network) for network in key.networks),
         origins=frozenset(key.origins),
-        limits=KeyLimits(key.requests_per_minute, key.tokens_per_minute, key.max_concurrency),
+        limits=KeyLimits(
+            key.requests_per_minute,
+            key.tokens_per_minute,
+            key.max_concurrency,
+            further,
+            key.max_queue_percent,
+            key.max_context,
+        ),
         min_priority=key.min_priority,
         name=key.name,
         account_id=key.owner_id,
         keeps_texts=key.project.keeps_api_texts,
         stores_nothing=key.project.stores_nothing,
+        wider_scopes=wider_scopes(project=key.project, account_id=key.owner_id),
     )
+
+
+def models_allowed(names: list[str] | None, project: Project) -> frozenset[str] | None:
+    """Return the models that both a key (None: all) and its project (none: all) allow; None: every model."""
+    if not project.model_names:
+        return None if names is None else frozenset(names)
+    allowed = frozenset(project.model_names)
+    return allowed if names is None else allowed & frozenset(names)
+
+
+def wider_scopes(*, project: Project, account_id: int | None) -> tuple[Scope, ...]:
+    """Return what requests of a project count to beside their key: the account, the project, the organisation."""
+    org = project.org
+    scopes = [
+        scope_of(project, ScopeKind.PROJECT, f"project:{project.pk}", f"The project '{project.name}'"),
+        scope_of(org, ScopeKind.ORG, f"org:{org.pk}", f"The organisation '{org.name}'"),
+    ]
+    member = Membership.objects.filter(user=account_id, org=org).first() if account_id else None
+    if member is not None:
+        name = f"account:{org.pk}:{account_id}"
+        scopes.insert(0, scope_of(member, ScopeKind.ACCOUNT, name, f"Your account in '{org.name}'"))
+    return tuple(scope for scope in scopes if scope.is_limited)
 
 
 def _is_within(address: str, networks: tuple[Network, ...]) -> bool:

@@ -5,7 +5,7 @@ Nobody gives or takes a role that may more than the own one. An organisation kee
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -14,6 +14,7 @@ from django.db import transaction
 
 from chat.access.configuration import configuration_touch
 from chat.access.keys import keys_settle
+from chat.access.limit_columns import LIMIT_COLUMNS
 from chat.access.models import Membership, Org
 from chat.access.policy import standing_of
 from chat.access.roles import Role
@@ -21,19 +22,25 @@ from chat.access.subjects import member_subject
 from chat.audit.services import audit_record
 from chat.audit.values import row_values
 
-AUDITED = ("role", "may_chat")
+AUDITED = ("role", "may_chat", *LIMIT_COLUMNS)
 LAST_OWNER = "This is the only owner of {org}: make another active member its owner first."
 
 
 def membership_create(
-    *, user: User, org: Org, role: Role, may_chat: bool = True, actor: Any | None = None
+    *,
+    user: User,
+    org: Org,
+    role: Role,
+    may_chat: bool = True,
+    limits: Mapping[str, int | None] | None = None,
+    actor: Any | None = None,
 ) -> Membership:
     """Make a person a member. `actor`: who does it; None for commands and the first start.
 
     Raises PermissionDenied, or ValidationError if the person is a member already.
     """
     _check_may_give(actor, org, role)
-    membership = Membership(user=user, org=org, role=role, may_chat=may_chat)
+    membership = Membership(user=user, org=org, role=role, may_chat=may_chat, **(limits or {}))
     membership.full_clean()
     with transaction.atomic():
         membership.save()
@@ -41,8 +48,15 @@ def membership_create(
     return membership
 
 
-def membership_change(*, membership: Membership, role: Role, may_chat: bool, actor: Any | None = None) -> None:
-    """Give a member another role. Keys that the person may no longer have are disabled.
+def membership_change(
+    *,
+    membership: Membership,
+    role: Role,
+    may_chat: bool,
+    limits: Mapping[str, int | None] | None = None,
+    actor: Any | None = None,
+) -> None:
+    """Give a member another role, or limits. Keys that the person may no longer have are disabled.
 
     Raises PermissionDenied, or ValidationError for the last owner.
     """
@@ -55,9 +69,13 @@ def membership_change(*, membership: Membership, role: Role, may_chat: bool, act
             _check_owner_remains(kept)
         before = row_values(kept, AUDITED)
         kept.role, kept.may_chat = role, may_chat
-        kept.save(update_fields=["role", "may_chat"])
+        for name in LIMIT_COLUMNS:
+            setattr(kept, name, getattr(kept, name) if limits is None else limits.get(name))
+        kept.full_clean()
+        kept.save(update_fields=AUDITED)
         audit_record(action="member.change", on=member_subject(kept), before=before, after=row_values(kept, AUDITED))
         keys_settle(owner=kept.user)
+        configuration_touch()
     membership.role, membership.may_chat = role, may_chat
 
 

@@ -8,6 +8,7 @@ from django.db import models
 from django.utils import timezone
 
 from chat.access.checks import Right, check_networks, check_origins, check_rights, check_texts
+from chat.access.limit_columns import LimitColumns
 from chat.access.roles import Role
 
 MAX_DAYS = 3650
@@ -17,7 +18,7 @@ def default_rights() -> list[str]:
     return [str(Right.INFERENCE)]
 
 
-class Org(models.Model):
+class Org(LimitColumns):
     name = models.CharField(max_length=120, unique=True)
     is_operator = models.BooleanField("operates the installation", default=False, editable=False)
     """Whether roles here hold for the installation too: models, workers, alerts, the system. True of one at most."""
@@ -34,7 +35,7 @@ class Org(models.Model):
         return self.name
 
 
-class Membership(models.Model):
+class Membership(LimitColumns):
     """What a person is in an organisation. `chat.access.policy` says what follows from it."""
 
     user = models.ForeignKey(
@@ -54,7 +55,7 @@ class Membership(models.Model):
         return f"{self.user} in {self.org}"
 
 
-class Project(models.Model):
+class Project(LimitColumns):
     """The owner of keys and their usage, and the tenant that prefix caches are separated by."""
 
     org = models.ForeignKey(Org, on_delete=models.PROTECT, related_name="projects", verbose_name="organisation")
@@ -63,6 +64,8 @@ class Project(models.Model):
     """People of the organisation who make keys of their own here. Admins and owners reach every project anyway."""
     may_share = models.BooleanField("links to chats", default=True, db_default=True)
     """Whether people whose chats count to this project make links to them, and the links that they have made work."""
+    model_names = models.JSONField("allowed models", default=list, blank=True, validators=[check_texts])
+    """Empty: every model. Keys and chats that count to it use no others."""
     keeps_api_texts = models.BooleanField("keep texts of API requests", default=False, db_default=False)
     """Whether the request log keeps prompts and answers, redacted, of requests with keys of this project."""
     keeps_chat_texts = models.BooleanField("keep texts of chats", default=False, db_default=False)
@@ -119,7 +122,7 @@ class Invitation(models.Model):
         return not (self.revoked_at or self.accepted_at) and self.expires_at > timezone.now()
 
 
-class ApiKey(models.Model):
+class ApiKey(LimitColumns):
     """The identity of a key: scopes, limits and history belong to it, not to one of its secrets."""
 
     public_id = models.CharField("key id", max_length=16, unique=True, editable=False)
@@ -136,9 +139,6 @@ class ApiKey(models.Model):
     """Empty: every network."""
     origins = models.JSONField("allowed browser origins", default=list, blank=True, validators=[check_origins])
     """Empty: every origin."""
-    requests_per_minute = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
-    tokens_per_minute = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
-    max_concurrency = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
     min_priority = models.SmallIntegerField("priority", default=0)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     expires_at = models.DateTimeField(null=True, blank=True)

@@ -22,7 +22,9 @@ from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 from unfold.widgets import UnfoldBooleanWidget
 
+from chat.access.admin.limit_fields import RATE_LIMITS, LimitFields
 from chat.access.checks import check_object
+from chat.access.limit_columns import RATE_COLUMNS
 from chat.catalog.acts import model_load, model_unload
 from chat.catalog.adapters import adapter_check, adapter_delete, adapter_save
 from chat.catalog.models import ModelAdapter, ServedModel, WeightedAlias
@@ -31,6 +33,7 @@ from chat.catalog.services import fallback_check, model_names_check, model_path_
 from chat.catalog.stored_models import stored_manifest
 from chat.catalog.weighted_aliases import name_check as alias_name_check
 from chat.catalog.weighted_aliases import targets_check, weighted_alias_delete, weighted_alias_set
+from chat.console.fresh_form import FreshForm, FreshPage
 from chat.console.pages import LinesField, instant
 from chat.errors import ApiError
 from chat.model_store.errors import StoreError
@@ -40,7 +43,7 @@ from chat.model_store.manifest import Manifest
 REASON_CHARS = 80
 
 
-class ServedModelForm(forms.ModelForm):
+class ServedModelForm(FreshForm, LimitFields):
     """The form of a model. `read_sampling_defaults` checks defaults by the request schema; `chat.admin` sets it."""
 
     read_sampling_defaults: Callable[[dict[str, Any]], dict[str, Any]]
@@ -59,6 +62,7 @@ class ServedModelForm(forms.ModelForm):
             *("name", "aliases", "path", "owned_by", "enabled", "is_default", "max_model_len", "sampling_defaults"),
             *("system_prompt", "chat_template", "pinned", "idle_s", "fallback", "deprecated_at"),
             *("input_price", "cached_price", "output_price"),
+            *RATE_COLUMNS,
         )
         labels = {"is_default": "Default", "idle_s": "Idle time", "max_model_len": "Context"}
         help_texts = {
@@ -114,7 +118,7 @@ class ServedModelForm(forms.ModelForm):
 
 
 @admin.register(ServedModel)
-class ServedModelAdmin(ModelAdmin):
+class ServedModelAdmin(FreshPage, ModelAdmin):
     form = ServedModelForm
     list_display = ("name", "show_state", "show_reason", "enabled", "is_default", "pinned", "show_length", "show_size")
     list_before_template = "admin/live.html"
@@ -129,6 +133,7 @@ class ServedModelAdmin(ModelAdmin):
         ("Going over to another model", {"fields": ("fallback", "deprecated_at")}),
         ("Loading", {"fields": ("pinned", "idle_s", "max_model_len")}),
         ("Defaults", {"fields": ("sampling_defaults", "system_prompt", "chat_template")}),
+        RATE_LIMITS,
         ("Prices", {"fields": ("input_price", "cached_price", "output_price")}),
         ("What the workers report", {"fields": readonly_fields}),
     )

@@ -7,6 +7,7 @@ from django.db import models
 from django.utils import timezone
 
 from chat.access.checks import check_object, check_texts
+from chat.access.limit_columns import RateColumns
 
 
 class ModelState(models.TextChoices):
@@ -27,7 +28,7 @@ def price_field() -> models.DecimalField:
     )
 
 
-class ServedModel(models.Model):
+class ServedModel(RateColumns):
     name = models.CharField(max_length=200, unique=True)
     """Its queue is named after it (`chat.relay.state.keys.model_slug`)."""
     aliases = models.JSONField(default=list, blank=True, validators=[check_texts])

@@ -23,6 +23,7 @@ from django.utils import timezone
 
 from chat.access.configuration import TTLCache, configuration_changed, configuration_touch
 from chat.access.keys import Caller
+from chat.access.limit_columns import RATE_COLUMNS, scope_of
 from chat.audit.services import Subject, audit_record
 from chat.audit.values import row_values
 from chat.catalog.fingerprint import system_fingerprint
@@ -34,11 +35,14 @@ from chat.catalog.weighted_aliases import (
     weighted_alias_store,
     weighted_aliases,
 )
+from chat.relay.state.keys import model_slug
+from chat.relay.state.meters import Scope, ScopeKind
 
 AUDITED = (
     *("name", "aliases", "path", "owned_by", "enabled", "is_default", "max_model_len", "sampling_defaults"),
     *("system_prompt", "chat_template", "pinned", "idle_s", "fallback", "deprecated_at"),
     *("input_price", "cached_price", "output_price"),
+    *RATE_COLUMNS,
 )
 CACHE_TTL_S = 5.0
 ALL = "all"
@@ -84,6 +88,8 @@ class ModelEntry:
     """The names of its LoRA adapters."""
     adapter: str = ""
     """The adapter that was asked for; empty: the model itself."""
+    scope: Scope | None = None
+    """Its limits, if it has any."""
 
     @property
     def full_name(self) -> str:
@@ -334,6 +340,8 @@ def _catalogue() -> Catalogue:
 
 
 def _entry(model: ServedModel) -> ModelEntry:
+    name = f"{ScopeKind.MODEL}:{model_slug(model.name)}"
+    scope = scope_of(model, ScopeKind.MODEL, name, f"The model '{model.name}'")
     return ModelEntry(
         name=model.name,
         owned_by=model.owned_by,
@@ -349,6 +357,7 @@ def _entry(model: ServedModel) -> ModelEntry:
         deprecated_at=int(model.deprecated_at.timestamp()) if model.deprecated_at else None,
         path=model.path,
         adapters=tuple(adapter.name for adapter in model.adapters.all() if adapter.enabled),
+        scope=scope if scope.is_limited else None,
     )
 
 

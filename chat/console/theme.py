@@ -71,6 +71,7 @@ UNFOLD: dict[str, Any] = {
                 "items": [
                     _list("API keys", "key", "chat.apikey"),
                     _list("Projects", "folder_open", "chat.project"),
+                    _list("Budgets", "savings", "chat.budget"),
                     _list("Organisations", "domain", "chat.org"),
                     _list("Members", "group", "chat.membership"),
                     _list("Users", "person", "auth.user"),

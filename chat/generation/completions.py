@@ -23,11 +23,21 @@ from django.conf import settings
 from redis.exceptions import RedisError
 
 from chat.access.keys import Caller
+from chat.generation.cost import request_cost
 from chat.generation.kept_parameters import parameters_kept
 from chat.generation.limits import LimitExceeded, LimitKind, admission_error, rate_headers
+from chat.generation.metering import Metering
 from chat.relay.state.keys import model_slug
 from chat.relay.state.records import pack_events, terminal_record
-from chat.relay.state.runs import AdmissionRequest, Decision, DetachPolicy, LogEntry, RunCompletion, RunInfo
+from chat.relay.state.runs import (
+    AdmissionRequest,
+    AdmissionResult,
+    Decision,
+    DetachPolicy,
+    LogEntry,
+    RunCompletion,
+    RunInfo,
+)
 from chat.relay.web.dispatcher import Dispatcher, dispatcher_of_loop, dispatchers
 from chat.relay.web.reader import RunReader
 from engine.api import (
@@ -48,9 +58,6 @@ __all__ = ["DetachPolicy", "LimitExceeded", "LimitKind", "RunInfo", "RunReader"]
 logger = logging.getLogger(__name__)
 
 AWAY_MESSAGE = "The server cannot take requests at the moment; please try again shortly."
-CHARS_PER_TOKEN = 4
-USUAL_OUTPUT_TOKENS = 512
-SESSION_CALLER = "session"
 READY = "ready"
 
 
@@ -83,35 +90,47 @@ async def completion_start(
     trace: RequestTrace,
     is_further: bool = False,
     detach: DetachPolicy | None = None,
+    metering: Metering | None = None,
 ) -> RunReader:
     """Admit the request and queue it for a worker of its model. Return before the worker sees it.
 
-    `is_further`: another run of one HTTP request, which counts once as a request of the key.
+    `is_further`: another run of one HTTP request, which counts once as a request of the key. `metering`: the limits and
+    budgets that hold, those of the caller alone if it is None.
 
     Raises LimitExceeded (a limit of the key), EngineUnavailable (no worker, loading, full, Valkey away) or
     PublicIdInUse. Then nothing was started, and the caller writes the request's record. Every step has a time-out.
     """
+    metering = metering or Metering(caller.scopes())
     admission = replace(
-        _admission(request, caller, trace, request.messages),
+        _admission(request, caller, trace, request.messages, metering),
         project_id=caller.project_id,
         detach=detach or DetachPolicy(),
     )
-    return await _admitted(replace(admission, requests_per_minute=0) if is_further else admission)
+    if is_further:
+        admission = replace(admission, cost=replace(admission.cost, requests=0))
+    return await _admitted(admission, metering)
 
 
 async def completion_refuse(
-    *, request: GenerationRequest, messages: Sequence[Any], caller: Caller, trace: RequestTrace
+    *,
+    request: GenerationRequest,
+    messages: Sequence[Any],
+    caller: Caller,
+    trace: RequestTrace,
+    metering: Metering | None = None,
 ) -> dict[str, str]:
     """Admit a request with faulty `messages`, and end it at once: limits answer before messages.
 
     Reserved tokens come back. Return the answer's `x-ratelimit-*` lines. Raises as completion_start does.
     """
-    reader = await _admitted(replace(_admission(request, caller, trace, messages), has_task=False))
+    metering = metering or Metering(caller.scopes())
+    admission = replace(_admission(request, caller, trace, messages, metering), has_task=False)
+    reader = await _admitted(admission, metering)
     reader.leave()
     return reader.headers
 
 
-async def _admitted(admission: AdmissionRequest) -> RunReader:
+async def _admitted(admission: AdmissionRequest, metering: Metering) -> RunReader:
     """Register the reader, so that it misses nothing, then admit. A run without a task has ended on return."""
     dispatcher = dispatcher_of_loop()
     try:
@@ -122,17 +141,15 @@ async def _admitted(admission: AdmissionRequest) -> RunReader:
         try:
             # NOTE: set before the reply, as a cancelled or late admission may have created the run all the same.
             reader.is_started = True
-            result = await dispatcher.in_order(
-                reader.run_id,
-                dispatcher.runs.admit(admission, web_id=dispatcher.web_id, channel=dispatcher.channel),
-            )
-            reader.headers = rate_headers(admission.requests_per_minute, admission.tokens_per_minute, result)
+            result = await dispatcher.in_order(reader.run_id, _decide(dispatcher, admission, metering))
+            reader.headers = rate_headers(result)
             reader.waits_for_model = admission.has_task and result.worker_state != READY
             if result.decision is not Decision.GO:
                 reader.is_started = False
                 if result.decision is Decision.IN_USE:
                     raise PublicIdInUse
-                raise admission_error(admission.request.model, result, reader.headers)
+                model, scopes, budgets = admission.request.model, admission.scopes, admission.budgets
+                raise admission_error(model, result, reader.headers, scopes, budgets)
             if not admission.has_task:
                 payload = await _end(dispatcher, admission, refusal)
                 if payload:
@@ -145,6 +162,17 @@ async def _admitted(admission: AdmissionRequest) -> RunReader:
         logger.warning("request refused, Valkey does not answer: %s", error)
         raise EngineUnavailable(ErrorCode.OVERLOADED, AWAY_MESSAGE) from error
     return reader
+
+
+async def _decide(dispatcher: Dispatcher, admission: AdmissionRequest, metering: Metering) -> AdmissionResult:
+    """Ask for admission, again each time that Valkey did not know what is spent of a budget."""
+    runs = dispatcher.runs
+    for _ in range(len(admission.budgets) + 1):
+        result = await runs.admit(admission, web_id=dispatcher.web_id, channel=dispatcher.channel)
+        if result.decision is not Decision.UNKNOWN:
+            return result
+        await metering.fill(runs.client, runs.keys, admission.budgets[result.scope - 1])
+    raise TimeoutError("the counters of budgets were lost again while they were filled")
 
 
 async def run_attach(*, run_id: str, caller: Caller) -> tuple[RunReader, RunInfo] | None:
@@ -199,15 +227,13 @@ def _valkey_or_unavailable() -> Iterator[None]:
 
 async def limits_look(*, caller: Caller) -> dict[str, str]:
     """Return the `x-ratelimit-*` lines of a response without admission; none without such limits or without Valkey."""
-    requests, tokens = caller.limits.requests_per_minute or 0, caller.limits.tokens_per_minute or 0
-    if not (requests or tokens):
+    scopes = caller.scopes()
+    if not any(scope.rates for scope in scopes):
         return {}
-    runs = dispatcher_of_loop().runs
     try:
-        result = await runs.look(_caller_name(caller), requests_per_minute=requests, tokens_per_minute=tokens)
+        return rate_headers(await dispatcher_of_loop().runs.look(scopes))
     except (RedisError, OSError):
         return {}
-    return rate_headers(requests, tokens, result)
 
 
 def request_rejected_record(
@@ -219,6 +245,7 @@ def request_rejected_record(
     code: ErrorCode | str,
     message: str,
     arrived_at: float,
+    limit_hit: str = "",
 ) -> None:
     """Log a request that never became a run (401, 400, 429, 503 …). Do not wait; drop the record if Valkey is away."""
     dispatcher = dispatcher_of_loop()
@@ -233,6 +260,7 @@ def request_rejected_record(
             "error_code": str(code),
             "error_message": "" if caller and caller.stores_nothing else message,
         }
+        | ({"limit_hit": limit_hit} if limit_hit else {})
     )
 
 
@@ -281,26 +309,29 @@ async def _end(dispatcher: Dispatcher, admission: AdmissionRequest, refusal: Rej
             attempt=1,
             payload=payload,
             record=record,
-            caller=admission.caller,
             slug=model_slug(admission.request.model),
-            tokens_per_minute=admission.tokens_per_minute,
         )
     )
     return payload
 
 
 def _admission(
-    request: GenerationRequest, caller: Caller, trace: RequestTrace, messages: Sequence[Any]
+    request: GenerationRequest,
+    caller: Caller,
+    trace: RequestTrace,
+    messages: Sequence[Any],
+    metering: Metering,
 ) -> AdmissionRequest:
-    limits = caller.limits
+    about = _about(trace, caller, model=request.model, arrived_at=request.arrived_at)
+    if metering.stamps:
+        about["budgets"] = metering.stamps
+    context = min((size for size in (metering.max_context, metering.context) if size), default=None)
     return AdmissionRequest(
-        request=request,
-        caller=_caller_name(caller),
-        about=_about(trace, caller, model=request.model, arrived_at=request.arrived_at) | _kept_of(request, caller),
-        requests_per_minute=limits.requests_per_minute or 0,
-        tokens_per_minute=limits.tokens_per_minute or 0,
-        reserved_tokens=_reserved_tokens(request, messages),
-        max_live=limits.live_runs,
+        request=replace(request, max_context=metering.max_context),
+        about=about | _kept_of(request, caller),
+        scopes=metering.scopes,
+        cost=request_cost(request, messages, context=context),
+        budgets=metering.budgets,
         max_waiting=settings.LIGHTCONE_MAX_WAITING,
     )
 
@@ -311,21 +342,6 @@ def _kept_of(request: GenerationRequest, caller: Caller) -> dict[str, Any]:
         return {"parameters": parameters_kept(request), "error_message": ""}
     most = settings.LIGHTCONE_LOG_TEXT_BYTES if caller.keeps_texts and request.task is not Task.READ else 0
     return {"parameters": parameters_kept(request), **({"text_bytes": most} if most else {})}
-
-
-def _reserved_tokens(request: GenerationRequest, messages: Sequence[Any]) -> int:
-    """Estimate the tokens of a request, which only the worker can count. The end of the run settles the difference."""
-    if request.task is Task.READ:
-        return 0
-    chars = sum(len(str(message.get("content") or "")) for message in messages if isinstance(message, dict))
-    raw, stop = request.raw, request.stop
-    if raw is not None:
-        chars = len(raw.text) + len(raw.suffix or "") + CHARS_PER_TOKEN * len(raw.token_ids or ())
-        chars += min(len(raw.document or ""), CHARS_PER_TOKEN * (raw.max_document_tokens or len(raw.document or "")))
-    if request.task in (Task.EMBED, Task.SCORE):
-        return chars // CHARS_PER_TOKEN
-    output = stop.absent_max_tokens or USUAL_OUTPUT_TOKENS if stop.max_tokens is None else stop.max_tokens
-    return chars // CHARS_PER_TOKEN + min(output, USUAL_OUTPUT_TOKENS) * request.num_sequences
 
 
 def _about(trace: RequestTrace, caller: Caller | None, *, model: str, arrived_at: float) -> dict[str, Any]:
@@ -341,8 +357,3 @@ def _about(trace: RequestTrace, caller: Caller | None, *, model: str, arrived_at
         "model": model,
         **asdict(trace),
     }
-
-
-def _caller_name(caller: Caller) -> str:
-    """Return the name under which limits are counted."""
-    return caller.public_id or f"{SESSION_CALLER}:{caller.tenant}"

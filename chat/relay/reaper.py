@@ -177,9 +177,7 @@ class Reaper:
                 position=position,
                 payload=pack_events([Event(position, 1, payload)]),
                 record=record,
-                caller=meta[b"caller"].decode(),
                 slug=meta[b"slug"].decode(),
-                tokens_per_minute=int(meta[b"tokens_per_minute"]),
             )
         )
         logger.warning("run %s ended as %s after attempt %d: %s", run_id, outcome.value, attempt, reply)

@@ -35,6 +35,8 @@ class RequestLog(models.Model):
     """None in rows from before it was kept: a default would have SQLite copy the table."""
     parameters = models.JSONField(null=True)
     """How the answer was asked for, as far as it differs from the defaults; no texts. None in older rows."""
+    limit_hit = models.CharField("limit", max_length=120, default="", db_default="")
+    """The limit or budget that refused the request: whose, what, how much."""
     prompt_tokens = models.PositiveIntegerField(default=0)
     cached_tokens = models.PositiveIntegerField(default=0)
     completion_tokens = models.PositiveIntegerField(default=0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +19,7 @@ from django.db import IntegrityError, models, transaction
 from django.db.models import F, Q
 
 from chat.access.models import ApiKey
+from chat.budgets.services import budget_spends_add
 from chat.masking import mask_secrets
 from chat.relay.state.records import client_outcome_fields
 from chat.usage.log_texts import texts_redacted
@@ -64,6 +65,7 @@ class TerminalRecord:
     error_message: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
     """How the answer was asked for, without texts."""
+    limit_hit: str = ""
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
@@ -81,6 +83,8 @@ class TerminalRecord:
     batch_id: str = ""
     texts: bytes = b""
     """What was asked and answered, where that is kept (chat/relay/state/kept_texts.py)."""
+    budgets: dict[str, str] = field(default_factory=dict)
+    """The window of each budget that the run counts to, by the budget's id."""
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> TerminalRecord:
@@ -108,7 +112,7 @@ def usage_records_write(records: list[dict[str, Any]]) -> list[TerminalRecord]:
     texts = texts_redacted(rows.values(), {run_id: record.texts for run_id, record in read.items() if record.texts})
     for last_try in (False,) * (MAX_TRIES - 1) + (True,):
         try:
-            return [read[run_id] for run_id in _write(rows, corrections, texts)]
+            return [read[run_id] for run_id in _write(rows, corrections, read, texts)]
         except IntegrityError:
             # Another writer stored one of these runs, or created one of these hours, after the query.
             if last_try:
@@ -116,8 +120,13 @@ def usage_records_write(records: list[dict[str, Any]]) -> list[TerminalRecord]:
     raise AssertionError("unreachable")
 
 
-def _write(rows: dict[UUID, RequestLog], corrections: dict[UUID, str], texts: dict[UUID, RequestText]) -> list[UUID]:
-    """Store the rows that are new, add them to their hours, note the use of keys, and correct outcomes.
+def _write(
+    rows: dict[UUID, RequestLog],
+    corrections: dict[UUID, str],
+    records: dict[UUID, TerminalRecord],
+    texts: dict[UUID, RequestText],
+) -> list[UUID]:
+    """Store the rows that are new, add them to their hours and budgets, note the use of keys, and correct outcomes.
 
     Return new ids.
     """
@@ -132,6 +141,7 @@ def _write(rows: dict[UUID, RequestLog], corrections: dict[UUID, str], texts: di
             RequestText.objects.bulk_create([texts[row.run_id] for row in new if row.run_id in texts], batch_size=100)
         for hour_key, sums in _hours(new).items():
             _hour_add(hour_key, sums)
+        budget_spends_add(_spends(new, records))
         for public_id, used_at in _last_uses(new).items():
             ApiKey.objects.filter(Q(last_used_at=None) | Q(last_used_at__lt=used_at), public_id=public_id).update(
                 last_used_at=used_at
@@ -139,6 +149,15 @@ def _write(rows: dict[UUID, RequestLog], corrections: dict[UUID, str], texts: di
         for row in RequestLog.objects.filter(run_id__in=corrections):
             _correct(row, corrections[row.run_id])
     return [row.run_id for row in new]
+
+
+def _spends(
+    rows: Iterable[RequestLog], records: dict[UUID, TerminalRecord]
+) -> Iterator[tuple[Mapping[str, str], int, int]]:
+    for row in rows:
+        stamps = records[row.run_id].budgets
+        if stamps and row.outcome != Outcome.REJECTED:
+            yield stamps, row.prompt_tokens + row.completion_tokens, row.cost_nanos
 
 
 def _correct(row: RequestLog, outcome: str) -> None:

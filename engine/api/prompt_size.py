@@ -89,8 +89,11 @@ def context_length_exceeded(num_prompt_tokens: int, request: GenerationRequest, 
     max_tokens = request.stop.max_tokens if request.task is Task.GENERATE else None
     completion = f", {max_tokens} in the completion" if max_tokens is not None else ""
     place = "messages" if request.raw is None else "prompt"
+    whose = "This model's maximum context length is"
+    if request.max_context is not None and context >= request.max_context:
+        whose = "The limits of this key, its project or its organisation allow a context of"
     message = (
-        f"This model's maximum context length is {context} tokens. "
+        f"{whose} {context} tokens. "
         f"However, you requested {num_prompt_tokens + (max_tokens or 0)} tokens "
         f"({num_prompt_tokens} in the {place}{completion}). "
         "Please reduce the length of the messages or completion. (context_length_exceeded)"

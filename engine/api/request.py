@@ -253,6 +253,8 @@ class GenerationRequest:
     """Requests of one tenant with the same group are scheduled together."""
     deadline_at: float | None = None
     """Unix seconds."""
+    max_context: int | None = None
+    """The most tokens of prompt and answer together that the caller's limits allow; None: the model's context."""
     task: Task = Task.GENERATE
     raw: RawPrompt | None = None
     """The prompt itself; there are no messages then."""

@@ -102,6 +102,9 @@ class RequestPreparer:
     ) -> Run:
         """Check a request and make its run. `num_known`: sequences with the core, by tenant. Raises EngineError."""
         check_kind(request, self._purpose.kind)
+        if request.max_context is not None:
+            context = min(request.max_context, limits.max_model_len)
+            limits = dataclasses.replace(limits, max_model_len=context)
         adapter = None if request.adapter is None else self._adapters.find(request.adapter)
         if request.task is Task.GENERATE:
             self._parsing.check(request)

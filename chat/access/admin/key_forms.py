@@ -15,16 +15,19 @@ from unfold.widgets import (
     UnfoldBooleanSwitchWidget,
 )
 
+from chat.access.admin.limit_fields import LimitFields, limits_within
 from chat.access.checks import Right
 from chat.access.key_scope import KeyScope
 from chat.access.keys import key_owner_check
+from chat.access.limit_columns import LIMIT_COLUMNS
 from chat.access.models import ApiKey, default_rights
+from chat.console.fresh_form import FreshForm
 from chat.console.pages import LinesField
 
-LIMIT_FIELDS = ("requests_per_minute", "tokens_per_minute", "max_concurrency", "min_priority")
+LIMIT_FIELDS = (*LIMIT_COLUMNS, "min_priority")
 
 
-class ApiKeyForm(forms.ModelForm):
+class ApiKeyForm(FreshForm, LimitFields):
     """The choices for a key, limited to the `scope` of the user. The secret is never a field."""
 
     scope: KeyScope
@@ -59,9 +62,6 @@ class ApiKeyForm(forms.ModelForm):
         model = ApiKey
         fields = ("name", "project", "rights", "model_names", "networks", "origins", "expires_at", *LIMIT_FIELDS)
         help_texts = {
-            "requests_per_minute": "Empty: unlimited.",
-            "tokens_per_minute": "Prompt and completion tokens. Empty: unlimited.",
-            "max_concurrency": "Requests at the same time. Empty: the limit of the installation.",
             "min_priority": "The most urgent priority that its requests may have; a smaller number runs first. "
             "Below 0 also opens the service tier priority.",
             "expires_at": "UTC. Empty: never.",
@@ -71,12 +71,7 @@ class ApiKeyForm(forms.ModelForm):
         super().__init__(*args, **options)
         self._keep_to_scope()
         if "model_names" in self.fields:
-            # The catalog is built on keys, so its tables are found by name.
-            known = apps.get_model("chat", "ServedModel").objects.order_by("name").values_list("name", flat=True)
-            adapters = apps.get_model("chat", "ModelAdapter").objects.select_related("model")
-            full_names = [adapter.full_name for adapter in adapters]
-            names = dict.fromkeys([*known, *full_names, *(self.instance.model_names or [])])
-            self.fields["model_names"].choices = [(name, name) for name in names]
+            self.fields["model_names"].choices = model_choices(self.instance.model_names)
 
     def _keep_to_scope(self) -> None:
         """Limit choices to the scope. A form that only shows a key may lack these fields."""
@@ -102,6 +97,7 @@ class ApiKeyForm(forms.ModelForm):
         project = cleaned.get("project") or getattr(self.instance, "project", None)
         if project is None:
             return cleaned
+        limits_within(self, project, cleaned)
         for right in cleaned.get("rights", ()):
             if not self.scope.may_give([right], org_id=project.org_id):
                 self.add_error("rights", f"Your role in {project.org} does not let you give “{Right(right).label}”.")
@@ -121,6 +117,15 @@ class ApiKeyForm(forms.ModelForm):
         if expires_at is not None and "expires_at" in self.changed_data and expires_at <= timezone.now():
             raise forms.ValidationError("The expiry must be in the future; disable the key to stop it now.")
         return expires_at
+
+
+def model_choices(chosen: list[str] | None) -> list[tuple[str, str]]:
+    """Return the names of models and adapters to choose from, with those that are chosen and gone."""
+    # The catalog is built on keys, so its tables are found by name.
+    known = apps.get_model("chat", "ServedModel").objects.order_by("name").values_list("name", flat=True)
+    adapters = apps.get_model("chat", "ModelAdapter").objects.select_related("model")
+    names = dict.fromkeys([*known, *(adapter.full_name for adapter in adapters), *(chosen or [])])
+    return [(name, name) for name in names]
 
 
 class RotateForm(forms.Form):

@@ -18,20 +18,25 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.cache import add_never_cache_headers
+from django.utils.html import format_html_join
+from django.utils.safestring import mark_safe
+from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 
 from chat.access import selectors
 from chat.access.admin.key_forms import LIMIT_FIELDS, ApiKeyForm, DeleteForm, RotateForm
+from chat.access.admin.limit_fields import limits_in_force
 from chat.access.admin.scoped import ScopedPage
 from chat.access.key_scope import KeyScope, own_keys
 from chat.access.keys import DEFAULT_OVERLAP, key_create, key_delete, key_disable, key_enable, key_rotate, key_update
 from chat.access.models import ApiKey
 from chat.access.policy import may
 from chat.access.roles import Act, Reach
+from chat.console.fresh_form import FreshPage
 from chat.console.pages import column, expiry, instant
 
-LIMITS = ("Limits", {"fields": LIMIT_FIELDS})
+LIMITS = (_("Limits"), {"fields": LIMIT_FIELDS})
 
 
 class StateFilter(admin.SimpleListFilter):
@@ -53,7 +58,7 @@ class StateFilter(admin.SimpleListFilter):
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(ScopedPage):
+class ApiKeyAdmin(FreshPage, ScopedPage):
     see, manage, org_column = Act.KEYS_SEE, Act.KEYS_MANAGE, "project__org_id"
     form = ApiKeyForm
     list_display = ("name", "show_text", "project", "show_owner", "show_state", "show_last_used", "show_expiry")
@@ -64,10 +69,11 @@ class ApiKeyAdmin(ScopedPage):
     actions = None
     actions_detail = ("rotate", "disable", "enable")
     readonly_fields = ("show_owner", "show_text", "show_state", "show_created", "show_last_used", "show_secrets")
+    limits_shown = ("show_limits",)
     change_fieldsets = (
         (None, {"fields": ("name", "project", *readonly_fields)}),
         ("What it may do", {"fields": ("rights", "model_names", "networks", "origins", "expires_at")}),
-        LIMITS,
+        (_("Limits"), {"fields": (*limits_shown, *LIMIT_FIELDS)}),
     )
     add_fieldsets = (
         ("What it may do", {"fields": ("rights", "model_names", "networks", "origins")}),
@@ -93,10 +99,13 @@ class ApiKeyAdmin(ScopedPage):
 
     def get_fieldsets(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
         if obj:
-            return self.change_fieldsets
+            return self.with_fresh(request, obj, self.change_fieldsets)
         # Members make keys of their own only, so there is nothing to choose.
         chosen = ("is_own",) if may(request.user, Act.KEYS_MANAGE, least=Reach.ORG) else ()
         return ((None, {"fields": ("name", "project", *chosen, "expires_at")}), *self.add_fieldsets)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> tuple[str, ...]:
+        return (*self.readonly_fields, *self.limits_shown)
 
     def get_autocomplete_fields(self, request: HttpRequest) -> tuple[str, ...]:
         return ("project",) if request.user.is_superuser else ()
@@ -137,6 +146,12 @@ class ApiKeyAdmin(ScopedPage):
     def show_secrets(self, key: ApiKey) -> str:
         ends = ((secret.last4, secret.valid_until) for secret in key.secrets.all())
         return ", ".join(f"…{last4} {f'until {instant(end)}' if end else 'current'}" for last4, end in ends)
+
+    @display(description=_("In force"))
+    def show_limits(self, key: ApiKey) -> str:
+        """List the tightest of the limits of the key, its owner, its project and its organisation."""
+        lines = ((name, f"{figure:,}", whose) for name, figure, whose in limits_in_force(key))
+        return format_html_join(mark_safe("<br>"), "{}: {} ({})", lines) or _("none")
 
     def changeform_view(
         self,

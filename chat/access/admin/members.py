@@ -13,7 +13,9 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
+from chat.access.admin.limit_fields import LIMITS, LimitFields
 from chat.access.admin.scoped import ScopedPage
+from chat.access.limit_columns import LIMIT_COLUMNS
 from chat.access.memberships import (
     LAST_OWNER,
     is_last_owner,
@@ -25,9 +27,10 @@ from chat.access.models import Membership
 from chat.access.people import people_seen
 from chat.access.policy import orgs_reached, standing_of
 from chat.access.roles import ROLES_HELP, Act, Role
+from chat.console.fresh_form import FreshForm, FreshPage
 
 
-class MembershipForm(forms.ModelForm):
+class MembershipForm(FreshForm, LimitFields):
     """The role of a person. A new membership names the account."""
 
     actor: Any
@@ -41,7 +44,7 @@ class MembershipForm(forms.ModelForm):
 
     class Meta:
         model = Membership
-        fields = ("org", "role", "may_chat")
+        fields = ("org", "role", "may_chat", *LIMIT_COLUMNS)
         widgets = {"role": UnfoldAdminSelectWidget}
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -83,7 +86,7 @@ class MembershipForm(forms.ModelForm):
 
 
 @admin.register(Membership)
-class MembershipAdmin(ScopedPage):
+class MembershipAdmin(FreshPage, ScopedPage):
     see, manage = Act.PEOPLE_SEE, Act.PEOPLE_MANAGE
     form = MembershipForm
     list_display = ("user", "org", "role", "may_chat", "created_at")
@@ -93,9 +96,8 @@ class MembershipAdmin(ScopedPage):
     actions = None
 
     def get_fieldsets(self, request: HttpRequest, obj: Membership | None = None) -> Any:
-        return (
-            (None, {"fields": ("user", "org", "role", "may_chat") if obj else ("username", "org", "role", "may_chat")}),
-        )
+        named = ("user" if obj else "username", "org", "role", "may_chat")
+        return self.with_fresh(request, obj, ((None, {"fields": named}), LIMITS))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Membership | None = None) -> tuple[str, ...]:
         return ("user", "org") if obj else ()
@@ -117,12 +119,18 @@ class MembershipAdmin(ScopedPage):
     def save_model(self, request: HttpRequest, obj: Membership, form: Any, change: bool) -> None:
         chosen = form.cleaned_data
         role, may_chat = Role(chosen["role"]), chosen["may_chat"]
+        limits = {name: chosen.get(name) for name in LIMIT_COLUMNS}
         if change:
             with _refused_if_late():
-                membership_change(membership=obj, role=role, may_chat=may_chat, actor=request.user)
+                membership_change(membership=obj, role=role, may_chat=may_chat, limits=limits, actor=request.user)
             return
         made = membership_create(
-            user=chosen["username"], org=chosen["org"], role=role, may_chat=may_chat, actor=request.user
+            user=chosen["username"],
+            org=chosen["org"],
+            role=role,
+            may_chat=may_chat,
+            limits=limits,
+            actor=request.user,
         )
         obj.pk, obj.user = made.pk, made.user
 

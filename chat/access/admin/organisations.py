@@ -16,11 +16,18 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
-from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminTextareaWidget
+from unfold.widgets import (
+    UnfoldAdminCheckboxSelectMultipleWidget,
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminTextareaWidget,
+)
 
+from chat.access.admin.key_forms import model_choices
+from chat.access.admin.limit_fields import LIMITS, LimitFields
 from chat.access.admin.scoped import ScopedPage
 from chat.access.configuration import configuration_touch
 from chat.access.keys import keys_settle
+from chat.access.limit_columns import LIMIT_COLUMNS
 from chat.access.models import MAX_DAYS, Org, Project
 from chat.access.people import people_seen
 from chat.access.policy import may, orgs_reached
@@ -28,17 +35,25 @@ from chat.access.roles import Act, Reach
 from chat.access.subjects import org_subject, project_subject
 from chat.audit.pages import AuditedRows
 from chat.audit.services import Subject
+from chat.console.fresh_form import FreshForm, FreshPage
 from chat.console.pages import LinesField
 from chat.redaction import MAX_PATTERNS, Redaction, RedactionTooSlow, pattern_problem
 
 
+class OrgForm(FreshForm, LimitFields):
+    class Meta:
+        model = Org
+        fields = ("name", *LIMIT_COLUMNS)
+
+
 @admin.register(Org)
-class OrgAdmin(AuditedRows, ScopedPage):
+class OrgAdmin(FreshPage, AuditedRows, ScopedPage):
     audit_kind = "org"
     see, manage, org_column, project_column = Act.PROJECTS_SEE, Act.ORG_CHANGE, "pk", "projects"
     list_display = ("name", "show_projects", "created_at")
     search_fields = ("name",)
-    fields = ("name",)
+    form = OrgForm
+    fieldsets = ((None, {"fields": ("name",)}), LIMITS)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Org]:
         return super().get_queryset(request).annotate(num_projects=Count("projects")).order_by("name")
@@ -49,6 +64,10 @@ class OrgAdmin(AuditedRows, ScopedPage):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Refuse to delete the organisation whose roles hold for the installation."""
         return super().has_delete_permission(request, obj) and not (isinstance(obj, Org) and obj.is_operator)
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        super().save_related(request, form, formsets, change)
+        configuration_touch()
 
     @display(description="Projects")
     def show_projects(self, org: Any) -> int:
@@ -61,7 +80,13 @@ LOG_FIELDS = (
 """What the request log keeps of a project."""
 
 
-class ProjectForm(forms.ModelForm):
+class ProjectForm(FreshForm, LimitFields):
+    model_names = forms.MultipleChoiceField(
+        label=_("Allowed models"),
+        required=False,
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
+        help_text=_("For its keys, and the chats that count to it. None ticked: every model, also later ones."),
+    )
     redaction_patterns = LinesField(
         label=_("Own redaction patterns"),
         help_text=_(
@@ -80,7 +105,7 @@ class ProjectForm(forms.ModelForm):
 
     class Meta:
         model = Project
-        fields = ("org", "name", "members", "may_share", *LOG_FIELDS)
+        fields = ("org", "name", "members", "may_share", "model_names", *LOG_FIELDS, *LIMIT_COLUMNS)
         help_texts = {
             "keeps_api_texts": _(
                 "The request log keeps prompts and answers of requests with keys of this project, redacted. Owners and "
@@ -102,6 +127,11 @@ class ProjectForm(forms.ModelForm):
             "members": "People of the organisation who make keys of their own here. "
             "Admins and owners reach every project.",
         }
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if "model_names" in self.fields:
+            self.fields["model_names"].choices = model_choices(self.instance.model_names)
 
     def clean_redaction_patterns(self) -> list[str]:
         patterns: list[str] = self.cleaned_data["redaction_patterns"]
@@ -166,7 +196,7 @@ def patterns_problem(patterns: list[str]) -> str:
 
 
 @admin.register(Project)
-class ProjectAdmin(AuditedRows, ScopedPage):
+class ProjectAdmin(FreshPage, AuditedRows, ScopedPage):
     audit_kind = "project"
     see, manage, project_column = Act.PROJECTS_SEE, Act.PROJECTS_MANAGE, "pk"
     list_display = ("name", "org", "created_at")
@@ -176,17 +206,12 @@ class ProjectAdmin(AuditedRows, ScopedPage):
     actions_detail = ("redaction",)
     autocomplete_fields = ("members",)
 
-    def get_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
+    def get_fieldsets(self, request: HttpRequest, obj: Project | None = None) -> Any:
         """Return the fields, with the members for those who see the people of the organisation."""
         sees_people = obj is None or may(request.user, Act.PEOPLE_SEE, org_id=obj.org_id, least=Reach.ORG)
-        return ("org", "name", *(("members",) if sees_people else ()), "may_share", *LOG_FIELDS)
-
-    def get_fieldsets(self, request: HttpRequest, obj: Project | None = None) -> Any:
-        fields = self.get_fields(request, obj)
-        return (
-            (None, {"fields": [name for name in fields if name not in LOG_FIELDS]}),
-            (_("Request log"), {"fields": LOG_FIELDS}),
-        )
+        named = ("org", "name", *(("members",) if sees_people else ()), "may_share", "model_names")
+        log = (_("Request log"), {"fields": LOG_FIELDS})
+        return self.with_fresh(request, obj, ((None, {"fields": named}), LIMITS, log))
 
     @action(description=_("Test the redaction"), url_path="redaction", permissions=["change"], icon="ink_eraser")
     def redaction(self, request: HttpRequest, object_id: str) -> HttpResponse:

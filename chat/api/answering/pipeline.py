@@ -47,6 +47,7 @@ from chat.generation.completions import (
     limits_look,
     request_rejected_record,
 )
+from chat.generation.metering import metering_of
 from chat.relay.state.keys import run_id_create
 from engine.api import EngineError, GenerationRequest
 
@@ -158,6 +159,7 @@ def rejection_record(error: Exception, *, caller: Caller | None, trace: RequestT
         code=known.code,
         message=known.message,
         arrived_at=arrived_at,
+        limit_hit=known.limit_hit,
     )
     return run_id
 
@@ -221,10 +223,17 @@ async def _run_start(
         chat_template=model.chat_template,
         adapter=model.adapter,
     )
+    metering = await metering_of(caller=caller, model=model, is_batch=bool(accepted.trace.batch_id))
     try:
         generation = await run_in_thread_if_large(accepted.num_bytes, build, parsed)
     except MessagesRefused as error:
-        ending = completion_refuse(request=error.request, messages=parsed.messages, caller=caller, trace=accepted.trace)
+        ending = completion_refuse(
+            request=error.request,
+            messages=parsed.messages,
+            caller=caller,
+            trace=accepted.trace,
+            metering=metering,
+        )
         error.extra_headers = await _within_limits(ending)
         raise
     head = _head(accepted.request_id, parsed, model, generation, placement.tier)
@@ -234,6 +243,7 @@ async def _run_start(
         trace=accepted.trace,
         is_further=parsed.delivery.is_further,
         detach=detach(head) if detach else None,
+        metering=metering,
     )
     return StartedRun(generation, await _within_limits(starting), head, caller, model)
 
@@ -277,8 +287,13 @@ async def _within_limits(admission: Awaitable[T]) -> T:
     try:
         return await admission
     except LimitExceeded as error:
-        headers, retry_after_s = error.headers, error.retry_after_s
-        raise ApiError("rate_limit_exceeded", error.message, retry_after_s=retry_after_s, headers=headers) from None
+        raise ApiError(
+            error.code,
+            error.message,
+            retry_after_s=error.retry_after_s,
+            headers=error.headers,
+            limit_hit=error.limit_hit,
+        ) from None
     except PublicIdInUse:
         message = "The request id stands for another resumable request of this project"
         raise ApiError("request_id_in_use", f"{message}; send another X-Request-Id, or none.", "request_id") from None

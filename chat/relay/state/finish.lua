@@ -1,14 +1,18 @@
--- End a run: write its last events and its terminal record, and settle concurrency and tokens, atomically.
+-- End a run: write its last events and its terminal record, and settle limits and budgets, atomically.
 -- The request is deleted at once, as nothing reads it after the end; log, meta and resume context expire later.
+-- Needs meters.lua and budgets.lua before it.
 --
--- KEYS  1 run meta  2 run log  3 run request  4 usage  5 caller's live runs  6 live runs of the model  7 bucket of tokens
---       8 queued runs  9 runs of the worker  10 unread runs  11 resume context
--- ARGV  1 run id  2 attempt  3 entry id  4 packed events, '' = none  5 packed record, '' = none  6 tokens used  7 tokens/min, 0 = none
---       8 life of log and meta from now (ms), unless the run has a longer one of its own  9 now (ms)
---       10 packed texts, '' = none  11 unread records from which on texts are left out
+-- KEYS  1 run meta  2 run log  3 run request  4 usage  5 live runs of the model
+--       6 queued runs  7 runs of the worker  8 unread runs  9 resume context
+-- ARGV  1 run id  2 attempt  3 entry id  4 packed events, '' = none  5 packed record, '' = none
+--       6 prompt tokens used  7 cached ones of them  8 completion tokens used
+--       9 life of log and meta from now (ms), unless the run has a longer one of its own  10 now (ms)
+--       11 packed texts, '' = none  12 unread records from which on texts are left out
 -- Returns 'ended', 'again' (it was ended before by this attempt), or 'stale' (another attempt owns the run).
 
-local held = redis.call('HMGET', KEYS[1], 'state', 'attempt', 'reserved', 'log_life_ms', 'public', 'told', 'tenant_live')
+local held = redis.call('HMGET', KEYS[1], 'state', 'attempt', 'scopes', 'log_life_ms', 'public', 'told', 'tenant_live',
+  'costs', 'budgets')
+local scopes = held[3] and cmsgpack.unpack(held[3]) or {}
 if held[1] then
   if held[2] ~= ARGV[2] then return 'stale' end
   if held[1] == 'ended' then return 'again' end
@@ -20,29 +24,35 @@ if held[1] then
     end
   end
   redis.call('HSET', KEYS[1], 'state', 'ended')
-  local life = math.max(tonumber(ARGV[8]), tonumber(held[4]) or 0)
+  local life = math.max(tonumber(ARGV[9]), tonumber(held[4]) or 0)
   redis.call('DEL', KEYS[3])
-  for _, key in ipairs({KEYS[1], KEYS[2], KEYS[11]}) do redis.call('PEXPIRE', key, life) end
+  for _, key in ipairs({KEYS[1], KEYS[2], KEYS[9]}) do redis.call('PEXPIRE', key, life) end
   if held[5] and held[5] ~= '' then redis.call('PEXPIRE', held[5], life) end
-  local limit, now = tonumber(ARGV[7]), tonumber(ARGV[9])
-  if limit > 0 then
-    local level = bucket_level(KEYS[7], limit, now) + (tonumber(held[3]) or 0) - tonumber(ARGV[6])
-    bucket_store(KEYS[7], math.min(limit, level), limit, now)
+  if held[8] then
+    -- What was reserved is replaced by what was used; a request stays one.
+    local now, prompt, completion = tonumber(ARGV[10]), tonumber(ARGV[6]), tonumber(ARGV[8])
+    local costs = cmsgpack.unpack(held[8])
+    local less = {0, prompt - costs[2], completion - costs[3], prompt + completion - costs[4]}
+    rates_add(scopes, rates_read(scopes, now), less)
+    budgets_settle(cmsgpack.unpack(held[9]), ARGV[1], prompt, tonumber(ARGV[7]), completion)
   end
 end
 -- Write the record even if Valkey has lost the run: its usage must be counted, and SQL ignores a repeated run id.
 if ARGV[5] ~= '' then
   local entry = {'r', ARGV[5], 't', held[6] or ''}
-  if ARGV[10] ~= '' then
-    local is_behind = redis.call('XLEN', KEYS[4]) >= tonumber(ARGV[11])
-    entry[5], entry[6] = 'b', is_behind and '' or ARGV[10]
+  if ARGV[11] ~= '' then
+    local is_behind = redis.call('XLEN', KEYS[4]) >= tonumber(ARGV[12])
+    entry[5], entry[6] = 'b', is_behind and '' or ARGV[11]
   end
   redis.call('XADD', KEYS[4], '*', unpack(entry))
 end
+for _, scope in ipairs(scopes) do
+  redis.call('ZREM', scope[2], ARGV[1])
+  redis.call('ZREM', scope[4], ARGV[1])
+end
 redis.call('ZREM', KEYS[5], ARGV[1])
-redis.call('ZREM', KEYS[6], ARGV[1])
 if held[7] then redis.call('ZREM', held[7], ARGV[1]) end
+redis.call('ZREM', KEYS[6], ARGV[1])
+redis.call('SREM', KEYS[7], ARGV[1])
 redis.call('ZREM', KEYS[8], ARGV[1])
-redis.call('SREM', KEYS[9], ARGV[1])
-redis.call('ZREM', KEYS[10], ARGV[1])
 return 'ended'

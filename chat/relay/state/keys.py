@@ -169,14 +169,22 @@ class Keys:
     def usage_writer(self) -> str:
         return f"{self.deployment}:usage:writer"
 
-    def admit_requests(self, caller: str) -> str:
-        """Hash: the caller's bucket of requests (level, at)."""
-        return f"{self.deployment}:admit:{caller}:requests"
+    def meters(self, scope: str) -> str:
+        """Hash: what is used of each rate of a scope, packed (meters.lua)."""
+        return f"{self.deployment}:admit:{scope}:rates"
 
-    def admit_tokens(self, caller: str) -> str:
-        """Hash: the caller's bucket of tokens (level, at)."""
-        return f"{self.deployment}:admit:{caller}:tokens"
+    def admit_live(self, scope: str) -> str:
+        """Sorted set of a scope's live runs by the end of their lease (ms)."""
+        return f"{self.deployment}:admit:{scope}:live"
 
-    def admit_live(self, caller: str) -> str:
-        """Sorted set of the caller's live runs by the end of their lease (ms)."""
-        return f"{self.deployment}:admit:{caller}:live"
+    def admit_live_at(self, scope: str, slug: str) -> str:
+        """Sorted set of a scope's live runs at a model by the end of their lease (ms)."""
+        return f"{self.deployment}:admit:{scope}:live:{slug}"
+
+    def budget(self, budget_id: int, window: str) -> str:
+        """Hash: what is spent and reserved of a hard budget in a window (budgets.lua)."""
+        return f"{self.deployment}:budget:{budget_id}:{window}"
+
+    @property
+    def run_prefix(self) -> str:
+        return f"{self.deployment}:run:"

@@ -6,16 +6,20 @@ Web processes (admit, leave, stop), workers (claim, finish) and the reaper (take
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import msgpack
 from redis.asyncio import Redis
+from redis.exceptions import NoScriptError
 
 from chat.relay.state.keys import Keys, model_slug
+from chat.relay.state.meters import BudgetMeter, Cost, Scope, budgets_pack, lives_of, scopes_pack
 from chat.relay.state.records import pack_record, pack_request, unpack_events, unpack_request
 from chat.relay.state.task_message import first_task
 from chat.relay.valkey import Answers
@@ -23,13 +27,19 @@ from engine.api import Event, GenerationRequest, Outcome
 
 
 def script_text(name: str) -> str:
-    """Read a Lua script. Scripts are sent whole (EVAL), as a restarted Valkey has lost the cached ones."""
+    """Read a Lua script."""
     return Path(__file__).with_name(f"{name}.lua").read_text(encoding="utf-8")
 
 
-BUCKET = script_text("bucket")
-ADMIT, FINISH, LOOK = (BUCKET + script_text(name) for name in ("admit", "finish", "look"))
+METERS = script_text("meters")
+ADMIT, FINISH = (METERS + script_text("budgets") + script_text(name) for name in ("admit", "finish"))
+LOOK = METERS + script_text("look")
 ATTACH, CLAIM, LEAVE, STOP, TAKEOVER = map(script_text, ("attach", "claim", "leave", "stop", "takeover"))
+DIGESTS = {
+    script: hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+    for script in (ADMIT, FINISH, LOOK, ATTACH, CLAIM, LEAVE, STOP, TAKEOVER)
+}
+"""By which Valkey knows scripts that it has run."""
 
 MAX_ATTEMPTS = 3
 LEASE_MS = 5_000
@@ -62,17 +72,16 @@ class DetachPolicy:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRequest:
-    """A request as admission sees it. A limit of 0 means no limit."""
+    """A request as admission sees it."""
 
     request: GenerationRequest
-    caller: str
     about: Mapping[str, Any]
     """Fields of the terminal record that are known before the run."""
-    requests_per_minute: int
-    tokens_per_minute: int
-    reserved_tokens: int
-    max_live: int
+    scopes: tuple[Scope, ...]
+    """What it counts to."""
+    cost: Cost
     max_waiting: int
+    budgets: tuple[BudgetMeter, ...] = ()
     has_task: bool = True
     """False creates the run without a task, so that no worker takes it."""
     project_id: int = 0
@@ -86,6 +95,14 @@ class Decision(StrEnum):
     REQUESTS = "requests"
     TOKENS = "tokens"
     CONCURRENCY = "concurrency"
+    SHARE = "share"
+    """A scope has its share of the model's places."""
+    QUOTA = "quota"
+    """A hard budget is spent, or cannot cover the request."""
+    HELD = "held"
+    """What is left of a hard budget is reserved by running requests."""
+    UNKNOWN = "unknown"
+    """Valkey does not know what is spent of a hard budget: it must be filled from SQL."""
     IN_USE = "in_use"
     """The public id belongs to another run."""
     FULL = "full"
@@ -95,22 +112,40 @@ class Decision(StrEnum):
     UNAVAILABLE = "unavailable"
     """No worker of the model is ready."""
     LOOK = "look"
-    """Nothing was decided: `Runs.look` only reads the levels of the buckets."""
+    """Nothing was decided: `Runs.look` only reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What is left of the tightest rate of a kind. A limit of 0: there is none."""
+
+    limit: int = 0
+    left: int = 0
+    reset_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionResult:
-    """The decision of admission, with the levels of the caller's buckets after it."""
+    """The decision of admission, with what is left of the tightest rates after it."""
 
     decision: Decision
     wait_s: float
-    requests_left: int
-    requests_reset_s: float
-    tokens_left: int
-    tokens_reset_s: float
+    requests: Level = Level()
+    tokens: Level = Level()
     worker_state: str = ""
     """Of the model's best worker, if GO or UNAVAILABLE."""
     worker_progress: float = 0.0
+    cap: int = -1
+    """The tokens that hard budgets leave to each answer; -1: as many as it wants."""
+    scope: int = 0
+    """The number of the limited scope that refuses, from 1; of a budget, its number."""
+    rate: int = 0
+    """The number of the scope's rate that refuses, from 1."""
+
+
+def _levels(figures: list[int]) -> tuple[Level, Level]:
+    requests, left, reset_ms, tokens, tokens_left, tokens_reset_ms = figures
+    return Level(requests, left, reset_ms / 1000), Level(tokens, tokens_left, tokens_reset_ms / 1000)
 
 
 @dataclass(slots=True)
@@ -120,9 +155,9 @@ class Claim:
     run_id: str
     attempt: int
     request: GenerationRequest
-    caller: str
     about: dict[str, Any]
-    tokens_per_minute: int
+    lives: tuple[str, ...]
+    """The sets in which its lease is renewed."""
     stop: str
     """The outcome with which the run was stopped before the claim, or ''."""
     watchers: dict[str, str] = field(default_factory=dict)
@@ -149,9 +184,7 @@ class RunCompletion:
 
     run_id: str
     attempt: int
-    caller: str
     slug: str
-    tokens_per_minute: int
     position: int = 0
     payload: bytes = b""
     """The last packed events; empty if the run has no reader."""
@@ -162,8 +195,11 @@ class RunCompletion:
     """What was asked and answered (kept_texts.py); empty where it is not kept."""
 
     @property
-    def used_tokens(self) -> int:
-        return self.record["prompt_tokens"] + self.record["completion_tokens"] if self.record else 0
+    def used_tokens(self) -> tuple[int, int, int]:
+        """Return the tokens of the prompt, the cached ones of them, and those of the completion."""
+        record = self.record or {}
+        prompt, cached = record.get("prompt_tokens", 0), record.get("cached_tokens", 0)
+        return prompt, min(cached, prompt), record.get("completion_tokens", 0)
 
 
 class Runs:
@@ -176,15 +212,13 @@ class Runs:
 
     async def admit(self, admission: AdmissionRequest, *, web_id: str, channel: str) -> AdmissionResult:
         """Check and charge all limits, create the run and queue its task, in one script. A refusal writes nothing."""
-        keys, request, caller = self.keys, admission.request, admission.caller
+        keys, request = self.keys, admission.request
         slug = model_slug(request.model)
-        detach = admission.detach
+        detach, cost = admission.detach, admission.cost
         public = keys.public(admission.project_id, detach.public_id) if detach.public_id else ""
         meta = {
             "slug": slug,
-            "caller": caller,
-            "reserved": admission.reserved_tokens,
-            "tokens_per_minute": admission.tokens_per_minute,
+            "lives": lives_of(admission.scopes, keys, slug),
             "linger_ms": int(detach.detach_grace_s * 1000),
             "deadline_ms": int((request.deadline_at or 0) * 1000),
             "log_life_ms": int(detach.log_ttl_s * 1000),
@@ -195,7 +229,6 @@ class Runs:
         }
         names = (
             *(keys.meta(request.run_id), keys.request(request.run_id)),
-            *(keys.admit_requests(caller), keys.admit_tokens(caller), keys.admit_live(caller)),
             *(keys.model_workers(slug), keys.model_live(slug), keys.queued, keys.web_runs(web_id), keys.tasks(slug)),
             *(keys.resume_context(request.run_id), keys.tenant_live(slug, request.tenant), keys.model_tenants(slug)),
             *(keys.demand(slug), *((public,) if public else ())),
@@ -204,28 +237,23 @@ class Runs:
             ADMIT,
             names,
             *(self._now_ms(), request.run_id, pack_request(request) if admission.has_task else b""),
-            *(admission.requests_per_minute, admission.tokens_per_minute, admission.reserved_tokens),
-            *(admission.max_live, admission.max_waiting, LIVE_LEASE_MS, keys.worker_prefix, RUN_LIFE_MS),
+            *(scopes_pack(admission.scopes, keys, slug), msgpack.packb(cost.by_measure)),
+            budgets_pack(admission.budgets, keys),
+            msgpack.packb((cost.input_bound, cost.output_bound, cost.num_answers, int(cost.is_open))),
+            *(admission.max_waiting, LIVE_LEASE_MS, keys.worker_prefix, RUN_LIFE_MS),
             first_task(request.run_id, slug) if admission.has_task else b"",
             *(detach.resume_context, request.tenant),
             *(item for pair in meta.items() for item in pair),
         )
-        word, wait, requests_left, requests_reset, tokens_left, tokens_reset, *worker = answer
-        state, progress = [item.decode() for item in worker] or ("", "0")
-        return AdmissionResult(
-            *(Decision(word.decode()), wait / 1000),
-            *(requests_left, requests_reset / 1000, tokens_left, tokens_reset / 1000),
-            *(state, float(progress)),
-        )
+        word, wait, *levels, state, progress, cap, scope, rate = answer
+        requests, tokens = _levels(levels)
+        worker = (state.decode(), float(progress))
+        return AdmissionResult(Decision(word.decode()), wait / 1000, requests, tokens, *worker, cap, scope, rate)
 
-    async def look(self, caller: str, *, requests_per_minute: int, tokens_per_minute: int) -> AdmissionResult:
-        """Read what is left of a caller's limits, without a charge."""
-        names = (self.keys.admit_requests(caller), self.keys.admit_tokens(caller))
-        answer = await self._eval(LOOK, names, self._now_ms(), requests_per_minute, tokens_per_minute)
-        requests_left, requests_reset, tokens_left, tokens_reset = answer
-        return AdmissionResult(
-            Decision.LOOK, 0.0, requests_left, requests_reset / 1000, tokens_left, tokens_reset / 1000
-        )
+    async def look(self, scopes: tuple[Scope, ...]) -> AdmissionResult:
+        """Read what is left of the limits of scopes, without a charge."""
+        levels = await self._eval(LOOK, (), self._now_ms(), scopes_pack(scopes, self.keys, ""))
+        return AdmissionResult(Decision.LOOK, 0.0, *_levels(levels))
 
     async def claim(self, run_id: str, attempt: int, worker_id: str) -> Claim | None:
         """Claim a queued run for this worker, or one that it holds; None if it is taken or gone.
@@ -244,27 +272,28 @@ class Runs:
         return Claim(
             run_id,
             attempt,
-            unpack_request(answer[1]),
-            meta["caller"].decode(),
+            _capped(unpack_request(answer[1]), int(meta.get("cap", -1))),
             json.loads(meta["about"]),
-            int(meta["tokens_per_minute"]),
+            tuple(meta.get("lives", b"").decode().split()),
             meta["stop"].decode(),
             watchers_of(meta),
         )
 
     def finish_command(self, completion: RunCompletion) -> list[Any]:
-        """Return the arguments of the EVAL that ends a run. Its reply is b"ended", b"again" or b"stale"."""
-        keys, run_id, caller = self.keys, completion.run_id, completion.caller
+        """Return the arguments of the EVAL that ends a run. Its reply is b"ended", b"again" or b"stale".
+
+        The script is sent whole, as a pipeline cannot repeat one command that a restarted Valkey does not know.
+        """
+        keys, run_id = self.keys, completion.run_id
         names = (
-            *(keys.meta(run_id), keys.log(run_id), keys.request(run_id), keys.usage),
-            *(keys.admit_live(caller), keys.model_live(completion.slug), keys.admit_tokens(caller)),
+            *(keys.meta(run_id), keys.log(run_id), keys.request(run_id), keys.usage, keys.model_live(completion.slug)),
             *(keys.queued, keys.worker_runs(completion.worker_id), keys.unread, keys.resume_context(run_id)),
         )
         return [
             *(FINISH, len(names), *names),
             *(run_id, completion.attempt, entry_id(completion.attempt, completion.position), completion.payload),
             b"" if completion.record is None else pack_record(completion.record),
-            *(completion.used_tokens, completion.tokens_per_minute, ENDED_LIFE_MS, self._now_ms()),
+            *(*completion.used_tokens, ENDED_LIFE_MS, self._now_ms()),
             *(completion.texts, MAX_UNREAD_WITH_TEXTS),
         ]
 
@@ -326,7 +355,10 @@ class Runs:
         return log
 
     async def _eval(self, script: str, names: tuple[str, ...], *arguments: Any) -> Any:
-        return await self.client.eval(script, len(names), *names, *arguments)
+        try:
+            return await self.client.evalsha(DIGESTS[script], len(names), *names, *arguments)
+        except NoScriptError:
+            return await self.client.eval(script, len(names), *names, *arguments)
 
     def _now_ms(self) -> int:
         return int(self.clock() * 1000)
@@ -356,6 +388,15 @@ def entry_position(raw: bytes) -> tuple[int, int]:
 
 def log_entries(raw: list[tuple[bytes, dict[bytes, bytes]]]) -> list[LogEntry]:
     return [LogEntry(*entry_position(name), fields.get(b"e")) for name, fields in raw]
+
+
+def _capped(request: GenerationRequest, cap: int) -> GenerationRequest:
+    """Return the request with the cap on each answer that hard budgets have left it; -1: none."""
+    stop = request.stop
+    if cap < 0 or stop.max_tokens is not None:
+        return request
+    absent = cap if stop.absent_max_tokens is None else min(cap, stop.absent_max_tokens)
+    return replace(request, stop=replace(stop, absent_max_tokens=absent))
 
 
 def _run_info(fields: list[bytes]) -> RunInfo | None:

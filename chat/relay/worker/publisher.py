@@ -252,7 +252,8 @@ class Publisher:
     def _renew_live(self, pipe: Any, runs: list[LiveRun]) -> None:
         lease_end = int(self._clock() * 1000) + LIVE_LEASE_MS
         for run in runs:
-            pipe.zadd(self._keys.admit_live(run.claim.caller), {run.run_id: lease_end}, xx=True)
+            for name in run.claim.lives:
+                pipe.zadd(name, {run.run_id: lease_end}, xx=True)
             pipe.zadd(self._keys.model_live(self._slug), {run.run_id: lease_end}, xx=True)
             pipe.zadd(self._keys.tenant_live(self._slug, run.claim.request.tenant), {run.run_id: lease_end}, xx=True)
 

@@ -98,10 +98,8 @@ class LiveRun:
             position=entry.position,
             payload=entry.payload,
             record=record,
-            caller=claim.caller,
             slug=model_slug(claim.request.model),
             worker_id=self.worker_id,
-            tokens_per_minute=claim.tokens_per_minute,
             texts=self._texts(),
         )
 

@@ -130,7 +130,7 @@ class Scripted:
     async def look(self, *, caller) -> dict[str, str]:
         return self.headers
 
-    async def refuse(self, *, request, messages, caller, trace) -> dict[str, str]:
+    async def refuse(self, *, request, messages, caller, trace, **_) -> dict[str, str]:
         assert request.messages == ()
         self.refused.append(messages)
         if self.refusal is not None:

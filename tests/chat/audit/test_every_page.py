@@ -24,6 +24,7 @@ from chat.access.keys import key_create, key_disable
 from chat.access.roles import Role
 from chat.batches.files import FileAbout
 from chat.batches.services import BatchOrder, batch_create
+from chat.budgets.services import budget_save
 from chat.catalog.adapters import adapter_set
 from chat.catalog.services import model_register
 from chat.catalog.weighted_aliases import weighted_alias_set
@@ -31,6 +32,7 @@ from chat.model_jobs.services import job_create
 from chat.models import (
     ApiKey,
     Batch,
+    Budget,
     Invitation,
     Membership,
     ModelAdapter,
@@ -186,6 +188,21 @@ def key_fields(**fields: Any) -> Callable[[World, Any], None]:
     return lambda world, _: world.post("chat_apikey_add", **key_form(world.project, **fields))
 
 
+def budget_of(world: World) -> Budget:
+    budget = Budget(name="most", project=world.project, amount=10)
+    budget_save(budget=budget)
+    return budget
+
+
+BUDGET = {
+    "name": "most",
+    "scope": "project",
+    "unit": "tokens",
+    "how_much": "10",
+    "window": "month",
+    "time_zone": "UTC",
+    "week_start": "0",
+}
 PROJECT = key_of("project")
 ORG: Any = lambda world: world.project.org_id  # noqa: E731
 MEMBERS: Any = lambda world: [world.user.pk]  # noqa: E731
@@ -225,6 +242,9 @@ CASES = {
     "chat_project: delete_selected": Case(
         "project.delete", lambda world, project: world.bulk_delete("chat_project", project), empty_project
     ),
+    "chat_budget_add": Case("budget.create", form("chat_budget_add", **BUDGET, project=PROJECT)),
+    "chat_budget_change": Case("budget.change", form("chat_budget_change", name="less", how_much="5"), budget_of),
+    "chat_budget_delete": Case("budget.delete", form("chat_budget_delete"), budget_of),
     "chat_apikey_add": Case("key.create", key_fields()),
     "chat_apikey_change": Case(
         "key.change",

@@ -27,10 +27,12 @@ from django.utils import timezone
 from chat.access.keys import key_create
 from chat.access.roles import Act, Reach, Role, role_reach
 from chat.audit.services import Subject, audit_record
+from chat.budgets.services import budget_save
 from chat.models import (
     ApiKey,
     AuditEntry,
     Batch,
+    Budget,
     Invitation,
     Membership,
     ModelAdapter,
@@ -95,6 +97,7 @@ PAGES: dict[type[Model], Page] = {
     Membership: managed(Act.PEOPLE_SEE, Act.PEOPLE_MANAGE),
     User: managed(Act.PEOPLE_SEE, Act.PEOPLE_MANAGE),
     Invitation: Page(Act.PEOPLE_SEE, add=Act.PEOPLE_MANAGE, acts={"revoke": Act.PEOPLE_MANAGE}),
+    Budget: managed(Act.USAGE_SEE, Act.BUDGETS_MANAGE),
     Batch: Page(Act.BATCHES_SEE, acts={"cancel": Act.BATCHES_MANAGE}),
     ProjectFile: Page(Act.BATCHES_SEE, delete=Act.BATCHES_MANAGE),
     RequestLog: Page(Act.LOGS_SEE, acts={"text": Act.BODIES_SEE}),
@@ -179,6 +182,7 @@ def rows_made(person: User, project: Project, other: Project) -> dict[type[Model
         Membership: {Place.ORG: colleague.memberships.get(), Place.OTHER: stranger.memberships.get()},
     }
     makers = {
+        Budget: budget_made,
         AuditEntry: entry_made,
         RequestLog: log_made,
         UsageHour: hour_made,
@@ -230,6 +234,12 @@ def log_made(name: str, key: ApiKey) -> RequestLog:
 def entry_made(name: str, key: ApiKey) -> AuditEntry:
     audit_record(action="key.change", on=Subject(key.public_id, name, key.project.org_id, key.project_id))
     return AuditEntry.objects.get(object_name=name)
+
+
+def budget_made(name: str, key: ApiKey) -> Budget:
+    budget = Budget(name=name, scope="key", key=key, amount=100)
+    budget_save(budget=budget)
+    return budget
 
 
 def hour_made(name: str, key: ApiKey) -> UsageHour:

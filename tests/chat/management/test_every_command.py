@@ -19,9 +19,9 @@ from tests.chat.audit.secrets_of_tests import entries_after, last_entry
 from tests.chat.records import record
 
 ROOMS = ("chat", "lightcone_site")
-READ_ONLY = {"audit list", "api_key list", "messages", "doctor", "chat", "run", "serve", "model"}
+READ_ONLY = {"audit list", "api_key list", "messages", "doctor", "chat", "run", "serve", "model", "budgets"}
 """`chat` and `run` are clients; `serve` starts processes, whose first entries tests/chat/audit/test_people.py has.
-`model` registers and removes by the services of `model_add`."""
+`model` registers and removes by the services of `model_add`. `budgets` makes Valkey agree with the database."""
 CASES = {
     "api_key create": ("key.create", ("api_key", "create", "new")),
     "api_key rotate": ("key.rotate", ("api_key", "rotate", "KEY")),

@@ -16,7 +16,7 @@ from chat.usage.services import usage_records_write
 from tests.chat.records import record
 from tests.people import member
 
-migration: Any = import_module("chat.migrations.0029_request_log_accounts")
+migration: Any = import_module("chat.migrations.0026_request_log_accounts")
 
 
 def test_requests_of_personal_keys_get_their_person(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

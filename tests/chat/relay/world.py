@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 
 from chat.relay.reaper import Reaper
 from chat.relay.state.keys import Keys, model_slug, run_id_create
+from chat.relay.state.meters import Cost, Measure, Period, Rate, Scope, ScopeKind
 from chat.relay.state.runs import AdmissionRequest, AdmissionResult, Claim, Runs
 from chat.relay.state.usage_stream import UsageStream
 from chat.relay.token_layer import TokenLayer
@@ -217,14 +218,19 @@ class World:
             messages=({"role": "user", "content": "hi"},),
             arrived_at=1000.0,
         )
+        figures = {"requests_per_minute": 0, "tokens_per_minute": 0, "reserved_tokens": 10, "max_live": 64}
+        figures |= {name: changes.pop(name) for name in figures if name in changes}
+        rates = (
+            Rate(Measure.REQUESTS, Period.MINUTE, figures["requests_per_minute"]),
+            Rate(Measure.TOKENS, Period.MINUTE, figures["tokens_per_minute"]),
+        )
+        limits = tuple(rate for rate in rates if rate.limit)
+        key = Scope(ScopeKind.KEY, changes.pop("caller", "key1"), rates=limits, max_live=figures["max_live"])
         values: dict[str, Any] = {
             "request": request,
-            "caller": "key1",
             "about": ABOUT,
-            "requests_per_minute": 0,
-            "tokens_per_minute": 0,
-            "reserved_tokens": 10,
-            "max_live": 64,
+            "scopes": (key,),
+            "cost": Cost(1, figures["reserved_tokens"]),
             "max_waiting": 100,
         }
         return AdmissionRequest(**{**values, **changes})

@@ -24,7 +24,7 @@ OF_PROJECTS = {
 
 class Migration(migrations.Migration):
     # The column has no default, so no row is written for it: SQLite would copy the whole table.
-    dependencies = [("chat", "0028_sign_in")]
+    dependencies = [("chat", "0024_sign_in")]
     operations = [
         migrations.RemoveIndex(model_name="requestlog", name="log_client_id"),
         migrations.RemoveIndex(model_name="requestlog", name="log_batch"),

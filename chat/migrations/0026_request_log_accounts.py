@@ -18,5 +18,5 @@ def name_accounts(apps, schema_editor):
 
 class Migration(migrations.Migration):
     atomic = False  # so that servers which still run wait for 2,000 rows, never for all
-    dependencies = [("chat", "0029_request_log")]
+    dependencies = [("chat", "0025_request_log")]
     operations = [migrations.RunPython(name_accounts, migrations.RunPython.noop)]

@@ -1,0 +1,147 @@
+"""Decisions of admission per second on one core of Valkey, with every limit on.
+
+    python benchmarks/admission.py [--decisions 20000] [--batch 200]
+
+Starts a private Valkey. Each request counts to five scopes with six rates, a concurrency and a share of the queue each,
+and to `budgets` hard budgets; every run is admitted and then ended. Prints decisions per second of Valkey's processor
+time, as one Valkey decides for all web processes, and by the clock, for nothing on, for one key's limits and for all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import msgpack  # noqa: E402
+import redis  # noqa: E402
+
+from chat.relay.state import runs  # noqa: E402
+from chat.relay.state.keys import Keys, model_slug, run_id_create  # noqa: E402
+from chat.relay.state.meters import (  # noqa: E402
+    BudgetMeter,
+    Cost,
+    Measure,
+    Period,
+    Rate,
+    Scope,
+    ScopeKind,
+    budgets_pack,
+    lives_of,
+    scopes_pack,
+)
+from lightcone_site.serve.child import Child  # noqa: E402
+from lightcone_site.serve.embedded_valkey import is_answering, valkey_spec  # noqa: E402
+
+MODEL = "large"
+RATES = tuple(
+    Rate(measure, period, 10**9)
+    for measure, period in (
+        (Measure.REQUESTS, Period.MINUTE),
+        (Measure.REQUESTS, Period.DAY),
+        (Measure.TOKENS, Period.MINUTE),
+        (Measure.INPUT, Period.MINUTE),
+        (Measure.OUTPUT, Period.MINUTE),
+        (Measure.TOKENS, Period.DAY),
+    )
+)
+KEY = (Scope(ScopeKind.KEY, "key1", "", RATES[:1] + RATES[2:3], max_live=10**6),)
+ALL = tuple(
+    Scope(kind, str(kind), "", RATES, max_live=10**6, queue_percent=0 if kind is ScopeKind.MODEL else 90)
+    for kind in ScopeKind
+)
+COST = Cost(1, 100, 200, 1_000, 512)
+
+
+@contextmanager
+def valkey() -> Iterator[tuple[redis.Redis, int]]:
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        socket = place / "run" / "valkey.sock"
+        child = Child(valkey_spec(data_dir=place, socket_path=socket, log_path=place / "log", max_bytes=2**30))
+        child.start(time.monotonic())
+        while not is_answering(socket):
+            time.sleep(0.01)
+        with redis.Redis(unix_socket_path=str(socket)) as client:
+            yield client, client.info("server")["process_id"]
+        child.kill()
+
+
+def processor_s(pid: int) -> float:
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(client: redis.Redis, pid: int, title: str, scopes: tuple[Scope, ...], num_budgets: int) -> None:
+    """Admit and end runs, batch by batch, and print both rates."""
+    client.flushall()
+    keys, slug = Keys("b"), model_slug(MODEL)
+    client.sadd(keys.model_workers(slug), "w")
+    client.hset(keys.worker("w"), mapping={"state": "ready", "seats": 10**6})
+    budgets = tuple(BudgetMeter(number, "all", 0, 10**15) for number in range(num_budgets))
+    for budget in budgets:
+        client.hset(keys.budget(budget.budget_id, "all"), "spent", 0)
+    admit, finish = client.script_load(runs.ADMIT), client.script_load(runs.FINISH)
+    meta = {"slug": slug, "lives": lives_of(scopes, keys, slug), "linger_ms": 0, "deadline_ms": 0, "log_life_ms": 0}
+    meta |= {"public": "", "tenant_live": keys.tenant_live(slug, "1"), "about": "{}" * 200, "web:1": "c"}
+    fields = [item for pair in meta.items() for item in pair]
+    took, clock = [0.0, 0.0], [0.0, 0.0]
+    for _ in range(ARGUMENTS.decisions // ARGUMENTS.batch):
+        ids = [run_id_create() for _ in range(ARGUMENTS.batch)]
+        for step in (0, 1):
+            pipe = client.pipeline(transaction=False)
+            now = int(time.time() * 1000)
+            for run_id in ids:
+                if step == 0:
+                    names = (keys.meta(run_id), keys.request(run_id), keys.model_workers(slug), keys.model_live(slug))
+                    names += (keys.queued, keys.web_runs("1"), keys.tasks(slug), keys.resume_context(run_id))
+                    names += (keys.tenant_live(slug, "1"), keys.model_tenants(slug), keys.demand(slug))
+                    pipe.evalsha(
+                        *(admit, len(names), *names, now, run_id, b"x" * 500, scopes_pack(scopes, keys, slug)),
+                        *(
+                            msgpack.packb(COST.by_measure),
+                            budgets_pack(budgets, keys),
+                            msgpack.packb((1000, 512, 1, 0)),
+                        ),
+                        *(10**6, 120_000, keys.worker_prefix, 86_400_000, b"task", b"", "1", *fields),
+                    )
+                else:
+                    names = (keys.meta(run_id), keys.log(run_id), keys.request(run_id), keys.usage)
+                    names += (keys.model_live(slug), keys.queued, keys.worker_runs("w"), keys.unread)
+                    names += (keys.resume_context(run_id),)
+                    pipe.evalsha(
+                        *(finish, len(names), *names, run_id, 1, "1-1", b"e" * 100, b"r" * 300),
+                        *(90, 0, 150, 600_000, now),
+                    )
+            begin, began = processor_s(pid), time.perf_counter()
+            answers = pipe.execute()
+            clock[step] += time.perf_counter() - began
+            took[step] += processor_s(pid) - begin
+            assert {answer[0] if step == 0 else answer for answer in answers} == {b"go" if step == 0 else b"ended"}
+        client.delete(keys.usage, keys.tasks(slug))
+    num = ARGUMENTS.decisions
+    rates = " | ".join(f"{num / took[step]:,.0f} | {num / clock[step]:,.0f}" for step in (0, 1))
+    print(f"| {title} | {rates} |")
+
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--decisions", type=int, default=20_000)
+parser.add_argument("--batch", type=int, default=200)
+ARGUMENTS = parser.parse_args()
+
+if __name__ == "__main__":
+    print("| limits | admitted a second of Valkey's core | by the clock | ended, of the core | by the clock |")
+    print("| --- | --- | --- | --- | --- |")
+    with valkey() as (client, pid):
+        measure(client, pid, "none", (), 0)
+        measure(client, pid, "one key: 3", KEY, 0)
+        measure(client, pid, "five scopes: 39", ALL, 0)
+        measure(client, pid, "five scopes, 5 hard budgets: 44", ALL, 5)
+        measure(client, pid, "five scopes, 25 hard budgets: 64", ALL, 25)

@@ -1,0 +1,160 @@
+"""What admission counts: the scopes of a request with their limits, what it costs, and its hard budgets.
+
+admit.lua checks all of them, charges all or none, and finish.lua settles them (meters.lua, budgets.lua).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from functools import lru_cache
+from typing import Any
+
+import msgpack
+
+from chat.relay.state.keys import Keys
+
+
+class ScopeKind(StrEnum):
+    """What a limit or a budget is set on."""
+
+    ORG = "org"
+    PROJECT = "project"
+    ACCOUNT = "account"
+    KEY = "key"
+    MODEL = "model"
+
+
+class Measure(IntEnum):
+    """What a rate counts. The values are places in the costs of admit.lua."""
+
+    REQUESTS = 1
+    INPUT = 2
+    OUTPUT = 3
+    TOKENS = 4
+
+
+MEASURE_WORDS = {
+    Measure.REQUESTS: "requests",
+    Measure.INPUT: "input tokens",
+    Measure.OUTPUT: "output tokens",
+    Measure.TOKENS: "tokens",
+}
+
+
+class Period(StrEnum):
+    """The time in which a rate is given back."""
+
+    MINUTE = "minute"
+    DAY = "day"
+
+    @property
+    def ms(self) -> int:
+        return 60_000 if self is Period.MINUTE else 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """At most `limit` of something at once, given back steadily over a period."""
+
+    measure: Measure
+    period: Period
+    limit: int
+
+    @property
+    def field(self) -> str:
+        return f"{self.measure.value}{self.period.value[0]}"
+
+    def __str__(self) -> str:
+        return f"{self.limit:,} {MEASURE_WORDS[self.measure]} per {self.period}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One of the things that a request counts to, with its limits. A limit of 0 means no limit."""
+
+    kind: ScopeKind
+    name: str
+    """Its name in Valkey."""
+    title: str = ""
+    """What people call it."""
+    rates: tuple[Rate, ...] = ()
+    max_live: int = 0
+    queue_percent: int = 0
+    """The share of a model's places, those of the queue included, that its requests may take."""
+    max_context: int = 0
+    """The tokens of a prompt and its answer together."""
+
+    @property
+    def is_limited(self) -> bool:
+        return bool(self.rates or self.max_live or self.queue_percent or self.max_context)
+
+    def plain(self, keys: Keys, slug: str) -> list[Any]:
+        """Return the form that meters.lua reads."""
+        flat = [item for rate in self.rates for item in (rate.field, rate.limit, rate.period.ms, rate.measure.value)]
+        live, live_at = keys.admit_live(self.name), keys.admit_live_at(self.name, slug)
+        return [keys.meters(self.name), live, self.max_live, live_at, self.queue_percent, flat]
+
+
+@lru_cache(maxsize=4096)
+def scopes_pack(scopes: tuple[Scope, ...], keys: Keys, slug: str) -> bytes:
+    """Pack the scopes of a request to a model. They are the same for each request of a key."""
+    packed: bytes = msgpack.packb([scope.plain(keys, slug) for scope in scopes if scope.is_limited])
+    return packed
+
+
+@lru_cache(maxsize=4096)
+def lives_of(scopes: tuple[Scope, ...], keys: Keys, slug: str) -> str:
+    """Return the names of the sets in which a run is live, joined by blanks, for those who renew its lease."""
+    names = [keys.admit_live(scope.name) for scope in scopes if scope.max_live]
+    names += [keys.admit_live_at(scope.name, slug) for scope in scopes if scope.queue_percent]
+    return " ".join(names)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a request is charged until its end, when the real figures replace it.
+
+    Rates take the usual tokens, as an excess is given back over the next minute. Hard budgets take the bounds.
+    """
+
+    requests: int = 1
+    input_tokens: int = 0
+    output_tokens: int = 0
+    input_bound: int = 0
+    """No prompt of this request has more tokens."""
+    output_bound: int = 0
+    """No answer has more tokens; -1: only the context bounds it."""
+    num_answers: int = 1
+    is_open: bool = False
+    """The client has set no limit, so a budget may."""
+
+    @property
+    def by_measure(self) -> tuple[int, int, int, int]:
+        return self.requests, self.input_tokens, self.output_tokens, self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetMeter:
+    """A hard budget in its present window. Amount and prices of a token are in units of the budget."""
+
+    budget_id: int
+    window: str
+    ends_at_ms: int
+    """0: never."""
+    amount: int
+    input_price: float = 1.0
+    cached_price: float = 1.0
+    output_price: float = 1.0
+    title: str = ""
+    """Its name and amount."""
+
+    def plain(self, keys: Keys) -> list[Any]:
+        """Return the form that budgets.lua reads."""
+        prices = (self.input_price, self.cached_price, self.output_price)
+        return [keys.budget(self.budget_id, self.window), self.ends_at_ms, self.amount, *prices]
+
+
+def budgets_pack(budgets: tuple[BudgetMeter, ...], keys: Keys) -> bytes:
+    packed: bytes = msgpack.packb([budget.plain(keys) for budget in budgets])
+    return packed
