@@ -53,7 +53,7 @@ def is_admitted(user: Any) -> bool:
 
 class AccountAdapter(DefaultAccountAdapter):
     error_messages = DefaultAccountAdapter.error_messages | {
-        "username_password_mismatch": _("The user name or the password is wrong. Both are case-sensitive."),
+        "username_password_mismatch": _("Enter the correct username and password. Both are case-sensitive."),
         "enter_current_password": _("This is not your password."),
         "incorrect_password": _("This is not your password."),
     }

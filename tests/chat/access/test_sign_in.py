@@ -131,8 +131,8 @@ def test_no_name_at_the_form_spends_the_tries_of_something_else() -> None:
         ("a" * 151, "right", "at most 150 characters"),
         ("ann", "a" * 4097, "at most 4096 characters"),
         ("ann", "", "This field is required."),
-        ("ann", "Right", "The user name or the password is wrong."),
-        ("Ann", "right", "The user name or the password is wrong."),
+        ("ann", "Right", "Enter the correct username and password."),
+        ("Ann", "right", "Enter the correct username and password."),
     ],
 )
 def test_bad_input_is_refused_with_a_sentence(name: str, password: str, problem: str) -> None:
