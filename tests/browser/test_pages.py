@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.conf import settings
@@ -12,8 +15,11 @@ from django.test import Client
 
 from chat.access.accounts import default_project
 from chat.access.keys import key_create
+from chat.models import Project
+from chat.usage.services import usage_records_write
 from tests.browser.axe import axe_findings
 from tests.browser.scripted import note_problems
+from tests.chat.records import NOON, record
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
@@ -116,3 +122,29 @@ def test_the_docs_begin_with_chat_and_end_with_health(opened):
     page.wait_for_selector(".opblock-tag[data-tag=health]")
     groups = page.eval_on_selector_all(".opblock-tag", "tags => tags.map(tag => tag.dataset.tag)")
     assert (groups[0], groups[-1]) == ("chat", "health")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_request_is_found_by_its_filters_and_read(of_admin, theme):
+    """From the list by chips to the page of a request, its kept texts, and a chat made of them."""
+    project = default_project()
+    Project.objects.filter(pk=project.pk).update(keeps_api_texts=True)
+    plain = {"request": {"messages": [{"role": "user", "content": "hello"}]}, "answers": [{"content": "hi there"}]}
+    texts = zlib.compress(json.dumps(plain).encode())
+    here = {"org_id": project.org_id, "project_id": project.pk}
+    slow = record(client_request_id="slow-1", ended_at=NOON + 60, texts=texts, **here)
+    usage_records_write([slow, *(record(client_request_id=f"quick-{index}", **here) for index in range(3))])
+    expect_good(of_admin, "/admin/chat/requestlog/?status=200&min_ms=30000&q=slow", theme)
+    page = of_admin.page
+    assert page.locator("a.lc-chip").count() == 3
+    page.click("a.lc-chip:has-text('slow')")
+    page.wait_for_url("**/requestlog/?status=200&min_ms=30000")
+    run_id = str(UUID(hex=slow["run_id"]))
+    expect_good(of_admin, f"/admin/chat/requestlog/{run_id}/change/", theme)
+    assert "59.88 s" in page.inner_text("section[aria-labelledby=when]")
+    page.click("text=Read what was asked and answered")
+    page.wait_for_url(f"**/requestlog/{run_id}/text/")
+    assert "hi there" in page.inner_text("#content")
+    assert axe_findings(page) == []
+    page.click("text=Open in the playground")
+    page.wait_for_url("**/c/*")
