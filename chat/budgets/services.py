@@ -27,11 +27,11 @@ AUDITED = (
     *("unit", "amount", "window", "time_zone", "week_start", "is_hard"),
 )
 REFERENCES: Mapping[str, str] = {
-    BudgetScope.ORG: "org",
-    BudgetScope.PROJECT: "project",
-    BudgetScope.ACCOUNT: "member",
-    BudgetScope.KEY: "key",
-    BudgetScope.MODEL: "model",
+    str(BudgetScope.ORG): "org",
+    str(BudgetScope.PROJECT): "project",
+    str(BudgetScope.ACCOUNT): "member",
+    str(BudgetScope.KEY): "key",
+    str(BudgetScope.MODEL): "model",
 }
 """The column that each scope fills."""
 LEVELS = (100, 80, 50)
@@ -148,13 +148,13 @@ async def budgets_of(*, caller: Caller, model: str) -> tuple[BudgetEntry, ...]:
     if not budgets:
         return ()
     places: list[Place] = [
-        (BudgetScope.KEY, caller.key_id),
-        (BudgetScope.ACCOUNT, f"{caller.org_id}:{caller.account_id}"),
-        (BudgetScope.PROJECT, caller.project_id),
-        (BudgetScope.ORG, caller.org_id),
-        (BudgetScope.MODEL, model),
+        (str(BudgetScope.KEY), caller.key_id),
+        (str(BudgetScope.ACCOUNT), f"{caller.org_id}:{caller.account_id}"),
+        (str(BudgetScope.PROJECT), caller.project_id),
+        (str(BudgetScope.ORG), caller.org_id),
+        (str(BudgetScope.MODEL), model),
     ]
-    return tuple(entry for place in places for entry in budgets.get((str(place[0]), place[1]), ()))
+    return tuple(entry for place in places for entry in budgets.get(place, ()))
 
 
 def _budgets_read() -> dict[Place, tuple[BudgetEntry, ...]]:
@@ -197,9 +197,9 @@ def budget_spends_add(spends: Iterable[tuple[Mapping[str, str], int, int]]) -> N
     tokens: dict[tuple[int, str], int] = defaultdict(int)
     money: dict[tuple[int, str], int] = defaultdict(int)
     for stamps, num_tokens, nanos in spends:
-        for budget_id, window in stamps.items():
-            tokens[int(budget_id), window] += num_tokens
-            money[int(budget_id), window] += nanos
+        for name, window in stamps.items():
+            tokens[int(name), window] += num_tokens
+            money[int(name), window] += nanos
     if not tokens:
         return
     ids = {budget_id for budget_id, _window in tokens}
