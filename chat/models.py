@@ -4,7 +4,7 @@ from chat.access.models import ApiKey, ApiKeySecret, Membership, Org, Project
 from chat.api.stored.models import StoredAnswer
 from chat.audit.models import AuditEntry
 from chat.batches.models import Batch, BatchResult, FileChunk, ProjectFile
-from chat.catalog.models import ModelAdapter, ServedModel, WeightedAlias
+from chat.catalog.models import ModelAdapter, ModelPrice, ServedModel, WeightedAlias
 from chat.conversations.models import ChatSpace, Conversation, Draft, SearchFacet, SearchText, ShareLink, Turn
 from chat.model_jobs.models import ModelJob
 from chat.playground.models import PageState, Preset
@@ -23,6 +23,7 @@ __all__ = [
     "Membership",
     "ModelAdapter",
     "ModelJob",
+    "ModelPrice",
     "Org",
     "PageState",
     "Preset",

@@ -21,6 +21,7 @@ SEE_AND_MANAGE: dict[str, tuple[Act, Act]] = {
     "chat.batch": (Act.BATCHES_SEE, Act.BATCHES_MANAGE),
     "chat.projectfile": (Act.BATCHES_SEE, Act.BATCHES_MANAGE),
     "chat.servedmodel": (Act.MODELS_SEE, Act.MODELS_MANAGE),
+    "chat.modelprice": (Act.MODELS_SEE, Act.MODELS_MANAGE),
     "chat.modeladapter": (Act.MODELS_SEE, Act.MODELS_MANAGE),
     "chat.weightedalias": (Act.MODELS_SEE, Act.MODELS_MANAGE),
     "chat.modeljob": (Act.MODELS_SEE, Act.MODELS_MANAGE),

@@ -38,7 +38,6 @@ from chat.catalog.weighted_aliases import (
 AUDITED = (
     *("name", "aliases", "path", "owned_by", "enabled", "is_default", "max_model_len", "sampling_defaults"),
     *("system_prompt", "chat_template", "pinned", "idle_s", "fallback", "deprecated_at"),
-    *("input_price", "cached_price", "output_price"),
 )
 CACHE_TTL_S = 5.0
 ALL = "all"

@@ -82,6 +82,7 @@ UNFOLD: dict[str, Any] = {
                 "separator": True,
                 "items": [
                     _list("Models", "deployed_code", "chat.servedmodel"),
+                    _list("Prices", "sell", "chat.modelprice"),
                     _list("Adapters", "tune", "chat.modeladapter"),
                     _list("Weighted aliases", "call_split", "chat.weightedalias"),
                     _list("Pulls and imports", "download", "chat.modeljob"),

@@ -32,11 +32,15 @@ class RequestLog(models.Model):
     prompt_tokens = models.PositiveIntegerField(default=0)
     cached_tokens = models.PositiveIntegerField(default=0)
     completion_tokens = models.PositiveIntegerField(default=0)
+    reasoning_tokens = models.PositiveIntegerField(default=0, db_default=0)
+    """Part of `completion_tokens`."""
     queue_ms = models.FloatField("time in queue (ms)", null=True)
     ttft_ms = models.FloatField("time to first token (ms)", null=True)
     duration_ms = models.FloatField("duration (ms)", null=True)
     cost_nanos = models.BigIntegerField("cost (billionths)", default=0)
-    """Billionths of LIGHTCONE_CURRENCY, by the prices at the end of the run. Later prices change no row."""
+    """Billionths of LIGHTCONE_CURRENCY, by the price in force as the run ended. Later ones change no row."""
+    price_id = models.BigIntegerField("price", default=0, db_default=0)
+    """The row of `ModelPrice` by which it cost that; 0: none."""
     attempts = models.PositiveSmallIntegerField(default=0)
     worker = models.CharField(max_length=100, default="")
     client_request_id = models.CharField(max_length=200, default="")

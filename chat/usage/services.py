@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -20,17 +20,18 @@ from django.db.models import F, Q
 
 from chat.access.models import ApiKey
 from chat.audit.services import Subject, audit_record
+from chat.catalog.prices import price_book
 from chat.masking import mask_secrets
 from chat.relay.state.keys import run_id_floor
 from chat.relay.state.records import client_outcome_fields
 from chat.usage.models import TTFT_BOUNDS_MS, TTFT_COLUMNS, RequestLog, UsageHour
-from chat.usage.prices import cost_nanos, prices_of
+from chat.usage.prices import cost_nanos
 from engine.api import Outcome
 
 logger = logging.getLogger(__name__)
 
 MAX_TRIES = 3
-COUNTS = ("prompt_tokens", "cached_tokens", "completion_tokens", "attempts", "retry_count")
+COUNTS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "attempts", "retry_count")
 CLIENT_LEFT = 499
 """The status of a request whose client disconnected before the answer was complete."""
 
@@ -63,6 +64,7 @@ class TerminalRecord:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    reasoning_tokens: int = 0
     attempts: int = 0
     worker: str = ""
     client_request_id: str = ""
@@ -117,9 +119,10 @@ def _write(rows: dict[UUID, RequestLog], corrections: dict[UUID, str]) -> list[U
     with transaction.atomic():
         stored = set(RequestLog.objects.filter(run_id__in=rows).values_list("run_id", flat=True))
         new = [row for run_id, row in rows.items() if run_id not in stored]
-        prices = prices_of({row.model for row in new})
+        book = price_book({row.model for row in new})
         for row in new:
-            row.cost_nanos = cost_nanos(row, prices.get(row.model))
+            prices = book.at(row.model, row.arrived_at + timedelta(milliseconds=row.duration_ms or 0))
+            row.cost_nanos, row.price_id = cost_nanos(row, prices), prices.price_id if prices else 0
         RequestLog.objects.bulk_create(new, batch_size=500)
         for hour_key, sums in _hours(new).items():
             _hour_add(hour_key, sums)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from django.contrib import admin
 from django.contrib.auth.models import User
 from django.test import Client, RequestFactory
 from django.urls import reverse
+from django.utils import timezone
 
 from chat.access.keys import key_create, key_disable
 from chat.batches.files import FileAbout
@@ -30,6 +32,7 @@ from chat.models import (
     Membership,
     ModelAdapter,
     ModelJob,
+    ModelPrice,
     Org,
     Project,
     ProjectFile,
@@ -106,6 +109,11 @@ def world(
 
 def empty_project(world: World) -> Project:
     return Project.objects.create(org=world.project.org, name="Empty")
+
+
+def coming_price(world: World) -> ModelPrice:
+    start = timezone.now() + timedelta(days=1)
+    return ModelPrice.objects.create(model=world.model, model_name="small", starts_at=start, input=1, output=1)
 
 
 def new_person(world: World) -> User:
@@ -214,6 +222,10 @@ CASES = {
     ),
     "chat_servedmodel_load": Case("model.load", form("chat_servedmodel_load", key_of("model"))),
     "chat_servedmodel_unload": Case("model.unload", form("chat_servedmodel_unload", key_of("model"))),
+    "chat_modelprice_add": Case(
+        "price.create", form("chat_modelprice_add", model=key_of("model"), zone="UTC", input="1", output="2")
+    ),
+    "chat_modelprice_delete": Case("price.delete", form("chat_modelprice_delete"), coming_price),
     "chat_modeladapter_add": Case("adapter.create", form("chat_modeladapter_add", model=key_of("model"), **ADAPTER)),
     "chat_modeladapter_change": Case(
         "adapter.change", form("chat_modeladapter_change", key_of("adapter"), model=key_of("model"), **ADAPTER)

@@ -178,6 +178,7 @@ def test_every_page_of_the_console_opens(admin_client: Client, project: Project)
         "chat_apikey_add",
     ]
     names += ["chat_servedmodel_changelist", "chat_servedmodel_add", "chat_usagehour_changelist"]
+    names += ["chat_modelprice_changelist", "chat_modelprice_add"]
     for name in names:
         assert admin_client.get(reverse(f"admin:{name}")).status_code == 200, name
     assert (

@@ -32,6 +32,7 @@ from chat.models import (
     Membership,
     ModelAdapter,
     ModelJob,
+    ModelPrice,
     Org,
     Project,
     ProjectFile,
@@ -97,6 +98,7 @@ PAGES: dict[type[Model], Page] = {
     UsageHour: Page(Act.USAGE_SEE, has_detail=False),
     ServedModel: managed(Act.MODELS_SEE, MODELS, acts={"load": MODELS, "unload": MODELS}, list_acts={"pull": MODELS}),
     ModelAdapter: managed(Act.MODELS_SEE, MODELS),
+    ModelPrice: Page(Act.MODELS_SEE, add=MODELS, delete=MODELS),
     WeightedAlias: managed(Act.MODELS_SEE, MODELS),
     ModelJob: Page(Act.MODELS_SEE, add=MODELS, acts={"cancel": MODELS}),
 }
@@ -135,8 +137,8 @@ class World:
 
 
 def name_of(model: type[Model], place: Place) -> str:
-    """Return the text by which a row is found on a page. A membership shows as its person."""
-    model = User if model is Membership else model
+    """Return the text by which a row is found on a page. A membership shows as its person, a price as its model."""
+    model = {Membership: User, ModelPrice: ServedModel}.get(model, model)
     return f"{model.__name__}-{place.name}".lower()
 
 
@@ -172,6 +174,11 @@ def rows_made(person: User, project: Project, other: Project) -> dict[type[Model
         rows[model] = {place: make(name_of(model, place), key) for place, key in keys.items()}
     served = ServedModel.objects.create(name=name_of(ServedModel, Place.ORG), path="/models/x.gguf")
     rows[ServedModel] = {Place.ORG: served}
+    rows[ModelPrice] = {
+        Place.ORG: ModelPrice.objects.create(
+            model=served, model_name=name_of(ServedModel, Place.ORG), starts_at=timezone.now(), input=1, output=1
+        )
+    }
     adapter = ModelAdapter.objects.create(model=served, name=name_of(ModelAdapter, Place.ORG), path="/adapter")
     rows[ModelAdapter] = {Place.ORG: adapter}
     targets = [{"model": served.name, "weight": 1}]
