@@ -7,9 +7,10 @@ from chat.catalog import admin as catalog
 from chat.catalog import price_admin as prices
 from chat.model_jobs import admin as model_jobs
 from chat.system import pages as system
-from chat.usage import admin as usage
+from chat.usage import admin as requests
+from chat.usage import page as usage
 
 catalog.ServedModelForm.read_sampling_defaults = staticmethod(sampling_defaults_read)
 
 __all__ = ["audit", "batches", "catalog", "keys", "members", "model_jobs", "organisations", "prices"]
-__all__ += ["system", "usage", "users"]
+__all__ += ["requests", "system", "usage", "users"]

@@ -8,7 +8,7 @@ from chat.catalog.models import ModelAdapter, ModelPrice, ServedModel, WeightedA
 from chat.conversations.models import ChatSpace, Conversation, Draft, SearchFacet, SearchText, ShareLink, Turn
 from chat.model_jobs.models import ModelJob
 from chat.playground.models import PageState, Preset
-from chat.usage.models import RequestLog, UsageHour
+from chat.usage.models import RequestLog, UsageSum, UsageTotal
 
 __all__ = [
     "ApiKey",
@@ -36,6 +36,7 @@ __all__ = [
     "ShareLink",
     "StoredAnswer",
     "Turn",
-    "UsageHour",
+    "UsageSum",
+    "UsageTotal",
     "WeightedAlias",
 ]

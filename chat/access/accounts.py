@@ -6,7 +6,7 @@ An installation begins with one organisation, one project, one administrator and
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from types import SimpleNamespace
 from typing import cast
@@ -117,7 +117,7 @@ def playground_caller(*, user: AbstractBaseUser | AnonymousUser) -> Caller:
     """
     if not playground_is_open_to(user):
         raise KeyInvalid
-    return _caller_without_key(f"user:{user.pk}", chat_project(user=user))
+    return replace(_caller_without_key(f"user:{user.pk}", chat_project(user=user)), user_id=user.pk)
 
 
 def chat_project(*, user: AbstractBaseUser | AnonymousUser) -> Project:

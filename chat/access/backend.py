@@ -33,7 +33,6 @@ def _permissions() -> dict[str, Act]:
     acts = {
         "chat.view_org": Act.PROJECTS_SEE,
         "chat.change_org": Act.ORG_CHANGE,
-        "chat.view_usagehour": Act.USAGE_SEE,
         "chat.view_requestlog": Act.LOGS_SEE,
         "chat.view_auditentry": Act.AUDIT_SEE,
         "chat.see_system": Act.SYSTEM_SEE,

@@ -102,6 +102,8 @@ class Caller:
     """The smallest priority, which is the most urgent one, that a request may ask for."""
     name: str = ""
     """What people call the key, for the audit log."""
+    user_id: int = 0
+    """Who chats, or whose key it is; 0: nobody's."""
 
     def has_right(self, right: str) -> bool:
         return right in self.rights
@@ -279,6 +281,7 @@ def _caller(key: ApiKey) -> Caller:
         limits=KeyLimits(key.requests_per_minute, key.tokens_per_minute, key.max_concurrency),
         min_priority=key.min_priority,
         name=key.name,
+        user_id=key.owner_id or 0,
     )
 
 

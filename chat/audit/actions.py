@@ -47,6 +47,7 @@ KINDS: Mapping[str, Any] = {
     "chats": _("Chats"),
     "link": _("Link to a chat"),
     "requests": _("Request log"),
+    "usage": _("Usage"),
     "audit": _("Audit"),
 }
 
@@ -95,6 +96,8 @@ ACTIONS: Mapping[str, Any] = {
     "link.create": _("Link to a chat made"),
     "link.revoke": _("Link to a chat revoked"),
     "requests.prune": _("Old requests deleted"),
+    "usage.export": _("Usage exported"),
+    "usage.rebuild": _("Usage summed anew"),
     "audit.export": _("Audit exported"),
     "audit.prune": _("Old audit entries deleted"),
 }

@@ -60,7 +60,7 @@ UNFOLD: dict[str, Any] = {
                 "items": [
                     _item("Overview", "monitoring", "admin:index"),
                     _list("Requests", "list_alt", "chat.requestlog"),
-                    _list("Usage", "bar_chart", "chat.usagehour"),
+                    _item("Usage", "bar_chart", "admin:usage"),
                     _list("Batches", "inventory_2", "chat.batch"),
                     _list("Files", "draft", "chat.projectfile"),
                 ]

@@ -312,6 +312,7 @@ def _about(trace: RequestTrace, caller: Caller | None, *, model: str, arrived_at
         "org_id": caller.org_id if caller else 0,
         "project_id": caller.project_id if caller else 0,
         "key_public_id": caller.public_id if caller else "",
+        "user_id": caller.user_id if caller else 0,
         "model": model,
         **asdict(trace),
     }

@@ -1,4 +1,4 @@
-"""Console pages of the request log and of the hourly sums, newest first. Every filter uses an index."""
+"""The console's page of the request log, newest first. Every filter uses an index."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from unfold.decorators import display
 
 from chat.access import selectors
 from chat.access.admin.scoped import ScopedPage
-from chat.access.key_scope import of_own_keys
 from chat.access.roles import Act
 from chat.catalog.services import model_names
 from chat.console.pages import ReadOnlyNewestFirst, column, instant, milliseconds, number
 from chat.relay.state.keys import run_id_floor
-from chat.usage.models import RequestLog, UsageHour
+from chat.usage.models import RequestLog
 from chat.usage.prices import cost_text
+from chat.usage.scope import own_usage
 from engine.api import Outcome
 
 SPANS = {"1h": ("last hour", 1), "24h": ("last 24 hours", 24), "7d": ("last 7 days", 168), "30d": ("last 30 days", 720)}
+TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "show_cost")
 STATUSES = (200, 400, 401, 403, 404, 408, 413, 429, 499, 500, 503)
 
 
@@ -110,19 +111,8 @@ class ProjectFilter(ColumnFilter):
         return value if value and value.isascii() and value.isdigit() and len(value) < 19 else None
 
 
-class TokenColumns:
-    """The columns that a request and an hour share."""
-
-    show_completion = column("completion", "completion_tokens", number)
-    show_cost = column("Cost", "cost_nanos", lambda nanos: cost_text(nanos) if nanos else "–")
-
-    @display(description="Tokens: prompt (cached)")
-    def show_prompt(self, row: RequestLog | UsageHour) -> str:
-        return f"{row.prompt_tokens:,} ({row.cached_tokens:,})"
-
-
 @admin.register(RequestLog)
-class RequestLogAdmin(TokenColumns, ReadOnlyNewestFirst, ScopedPage):
+class RequestLogAdmin(ReadOnlyNewestFirst, ScopedPage):
     see = Act.LOGS_SEE
     list_display = (
         "show_time",
@@ -158,13 +148,23 @@ class RequestLogAdmin(TokenColumns, ReadOnlyNewestFirst, ScopedPage):
                 )
             },
         ),
-        ("Tokens", {"fields": ("prompt_tokens", "cached_tokens", "completion_tokens", "show_cost")}),
+        (
+            "Tokens",
+            {"fields": TOKENS},
+        ),
         ("Time", {"fields": ("show_queue", "show_ttft", "show_duration", "attempts", "worker")}),
         ("Caller", {"fields": ("key_public_id", "show_project", "address", "user_agent", "retry_count", "patience_s")}),
     )
 
+    show_completion = column("completion", "completion_tokens", number)
+    show_cost = column("Cost", "cost_nanos", lambda nanos: cost_text(nanos) if nanos else "–")
+
+    @display(description="Tokens: prompt (cached)")
+    def show_prompt(self, log: RequestLog) -> str:
+        return f"{log.prompt_tokens:,} ({log.cached_tokens:,})"
+
     def own_rows(self, request: HttpRequest) -> Q:
-        return of_own_keys(request.user)
+        return own_usage(request.user)
 
     def get_search_results(self, request: HttpRequest, queryset: QuerySet, search_term: str) -> tuple[QuerySet, bool]:
         term = search_term.strip()
@@ -205,37 +205,3 @@ class RequestLogAdmin(TokenColumns, ReadOnlyNewestFirst, ScopedPage):
     @display(description="Project")
     def show_project(self, log: RequestLog) -> str:
         return selectors.project_name(log.project_id)
-
-
-@admin.register(UsageHour)
-class UsageHourAdmin(TokenColumns, ReadOnlyNewestFirst, ScopedPage):
-    see = Act.USAGE_SEE
-    list_display = (
-        "show_period",
-        "model",
-        "key_public_id",
-        "show_class",
-        "show_requests",
-        "show_left",
-        "show_prompt",
-        "show_completion",
-        "show_cost",
-        "show_mean_duration",
-    )
-    list_filter = (ModelFilter, KeyFilter, ProjectFilter)
-    list_display_links = None
-
-    def own_rows(self, request: HttpRequest) -> Q:
-        return of_own_keys(request.user)
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return obj is None and super().has_view_permission(request)
-
-    show_period = column("Hour from", "period_start", instant)
-    show_class = column("Status", "status_class", lambda first_digit: f"{first_digit}xx")
-    show_requests = column("Requests", "num_requests", number)
-    show_left = column("Clients who left", "num_left", number)
-
-    @display(description="Mean duration")
-    def show_mean_duration(self, hour: UsageHour) -> str:
-        return milliseconds(hour.duration_ms / hour.num_requests if hour.num_requests else None)

@@ -1,4 +1,4 @@
-"""The usage writer: it turns terminal records of runs into request rows and hourly sums, each exactly once.
+"""The usage writer: it turns terminal records of runs into request rows and sums, each exactly once.
 
 A record comes from the engine's terminal event, so it is exact whatever the client did. It may arrive more than once,
 as the stream is acknowledged after the commit.
@@ -7,8 +7,6 @@ as the stream is acknowledged after the commit.
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
-from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
@@ -16,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError, models, transaction
-from django.db.models import F, Q
+from django.db.models import Q
 
 from chat.access.models import ApiKey
 from chat.audit.services import Subject, audit_record
@@ -24,18 +22,16 @@ from chat.catalog.prices import price_book
 from chat.masking import mask_secrets
 from chat.relay.state.keys import run_id_floor
 from chat.relay.state.records import client_outcome_fields
-from chat.usage.models import TTFT_BOUNDS_MS, TTFT_COLUMNS, RequestLog, UsageHour
+from chat.usage.measures import hours_of
+from chat.usage.models import RequestLog
 from chat.usage.prices import cost_nanos
+from chat.usage.sums import sums_add
 from engine.api import Outcome
 
 logger = logging.getLogger(__name__)
 
 MAX_TRIES = 3
 COUNTS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "attempts", "retry_count")
-CLIENT_LEFT = 499
-"""The status of a request whose client disconnected before the answer was complete."""
-
-HourKey = tuple[datetime, int, int, str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +50,8 @@ class TerminalRecord:
     project_id: int = 0
     """0: none, as of the playground."""
     key_public_id: str = ""
+    user_id: int = 0
+    """Who chatted, or whose key it is; 0: nobody's."""
     dialect: str = ""
     route: str = ""
     is_stream: bool = False
@@ -105,14 +103,14 @@ def usage_records_write(records: list[dict[str, Any]]) -> list[TerminalRecord]:
         try:
             return [read[run_id] for run_id in _write(rows, corrections)]
         except IntegrityError:
-            # Another writer stored one of these runs, or created one of these hours, after the query.
+            # Another writer stored one of these runs after the query.
             if last_try:
                 raise
     raise AssertionError("unreachable")
 
 
 def _write(rows: dict[UUID, RequestLog], corrections: dict[UUID, str]) -> list[UUID]:
-    """Store the rows that are new, add them to their hours, note the use of keys, and correct outcomes.
+    """Store the rows that are new, add them to the sums, note the use of keys, and correct outcomes.
 
     Return new ids.
     """
@@ -124,8 +122,7 @@ def _write(rows: dict[UUID, RequestLog], corrections: dict[UUID, str]) -> list[U
             prices = book.at(row.model, row.arrived_at + timedelta(milliseconds=row.duration_ms or 0))
             row.cost_nanos, row.price_id = cost_nanos(row, prices), prices.price_id if prices else 0
         RequestLog.objects.bulk_create(new, batch_size=500)
-        for hour_key, sums in _hours(new).items():
-            _hour_add(hour_key, sums)
+        sums_add(hours_of(new))
         for public_id, used_at in _last_uses(new).items():
             ApiKey.objects.filter(Q(last_used_at=None) | Q(last_used_at__lt=used_at), public_id=public_id).update(
                 last_used_at=used_at
@@ -140,52 +137,11 @@ def _correct(row: RequestLog, outcome: str) -> None:
     corrected = client_outcome_fields(outcome)
     if row.outcome == corrected["outcome"]:
         return
-    for key, sums in _hours([row]).items():
-        _hour_add(key, {name: -amount for name, amount in sums.items()})
+    sums_add({key: {name: -amount for name, amount in sums.items()} for key, sums in hours_of([row]).items()})
     for name, value in corrected.items():
         setattr(row, name, value)
     row.save(update_fields=list(corrected))
-    for key, sums in _hours([row]).items():
-        _hour_add(key, sums)
-
-
-def _hours(rows: Iterable[RequestLog]) -> dict[HourKey, Counter[str]]:
-    hours: dict[HourKey, Counter[str]] = defaultdict(Counter)
-    for row in rows:
-        period_start = row.arrived_at.replace(minute=0, second=0, microsecond=0)
-        key = (period_start, row.org_id, row.project_id, row.key_public_id, row.model, row.status // 100)
-        hours[key].update(_amounts(row))
-    return hours
-
-
-def _amounts(row: RequestLog) -> dict[str, int]:
-    """Return what a run adds to its hour. A rejected run adds its count alone."""
-    counts = {"num_requests": 1, "num_left": int(row.status == CLIENT_LEFT)}
-    if row.outcome == Outcome.REJECTED:
-        return counts
-    amounts = counts | {
-        "prompt_tokens": row.prompt_tokens,
-        "cached_tokens": row.cached_tokens,
-        "completion_tokens": row.completion_tokens,
-        "cost_nanos": row.cost_nanos,
-        "duration_ms": round(row.duration_ms or 0),
-        "queue_ms": round(row.queue_ms or 0),
-    }
-    if row.ttft_ms is not None:
-        amounts[ttft_column(row.ttft_ms)] = 1
-    return amounts
-
-
-def ttft_column(ttft_ms: float) -> str:
-    """Return the histogram column of a time to the first token."""
-    return TTFT_COLUMNS[bisect_left(TTFT_BOUNDS_MS, ttft_ms)]
-
-
-def _hour_add(hour_key: HourKey, sums: dict[str, int]) -> None:
-    names = ("period_start", "org_id", "project_id", "key_public_id", "model", "status_class")
-    identity = dict(zip(names, hour_key, strict=True))
-    if not UsageHour.objects.filter(**identity).update(**{name: F(name) + amount for name, amount in sums.items()}):
-        UsageHour.objects.create(**identity, **sums)
+    sums_add(hours_of([row]))
 
 
 def _last_uses(rows: Iterable[RequestLog]) -> dict[str, datetime]:
@@ -205,6 +161,7 @@ def _row(record: TerminalRecord) -> RequestLog:
         arrived_at=datetime.fromtimestamp(record.arrived_at, UTC),
         org_id=record.org_id,
         project_id=record.project_id,
+        user_id=record.user_id,
         is_stream=bool(record.is_stream),
         status=int(record.status),
         queue_ms=_span_ms(record.arrived_at, record.started_at),

@@ -46,8 +46,8 @@ from tests.chat.console.test_lists import model_data
 from tests.people import member
 
 VIEWS = ("changelist", "history", "add", "change", "delete")
-UNAUDITED = {"chat_servedmodel_pull", "system"}
-"""One leads to a form, the other only shows."""
+UNAUDITED = {"chat_servedmodel_pull", "system", "usage"}
+"""One leads to a form, the others only show."""
 NEW_USER = {
     "username": "bob",
     "role": "member",
@@ -210,6 +210,9 @@ CASES = {
     "chat_auditentry_export": Case(
         "audit.export", lambda world, _: world.client.get(reverse("admin:chat_auditentry_export", args=["csv"]))
     ),
+    "usage_export": Case(
+        "usage.export", lambda world, _: world.client.get(reverse("admin:usage_export", args=["periods", "csv"]))
+    ),
     "chat_projectfile_delete": Case("file.delete", form("chat_projectfile_delete", key_of("file"))),
     "chat_batch_cancel": Case("batch.cancel", form("chat_batch_cancel", key_of("batch"))),
     "chat_servedmodel_add": Case("model.create", form("chat_servedmodel_add", **model_data(name="third"))),
@@ -277,7 +280,7 @@ def test_each_act_leaves_one_entry_of_who_did_what(world: World, act: str) -> No
         assert (entry.actor_kind, entry.actor_name, entry.source) == ("user", "admin", "console")
         assert entry.address == "127.0.0.1"
         assert entry.request_id
-        assert entry.object_name or entry.action == "audit.export"
+        assert entry.object_name or entry.action in ("audit.export", "usage.export")
         if entry.action.endswith(".change"):
             assert set(entry.before) == set(entry.after)
             assert entry.before

@@ -38,7 +38,6 @@ from chat.models import (
     ProjectFile,
     RequestLog,
     ServedModel,
-    UsageHour,
     WeightedAlias,
 )
 from tests.people import member
@@ -95,7 +94,6 @@ PAGES: dict[type[Model], Page] = {
     ProjectFile: Page(Act.BATCHES_SEE, delete=Act.BATCHES_MANAGE),
     RequestLog: Page(Act.LOGS_SEE),
     AuditEntry: Page(Act.AUDIT_SEE),
-    UsageHour: Page(Act.USAGE_SEE, has_detail=False),
     ServedModel: managed(Act.MODELS_SEE, MODELS, acts={"load": MODELS, "unload": MODELS}, list_acts={"pull": MODELS}),
     ModelAdapter: managed(Act.MODELS_SEE, MODELS),
     ModelPrice: Page(Act.MODELS_SEE, add=MODELS, delete=MODELS),
@@ -103,15 +101,15 @@ PAGES: dict[type[Model], Page] = {
     ModelJob: Page(Act.MODELS_SEE, add=MODELS, acts={"cancel": MODELS}),
 }
 """What each page asks for."""
-OWN_PAGES = {"system": Act.SYSTEM_SEE}
+OWN_PAGES = {"system": Act.SYSTEM_SEE, "usage": Act.USAGE_SEE}
 """Pages that belong to no table."""
 OF_EVERYBODY = frozenset(
     ("index", "app_list", "search", "autocomplete", "jsi18n", "view_on_site")
     + ("login", "logout", "password_change", "password_change_done")
 )
 """Pages that open with any role; they show what the others do."""
-TESTED_ELSEWHERE = frozenset({"auth_user_password_change", "chat_auditentry_export"})
-"""In test_people.py and tests/chat/audit/test_page.py."""
+TESTED_ELSEWHERE = frozenset({"auth_user_password_change", "chat_auditentry_export", "usage_export"})
+"""In test_people.py, tests/chat/audit/test_page.py and test_usage.py."""
 REFUSED = {302, 403, 404}
 """For a row that does not show: as for one that does not exist."""
 
@@ -166,7 +164,6 @@ def rows_made(person: User, project: Project, other: Project) -> dict[type[Model
     makers = {
         AuditEntry: entry_made,
         RequestLog: log_made,
-        UsageHour: hour_made,
         Batch: batch_made,
         ProjectFile: file_made,
     }
@@ -193,6 +190,7 @@ def rows_made(person: User, project: Project, other: Project) -> dict[type[Model
 
 def log_made(name: str, key: ApiKey) -> RequestLog:
     where = {"org_id": key.project.org_id, "project_id": key.project_id, "key_public_id": key.public_id}
+    where["user_id"] = key.owner_id or 0
     return RequestLog.objects.create(
         run_id=uuid4(), arrived_at=timezone.now(), status=200, outcome="finished", model=name, **where
     )
@@ -201,11 +199,6 @@ def log_made(name: str, key: ApiKey) -> RequestLog:
 def entry_made(name: str, key: ApiKey) -> AuditEntry:
     audit_record(action="key.change", on=Subject(key.public_id, name, key.project.org_id, key.project_id))
     return AuditEntry.objects.get(object_name=name)
-
-
-def hour_made(name: str, key: ApiKey) -> UsageHour:
-    where = {"org_id": key.project.org_id, "project_id": key.project_id, "key_public_id": key.public_id}
-    return UsageHour.objects.create(period_start=timezone.now(), model=name, status_class=2, num_requests=1, **where)
 
 
 def file_made(name: str, key: ApiKey) -> ProjectFile:

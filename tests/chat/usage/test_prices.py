@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from chat.models import ModelPrice, RequestLog, ServedModel, UsageHour
+from chat.models import ModelPrice, RequestLog, ServedModel, UsageSum
 from chat.usage.prices import cost_text
 from chat.usage.services import usage_records_write
 from tests.chat.records import NOON, record
@@ -38,7 +38,7 @@ def cost_of(**fields: Any) -> int:
 def test_tokens_cost_the_prices_of_their_model(priced: ModelPrice) -> None:
     # 6 x 0.15 + 4 x 0.075 + 7 x 0.60 per million
     assert cost_of() == 5_400
-    assert UsageHour.objects.get().cost_nanos == 5_400
+    assert UsageSum.objects.get(length_h=24).cost_nanos == 5_400
 
 
 def test_a_batch_costs_its_discounted_share(priced: ModelPrice, settings: Any) -> None:
