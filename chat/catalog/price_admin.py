@@ -27,6 +27,8 @@ from chat.catalog.services import model_names
 from chat.console.pages import ReadOnlyNewestFirst, instant
 from chat.console.zones import MAX_CHARS, instant_read, zone_of_browser, zone_read
 
+COLUMNS = ("show_model", "show_start", "show_state", "show_input", "show_cached", "show_output", "show_reasoning")
+
 
 class ClockField(forms.CharField):
     """A field for a day and a time without a zone."""
@@ -89,7 +91,7 @@ class ModelPriceForm(forms.ModelForm):
                 if model is not None:
                     price_start_check(model=model, starts_at=cleaned["starts_at"])
             except ValidationError as error:
-                self.add_error("starts_at", error.messages)  # type: ignore[arg-type]  # a list is taken as well
+                self.add_error("starts_at", error.messages)
         return cleaned
 
 
@@ -111,11 +113,10 @@ class PricedModelFilter(DropdownFilter):
 @admin.register(ModelPrice)
 class ModelPriceAdmin(ReadOnlyNewestFirst):
     form = ModelPriceForm
-    list_display = ("show_model", "show_start", "show_state", "show_input", "show_cached", "show_output")
-    list_display += ("show_reasoning",)
+    list_display = COLUMNS
     list_filter = (PricedModelFilter,)
     list_select_related = ("model",)
-    fields = ("show_model", "show_start", "show_state", "show_input", "show_cached", "show_output", "show_reasoning")
+    fields = COLUMNS
     add_fieldsets = ((None, {"fields": ("model", "starts_at", "zone", *AMOUNTS)}),)
 
     def get_fieldsets(self, request: HttpRequest, obj: ModelPrice | None = None) -> Any:

@@ -65,6 +65,6 @@ def _span(name: str) -> Span:
 
 
 def _cells(figures: Figures) -> tuple[str, ...]:
-    names = ("num_requests", "num_theirs", "num_ours", "num_left")
-    names += ("prompt_tokens", "cached_tokens", "completion_tokens")
+    counts = ("num_requests", "num_theirs", "num_ours", "num_left")
+    names = (*counts, "prompt_tokens", "cached_tokens", "completion_tokens")
     return (*(f"{figures[one]:,}" for one in names), cost_text(figures["cost_nanos"]))

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy
 
 from chat.console.zones import MAX_CHARS, zone_read
 from chat.usage.measures import hour_of
-from chat.usage.models import DAY, HOUR, Dimension, StatusClass
+from chat.usage.models import DAY, HOUR, STATUS_LABELS, Dimension
 from chat.usage.selectors import ORG, Asked
 from chat.usage.spans import Span, day_span, has_whole_hours
 
@@ -72,7 +72,7 @@ class UsageForm(forms.Form):
     key = forms.CharField(required=False, max_length=16, strip=False, widget=forms.HiddenInput)
     model = forms.CharField(required=False, max_length=200, strip=False, widget=forms.HiddenInput)
     route = forms.CharField(required=False, max_length=100, strip=False, widget=forms.HiddenInput)
-    status = forms.ChoiceField(required=False, choices=[("", ""), *StatusClass.choices], widget=forms.HiddenInput)
+    status = forms.ChoiceField(required=False, choices=[("", ""), *STATUS_LABELS.items()], widget=forms.HiddenInput)
 
     def __init__(self, query: Any, zone: ZoneInfo) -> None:
         super().__init__(query or {"span": USUAL_SPAN, "zone": zone.key})
@@ -104,8 +104,8 @@ class UsageForm(forms.Form):
         elif num_days < 1:
             self.add_error("last", _("The last day is before the first; exchange them."))
         elif num_days > most:
-            values = {"days": f"{num_days:,}", "most": f"{most:,}"}
-            text = _("These are %(days)s days; choose at most %(most)s, by hours at most 31.") % values
+            limits = {"days": f"{num_days:,}", "most": f"{most:,}"}
+            text = _("These are %(days)s days; choose at most %(most)s, by hours at most 31.") % limits
             self.add_error("last", text)
 
     def choice(self, *, is_quick: bool) -> Choice:

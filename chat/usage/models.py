@@ -6,6 +6,8 @@ empty key stand for a run without one (the playground has no key, a key of a pro
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
@@ -83,25 +85,33 @@ class RequestLog(models.Model):
         return self.run_id.hex
 
 
-class StatusClass(models.TextChoices):
+class StatusClass(StrEnum):
     """How a request ended, and whose fault it was if badly."""
 
-    ANSWERED = "answered", _("answered")
-    LEFT = "left", _("client left")
-    THEIRS = "theirs", _("error of the client")
-    OURS = "ours", _("error of the server")
+    ANSWERED = "answered"
+    LEFT = "left"
+    THEIRS = "theirs"
+    OURS = "ours"
 
 
-class Dimension(models.TextChoices):
+STATUS_LABELS = {
+    StatusClass.ANSWERED.value: _("answered"),
+    StatusClass.LEFT.value: _("client left"),
+    StatusClass.THEIRS.value: _("error of the client"),
+    StatusClass.OURS.value: _("error of the server"),
+}
+
+
+class Dimension(StrEnum):
     """What usage is told apart by."""
 
-    ALL = "all", _("everything")
-    PROJECT = "project", _("project")
-    KEY = "key", _("API key")
-    USER = "user", _("person")
-    MODEL = "model", _("model")
-    ROUTE = "route", _("route")
-    STATUS = "status", _("status")
+    ALL = "all"
+    PROJECT = "project"
+    KEY = "key"
+    USER = "user"
+    MODEL = "model"
+    ROUTE = "route"
+    STATUS = "status"
 
 
 class Measures(models.Model):
@@ -120,7 +130,7 @@ class Measures(models.Model):
 
 
 for _name in MEASURES:
-    Measures.add_to_class(_name, models.BigIntegerField(default=0))  # type: ignore[attr-defined]  # of every model
+    Measures.add_to_class(_name, models.BigIntegerField(default=0))
 
 
 class UsageSum(Measures):

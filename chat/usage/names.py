@@ -9,7 +9,7 @@ from django.contrib.auth import get_user_model
 from django.utils.translation import gettext as _
 
 from chat.access.models import ApiKey, Org, Project
-from chat.usage.models import Dimension, StatusClass
+from chat.usage.models import STATUS_LABELS, Dimension
 from chat.usage.selectors import ORG
 
 
@@ -23,7 +23,7 @@ def names_of(group: str, values: Collection[Any]) -> dict[Any, str]:
 def _known(group: str, texts: Collection[str]) -> dict[str, str]:
     match group:
         case Dimension.STATUS:
-            return {str(kind.value): str(kind.label) for kind in StatusClass}
+            return {kind: str(label) for kind, label in STATUS_LABELS.items()}
         case Dimension.KEY:
             rows = ApiKey.objects.filter(public_id__in=texts).values_list("public_id", "name")
             return {public_id: f"{name} ({public_id})" for public_id, name in rows}

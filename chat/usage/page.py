@@ -16,6 +16,8 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
+from django.utils.html import escape
+from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 
 from chat.access.policy import may, orgs_reached
@@ -68,7 +70,8 @@ class Row:
     """A row of a table."""
 
     name: str
-    cells: tuple[str, ...]
+    cells: str
+    """Cells of the table, as HTML."""
     change: str = ""
     """How many requests more or less there were before."""
     narrow: str = ""
@@ -133,7 +136,7 @@ def _asked(request: HttpRequest) -> tuple[UsageScope, UsageForm, Choice]:
     scope = usage_scope(request.user)
     form = UsageForm(request.GET, zone_of_browser(request))
     if orgs_reached(request.user, Act.USAGE_SEE).count() < 2:
-        form.fields["group"].choices = [one for one in GROUPS.items() if one[0] != ORG]  # type: ignore[attr-defined]
+        form.fields["group"].choices = [one for one in GROUPS.items() if one[0] != ORG]
     return scope, form, form.choice(is_quick=scope.totals is not None)
 
 
@@ -176,11 +179,14 @@ def _group_rows(
         yield Row(names[value], _cells(figures), change, narrow, log)
 
 
-def _cells(figures: Figures) -> tuple[str, ...]:
+def _cells(figures: Figures) -> str:
+    """Return the cells of a row as HTML. Together, as templates take long over thousands of them."""
     counts = tuple(f"{figures[name]:,}" for name in COUNTS)
     times = (figures.ttft_ms(0.5), figures.ttft_ms(0.95), figures.gap_ms(0.5), figures.gap_ms(0.95))
     errors = share(figures["num_ours"] + figures["num_theirs"], figures.num_ended)
-    return (*counts, errors, cost_text(figures["cost_nanos"]), *(milliseconds(one) for one in times))
+    texts = (*counts, errors, cost_text(figures["cost_nanos"]), *(milliseconds(one) for one in times))
+    cells = str(escape("\n".join(texts))).replace("\n", "</td><td>")
+    return mark_safe(f"<td>{cells}</td>")  # noqa: S308  (escaped above)
 
 
 def _filter_chips(request: HttpRequest, filters: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -27,6 +27,9 @@ from chat.usage.spans import Piece, Span
 ORG = "org"
 """A further group: by organisation, which every sum has."""
 MOST_GROUPS = 50
+CHARTED = ("num_requests", "prompt_tokens", "completion_tokens", "cost_nanos")
+"""What charts show by group."""
+_MEASURES = frozenset(MEASURES)
 
 
 class Figures(dict[str, int]):
@@ -36,9 +39,9 @@ class Figures(dict[str, int]):
         return 0
 
     def add(self, amounts: Mapping[str, Any]) -> None:
-        for name in MEASURES:
-            if amounts.get(name):
-                self[name] += amounts[name]
+        for name, amount in amounts.items():
+            if amount and name in _MEASURES:
+                self[name] += amount
 
     @property
     def num_answered(self) -> int:
@@ -114,11 +117,11 @@ class UsageReader:
         return self._grouped(rows.filter(**{f"{column}__in": list(values)}), column, span, AMOUNTS)
 
     def points_of(self, span: Span, values: Collection[Any]) -> dict[tuple[int, Any], Figures]:
-        """Return the sums of some values of the group by the number of each period, without histograms."""
+        """Return the charted sums of some values of the group by the number of each period."""
         rows, column = self._rows(self.asked.group)
         found: dict[tuple[int, Any], Figures] = defaultdict(Figures)
         some = rows.filter(**{f"{column}__in": list(values)})
-        for row in self._by_period(some, span, AMOUNTS, group=F(column)):
+        for row in self._by_period(some, span, CHARTED, group=F(column)):
             found[row["period"], row["group"]].add(row)
         return found
 

@@ -56,6 +56,8 @@ class Span:
 
     def stretches(self) -> list[Stretch]:
         """Return its parts between changes of the clocks."""
+        if self.zone.key == "UTC":
+            return [Stretch(self.start_h, self.end_h, 0)]
         found, begin, hour = [], self.start_h, self.start_h
         while hour < self.end_h:
             if _ahead_h(hour, self.zone) != _ahead_h(begin, self.zone):

@@ -39,8 +39,15 @@ TODAY = Tables()
 def sums_add(hours: Mapping[Key, Mapping[str, int]], tables: Tables = TODAY) -> None:
     """Add amounts by hour to all sums. Call it in the transaction of the rows that they come from."""
     both = with_days(hours)
-    _add(tables.sums, SUM_KEY, both, tables.using)
-    _add(tables.totals, TOTAL_KEY, totals_of(both), tables.using)
+    sums_store(both, totals_of(both), tables)
+
+
+def sums_store(
+    sums: Mapping[Key, Mapping[str, int]], totals: Mapping[Key, Mapping[str, int]], tables: Tables = TODAY
+) -> None:
+    """Add facts and totals of hours and days as they are given."""
+    _add(tables.sums, SUM_KEY, sums, tables.using)
+    _add(tables.totals, TOTAL_KEY, totals, tables.using)
 
 
 def _add(table: type[models.Model], key: Sequence[str], sums: Mapping[Key, Mapping[str, int]], using: str) -> None:
@@ -116,7 +123,7 @@ def _day_rebuild(day: date, trusts_log: bool) -> tuple[int, list[int]]:
     stay = [] if trusts_log else sorted(one for one, number in summed if number > logged.get(one, 0))
     sums.exclude(project_id__in=stay).delete()
     UsageTotal.objects.filter(start_h__gte=hour, start_h__lt=hour + DAY).delete()
-    _add(UsageTotal, TOTAL_KEY, totals_of(_read(sums)), TODAY.using)
+    sums_store({}, totals_of(_read(sums)))
     return sums_fill(rows.exclude(project_id__in=stay)), stay
 
 

@@ -176,6 +176,7 @@ def test_each_key_reconciles_with_the_log() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.django_db
 def test_a_million_rows_reconcile_to_the_token() -> None:
     """50,000 go through the writer; the others are rows of the log, which the sums are then made anew from."""
