@@ -5,10 +5,11 @@ from chat.api.request.schema import sampling_defaults_read
 from chat.batches import admin as batches
 from chat.budgets import admin as budgets
 from chat.catalog import admin as catalog
+from chat.catalog import price_admin as prices
 from chat.model_jobs import admin as model_jobs
 from chat.system import pages as system
-from chat.usage import admin as usage
 from chat.usage import log_admin as requests
+from chat.usage import page as usage
 
 catalog.ServedModelForm.read_sampling_defaults = staticmethod(sampling_defaults_read)
 
@@ -23,6 +24,7 @@ __all__ = [
     "members",
     "model_jobs",
     "organisations",
+    "prices",
     "requests",
     "system",
     "usage",

@@ -5,11 +5,11 @@ from chat.api.stored.models import StoredAnswer
 from chat.audit.models import AuditEntry
 from chat.batches.models import Batch, BatchResult, FileChunk, ProjectFile
 from chat.budgets.models import Budget, BudgetSpend
-from chat.catalog.models import ModelAdapter, ServedModel, WeightedAlias
+from chat.catalog.models import ModelAdapter, ModelPrice, ServedModel, WeightedAlias
 from chat.conversations.models import ChatSpace, Conversation, Draft, SearchFacet, SearchText, ShareLink, Turn
 from chat.model_jobs.models import ModelJob
 from chat.playground.models import PageState, Preset
-from chat.usage.models import RequestLog, RequestText, UsageHour
+from chat.usage.models import RequestLog, RequestText, UsageSum, UsageTotal
 
 __all__ = [
     "ApiKey",
@@ -27,6 +27,7 @@ __all__ = [
     "Membership",
     "ModelAdapter",
     "ModelJob",
+    "ModelPrice",
     "Org",
     "PageState",
     "Preset",
@@ -40,6 +41,7 @@ __all__ = [
     "ShareLink",
     "StoredAnswer",
     "Turn",
-    "UsageHour",
+    "UsageSum",
+    "UsageTotal",
     "WeightedAlias",
 ]

@@ -23,6 +23,7 @@ SEE_AND_MANAGE: dict[str, tuple[Act, Act]] = {
     "chat.batch": (Act.BATCHES_SEE, Act.BATCHES_MANAGE),
     "chat.projectfile": (Act.BATCHES_SEE, Act.BATCHES_MANAGE),
     "chat.servedmodel": (Act.MODELS_SEE, Act.MODELS_MANAGE),
+    "chat.modelprice": (Act.MODELS_SEE, Act.MODELS_MANAGE),
     "chat.modeladapter": (Act.MODELS_SEE, Act.MODELS_MANAGE),
     "chat.weightedalias": (Act.MODELS_SEE, Act.MODELS_MANAGE),
     "chat.modeljob": (Act.MODELS_SEE, Act.MODELS_MANAGE),
@@ -34,7 +35,6 @@ def _permissions() -> dict[str, Act]:
     acts = {
         "chat.view_org": Act.PROJECTS_SEE,
         "chat.change_org": Act.ORG_CHANGE,
-        "chat.view_usagehour": Act.USAGE_SEE,
         "chat.view_requestlog": Act.LOGS_SEE,
         "chat.view_auditentry": Act.AUDIT_SEE,
         "chat.see_system": Act.SYSTEM_SEE,

@@ -41,6 +41,7 @@ KINDS: Mapping[str, Any] = {
     "key": _("API key"),
     "budget": _("Budget"),
     "model": _("Model"),
+    "price": _("Price"),
     "adapter": _("Adapter"),
     "alias": _("Weighted alias"),
     "job": _("Pull or import"),
@@ -49,6 +50,7 @@ KINDS: Mapping[str, Any] = {
     "chats": _("Chats"),
     "link": _("Link to a chat"),
     "requests": _("Request log"),
+    "usage": _("Usage"),
     "audit": _("Audit"),
 }
 
@@ -95,6 +97,8 @@ ACTIONS: Mapping[str, Any] = {
     "model.delete": _("Model deleted"),
     "model.load": _("Model loaded"),
     "model.unload": _("Model unloaded"),
+    "price.create": _("Price added"),
+    "price.delete": _("Price deleted"),
     "adapter.create": _("Adapter added"),
     "adapter.change": _("Adapter changed"),
     "adapter.delete": _("Adapter deleted"),
@@ -112,6 +116,8 @@ ACTIONS: Mapping[str, Any] = {
     "requests.read": _("Text of a request read"),
     "requests.export": _("Request log exported"),
     "requests.prune": _("Old requests deleted"),
+    "usage.export": _("Usage exported"),
+    "usage.rebuild": _("Usage summed anew"),
     "audit.export": _("Audit exported"),
     "audit.prune": _("Old audit entries deleted"),
 }

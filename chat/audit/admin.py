@@ -20,7 +20,7 @@ from chat.audit.export import COLUMNS, audit_export_record, entry_values
 from chat.audit.models import AuditEntry
 from chat.audit.selectors import entries_between, entries_by, entries_on
 from chat.audit.values import Values
-from chat.console.export import CONTENT_TYPES, export_response
+from chat.console.export import CONTENT_TYPES, export_response, pages_of
 from chat.console.filters import DayFilter, NamedFilter, TableFilter
 from chat.console.pages import ReadOnlyNewestFirst
 
@@ -110,7 +110,7 @@ class AuditPage(ReadOnlyNewestFirst):
             return redirect("admin:chat_auditentry_changelist")
         audit_export_record(format_name=format_name, filters=request.GET.dict())
         return export_response(
-            found, columns=COLUMNS, values=entry_values, format_name=format_name, name="lightcone-audit"
+            pages_of(found), columns=COLUMNS, values=entry_values, format_name=format_name, name="lightcone-audit"
         )
 
     def change_view(

@@ -25,7 +25,7 @@ from chat.batches.files import FileInUse, FileMissing, file_delete
 from chat.batches.models import Batch, BatchStatus, ProjectFile, Purpose
 from chat.batches.services import STOPPABLE_STATUSES, BatchOver, batch_cancel
 from chat.console.pages import ReadOnlyNewestFirst, column, expiry, instant
-from chat.usage.admin import ColumnFilter, KeyFilter, ProjectFilter
+from chat.usage.column_filters import ColumnFilter, KeyFilter, ProjectFilter
 
 COLUMNS = ("public_id", "show_status", "show_progress", "endpoint", "model", "project", "key_public_id")
 

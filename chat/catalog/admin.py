@@ -61,7 +61,6 @@ class ServedModelForm(FreshForm, LimitFields):
         fields = (
             *("name", "aliases", "path", "owned_by", "enabled", "is_default", "max_model_len", "sampling_defaults"),
             *("system_prompt", "chat_template", "pinned", "idle_s", "fallback", "deprecated_at"),
-            *("input_price", "cached_price", "output_price"),
             *RATE_COLUMNS,
         )
         labels = {"is_default": "Default", "idle_s": "Idle time", "max_model_len": "Context"}
@@ -74,10 +73,6 @@ class ServedModelForm(FreshForm, LimitFields):
             "pinned": "Load it when its worker starts, and never unload it for another model.",
             "idle_s": "Seconds without a request after which it is unloaded; 0: never. "
             "Empty: the setting LIGHTCONE_MODEL_IDLE.",
-            "input_price": "Of a million prompt tokens, in the currency of LIGHTCONE_CURRENCY. Empty: nothing.",
-            "cached_price": "Of a million prompt tokens that were in the cache. Empty: as much as the others.",
-            "output_price": "Of a million generated tokens. Empty: nothing. "
-            "Changes hold for requests that end from then on.",
             "sampling_defaults": "Request fields for requests that leave them out, as a JSON object; "
             "stronger than the model's files.",
             "fallback": "The model that answers while this one has no worker, cannot be loaded or has a full queue. "
@@ -134,7 +129,6 @@ class ServedModelAdmin(FreshPage, ModelAdmin):
         ("Loading", {"fields": ("pinned", "idle_s", "max_model_len")}),
         ("Defaults", {"fields": ("sampling_defaults", "system_prompt", "chat_template")}),
         RATE_LIMITS,
-        ("Prices", {"fields": ("input_price", "cached_price", "output_price")}),
         ("What the workers report", {"fields": readonly_fields}),
     )
 

@@ -11,6 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from chat.catalog.models import ServedModel
+from chat.catalog.prices import prices_copy
 from chat.catalog.services import model_update
 
 
@@ -41,18 +42,18 @@ def model_derive(
         model = ServedModel.objects.filter(name=name).first()
         if model is not None and (model.path != base.path or model.pk == base.pk):
             raise ValidationError(f"The name {name!r} already leads to another model; choose another.")
+        is_new = model is None
         model = model or ServedModel(
             name=name,
             path=base.path,
             owned_by=base.owned_by,
             maker_defaults=base.maker_defaults,
-            input_price=base.input_price,
-            cached_price=base.cached_price,
-            output_price=base.output_price,
         )
         model.sampling_defaults = {**base.sampling_defaults, **sampling_defaults}
         model.max_model_len = context or base.max_model_len
         model.system_prompt = system_prompt or base.system_prompt
         model.chat_template = chat_template or base.chat_template
         model_update(model=model)
+        if is_new:
+            prices_copy(source=base, target=model)
     return model

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from chat.access.checks import check_object, check_texts
 from chat.access.limit_columns import RateColumns
@@ -21,10 +24,15 @@ class ModelState(models.TextChoices):
 COMPUTED_BY_CHARS = 1000
 
 
-def price_field() -> models.DecimalField:
-    """Return a field for the price of a million tokens; empty: free."""
+def price_field(label: Any, *, is_optional: bool = False) -> models.DecimalField:
+    """Return a field for the price of a million tokens."""
     return models.DecimalField(
-        max_digits=14, decimal_places=6, null=True, blank=True, validators=[MinValueValidator(0)]
+        label,
+        max_digits=14,
+        decimal_places=6,
+        null=is_optional,
+        blank=is_optional,
+        validators=[MinValueValidator(0)],
     )
 
 
@@ -57,10 +65,6 @@ class ServedModel(RateColumns):
     """The first message of conversations that begin with no system message."""
     maker_defaults = models.JSONField(default=dict, blank=True, editable=False)
     """Defaults that a worker has read from the model's files; `sampling_defaults` overrides them."""
-    input_price = price_field()
-    cached_price = price_field()
-    """Without it a cached prompt token costs as much as any other."""
-    output_price = price_field()
     state = models.CharField(max_length=16, choices=ModelState.choices, default=ModelState.UNLOADED, editable=False)
     state_reason = models.CharField(max_length=500, default="", blank=True, editable=False)
     computed_by = models.CharField(max_length=COMPUTED_BY_CHARS, default="", blank=True, editable=False)
@@ -79,6 +83,34 @@ class ServedModel(RateColumns):
 
     def __str__(self) -> str:
         return self.name
+
+
+class ModelPrice(models.Model):
+    """The price of a model from an instant on, until the next starts. One that has started never changes."""
+
+    model = models.ForeignKey(
+        ServedModel, on_delete=models.SET_NULL, null=True, related_name="prices", verbose_name=_("model")
+    )
+    """None: the model has been deleted."""
+    model_name = models.CharField(_("model"), max_length=200, editable=False)
+    """As it was called when the price was added."""
+    starts_at = models.DateTimeField(_("starts at"))
+    input = price_field(_("input"))
+    cached = price_field(_("cached input"), is_optional=True)
+    """Without it a cached prompt token costs as much as any other."""
+    output = price_field(_("output"))
+    reasoning = price_field(_("reasoning"), is_optional=True)
+    """Without it a token of reasoning costs as much as any other of the output."""
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ("-id",)
+        verbose_name = _("price")
+        verbose_name_plural = _("prices")
+        constraints = (models.UniqueConstraint(fields=("model", "starts_at"), name="one_price_at_an_instant"),)
+
+    def __str__(self) -> str:
+        return f"{self.model_name}, {self.starts_at:%Y-%m-%d %H:%M} UTC"
 
 
 class ModelAdapter(models.Model):

@@ -41,7 +41,6 @@ from chat.relay.state.meters import Scope, ScopeKind
 AUDITED = (
     *("name", "aliases", "path", "owned_by", "enabled", "is_default", "max_model_len", "sampling_defaults"),
     *("system_prompt", "chat_template", "pinned", "idle_s", "fallback", "deprecated_at"),
-    *("input_price", "cached_price", "output_price"),
     *RATE_COLUMNS,
 )
 CACHE_TTL_S = 5.0

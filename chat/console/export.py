@@ -55,13 +55,12 @@ def heading(columns: Sequence[str], format_name: str) -> bytes:
 
 
 def export_response(
-    rows: QuerySet[Any], *, columns: Sequence[str], values: Values, format_name: str, name: str
+    pages: Iterator[list[Any]], *, columns: Sequence[str], values: Values, format_name: str, name: str
 ) -> StreamingHttpResponse:
-    """Return a file of rows as a stream."""
+    """Return a file of rows as a stream, a page of them at a time."""
 
     async def pieces() -> AsyncIterator[bytes]:
         yield heading(columns, format_name)
-        pages = pages_of(rows)
         while page := await database_sync_to_async(next)(pages, None):
             yield written(page, values, format_name)
 

@@ -60,7 +60,7 @@ UNFOLD: dict[str, Any] = {
                 "items": [
                     _item("Overview", "monitoring", "admin:index"),
                     _list("Requests", "list_alt", "chat.requestlog"),
-                    _list("Usage", "bar_chart", "chat.usagehour"),
+                    _item("Usage", "bar_chart", "admin:usage"),
                     _list("Batches", "inventory_2", "chat.batch"),
                     _list("Files", "draft", "chat.projectfile"),
                 ]
@@ -84,6 +84,7 @@ UNFOLD: dict[str, Any] = {
                 "separator": True,
                 "items": [
                     _list("Models", "deployed_code", "chat.servedmodel"),
+                    _list("Prices", "sell", "chat.modelprice"),
                     _list("Adapters", "tune", "chat.modeladapter"),
                     _list("Weighted aliases", "call_split", "chat.weightedalias"),
                     _list("Pulls and imports", "download", "chat.modeljob"),

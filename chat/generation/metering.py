@@ -14,11 +14,11 @@ from chat.access.keys import Caller
 from chat.budgets.counters import counter_fill, place_of
 from chat.budgets.models import NANOS_PER_MICRO, Unit
 from chat.budgets.services import BudgetEntry, budgets_of
+from chat.catalog.prices import PriceBook, Prices, price_book
 from chat.catalog.services import ModelEntry
 from chat.relay.state.keys import Keys
 from chat.relay.state.meters import BudgetMeter, Scope
 from chat.relay.valkey import Answers
-from chat.usage.prices import Prices, prices_of
 
 CACHE_TTL_S = 5.0
 CACHE_MODELS = 1_000
@@ -58,7 +58,7 @@ async def metering_of(
     windows = [(entry, entry.window_at(now)) for entry in entries]
     prices = None
     if any(entry.is_hard and entry.unit == Unit.MONEY for entry in entries):
-        prices = await _prices(model.name)
+        prices = (await _price_book(model.name)).at(model.name, now)
     hard = []
     for entry, window in windows:
         if entry.is_hard:
@@ -70,12 +70,15 @@ async def metering_of(
 
 def _meter(entry: BudgetEntry, window: str, ends_at_ms: int, prices: Prices | None, *, is_batch: bool) -> BudgetMeter:
     if entry.unit == Unit.TOKENS:
-        costs = (1.0, 1.0, 1.0)
+        costs = (1.0, 1.0, 1.0, 1.0)
     elif prices is None:
-        costs = (0.0, 0.0, 0.0)
+        costs = (0.0, 0.0, 0.0, 0.0)
     else:
         factor = NANOS_PER_PRICE * (settings.LIGHTCONE_BATCH_PRICE_FACTOR if is_batch else 1)
-        costs = (float(prices.input * factor), float(prices.cached * factor), float(prices.output * factor))
+        costs = (
+            *(float(prices.input * factor), float(prices.cached * factor)),
+            *(float(prices.output * factor), float(prices.reasoning * factor)),
+        )
     title = f"{entry.name}: {amount_text(entry)}"
     return BudgetMeter(entry.id, window, ends_at_ms, entry.amount, *costs, title)
 
@@ -89,7 +92,7 @@ def amount_text(entry: BudgetEntry) -> str:
     return amount if entry.window == "lifetime" else f"{amount} per {entry.window}"
 
 
-_cache: TTLCache[tuple[Prices | None]] = TTLCache(max_entries=CACHE_MODELS, ttl_s=CACHE_TTL_S)
+_cache: TTLCache[PriceBook] = TTLCache(max_entries=CACHE_MODELS, ttl_s=CACHE_TTL_S)
 
 
 def prices_cache_clear(**_: object) -> None:
@@ -100,11 +103,11 @@ def prices_cache_clear(**_: object) -> None:
 configuration_changed.connect(prices_cache_clear, dispatch_uid="chat.generation.metering")
 
 
-async def _prices(model: str) -> Prices | None:
-    """Return the present prices of a model, using a thread only if they are not cached."""
-    kept = _cache.get(model)
-    if kept is None:
+async def _price_book(model: str) -> PriceBook:
+    """Return the prices of a model over time, using a thread only if they are not cached."""
+    book = _cache.get(model)
+    if book is None:
         generation = _cache.generation
-        kept = ((await database_sync_to_async(prices_of)([model])).get(model),)
-        _cache.put(model, kept, generation=generation)
-    return kept[0]
+        book = await database_sync_to_async(price_book)([model])
+        _cache.put(model, book, generation=generation)
+    return book

@@ -15,10 +15,10 @@ from chat.api.request.schema import MAX_TOKENS
 from chat.catalog import acts
 from chat.catalog.model_facts import model_facts
 from chat.catalog.named_models import model_asked, models_live
+from chat.catalog.prices import TOKENS_PER_PRICE, Prices, prices_now
 from chat.catalog.services import ModelEntry, models_for_caller_async, sampling_defaults_effective
 from chat.errors import ApiError
 from chat.relay.state.workers import UNLOADED, ModelCondition
-from chat.usage.prices import TOKENS_PER_PRICE, Prices, prices_of
 from engine.api import ModelKind
 
 MODALITIES = ("text",)
@@ -37,7 +37,7 @@ async def models_offered(*, caller: Caller, sees_reasons: bool) -> list[dict[str
     ]
     entries = [entry for entry in entries if caller.can_use_model(entry.full_name)]
     live = await models_live()
-    prices = await database_sync_to_async(prices_of)([entry.name for entry in entries])
+    prices = await database_sync_to_async(prices_now)([entry.name for entry in entries])
 
     def described() -> list[dict[str, Any]]:
         """Reads the heads of files, once while they stay as they are."""

@@ -25,9 +25,8 @@ from chat.access import selectors
 from chat.access.admin.scoped import ScopedPage
 from chat.access.policy import may
 from chat.access.roles import Act
-from chat.console.export import CONTENT_TYPES, export_response
-from chat.console.pages import BEFORE, NewestFirstChangeList, ReadOnlyNewestFirst, column, instant, milliseconds
-from chat.usage.admin import TokenColumns
+from chat.console.export import CONTENT_TYPES, export_response, pages_of
+from chat.console.pages import BEFORE, NewestFirstChangeList, ReadOnlyNewestFirst, column, instant, milliseconds, number
 from chat.usage.log_detail import answer_texts, cost_sum, curl_line, message_texts, shown_text, stretches
 from chat.usage.log_export import COLUMNS, log_values, logs_export_record
 from chat.usage.log_filters import LOG_FILTERS
@@ -36,6 +35,9 @@ from chat.usage.log_scope import logs_reached, scope_columns
 from chat.usage.log_search import LOOKED_AT, best_column, logs_page, logs_with_prefix
 from chat.usage.log_texts import texts_are_kept, texts_read
 from chat.usage.models import RequestLog
+from chat.usage.prices import cost_text
+
+TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "show_cost")
 
 
 class LogChangeList(NewestFirstChangeList):
@@ -104,7 +106,7 @@ class LogChangeList(NewestFirstChangeList):
 
 
 @admin.register(RequestLog)
-class RequestLogAdmin(TokenColumns, ReadOnlyNewestFirst, ScopedPage):
+class RequestLogAdmin(ReadOnlyNewestFirst, ScopedPage):
     see = Act.LOGS_SEE
     list_display = (
         "show_time",
@@ -145,7 +147,7 @@ class RequestLogAdmin(TokenColumns, ReadOnlyNewestFirst, ScopedPage):
                 )
             },
         ),
-        (_("Tokens"), {"fields": ("prompt_tokens", "cached_tokens", "completion_tokens", "show_cost")}),
+        (_("Tokens"), {"fields": TOKENS}),
         (_("Time"), {"fields": ("show_queue", "show_ttft", "show_duration", "attempts", "worker")}),
         (
             _("Caller"),
@@ -252,12 +254,19 @@ class RequestLogAdmin(TokenColumns, ReadOnlyNewestFirst, ScopedPage):
             return redirect("admin:chat_requestlog_changelist")
         logs_export_record(user=request.user, format_name=format_name, filters=request.GET.dict())
         return export_response(
-            found, columns=COLUMNS, values=log_values, format_name=format_name, name="lightcone-requests"
+            pages_of(found), columns=COLUMNS, values=log_values, format_name=format_name, name="lightcone-requests"
         )
 
     @display(description=_("Time (UTC)"))
     def show_time(self, log: RequestLog) -> str:
         return f"{log.arrived_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+    show_completion = column(_("completion"), "completion_tokens", number)
+    show_cost = column(_("Cost"), "cost_nanos", lambda nanos: cost_text(nanos) if nanos else "–")
+
+    @display(description=_("Tokens: prompt (cached)"))
+    def show_prompt(self, log: RequestLog) -> str:
+        return f"{log.prompt_tokens:,} ({log.cached_tokens:,})"
 
     show_arrived = column(_("Arrived"), "arrived_at", instant)
     show_queue = column(_("Time in queue"), "queue_ms", milliseconds)

@@ -6,15 +6,17 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 from django.conf import settings
 from django.utils.translation import gettext as _
 
+from chat.catalog.prices import TOKENS_PER_PRICE, price_book, prices_by_id
 from chat.console.pages import milliseconds
 from chat.usage.models import RequestLog
-from chat.usage.prices import NANOS, TOKENS_PER_PRICE, cost_nanos, cost_text, prices_of
+from chat.usage.prices import NANOS, cost_nanos, cost_text
 
 WIDTH = 1000
 """Of the drawing, whose unit is a thousandth of the duration."""
@@ -50,7 +52,7 @@ class CostLine:
 
 @dataclass(frozen=True, slots=True)
 class CostSum:
-    """How the cost comes about. `is_exact`: today's prices give what was charged."""
+    """How the cost comes about. `is_exact`: the known prices give what was charged."""
 
     lines: tuple[CostLine, ...]
     factor: Decimal | None
@@ -81,15 +83,18 @@ def stretches(log: RequestLog) -> tuple[Stretch, ...]:
 
 
 def cost_sum(log: RequestLog) -> CostSum | None:
-    """Return how the cost comes about by today's prices; None without a price and a cost."""
-    prices = prices_of([log.model]).get(log.model)
+    """Return how the cost comes about by the prices that were in force; None without a price and a cost."""
+    ended = log.arrived_at + timedelta(milliseconds=log.duration_ms or 0)
+    prices = prices_by_id(log.price_id) or price_book([log.model]).at(log.model, ended)
     if prices is None:
         return CostSum((), None, cost_text(log.cost_nanos), is_exact=False) if log.cost_nanos else None
     cached = min(log.cached_tokens, log.prompt_tokens)
+    reasoning = min(log.reasoning_tokens, log.completion_tokens)
     kinds = (
         (_("prompt"), log.prompt_tokens - cached, prices.input),
         (_("prompt, cached"), cached, prices.cached),
-        (_("completion"), log.completion_tokens, prices.output),
+        (_("completion"), log.completion_tokens - reasoning, prices.output),
+        (_("reasoning"), reasoning, prices.reasoning),
     )
     lines = tuple(
         CostLine(name, tokens, price_text(price), cost_text(int(tokens * price * NANOS / TOKENS_PER_PRICE)))

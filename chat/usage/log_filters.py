@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from chat.access.people import people_seen
 from chat.console.filters import InstantFilter, NamedFilter, NumberFilter, TableFilter
 from chat.relay.state.keys import run_id_floor
-from chat.usage.admin import KeyFilter, ModelFilter, ProjectFilter
+from chat.usage.column_filters import KeyFilter, ModelFilter, ProjectFilter
 from chat.usage.log_scope import unindexed
 from chat.usage.models import RequestLog
 from engine.api import Outcome

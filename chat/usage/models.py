@@ -1,15 +1,28 @@
-"""The tables of usage: one row per run, and sums per hour. Only `services.py` writes them.
+"""The tables of usage: one row per run, and sums by hour and day. Only `services.py` and `sums.py` write them.
 
-Organisations, projects and keys are values, not foreign keys: history stays when they are deleted. Id 0 and an empty
-key stand for a run without one (the playground).
+Organisations, projects, keys and people are values, not foreign keys: history stays when they are deleted. Id 0 and an
+empty key stand for a run without one (the playground has no key, a key of a project no person).
 """
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 TTFT_BOUNDS_MS = (10, 25, 50, 100, 200, 350, 500, 750, 1000, 2000, 4000, 8000, 20000)
 TTFT_COLUMNS = (*(f"ttft_le_{bound}" for bound in TTFT_BOUNDS_MS), f"ttft_over_{TTFT_BOUNDS_MS[-1]}")
+GAP_BOUNDS_MS = (5, 10, 15, 20, 30, 40, 60, 80, 120, 200, 400, 1000, 4000)
+GAP_COLUMNS = (*(f"gap_le_{bound}" for bound in GAP_BOUNDS_MS), f"gap_over_{GAP_BOUNDS_MS[-1]}")
+AMOUNTS = (
+    *("num_requests", "num_left", "num_theirs", "num_ours"),
+    *("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens"),
+    *("cost_nanos", "duration_ms", "queue_ms"),
+)
+MEASURES = (*AMOUNTS, *TTFT_COLUMNS, *GAP_COLUMNS)
+HOUR, DAY = 1, 24
+"""The lengths of periods, in hours."""
 
 
 class RequestLog(models.Model):
@@ -40,11 +53,15 @@ class RequestLog(models.Model):
     prompt_tokens = models.PositiveIntegerField(default=0)
     cached_tokens = models.PositiveIntegerField(default=0)
     completion_tokens = models.PositiveIntegerField(default=0)
+    reasoning_tokens = models.PositiveIntegerField(default=0, db_default=0)
+    """Part of `completion_tokens`."""
     queue_ms = models.FloatField("time in queue (ms)", null=True)
     ttft_ms = models.FloatField("time to first token (ms)", null=True)
     duration_ms = models.FloatField("duration (ms)", null=True)
     cost_nanos = models.BigIntegerField("cost (billionths)", default=0)
-    """Billionths of LIGHTCONE_CURRENCY, by the prices at the end of the run. Later prices change no row."""
+    """Billionths of LIGHTCONE_CURRENCY, by the price in force as the run ended. Later ones change no row."""
+    price_id = models.BigIntegerField("price", default=0, db_default=0)
+    """The row of `ModelPrice` by which it cost that; 0: none."""
     attempts = models.PositiveSmallIntegerField(default=0)
     worker = models.CharField(max_length=100, default="")
     client_request_id = models.CharField(max_length=200, default="")
@@ -105,57 +122,110 @@ class RequestText(models.Model):
         return self.run_id.hex
 
 
-class UsageHour(models.Model):
-    """Sums over the runs that arrived in one hour, by key, model and status class (2, 4, 5).
+class StatusClass(StrEnum):
+    """How a request ended, and whose fault it was if badly."""
 
-    `num_left` counts the 499s of class 4, which are no errors. `ttft_le_X` counts runs whose first token came within X
-    ms and after the next lower bound. Milliseconds are whole, so that sums are exact.
+    ANSWERED = "answered"
+    LEFT = "left"
+    THEIRS = "theirs"
+    OURS = "ours"
+
+
+STATUS_LABELS = {
+    StatusClass.ANSWERED.value: _("answered"),
+    StatusClass.LEFT.value: _("client left"),
+    StatusClass.THEIRS.value: _("error of the client"),
+    StatusClass.OURS.value: _("error of the server"),
+}
+
+
+class Dimension(StrEnum):
+    """What usage is told apart by."""
+
+    ALL = "all"
+    PROJECT = "project"
+    KEY = "key"
+    USER = "user"
+    MODEL = "model"
+    ROUTE = "route"
+    STATUS = "status"
+
+
+class Measures(models.Model):
+    """What is summed over the runs that arrived in a period: the columns of `MEASURES`.
+
+    `num_left` counts clients that left before their answer was complete, which are no errors. `num_theirs` and
+    `num_ours` are errors of clients (4xx) and of the server (5xx). `reasoning_tokens` are a part of
+    `completion_tokens`, `cached_tokens` of `prompt_tokens`.
+
+    `ttft_le_X` counts runs whose first token came within X ms and after the next lower bound, `gap_le_X` those with
+    such a mean time between two tokens. Milliseconds are whole, so that sums are exact.
     """
 
-    period_start = models.DateTimeField()
+    class Meta:
+        abstract = True
+
+
+for _name in MEASURES:
+    Measures.add_to_class(_name, models.BigIntegerField(default=0))
+
+
+class UsageSum(Measures):
+    """The sums of one hour or day by everything that usage is told apart by: the facts."""
+
+    length_h = models.PositiveSmallIntegerField()
+    """HOUR or DAY (UTC)."""
+    start_h = models.PositiveIntegerField()
+    """Hours since 1970. Whole numbers make days of any zone with whole hours by a division, in any database."""
     org_id = models.BigIntegerField(default=0)
     project_id = models.BigIntegerField(default=0)
-    key_public_id = models.CharField("key", max_length=16, default="")
+    key_public_id = models.CharField(max_length=16, default="")
+    account_id = models.BigIntegerField(default=0)
     model = models.CharField(max_length=200, default="")
-    status_class = models.PositiveSmallIntegerField()
-    num_requests = models.BigIntegerField("requests", default=0)
-    num_left = models.BigIntegerField("clients who left", default=0)
-    prompt_tokens = models.BigIntegerField(default=0)
-    cached_tokens = models.BigIntegerField(default=0)
-    completion_tokens = models.BigIntegerField(default=0)
-    cost_nanos = models.BigIntegerField("cost (billionths)", default=0)
-    duration_ms = models.BigIntegerField(default=0)
-    queue_ms = models.BigIntegerField(default=0)
-    ttft_le_10 = models.BigIntegerField(default=0)
-    ttft_le_25 = models.BigIntegerField(default=0)
-    ttft_le_50 = models.BigIntegerField(default=0)
-    ttft_le_100 = models.BigIntegerField(default=0)
-    ttft_le_200 = models.BigIntegerField(default=0)
-    ttft_le_350 = models.BigIntegerField(default=0)
-    ttft_le_500 = models.BigIntegerField(default=0)
-    ttft_le_750 = models.BigIntegerField(default=0)
-    ttft_le_1000 = models.BigIntegerField(default=0)
-    ttft_le_2000 = models.BigIntegerField(default=0)
-    ttft_le_4000 = models.BigIntegerField(default=0)
-    ttft_le_8000 = models.BigIntegerField(default=0)
-    ttft_le_20000 = models.BigIntegerField(default=0)
-    ttft_over_20000 = models.BigIntegerField(default=0)
+    route = models.CharField(max_length=100, default="")
+    status_class = models.CharField(max_length=8)
 
     class Meta:
-        ordering = ("-period_start", "-id")
-        verbose_name = "hour of usage"
-        verbose_name_plural = "usage by hour"
         constraints = (
             models.UniqueConstraint(
-                fields=("period_start", "org_id", "project_id", "key_public_id", "model", "status_class"),
-                name="usage_hour_key",
+                fields=(
+                    *("length_h", "start_h", "org_id", "project_id", "key_public_id", "account_id", "model", "route"),
+                    "status_class",
+                ),
+                name="usage_sum_key",
             ),
         )
         indexes = (
-            models.Index(fields=("project_id", "-period_start"), name="usage_project"),
-            models.Index(fields=("key_public_id", "-period_start"), name="usage_key"),
-            models.Index(fields=("model", "-period_start"), name="usage_model"),
+            models.Index(fields=("project_id", "length_h", "start_h"), name="usage_sum_project"),
+            models.Index(fields=("key_public_id", "length_h", "start_h"), name="usage_sum_key_id"),
+            models.Index(fields=("account_id", "length_h", "start_h"), name="usage_sum_user"),
+            models.Index(fields=("model", "length_h", "start_h"), name="usage_sum_model"),
         )
 
     def __str__(self) -> str:
-        return f"{self.period_start:%Y-%m-%d %H:00} {self.model}"
+        return f"{self.length_h} h from hour {self.start_h}"
+
+
+class UsageTotal(Measures):
+    """The sums of one hour or day and organisation by one dimension alone, for pages over long times."""
+
+    length_h = models.PositiveSmallIntegerField()
+    start_h = models.PositiveIntegerField()
+    org_id = models.BigIntegerField(default=0)
+    dimension = models.CharField(max_length=8)
+    value = models.CharField(max_length=200, default="")
+    """Of the dimension, as text."""
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(
+                fields=("dimension", "length_h", "start_h", "org_id", "value"), name="usage_total_key"
+            ),
+        )
+        indexes = (
+            models.Index(fields=("dimension", "length_h", "start_h", "org_id", "value", *AMOUNTS), name="usage_total"),
+            models.Index(fields=("dimension", "length_h", "value", "start_h"), name="usage_total_value"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.length_h} h from hour {self.start_h}: {self.dimension} {self.value}"

@@ -1,42 +1,21 @@
-"""The cost of runs: tokens times the prices of their model, exact up to one rounding at the end."""
+"""The cost of runs: tokens times the price of their model, exact up to one rounding at the end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
 
 from django.conf import settings
+from django.utils import timezone
 
-from chat.catalog.models import ServedModel
+from chat.catalog.prices import TOKENS_PER_PRICE, Prices, price_book
 from chat.usage.models import RequestLog
 from engine.api import Usage
 
 NANOS = 10**9
-TOKENS_PER_PRICE = 10**6
 MAX_NANOS = 10**15
 """The most that a run may cost. A million of the currency is a mistake in a price, but must still fit the column."""
 SMALLEST_SHOWN = Decimal("0.000001")
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """The prices of a million tokens."""
-
-    input: Decimal
-    cached: Decimal
-    output: Decimal
-
-
-def prices_of(names: Iterable[str]) -> dict[str, Prices]:
-    """Return the present prices of models that have any, by name."""
-    zero = Decimal(0)
-    rows = ServedModel.objects.filter(name__in=[name for name in names if name])
-    prices = {}
-    for name, sent, cached, output in rows.values_list("name", "input_price", "cached_price", "output_price"):
-        if any(price is not None for price in (sent, cached, output)):
-            prices[name] = Prices(sent or zero, cached if cached is not None else sent or zero, output or zero)
-    return prices
+COUNTS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
 
 
 def cost_nanos(log: RequestLog, prices: Prices | None) -> int:
@@ -44,7 +23,9 @@ def cost_nanos(log: RequestLog, prices: Prices | None) -> int:
     if prices is None:
         return 0
     cached = min(log.cached_tokens, log.prompt_tokens)
-    cost = (log.prompt_tokens - cached) * prices.input + cached * prices.cached + log.completion_tokens * prices.output
+    reasoning = min(log.reasoning_tokens, log.completion_tokens)
+    cost = (log.prompt_tokens - cached) * prices.input + cached * prices.cached
+    cost += (log.completion_tokens - reasoning) * prices.output + reasoning * prices.reasoning
     factor = settings.LIGHTCONE_BATCH_PRICE_FACTOR if log.batch_id else Decimal(1)
     return min(
         MAX_NANOS, int((cost * factor * NANOS / TOKENS_PER_PRICE).quantize(Decimal(1), rounding=ROUND_HALF_EVEN))
@@ -52,11 +33,11 @@ def cost_nanos(log: RequestLog, prices: Prices | None) -> int:
 
 
 def run_cost(*, model: str, usage: Usage) -> Decimal | None:
-    """Return the cost of a run by the present prices, as the request log will have it; None without prices."""
-    prices = prices_of([model]).get(model)
+    """Return the cost of a run that ends now, as the request log will have it; None without a price."""
+    prices = price_book([model]).at(model, timezone.now())
     if prices is None:
         return None
-    tokens = {name: getattr(usage, name) for name in ("prompt_tokens", "cached_tokens", "completion_tokens")}
+    tokens = {name: getattr(usage, name) for name in COUNTS}
     return Decimal(cost_nanos(RequestLog(**tokens), prices)) / NANOS
 
 

@@ -1,4 +1,4 @@
-"""The usage writer: it turns terminal records of runs into request rows and hourly sums, each exactly once.
+"""The usage writer: it turns terminal records of runs into request rows and sums, each exactly once.
 
 A record comes from the engine's terminal event, so it is exact whatever the client did. It may arrive more than once,
 as the stream is acknowledged after the commit.
@@ -7,34 +7,31 @@ as the stream is acknowledged after the commit.
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError, models, transaction
-from django.db.models import F, Q
+from django.db.models import Q
 
 from chat.access.models import ApiKey
 from chat.budgets.services import budget_spends_add
+from chat.catalog.prices import price_book
 from chat.masking import mask_secrets
 from chat.relay.state.records import client_outcome_fields
 from chat.usage.log_texts import texts_redacted
-from chat.usage.models import TTFT_BOUNDS_MS, TTFT_COLUMNS, RequestLog, RequestText, UsageHour
-from chat.usage.prices import cost_nanos, prices_of
+from chat.usage.measures import hours_of
+from chat.usage.models import RequestLog, RequestText
+from chat.usage.prices import cost_nanos
+from chat.usage.sums import sums_add
 from engine.api import Outcome
 
 logger = logging.getLogger(__name__)
 
 MAX_TRIES = 3
-COUNTS = ("prompt_tokens", "cached_tokens", "completion_tokens", "attempts", "retry_count")
-CLIENT_LEFT = 499
-"""The status of a request whose client disconnected before the answer was complete."""
-
-HourKey = tuple[datetime, int, int, str, str, int]
+COUNTS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "attempts", "retry_count")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +66,7 @@ class TerminalRecord:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    reasoning_tokens: int = 0
     attempts: int = 0
     worker: str = ""
     client_request_id: str = ""
@@ -114,7 +112,7 @@ def usage_records_write(records: list[dict[str, Any]]) -> list[TerminalRecord]:
         try:
             return [read[run_id] for run_id in _write(rows, corrections, read, texts)]
         except IntegrityError:
-            # Another writer stored one of these runs, or created one of these hours, after the query.
+            # Another writer stored one of these runs after the query.
             if last_try:
                 raise
     raise AssertionError("unreachable")
@@ -126,21 +124,21 @@ def _write(
     records: dict[UUID, TerminalRecord],
     texts: dict[UUID, RequestText],
 ) -> list[UUID]:
-    """Store the rows that are new, add them to their hours and budgets, note the use of keys, and correct outcomes.
+    """Store the rows that are new, add them to sums and budgets, note the use of keys, and correct outcomes.
 
     Return new ids.
     """
     with transaction.atomic():
         stored = set(RequestLog.objects.filter(run_id__in=rows).values_list("run_id", flat=True))
         new = [row for run_id, row in rows.items() if run_id not in stored]
-        prices = prices_of({row.model for row in new})
+        book = price_book({row.model for row in new})
         for row in new:
-            row.cost_nanos = cost_nanos(row, prices.get(row.model))
+            prices = book.at(row.model, row.arrived_at + timedelta(milliseconds=row.duration_ms or 0))
+            row.cost_nanos, row.price_id = cost_nanos(row, prices), prices.price_id if prices else 0
         RequestLog.objects.bulk_create(new, batch_size=500)
         if texts:
             RequestText.objects.bulk_create([texts[row.run_id] for row in new if row.run_id in texts], batch_size=100)
-        for hour_key, sums in _hours(new).items():
-            _hour_add(hour_key, sums)
+        sums_add(hours_of(new))
         budget_spends_add(_spends(new, records))
         for public_id, used_at in _last_uses(new).items():
             ApiKey.objects.filter(Q(last_used_at=None) | Q(last_used_at__lt=used_at), public_id=public_id).update(
@@ -165,52 +163,11 @@ def _correct(row: RequestLog, outcome: str) -> None:
     corrected = client_outcome_fields(outcome)
     if row.outcome == corrected["outcome"]:
         return
-    for key, sums in _hours([row]).items():
-        _hour_add(key, {name: -amount for name, amount in sums.items()})
+    sums_add({key: {name: -amount for name, amount in sums.items()} for key, sums in hours_of([row]).items()})
     for name, value in corrected.items():
         setattr(row, name, value)
     row.save(update_fields=list(corrected))
-    for key, sums in _hours([row]).items():
-        _hour_add(key, sums)
-
-
-def _hours(rows: Iterable[RequestLog]) -> dict[HourKey, Counter[str]]:
-    hours: dict[HourKey, Counter[str]] = defaultdict(Counter)
-    for row in rows:
-        period_start = row.arrived_at.replace(minute=0, second=0, microsecond=0)
-        key = (period_start, row.org_id, row.project_id, row.key_public_id, row.model, row.status // 100)
-        hours[key].update(_amounts(row))
-    return hours
-
-
-def _amounts(row: RequestLog) -> dict[str, int]:
-    """Return what a run adds to its hour. A rejected run adds its count alone."""
-    counts = {"num_requests": 1, "num_left": int(row.status == CLIENT_LEFT)}
-    if row.outcome == Outcome.REJECTED:
-        return counts
-    amounts = counts | {
-        "prompt_tokens": row.prompt_tokens,
-        "cached_tokens": row.cached_tokens,
-        "completion_tokens": row.completion_tokens,
-        "cost_nanos": row.cost_nanos,
-        "duration_ms": round(row.duration_ms or 0),
-        "queue_ms": round(row.queue_ms or 0),
-    }
-    if row.ttft_ms is not None:
-        amounts[ttft_column(row.ttft_ms)] = 1
-    return amounts
-
-
-def ttft_column(ttft_ms: float) -> str:
-    """Return the histogram column of a time to the first token."""
-    return TTFT_COLUMNS[bisect_left(TTFT_BOUNDS_MS, ttft_ms)]
-
-
-def _hour_add(hour_key: HourKey, sums: dict[str, int]) -> None:
-    names = ("period_start", "org_id", "project_id", "key_public_id", "model", "status_class")
-    identity = dict(zip(names, hour_key, strict=True))
-    if not UsageHour.objects.filter(**identity).update(**{name: F(name) + amount for name, amount in sums.items()}):
-        UsageHour.objects.create(**identity, **sums)
+    sums_add(hours_of([row]))
 
 
 def _last_uses(rows: Iterable[RequestLog]) -> dict[str, datetime]:

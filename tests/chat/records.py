@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from asgiref.sync import async_to_sync
 
 from chat.access.keys import Caller
 from chat.access.keys import key_authenticate as key_authenticate_async
+from chat.models import ModelPrice, ServedModel
 from chat.relay.state.keys import run_id_create
 from chat.usage.services import TerminalRecord
 
@@ -42,3 +45,10 @@ def record(*, at_s: float = NOON, **fields: Any) -> dict[str, Any]:
         "attempts": 1,
     }
     return asdict(TerminalRecord(**(values | fields)))
+
+
+def price_from(unix_s: float, *, name: str = "small", **amounts: Decimal) -> ModelPrice:
+    """Make a price of a model that starts then, be it in the past."""
+    model, _ = ServedModel.objects.get_or_create(name=name, defaults={"path": f"/models/{name}.gguf"})
+    start = datetime.fromtimestamp(unix_s, UTC)
+    return ModelPrice.objects.create(model=model, model_name=name, starts_at=start, **amounts)

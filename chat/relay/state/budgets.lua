@@ -1,7 +1,8 @@
 -- Hard budgets: what is spent and reserved of each in its window. This text is put before the scripts that use it.
 --
 -- A request comes with its budgets (BudgetMeter.plain of meters.py), each
---   {key of the window, end of the window (ms, 0 = never), amount, of an input token, of a cached one, of an output one}
+--   {key of the window, end of the window (ms, 0 = never), amount, price of an input token,
+--    of a cached one, of an output one, of one of reasoning, which is a part of the output}
 -- The key is a hash: `spent`, as SQL and the stream of records have it; `held`, the sum of what runs reserve;
 -- `run:<id>`, what a run reserves. Without `spent` nobody knows what is spent, and nothing is admitted.
 
@@ -26,7 +27,7 @@ local function budgets_plan(budgets, size)
   end
   for number, budget in ipairs(budgets) do
     local spent, held = levels[number][1], levels[number][2]
-    local prompt, each = size[1] * math.max(budget[4], budget[5]), budget[6] * size[3]
+    local prompt, each = size[1] * math.max(budget[4], budget[5]), math.max(budget[6], budget[7]) * size[3]
     local least = prompt + (is_open and math.min(1, math.abs(cap)) or math.max(0, cap)) * each
     if spent >= budget[3] or spent + least > budget[3] then return {'quota', number} end
     if spent + held + least > budget[3] then return {'held', number} end
@@ -37,7 +38,8 @@ local function budgets_plan(budgets, size)
   end
   local reserved = {}
   for number, budget in ipairs(budgets) do
-    reserved[number] = math.ceil(size[1] * math.max(budget[4], budget[5]) + math.max(0, cap) * budget[6] * size[3])
+    local each = math.max(budget[6], budget[7]) * size[3]
+    reserved[number] = math.ceil(size[1] * math.max(budget[4], budget[5]) + math.max(0, cap) * each)
   end
   return nil, cap, reserved, levels
 end
@@ -51,12 +53,13 @@ local function budgets_reserve(budgets, reserved, levels, run_id, now)
 end
 
 -- Replace what a run has reserved by what it has cost. What was rebuilt without the run is left as it is.
-local function budgets_settle(budgets, run_id, prompt, cached, completion)
+local function budgets_settle(budgets, run_id, prompt, cached, completion, reasoning)
   for _, budget in ipairs(budgets) do
     local known = redis.call('HMGET', budget[1], 'run:' .. run_id, 'held', 'spent')
     if known[1] then
       redis.call('HDEL', budget[1], 'run:' .. run_id)
-      local cost = (prompt - cached) * budget[4] + cached * budget[5] + completion * budget[6]
+      local cost = (prompt - cached) * budget[4] + cached * budget[5]
+      cost = cost + (completion - reasoning) * budget[6] + reasoning * budget[7]
       local spent = tonumber(known[3]) + math.floor(cost + 0.5)
       redis.call('HSET', budget[1], 'held', whole(tonumber(known[2]) - tonumber(known[1])), 'spent', whole(spent))
     end

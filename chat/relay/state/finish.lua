@@ -6,8 +6,8 @@
 --       6 queued runs  7 runs of the worker  8 unread runs  9 resume context
 -- ARGV  1 run id  2 attempt  3 entry id  4 packed events, '' = none  5 packed record, '' = none
 --       6 prompt tokens used  7 cached ones of them  8 completion tokens used
---       9 life of log and meta from now (ms), unless the run has a longer one of its own  10 now (ms)
---       11 packed texts, '' = none  12 unread records from which on texts are left out
+--       9 those of reasoning of them  10 life of log and meta from now (ms), unless the run has a longer one of its own
+--       11 now (ms)  12 packed texts, '' = none  13 unread records from which on texts are left out
 -- Returns 'ended', 'again' (it was ended before by this attempt), or 'stale' (another attempt owns the run).
 
 local held = redis.call('HMGET', KEYS[1], 'state', 'attempt', 'scopes', 'log_life_ms', 'public', 'told', 'tenant_live',
@@ -24,25 +24,26 @@ if held[1] then
     end
   end
   redis.call('HSET', KEYS[1], 'state', 'ended')
-  local life = math.max(tonumber(ARGV[9]), tonumber(held[4]) or 0)
+  local life = math.max(tonumber(ARGV[10]), tonumber(held[4]) or 0)
   redis.call('DEL', KEYS[3])
   for _, key in ipairs({KEYS[1], KEYS[2], KEYS[9]}) do redis.call('PEXPIRE', key, life) end
   if held[5] and held[5] ~= '' then redis.call('PEXPIRE', held[5], life) end
   if held[8] then
     -- What was reserved is replaced by what was used; a request stays one.
-    local now, prompt, completion = tonumber(ARGV[10]), tonumber(ARGV[6]), tonumber(ARGV[8])
+    local now, prompt, completion = tonumber(ARGV[11]), tonumber(ARGV[6]), tonumber(ARGV[8])
     local costs = cmsgpack.unpack(held[8])
     local less = {0, prompt - costs[2], completion - costs[3], prompt + completion - costs[4]}
     rates_add(scopes, rates_read(scopes, now), less)
-    budgets_settle(cmsgpack.unpack(held[9]), ARGV[1], prompt, tonumber(ARGV[7]), completion)
+    budgets_settle(cmsgpack.unpack(held[9]), ARGV[1], prompt, tonumber(ARGV[7]), completion,
+      tonumber(ARGV[9]))
   end
 end
 -- Write the record even if Valkey has lost the run: its usage must be counted, and SQL ignores a repeated run id.
 if ARGV[5] ~= '' then
   local entry = {'r', ARGV[5], 't', held[6] or ''}
-  if ARGV[11] ~= '' then
-    local is_behind = redis.call('XLEN', KEYS[4]) >= tonumber(ARGV[12])
-    entry[5], entry[6] = 'b', is_behind and '' or ARGV[11]
+  if ARGV[12] ~= '' then
+    local is_behind = redis.call('XLEN', KEYS[4]) >= tonumber(ARGV[13])
+    entry[5], entry[6] = 'b', is_behind and '' or ARGV[12]
   end
   redis.call('XADD', KEYS[4], '*', unpack(entry))
 end

@@ -146,12 +146,13 @@ class BudgetMeter:
     input_price: float = 1.0
     cached_price: float = 1.0
     output_price: float = 1.0
+    reasoning_price: float = 1.0
     title: str = ""
     """Its name and amount."""
 
     def plain(self, keys: Keys) -> list[Any]:
         """Return the form that budgets.lua reads."""
-        prices = (self.input_price, self.cached_price, self.output_price)
+        prices = (self.input_price, self.cached_price, self.output_price, self.reasoning_price)
         return [keys.budget(self.budget_id, self.window), self.ends_at_ms, self.amount, *prices]
 
 

@@ -114,6 +114,7 @@ def terminal_record(
         prompt_tokens=usage.prompt_tokens,
         cached_tokens=usage.cached_tokens,
         completion_tokens=usage.completion_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
         started_at=timings.started_at if timings else None,
         first_token_at=timings.first_token_at if timings else None,
         ended_at=(timings.ended_at if timings else None) or ended_at,

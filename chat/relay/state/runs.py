@@ -195,11 +195,12 @@ class RunCompletion:
     """What was asked and answered (kept_texts.py); empty where it is not kept."""
 
     @property
-    def used_tokens(self) -> tuple[int, int, int]:
-        """Return the tokens of the prompt, the cached ones of them, and those of the completion."""
+    def used_tokens(self) -> tuple[int, int, int, int]:
+        """Return the tokens of the prompt, the cached ones of them, those of the completion and of its reasoning."""
         record = self.record or {}
         prompt, cached = record.get("prompt_tokens", 0), record.get("cached_tokens", 0)
-        return prompt, min(cached, prompt), record.get("completion_tokens", 0)
+        completion, reasoning = record.get("completion_tokens", 0), record.get("reasoning_tokens", 0)
+        return prompt, min(cached, prompt), completion, min(reasoning, completion)
 
 
 class Runs:

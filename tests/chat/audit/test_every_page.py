@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from django.contrib import admin
 from django.contrib.auth.models import User
 from django.test import Client, RequestFactory
 from django.urls import reverse
+from django.utils import timezone
 
 from chat.access.invitations import Invited, invitation_create
 from chat.access.keys import key_create, key_disable
@@ -37,6 +39,7 @@ from chat.models import (
     Membership,
     ModelAdapter,
     ModelJob,
+    ModelPrice,
     Org,
     Project,
     ProjectFile,
@@ -54,7 +57,7 @@ from tests.chat.records import record
 from tests.people import member
 
 VIEWS = ("changelist", "history", "add", "change", "delete")
-UNAUDITED = {"chat_servedmodel_pull", "chat_project_redaction", "system"}
+UNAUDITED = {"chat_servedmodel_pull", "chat_project_redaction", "system", "usage"}
 """One leads to a form, the others only show."""
 NEW_USER = {
     "username": "bob",
@@ -119,6 +122,11 @@ def world(
 
 def empty_project(world: World) -> Project:
     return Project.objects.create(org=world.project.org, name="Empty")
+
+
+def coming_price(world: World) -> ModelPrice:
+    start = timezone.now() + timedelta(days=1)
+    return ModelPrice.objects.create(model=world.model, model_name="small", starts_at=start, input=1, output=1)
 
 
 def new_person(world: World) -> User:
@@ -269,6 +277,9 @@ CASES = {
     "chat_requestlog_export": Case(
         "requests.export", lambda world, _: world.client.get(reverse("admin:chat_requestlog_export", args=["csv"]))
     ),
+    "usage_export": Case(
+        "usage.export", lambda world, _: world.client.get(reverse("admin:usage_export", args=["periods", "csv"]))
+    ),
     "chat_projectfile_delete": Case("file.delete", form("chat_projectfile_delete", key_of("file"))),
     "chat_batch_cancel": Case("batch.cancel", form("chat_batch_cancel", key_of("batch"))),
     "chat_servedmodel_add": Case("model.create", form("chat_servedmodel_add", **model_data(name="third"))),
@@ -281,6 +292,10 @@ CASES = {
     ),
     "chat_servedmodel_load": Case("model.load", form("chat_servedmodel_load", key_of("model"))),
     "chat_servedmodel_unload": Case("model.unload", form("chat_servedmodel_unload", key_of("model"))),
+    "chat_modelprice_add": Case(
+        "price.create", form("chat_modelprice_add", model=key_of("model"), zone="UTC", input="1", output="2")
+    ),
+    "chat_modelprice_delete": Case("price.delete", form("chat_modelprice_delete"), coming_price),
     "chat_modeladapter_add": Case("adapter.create", form("chat_modeladapter_add", model=key_of("model"), **ADAPTER)),
     "chat_modeladapter_change": Case(
         "adapter.change", form("chat_modeladapter_change", key_of("adapter"), model=key_of("model"), **ADAPTER)

@@ -20,12 +20,13 @@ from chat.budgets.services import budget_delete, budget_save, budget_spent, budg
 from chat.catalog.services import model_register, model_resolve
 from chat.generation.limits import LimitExceeded, admission_error
 from chat.generation.metering import Metering, metering_of
-from chat.models import ApiKey, Project, ServedModel
+from chat.models import ApiKey, Project
 from chat.relay.state.keys import run_id_create
 from chat.relay.state.meters import Cost
 from chat.relay.state.runs import RunCompletion
 from chat.relay.valkey import valkey_connect_blocking
 from chat.usage.services import usage_records_write
+from tests.chat.records import price_from
 from tests.chat.relay.world import World
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
@@ -100,8 +101,7 @@ def test_a_deleted_key_gets_no_budget_and_acts_are_audited(project: Project) -> 
 
 
 def test_spending_is_written_once_with_the_rows_and_levels_are_noted(project: Project) -> None:
-    model_register(name="large", path="/models/large.gguf")
-    ServedModel.objects.update(input_price=Decimal(1), output_price=Decimal(2))
+    price_from(0, name="large", input=Decimal(1), output=Decimal(2))
     tokens = budget_of(project, amount=100)
     money = budget_of(project, unit="money", amount=1_000)
     stamps = {str(tokens.pk): "2026-11", str(money.pk): "2026-11", "999": "2026-11"}

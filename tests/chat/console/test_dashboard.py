@@ -46,7 +46,7 @@ def test_the_overview_shows_requests_errors_tokens_and_percentiles(admin_client:
         assert re.search(r"First token, median</dt><dd>1[0-9]{2} ms", text)
         requests, tokens = charts(text)
         assert requests == {"var(--lc-good)": 19, "var(--lc-left)": 5, "var(--lc-poor)": 0, "var(--lc-bad)": 1}
-        assert tokens["var(--lc-prompt)"] == 200
+        assert tokens["var(--lc-prompt)"] + tokens["var(--lc-cached)"] == 200
 
 
 def test_the_overview_reads_sums_and_never_the_log(admin_client: Client, db: None) -> None:

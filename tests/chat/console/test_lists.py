@@ -97,7 +97,7 @@ def test_a_request_is_found_by_run_id_and_by_the_clients_id(admin_client: Client
         assert len(set(re.findall(r"/chat/requestlog/([0-9a-f-]{36})/change/", text))) == 1
 
 
-@pytest.mark.parametrize("page", ["usagehour", "requestlog", "batch", "projectfile"])
+@pytest.mark.parametrize("page", ["requestlog", "batch", "projectfile"])
 def test_a_search_opens_each_list_with_and_without_search_fields(admin_client: Client, db: None, page: str) -> None:
     assert admin_client.get(reverse(f"admin:chat_{page}_changelist") + "?q=x").status_code == 200
 
@@ -118,7 +118,7 @@ def test_hostile_texts_of_clients_are_written_escaped(admin_client: Client, db: 
     for page in (
         reverse(LOGS),
         reverse("admin:chat_requestlog_change", args=[log.pk]),
-        reverse("admin:chat_usagehour_changelist"),
+        reverse("admin:usage"),
         reverse("admin:index"),
     ):
         answer = admin_client.get(page)
@@ -185,7 +185,8 @@ def test_every_page_of_the_console_opens(admin_client: Client, project: Project)
         "chat_project_add",
         "chat_apikey_add",
     ]
-    names += ["chat_servedmodel_changelist", "chat_servedmodel_add", "chat_usagehour_changelist"]
+    names += ["chat_servedmodel_changelist", "chat_servedmodel_add", "usage"]
+    names += ["chat_modelprice_changelist", "chat_modelprice_add"]
     for name in names:
         assert admin_client.get(reverse(f"admin:{name}")).status_code == 200, name
     assert (

@@ -20,11 +20,11 @@ from chat.access.roles import Role
 from chat.batches.files import FileAbout
 from chat.batches.services import BatchOrder, batch_create
 from chat.catalog.services import model_register
-from chat.models import AuditEntry, Conversation, Project, RequestLog, ServedModel
+from chat.models import AuditEntry, Conversation, ModelPrice, Project, RequestLog
 from chat.usage.log_detail import stretches
 from chat.usage.services import usage_records_write
 from tests.chat.batches.stored_files import file_create
-from tests.chat.records import NOON, record
+from tests.chat.records import NOON, price_from, record
 from tests.people import member
 
 ASKED = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 2 + 2?"}]
@@ -89,11 +89,8 @@ def test_the_page_says_time_error_and_parameters(admin_client: Client, project: 
     assert "<svg" in text
 
 
-def test_the_cost_is_written_out_until_prices_change(admin_client: Client, project: Project) -> None:
-    model = model_register(name="small", path="/models/small.gguf")
-    ServedModel.objects.filter(pk=model.pk).update(
-        input_price=Decimal(1000), cached_price=Decimal(100), output_price=Decimal(2000)
-    )
+def test_the_cost_is_written_out_by_the_prices_of_its_time(admin_client: Client, project: Project) -> None:
+    price_from(0, input=Decimal(1000), cached=Decimal(100), output=Decimal(2000))
     log = written(project)
     text = page(admin_client, log)
     assert re.findall(r'<th scope="row">(.*?)</th><td>(\d+)</td><td>(\d+)</td>', text) == [
@@ -103,9 +100,11 @@ def test_the_cost_is_written_out_until_prices_change(admin_client: Client, proje
     ]
     assert re.findall(r"<td>([\d.]+ USD)</td>", text) == ["0.006 USD", "0.0004 USD", "0.014 USD"]
     assert "Cost: 0.0204 USD" in text
-    ServedModel.objects.filter(pk=model.pk).update(input_price=Decimal(5))
+    price_from(NOON + 60, input=Decimal(5), output=Decimal(5))
+    assert page(admin_client, log).count("0.0204 USD") == text.count("0.0204 USD")
+    ModelPrice.objects.all().delete()
     text = page(admin_client, log)
-    assert "The prices have changed since" in text
+    assert "The prices have changed since" not in text
     assert "Cost: 0.0204 USD" in text
 
 

@@ -37,13 +37,13 @@ from chat.models import (
     Membership,
     ModelAdapter,
     ModelJob,
+    ModelPrice,
     Org,
     Project,
     ProjectFile,
     RequestLog,
     RequestText,
     ServedModel,
-    UsageHour,
     WeightedAlias,
 )
 from tests.people import member
@@ -102,14 +102,14 @@ PAGES: dict[type[Model], Page] = {
     ProjectFile: Page(Act.BATCHES_SEE, delete=Act.BATCHES_MANAGE),
     RequestLog: Page(Act.LOGS_SEE, acts={"text": Act.BODIES_SEE}),
     AuditEntry: Page(Act.AUDIT_SEE),
-    UsageHour: Page(Act.USAGE_SEE, has_detail=False),
     ServedModel: managed(Act.MODELS_SEE, MODELS, acts={"load": MODELS, "unload": MODELS}, list_acts={"pull": MODELS}),
     ModelAdapter: managed(Act.MODELS_SEE, MODELS),
+    ModelPrice: Page(Act.MODELS_SEE, add=MODELS, delete=MODELS),
     WeightedAlias: managed(Act.MODELS_SEE, MODELS),
     ModelJob: Page(Act.MODELS_SEE, add=MODELS, acts={"cancel": MODELS}),
 }
 """What each page asks for."""
-OWN_PAGES = {"mail": Act.SYSTEM_SEE, "system": Act.SYSTEM_SEE}
+OWN_PAGES = {"mail": Act.SYSTEM_SEE, "system": Act.SYSTEM_SEE, "usage": Act.USAGE_SEE}
 """Pages that belong to no table."""
 OF_EVERYBODY = frozenset(
     ("index", "app_list", "search", "autocomplete", "jsi18n", "view_on_site")
@@ -121,11 +121,14 @@ TESTED_ELSEWHERE = frozenset(
         "auth_user_password_change",
         "chat_auditentry_export",
         "chat_requestlog_export",
+        "usage_export",
         "auth_user_reset_link",
         "auth_user_remove_factors",
     }
 )
-"""In test_people.py, test_request_log.py, tests/chat/audit/test_page.py and tests/chat/access/test_invitations.py."""
+"""In test_people.py, test_request_log.py, test_usage.py, tests/chat/audit/test_page.py and
+tests/chat/access/test_invitations.py.
+"""
 REFUSED = {302, 403, 404}
 """For a row that does not show: as for one that does not exist."""
 
@@ -151,8 +154,8 @@ class World:
 
 
 def name_of(model: type[Model], place: Place) -> str:
-    """Return the text by which a row is found on a page. A membership shows as its person."""
-    model = User if model is Membership else model
+    """Return the text by which a row is found on a page. A membership shows as its person, a price as its model."""
+    model = {Membership: User, ModelPrice: ServedModel}.get(model, model)
     return f"{model.__name__}-{place.name}".lower()
 
 
@@ -185,7 +188,6 @@ def rows_made(person: User, project: Project, other: Project) -> dict[type[Model
         Budget: budget_made,
         AuditEntry: entry_made,
         RequestLog: log_made,
-        UsageHour: hour_made,
         Batch: batch_made,
         ProjectFile: file_made,
     }
@@ -193,6 +195,11 @@ def rows_made(person: User, project: Project, other: Project) -> dict[type[Model
         rows[model] = {place: make(name_of(model, place), key) for place, key in keys.items()}
     served = ServedModel.objects.create(name=name_of(ServedModel, Place.ORG), path="/models/x.gguf")
     rows[ServedModel] = {Place.ORG: served}
+    rows[ModelPrice] = {
+        Place.ORG: ModelPrice.objects.create(
+            model=served, model_name=name_of(ServedModel, Place.ORG), starts_at=timezone.now(), input=1, output=1
+        )
+    }
     adapter = ModelAdapter.objects.create(model=served, name=name_of(ModelAdapter, Place.ORG), path="/adapter")
     rows[ModelAdapter] = {Place.ORG: adapter}
     targets = [{"model": served.name, "weight": 1}]
@@ -240,11 +247,6 @@ def budget_made(name: str, key: ApiKey) -> Budget:
     budget = Budget(name=name, scope="key", key=key, amount=100)
     budget_save(budget=budget)
     return budget
-
-
-def hour_made(name: str, key: ApiKey) -> UsageHour:
-    where = {"org_id": key.project.org_id, "project_id": key.project_id, "key_public_id": key.public_id}
-    return UsageHour.objects.create(period_start=timezone.now(), model=name, status_class=2, num_requests=1, **where)
 
 
 def file_made(name: str, key: ApiKey) -> ProjectFile:

@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from chat.access.accounts import playground_caller
 from chat.api.dialect import AnswerHead
+from chat.catalog.prices import price_add
 from chat.catalog.services import model_register
 from chat.conversations.recovery import LOST_AFTER, UnfinishedTurns
 from chat.conversations.runs import run_public_id
@@ -81,8 +82,7 @@ async def test_an_answer_without_a_page_is_saved_once_its_run_has_ended(world):
 async def test_a_saved_answer_says_what_it_has_cost(world):
     voice = await run(world)
     model = await database_sync_to_async(model_register)(name="tiny", path="/m/tiny")
-    model.input_price, model.output_price = Decimal(100_000), Decimal(1_000_000)
-    await model.asave()
+    await database_sync_to_async(price_add)(model=model, input=Decimal(100_000), output=Decimal(1_000_000))
     voice.admit()
     voice.token("Hello")
     voice.end()

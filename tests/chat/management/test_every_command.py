@@ -30,6 +30,7 @@ CASES = {
     "logs_prune": ("requests.prune", ("logs_prune", "--days", "30")),
     "model_add": ("model.create", ("model_add", "new", "/m/new", "--elsewhere")),
     "model rm": ("model.delete", ("model", "rm", "small")),
+    "usage rebuild": ("usage.rebuild", ("usage", "rebuild", "--from", "2026-01-01", "--until", "2026-01-01")),
     "password": ("user.password", ("password", "admin")),
 }
 """By command: the action of its entry and the words."""

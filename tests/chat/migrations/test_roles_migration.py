@@ -25,9 +25,9 @@ def account(name: str, *codenames: str, is_staff: bool = True, **fields: Any) ->
 @pytest.mark.django_db
 def test_accounts_get_the_role_that_their_permissions_come_to(django_user_model: Any) -> None:
     first, second = (Org.objects.create(name=name) for name in ("First", "Second"))
-    Permission.objects.get_or_create(
-        codename="use_playground", content_type=Permission.objects.get(codename="view_project").content_type
-    )
+    kind = Permission.objects.get(codename="view_project").content_type
+    for codename in ("use_playground", "view_usagehour"):
+        Permission.objects.get_or_create(codename=codename, content_type=kind)
     group = Group.objects.create(name="Lookers")
     group.permissions.set(Permission.objects.filter(codename="view_requestlog"))
     User.objects.create_superuser("root")

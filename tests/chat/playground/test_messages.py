@@ -12,13 +12,14 @@ from django.contrib.auth import get_user_model
 from django.urls import reverse
 
 from chat.api.dialect import AnswerHead
-from chat.catalog.services import model_register, model_update
+from chat.catalog.prices import Prices, price_add
+from chat.catalog.services import model_register
 from chat.generation import waiting
 from chat.models import RequestLog
 from chat.playground.requests import kept_read
 from chat.playground.running import OpenRun, run_said, visitor_of
 from chat.relay.state.workers import WorkerLease
-from chat.usage.prices import Prices, cost_nanos
+from chat.usage.prices import cost_nanos
 from engine.api import (
     Completed,
     Delta,
@@ -103,19 +104,24 @@ async def test_the_end_has_the_cost_and_the_row_of_the_request_log(page: Any, se
     timings = Timings(100.0, 100.25, 100.75, 102.0)
     stop = finished(reason=FinishReason.STOP, stop_reason="END")
     service.script = [ADMITTED, delta("x"), stop, Completed(Outcome.FINISHED, usage, timings)]
-    prices = Prices(Decimal("1.5"), Decimal("0.15"), Decimal("2"))
-    row = RequestLog(prompt_tokens=1000, cached_tokens=200, completion_tokens=30)
+    prices = Prices(Decimal("1.5"), Decimal("0.15"), Decimal("2"), Decimal("3"))
+    row = RequestLog(prompt_tokens=1000, cached_tokens=200, completion_tokens=30, reasoning_tokens=10)
 
     def priced() -> None:
         model = model_register(name=MODEL.name, path="/models/tiny")
-        model.input_price, model.cached_price, model.output_price = prices.input, prices.cached, prices.output
-        model_update(model=model)
+        price_add(
+            model=model,
+            input=prices.input,
+            cached=prices.cached,
+            output=prices.output,
+            reasoning=prices.reasoning,
+        )
         who = get_user_model().objects.get(username="ada")
         who.memberships.update(role="viewer")
 
     await database_sync_to_async(priced)()
     end = (await run(page))[-1]
-    assert end["cost"] == {"amount": "0.00129", "currency": "USD"}
+    assert end["cost"] == {"amount": "0.0013", "currency": "USD"}
     assert Decimal(end["cost"]["amount"]) * 10**9 == cost_nanos(row, prices)
     assert (end["request_id"], end["attempts"], end["seed"], end["stop"]) == (RUN_ID, 1, 1, "END")
     assert end["log_url"] == reverse("admin:chat_requestlog_change", args=[UUID(hex=RUN_ID)])

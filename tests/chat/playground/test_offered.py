@@ -10,6 +10,7 @@ import pytest
 from chat.catalog import acts
 from chat.catalog.adapters import adapter_set
 from chat.catalog.model_facts import ModelFacts
+from chat.catalog.prices import price_add
 from chat.catalog.services import model_register, model_update, models_cache_clear
 from chat.playground import api_views, offered
 from chat.relay.state.workers import ModelCondition
@@ -45,9 +46,9 @@ def _models(db: None, monkeypatch: pytest.MonkeyPatch, live: dict[str, ModelCond
         model = model_register(name=name, path=f"/m/{name}", aliases=("other",) if name == "another" else ())
         if name == "chats":
             adapter_set(model=model, name="support", path="/elsewhere", is_elsewhere=True)
-            model.input_price, model.output_price = Decimal("0.150"), Decimal(2)
             model.system_prompt, model.sampling_defaults = "Be brief.", {"temperature": 0.5}
             model_update(model=model)
+            price_add(model=model, input=Decimal("0.150"), output=Decimal(2))
     models_cache_clear()
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from chat.models import AuditEntry, Project, RequestLog, RequestText, UsageHour
+from chat.models import AuditEntry, Project, RequestLog, RequestText, UsageSum
 from chat.usage import log_texts
 from chat.usage.log_texts import texts_read
+from chat.usage.models import DAY
 from chat.usage.services import usage_records_write
 from tests.chat.records import record
 
@@ -59,7 +60,7 @@ def test_texts_are_kept_as_the_project_says_and_usage_in_any_case(
     usage_records_write([sent(project, dialect=dialect)])
     assert RequestText.objects.exists() == is_kept
     assert RequestLog.objects.count() == 1
-    assert UsageHour.objects.get().completion_tokens == 7
+    assert UsageSum.objects.get(length_h=DAY).completion_tokens == 7
 
 
 def test_a_record_that_comes_twice_has_one_text(project: Project) -> None:

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from chat.models import AuditEntry, Project, RequestLog, RequestText, UsageHour
+from chat.models import AuditEntry, Project, RequestLog, RequestText, UsageSum
 from chat.usage.retention import request_logs_expire, request_texts_prune
 from chat.usage.services import usage_records_write
 from tests.chat.records import NOON, record
@@ -43,13 +43,13 @@ def fill(projects: dict[str, Project], *days: int) -> None:
 
 def test_each_project_keeps_requests_as_long_as_it_says(projects: dict[str, Project]) -> None:
     fill(projects, 1, 4, 6, 29, 31, 89, 91)
-    sums = UsageHour.objects.count()
+    sums = UsageSum.objects.count()
     assert request_logs_expire(now=NOW, batch_rows=2, pause_s=0) == 5 + 3 + 3 + 1
     kept = {"short": (1, 4), "usual": (1, 4, 6, 29), "long": (1, 4, 6, 29, 31, 89)}
     expected = {(projects[name].pk, day) for name, days in kept.items() for day in days}
     assert ages() == expected | {(0, day) for day in (1, 4, 6, 29)}
     assert ages(RequestText) <= ages()
-    assert UsageHour.objects.count() == sums
+    assert UsageSum.objects.count() == sums
     assert AuditEntry.objects.get(action="requests.prune").after["number"] == 12
     assert request_logs_expire(now=NOW, pause_s=0) == 0
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
 from chat.access.keys import key_create
-from chat.models import ApiKey, Project, RequestLog, UsageHour
+from chat.models import ApiKey, Project, RequestLog, UsageSum
 from chat.relay.state.keys import run_id_create, run_id_floor
-from chat.usage.models import TTFT_BOUNDS_MS, TTFT_COLUMNS
+from chat.usage.models import DAY, HOUR
 from chat.usage.retention import request_logs_prune
-from chat.usage.services import TerminalRecord, ttft_column, usage_records_write
+from chat.usage.services import TerminalRecord, usage_records_write
 from tests.chat.records import NOON, record
 from tests.examples import examples
 
@@ -51,7 +51,7 @@ def test_a_second_delivery_counts_nothing_twice() -> None:
     batch = [record() for _ in range(20)]
     assert len(usage_records_write(batch)) == 20
     assert len(usage_records_write(batch + [record()] * 3)) == 1
-    hour = UsageHour.objects.get()
+    hour = UsageSum.objects.get(length_h=HOUR)
     assert (hour.num_requests, hour.prompt_tokens, hour.completion_tokens) == (21, 210, 147)
     assert RequestLog.objects.count() == 21
 
@@ -65,39 +65,19 @@ def test_an_outcome_correction_keeps_the_figures_of_its_row(is_together: bool) -
         usage_records_write([record(), *batch])
     log = RequestLog.objects.get(pk=UUID(hex=sent["run_id"]))
     assert (log.outcome, log.status, log.error_code, log.completion_tokens) == ("interrupted", 503, "", 7)
-    others, failed = UsageHour.objects.order_by("status_class")
     num_others = RequestLog.objects.count() - 1
-    assert (others.status_class, others.num_requests, others.completion_tokens) == (2, num_others, 7 * num_others)
-    assert (failed.status_class, failed.num_requests, failed.completion_tokens) == (5, 1, 7)
-
-
-def test_runs_are_summed_by_hour_key_model_and_status_class() -> None:
-    usage_records_write(
-        [
-            record(),
-            record(at_s=NOON + 3599),
-            record(at_s=NOON + 3600),
-            record(model="large"),
-            record(status=503, outcome="failed"),
-            record(key_public_id="accept0002"),
-        ]
-    )
-    found = UsageHour.objects.order_by("period_start", "key_public_id", "model", "status_class")
-    assert [
-        (hour.period_start.hour, hour.key_public_id, hour.model, hour.status_class, hour.num_requests) for hour in found
-    ] == [
-        (12, "accept0001", "large", 2, 1),
-        (12, "accept0001", "small", 2, 2),
-        (12, "accept0001", "small", 5, 1),
-        (12, "accept0002", "small", 2, 1),
-        (13, "accept0001", "small", 2, 1),
-    ]
+    for length_h in (HOUR, DAY):
+        others, failed = UsageSum.objects.filter(length_h=length_h).order_by("status_class")
+        assert (others.status_class, others.num_requests, others.num_ours) == ("answered", num_others, 0)
+        assert others.completion_tokens == 7 * num_others
+        assert (failed.status_class, failed.num_requests, failed.num_ours) == ("ours", 1, 1)
+        assert failed.completion_tokens == 7
 
 
 def test_a_rejected_request_is_counted_and_adds_no_tokens() -> None:
     usage_records_write([record(status=400, outcome="rejected", error_code="context_length_exceeded")])
-    hour = UsageHour.objects.get()
-    assert (hour.num_requests, hour.prompt_tokens, hour.completion_tokens, hour.duration_ms) == (1, 0, 0, 0)
+    hour = UsageSum.objects.get(length_h=HOUR)
+    assert (hour.num_requests, hour.num_theirs, hour.prompt_tokens, hour.duration_ms) == (1, 1, 0, 0)
 
 
 def test_an_unreadable_record_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
@@ -146,13 +126,6 @@ def test_writing_a_batch_of_records_takes_few_queries(django_assert_max_num_quer
         usage_records_write(batch)
 
 
-@given(ttft_ms=st.floats(min_value=0, max_value=1e6))
-@examples(50)
-def test_times_to_first_token_are_counted_in_the_first_fitting_bucket(ttft_ms: float) -> None:
-    index = TTFT_COLUMNS.index(ttft_column(ttft_ms))
-    assert index == sum(bound < ttft_ms for bound in TTFT_BOUNDS_MS)
-
-
 def test_a_record_round_trips_through_a_dictionary() -> None:
     sent = record(metadata={"a": "b"})
     assert asdict(TerminalRecord.from_dict(sent)) == sent
@@ -163,7 +136,7 @@ def test_old_logs_are_pruned_in_batches_and_sums_kept() -> None:
     assert request_logs_prune(before=dt.datetime.fromtimestamp(NOON + 5 * 60, dt.UTC), batch_rows=2, pause_s=0) == 5
     assert RequestLog.objects.count() == 5
     assert min(log.arrived_at for log in RequestLog.objects.all()).timestamp() == NOON + 300
-    assert UsageHour.objects.get().num_requests == 10
+    assert UsageSum.objects.get(length_h=DAY).num_requests == 10
 
 
 @given(first_s=st.integers(0, 2**37), later_ms=st.integers(1, 10**9))
@@ -187,5 +160,6 @@ class TestAnyDelivery(TestCase):
             assert {one.run_id for one in written} == {runs[index]["run_id"] for index in set(batch) - seen}
             assert len(written) == len(set(batch) - seen)
             seen |= set(batch)
-        assert sum(hour.num_requests for hour in UsageHour.objects.all()) == len(seen) == RequestLog.objects.count()
-        assert sum(hour.completion_tokens for hour in UsageHour.objects.all()) == sum(index + 1 for index in seen)
+        hours = list(UsageSum.objects.filter(length_h=HOUR))
+        assert sum(hour.num_requests for hour in hours) == len(seen) == RequestLog.objects.count()
+        assert sum(hour.completion_tokens for hour in hours) == sum(index + 1 for index in seen)

@@ -12,7 +12,7 @@ from channels.db import database_sync_to_async
 from django.db import DatabaseError
 
 from chat.catalog.services import model_register, model_resolve_async
-from chat.models import RequestLog, ServedModel, UsageHour
+from chat.models import RequestLog, ServedModel, UsageSum
 from chat.relay.state.records import pack_record
 from chat.relay.state.usage_stream import UsageStream
 from chat.relay.state.workers import WorkerLease, model_conditions
@@ -46,7 +46,7 @@ async def write(world: World, stream: UsageStream | None = None) -> int:
 @database_sync_to_async
 def counted() -> tuple[int, int]:
     """Return the number of request rows, and of requests in the hourly sums."""
-    return RequestLog.objects.count(), sum(UsageHour.objects.values_list("num_requests", flat=True))
+    return RequestLog.objects.count(), sum(UsageSum.objects.filter(length_h=1).values_list("num_requests", flat=True))
 
 
 async def writer_dies(world: World) -> None:

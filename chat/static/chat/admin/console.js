@@ -1,5 +1,11 @@
 "use strict";
 
+// The time zone of the browser, for pages that show or take times.
+document.cookie = `lightcone_zone=${Intl.DateTimeFormat().resolvedOptions().timeZone}; path=/; max-age=31536000; SameSite=Lax`;
+
+// The time zone of the browser, for pages that show or take times.
+document.cookie = `lightcone_zone=${Intl.DateTimeFormat().resolvedOptions().timeZone}; path=/; max-age=31536000; SameSite=Lax`;
+
 // Copy buttons: <button data-copy="#id" hidden>. They stay hidden where the page cannot reach the clipboard.
 document.addEventListener("DOMContentLoaded", () => {
   for (const button of document.querySelectorAll("button[data-copy]")) {
@@ -31,7 +37,9 @@ const paintCharts = () => {
   Chart.defaults.color = colourOf("--lc-soft");
   for (const chart of Object.values(Chart.instances)) {
     JSON.parse(chart.canvas.dataset.value).datasets.forEach((part, index) => {
-      chart.data.datasets[index].backgroundColor = colourOf(part.backgroundColor.slice(4, -1));
+      const colour = colourOf(part.backgroundColor.slice(4, -1));
+      chart.data.datasets[index].backgroundColor = colour;
+      if (part.borderColor) chart.data.datasets[index].borderColor = colour;
     });
     for (const axis of Object.values(chart.options.scales)) {
       axis.ticks.color = Chart.defaults.color;
