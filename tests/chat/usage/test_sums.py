@@ -84,14 +84,14 @@ class TestAnyRuns(TestCase):
     @given(
         runs=st.lists(RUNS, min_size=1, max_size=12),
         picks=st.lists(st.lists(st.integers(0, 11), max_size=8), max_size=4),
-        told=st.lists(st.tuples(st.integers(0, 11), st.sampled_from(["interrupted", "disconnected"])), max_size=3),
+        corrected=st.lists(st.tuples(st.integers(0, 11), st.sampled_from(["interrupted", "disconnected"])), max_size=3),
     )
     @examples(40)
-    def test_sums_equal_the_reference(self, runs: Any, picks: list[list[int]], told: Any) -> None:
+    def test_sums_equal_the_reference(self, runs: Any, picks: list[list[int]], corrected: Any) -> None:
         records = [run_of(fields) for fields in runs]
         for batch in [range(len(records)), *picks]:
             usage_records_write([records[index % len(records)] for index in batch])
-        usage_records_write([{"run_id": records[i % len(records)]["run_id"], "told": outcome} for i, outcome in told])
+        usage_records_write([{"run_id": records[i % len(records)]["run_id"], "told": outcome} for i, outcome in corrected])
         assert_sums_are_right()
 
 
