@@ -81,13 +81,13 @@ def logs_with_prefix(rows: Logs, term: str) -> tuple[Logs, bool]:
 
     Return True beside if the rows are few and known: no other index is needed.
     """
-    by_text = [RequestLog.objects.filter(_begins(name, term)).values_list("pk", flat=True) for name in TEXTS]
     by_id = _id_range(term)
-    if by_id is not None:
-        by_text.append(RequestLog.objects.filter(by_id).values_list("pk", flat=True))
+    conditions = [*(_begins(name, term) for name in TEXTS), *([] if by_id is None else [by_id])]
     ids: set[UUID] = set()
-    for found in by_text:
-        some = list(found[: MAX_FOUND + 1])
+    for condition in conditions:
+        # NOTE: in any order, as all rows with the prefix would be sorted otherwise.
+        found = RequestLog.objects.filter(condition).order_by()
+        some = list(found.values_list("pk", flat=True)[: MAX_FOUND + 1])
         if len(some) > MAX_FOUND:
             break
         ids.update(some)

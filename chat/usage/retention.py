@@ -18,7 +18,7 @@ from chat.audit.services import Subject, audit_record
 from chat.relay.state.keys import run_id_floor
 from chat.usage.models import RequestLog, RequestText
 
-BATCH_ROWS = 200
+BATCH_ROWS = 100
 PAUSE_S = 0.02
 """Other writers of SQLite look for their turn about so often."""
 FIRST = UUID(int=0)

@@ -154,7 +154,11 @@ def test_a_prefix_of_many_rows_is_compared_newest_first(
 ) -> None:
     monkeypatch.setattr(log_search, "MAX_FOUND", 20)
     usage_records_write([record(at_s=NOON + index, client_request_id=f"many-{index}") for index in range(60)])
-    text = admin_client.get(reverse(LOGS) + "?q=many-").text
+    with CaptureQueriesContext(connection) as queries:
+        text = admin_client.get(reverse(LOGS) + "?q=many-").text
+    looks = [one["sql"] for one in queries if "LIMIT 21" in one["sql"]]
+    assert looks
+    assert not any("ORDER BY" in sql for sql in looks), "every row with the prefix would be sorted"
     found = list(dict.fromkeys(re.findall(r"/chat/requestlog/([0-9a-f-]{36})/change/", text)))
     assert found == [str(pk) for pk in RequestLog.objects.order_by("-pk").values_list("pk", flat=True)[:50]]
 
