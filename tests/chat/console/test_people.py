@@ -467,8 +467,8 @@ def test_the_menu_has_what_the_role_shows(person: Any) -> None:
     ):
         client = person(f"a-{role}", role)[1]
         shown = client.get(reverse("admin:index"))
-        for name in ("requestlog", "usagehour", "apikey", "project", "membership", "servedmodel"):
-            address = reverse(f"admin:chat_{name}_changelist")
+        for name in ("requestlog", "usage", "apikey", "project", "membership", "servedmodel"):
+            address = reverse("admin:usage" if name == "usage" else f"admin:chat_{name}_changelist")
             assert (f'href="{address}"' in shown.text) is (name not in hidden), (role, name)
             assert client.get(address).status_code == (403 if name in hidden else 200), (role, name)
 
