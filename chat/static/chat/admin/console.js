@@ -3,9 +3,6 @@
 // The time zone of the browser, for pages that show or take times.
 document.cookie = `lightcone_zone=${Intl.DateTimeFormat().resolvedOptions().timeZone}; path=/; max-age=31536000; SameSite=Lax`;
 
-// The time zone of the browser, for pages that show or take times.
-document.cookie = `lightcone_zone=${Intl.DateTimeFormat().resolvedOptions().timeZone}; path=/; max-age=31536000; SameSite=Lax`;
-
 // Copy buttons: <button data-copy="#id" hidden>. They stay hidden where the page cannot reach the clipboard.
 document.addEventListener("DOMContentLoaded", () => {
   for (const button of document.querySelectorAll("button[data-copy]")) {
