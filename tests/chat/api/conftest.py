@@ -177,6 +177,9 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     async def no_weighted(*, caller=None):
         return []
 
+    async def no_budgets(*, caller, model):
+        return ()
+
     async def live():
         return {MODEL.name: ModelCondition("ready", max_model_len=4096)}
 
@@ -190,6 +193,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     monkeypatch.setattr(named_models, "weighted_for_caller_async", no_weighted)
     monkeypatch.setattr(named_models, "adapters_for_caller_async", no_weighted)
     monkeypatch.setattr(named_models, "models_live", live)
+    monkeypatch.setattr("chat.generation.metering.budgets_of", no_budgets)
     monkeypatch.setattr(pipeline, "completion_start", service.start)
     monkeypatch.setattr(pipeline, "completion_refuse", service.refuse)
     monkeypatch.setattr(pipeline, "limits_look", service.look)
