@@ -30,6 +30,12 @@ FOR_STAFF = {
     "new key": "/admin/chat/apikey/add/",
     "requests": "/admin/chat/requestlog/",
     "models": "/admin/chat/servedmodel/",
+    "usage": "/admin/usage/",
+    "budgets": "/admin/chat/budget/",
+    "new budget": "/admin/chat/budget/add/",
+    "new price": "/admin/chat/modelprice/add/",
+    "new invitation": "/admin/chat/invitation/add/",
+    "mail": "/admin/mail/",
 }
 
 
@@ -92,6 +98,18 @@ def test_a_page_for_all_is_accessible(opened, name, theme):
 @pytest.mark.parametrize("name", FOR_STAFF)
 def test_a_page_of_the_console_is_accessible(of_admin, name, theme):
     expect_good(of_admin, FOR_STAFF[name], theme)
+
+
+def test_charts_have_the_colours_of_their_legends(of_admin):
+    """They were black: the tokens are colours for both themes, which a canvas does not know."""
+    page = of_admin.goto("/admin/usage/")
+    named = (
+        "(names) => names.map((name) => getComputedStyle(document.querySelector(`.lc-swatch.${name}`)).backgroundColor)"
+    )
+    wanted = page.evaluate(named, ["lc-good", "lc-left", "lc-poor", "lc-bad"])
+    drawn = page.evaluate("Object.values(Chart.instances)[0].data.datasets.map((part) => part.backgroundColor)")
+    assert drawn == wanted
+    assert len(set(drawn)) == 4
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -20,7 +20,8 @@ from chat.models import AuditEntry, RequestLog, UsageSum, UsageTotal
 from chat.relay.state.keys import run_id_create
 from chat.usage.measures import percentile
 from chat.usage.models import DAY, HOUR, TTFT_BOUNDS_MS
-from chat.usage.services import request_logs_prune, usage_records_write
+from chat.usage.retention import request_logs_prune
+from chat.usage.services import usage_records_write
 from chat.usage.sums import usage_rebuild
 from tests.chat.records import NOON, record
 from tests.chat.usage.reference import expected, plain, stored
@@ -91,7 +92,9 @@ class TestAnyRuns(TestCase):
         records = [run_of(fields) for fields in runs]
         for batch in [range(len(records)), *picks]:
             usage_records_write([records[index % len(records)] for index in batch])
-        usage_records_write([{"run_id": records[i % len(records)]["run_id"], "told": outcome} for i, outcome in corrected])
+        usage_records_write(
+            [{"run_id": records[i % len(records)]["run_id"], "told": outcome} for i, outcome in corrected]
+        )
         assert_sums_are_right()
 
 

@@ -45,7 +45,8 @@ const paintCharts = () => {
     chart.update();
   }
 };
-document.addEventListener("DOMContentLoaded", paintCharts);
+// Unfold draws them at the load event, with a listener that is there before DOMContentLoaded.
+document.addEventListener("DOMContentLoaded", () => addEventListener("load", paintCharts));
 new MutationObserver(paintCharts).observe(document.documentElement, { attributeFilter: ["class", "data-theme"] });
 
 // Live lists: <span data-live="#id"> has the element of this id read again all the time while the page is looked at.
