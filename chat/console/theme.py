@@ -81,6 +81,7 @@ UNFOLD: dict[str, Any] = {
                 "title": "Serving",
                 "separator": True,
                 "items": [
+                    _item("Workers", "memory", "admin:workers") | {"permission": _needs("chat.see_workers")},
                     _list("Models", "deployed_code", "chat.servedmodel"),
                     _list("Adapters", "tune", "chat.modeladapter"),
                     _list("Weighted aliases", "call_split", "chat.weightedalias"),

@@ -95,21 +95,29 @@ PAGES: dict[type[Model], Page] = {
     RequestLog: Page(Act.LOGS_SEE),
     AuditEntry: Page(Act.AUDIT_SEE),
     UsageHour: Page(Act.USAGE_SEE, has_detail=False),
-    ServedModel: managed(Act.MODELS_SEE, MODELS, acts={"load": MODELS, "unload": MODELS}, list_acts={"pull": MODELS}),
+    ServedModel: managed(
+        Act.MODELS_SEE,
+        MODELS,
+        acts=dict.fromkeys(("load", "unload", "restart", "pin", "unpin"), MODELS),
+        list_acts={"pull": MODELS},
+    ),
     ModelAdapter: managed(Act.MODELS_SEE, MODELS),
     WeightedAlias: managed(Act.MODELS_SEE, MODELS),
     ModelJob: Page(Act.MODELS_SEE, add=MODELS, acts={"cancel": MODELS}),
 }
 """What each page asks for."""
-OWN_PAGES = {"system": Act.SYSTEM_SEE}
+OWN_PAGES = {"system": Act.SYSTEM_SEE, "workers": Act.WORKERS_SEE, "model_try": Act.MODELS_SEE}
 """Pages that belong to no table."""
 OF_EVERYBODY = frozenset(
     ("index", "app_list", "search", "autocomplete", "jsi18n", "view_on_site")
     + ("login", "logout", "password_change", "password_change_done")
 )
 """Pages that open with any role; they show what the others do."""
-TESTED_ELSEWHERE = frozenset({"auth_user_password_change", "chat_auditentry_export"})
-"""In test_people.py and tests/chat/audit/test_page.py."""
+LIVE_PAGES = ("live_snapshot", "worker_drain", "worker_resume", "request_cancel", "model_warm", "model_fit")
+TESTED_ELSEWHERE = frozenset(
+    {"auth_user_password_change", "chat_auditentry_export", "chat_servedmodel_warm", *LIVE_PAGES}
+)
+"""In test_people.py, tests/chat/audit/test_page.py and tests/chat/live/test_roles.py."""
 REFUSED = {302, 403, 404}
 """For a row that does not show: as for one that does not exist."""
 
