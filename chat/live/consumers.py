@@ -67,6 +67,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def disconnect(self, code: int) -> None:
         for task in self.tasks:
             task.cancel()
+        self.leave()
+
+    def leave(self) -> None:
+        """Listen no more, and make room for another socket."""
         if self.queue is not None:
             ticker.leave(self.queue)
             self.queue = None
@@ -99,6 +103,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 checked_at = time.monotonic()
                 seen, refusal = await self.allowed(asked)
                 if seen is None:
+                    self.leave()
                     await self.close(code=refusal)
                     return
                 panel = seen
