@@ -120,8 +120,8 @@ function options(width) {
     height: 160,
     legend: { show: false },
     cursor: { show: false },
-    scales: { y: { range: (_, __, most) => [0, Math.max(1, most * 1.1)] } },
-    axes: [axis, { ...axis, size: 56, values: (_, values) => values.map((value) => figure.format(value)) }],
+    scales: { x: { time: false }, y: { range: (_, __, most) => [0, Math.max(1, most * 1.1)] } },
+    axes: [{ ...axis, values: (plot, values) => values.map((value) => `${figure.format(Math.round(value - plot.data[0].at(-1)))} s`) }, { ...axis, size: 56, values: (_, values) => values.map((value) => figure.format(value)) }],
     series: [{}, line("--chart-1"), line("--chart-2", [6, 3])],
   };
 }
