@@ -6,10 +6,12 @@ from chat.batches import admin as batches
 from chat.budgets import admin as budgets
 from chat.catalog import admin as catalog
 from chat.catalog import price_admin as prices
+from chat.live import pages as live
 from chat.model_jobs import admin as model_jobs
 from chat.system import pages as system
 from chat.usage import log_admin as requests
 from chat.usage import page as usage
+from chat.workers import fit
 
 catalog.ServedModelForm.read_sampling_defaults = staticmethod(sampling_defaults_read)
 
@@ -18,8 +20,10 @@ __all__ = [
     "batches",
     "budgets",
     "catalog",
+    "fit",
     "invitations",
     "keys",
+    "live",
     "mail",
     "members",
     "model_jobs",

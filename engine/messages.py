@@ -245,6 +245,10 @@ class CoreStats:
     """Blocks that were copied back."""
     num_lost_blocks: int = 0
     """Blocks that the spill file gave up for others."""
+    num_generated_tokens: int = 0
+    """Counted since the core began, like the next one."""
+    busy_us: int = 0
+    """Microseconds in turns of the loop that computed."""
     integrity: str = ""
     """The first error in the block tables, or ''."""
 

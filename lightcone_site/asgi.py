@@ -1,4 +1,4 @@
-"""The ASGI application: API routes without middleware, pages through settings.MIDDLEWARE, the playground's sockets."""
+"""The ASGI application: API routes without middleware, pages through settings.MIDDLEWARE, and the sockets of pages."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from django.urls import re_path  # noqa: E402
 
 from chat.api.middleware import ApiHandler, is_api_path  # noqa: E402
+from chat.live.urls import websocket_urlpatterns as live_urlpatterns  # noqa: E402
 from chat.playground.origin import refuse_socket, same_origin_only  # noqa: E402
 from chat.playground.urls import websocket_urlpatterns  # noqa: E402
 
@@ -32,6 +33,6 @@ async def http(
     await handler(scope, receive, send)
 
 
-sockets = URLRouter([*websocket_urlpatterns, re_path("", refuse_socket)])
+sockets = URLRouter([*websocket_urlpatterns, *live_urlpatterns, re_path("", refuse_socket)])
 
 application = ProtocolTypeRouter({"http": http, "websocket": same_origin_only(AuthMiddlewareStack(sockets))})

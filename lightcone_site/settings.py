@@ -229,7 +229,7 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "chat.access.context.roles",
             ],
-            "libraries": {"modules": "chat.playground.module_links"},
+            "libraries": {"modules": "chat.playground.module_links", "live_figures": "chat.live.figures"},
         },
     }
 ]

@@ -38,6 +38,7 @@ def _permissions() -> dict[str, Act]:
         "chat.view_requestlog": Act.LOGS_SEE,
         "chat.view_auditentry": Act.AUDIT_SEE,
         "chat.see_system": Act.SYSTEM_SEE,
+        "chat.see_workers": Act.WORKERS_SEE,
     }
     for table, (see, manage) in SEE_AND_MANAGE.items():
         app_label, name = table.split(".")

@@ -1,4 +1,4 @@
-"""The acts of people on models that workers have loaded. Both block; call them from threads.
+"""The acts of people on models that workers have loaded. All block; call them from threads.
 
 A request that has its model loaded is no such act.
 """
@@ -11,8 +11,8 @@ from django.db import transaction
 
 from chat.audit.services import audit_record
 from chat.catalog.models import ServedModel
-from chat.catalog.services import model_subject
-from chat.relay.model_acts import model_load_ask, model_unload_ask
+from chat.catalog.services import model_subject, model_update
+from chat.relay.model_acts import model_load_ask, model_restart_ask, model_unload_ask
 
 
 def model_load(*, name: str) -> None:
@@ -23,6 +23,27 @@ def model_load(*, name: str) -> None:
 def model_unload(*, name: str) -> None:
     """Ask the workers to unload a model once its runs have ended. Raises any error of the broker's client."""
     _ask("model.unload", name, model_unload_ask)
+
+
+def model_restart(*, name: str) -> None:
+    """Ask the workers to load a model anew once its runs have ended, with what is set now. Raises as `model_unload`."""
+    _ask("model.restart", name, model_restart_ask)
+
+
+def model_pin(*, name: str) -> None:
+    """Keep a model loaded. Raises ValidationError."""
+    _pinned(name, True)
+
+
+def model_unpin(*, name: str) -> None:
+    """Let a model be unloaded. Raises ValidationError."""
+    _pinned(name, False)
+
+
+def _pinned(name: str, is_pinned: bool) -> None:
+    model = ServedModel.objects.get(name=name)
+    model.pinned = is_pinned
+    model_update(model=model)
 
 
 @transaction.atomic

@@ -25,7 +25,7 @@ from unfold.widgets import UnfoldBooleanWidget
 from chat.access.admin.limit_fields import RATE_LIMITS, LimitFields
 from chat.access.checks import check_object
 from chat.access.limit_columns import RATE_COLUMNS
-from chat.catalog.acts import model_load, model_unload
+from chat.catalog.acts import model_load, model_pin, model_restart, model_unload, model_unpin
 from chat.catalog.adapters import adapter_check, adapter_delete, adapter_save
 from chat.catalog.models import ModelAdapter, ServedModel, WeightedAlias
 from chat.catalog.removal import model_remove
@@ -116,11 +116,12 @@ class ServedModelForm(FreshForm, LimitFields):
 class ServedModelAdmin(FreshPage, ModelAdmin):
     form = ServedModelForm
     list_display = ("name", "show_state", "show_reason", "enabled", "is_default", "pinned", "show_length", "show_size")
-    list_before_template = "admin/live.html"
+    list_before_template = "admin/live/models.html"
     search_fields = ("name",)
     actions = None
     actions_list = ("pull",)
-    actions_detail = ("load", "unload")
+    change_form_before_template = "admin/live/model.html"
+    actions_detail = ("load", "unload", "restart", "warm", "pin", "unpin")
     readonly_fields = ("show_state", "state_reason", "show_state_at", "show_computed_by", "show_maker_defaults")
     stored_fields = ("show_format", "show_size", "show_source", "show_licence", "show_stored_at", "show_files")
     fieldsets = (
@@ -160,6 +161,28 @@ class ServedModelAdmin(FreshPage, ModelAdmin):
         effect = "Its running requests end undisturbed. The next request loads it again; a pinned model stays."
         return self._act(request, object_id, "Unload", effect, model_unload)
 
+    @action(description="Restart", url_path="restart", permissions=["act"], icon="restart_alt")
+    def restart(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        effect = "Its running requests end undisturbed and new ones wait; it is loaded anew, as it is set now."
+        return self._act(request, object_id, "Restart", effect, model_restart)
+
+    @action(description="Pin", url_path="pin", permissions=["act"], icon="keep")
+    def pin(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        effect = "A worker that has its files loads it, and never unloads it for another model or as it is idle."
+        return self._act(request, object_id, "Pin", effect, model_pin)
+
+    @action(description="Unpin", url_path="unpin", permissions=["act"], icon="keep_off")
+    def unpin(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        effect = "It stays loaded until it has been idle for its time, or another model needs its memory."
+        return self._act(request, object_id, "Unpin", effect, model_unpin)
+
+    @action(description="Warm up", url_path="warm", permissions=["act"], icon="local_fire_department")
+    def warm(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        model = self.get_object(request, unquote(object_id))
+        if model is None:
+            raise Http404("There is no such model.")
+        return redirect("admin:model_warm", model.pk)
+
     def _act(
         self, request: HttpRequest, object_id: str, act: str, effect: str, ask: Callable[..., None]
     ) -> HttpResponse:
@@ -185,7 +208,9 @@ class ServedModelAdmin(FreshPage, ModelAdmin):
             self.message_user(request, f"The workers cannot be reached: {error}", messages.ERROR)
             return redirect(place)
         self.log_change(request, model, f"{act}.")
-        self.message_user(request, f"{model.name}: asked the workers to {act.lower()} it.")
+        done = "pinned" if act == "Pin" else "no longer pinned" if act == "Unpin" else ""
+        said = f"{model.name} is {done}." if done else f"{model.name}: asked the workers to {act.lower()} it."
+        self.message_user(request, said)
         return redirect(place)
 
     @display(

@@ -83,6 +83,7 @@ UNFOLD: dict[str, Any] = {
                 "title": "Serving",
                 "separator": True,
                 "items": [
+                    _item("Workers", "memory", "admin:workers") | {"permission": _needs("chat.see_workers")},
                     _list("Models", "deployed_code", "chat.servedmodel"),
                     _list("Prices", "sell", "chat.modelprice"),
                     _list("Adapters", "tune", "chat.modeladapter"),

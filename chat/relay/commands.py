@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 STOP_COMMAND = "lightcone_stop"
 STATS_COMMAND = "lightcone_stats"
 UNLOAD_COMMAND = "lightcone_unload"
+RELOAD_COMMAND = "lightcone_reload"
+DRAIN_COMMAND = "lightcone_drain"
 BATCHES_WAKE_TASK = "chat.batches_wake"
 MAINTENANCE_QUEUE = "maintenance"
 SEND_TIMEOUT_S = 4.0
@@ -60,6 +62,17 @@ def stop_send(worker_id: str, run_id: str, outcome: str) -> None:
 def unload_send(name: str) -> None:
     """Tell every worker to unload a model. Blocks."""
     current_app.control.broadcast(UNLOAD_COMMAND, arguments={"name": name}, reply=False)
+
+
+def reload_send(name: str) -> None:
+    """Tell every worker that has loaded a model to load it anew. Blocks."""
+    current_app.control.broadcast(RELOAD_COMMAND, arguments={"name": name}, reply=False)
+
+
+def drain_send(node: str, is_draining: bool) -> None:
+    """Tell a worker to take no new requests, or to take them again. Blocks."""
+    arguments = {"is_draining": is_draining}
+    current_app.control.broadcast(DRAIN_COMMAND, arguments=arguments, destination=[node], reply=False)
 
 
 async def task_send_async(run_id: str, attempt: int, slug: str) -> None:

@@ -1,10 +1,10 @@
-"""Ask the workers to load or unload a model. Both block; call them from threads."""
+"""Ask the workers to load, unload or restart a model. All block; call them from threads."""
 
 from __future__ import annotations
 
 from django.conf import settings
 
-from chat.relay.commands import unload_send
+from chat.relay.commands import reload_send, unload_send
 from chat.relay.state.keys import Keys, model_slug
 from chat.relay.valkey import Answers, valkey_connect_blocking
 
@@ -21,3 +21,8 @@ def model_load_ask(*, name: str) -> None:
 def model_unload_ask(*, name: str) -> None:
     """Have every worker unload the model once its runs have ended. Raises any error of the broker's client."""
     unload_send(name)
+
+
+def model_restart_ask(*, name: str) -> None:
+    """Have every worker of the model load it anew once its runs have ended. Raises any error of the broker's client."""
+    reload_send(name)

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from redis.exceptions import RedisError
 
@@ -27,6 +27,7 @@ from chat.relay.state.keys import Keys, model_slug
 from chat.relay.state.runs import LEASE_MS
 from chat.relay.valkey import BlockingValkey
 from chat.relay.worker.loop_thread import LoopThread
+from chat.workers.host_report import HostReporter
 from chat.workers.hosted import (
     FAILED,
     LEAVING,
@@ -36,6 +37,7 @@ from chat.workers.hosted import (
     NOTHING,
     RETRY_S,
     UNLOADED,
+    Consumer,
     Facts,
     Hosted,
     facts_of,
@@ -64,19 +66,6 @@ SEND_BACK_S = 1.0
 MAX_CORES_LOST = 3
 """Cores that may die while they load a model before it counts as failed."""
 LOOK_S = 2.0
-
-
-class Consumer(Protocol):
-    """What brings tasks of models to this process."""
-
-    def start(self, slug: str) -> None:
-        """Begin to fetch the tasks of a model; return once they are fetched."""
-
-    def stop(self, slug: str) -> None:
-        """Fetch no more tasks of a model; return once none is fetched any more."""
-
-    def has_fetched(self, slug: str) -> bool:
-        """Return True while fetched tasks of the model have not been handed over."""
 
 
 @dataclass
@@ -131,6 +120,9 @@ class WorkerHost:
         self._closing: list[ModelWorker] = []
         """Workers that no model has any more and whose cores have yet to end."""
         self._is_stopping = threading.Event()
+        self._is_draining = False
+        self._draining = threading.Lock()
+        self._reporter = HostReporter(node, device=first.config.device, budget=budget)
         self._wake = threading.Event()
         self._epoch: bytes | None = b"unread"
         self._leases_at = float("-inf")
@@ -144,6 +136,7 @@ class WorkerHost:
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
+        threading.Thread(target=self._reporter.watch, args=(self._is_stopping,), daemon=True).start()
 
     # For tasks and commands.
 
@@ -172,6 +165,24 @@ class WorkerHost:
                 hosted.is_wanted = False
                 if hosted.stage == LOADED:
                     self._leave(hosted)
+
+    def reload(self, name: str) -> None:
+        """Load a model anew with the present settings and files once its runs have ended. Ignores others."""
+        with self._lock:
+            hosted = self._hosted.get(name)
+            if hosted is not None and hosted.stage == LOADED:
+                self._leave(hosted)
+                self._want(hosted)
+
+    def drain(self, is_draining: bool) -> None:
+        """Take no new runs and load nothing until this is taken back; live runs go on. Returns at once."""
+        with self._lock:
+            self._is_draining = is_draining
+            loaded = [hosted for hosted in self._hosted.values() if hosted.stage == LOADED]
+        self._leases_at = float("-inf")
+        self._wake.set()
+        for hosted in loaded:
+            self._in_thread(hosted, self._follow_drain)
 
     def stats(self) -> dict[str, Any]:
         """Return the counters of each loaded model's engine after a check of its block tables, by model."""
@@ -216,13 +227,14 @@ class WorkerHost:
 
     def turn(self) -> None:
         """Look at demands, idle and failed models; begin at most one load, or the unloads that it needs."""
-        with _valkey_missed():
-            self._take_demands()
+        if not self._is_draining:
+            with _valkey_missed():
+                self._take_demands()
         with self._lock:
             now = self._clock()
             for hosted in self._hosted.values():
                 self._look_at(hosted, now)
-            has_begun = self._place(now)
+            has_begun = not self._is_draining and self._place(now)
         if has_begun or self._clock() - self._leases_at >= LEASES_S:
             self._write_leases()
 
@@ -259,6 +271,8 @@ class WorkerHost:
                 continue
             is_wanted = hosted.is_wanted or hosted.stage == LOADED
             if hosted.stage == LOADED:
+                if hosted.worker is not None:
+                    hosted.worker.outdated = "settings"
                 self._leave(hosted)
                 self._gone[hosted.lease_id] = hosted
             else:
@@ -305,6 +319,10 @@ class WorkerHost:
             if hosted.need is None and len(self._hosted) > 1 and not hosted.is_noted:
                 hosted.is_noted = True
                 threading.Thread(target=self._note_need, args=(hosted,), daemon=True).start()
+            if now >= hosted.looked_at + LOOK_S:
+                hosted.looked_at = now
+                is_changed = file_states(hosted.offer.config.model_path) != hosted.stamp
+                hosted.worker.outdated = "files" if is_changed else ""
             if hosted.worker.has_work or now - hosted.ready_at < SETTLE_S:
                 hosted.used_at = now
             elif 0 < hosted.offer.idle_s < now - hosted.used_at and not hosted.offer.is_pinned:
@@ -434,6 +452,8 @@ class WorkerHost:
                     self._lose(hosted)
                 else:
                     self._set_adapters(hosted, worker)
+            if self._is_draining:
+                self._follow_drain(hosted)
             return
         hosted.num_cores_lost += worker.has_lost_core
         is_again = worker.has_lost_core and hosted.num_cores_lost < MAX_CORES_LOST
@@ -478,6 +498,19 @@ class WorkerHost:
         """Begin to unload a loaded model."""
         hosted.stage = LEAVING
         self._in_thread(hosted, self._unload)
+
+    def _follow_drain(self, hosted: Hosted) -> None:
+        """Let a loaded model drain, or take runs again, as the host does at this moment."""
+        with self._draining:
+            worker = hosted.worker
+            if worker is None or hosted.stage != LOADED:
+                return
+            if self._is_draining:
+                worker.announce_drain()
+                self._consumer.stop(hosted.slug)
+            else:
+                self._consumer.start(hosted.slug)
+                worker.resume()
 
     def _lose(self, hosted: Hosted) -> None:
         """Give up a worker whose cores have died too often; the runs that it hands over wait for the next."""
@@ -524,7 +557,10 @@ class WorkerHost:
         if self._is_stopping.is_set():
             return
         with self._lock:
-            without = [(one.lease_id, one.slug, lease_of(one)) for one in self._hosted.values() if one.worker is None]
+            is_draining, names, everyone = self._is_draining, list(self._hosted), list(self._hosted.values())
+            waiting = [one for one in everyone if one.worker is None]
+            without = [(one.lease_id, one.slug, lease_of(one, is_draining=is_draining)) for one in waiting]
+            held_bytes = sum(one.num_bytes for one in (*everyone, *self._gone.values()) if one.has_core)
         self._leases_at = self._clock()
         pipe = self._client.pipeline(transaction=False)
         for lease_id, slug, fields in without:
@@ -532,6 +568,7 @@ class WorkerHost:
             pipe.pexpire(self._keys.worker(lease_id), LEASE_MS)
             pipe.sadd(self._keys.workers, lease_id)
             pipe.sadd(self._keys.model_workers(slug), lease_id)
+        self._reporter.write(pipe, self._keys, names, held_bytes=held_bytes, is_draining=is_draining)
         with _valkey_missed():
             pipe.execute()
 

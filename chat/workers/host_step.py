@@ -18,7 +18,7 @@ from django.conf import settings
 from kombu import Exchange, Queue
 
 from chat.catalog.model_choice import NoModel
-from chat.relay.commands import STATS_COMMAND, STOP_COMMAND, UNLOAD_COMMAND
+from chat.relay.commands import DRAIN_COMMAND, RELOAD_COMMAND, STATS_COMMAND, STOP_COMMAND, UNLOAD_COMMAND
 from chat.relay.state.keys import Keys, queue_of
 from chat.relay.valkey import valkey_connect_blocking
 from chat.workers.engine_start import engine_config, need_of
@@ -146,6 +146,20 @@ def unload_command(state: Any, name: str) -> dict[str, str]:
     """Unload a model once its runs have ended."""
     state.app.worker_host.unload(name)
     return {"ok": name}
+
+
+@control_command(name=RELOAD_COMMAND, args=[("name", str)], signature="<name>")
+def reload_command(state: Any, name: str) -> dict[str, str]:
+    """Load a model anew once its runs have ended."""
+    state.app.worker_host.reload(name)
+    return {"ok": name}
+
+
+@control_command(name=DRAIN_COMMAND, args=[("is_draining", bool)], signature="<is_draining>")
+def drain_command(state: Any, is_draining: bool) -> dict[str, str]:
+    """Take no new requests, or take them again."""
+    state.app.worker_host.drain(bool(is_draining))
+    return {"ok": str(is_draining)}
 
 
 @inspect_command(name=STATS_COMMAND)

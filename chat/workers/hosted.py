@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from chat.catalog.fingerprint import FileState
 from chat.workers.model import ModelWorker
@@ -21,6 +22,19 @@ Facts = tuple[dict[str, float] | None, str]
 """Sampling defaults and kind of a model."""
 NOTHING: Facts = (None, "")
 UNLOADED, LOADING, LOADED, LEAVING, FAILED = "unloaded", "loading", "loaded", "leaving", "failed"
+
+
+class Consumer(Protocol):
+    """What brings tasks of models to this process."""
+
+    def start(self, slug: str) -> None:
+        """Begin to fetch the tasks of a model; return once they are fetched."""
+
+    def stop(self, slug: str) -> None:
+        """Fetch no more tasks of a model; return once none is fetched any more."""
+
+    def has_fetched(self, slug: str) -> bool:
+        """Return True while fetched tasks of the model have not been handed over."""
 
 
 @dataclass
@@ -71,13 +85,18 @@ class Hosted:
         return self.stage in (LOADING, LOADED, LEAVING)
 
 
-def lease_of(hosted: Hosted) -> Mapping[str, Any]:
-    """Return the lease of a model without a worker; one that is being appraised is loading."""
+def lease_of(hosted: Hosted, *, is_draining: bool = False) -> Mapping[str, Any]:
+    """Return the lease of a model without a worker; one that is being appraised is loading.
+
+    A host that is draining loads nothing, so its other models are draining too.
+    """
     states = {FAILED: "failed", LOADING: "loading"}
+    idle = "draining" if is_draining else "unloaded"
     need = hosted.need
     return {
         "model": hosted.name,
-        "state": states.get(hosted.stage, "unloaded"),
+        "state": states.get(hosted.stage, idle),
+        "beat_at": time.time(),
         "phase": "reading what it needs",
         "fraction": "0",
         "reason": hosted.reason,

@@ -22,6 +22,7 @@ from typing import Any
 from channels.layers import get_channel_layer
 from django.conf import settings
 
+from chat.catalog.fingerprint import file_states
 from chat.errors import INTERNAL_MESSAGE
 from chat.relay.commands import task_send
 from chat.relay.state.keys import Keys, model_slug
@@ -32,6 +33,8 @@ from chat.relay.valkey import ValkeyLine, valkey_connect
 from chat.relay.worker.loop_thread import LoopThread
 from chat.relay.worker.publisher import Publisher
 from chat.workers.memory import process_memory
+from chat.workers.pace import LoadProgress, Pace, pace_between
+from chat.workers.running_settings import running_settings
 from engine.api import Admitted, Completed, EngineError, ErrorCode, Event, Failed, Outcome, Payload, Rejected, Timings
 from engine.config import EngineConfig
 from engine.core.link import ProcessLink
@@ -75,7 +78,13 @@ class ModelWorker:
         self.slug = model_slug(config.model_name)
         self._clock = clock
         self._started_at = clock()
-        self._state, self._phase, self._fraction, self._reason = "loading", "starting", 0.0, ""
+        self._state, self._reason = "loading", ""
+        self._progress = LoadProgress(clock)
+        self._pace = Pace()
+        self._settings = json.dumps(running_settings(config))
+        self._total_bytes = sum(num_bytes for _, num_bytes, _ in file_states(config.model_path))
+        self.outdated = ""
+        """What has changed since it was loaded: `settings` or `files`; empty: nothing."""
         self.has_lost_core = False
         """The core died while it loaded the model."""
         self.memory_bytes = 0
@@ -213,6 +222,11 @@ class ModelWorker:
         if self._state in ("loading", "ready") and not self._is_leaving:
             self._set_state("draining")
 
+    def resume(self) -> None:
+        """Take runs again after `announce_drain`."""
+        if self._state == "draining" and self._stats is not None and not self._is_leaving:
+            self._set_state("ready")
+
     def close(self, drain_s: float) -> None:
         """Drain: wait for live runs, hand over the rest if another worker can take them, and end the engine."""
         if self._is_leaving:
@@ -267,14 +281,23 @@ class ModelWorker:
         state = self._state
         if state in SERVED_STATES:
             if self._engine.state == "restarting":
-                state, self._phase = "loading", "starting again"
+                state = "loading"
+                self._progress.note("starting again", 0.0)
             elif self._publisher.num_live and not self._has_heartbeat():
                 return None
         return {
             "model": self.config.model_name,
             "state": state,
-            "phase": self._phase,
-            "fraction": f"{self._fraction:.3f}",
+            "phase": self._progress.phase,
+            "fraction": f"{self._progress.fraction:.3f}",
+            "seconds_left": f"{self._progress.seconds_left:.1f}",
+            "total_bytes": self._total_bytes,
+            "settings": self._settings,
+            "outdated": self.outdated,
+            "beat_at": self._clock(),
+            "input_per_s": f"{self._pace.input_per_s:.2f}",
+            "output_per_s": f"{self._pace.output_per_s:.2f}",
+            "step_ms": f"{self._pace.step_ms:.2f}",
             "reason": self._reason,
             "seats": self.config.max_num_seqs,
             "max_model_len": self._stats.max_model_len if self._stats else 0,
@@ -307,7 +330,7 @@ class ModelWorker:
         return at is None or self._clock() - at < HEARTBEAT_FRESH_S
 
     def _note_progress(self, phase: str, fraction: float) -> None:
-        self._phase, self._fraction = phase, fraction
+        self._progress.note(phase, fraction)
 
     def _set_state(self, state: str, reason: str = "") -> None:
         """Change the state and write the lease at once, as other processes decide by it."""
@@ -320,8 +343,12 @@ class ModelWorker:
 
     def _watch(self) -> None:
         """Refresh the engine's counters, off the publisher's loop: a query may take as long as the longest step."""
+        looked_at = time.monotonic()
         while not self._closing.wait(WATCH_S):
-            self._stats = self._engine.stats()
+            before, self._stats = self._stats, self._engine.stats()
+            now = time.monotonic()
+            self._pace = pace_between(before.core if before else None, self._stats.core, now - looked_at)
+            looked_at = now
             pid = self._engine.core_pid
             self.memory_bytes = (pid and process_memory(pid)) or self.memory_bytes
 

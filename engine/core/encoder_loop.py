@@ -56,6 +56,7 @@ class EncoderCore:
         self._is_idle = True
         self._announces_steps = False
         self._turn_began_at: float | None = None
+        self._busy_s = 0.0
 
     @property
     def turn_s(self) -> float:
@@ -73,12 +74,14 @@ class EncoderCore:
                 self._turns.close()
 
     def _turn(self, messages: list[ToCore]) -> bool:
-        self._turn_began_at = monotonic()
+        began_at = self._turn_began_at = monotonic()
         is_serving = self.handle_messages(messages)
         if is_serving:
             if self._turns is not None:
                 self._turns.begin()
             self._is_idle = not self.step()
+            if not self._is_idle:
+                self._busy_s += monotonic() - began_at
             if self._turns is not None and self._is_idle:
                 self._turns.leave()
         return is_serving
@@ -140,5 +143,5 @@ class EncoderCore:
         self._channel.send(StepResult(failed))
 
     def _stats(self, check_integrity: bool) -> CoreStats:
-        stats = self._prompts.stats()
+        stats = dataclasses.replace(self._prompts.stats(), busy_us=int(self._busy_s * 1e6))
         return dataclasses.replace(stats, integrity=self._prompts.check_integrity()) if check_integrity else stats

@@ -99,6 +99,7 @@ class EngineCore:
         self._is_idle = True
         self._announces_steps = False
         self._turn_began_at: float | None = None
+        self._busy_s = 0.0
 
     @property
     def turn_s(self) -> float:
@@ -117,12 +118,14 @@ class EngineCore:
 
     def _turn(self, messages: list[ToCore]) -> bool:
         """Handle messages and compute a step; False after Shutdown."""
-        self._turn_began_at = monotonic()
+        began_at = self._turn_began_at = monotonic()
         is_serving = self.handle_messages(messages)
         if is_serving:
             if self._turns is not None:
                 self._turns.begin()
             self._is_idle = not self.step()
+            if not self._is_idle:
+                self._busy_s += monotonic() - began_at
             if self._turns is not None and self._is_idle:
                 self._turns.leave()
         return is_serving
@@ -395,5 +398,5 @@ class EngineCore:
         return SequenceOutput(seq_id, [], None, reason, sequence.num_cached, self._new.pop(seq_id, None))
 
     def _stats(self, check_integrity: bool) -> CoreStats:
-        stats = self._scheduler.stats()
+        stats = dataclasses.replace(self._scheduler.stats(), busy_us=int(self._busy_s * 1e6))
         return dataclasses.replace(stats, integrity=self._scheduler.check_integrity()) if check_integrity else stats

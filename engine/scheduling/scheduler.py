@@ -103,6 +103,7 @@ class Scheduler:
         self._num_prompt_tokens = 0
         self._num_cached_tokens = 0
         self._num_preemptions = 0
+        self._num_generated_tokens = 0
 
     def resize(
         self,
@@ -282,6 +283,7 @@ class Scheduler:
             num_spilled_blocks=spilled.num_spilled if spilled else 0,
             num_restored_blocks=spilled.num_restored if spilled else 0,
             num_lost_blocks=spilled.num_lost if spilled else 0,
+            num_generated_tokens=self._num_generated_tokens,
         )
 
     def check_integrity(self) -> str:
@@ -496,6 +498,7 @@ class Scheduler:
         output_ids = sequence.output_ids
         for token_id in token_ids:
             output_ids.append(token_id)
+            self._num_generated_tokens += 1
             if reason := self.end_reason(sequence):
                 return reason
         return None

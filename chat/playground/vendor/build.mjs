@@ -35,6 +35,7 @@ const MODULES = {
     export { Decoration, drawSelection, EditorView, highlightActiveLine, highlightActiveLineGutter, highlightSpecialChars, hoverTooltip,
       keymap, lineNumbers, placeholder, ViewPlugin, WidgetType } from "@codemirror/view";
     export { tags } from "@lezer/highlight";`,
+  uplot: `export { default } from "uplot";`,
   diff: `export { createTwoFilesPatch, diffArrays, diffChars, diffJson, diffLines, diffWords, diffWordsWithSpace } from "diff";`,
 };
 
@@ -54,6 +55,7 @@ async function bundled(exports) {
     metafile: true,
     minify: true,
     target: "es2022",
+    tsconfigRaw: "{}", // that of the pages has paths into node_modules, past what packages export
     write: false,
   });
   const [output] = Object.values(metafile.outputs);
@@ -67,6 +69,11 @@ function katexStyles() {
   const styles = readFileSync(join(PACKAGES, "katex/dist/katex.min.css"), "utf8");
   const woff2 = styles.replaceAll(/,url\([^)]+\.(?:woff|ttf)\) format\("(?:woff|truetype)"\)/g, "");
   return `/*! ${labelOf("katex")}. Licences: LICENSES.txt */\n${woff2.trimEnd()}\n`;
+}
+
+/** Returns the style sheet of uPlot. */
+function uplotStyles() {
+  return `/*! ${labelOf("uplot")}. Licences: LICENSES.txt */\n${readFileSync(join(PACKAGES, "uplot/dist/uPlot.min.css"), "utf8").trim()}\n`;
 }
 
 function licences(names) {
@@ -87,6 +94,7 @@ for (const [module, exports] of Object.entries(MODULES)) {
   for (const name of names) packages.add(name);
 }
 outputs.set("katex.css", katexStyles());
+outputs.set("uplot.css", uplotStyles());
 for (const font of readdirSync(join(PACKAGES, "katex/dist/fonts")).filter((name) => name.endsWith(".woff2"))) {
   outputs.set(`fonts/${font}`, readFileSync(join(PACKAGES, "katex/dist/fonts", font)));
 }

@@ -103,6 +103,15 @@ class Keys:
         """Hash with a time to live, the lease: state, progress, `seats` (max_num_seqs), counters."""
         return self.worker_prefix + worker_id
 
+    @property
+    def hosts(self) -> str:
+        """Sorted set of worker hosts by their last report (ms)."""
+        return f"{self.deployment}:hosts"
+
+    def host(self, node: str) -> str:
+        """Hash with a time to live: what a worker host reports of itself."""
+        return f"{self.deployment}:host:{node}"
+
     def worker_runs(self, worker_id: str) -> str:
         """Set of run ids that the worker has claimed."""
         return f"{self.deployment}:worker:{worker_id}:runs"

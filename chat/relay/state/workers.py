@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from chat.relay.state.keys import Keys
 from chat.relay.valkey import Answers
@@ -12,9 +13,11 @@ from chat.relay.valkey import Answers
 CORE_COUNTERS = (
     *("num_running", "num_waiting", "num_blocks", "num_free_blocks", "num_prompt_tokens", "num_cached_tokens"),
     *("num_spill_places", "num_used_spill_places", "num_spilled_blocks", "num_restored_blocks", "num_lost_blocks"),
+    *("num_steps", "num_preemptions", "num_generated_tokens"),
 )
 """Those that a worker has from its core, by the names of the fields of `CoreStats`."""
-COUNTERS = ("max_model_len", "num_live", "longest_token_chars", "memory_bytes", *CORE_COUNTERS)
+COUNTERS = ("max_model_len", "num_live", "longest_token_chars", "memory_bytes", "total_bytes", *CORE_COUNTERS)
+MEASURES = ("started_at", "beat_at", "input_per_s", "output_per_s", "step_ms", "seconds_left")
 """Workers of an earlier version do not report all of them."""
 STATE_ORDER = ("ready", "loading", "unloaded", "draining", "failed")
 """Best first. Clients see the state of a model's best worker. One that is `unloaded` loads the model on demand."""
@@ -53,6 +56,26 @@ class WorkerLease:
     """Counted since the worker's core began, like the next two."""
     num_restored_blocks: int = 0
     num_lost_blocks: int = 0
+    num_steps: int = 0
+    num_preemptions: int = 0
+    num_generated_tokens: int = 0
+    total_bytes: int = 0
+    """Of the model's files."""
+    started_at: float = 0.0
+    """When its load began, in unix seconds."""
+    beat_at: float = 0.0
+    """When the lease was last written, by the worker's clock."""
+    input_per_s: float = 0.0
+    """Tokens of prompts that were computed in the last second, like the next two."""
+    output_per_s: float = 0.0
+    step_ms: float = 0.0
+    """The mean time of a step; 0 if none was computed."""
+    seconds_left: float = 0.0
+    """Of loading, as its pace so far says; 0 if that is not known."""
+    settings: dict[str, str] | None = None
+    """What it was loaded with; None without a core."""
+    outdated: str = ""
+    """What has changed since it was loaded: `settings` or `files`; empty: nothing."""
     maker_defaults: dict[str, float] | None = None
     """Sampling values of the model's files, by the names of request fields; None until they are read."""
     computed_by: str = ""
@@ -101,11 +124,13 @@ async def worker_leases(client: Answers, keys: Keys) -> list[WorkerLease]:
     for worker_id in worker_ids:
         pipe.hgetall(keys.worker(worker_id))
     answers = await pipe.execute() if worker_ids else []
-    return [_lease(worker_id, raw) for worker_id, raw in zip(worker_ids, answers, strict=True) if raw]
+    return [lease_read(worker_id, raw) for worker_id, raw in zip(worker_ids, answers, strict=True) if raw]
 
 
-def _lease(worker_id: str, raw: dict[bytes, bytes]) -> WorkerLease:
+def lease_read(worker_id: str, raw: Mapping[bytes, bytes]) -> WorkerLease:
+    """Return a lease from the fields of its hash."""
     fields = {name.decode(): value.decode() for name, value in raw.items()}
+    measured: dict[str, Any] = {name: float(fields.get(name, 0)) for name in MEASURES}
     return WorkerLease(
         worker_id=worker_id,
         model=fields["model"],
@@ -117,5 +142,8 @@ def _lease(worker_id: str, raw: dict[bytes, bytes]) -> WorkerLease:
         maker_defaults=json.loads(fields.get("maker_defaults", "null")),
         computed_by=fields.get("computed_by", ""),
         kind=fields.get("kind", ""),
+        settings=json.loads(fields.get("settings", "null")),
+        outdated=fields.get("outdated", ""),
         **{name: int(fields.get(name, 0)) for name in COUNTERS},
+        **measured,
     )

@@ -53,12 +53,18 @@ from tests.chat.audit.secrets_of_tests import PASSWORD, entries_after, last_entr
 from tests.chat.batches.stored_files import file_create
 from tests.chat.console.test_keys import form_data as key_form
 from tests.chat.console.test_lists import model_data
+from tests.chat.live.floor import LiveFloor, floor
 from tests.chat.records import record
 from tests.people import member
 
+__all__ = ["floor"]
+
 VIEWS = ("changelist", "history", "add", "change", "delete")
-UNAUDITED = {"chat_servedmodel_pull", "chat_project_redaction", "system", "usage"}
-"""One leads to a form, the others only show."""
+UNAUDITED = {
+    *("chat_servedmodel_pull", "chat_servedmodel_warm", "chat_project_redaction", "system", "usage"),
+    *("workers", "live_snapshot", "model_try", "model_fit"),
+}
+"""Two lead to a form, the others only show."""
 NEW_USER = {
     "username": "bob",
     "role": "member",
@@ -84,6 +90,8 @@ class World:
     batch: Batch
     file: ProjectFile
     settings: Any
+    worker: str
+    run_id: str
 
     def post(self, page: str, /, *args: Any, **data: Any) -> None:
         answer = self.client.post(reverse(f"admin:{page}", args=args), {"post": "yes", **data})
@@ -96,11 +104,18 @@ class World:
 
 @pytest.fixture
 def world(
-    admin_client: Client, project: Project, settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+    admin_client: Client,
+    project: Project,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Any,
+    floor: LiveFloor,
 ) -> World:
     settings.LIGHTCONE_MODEL_STORE = tmp_path
-    for act in ("model_load_ask", "model_unload_ask"):
+    for act in ("model_load_ask", "model_unload_ask", "model_restart_ask"):
         monkeypatch.setattr(f"chat.catalog.acts.{act}", lambda *, name: None)
+    for act in ("drain_send", "stop_send"):
+        monkeypatch.setattr(f"chat.live.acts.{act}", lambda *sent: None)
     model = model_register(name="small", path="/models/small.gguf")
     model_register(name="large", path="/models/large.gguf")
     file = file_create(about=FileAbout(project.pk, "accept0001", "in.jsonl", "batch"), content=b"x")
@@ -117,6 +132,8 @@ def world(
         batch=batch,
         file=file_create(about=FileAbout(project.pk, "accept0001", "free.jsonl", "batch"), content=b"x"),
         settings=settings,
+        worker=floor.host(),
+        run_id=floor.run("small", project_id=project.pk),
     )
 
 
@@ -296,6 +313,17 @@ CASES = {
         "price.create", form("chat_modelprice_add", model=key_of("model"), zone="UTC", input="1", output="2")
     ),
     "chat_modelprice_delete": Case("price.delete", form("chat_modelprice_delete"), coming_price),
+    "chat_servedmodel_restart": Case("model.restart", form("chat_servedmodel_restart", key_of("model"))),
+    "chat_servedmodel_pin": Case("model.change", form("chat_servedmodel_pin", key_of("model"))),
+    "chat_servedmodel_unpin": Case(
+        "model.change",
+        form("chat_servedmodel_unpin", key_of("model")),
+        lambda world: ServedModel.objects.filter(pk=world.model.pk).update(pinned=True),
+    ),
+    "model_warm": Case("model.warm", form("model_warm", key_of("model"))),
+    "worker_drain": Case("worker.drain", form("worker_drain", lambda world: world.worker)),
+    "worker_resume": Case("worker.resume", form("worker_resume", lambda world: world.worker)),
+    "request_cancel": Case("request.cancel", form("request_cancel", lambda world: world.run_id)),
     "chat_modeladapter_add": Case("adapter.create", form("chat_modeladapter_add", model=key_of("model"), **ADAPTER)),
     "chat_modeladapter_change": Case(
         "adapter.change", form("chat_modeladapter_change", key_of("adapter"), model=key_of("model"), **ADAPTER)

@@ -102,32 +102,46 @@ PAGES: dict[type[Model], Page] = {
     ProjectFile: Page(Act.BATCHES_SEE, delete=Act.BATCHES_MANAGE),
     RequestLog: Page(Act.LOGS_SEE, acts={"text": Act.BODIES_SEE}),
     AuditEntry: Page(Act.AUDIT_SEE),
-    ServedModel: managed(Act.MODELS_SEE, MODELS, acts={"load": MODELS, "unload": MODELS}, list_acts={"pull": MODELS}),
+    ServedModel: managed(
+        Act.MODELS_SEE,
+        MODELS,
+        acts=dict.fromkeys(("load", "unload", "restart", "pin", "unpin"), MODELS),
+        list_acts={"pull": MODELS},
+    ),
     ModelAdapter: managed(Act.MODELS_SEE, MODELS),
     ModelPrice: Page(Act.MODELS_SEE, add=MODELS, delete=MODELS),
     WeightedAlias: managed(Act.MODELS_SEE, MODELS),
     ModelJob: Page(Act.MODELS_SEE, add=MODELS, acts={"cancel": MODELS}),
 }
 """What each page asks for."""
-OWN_PAGES = {"mail": Act.SYSTEM_SEE, "system": Act.SYSTEM_SEE, "usage": Act.USAGE_SEE}
+OWN_PAGES = {
+    "mail": Act.SYSTEM_SEE,
+    "model_try": Act.MODELS_SEE,
+    "system": Act.SYSTEM_SEE,
+    "usage": Act.USAGE_SEE,
+    "workers": Act.WORKERS_SEE,
+}
 """Pages that belong to no table."""
 OF_EVERYBODY = frozenset(
     ("index", "app_list", "search", "autocomplete", "jsi18n", "view_on_site")
     + ("login", "logout", "password_change", "password_change_done")
 )
 """Pages that open with any role; they show what the others do."""
+LIVE_PAGES = ("live_snapshot", "worker_drain", "worker_resume", "request_cancel", "model_warm", "model_fit")
 TESTED_ELSEWHERE = frozenset(
     {
         "auth_user_password_change",
         "chat_auditentry_export",
         "chat_requestlog_export",
+        "chat_servedmodel_warm",
         "usage_export",
         "auth_user_reset_link",
         "auth_user_remove_factors",
+        *LIVE_PAGES,
     }
 )
-"""In test_people.py, test_request_log.py, test_usage.py, tests/chat/audit/test_page.py and
-tests/chat/access/test_invitations.py.
+"""In test_people.py, test_request_log.py, test_usage.py, and, below tests/chat, audit/test_page.py, live/test_roles.py
+and access/test_invitations.py.
 """
 REFUSED = {302, 403, 404}
 """For a row that does not show: as for one that does not exist."""

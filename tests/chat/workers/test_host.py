@@ -18,7 +18,7 @@ from chat.catalog.services import ModelOffer
 from chat.relay.state.keys import model_slug
 from chat.relay.state.workers import WorkerLease, worker_leases
 from chat.relay.valkey import valkey_connect_blocking
-from chat.workers.host import MAX_CORES_LOST, PATIENCE_S, SETTLE_S, WorkerHost
+from chat.workers.host import LOOK_S, MAX_CORES_LOST, PATIENCE_S, SETTLE_S, WorkerHost
 from chat.workers.hosted import RETRY_S
 from chat.workers.model import ModelWorker
 from chat.workers.offers import Offer, offers_of
@@ -63,6 +63,7 @@ class Floor:
     consumer: FakeConsumer = field(default_factory=FakeConsumer)
     clock: Clock = field(default_factory=lambda: Clock(1000.0))
     budget: int = 100
+    workers: list[ModelWorker] = field(default_factory=list)
 
     def offer(self, name: str, **changes: Any) -> Offer:
         path = self.tmp_path / name
@@ -99,7 +100,9 @@ class Floor:
             self.engines.setdefault(config.model_name, []).append(engine)
             return engine
 
-        return ModelWorker(config, worker_id, make_engine=make_engine, **given)
+        worker = ModelWorker(config, worker_id, make_engine=make_engine, **given)
+        self.workers.append(worker)
+        return worker
 
     def turn_until(self, is_true: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 10
@@ -444,3 +447,42 @@ def test_offers_are_the_rows_whose_files_are_here(tmp_path: Path) -> None:
     assert (two.name, two.config.max_model_len, two.config.kv_spill_bytes, two.idle_s) == ("here", 50, 0, 60)
     assert [offer.name for offer in offers_of(rows, first, hosted=["first"], idle_s=0)] == ["first"]
     assert [offer.name for offer in offers_of([], first, hosted=[], idle_s=0)] == ["first"]
+
+
+def test_a_drained_host_takes_nothing_until_it_is_resumed(floor: Floor) -> None:
+    host = floor.open("a", "b")
+    floor.load("a")
+    run_id = floor.begin_run("a")
+    host.drain(True)
+    floor.turn_until(lambda: floor.states() == {"a": "draining", "b": "draining"} and not floor.consumer.slugs)
+    floor.ask("b")
+    host.turn()
+    assert floor.states()["b"] == "draining"
+    floor.end_run("a", run_id)
+    host.drain(False)
+    floor.turn_until(lambda: floor.states() == {"a": "ready", "b": "ready"})
+    assert floor.consumer.slugs == {model_slug("a"), model_slug("b")}
+
+
+def test_a_restarted_model_ends_its_requests_and_is_loaded_anew(floor: Floor) -> None:
+    host = floor.open("a")
+    floor.load("a")
+    run_id = floor.begin_run("a")
+    host.reload("a")
+    host.reload("nothing")
+    floor.turn_until(lambda: floor.states() == {"a": "unloaded"})
+    assert len(floor.engines["a"]) == 1
+    floor.end_run("a", run_id)
+    floor.turn_until(lambda: floor.states() == {"a": "ready"})
+    assert len(floor.engines["a"]) == 2
+
+
+def test_a_model_whose_files_have_changed_says_so(floor: Floor) -> None:
+    floor.open("a")
+    floor.load("a")
+    floor.clock.now += LOOK_S
+    floor.turn_until(lambda: floor.leases()["a"].outdated == "")
+    (floor.tmp_path / "a").write_bytes(b"new")
+    floor.clock.now += LOOK_S
+    floor.host.turn()
+    assert [worker.lease()["outdated"] for worker in floor.workers] == ["files"]

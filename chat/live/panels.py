@@ -1,0 +1,116 @@
+"""The parts of pages that change by the second: who may see which, and their HTML, made once for all who look."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any
+
+from django.conf import settings
+from django.template.loader import render_to_string
+from django.utils import translation
+from django.utils.translation import get_language
+
+from chat.access.policy import may
+from chat.access.roles import Act
+from chat.live.snapshot import LiveModel, Snapshot
+
+WORKERS, MODELS, MODEL = "workers", "models", "model"
+TEMPLATES = {
+    WORKERS: "admin/live/workers_panel.html",
+    MODELS: "admin/live/models_panel.html",
+    MODEL: "admin/live/model_panel.html",
+}
+SEEN_BY = {WORKERS: Act.WORKERS_SEE, MODELS: Act.MODELS_SEE, MODEL: Act.MODELS_SEE}
+MAX_KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """What a page shows live."""
+
+    view: str
+    """workers, models or model"""
+    model: str = ""
+    """The name of the one model."""
+    language: str = "en"
+    manages: bool = False
+    """The person may act on workers and models."""
+
+    def is_seen_by(self, user: Any) -> bool:
+        return may(user, SEEN_BY[self.view])
+
+    def of(self, user: Any) -> Panel:
+        """Return the panel as this person sees it."""
+        return replace(self, manages=may(user, Act.WORKERS_MANAGE) and may(user, Act.MODELS_MANAGE))
+
+
+def panel_read(view: str, model: str = "", language: str = "") -> Panel | None:
+    """Return the panel that a page asks for; None if there is no such panel."""
+    if view not in TEMPLATES or bool(model) != (view == MODEL) or len(model) > 200:
+        return None
+    known = dict(settings.LANGUAGES)
+    return Panel(view, model, language if language in known else get_language() or settings.LANGUAGE_CODE)
+
+
+class PanelCache:
+    """The HTML of panels of the last snapshot."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._kept: OrderedDict[tuple[float, Panel], str] = OrderedDict()
+
+    def html(self, panel: Panel, snapshot: Snapshot) -> str:
+        key = (snapshot.at, panel)
+        with self._lock:
+            if key in self._kept:
+                return self._kept[key]
+        html = panel_html(panel, snapshot)
+        with self._lock:
+            for kept in [kept for kept in self._kept if kept[0] != snapshot.at]:
+                del self._kept[kept]
+            if len(self._kept) < MAX_KEPT:
+                self._kept[key] = html
+        return html
+
+
+panels = PanelCache()
+"""Those of this process."""
+
+
+def panel_html(panel: Panel, snapshot: Snapshot | None) -> str:
+    """Render a panel. Without a snapshot it says that Valkey does not answer."""
+    context = {"snapshot": snapshot, "manages": panel.manages, "rows": rows_of(panel, snapshot)}
+    with translation.override(panel.language):
+        return render_to_string(TEMPLATES[panel.view], context)
+
+
+def rows_of(panel: Panel, snapshot: Snapshot | None) -> list[LiveModel]:
+    if snapshot is None:
+        return []
+    models = snapshot.models()
+    return [model for model in models if model.name == panel.model] if panel.view == MODEL else models
+
+
+def panel_message(panel: Panel, snapshot: Snapshot | None) -> dict[str, Any]:
+    """Return what the socket and the JSON route say of a panel: the figures, and the HTML that shows them."""
+    if snapshot is None:
+        return {"snapshot": None, "html": panel_html(panel, None)}
+    return {"snapshot": snapshot_data(panel, snapshot), "html": panels.html(panel, snapshot)}
+
+
+def snapshot_data(panel: Panel, snapshot: Snapshot) -> dict[str, Any]:
+    """Return the figures that a panel shows. Those of models leave out the workers and requests of others."""
+    if panel.view == WORKERS:
+        return snapshot.data()
+    names = {model.name for model in rows_of(panel, snapshot)}
+    data = snapshot.data()
+    models = [model for host in data["hosts"] for model in host["models"]]
+    models += data["unhosted"]
+    return {
+        "at": data["at"],
+        "models": [model for model in models if model["name"] in names],
+        "queued": {name: number for name, number in data["queued"].items() if name in names},
+        "live": {name: number for name, number in data["live"].items() if name in names},
+    }
