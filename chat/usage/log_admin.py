@@ -128,7 +128,12 @@ class RequestLogAdmin(ReadOnlyNewestFirst, ScopedPage):
     fieldsets = (
         (
             None,
-            {"fields": ("run_id", "show_arrived", "outcome", "status", "finish_reason", "error_code", "error_message")},
+            {
+                "fields": (
+                    *("run_id", "show_arrived", "outcome", "status", "finish_reason"),
+                    *("error_code", "limit_hit", "error_message"),
+                )
+            },
         ),
         (
             _("Request"),

@@ -14,7 +14,7 @@ COLUMNS = (
     *("run_id", "arrived_at", "org_id", "project_id", "key_public_id", "account_id", "dialect", "route", "is_stream"),
     *("model_asked", "model", "status", "outcome", "finish_reason", "error_code", "prompt_tokens", "cached_tokens"),
     *("completion_tokens", "reasoning_tokens", "queue_ms", "ttft_ms", "duration_ms", "cost_nanos", "attempts"),
-    "worker",
+    *("worker", "limit_hit"),
     *("client_request_id", "user_label", "user_agent", "address", "metadata", "batch_id", "retry_count", "patience_s"),
 )
 

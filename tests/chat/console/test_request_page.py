@@ -76,6 +76,7 @@ def test_a_request_that_never_got_far_has_fewer_parts(project: Project, fields: 
 def test_the_page_says_time_error_and_parameters(admin_client: Client, project: Project) -> None:
     log = written(
         project, status=500, outcome="failed", error_code="engine_error", error_message="The core <b>died</b>.",
+        limit_hit="project 1: 5 requests a minute",
         parameters={"temperature": 0.5, "messages": 2}, attempts=2,
     )  # fmt: skip
     text = page(admin_client, log)
@@ -83,6 +84,7 @@ def test_the_page_says_time_error_and_parameters(admin_client: Client, project: 
         "In the queue: 20 ms",
         "2 attempts",
         "The core &lt;b&gt;died&lt;/b&gt;.",
+        "project 1: 5 requests a minute",
         "temperature=0.5, messages=2",
     ):
         assert said in text
