@@ -19,7 +19,7 @@ def expected(rows: Iterable[RequestLog]) -> tuple[Sums, Sums]:
     totals: Sums = defaultdict(lambda: defaultdict(int))
     for row in rows:
         kind = "left" if row.status == 499 else {4: "theirs", 5: "ours"}.get(row.status // 100, "answered")
-        where = [getattr(row, name) for name in FACT]
+        where = [0 if getattr(row, name) is None else getattr(row, name) for name in FACT]
         values = {"all": "", "project": row.project_id, "key": row.key_public_id, "user": row.account_id or 0}
         values |= {"model": row.model, "route": row.route, "status": kind}
         hour = int(row.arrived_at.timestamp() // 3600)
