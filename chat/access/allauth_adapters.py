@@ -33,6 +33,7 @@ from chat.access.account_audit import sign_in_failed_record
 from chat.access.accounts import default_project
 from chat.access.addresses import ip_address, request_address
 from chat.access.invitations import InvitationEnded, invitation_accept, invitation_find
+from chat.access.mail_addresses import accounts_at
 from chat.access.memberships import membership_create
 from chat.access.people import console_is_open_to, playground_is_open_to
 from chat.access.roles import Role
@@ -113,6 +114,10 @@ class AccountAdapter(DefaultAccountAdapter):
     ) -> None:
         if message_template not in UNSAID:
             super().add_message(request, level, message_template, *args, **options)
+
+    def send_password_reset_mail(self, user: Any, email: str, context: dict[str, Any]) -> None:
+        """Send the link to the stored address, not to the one that was typed: they may differ, and so may who reads."""
+        super().send_password_reset_mail(user, user.email, context)
 
     def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
         """Send a mail. A failure is logged, not shown: it would tell that the address is known."""
@@ -213,7 +218,7 @@ class ProviderAdapter(DefaultSocialAccountAdapter):
     def _account_by_address(self, sociallogin: SocialLogin) -> User | None:
         """Return the one active account that has a verified address of this sign-in."""
         verified = [one.email for one in sociallogin.email_addresses if one.verified]
-        found = [user for email in verified for user in User.objects.filter(email__iexact=email, is_active=True)[:2]]
+        found = [user for email in verified for user in accounts_at(email)]
         return found[0] if len(found) == 1 else None
 
     def _is_address_taken(self, sociallogin: SocialLogin) -> bool:

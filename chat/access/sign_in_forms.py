@@ -12,14 +12,17 @@ from allauth.mfa.base.forms import AuthenticateForm, ReauthenticateForm
 from allauth.mfa.totp.forms import ActivateTOTPForm
 from allauth.mfa.webauthn.forms import AddWebAuthnForm, EditWebAuthnForm
 from django import forms
-from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxLengthValidator
+from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from chat.access.addresses import request_address
+from chat.access.mail_addresses import accounts_at
 from chat.access.sign_in import SignIn, code_is_fresh, sign_in_begin, sign_in_fail, sign_in_succeed, too_many_failures
+from chat.access.subjects import user_subject
+from chat.audit.services import audit_record
 
 MAX_PASSWORD_CHARS = 4096
 MAX_CODE_CHARS = 16
@@ -123,5 +126,10 @@ class ResetPasswordForm(AllauthResetPasswordForm):
         begun = sign_in_begin(tried=SignIn(f"\0reset/{email}", request_address(context.request)))
         if begun.wait_s:
             raise ValidationError(too_many_failures(begun.wait_s), code="blocked")
-        self.users = list(User.objects.filter(email__iexact=email, is_active=True)[:10])
+        self.users = accounts_at(email)
         return email
+
+    def save(self, request: HttpRequest, **options: Any) -> str:
+        for user in self.users:
+            audit_record(action="user.reset_link", on=user_subject(user))
+        return str(super().save(request, **options))
