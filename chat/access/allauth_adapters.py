@@ -33,7 +33,7 @@ from chat.access.account_audit import sign_in_failed_record
 from chat.access.accounts import default_project
 from chat.access.addresses import ip_address, request_address
 from chat.access.invitations import InvitationEnded, invitation_accept, invitation_find
-from chat.access.mail_addresses import accounts_at
+from chat.access.mail_addresses import accounts_at, is_vouched
 from chat.access.memberships import membership_create
 from chat.access.people import console_is_open_to, playground_is_open_to
 from chat.access.roles import Role
@@ -144,7 +144,11 @@ class FactorAdapter(DefaultMFAAdapter):
 
 
 class ProviderAdapter(DefaultSocialAccountAdapter):
-    """People of the OpenID provider: known ones by its id, or by a verified address that one account alone has."""
+    """People of the OpenID provider: known ones by its id, or by a verified address that one account alone has.
+
+    Somebody else than the account's holder must have vouched for its address: who types the address of a colleague into
+    an account of their own would otherwise share it with the colleague.
+    """
 
     def list_apps(self, request: HttpRequest, provider: Any = None, client_id: Any = None) -> list[SocialApp]:
         """Return the provider of the settings. Rows of the database have no effect."""
@@ -160,8 +164,22 @@ class ProviderAdapter(DefaultSocialAccountAdapter):
         if sociallogin.is_existing or sociallogin.state.get("process") == "connect":
             return
         account = self._account_by_address(sociallogin)
-        if account is not None:
-            sociallogin.connect(request, account)
+        if account is None:
+            return
+        if not is_vouched(account):
+            sign_in_failed_record(
+                name=account.get_username(), reason="nobody has confirmed that this account's address is its holder's"
+            )
+            messages.error(
+                request,
+                gettext(
+                    "An account here has your address, and nobody has confirmed that it is yours. "
+                    "Sign in with its password, then connect %(name)s on the page of your account."
+                )
+                % {"name": settings.LIGHTCONE_OIDC.name},
+            )
+            raise ImmediateHttpResponse(redirect("sign_in"))
+        sociallogin.connect(request, account)
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
         """Return True for invited people, and where the settings give everybody a role. Others are sent back."""
@@ -216,9 +234,14 @@ class ProviderAdapter(DefaultSocialAccountAdapter):
             return None
 
     def _account_by_address(self, sociallogin: SocialLogin) -> User | None:
-        """Return the one active account that has a verified address of this sign-in."""
+        """Return the one active account that has a verified address of this sign-in.
+
+        A mail server may tell ſam from sam, so that an address that needs Unicode finds none that does not.
+        """  # noqa: RUF002
         verified = [one.email for one in sociallogin.email_addresses if one.verified]
-        found = [user for email in verified for user in accounts_at(email)]
+        found = [
+            user for email in verified for user in accounts_at(email) if email.isascii() == user.email.isascii()
+        ]
         return found[0] if len(found) == 1 else None
 
     def _is_address_taken(self, sociallogin: SocialLogin) -> bool:

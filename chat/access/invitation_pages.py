@@ -23,6 +23,7 @@ from chat.access.account_pages import provider_login
 from chat.access.addresses import request_address
 from chat.access.allauth_adapters import INVITATION
 from chat.access.invitations import InvitationEnded, invitation_accept, invitation_find
+from chat.access.mail_addresses import address_vouch, is_same_address
 from chat.access.models import Invitation
 from chat.access.people import DELETED
 from chat.access.sign_in import SignIn, sign_in_begin, too_many_failures
@@ -117,6 +118,8 @@ def _new_person(request: HttpRequest, secret: str, found: Invitation) -> HttpRes
             user.set_password(form.cleaned_data["password1"])
             user.save()
             invitation_accept(secret=secret, user=user)
+            if is_same_address(user.email, found.email):  # it was mailed there, or chosen by who invites
+                address_vouch(user=user)
         answer: HttpResponse = perform_login(request, User.objects.get(pk=user.pk), email_verification="none")
         return answer
     provider = provider_login(request)

@@ -33,6 +33,7 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldBooleanSwitchWidget
 
 from chat.access.factors import factors_remove
 from chat.access.keys import keys_settle
+from chat.access.mail_addresses import address_vouch
 from chat.access.memberships import membership_create
 from chat.access.models import Membership, Org
 from chat.access.people import (
@@ -237,6 +238,8 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
+        if "email" in form.changed_data and obj != request.user:
+            address_vouch(user=obj)
         if change:
             keys_settle(owner=obj)
             return

@@ -16,6 +16,7 @@ from django.urls import reverse
 
 from chat.access.accounts import default_project
 from chat.access.invitations import Invited, invitation_create
+from chat.access.mail_addresses import address_vouch
 from chat.access.roles import Role
 from lightcone_site.sign_in import mail_settings, oidc_settings
 from tests.chat.access.oidc_provider import Provider, oidc_provider
@@ -45,8 +46,52 @@ def sign_in(client: Client | None = None, **asked: str) -> tuple[Client, Any]:
     return client, client.get(back.removeprefix("http://testserver"))
 
 
+def vouched(name: str, email: str = "ann@example.com") -> User:
+    """Return a member whose address an administrator has set."""
+    user = member(name, email=email)
+    address_vouch(user=user)
+    return user
+
+
+@pytest.mark.parametrize("way", ["own page", "invitation", "other invitation", "administrator", "changed since"])
+def test_an_address_that_only_its_holder_typed_finds_no_account(provider: Provider, way: str) -> None:
+    """Who typed a colleague's address into an own account shared it with the colleague, who came later."""
+    owner = Client()
+    owner.force_login(member("owner", "owner"))
+    if "invitation" in way:
+        email = "ann@example.com" if way == "invitation" else "eve@example.com"
+        to = Invited(org=default_project().org, role=Role.MEMBER, email=email)
+        _, secret = invitation_create(actor=User.objects.get(username="owner"), to=to)
+        person = {"username": "eve", "email": "ann@example.com", "password1": PASSWORD, "password2": PASSWORD}
+        assert Client().post(reverse("invitation", args=[secret]), person).status_code == 302
+    else:
+        eve = member("eve", email="eve@example.com")
+        if way != "own page":
+            fields = {"username": "eve", "email": "ann@example.com", "is_active": "on"}
+            last = owner.post(reverse("admin:auth_user_change", args=[eve.pk]), fields)
+            assert last.status_code == 302, last.text
+        if way == "changed since":
+            User.objects.filter(pk=eve.pk).update(email="else@example.com")
+            provider.claims["email"] = "else@example.com"
+        elif way == "own page":
+            User.objects.filter(pk=eve.pk).update(email="ann@example.com")
+    client, answer = sign_in()
+    is_joined = way in ("invitation", "administrator")
+    assert answer.url == ("/" if is_joined else "/sign-in")
+    assert SocialAccount.objects.exists() is is_joined
+    if not is_joined:
+        assert "Sign in with its password, then connect Corp" in client.get("/sign-in").text
+
+
+def test_a_look_alike_of_an_address_finds_no_account(provider: Provider) -> None:
+    vouched("sam", "sam@example.com")
+    provider.claims["email"] = "\u017fam@example.com"
+    assert sign_in()[1].url == "/sign-in"
+    assert not SocialAccount.objects.exists()
+
+
 def test_an_account_is_found_by_a_verified_address_and_then_by_its_id(provider: Provider) -> None:
-    ann = member("ann", email="Ann@Example.com")
+    ann = vouched("ann", "Ann@Example.com")
     assert "Sign in with Corp" in Client().get("/sign-in").text
     last = last_entry()
     client, answer = sign_in(next="/account")
@@ -66,7 +111,7 @@ def test_an_account_is_found_by_a_verified_address_and_then_by_its_id(provider: 
     ids=["not verified", "unknown", "without"],
 )
 def test_nobody_else_is_let_in(provider: Provider, changes: dict[str, Any]) -> None:
-    member("ann", email="ann@example.com")
+    vouched("ann")
     provider.claims |= changes
     client, answer = sign_in()
     assert answer.url == "/sign-in"
@@ -77,7 +122,7 @@ def test_nobody_else_is_let_in(provider: Provider, changes: dict[str, Any]) -> N
 
 def test_an_address_of_two_accounts_finds_none(provider: Provider) -> None:
     for name in ("ann", "eve"):
-        member(name, email="ann@example.com")
+        vouched(name)
     assert sign_in()[1].url == "/sign-in"
     assert not SocialAccount.objects.exists()
 
@@ -127,7 +172,7 @@ def test_an_invited_person_comes_by_the_provider(provider: Provider) -> None:
 def test_the_second_step_follows_the_provider_too(provider: Provider) -> None:
     from allauth.mfa.totp.internal.auth import TOTP
 
-    TOTP.activate(member("ann", email="ann@example.com"), "JBSWY3DPEHPK3PXP")
+    TOTP.activate(vouched("ann"), "JBSWY3DPEHPK3PXP")
     client, answer = sign_in()
     assert answer.url.startswith(reverse("mfa_authenticate"))
     assert client.get("/account").status_code == 302
@@ -152,7 +197,7 @@ def test_a_signed_in_person_connects_the_account_there(provider: Provider) -> No
 
 
 def test_what_the_provider_does_not_confirm_leads_back(provider: Provider) -> None:
-    member("ann", email="ann@example.com")
+    vouched("ann")
     provider.refuses = True
     client, answer = sign_in()
     assert answer.url == "/sign-in"
