@@ -107,11 +107,15 @@ def too_many_failures(wait_s: int) -> str:
     return str(gettext("Too many failed sign-ins. Try again in a minute."))
 
 
-def code_is_fresh(*, user_id: int, code: str) -> bool:
-    """Note the use of a code, and return False if the account has used it within the time that codes hold."""
+def code_is_fresh(*, account_id: int, code: str) -> bool:
+    """Note the use of a code, and return False if the account has used it within the time that codes hold.
+
+    Blanks and punctuation are no part of a code.
+    """
+    told = "".join(char for char in code if char.isascii() and char.isalnum())
     try:
         with _client() as client:
-            return bool(client.set(_name("code", str(user_id), code.replace(" ", "")), 1, nx=True, ex=CODE_S))
+            return bool(client.set(_name("code", str(account_id), told), 1, nx=True, ex=CODE_S))
     except redis.RedisError as error:
         logger.warning("used codes cannot be noted: %s", error)
         return True

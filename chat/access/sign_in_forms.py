@@ -66,7 +66,7 @@ class _CountedCode(forms.Form):
         except ValidationError:
             sign_in_fail(tried=tried)
             raise
-        if not code_is_fresh(user_id=self.user.pk, code=code):
+        if not code_is_fresh(account_id=self.user.pk, code=code):
             sign_in_fail(tried=tried)
             raise ValidationError(gettext("This code has been used. Wait for the next one."), code="used")
         sign_in_succeed(tried=tried, begun=begun)

@@ -83,6 +83,15 @@ def test_sign_in_works_without_valkey(settings: Any) -> None:
     assert sign_in_begin(tried=SignIn("admin", HOME)) == SignInAttempt()
 
 
+@pytest.mark.parametrize("written", ["123456", "123 456", "123-456", "123.456", "1,2_3\t45-6", "\u00a0123456"])
+def test_a_code_is_used_once_however_it_is_written(written: str) -> None:
+    """A dash in a code made it another one here, and none at the check."""
+    assert sign_in.code_is_fresh(account_id=1, code="123456")
+    assert not sign_in.code_is_fresh(account_id=1, code=written)
+    assert sign_in.code_is_fresh(account_id=2, code=written)
+    assert sign_in.code_is_fresh(account_id=1, code="123457")
+
+
 def page(name: str, password: str) -> Any:
     return Client(REMOTE_ADDR=HOME).post("/sign-in", {"username": name, "password": password})
 
