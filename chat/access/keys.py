@@ -19,7 +19,7 @@ from typing import Any
 from channels.db import database_sync_to_async
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.core.exceptions import ValidationError
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.utils import timezone
 
@@ -29,6 +29,8 @@ from chat.access.configuration import TTLCache, configuration_changed, configura
 from chat.access.key_scope import may_own
 from chat.access.limit_columns import LIMIT_COLUMNS, rates_of, scope_of
 from chat.access.models import ApiKey, ApiKeySecret, Membership, Project
+from chat.access.policy import may
+from chat.access.roles import Act, Reach
 from chat.access.subjects import key_subject
 from chat.audit.services import audit_record
 from chat.audit.values import row_values
@@ -165,13 +167,21 @@ def key_create(*, project: Project, name: str, raw: str | None = None, **policy:
     return key, raw
 
 
-def key_update(*, key: ApiKey) -> None:
-    """Store changed fields. Raises ValidationError."""
+def key_update(*, key: ApiKey, actor: User | None = None) -> None:
+    """Store changed fields. Raises ValidationError, and PermissionDenied for limits that `actor` may not change.
+
+    Members choose limits of keys that they make, and do not lift those that somebody has set since.
+    """
     key.full_clean()
     if key.disabled_at is None:
         key_owner_check(key=key)
     with transaction.atomic():
         before = ApiKey.objects.values(*AUDITED).get(pk=key.pk)
+        is_limited_anew = any(before[name] != getattr(key, name) for name in LIMIT_COLUMNS)
+        if is_limited_anew and actor is not None:
+            org_id = Project.objects.values_list("org_id", flat=True).get(pk=before["project_id"])
+            if not may(actor, Act.LIMITS_MANAGE, org_id=org_id, least=Reach.ORG):
+                raise PermissionDenied("Your role does not let you change the limits of a key.")
         key.save()
         audit_record(action="key.change", on=key_subject(key), before=before, after=row_values(key, AUDITED))
         configuration_touch()

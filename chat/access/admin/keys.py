@@ -30,6 +30,7 @@ from chat.access.admin.limit_fields import limits_in_force
 from chat.access.admin.scoped import ScopedPage
 from chat.access.key_scope import KeyScope, own_keys
 from chat.access.keys import DEFAULT_OVERLAP, key_create, key_delete, key_disable, key_enable, key_rotate, key_update
+from chat.access.limit_columns import LIMIT_COLUMNS
 from chat.access.models import ApiKey
 from chat.access.policy import may
 from chat.access.roles import Act, Reach
@@ -105,7 +106,9 @@ class ApiKeyAdmin(FreshPage, ScopedPage):
         return ((None, {"fields": ("name", "project", *chosen, "expires_at")}), *self.add_fieldsets)
 
     def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> tuple[str, ...]:
-        return (*self.readonly_fields, *self.limits_shown)
+        """Return what a form only shows: limits too, but for who may change those of others, and on a new key."""
+        may_limit = obj is None or may(request.user, Act.LIMITS_MANAGE, org_id=obj.project.org_id, least=Reach.ORG)
+        return (*self.readonly_fields, *self.limits_shown, *(() if may_limit else LIMIT_COLUMNS))
 
     def get_autocomplete_fields(self, request: HttpRequest) -> tuple[str, ...]:
         return ("project",) if request.user.is_superuser else ()
@@ -165,7 +168,7 @@ class ApiKeyAdmin(FreshPage, ScopedPage):
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: ApiKeyForm, change: bool) -> None:
         if change:
-            key_update(key=obj)
+            key_update(key=obj, actor=request.user)
             return
         key, text = key_create(**form.cleaned_data)
         obj.pk, obj.public_id = key.pk, key.public_id

@@ -27,7 +27,7 @@ TOO_MUCH = _("%(name)s: the project allows at most %(most)s; give this or less, 
 
 
 class LimitFields(forms.ModelForm):
-    """A form with fields of limits. Those of a user who may not change limits are left out by its page."""
+    """A form with fields of limits. Its page shows them only to who may not change them: the form then lacks them."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from django.apps import apps
+from django.core.exceptions import PermissionDenied
 from django.test import Client
 from django.urls import reverse
 
-from chat.access.keys import KeyInvalid, key_create, keys_cache_clear
+from chat.access.keys import KeyInvalid, key_create, key_update, keys_cache_clear
 from chat.models import ApiKey, Project
 from tests.chat.records import key_authenticate
 from tests.people import member
@@ -108,6 +109,37 @@ def test_a_change_of_scopes_keeps_the_secret(admin_client: Client, project: Proj
     assert answer.status_code == 302
     keys_cache_clear()
     assert key_authenticate(raw=raw).limits.requests_per_minute == 5
+
+
+@pytest.mark.parametrize(("role", "left"), [("member", 5), ("admin", None), ("owner", None)])
+def test_members_do_not_lift_limits_of_their_keys(client: Client, project: Project, role: str, left: int | None) -> None:
+    """A member emptied the limit that an admin had set."""
+    ann = member("ann", role, org=project.org)
+    project.members.add(ann)
+    key, _ = key_create(project=project, name="mine", owner=ann, requests_per_minute=5)
+    client.force_login(ann)
+    page = reverse("admin:chat_apikey_change", args=[key.pk])
+    assert ('name="requests_per_minute"' in client.get(page).text) is (left is None)
+    answer = client.post(page, form_data(project, name="renamed", requests_per_minute=""))
+    assert answer.status_code == 302, answer.text
+    key.refresh_from_db()
+    assert (key.name, key.requests_per_minute) == ("renamed", left)
+    key.requests_per_minute = 9
+    if role == "member":
+        with pytest.raises(PermissionDenied):
+            key_update(key=key, actor=ann)
+    else:
+        key_update(key=key, actor=ann)
+
+
+def test_members_choose_limits_of_a_new_key_within_the_projects(client: Client, project: Project) -> None:
+    Project.objects.filter(pk=project.pk).update(requests_per_minute=5)
+    ann = member("ann", org=project.org)
+    project.members.add(ann)
+    client.force_login(ann)
+    page = reverse("admin:chat_apikey_add")
+    assert "allows at most 5" in client.post(page, form_data(project, requests_per_minute=6)).text
+    assert KEY_TEXT.search(client.post(page, form_data(project, requests_per_minute=4)).text)
 
 
 def test_rotation_shows_the_new_text_once_and_the_old_secret_ends(admin_client: Client, project: Project) -> None:
