@@ -1,4 +1,7 @@
-"""Text of logs, terminals and stored rows: keys, which clients may put anywhere, are masked. Standard library only."""
+"""Text of logs, terminals and stored rows: keys, which clients may put anywhere, and secret links are masked.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,13 @@ import re
 API_KEY = re.compile(r"lc_([A-Za-z0-9]{1,64})_[A-Za-z0-9]{8,}", re.ASCII)
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 BEARER = re.compile(r"(?i)\bbearer\s+[^\s'\",]{8,}")
+LINK = re.compile(r"/(invitations/|password-reset/[0-9A-Za-z]{1,20}-)[\w-]+", re.ASCII)
+"""Links that let in whoever has them."""
 
 
 def mask_secrets(text: str) -> str:
-    """Replace the secret part of API keys and bearer tokens. The public id of a key stays."""
-    return BEARER.sub("Bearer ***", API_KEY.sub(r"lc_\1_***", text))
+    """Replace the secret part of API keys, bearer tokens and links. The public id of a key stays."""
+    return LINK.sub(r"/\1***", BEARER.sub("Bearer ***", API_KEY.sub(r"lc_\1_***", text)))
 
 
 def escape_controls(text: str) -> str:

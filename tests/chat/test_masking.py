@@ -7,6 +7,7 @@ import logging
 import logging.config
 
 import pytest
+from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,7 +32,42 @@ def test_bearer_tokens_of_any_make_are_hidden(text: str) -> None:
     assert mask_secrets(text).strip("'").endswith("Bearer ***")
 
 
-@pytest.mark.parametrize("text", ["", "lc_accept0001_…4f2a", "the bearer of news", "model lc_small"])
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("Forbidden (CSRF): /invitations/Abc-_9", "Forbidden (CSRF): /invitations/***"),
+        ("http://h/invitations/Abc-_9?next=/x", "http://h/invitations/***?next=/x"),
+        ("Internal Server Error: /password-reset/1z-abc-0123def", "Internal Server Error: /password-reset/1z-***"),
+    ],
+)
+def test_links_that_let_somebody_in_are_hidden(text: str, masked: str) -> None:
+    assert mask_secrets(text) == masked
+
+
+def test_a_refused_link_is_logged_without_its_secret(caplog: pytest.LogCaptureFixture) -> None:
+    """A refusal for lack of a CSRF token logged the link, which still worked."""
+    answer = Client(enforce_csrf_checks=True).post("/invitations/secret-of-the-link")
+    assert answer.status_code == 403
+    (record,) = [one for one in caplog.records if one.name == "django.security.csrf"]
+    handler_settings = logging_settings("DEBUG")
+    formatter = logging.config.DictConfigurator(handler_settings).configure_formatter(
+        handler_settings["formatters"]["line"]
+    )
+    assert "/invitations/***" in formatter.format(record)
+    assert "secret-of-the-link" not in formatter.format(record)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/password-reset/sent",
+        "/admin/chat/invitation/7/",
+        "",
+        "lc_accept0001_…4f2a",
+        "the bearer of news",
+        "model lc_small",
+    ],
+)
 def test_ordinary_text_stays(text: str) -> None:
     assert mask_secrets(text) == text
 
