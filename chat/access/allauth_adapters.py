@@ -32,9 +32,10 @@ from django.utils.translation import gettext_lazy as _
 from chat.access.account_audit import sign_in_failed_record
 from chat.access.accounts import default_project
 from chat.access.addresses import ip_address, request_address
-from chat.access.invitations import InvitationEnded, invitation_accept, invitation_find
+from chat.access.invitations import InvitationEnded, invitation_accept, invitation_open
 from chat.access.mail_addresses import accounts_at, is_vouched
 from chat.access.memberships import membership_create
+from chat.access.models import Invitation
 from chat.access.people import console_is_open_to, playground_is_open_to
 from chat.access.roles import Role
 from chat.access.sign_in import SignIn, sign_in_begin, sign_in_fail, sign_in_succeed, too_many_failures
@@ -42,7 +43,7 @@ from chat.access.sign_in import SignIn, sign_in_begin, sign_in_fail, sign_in_suc
 logger = logging.getLogger(__name__)
 NO_ACCESS = _("This account has no role in an organisation. Ask an administrator.")
 INVITATION = "invitation"
-"""Where a session keeps the link of an invitation while its browser is at the OpenID provider."""
+"""Where a session keeps the id of an invitation while its browser is at the OpenID provider."""
 UNSAID = ("account/messages/logged_in.txt", "account/messages/logged_out.txt")
 """Messages that tell what the page shows anyway."""
 
@@ -195,11 +196,11 @@ class ProviderAdapter(DefaultSocialAccountAdapter):
         raise ImmediateHttpResponse(redirect("sign_in"))
 
     def save_user(self, request: HttpRequest, sociallogin: SocialLogin, form: Any = None) -> User:
-        secret = self._invitation(request)
+        invitation = self._invitation(request)
         with transaction.atomic():
             user: User = super().save_user(request, sociallogin, form)
-            if secret is not None:
-                invitation_accept(secret=secret, user=user)
+            if invitation is not None:
+                invitation_accept(invitation=invitation, user=user)
             else:
                 membership_create(user=user, org=default_project().org, role=Role(settings.LIGHTCONE_OIDC.role))
         request.session.pop(INVITATION, None)
@@ -225,11 +226,10 @@ class ProviderAdapter(DefaultSocialAccountAdapter):
     def get_connect_redirect_url(self, request: HttpRequest, socialaccount: Any) -> str:
         return reverse("account")
 
-    def _invitation(self, request: HttpRequest) -> str | None:
-        """Return the secret of the invitation that this browser came from, if it still invites."""
-        secret: str | None = request.session.get(INVITATION)
+    def _invitation(self, request: HttpRequest) -> Invitation | None:
+        """Return the invitation whose link this browser came from, if it still invites."""
         try:
-            return secret if secret and invitation_find(secret=secret) else None
+            return invitation_open(invitation_id=request.session.get(INVITATION, 0))
         except InvitationEnded:
             return None
 
@@ -239,9 +239,7 @@ class ProviderAdapter(DefaultSocialAccountAdapter):
         A mail server may tell ſam from sam, so that an address that needs Unicode finds none that does not.
         """  # noqa: RUF002
         verified = [one.email for one in sociallogin.email_addresses if one.verified]
-        found = [
-            user for email in verified for user in accounts_at(email) if email.isascii() == user.email.isascii()
-        ]
+        found = [user for email in verified for user in accounts_at(email) if email.isascii() == user.email.isascii()]
         return found[0] if len(found) == 1 else None
 
     def _is_address_taken(self, sociallogin: SocialLogin) -> bool:

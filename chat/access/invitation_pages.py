@@ -78,8 +78,8 @@ def invitation(request: HttpRequest, secret: str) -> HttpResponse:
     try:
         found = _found(request, secret)
         if request.method == "POST" and request.user.is_authenticated:
-            return _joined(request, secret)
-        return _new_person(request, secret, found)
+            return _joined(request, found)
+        return _new_person(request, found)
     except InvitationEnded as ended:
         request.session.pop(INVITATION, None)
         return render(request, "account/invitation.html", {"problem": str(ended)}, status=410)
@@ -97,9 +97,9 @@ def _found(request: HttpRequest, secret: str) -> Invitation:
         raise
 
 
-def _joined(request: HttpRequest, secret: str) -> HttpResponse:
+def _joined(request: HttpRequest, found: Invitation) -> HttpResponse:
     try:
-        accepted = invitation_accept(secret=secret, user=request.user)
+        accepted = invitation_accept(invitation=found, user=request.user)
     except ValidationError:
         messages.error(
             request, gettext("You are a member of this organisation already. The link still works for somebody else.")
@@ -110,19 +110,19 @@ def _joined(request: HttpRequest, secret: str) -> HttpResponse:
     return redirect("account")
 
 
-def _new_person(request: HttpRequest, secret: str, found: Invitation) -> HttpResponse:
+def _new_person(request: HttpRequest, found: Invitation) -> HttpResponse:
     form = NewPersonForm(request.POST or None, initial={"email": found.email})
     if request.method == "POST" and form.is_valid():
         with transaction.atomic():
             user = form.save(commit=False)
             user.set_password(form.cleaned_data["password1"])
             user.save()
-            invitation_accept(secret=secret, user=user)
+            invitation_accept(invitation=found, user=user)
             if is_same_address(user.email, found.email):  # it was mailed there, or chosen by who invites
                 address_vouch(user=user)
         answer: HttpResponse = perform_login(request, User.objects.get(pk=user.pk), email_verification="none")
         return answer
     provider = provider_login(request)
     if provider is not None and not request.user.is_authenticated:
-        request.session[INVITATION] = secret
+        request.session[INVITATION] = found.pk
     return render(request, "account/invitation.html", {"invitation": found, "form": form, "provider": provider})

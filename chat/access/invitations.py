@@ -91,13 +91,18 @@ def invitation_find(*, secret: str) -> Invitation:
     return _open(Invitation.objects.filter(digest=_digest(secret)))
 
 
-def invitation_accept(*, secret: str, user: User) -> Invitation:
+def invitation_open(*, invitation_id: int) -> Invitation:
+    """Return an invitation whose link somebody had. Raises InvitationEnded."""
+    return _open(Invitation.objects.filter(pk=invitation_id))
+
+
+def invitation_accept(*, invitation: Invitation, user: User) -> Invitation:
     """Make somebody a member, as they are invited to. `user` may be new, and is saved by the caller's transaction.
 
     Raises InvitationEnded, and ValidationError for who is a member already.
     """
     with transaction.atomic():
-        invitation = _open(Invitation.objects.select_for_update(of=("self",)).filter(digest=_digest(secret)))
+        invitation = _open(Invitation.objects.select_for_update(of=("self",)).filter(pk=invitation.pk))
         try:
             membership_create(
                 user=user,
@@ -111,17 +116,25 @@ def invitation_accept(*, secret: str, user: User) -> Invitation:
                 _("Who has invited you may not give this role any more. Ask for a new link.")
             ) from None
         for project in invitation.projects.all():
-            project.members.add(user)
-            audit_record(
-                action="project.change",
-                on=project_subject(project),
-                before={"members": []},
-                after={"members": [user.get_username()]},
-            )
+            _join(project, user)
         invitation.accepted_at, invitation.accepted_by = timezone.now(), user
         invitation.save(update_fields=["accepted_at", "accepted_by"])
         audit_record(action="invite.accept", on=invitation_subject(invitation), after={"account": user.get_username()})
     return invitation
+
+
+def _join(project: Project, user: User) -> None:
+    """Make somebody a member of a project, who may be one already: projects keep members that an organisation lost."""
+    members = list(project.members.order_by("username").values_list("username", flat=True))
+    if user.get_username() in members:
+        return
+    project.members.add(user)
+    audit_record(
+        action="project.change",
+        on=project_subject(project),
+        before={"members": members},
+        after={"members": sorted([*members, user.get_username()])},
+    )
 
 
 def invitation_subject(invitation: Invitation) -> Subject:

@@ -186,6 +186,23 @@ def test_wrong_links_are_counted(settings: Any) -> None:
     assert Client().get(link).status_code == 200, "a right link is not a guess"
 
 
+def test_joining_a_project_records_who_joined(project: Project) -> None:
+    """The entry named an empty list before, whoever was a member."""
+    _, client = boss()
+    project.members.add(member("ann"), member("zoe"))
+    link, last = link_in(invite(client, projects=[project.pk]).text), last_entry()
+    assert Client().post(link, PERSON).status_code == 302
+    (made,) = [entry for entry in entries_after(last) if entry.action == "project.change"]
+    assert (made.before, made.after) == ({"members": ["ann", "zoe"]}, {"members": ["ann", "bob", "zoe"]})
+    zed = User.objects.create_user("zed")
+    project.members.add(zed)
+    link, last = link_in(invite(client, projects=[project.pk]).text), last_entry()
+    guest = Client()
+    guest.force_login(zed)
+    assert guest.post(link).status_code == 302
+    assert "project.change" not in [entry.action for entry in entries_after(last)]
+
+
 def test_who_has_an_account_joins_with_it() -> None:
     owner = member("theirs", "owner", org=Org.objects.create(name="Other"))
     client = Client()

@@ -161,6 +161,7 @@ def test_an_invited_person_comes_by_the_provider(provider: Provider) -> None:
     invitation, secret = invitation_create(actor=owner, to=Invited(org=org, role=Role.BILLING))
     client = Client()
     assert "Come by Corp instead" in client.get(reverse("invitation", args=[secret])).text
+    assert secret not in str(dict(client.session))
     assert sign_in(client)[1].status_code == 302
     invitation.refresh_from_db()
     assert invitation.accepted_by.memberships.get().role == "billing"

@@ -112,7 +112,9 @@ def test_a_change_of_scopes_keeps_the_secret(admin_client: Client, project: Proj
 
 
 @pytest.mark.parametrize(("role", "left"), [("member", 5), ("admin", None), ("owner", None)])
-def test_members_do_not_lift_limits_of_their_keys(client: Client, project: Project, role: str, left: int | None) -> None:
+def test_members_do_not_lift_limits_of_their_keys(
+    client: Client, project: Project, role: str, left: int | None
+) -> None:
     """A member emptied the limit that an admin had set."""
     ann = member("ann", role, org=project.org)
     project.members.add(ann)
