@@ -12,7 +12,6 @@ from lightcone_site import env
 
 PROVIDER_ID = "provider"
 """The name of the one provider in addresses."""
-DISCOVERY = "/.well-known/openid-configuration"
 GIVEN_ROLES = ("", "member", "viewer", "billing")
 """Roles that a person whom nobody has invited may get. Those that change anything of others are given by people."""
 

@@ -37,8 +37,7 @@ from chat.access.policy import may
 from chat.access.roles import Act
 from chat.access.subjects import user_subject
 from chat.audit.services import audit_record
-
-PROVIDER = "provider"
+from lightcone_site.sign_in import PROVIDER_ID
 
 
 class SignIn(LoginView):
@@ -74,7 +73,7 @@ def provider_login(request: HttpRequest, *, process: str = "login") -> dict[str,
     asked = {"process": process}
     if wanted := request.POST.get("next") or request.GET.get("next"):
         asked["next"] = wanted
-    address = reverse("openid_connect_login", kwargs={"provider_id": PROVIDER})
+    address = reverse("openid_connect_login", kwargs={"provider_id": PROVIDER_ID})
     return {"name": settings.LIGHTCONE_OIDC.name, "url": f"{address}?{urlencode(asked)}"}
 
 
@@ -188,6 +187,7 @@ def browsers_end(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 @login_required
+@reauthentication_required(app="allauth.account")
 def provider_remove(request: HttpRequest) -> HttpResponse:
     """Disconnect the OpenID provider's account, unless it is the only way to sign in."""
     user = request.user

@@ -150,7 +150,10 @@ def test_the_settings_may_give_a_role_to_everybody_there(provider: Provider, set
     form = {"password1": PASSWORD, "password2": PASSWORD}
     assert client.post(reverse("account_set_password"), form).status_code == 302
     last = last_entry()
-    assert "Disconnected" in client.post(reverse("provider_remove"), follow=True).text
+    asked = client.post(reverse("provider_remove"))
+    assert asked.url.startswith(reverse("account_reauthenticate"))
+    assert client.post(asked.url, {"password": PASSWORD}).url == "/account"
+    assert "Disconnected" in client.get("/account").text
     assert [entry.action for entry in entries_after(last)] == ["user.provider_remove"]
     assert sign_in()[1].url == "/", "a verified address finds it again"
 
