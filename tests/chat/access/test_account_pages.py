@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from chat.access import urls as access_urls
 from chat.access.accounts import session_user
-from chat.access.browsers import browser_name
+from chat.access.browsers import browser_name, browsers_of
 from chat.access.sessions import BEGUN, SEEN
 from chat.models import Org
 from tests.chat.audit.secrets_of_tests import PASSWORD, entries_after, last_entry
@@ -151,7 +151,8 @@ def test_an_app_is_removed_with_its_recovery_codes() -> None:
 
 @pytest.mark.usefixtures("ann")
 @pytest.mark.parametrize(
-    "name", ["mfa_activate_totp", "mfa_add_webauthn", "account_details", "mfa_generate_recovery_codes"]
+    "name",
+    ["mfa_activate_totp", "mfa_add_webauthn", "account_details", "mfa_generate_recovery_codes", "provider_remove"],
 )
 def test_acts_on_ones_sign_in_ask_who_it_is(name: str) -> None:
     """A page that was left open would give the account away."""
@@ -193,6 +194,18 @@ def test_browsers_are_listed_and_signed_out() -> None:
     assert third.get("/account").status_code == 302
     assert here.get("/account").status_code == 200
     assert actions(last) == ["user.session_end"] * 2
+
+
+def test_ended_sessions_are_no_work_each(ann: User, django_assert_max_num_queries: Any) -> None:
+    """Each row of a session that had ended cost three queries, and was deleted by itself."""
+    client = signed_in()
+    key = client.session.session_key
+    UserSession.objects.bulk_create(
+        UserSession(user=ann, session_key=f"gone-{number}", ip="192.0.2.1", user_agent="x") for number in range(50)
+    )
+    with django_assert_max_num_queries(10):
+        assert [one.session_key for one in browsers_of(ann)] == [key]
+    assert UserSession.objects.count() == 1
 
 
 @pytest.mark.usefixtures("ann")
