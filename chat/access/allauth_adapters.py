@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
-import smtplib
 from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
@@ -21,6 +20,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
+from django.contrib.sites.shortcuts import get_current_site
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -33,6 +33,7 @@ from chat.access.account_audit import sign_in_failed_record
 from chat.access.accounts import default_project
 from chat.access.addresses import ip_address, request_address
 from chat.access.invitations import InvitationEnded, invitation_accept, invitation_open
+from chat.access.mail import mail_send_later
 from chat.access.mail_addresses import accounts_at, is_vouched
 from chat.access.memberships import membership_create
 from chat.access.models import Invitation
@@ -121,11 +122,9 @@ class AccountAdapter(DefaultAccountAdapter):
         super().send_password_reset_mail(user, user.email, context)
 
     def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
-        """Send a mail. A failure is logged, not shown: it would tell that the address is known."""
-        try:
-            super().send_mail(template_prefix, email, context)
-        except (OSError, smtplib.SMTPException) as error:
-            logger.error("Mail cannot be sent: %s", error)
+        """Have a mail sent later: a failure, or the time that it takes, would tell that the address is known."""
+        words = {"request": self.request, "email": email, "current_site": get_current_site(self.request)}
+        mail_send_later(mail=self.render_mail(template_prefix, email, words | context))
 
 
 class FactorAdapter(DefaultMFAAdapter):

@@ -1,4 +1,4 @@
-"""E-mail addresses of accounts: which accounts have one, compared so that no look-alike finds another's, and who vouched for it.
+"""E-mail addresses: which accounts have one, compared so that no look-alike finds another's, and who vouched for it.
 
 Rows of django-allauth's table of addresses tell the latter. Only web processes have it among their models.
 """
@@ -33,7 +33,7 @@ def accounts_at(email: str) -> list[User]:
 
 
 def address_vouch(*, user: User) -> None:
-    """Note that others than its holder gave an account its address: an administrator, or who answered a mail sent there.
+    """Note that others than its holder gave an account its address: an administrator, or an invitation to it.
 
     Until the address changes, the OpenID provider's account of that address may sign in to the account.
     """

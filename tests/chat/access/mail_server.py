@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from email.message import EmailMessage
 from typing import Any
 
+from chat.access.mail import mails_wait
 from lightcone_site.sign_in import MailSettings
 
 
@@ -19,7 +20,14 @@ from lightcone_site.sign_in import MailSettings
 class MailServer:
     port: int = 0
     refuses: bool = False
-    mails: list[EmailMessage] = field(default_factory=list)
+    is_open: threading.Event = field(default_factory=threading.Event)
+    taken: list[EmailMessage] = field(default_factory=list)
+
+    @property
+    def mails(self) -> list[EmailMessage]:
+        """What has been sent, once nothing waits to be sent any more."""
+        mails_wait()
+        return self.taken
 
     def use(self, settings: Any) -> None:
         """Let Django send by this server."""
@@ -31,6 +39,15 @@ class MailServer:
             host="127.0.0.1", port=self.port, security="none", password="of-the-mail", sender="lightcone@example.com"
         )
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let nobody in for a while, who then wait."""
+        self.is_open.clear()
+        try:
+            yield
+        finally:
+            self.is_open.set()
+
     def text(self) -> str:
         """Return the body of the last mail."""
         return str(self.mails[-1].get_content())
@@ -39,12 +56,14 @@ class MailServer:
 @contextmanager
 def mail_server() -> Iterator[MailServer]:
     kept = MailServer()
+    kept.is_open.set()
 
     class Conversation(socketserver.StreamRequestHandler):
         def say(self, line: str) -> None:
             self.wfile.write(f"{line}\r\n".encode())
 
         def handle(self) -> None:
+            kept.is_open.wait()
             self.say("220 tests")
             while line := self.rfile.readline():
                 verb = line[:4].upper().strip()
@@ -65,7 +84,7 @@ def mail_server() -> Iterator[MailServer]:
                 lines.append(line)
             mail = email.message_from_bytes(b"".join(lines), policy=email.policy.default)
             assert isinstance(mail, EmailMessage)
-            kept.mails.append(mail)
+            kept.taken.append(mail)
             self.say("250 taken")
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Conversation) as server:
@@ -74,5 +93,6 @@ def mail_server() -> Iterator[MailServer]:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
         yield kept
+        mails_wait()
         server.shutdown()
         thread.join()

@@ -341,6 +341,16 @@ def test_a_mail_server_that_fails_tells_nobody_which_addresses_are_known(mail: M
         assert "If an account has this address" in answer.text
 
 
+def test_nobody_waits_for_the_mail_server(mail: MailServer) -> None:
+    """The time of an answer told which addresses have an account."""
+    member("ann", email="ann@example.com")
+    with mail.held():
+        answer = Client().post(reverse("account_reset_password"), {"email": "ann@example.com"}, follow=True)
+        assert "If an account has this address" in answer.text
+        assert not mail.taken
+    assert [sent["To"] for sent in mail.mails] == ["ann@example.com"]
+
+
 def test_without_mail_the_page_says_whom_to_ask() -> None:
     page = Client().get(reverse("account_reset_password"))
     assert "Ask an owner" in page.text

@@ -20,7 +20,7 @@ from tests.people import member
 )
 @pytest.mark.django_db
 def test_addresses_are_compared_as_unicode_does_it(other: str, is_same: bool) -> None:
-    """For PostgreSQL UPPER('ı') is 'I': links for a new password went to the address that was typed."""  # noqa: RUF001
+    """For PostgreSQL the upper case of a dotless i is I: links went to the address that was typed."""
     mike = member("mike", email="mike@example.com")
     assert is_same_address("mike@example.com", other) is is_same
     assert accounts_at(other) == ([mike] if is_same else [])
