@@ -14,7 +14,7 @@ from django.core.exceptions import ValidationError
 
 from chat.access.keys import key_caller, key_create
 from chat.audit.models import AuditEntry
-from chat.budgets.counters import counter_fill, counters_rebuild
+from chat.budgets.counters import Rebuild, counter_fill
 from chat.budgets.models import Budget, BudgetSpend
 from chat.budgets.services import budget_delete, budget_save, budget_spent, budgets_cache_clear
 from chat.catalog.services import model_register, model_resolve
@@ -125,15 +125,42 @@ def test_counters_are_filled_when_they_are_missing_and_rebuilt_on_demand(
     usage_records_write([record({str(budget.pk): "all"})])
     with valkey_connect_blocking(valkey) as client:
         name = f"{deployment}:budget:{budget.pk}:all"
-        assert counters_rebuild() == 1
+        assert Rebuild().turn() == 1
         assert client.hmget(name, "spent", "held") == [b"50", b"0"]
         client.hset(name, mapping={"spent": 7, "held": 40, "run:gone": 40})
-        assert counters_rebuild() == 1
+        assert Rebuild().turn() == 1
         assert client.hgetall(name) == {b"spent": b"50", b"held": b"0"}, "a run that is gone holds nothing"
         client.xadd(f"{deployment}:usage", {"r": b"x"})
         client.hset(name, "spent", 90)
-        assert counters_rebuild() is None, "SQL lacks a run that has ended"
+        assert Rebuild().turn() is None, "SQL lacks a run that has ended"
         assert client.hget(name, "spent") == b"90"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_counters_are_rebuilt_while_records_keep_coming(
+    valkey: str, deployment: str, project: Project, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They waited for an instant without any record in the stream, which a steady load does not have."""
+    quiet, busy = budget_of(project, window="lifetime"), budget_of(project, window="lifetime", unit="money")
+    now = 0.0
+    rebuild = Rebuild(clock=lambda: now)
+    with valkey_connect_blocking(valkey) as client:
+        names = [f"{deployment}:budget:{budget.pk}:all" for budget in (quiet, busy)]
+        for name in names:
+            client.hset(name, "spent", 90)
+        stream = f"{deployment}:usage"
+        first = client.xadd(stream, {"r": b"x"})
+        assert rebuild.turn() is None
+        client.xadd(stream, {"r": b"y"})
+        now = 61.0
+        assert rebuild.turn() is None, "SQL lacks the first record"
+        assert "2 hard budgets" in caplog.text
+        client.hset(names[1], "spent", 95)
+        client.xdel(stream, first)
+        assert rebuild.turn() == 1
+        assert [client.hget(name, "spent") for name in names] == [b"0", b"95"], "what has changed since is left"
+        client.delete(stream)
+        assert rebuild.turn() == 2
 
 
 @pytest.mark.django_db(transaction=True)
