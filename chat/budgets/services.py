@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,11 +10,13 @@ from datetime import datetime
 from typing import Any
 
 from channels.db import database_sync_to_async
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from redis.exceptions import RedisError
 
 from chat.access.configuration import TTLCache, configuration_changed, configuration_touch
 from chat.access.keys import Caller
@@ -21,6 +24,12 @@ from chat.audit.services import Subject, audit_record
 from chat.audit.values import row_values
 from chat.budgets.models import NANOS_PER_MICRO, Budget, BudgetScope, BudgetSpend, Unit
 from chat.budgets.windows import LENGTHS, Window, WindowKind, window_at
+from chat.relay.state.budget_counters import Place as CounterPlace
+from chat.relay.state.budget_counters import counter_forget
+from chat.relay.state.keys import Keys
+from chat.relay.valkey import valkey_connect_blocking
+
+logger = logging.getLogger(__name__)
 
 AUDITED = (
     *("name", "scope", "org_id", "project_id", "member_id", "key_id", "model_id"),
@@ -74,6 +83,18 @@ def budget_save(*, budget: Budget) -> None:
         after = row_values(budget, AUDITED)
         audit_record(action=f"budget.{verb}", on=budget_subject(budget), before=before, after=after)
         configuration_touch()
+        if before is not None and before["is_hard"] != budget.is_hard:
+            _counter_forget(budget_entry(budget))
+
+
+def _counter_forget(entry: BudgetEntry) -> None:
+    """Forget what Valkey counts of a budget: while it is soft, only SQL counts what is spent."""
+    place = CounterPlace(entry.id, entry.window_at(timezone.now()).id)
+    try:
+        with valkey_connect_blocking(settings.LIGHTCONE_REDIS_URL) as client:
+            counter_forget(client, Keys(settings.LIGHTCONE_DEPLOYMENT), place)
+    except (RedisError, OSError) as error:
+        logger.warning("the maintenance worker will rebuild the counter of budget %d: %s", entry.id, error)
 
 
 def budget_delete(*, budget: Budget) -> None:

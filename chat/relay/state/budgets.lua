@@ -60,8 +60,11 @@ local function budgets_settle(budgets, run_id, prompt, cached, completion, reaso
       redis.call('HDEL', budget[1], 'run:' .. run_id)
       local cost = (prompt - cached) * budget[4] + cached * budget[5]
       cost = cost + (completion - reasoning) * budget[6] + reasoning * budget[7]
-      local spent = tonumber(known[3]) + math.floor(cost + 0.5)
-      redis.call('HSET', budget[1], 'held', whole(tonumber(known[2]) - tonumber(known[1])), 'spent', whole(spent))
+      redis.call('HSET', budget[1], 'held', whole(tonumber(known[2]) - tonumber(known[1])))
+      -- What is spent is unknown where it was forgotten (budget_counters.py); SQL has this run then.
+      if known[3] then
+        redis.call('HSET', budget[1], 'spent', whole(tonumber(known[3]) + math.floor(cost + 0.5)))
+      end
     end
   end
 end

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from channels.db import database_sync_to_async
 from django.core.exceptions import ValidationError
 
 from chat.access.keys import key_caller, key_create
@@ -22,7 +23,7 @@ from chat.generation.limits import LimitExceeded, admission_error
 from chat.generation.metering import Metering, metering_of
 from chat.models import ApiKey, Project
 from chat.relay.state.keys import run_id_create
-from chat.relay.state.meters import Cost
+from chat.relay.state.meters import BudgetMeter, Cost
 from chat.relay.state.runs import RunCompletion
 from chat.relay.valkey import valkey_connect_blocking
 from chat.usage.services import usage_records_write
@@ -134,6 +135,53 @@ def test_counters_are_filled_when_they_are_missing_and_rebuilt_on_demand(
         client.hset(name, "spent", 90)
         assert Rebuild().turn() is None, "SQL lacks a run that has ended"
         assert client.hget(name, "spent") == b"90"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_budget_that_becomes_hard_again_forgets_what_valkey_counted_before(
+    valkey: str, deployment: str, project: Project
+) -> None:
+    budget = budget_of(project, window="lifetime")
+    meter = BudgetMeter(budget.pk, "all", 0, budget.amount)
+
+    async def spend() -> list[bytes]:
+        world = World(valkey, deployment)
+        try:
+            web = await world.web()
+            await world.worker()
+            await counter_fill(world.client, world.keys, meter)
+
+            async def admit() -> tuple[str, str]:
+                admission = world.admission(
+                    scopes=(), cost=Cost(1, input_bound=100, output_bound=100), budgets=(meter,)
+                )
+                result = await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)
+                return admission.request.run_id, result.decision
+
+            early, _ = await admit()
+            lasting, _ = await admit()
+            for is_hard in (False, True):
+                budget.is_hard = is_hard
+                await database_sync_to_async(budget_save)(budget=budget)
+            await database_sync_to_async(usage_records_write)([record({str(budget.pk): "all"})])
+            assert await world.runs.finish(RunCompletion(early, 1, "large", record={"prompt_tokens": 60})) == "ended"
+            assert (await admit())[1] == "unknown", "the old figure admits nothing"
+            await counter_fill(world.client, world.keys, meter)
+            assert (await admit())[1] == "go"
+            assert await world.runs.find(lasting) is not None
+            return await world.client.hmget(f"{deployment}:budget:{budget.pk}:all", "spent", "held")
+        finally:
+            await world.close()
+
+    assert asyncio.run(spend()) == [b"50", b"400"], "what the database has, and what runs that live reserve"
+
+
+def test_a_budget_becomes_hard_while_valkey_is_away(project: Project, settings: Any) -> None:
+    settings.LIGHTCONE_REDIS_URL = "unix:///nonexistent/valkey.sock"
+    budget = budget_of(project, is_hard=False)
+    budget.is_hard = True
+    budget_save(budget=budget)
+    assert Budget.objects.get().is_hard
 
 
 @pytest.mark.django_db(transaction=True)
