@@ -15,11 +15,14 @@ end
 
 -- Return what refuses the request, or nil, the cap that the budgets leave to each answer, what each of them reserves,
 -- and what was read.
--- `size`: {bound of the prompt, bound of an answer (-1 = none), answers, 1 if answers may be capped}
+-- `size`: {bound of the prompt, bound of an answer (-1 = none), answers, 1 if answers may be capped,
+--         least of an answer}
 -- Refusals: {'unknown' | 'quota' | 'held', number of the budget}
 local function budgets_plan(budgets, size)
   local cap, levels = size[2], {}
-  local is_open = size[4] == 1
+  local is_open, least_answer = size[4] == 1, math.max(1, size[5])
+  -- An answer of more than is asked for, or than the context takes, is refused elsewhere, in better words.
+  if cap >= 0 then least_answer = math.min(least_answer, cap) end
   for number, budget in ipairs(budgets) do
     local held = redis.call('HMGET', budget[1], 'spent', 'held')
     if not held[1] then return {'unknown', number} end
@@ -28,7 +31,7 @@ local function budgets_plan(budgets, size)
   for number, budget in ipairs(budgets) do
     local spent, held = levels[number][1], levels[number][2]
     local prompt, each = size[1] * math.max(budget[4], budget[5]), math.max(budget[6], budget[7]) * size[3]
-    local least = prompt + (is_open and math.min(1, math.abs(cap)) or math.max(0, cap)) * each
+    local least = prompt + (is_open and least_answer or math.max(0, cap)) * each
     if spent >= budget[3] or spent + least > budget[3] then return {'quota', number} end
     if spent + held + least > budget[3] then return {'held', number} end
     if is_open and each > 0 then

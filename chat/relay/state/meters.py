@@ -126,6 +126,8 @@ class Cost:
     output_bound: int = 0
     """No answer has more tokens; -1: only the context bounds it."""
     num_answers: int = 1
+    min_tokens: int = 0
+    """No answer has fewer tokens, so a budget that leaves fewer refuses."""
     is_open: bool = False
     """The client has set no limit, so a budget may."""
 

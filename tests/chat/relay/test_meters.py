@@ -252,6 +252,21 @@ async def test_a_budget_that_valkey_does_not_know_admits_nothing(world: World) -
     assert (result.decision, result.scope) == ("unknown", 1)
 
 
+@pytest.mark.parametrize(("min_tokens", "decision"), [(0, "go"), (97, "go"), (98, "quota"), (500, "quota")])
+async def test_a_budget_that_leaves_less_than_the_least_answer_refuses(
+    world: World, min_tokens: int, decision: str
+) -> None:
+    """It capped the answer below the request's min_tokens, so that the worker answered 400."""
+    web = await world.web()
+    await world.worker()
+    meter = budget(1_000)
+    await world.client.hset(world.keys.budget(1, meter.window), "spent", 893)
+    cost = Cost(1, input_bound=10, output_bound=-1, is_open=True, min_tokens=min_tokens)
+    admission = world.admission(scopes=(), cost=cost, budgets=(meter,))
+    result = await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)
+    assert (result.decision, result.cap) == (decision, 97 if decision == "go" else -1)
+
+
 async def test_the_tightest_limit_refuses_and_is_named(world: World) -> None:
     web = await world.web()
     await world.worker()
