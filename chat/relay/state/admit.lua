@@ -8,8 +8,8 @@
 --       8 waiting runs allowed  9 lease (ms)  10 prefix of worker leases  11 life of the keys (ms)
 --       12 task, '' = none  13 resume context, '' = none  14 tenant  15... pairs: further fields of meta
 -- Returns {verdict, wait ms, six numbers of the tightest rates (rates_tightest), state, fraction, cap, scope, rate}
---       verdict: go, in_use (the public id), requests, tokens, concurrency, share, quota, held or unknown (of a
---       budget), full, memory (of this server), or unavailable. State and fraction are those of the best worker, with
+--       verdict: go, in_use (the public id), requests, tokens, concurrency, share, quota, held, beyond or unknown
+--       (of a budget), full, memory (of this server), or unavailable. State and fraction are those of the best worker, with
 --       the verdicts go and unavailable. Cap: the tokens that the budgets leave to each answer, -1 = no cap. Scope and
 --       rate: numbers of what refuses; of a budget the first is its number.
 

@@ -17,7 +17,7 @@ end
 -- and what was read.
 -- `size`: {bound of the prompt, bound of an answer (-1 = none), answers, 1 if answers may be capped,
 --         least of an answer}
--- Refusals: {'unknown' | 'quota' | 'held', number of the budget}
+-- Refusals: {'unknown' | 'quota' | 'held' | 'beyond' (the whole budget does not cover it), number of the budget}
 local function budgets_plan(budgets, size)
   local cap, levels = size[2], {}
   local is_open, least_answer = size[4] == 1, math.max(1, size[5])
@@ -32,6 +32,7 @@ local function budgets_plan(budgets, size)
     local spent, held = levels[number][1], levels[number][2]
     local prompt, each = size[1] * math.max(budget[4], budget[5]), math.max(budget[6], budget[7]) * size[3]
     local least = prompt + (is_open and least_answer or math.max(0, cap)) * each
+    if least > budget[3] then return {'beyond', number} end
     if spent >= budget[3] or spent + least > budget[3] then return {'quota', number} end
     if spent + held + least > budget[3] then return {'held', number} end
     if is_open and each > 0 then

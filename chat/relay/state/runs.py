@@ -99,6 +99,8 @@ class Decision(StrEnum):
     """A scope has its share of the model's places."""
     QUOTA = "quota"
     """A hard budget is spent, or cannot cover the request."""
+    BEYOND = "beyond"
+    """The request may cost more than the whole of a hard budget."""
     HELD = "held"
     """What is left of a hard budget is reserved by running requests."""
     UNKNOWN = "unknown"

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chat.generation.limits import LimitExceeded, admission_error
 from chat.relay.state.meters import BudgetMeter, Cost, Measure, Period, Rate, Scope, ScopeKind
 from chat.relay.state.runs import LIVE_LEASE_MS, AdmissionResult, RunCompletion
 from tests.chat.relay.world import MODEL, World
@@ -265,6 +266,22 @@ async def test_a_budget_that_leaves_less_than_the_least_answer_refuses(
     admission = world.admission(scopes=(), cost=cost, budgets=(meter,))
     result = await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)
     assert (result.decision, result.cap) == (decision, 97 if decision == "go" else -1)
+
+
+async def test_a_request_of_more_than_the_whole_budget_is_not_told_to_wait(world: World) -> None:
+    web = await world.web()
+    await world.worker()
+    meter = budget(1_000, ends_at_ms=1_800_000_000_000, title="small: 1,000 tokens per month")
+    await world.client.hset(world.keys.budget(1, meter.window), "spent", 0)
+    cost = Cost(1, input_bound=10, output_bound=991)
+    admission = world.admission(scopes=(), cost=cost, budgets=(meter,))
+    result = await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)
+    error = admission_error(MODEL, result, {}, (), (meter,))
+    assert isinstance(error, LimitExceeded)
+    assert (error.kind, error.code) == ("beyond", "insufficient_quota")
+    assert "more than the whole budget “small: 1,000 tokens per month”" in error.message
+    assert "reopens" not in error.message
+    assert "smaller max_tokens" in error.message
 
 
 async def test_the_tightest_limit_refuses_and_is_named(world: World) -> None:
