@@ -14,6 +14,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import F
+from django.db.models.signals import pre_delete
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from redis.exceptions import RedisError
@@ -100,9 +101,16 @@ def _counter_forget(entry: BudgetEntry) -> None:
 def budget_delete(*, budget: Budget) -> None:
     """Delete a budget with what it has counted. What it limited is limited no more."""
     with transaction.atomic():
-        audit_record(action="budget.delete", on=budget_subject(budget), before=row_values(budget, AUDITED))
         budget.delete()
         configuration_touch()
+
+
+def _before_delete(sender: Any, instance: Budget, **_options: Any) -> None:
+    """Audit a deletion, be it of the budget itself or of what it is on. It is in the transaction of that."""
+    audit_record(action="budget.delete", on=budget_subject(instance), before=row_values(instance, AUDITED))
+
+
+pre_delete.connect(_before_delete, sender=Budget, dispatch_uid="chat.budgets.services")
 
 
 def budget_subject(budget: Budget) -> Subject:

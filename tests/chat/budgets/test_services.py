@@ -11,14 +11,17 @@ from typing import Any
 
 import pytest
 from channels.db import database_sync_to_async
+from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
 
 from chat.access.keys import key_caller, key_create
+from chat.access.memberships import membership_delete
+from chat.access.people import accounts_delete
 from chat.audit.models import AuditEntry
 from chat.budgets.counters import Rebuild, counter_fill
 from chat.budgets.models import Budget, BudgetSpend
 from chat.budgets.services import budget_delete, budget_save, budget_spent, budgets_cache_clear
-from chat.catalog.services import model_register, model_resolve
+from chat.catalog.services import model_delete, model_register, model_resolve
 from chat.generation.limits import LimitExceeded, admission_error
 from chat.generation.metering import Metering, metering_of
 from chat.models import ApiKey, Project
@@ -99,6 +102,30 @@ def test_a_deleted_key_gets_no_budget_and_acts_are_audited(project: Project) -> 
     entries = AuditEntry.objects.filter(action__startswith="budget.").order_by("id")
     actions = list(entries.values_list("action", flat=True))
     assert actions == ["budget.create", "budget.change", "budget.delete"]
+
+
+def test_budgets_that_go_with_what_they_are_on_are_audited(project: Project, admin_user: Any) -> None:
+    """They went with a membership, a model or an account, and nothing said that they had been."""
+    model = model_register(name="large", path="/models/large.gguf")
+    member = project.org.memberships.create(user=get_user_model().objects.create_user("one"), role="member")
+    other = get_user_model().objects.create_user("other")
+    others = project.org.memberships.create(user=other, role="member")
+    budget_of(project, name="of the member", scope="account", member=member)
+    budget_of(project, name="of the account", scope="account", member=others)
+    budget_of(project, name="of the model", scope="model", model=model)
+    budget_of(project, name="of the project")
+    membership_delete(membership=member)
+    model_delete(model=model)
+    accounts_delete(actor=admin_user, accounts=[other])
+    project.delete()
+    entries = AuditEntry.objects.filter(action="budget.delete").order_by("id")
+    assert [(entry.object_name, entry.org_id > 0) for entry in entries] == [
+        ("of the member", True),
+        ("of the model", False),
+        ("of the account", True),
+        ("of the project", True),
+    ]
+    assert entries[0].before["amount"] == 1_000
 
 
 def test_spending_is_written_once_with_the_rows_and_levels_are_noted(project: Project) -> None:
