@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -19,8 +19,10 @@ from chat.access.memberships import membership_delete
 from chat.access.people import accounts_delete
 from chat.audit.models import AuditEntry
 from chat.budgets.counters import Rebuild, counter_fill
-from chat.budgets.models import Budget, BudgetSpend
-from chat.budgets.services import budget_delete, budget_save, budget_spent, budgets_cache_clear
+from chat.budgets.forecast import BudgetView
+from chat.budgets.models import Budget, BudgetSpend, money_text
+from chat.budgets.services import BudgetEntry, budget_delete, budget_save, budget_spent, budgets_cache_clear
+from chat.budgets.windows import window_at
 from chat.catalog.services import model_delete, model_register, model_resolve
 from chat.generation.limits import LimitExceeded, admission_error
 from chat.generation.metering import Metering, metering_of
@@ -162,6 +164,33 @@ def test_counters_are_filled_when_they_are_missing_and_rebuilt_on_demand(
         client.hset(name, "spent", 90)
         assert Rebuild().turn() is None, "SQL lacks a run that has ended"
         assert client.hget(name, "spent") == b"90"
+
+
+@pytest.mark.parametrize(
+    ("nanos", "text"),
+    [
+        (0, "0.00 EUR"),
+        (1_000, "0.000001 EUR"),
+        (25_000_000, "0.025 EUR"),
+        (1_234_500_000_000, "1,234.50 EUR"),
+        (2_000_000_000, "2.00 EUR"),
+    ],
+)
+def test_small_amounts_of_money_are_not_read_as_nothing(settings: Any, nanos: int, text: str) -> None:
+    settings.LIGHTCONE_CURRENCY = "EUR"
+    assert money_text(nanos) == text
+
+
+def test_the_forecast_counts_from_the_creation_of_a_budget() -> None:
+    """A budget of the month's last days was forecast by the share of the whole month."""
+    window = window_at(NOW, kind="month", zone="UTC")
+    entry = BudgetEntry(1, "b", "project", "tokens", 1_000, "month", "UTC", 0, True)
+    views = [
+        BudgetView(entry, window, 100, 0, created_at=created_at)
+        for created_at in (datetime(2026, 1, 1, tzinfo=UTC), NOW - timedelta(days=1), NOW - timedelta(minutes=5))
+    ]
+    share = 25.5 / 30
+    assert [view.forecast(NOW) for view in views] == [round(100 / share), 550, None]
 
 
 @pytest.mark.django_db(transaction=True)
