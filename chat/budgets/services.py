@@ -21,10 +21,12 @@ from redis.exceptions import RedisError
 
 from chat.access.configuration import TTLCache, configuration_changed, configuration_touch
 from chat.access.keys import Caller
+from chat.access.memberships import orgs_lock
 from chat.audit.services import Subject, audit_record
 from chat.audit.values import row_values
 from chat.budgets.models import NANOS_PER_MICRO, Budget, BudgetScope, BudgetSpend, Unit
 from chat.budgets.windows import LENGTHS, Window, WindowKind, window_at
+from chat.catalog.models import ServedModel
 from chat.relay.state.budget_counters import Place as CounterPlace
 from chat.relay.state.budget_counters import counter_forget
 from chat.relay.state.keys import Keys
@@ -76,8 +78,9 @@ def budget_save(*, budget: Budget) -> None:
     for scope, column in REFERENCES.items():
         if column != "org" and scope != budget.scope:
             setattr(budget, column, None)
-    budget_check(budget=budget)
     with transaction.atomic():
+        _lock(budget)
+        budget_check(budget=budget)
         before = Budget.objects.filter(pk=budget.pk).values(*AUDITED).first() if budget.pk else None
         budget.save()
         verb = "create" if before is None else "change"
@@ -86,6 +89,14 @@ def budget_save(*, budget: Budget) -> None:
         configuration_touch()
         if before is not None and before["is_hard"] != budget.is_hard:
             _counter_forget(budget_entry(budget))
+
+
+def _lock(budget: Budget) -> None:
+    """Lock what a budget belongs to until the transaction ends, so that two budgets at once cannot contradict."""
+    if budget.org_id is not None:
+        orgs_lock(org_ids=[budget.org_id])
+    elif budget.model_id is not None:
+        list(ServedModel.objects.select_for_update(no_key=True).filter(pk=budget.model_id).values_list("pk"))
 
 
 def _counter_forget(entry: BudgetEntry) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -13,6 +14,7 @@ import pytest
 from channels.db import database_sync_to_async
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
+from django.db import connection, transaction
 
 from chat.access.keys import key_caller, key_create
 from chat.access.memberships import membership_delete
@@ -89,6 +91,31 @@ def test_windows_that_contradict_each_other_are_refused(project: Project) -> Non
         budget_of(project, window="lifetime", amount=999)
     budget_of(project, window="day", amount=100)
     budget_of(project, window="month", amount=500, is_hard=False)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_budgets_made_at_once_cannot_contradict_each_other(project: Project) -> None:
+    """Both were compared with those before either was stored."""
+    answers: list[str] = []
+
+    def second() -> None:
+        try:
+            budget_of(project, amount=500)
+            answers.append("stored")
+        except ValidationError as error:
+            answers.append(str(error))
+        finally:
+            connection.close()
+
+    with transaction.atomic():
+        budget_of(project, amount=1_000)
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join(0.3)  # it waits for this transaction
+        assert not answers
+    thread.join()
+    assert "same window" in answers[0]
+    assert Budget.objects.count() == 1
 
 
 def test_a_deleted_key_gets_no_budget_and_acts_are_audited(project: Project) -> None:
