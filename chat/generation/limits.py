@@ -55,7 +55,10 @@ UNSERVED = (
 
 
 class LimitExceeded(Exception):
-    """A limit of the caller that was reached. `headers`: the response's `x-ratelimit-*` lines."""
+    """A limit or budget that was reached, of the key or of what else the request counts to.
+
+    `headers`: the response's `x-ratelimit-*` lines.
+    """
 
     def __init__(
         self,

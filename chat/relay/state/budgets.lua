@@ -1,12 +1,10 @@
 -- Hard budgets: what is spent and reserved of each in its window. This text is put before the scripts that use it.
 --
 -- A request comes with its budgets (BudgetMeter.plain of meters.py), each
---   {key of the window, end of the window (ms, 0 = never), amount, price of an input token,
+--   {key of the window, until when it is kept (ms, 0 = for ever), amount, price of an input token,
 --    of a cached one, of an output one, of one of reasoning, which is a part of the output}
 -- The key is a hash: `spent`, as SQL and the stream of records have it; `held`, the sum of what runs reserve;
 -- `run:<id>`, what a run reserves. Without `spent` nobody knows what is spent, and nothing is admitted.
-
-local BUDGET_KEPT_MS = 48 * 3600 * 1000
 
 -- All amounts are whole numbers below 2^53, so sums are exact.
 local function whole(number)
@@ -52,7 +50,7 @@ local function budgets_reserve(budgets, reserved, levels, run_id, now)
   for number, budget in ipairs(budgets) do
     local held = whole(levels[number][2] + reserved[number])
     redis.call('HSET', budget[1], 'run:' .. run_id, whole(reserved[number]), 'held', held)
-    if budget[2] > 0 then redis.call('PEXPIRE', budget[1], math.max(0, budget[2] - now) + BUDGET_KEPT_MS) end
+    if budget[2] > 0 then redis.call('PEXPIRE', budget[1], math.max(1000, budget[2] - now)) end
   end
 end
 
