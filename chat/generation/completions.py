@@ -98,7 +98,8 @@ async def completion_start(
     budgets that hold, those of the caller alone if it is None.
 
     Raises LimitExceeded (a limit or budget of the key, its account, project or organisation, or of the model),
-    EngineUnavailable (no worker, loading, full, Valkey away) or PublicIdInUse. Then nothing was started, and the caller writes the request's record. Every step has a time-out.
+    EngineUnavailable (no worker, loading, full, Valkey away) or PublicIdInUse.
+    Then nothing was started, and the caller writes the request's record. Every step has a time-out.
     """
     metering = metering or Metering(caller.scopes())
     admission = replace(
