@@ -15,6 +15,7 @@ class ChatConfig(AppConfig):
         """Hear of every change of an account, however it is made, and of every sign-in."""
         from chat.access.account_audit import account_audit_connect  # models are there now
         from chat.access.sessions import sessions_connect
+        from chat.budgets import services  # noqa: F401  # hears of budgets that go with what they are on
 
         account_audit_connect()
         sessions_connect()

@@ -23,7 +23,7 @@ from chat.access.models import ApiKey, Membership, Org, Project
 from chat.access.policy import may, standing_of, visible
 from chat.access.roles import Act, Reach
 from chat.budgets.forecast import BudgetView, budget_views
-from chat.budgets.models import MAX_AMOUNT, NANOS_PER_MICRO, Budget, Unit
+from chat.budgets.models import MAX_AMOUNT, Budget, Unit, money_text
 from chat.budgets.services import REFERENCES, budget_check, budget_delete, budget_org, budget_save
 from chat.catalog.models import ServedModel
 from chat.console.fresh_form import FreshForm, FreshPage
@@ -227,4 +227,4 @@ class BudgetAdmin(FreshPage, ScopedPage):
 def _amount(view: BudgetView, amount: int) -> str:
     if view.entry.unit == Unit.TOKENS:
         return f"{amount:,}"
-    return f"{Decimal(amount) / (NANOS_PER_MICRO * MICROS):,.4f} {settings.LIGHTCONE_CURRENCY}"
+    return money_text(amount)

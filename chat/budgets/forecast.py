@@ -25,6 +25,8 @@ class BudgetView:
     window: Window
     spent: int
     held: int
+    created_at: datetime
+    """Since when it counts."""
 
     @property
     def left(self) -> int:
@@ -43,7 +45,8 @@ class BudgetView:
         starts_at, ends_at = self.window.starts_at, self.window.ends_at
         if starts_at is None or ends_at is None:
             return None
-        share = (now - starts_at) / (ends_at - starts_at)
+        begins_at = max(starts_at, self.created_at)
+        share = (now - begins_at) / (ends_at - begins_at)
         return None if share < MIN_SHARE else round(self.spent / share)
 
 
@@ -59,9 +62,9 @@ def budget_views(budgets: Sequence[Budget], *, now: datetime) -> dict[int, Budge
         held = {entry.id: counter.held for entry, counter in zip(hard, counters, strict=True)}
     except (RedisError, OSError):
         held = {}
-    return {
-        entry.id: BudgetView(
-            entry, windows[entry.id], spent.get((entry.id, windows[entry.id].id), 0), held.get(entry.id, 0)
-        )
-        for entry in entries
-    }
+    views = {}
+    for entry, budget in zip(entries, budgets, strict=True):
+        window = windows[entry.id]
+        counted = spent.get((entry.id, window.id), 0)
+        views[entry.id] = BudgetView(entry, window, counted, held.get(entry.id, 0), budget.created_at)
+    return views

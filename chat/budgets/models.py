@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from zoneinfo import ZoneInfo
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
@@ -17,6 +19,12 @@ from chat.catalog.models import ServedModel
 MAX_AMOUNT = 9_000_000_000_000
 """Tokens, or millionths of the currency: sums in billionths stay whole numbers in a script."""
 NANOS_PER_MICRO = 1000
+
+
+def money_text(nanos: int) -> str:
+    """Return an amount of the currency with two to six digits, and none of them beyond two a zero at the end."""
+    whole, _point, digits = f"{Decimal(nanos) / (NANOS_PER_MICRO * 1_000_000):,.6f}".partition(".")
+    return f"{whole}.{digits.rstrip('0'):0<2} {settings.LIGHTCONE_CURRENCY}"
 
 
 class BudgetScope(models.TextChoices):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,18 +10,29 @@ from datetime import datetime
 from typing import Any
 
 from channels.db import database_sync_to_async
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import F
+from django.db.models.signals import pre_delete
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from redis.exceptions import RedisError
 
 from chat.access.configuration import TTLCache, configuration_changed, configuration_touch
 from chat.access.keys import Caller
+from chat.access.memberships import orgs_lock
 from chat.audit.services import Subject, audit_record
 from chat.audit.values import row_values
 from chat.budgets.models import NANOS_PER_MICRO, Budget, BudgetScope, BudgetSpend, Unit
 from chat.budgets.windows import LENGTHS, Window, WindowKind, window_at
+from chat.catalog.models import ServedModel
+from chat.relay.state.budget_counters import Place as CounterPlace
+from chat.relay.state.budget_counters import counter_forget
+from chat.relay.state.keys import Keys
+from chat.relay.valkey import valkey_connect_blocking
+
+logger = logging.getLogger(__name__)
 
 AUDITED = (
     *("name", "scope", "org_id", "project_id", "member_id", "key_id", "model_id"),
@@ -66,22 +78,50 @@ def budget_save(*, budget: Budget) -> None:
     for scope, column in REFERENCES.items():
         if column != "org" and scope != budget.scope:
             setattr(budget, column, None)
-    budget_check(budget=budget)
     with transaction.atomic():
+        _lock(budget)
+        budget_check(budget=budget)
         before = Budget.objects.filter(pk=budget.pk).values(*AUDITED).first() if budget.pk else None
         budget.save()
         verb = "create" if before is None else "change"
         after = row_values(budget, AUDITED)
         audit_record(action=f"budget.{verb}", on=budget_subject(budget), before=before, after=after)
         configuration_touch()
+        if before is not None and before["is_hard"] != budget.is_hard:
+            _counter_forget(budget_entry(budget))
+
+
+def _lock(budget: Budget) -> None:
+    """Lock what a budget belongs to until the transaction ends, so that two budgets at once cannot contradict."""
+    if budget.org_id is not None:
+        orgs_lock(org_ids=[budget.org_id])
+    elif budget.model_id is not None:
+        list(ServedModel.objects.select_for_update(no_key=True).filter(pk=budget.model_id).values_list("pk"))
+
+
+def _counter_forget(entry: BudgetEntry) -> None:
+    """Forget what Valkey counts of a budget: while it is soft, only SQL counts what is spent."""
+    place = CounterPlace(entry.id, entry.window_at(timezone.now()).id)
+    try:
+        with valkey_connect_blocking(settings.LIGHTCONE_REDIS_URL) as client:
+            counter_forget(client, Keys(settings.LIGHTCONE_DEPLOYMENT), place)
+    except (RedisError, OSError) as error:
+        logger.warning("the maintenance worker will rebuild the counter of budget %d: %s", entry.id, error)
 
 
 def budget_delete(*, budget: Budget) -> None:
     """Delete a budget with what it has counted. What it limited is limited no more."""
     with transaction.atomic():
-        audit_record(action="budget.delete", on=budget_subject(budget), before=row_values(budget, AUDITED))
         budget.delete()
         configuration_touch()
+
+
+def _before_delete(sender: Any, instance: Budget, **_options: Any) -> None:
+    """Audit a deletion, be it of the budget itself or of what it is on. It is in the transaction of that."""
+    audit_record(action="budget.delete", on=budget_subject(instance), before=row_values(instance, AUDITED))
+
+
+pre_delete.connect(_before_delete, sender=Budget, dispatch_uid="chat.budgets.services")
 
 
 def budget_subject(budget: Budget) -> Subject:

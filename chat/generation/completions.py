@@ -97,8 +97,9 @@ async def completion_start(
     `is_further`: another run of one HTTP request, which counts once as a request of the key. `metering`: the limits and
     budgets that hold, those of the caller alone if it is None.
 
-    Raises LimitExceeded (a limit of the key), EngineUnavailable (no worker, loading, full, Valkey away) or
-    PublicIdInUse. Then nothing was started, and the caller writes the request's record. Every step has a time-out.
+    Raises LimitExceeded (a limit or budget of the key, its account, project or organisation, or of the model),
+    EngineUnavailable (no worker, loading, full, Valkey away) or PublicIdInUse.
+    Then nothing was started, and the caller writes the request's record. Every step has a time-out.
     """
     metering = metering or Metering(caller.scopes())
     admission = replace(

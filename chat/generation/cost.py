@@ -38,6 +38,7 @@ def request_cost(request: GenerationRequest, messages: Sequence[Any], *, context
         input_bound=bound,
         output_bound=most,
         num_answers=answers,
+        min_tokens=max(0, stop.min_tokens),
         is_open=is_open,
     )
 

@@ -18,7 +18,7 @@ MAX_RETRY_S = 60
 
 
 class LimitKind(StrEnum):
-    """The limit that was reached. Every kind but QUOTA is the 429 `rate_limit_exceeded` of the dialects."""
+    """The limit that was reached. Every kind but QUOTA and BEYOND is the 429 `rate_limit_exceeded` of the dialects."""
 
     REQUESTS = "requests"
     TOKENS = "tokens"
@@ -28,8 +28,11 @@ class LimitKind(StrEnum):
     """What is left of a budget is reserved by running requests."""
     QUOTA = "quota"
     """A hard budget: `insufficient_quota`."""
+    BEYOND = "beyond"
+    """A hard budget whose whole amount does not cover the request: `insufficient_quota`."""
 
 
+QUOTAS = (LimitKind.QUOTA, LimitKind.BEYOND)
 BUSY_MESSAGES = {
     Decision.MEMORY: "The server holds as many requests as its memory allows; please try again shortly.",
     Decision.FULL: "The model '{model}' has too many requests waiting, and this project has its share of them; "
@@ -52,7 +55,10 @@ UNSERVED = (
 
 
 class LimitExceeded(Exception):
-    """A limit of the caller that was reached. `headers`: the response's `x-ratelimit-*` lines."""
+    """A limit or budget that was reached, of the key or of what else the request counts to.
+
+    `headers`: the response's `x-ratelimit-*` lines.
+    """
 
     def __init__(
         self,
@@ -77,7 +83,7 @@ class LimitExceeded(Exception):
     @property
     def code(self) -> str:
         """Return the code of the API's error: a rate is free again soon, a budget is not."""
-        if self.kind is not LimitKind.QUOTA:
+        if self.kind not in QUOTAS:
             return "rate_limit_exceeded"
         return "insufficient_credits" if self.is_for_good else "insufficient_quota"
 
@@ -118,7 +124,7 @@ def admission_error(
     if result.decision in BUSY_MESSAGES:
         return EngineUnavailable(ErrorCode.OVERLOADED, BUSY_MESSAGES[result.decision].format(model=model))
     kind = LimitKind(result.decision.value)
-    if kind in (LimitKind.QUOTA, LimitKind.HELD):
+    if kind in (*QUOTAS, LimitKind.HELD):
         return budget_error(kind, budgets[result.scope - 1], headers)
     wait_s = max(1, math.ceil(result.wait_s))
     retry = f"Please try again in {wait_text(wait_s)}."
@@ -130,13 +136,19 @@ def admission_error(
 
 
 def budget_error(kind: LimitKind, budget: BudgetMeter, headers: dict[str, str]) -> LimitExceeded:
-    """Return the error for a hard budget: spent until its window ends, or reserved by running requests."""
+    """Return the error for a hard budget: spent, too small, or reserved by running requests."""
     hit = f"budget {budget.budget_id} {budget.title}"
     if kind is LimitKind.HELD:
         message = (
             f"What is left of the budget “{budget.title}” is reserved by running requests. Please try again in 1 s."
         )
         return LimitExceeded(kind, message, retry_after_s=1, headers=headers, limit_hit=hit)
+    if kind is LimitKind.BEYOND:
+        message = (
+            f"This request may cost more than the whole budget “{budget.title}”. "
+            "Send a shorter prompt, or ask for less with a smaller max_tokens, min_tokens or n."
+        )
+        return LimitExceeded(kind, message, retry_after_s=MAX_RETRY_S, headers=headers, limit_hit=hit)
     message = f"The budget “{budget.title}” does not cover this request."
     if not budget.ends_at_ms:
         remedy = "An administrator can raise it in the console under Budgets."

@@ -12,7 +12,7 @@ from django.conf import settings
 from chat.access.configuration import TTLCache, configuration_changed
 from chat.access.keys import Caller
 from chat.budgets.counters import counter_fill, place_of
-from chat.budgets.models import NANOS_PER_MICRO, Unit
+from chat.budgets.models import Unit, money_text
 from chat.budgets.services import BudgetEntry, budgets_of
 from chat.catalog.prices import PriceBook, Prices, price_book
 from chat.catalog.services import ModelEntry
@@ -84,11 +84,11 @@ def _meter(entry: BudgetEntry, window: str, ends_at_ms: int, prices: Prices | No
 
 
 def amount_text(entry: BudgetEntry) -> str:
-    """Return the amount of a budget and its window, as `1,000 tokens a day`."""
+    """Return the amount of a budget and its window, as `1,000 tokens per day`."""
     if entry.unit == Unit.TOKENS:
         amount = f"{entry.amount:,} tokens"
     else:
-        amount = f"{entry.amount / (NANOS_PER_MICRO * 1_000_000):,.4f} {settings.LIGHTCONE_CURRENCY}"
+        amount = money_text(entry.amount)
     return amount if entry.window == "lifetime" else f"{amount} per {entry.window}"
 
 

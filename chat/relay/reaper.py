@@ -4,7 +4,8 @@ Each turn does the following. A lock lets one reaper work at a time.
   workers without a lease         queue their runs for the next attempt; after three attempts, end them as `worker_lost`
   web processes without a lease   leave all their runs, as their clients were cut off
   runs queued for 30 s            send the task again if a worker is ready (the claim makes duplicates harmless)
-  runs queued for 6 s             ask for their model again if a worker could load it and none does
+  runs queued for 6 s             end those without a task, whose client left before its web process ended them;
+                                  ask for their model again if a worker could load it and none does
   runs queued for 90 s            end them if no worker of the model lives or loads; sooner at their own deadline
   unread runs                     end them when their grace time is over
 It runs in the maintenance worker rather than in web processes, whose loops should serve requests alone.
@@ -110,11 +111,17 @@ class Reaper:
         ):
             run_id = raw.decode()
             meta = self._keys.meta(run_id)
-            state, *facts = await self._client.hmget(meta, "state", "attempt", "slug", "deadline_ms", "stop")
+            state, *facts = await self._client.hmget(
+                meta, "state", "attempt", "slug", "deadline_ms", "stop", "has_task"
+            )
             if state != b"queued":
                 await self._client.zrem(self._keys.queued, run_id)
                 continue
             attempt, slug, deadline_ms = int(facts[0]), facts[1].decode(), int(facts[2] or 0)
+            if facts[4] == b"0":
+                outcome = Outcome((facts[3] or b"").decode() or Outcome.INTERRUPTED)
+                await self._end(run_id, attempt, ErrorCode.OVERLOADED, GONE_MESSAGE, outcome)
+                continue
             if slug not in states_of:
                 states_of[slug] = await self._worker_states(slug)
             states, stop = states_of[slug], (facts[3] or b"").decode()

@@ -29,7 +29,7 @@ from redis.exceptions import RedisError
 from chat.api.registry import counted_routes, stored_endings
 from chat.api.stored.recovery import UnfinishedAnswers
 from chat.batches.runner import BatchRunner
-from chat.budgets.counters import counters_rebuild
+from chat.budgets.counters import Rebuild
 from chat.catalog.services import model_names, model_state_report
 from chat.conversations.recovery import UnfinishedTurns
 from chat.model_jobs.runner import JobRunner
@@ -58,9 +58,8 @@ LAST_WRITES_S = 5.0
 BEAT_TURN_S, BEAT_STOP_S, BEAT_RETRY_S = 1, 2.0, 30.0
 BEAT_DIED_CODE = 1
 
-BUDGETS_S = 5.0
+BUDGETS_S, BUDGETS_WAIT_S = 5.0, 0.25
 
-rebuild_counters = database_sync_to_async(counters_rebuild)
 write_records = database_sync_to_async(usage_records_write)
 report_state = database_sync_to_async(model_state_report)
 
@@ -88,6 +87,12 @@ async def usage_write_once(
         count(await write_records([record for _, record in batch]))
         await stream.done([entry_id for entry_id, _ in batch])
     return len(batch)
+
+
+async def counters_rebuild(rebuild: Rebuild) -> None:
+    """Set the counters of budgets once the records that wait now are stored."""
+    while await database_sync_to_async(rebuild.turn)() is None:  # noqa: ASYNC110  # Valkey has no event of this
+        await asyncio.sleep(BUDGETS_WAIT_S)
 
 
 class ModelStates:
@@ -223,7 +228,7 @@ class MaintenanceStep(bootsteps.StartStopStep):
             (turns_left.turn, UNFINISHED_S, "unfinished turns"),
             (self._batches.turn, 0.0, "batches"),
             (self._jobs.turn, TURN_S, "jobs on models"),
-            (rebuild_counters, BUDGETS_S, "counters of budgets"),
+            (partial(counters_rebuild, Rebuild()), BUDGETS_S, "counters of budgets"),
         )
         self._tasks = [asyncio.create_task(_forever(*turn)) for turn in turns]
 

@@ -91,7 +91,7 @@ def context_length_exceeded(num_prompt_tokens: int, request: GenerationRequest, 
     place = "messages" if request.raw is None else "prompt"
     whose = "This model's maximum context length is"
     if request.max_context is not None and context >= request.max_context:
-        whose = "The limits of this key, its project or its organisation allow a context of"
+        whose = "The limits of this key, its account, its project or its organisation allow a context of"
     message = (
         f"{whose} {context} tokens. "
         f"However, you requested {num_prompt_tokens + (max_tokens or 0)} tokens "

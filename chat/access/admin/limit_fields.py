@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from chat.access.limit_columns import LIMIT_COLUMNS, RATE_COLUMNS
+from chat.access.models import ApiKey
 
 LIMIT_HELP: dict[str, str | Promise] = {
     "requests_per_minute": _("Empty: unlimited."),
@@ -17,10 +19,11 @@ LIMIT_HELP: dict[str, str | Promise] = {
     "input_tokens_per_minute": _("Prompt tokens. Empty: unlimited."),
     "output_tokens_per_minute": _("Completion tokens. Empty: unlimited."),
     "tokens_per_day": _("Prompt and completion tokens, given back steadily over 24 hours. Empty: unlimited."),
-    "max_concurrency": _("Requests that run or wait. Empty: the limit of the installation."),
+    "max_concurrency": _("Requests that run or wait. Empty: unlimited."),
     "max_queue_percent": _("How much of a model's places and queue its requests may take. Empty: all."),
     "max_context": _("The most tokens of a prompt and its answer. Empty: what the model takes."),
 }
+KEY_CONCURRENCY_HELP = _("Requests that run or wait. Empty, or more than it: %(most)s, the limit of the installation.")
 LIMITS = (_("Limits"), {"fields": LIMIT_COLUMNS})
 RATE_LIMITS = (_("Limits"), {"fields": RATE_COLUMNS})
 TOO_MUCH = _("%(name)s: the project allows at most %(most)s; give this or less, or raise the project's limit first.")
@@ -34,6 +37,9 @@ class LimitFields(forms.ModelForm):
         for name in LIMIT_COLUMNS:
             if name in self.fields:
                 self.fields[name].help_text = LIMIT_HELP[name]
+        if "max_concurrency" in self.fields and self._meta.model is ApiKey:
+            most = settings.LIGHTCONE_MAX_LIVE_PER_KEY
+            self.fields["max_concurrency"].help_text = KEY_CONCURRENCY_HELP % {"most": f"{most:,}"}
 
 
 def limits_within(form: forms.ModelForm, project: Any, cleaned: dict[str, Any]) -> None:
@@ -55,6 +61,8 @@ def limits_in_force(key: Any) -> list[tuple[str, int, str]]:
     found = []
     for name in LIMIT_COLUMNS:
         figures = [(getattr(row, name), str(whose)) for row, whose in rows if getattr(row, name)]
+        if name == "max_concurrency":
+            figures.append((settings.LIGHTCONE_MAX_LIVE_PER_KEY, str(_("the installation"))))
         if figures:
             figure, whose = min(figures, key=lambda one: one[0])
             found.append((str(key._meta.get_field(name).verbose_name), figure, whose))

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from redis.exceptions import RedisError
 
-from chat.budgets.counters import counters_rebuild
+from chat.budgets.counters import Rebuild
 
 TRIES, PAUSE_S = 20, 0.25
 
@@ -20,10 +20,11 @@ class Command(BaseCommand):
         parser.add_argument("act", choices=["rebuild"])
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Try until the usage writer has stored every request that has ended."""
+        """Try until the usage writer has stored every request that had ended at the start."""
         try:
+            rebuild = Rebuild()
             for _ in range(TRIES):
-                num_set = counters_rebuild()
+                num_set = rebuild.turn()
                 if num_set is not None:
                     self.stdout.write(f"Counters of {num_set} hard budgets are those of the database.")
                     return

@@ -8,8 +8,8 @@
 --       8 waiting runs allowed  9 lease (ms)  10 prefix of worker leases  11 life of the keys (ms)
 --       12 task, '' = none  13 resume context, '' = none  14 tenant  15... pairs: further fields of meta
 -- Returns {verdict, wait ms, six numbers of the tightest rates (rates_tightest), state, fraction, cap, scope, rate}
---       verdict: go, in_use (the public id), requests, tokens, concurrency, share, quota, held or unknown (of a
---       budget), full, memory (of this server), or unavailable. State and fraction are those of the best worker, with
+--       verdict: go, in_use (the public id), requests, tokens, concurrency, share, quota, held, beyond or unknown
+--       (of a budget), full, memory (of this server), or unavailable. State and fraction are those of the best worker, with
 --       the verdicts go and unavailable. Cap: the tokens that the budgets leave to each answer, -1 = no cap. Scope and
 --       rate: numbers of what refuses; of a budget the first is its number.
 
@@ -113,13 +113,14 @@ redis.call('ZADD', KEYS[10], lease_end, ARGV[14])
 for _, key in ipairs({KEYS[9], KEYS[10]}) do redis.call('PEXPIRE', key, 86400000) end
 redis.call('SADD', KEYS[6], ARGV[2])
 redis.call('HSET', KEYS[1], 'state', 'queued', 'attempt', 1, 'worker', '', 'stop', '', 'scopes', ARGV[4],
-  'costs', ARGV[5], 'budgets', ARGV[6], 'cap', cap, unpack(ARGV, 15))
+  'costs', ARGV[5], 'budgets', ARGV[6], 'cap', cap, 'has_task', ARGV[12] ~= '' and 1 or 0, unpack(ARGV, 15))
 redis.call('PEXPIRE', KEYS[1], ARGV[11])
 redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[11])
 if ARGV[13] ~= '' then redis.call('SET', KEYS[8], ARGV[13], 'PX', ARGV[11]) end
 if KEYS[12] then redis.call('SET', KEYS[12], ARGV[2], 'PX', ARGV[11]) end
+-- A run without a task is here too: if its web process does not end it, the reaper does.
+redis.call('ZADD', KEYS[5], now, ARGV[2])
 if ARGV[12] ~= '' then
-  redis.call('ZADD', KEYS[5], now, ARGV[2])
   redis.call('LPUSH', KEYS[7], ARGV[12])
   if best[1] == 'unloaded' and redis.call('EXISTS', KEYS[11]) == 0 then redis.call('LPUSH', KEYS[11], '1') end
 end

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from chat.relay.state.keys import Keys
+from chat.relay.state.meters import BUDGET_KEPT_MS
+from chat.relay.valkey import BlockingValkey
 
 SET = Path(__file__).with_name("budget_set.lua").read_text(encoding="utf-8")
-KEPT_MS = 48 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,14 @@ def set_command(keys: Keys, *, place: Place, now_ms: int, spent: int, known: int
 
     Its reply is b"set" or b"changed".
     """
-    life_ms = max(0, place.ends_at_ms - now_ms) + KEPT_MS if place.ends_at_ms else 0
+    life_ms = max(0, place.ends_at_ms - now_ms) + BUDGET_KEPT_MS if place.ends_at_ms else 0
     name = keys.budget(place.budget_id, place.window)
     return [SET, 1, name, spent, keys.run_prefix, life_ms, "" if known is None else known]
+
+
+def counter_forget(client: BlockingValkey, keys: Keys, place: Place) -> None:
+    """Forget what is spent of a budget, so that the next request fills it from SQL. What runs reserve stays."""
+    client.hdel(keys.budget(place.budget_id, place.window), "spent")
 
 
 def counter_read(fields: list[bytes | None]) -> Counter:

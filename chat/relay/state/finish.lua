@@ -33,7 +33,7 @@ if held[1] then
     local now, prompt, completion = tonumber(ARGV[11]), tonumber(ARGV[6]), tonumber(ARGV[8])
     local costs = cmsgpack.unpack(held[8])
     local less = {0, prompt - costs[2], completion - costs[3], prompt + completion - costs[4]}
-    rates_add(scopes, rates_read(scopes, now), less)
+    rates_settle(scopes, now, less)
     budgets_settle(cmsgpack.unpack(held[9]), ARGV[1], prompt, tonumber(ARGV[7]), completion,
       tonumber(ARGV[9]))
   end

@@ -20,8 +20,9 @@ local function rate_used(held, limit, period, now)
   return math.max(0, used - math.max(0, now - at) * limit / period), math.max(at, now), now - at
 end
 
--- Read every rate. Return, by scope, lists of {used, at, ms since the last change}.
-local function rates_read(scopes, now)
+-- Read every rate. Return, by scope, lists of {used, at, ms since the last change}, and, if `keeps_limits`, the limit
+-- that is held, by which it is read.
+local function rates_read(scopes, now, keeps_limits)
   local levels = {now = now}
   for index, scope in ipairs(scopes) do
     local rates, fields, own = scope[6], {}, {}
@@ -29,8 +30,12 @@ local function rates_read(scopes, now)
     if #fields > 0 then
       local held = redis.call('HMGET', scope[1], unpack(fields))
       for number = 1, #fields do
-        local used, at, gap = rate_used(held[number], rates[4 * number - 2], rates[4 * number - 1], now)
-        own[number] = {used, at, gap}
+        local limit, kept = rates[4 * number - 2], nil
+        if keeps_limits and held[number] then
+          kept = select(3, struct.unpack('ddd', held[number]))
+        end
+        local used, at, gap = rate_used(held[number], kept or limit, rates[4 * number - 1], now)
+        own[number] = {used, at, gap, kept}
       end
     end
     levels[index] = own
@@ -56,12 +61,13 @@ local function rates_refusal(scopes, levels, costs)
   return found
 end
 
--- Add `costs` to every rate, and store them. A negative cost gives back.
+-- Add `costs` to every rate, and store them. A negative cost gives back. A level has a limit of its own where it is
+-- not that of the scope.
 local function rates_add(scopes, levels, costs)
   for index, scope in ipairs(scopes) do
     local rates, stored, life, gap = scope[6], {}, KEPT_MS, 0
     for number, level in ipairs(levels[index]) do
-      local limit, period = rates[4 * number - 2], rates[4 * number - 1]
+      local limit, period = level[4] or rates[4 * number - 2], rates[4 * number - 1]
       level[1] = math.max(0, level[1] + costs[rates[4 * number]])
       stored[#stored + 1] = rates[4 * number - 3]
       stored[#stored + 1] = struct.pack('ddd', level[1], level[2], limit)
@@ -74,6 +80,12 @@ local function rates_add(scopes, levels, costs)
       if gap > 1000 or life > KEPT_MS or levels.now % 16 == 0 then redis.call('PEXPIRE', scope[1], life) end
     end
   end
+end
+
+-- Add what a run has used beyond what it was charged. The limits may have changed since its admission: what is held
+-- keeps the limit that is held with it, as only an admission knows the present one.
+local function rates_settle(scopes, now, less)
+  rates_add(scopes, rates_read(scopes, now, true), less)
 end
 
 -- Return of requests and of tokens what the tightest rate has: limit, left, ms until all is there; zeros without one.

@@ -14,6 +14,9 @@ import msgpack
 
 from chat.relay.state.keys import Keys
 
+BUDGET_KEPT_MS = 48 * 3600 * 1000
+"""How long the counter of a budget outlives its window, for the runs that began in it."""
+
 
 class ScopeKind(StrEnum):
     """What a limit or a budget is set on."""
@@ -126,6 +129,8 @@ class Cost:
     output_bound: int = 0
     """No answer has more tokens; -1: only the context bounds it."""
     num_answers: int = 1
+    min_tokens: int = 0
+    """No answer has fewer tokens, so a budget that leaves fewer refuses."""
     is_open: bool = False
     """The client has set no limit, so a budget may."""
 
@@ -153,7 +158,8 @@ class BudgetMeter:
     def plain(self, keys: Keys) -> list[Any]:
         """Return the form that budgets.lua reads."""
         prices = (self.input_price, self.cached_price, self.output_price, self.reasoning_price)
-        return [keys.budget(self.budget_id, self.window), self.ends_at_ms, self.amount, *prices]
+        kept_until_ms = self.ends_at_ms + BUDGET_KEPT_MS if self.ends_at_ms else 0
+        return [keys.budget(self.budget_id, self.window), kept_until_ms, self.amount, *prices]
 
 
 def budgets_pack(budgets: tuple[BudgetMeter, ...], keys: Keys) -> bytes:

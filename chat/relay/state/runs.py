@@ -99,6 +99,8 @@ class Decision(StrEnum):
     """A scope has its share of the model's places."""
     QUOTA = "quota"
     """A hard budget is spent, or cannot cover the request."""
+    BEYOND = "beyond"
+    """The request may cost more than the whole of a hard budget."""
     HELD = "held"
     """What is left of a hard budget is reserved by running requests."""
     UNKNOWN = "unknown"
@@ -240,7 +242,7 @@ class Runs:
             *(self._now_ms(), request.run_id, pack_request(request) if admission.has_task else b""),
             *(scopes_pack(admission.scopes, keys, slug), msgpack.packb(cost.by_measure)),
             budgets_pack(admission.budgets, keys),
-            msgpack.packb((cost.input_bound, cost.output_bound, cost.num_answers, int(cost.is_open))),
+            msgpack.packb((cost.input_bound, cost.output_bound, cost.num_answers, int(cost.is_open), cost.min_tokens)),
             *(admission.max_waiting, LIVE_LEASE_MS, keys.worker_prefix, RUN_LIFE_MS),
             first_task(request.run_id, slug) if admission.has_task else b"",
             *(detach.resume_context, request.tenant),

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from channels.db import database_sync_to_async
+from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
+from django.db import connection, transaction
 
 from chat.access.keys import key_caller, key_create
+from chat.access.memberships import membership_delete
+from chat.access.people import accounts_delete
 from chat.audit.models import AuditEntry
-from chat.budgets.counters import counter_fill, counters_rebuild
-from chat.budgets.models import Budget, BudgetSpend
-from chat.budgets.services import budget_delete, budget_save, budget_spent, budgets_cache_clear
-from chat.catalog.services import model_register, model_resolve
+from chat.budgets.counters import Rebuild, counter_fill
+from chat.budgets.forecast import BudgetView
+from chat.budgets.models import Budget, BudgetSpend, money_text
+from chat.budgets.services import BudgetEntry, budget_delete, budget_save, budget_spent, budgets_cache_clear
+from chat.budgets.windows import window_at
+from chat.catalog.services import model_delete, model_register, model_resolve
 from chat.generation.limits import LimitExceeded, admission_error
 from chat.generation.metering import Metering, metering_of
 from chat.models import ApiKey, Project
 from chat.relay.state.keys import run_id_create
-from chat.relay.state.meters import Cost
+from chat.relay.state.meters import BudgetMeter, Cost
 from chat.relay.state.runs import RunCompletion
 from chat.relay.valkey import valkey_connect_blocking
 from chat.usage.services import usage_records_write
@@ -85,6 +93,31 @@ def test_windows_that_contradict_each_other_are_refused(project: Project) -> Non
     budget_of(project, window="month", amount=500, is_hard=False)
 
 
+@pytest.mark.django_db(transaction=True)
+def test_two_budgets_made_at_once_cannot_contradict_each_other(project: Project) -> None:
+    """Both were compared with those before either was stored."""
+    answers: list[str] = []
+
+    def second() -> None:
+        try:
+            budget_of(project, amount=500)
+            answers.append("stored")
+        except ValidationError as error:
+            answers.append(str(error))
+        finally:
+            connection.close()
+
+    with transaction.atomic():
+        budget_of(project, amount=1_000)
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join(0.3)  # it waits for this transaction
+        assert not answers
+    thread.join()
+    assert "same window" in answers[0]
+    assert Budget.objects.count() == 1
+
+
 def test_a_deleted_key_gets_no_budget_and_acts_are_audited(project: Project) -> None:
     key, _ = key_create(project=project, name="k")
     ApiKey.objects.update(deleted_at=NOW)
@@ -98,6 +131,30 @@ def test_a_deleted_key_gets_no_budget_and_acts_are_audited(project: Project) -> 
     entries = AuditEntry.objects.filter(action__startswith="budget.").order_by("id")
     actions = list(entries.values_list("action", flat=True))
     assert actions == ["budget.create", "budget.change", "budget.delete"]
+
+
+def test_budgets_that_go_with_what_they_are_on_are_audited(project: Project, admin_user: Any) -> None:
+    """They went with a membership, a model or an account, and nothing said that they had been."""
+    model = model_register(name="large", path="/models/large.gguf")
+    member = project.org.memberships.create(user=get_user_model().objects.create_user("one"), role="member")
+    other = get_user_model().objects.create_user("other")
+    others = project.org.memberships.create(user=other, role="member")
+    budget_of(project, name="of the member", scope="account", member=member)
+    budget_of(project, name="of the account", scope="account", member=others)
+    budget_of(project, name="of the model", scope="model", model=model)
+    budget_of(project, name="of the project")
+    membership_delete(membership=member)
+    model_delete(model=model)
+    accounts_delete(actor=admin_user, accounts=[other])
+    project.delete()
+    entries = AuditEntry.objects.filter(action="budget.delete").order_by("id")
+    assert [(entry.object_name, entry.org_id > 0) for entry in entries] == [
+        ("of the member", True),
+        ("of the model", False),
+        ("of the account", True),
+        ("of the project", True),
+    ]
+    assert entries[0].before["amount"] == 1_000
 
 
 def test_spending_is_written_once_with_the_rows_and_levels_are_noted(project: Project) -> None:
@@ -125,15 +182,116 @@ def test_counters_are_filled_when_they_are_missing_and_rebuilt_on_demand(
     usage_records_write([record({str(budget.pk): "all"})])
     with valkey_connect_blocking(valkey) as client:
         name = f"{deployment}:budget:{budget.pk}:all"
-        assert counters_rebuild() == 1
+        assert Rebuild().turn() == 1
         assert client.hmget(name, "spent", "held") == [b"50", b"0"]
         client.hset(name, mapping={"spent": 7, "held": 40, "run:gone": 40})
-        assert counters_rebuild() == 1
+        assert Rebuild().turn() == 1
         assert client.hgetall(name) == {b"spent": b"50", b"held": b"0"}, "a run that is gone holds nothing"
         client.xadd(f"{deployment}:usage", {"r": b"x"})
         client.hset(name, "spent", 90)
-        assert counters_rebuild() is None, "SQL lacks a run that has ended"
+        assert Rebuild().turn() is None, "SQL lacks a run that has ended"
         assert client.hget(name, "spent") == b"90"
+
+
+@pytest.mark.parametrize(
+    ("nanos", "text"),
+    [
+        (0, "0.00 EUR"),
+        (1_000, "0.000001 EUR"),
+        (25_000_000, "0.025 EUR"),
+        (1_234_500_000_000, "1,234.50 EUR"),
+        (2_000_000_000, "2.00 EUR"),
+    ],
+)
+def test_small_amounts_of_money_are_not_read_as_nothing(settings: Any, nanos: int, text: str) -> None:
+    settings.LIGHTCONE_CURRENCY = "EUR"
+    assert money_text(nanos) == text
+
+
+def test_the_forecast_counts_from_the_creation_of_a_budget() -> None:
+    """A budget of the month's last days was forecast by the share of the whole month."""
+    window = window_at(NOW, kind="month", zone="UTC")
+    entry = BudgetEntry(1, "b", "project", "tokens", 1_000, "month", "UTC", 0, True)
+    views = [
+        BudgetView(entry, window, 100, 0, created_at=created_at)
+        for created_at in (datetime(2026, 1, 1, tzinfo=UTC), NOW - timedelta(days=1), NOW - timedelta(minutes=5))
+    ]
+    share = 25.5 / 30
+    assert [view.forecast(NOW) for view in views] == [round(100 / share), 550, None]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_budget_that_becomes_hard_again_forgets_what_valkey_counted_before(
+    valkey: str, deployment: str, project: Project
+) -> None:
+    budget = budget_of(project, window="lifetime")
+    meter = BudgetMeter(budget.pk, "all", 0, budget.amount)
+
+    async def spend() -> list[bytes]:
+        world = World(valkey, deployment)
+        try:
+            web = await world.web()
+            await world.worker()
+            await counter_fill(world.client, world.keys, meter)
+
+            async def admit() -> tuple[str, str]:
+                admission = world.admission(
+                    scopes=(), cost=Cost(1, input_bound=100, output_bound=100), budgets=(meter,)
+                )
+                result = await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)
+                return admission.request.run_id, result.decision
+
+            early, _ = await admit()
+            lasting, _ = await admit()
+            for is_hard in (False, True):
+                budget.is_hard = is_hard
+                await database_sync_to_async(budget_save)(budget=budget)
+            await database_sync_to_async(usage_records_write)([record({str(budget.pk): "all"})])
+            assert await world.runs.finish(RunCompletion(early, 1, "large", record={"prompt_tokens": 60})) == "ended"
+            assert (await admit())[1] == "unknown", "the old figure admits nothing"
+            await counter_fill(world.client, world.keys, meter)
+            assert (await admit())[1] == "go"
+            assert await world.runs.find(lasting) is not None
+            return await world.client.hmget(f"{deployment}:budget:{budget.pk}:all", "spent", "held")
+        finally:
+            await world.close()
+
+    assert asyncio.run(spend()) == [b"50", b"400"], "what the database has, and what runs that live reserve"
+
+
+def test_a_budget_becomes_hard_while_valkey_is_away(project: Project, settings: Any) -> None:
+    settings.LIGHTCONE_REDIS_URL = "unix:///nonexistent/valkey.sock"
+    budget = budget_of(project, is_hard=False)
+    budget.is_hard = True
+    budget_save(budget=budget)
+    assert Budget.objects.get().is_hard
+
+
+@pytest.mark.django_db(transaction=True)
+def test_counters_are_rebuilt_while_records_keep_coming(
+    valkey: str, deployment: str, project: Project, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They waited for an instant without any record in the stream, which a steady load does not have."""
+    quiet, busy = budget_of(project, window="lifetime"), budget_of(project, window="lifetime", unit="money")
+    now = 0.0
+    rebuild = Rebuild(clock=lambda: now)
+    with valkey_connect_blocking(valkey) as client:
+        names = [f"{deployment}:budget:{budget.pk}:all" for budget in (quiet, busy)]
+        for name in names:
+            client.hset(name, "spent", 90)
+        stream = f"{deployment}:usage"
+        first = client.xadd(stream, {"r": b"x"})
+        assert rebuild.turn() is None
+        client.xadd(stream, {"r": b"y"})
+        now = 61.0
+        assert rebuild.turn() is None, "SQL lacks the first record"
+        assert "2 hard budgets" in caplog.text
+        client.hset(names[1], "spent", 95)
+        client.xdel(stream, first)
+        assert rebuild.turn() == 1
+        assert [client.hget(name, "spent") for name in names] == [b"0", b"95"], "what has changed since is left"
+        client.delete(stream)
+        assert rebuild.turn() == 2
 
 
 @pytest.mark.django_db(transaction=True)

@@ -33,7 +33,7 @@ def test_the_list_shows_what_is_spent_and_left(admin_client: Client, project: Pr
     BudgetSpend.objects.create(budget=tokens, window=window.id, spent=250)
     BudgetSpend.objects.create(budget=spend, window="all", spent=1_000_000_000)
     page = admin_client.get(reverse(LIST)).text
-    for text in ("250 of 1,000 (25 %)", "750", "Europe/Berlin", "1.0000 USD of 2.5000 USD (40 %)", "1.5000 USD"):
+    for text in ("250 of 1,000 (25 %)", "750", "Europe/Berlin", "1.00 USD of 2.50 USD (40 %)", "1.50 USD"):
         assert text in page, text
 
 

@@ -44,6 +44,21 @@ def test_limits_of_every_scope_reach_the_caller(admin_client: Client, project: P
     page = admin_client.get(reverse("admin:chat_apikey_change", args=[key.pk])).text
     assert "requests per minute: 4 (the project)" in page
     assert "tokens per day: 5 (the organisation)" in page
+    assert "requests at the same time: 2 (its owner&#x27;s account)" in page
+
+
+def test_the_limit_of_the_installation_is_told_where_it_holds(
+    admin_client: Client, project: Project, settings: Any
+) -> None:
+    """Every page said that an empty field meant it, and the limits in force left it out."""
+    settings.LIGHTCONE_MAX_LIVE_PER_KEY = 33
+    key, _ = key_create(project=project, name="own")
+    page = admin_client.get(reverse("admin:chat_apikey_change", args=[key.pk])).text
+    assert "requests at the same time: 33 (the installation)" in page
+    assert "Empty, or more than it: 33, the limit of the installation." in page
+    page = admin_client.get(reverse("admin:chat_project_change", args=[project.pk])).text
+    assert "Requests that run or wait. Empty: unlimited." in page
+    assert "limit of the installation" not in page
 
 
 def test_limits_of_a_model_reach_its_requests(admin_client: Client, db: None) -> None:

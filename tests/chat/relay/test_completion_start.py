@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -22,8 +23,11 @@ from chat.generation.completions import (
     limits_look,
     request_rejected_record,
 )
+from chat.generation.metering import Metering
 from chat.generation.waiting import Waiting, admission_await, waiting_watch
+from chat.relay.reaper import WAITED_MS
 from chat.relay.state.keys import model_slug, run_id_create
+from chat.relay.state.meters import BudgetMeter
 from chat.relay.state.task_message import first_task
 from chat.relay.web.dispatcher import _dispatchers, dispatcher_of_loop
 from chat.relay.worker.publisher import Publisher
@@ -279,6 +283,41 @@ async def test_a_client_that_leaves_during_its_admission_leaves_no_run_behind(
     taken = await worker.claims.take(generation.run_id, 1)
     assert taken is not None
     assert taken[0].stop == "disconnected"
+
+
+async def test_a_client_that_leaves_before_its_refused_run_has_ended_holds_no_budget(
+    service: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run without a task stayed `queued` where nothing looked, and held its reservation for a day."""
+    await worker_of(service)
+    dispatcher = dispatcher_of_loop()
+    admit, is_admitted = dispatcher.runs.admit, asyncio.Event()
+
+    async def admit_without_answer(*arguments: Any, **options: Any) -> Any:
+        await admit(*arguments, **options)
+        is_admitted.set()
+        await asyncio.wait_for(asyncio.Event().wait(), 0.05)
+
+    monkeypatch.setattr(dispatcher.runs, "admit", admit_without_answer)
+    meter = BudgetMeter(1, "all", 0, 10_000)
+    counter = service.keys.budget(1, "all")
+    await service.client.hset(counter, "spent", 0)
+    generation = replace(request(), messages=())
+    refusal = completion_refuse(
+        request=generation, messages=[5], caller=CALLER, trace=TRACE, metering=Metering((), (meter,))
+    )
+    view = asyncio.create_task(refusal)
+    await is_admitted.wait()
+    view.cancel()
+    await asyncio.gather(view, return_exceptions=True)
+    await until(lambda: not dispatcher.chores.leaves)
+    assert int(await service.client.hget(counter, "held")) > 0
+    service.clock.now = time.time() + WAITED_MS / 1000 + 1
+    await service.reaper().turn()
+    assert await service.client.hgetall(counter) == {b"spent": b"0", b"held": b"0"}
+    assert (service.queued, await service.client.zcard(service.keys.queued)) == ([], 0), "it is not sent to a worker"
+    [record] = await service.records()
+    assert (record["run_id"], record["outcome"]) == (generation.run_id, "disconnected")
 
 
 async def test_a_leave_is_applied_after_its_admission(service: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chat.generation.limits import LimitExceeded, admission_error
 from chat.relay.state.meters import BudgetMeter, Cost, Measure, Period, Rate, Scope, ScopeKind
-from chat.relay.state.runs import LIVE_LEASE_MS, RunCompletion
+from chat.relay.state.runs import LIVE_LEASE_MS, AdmissionResult, RunCompletion
 from tests.chat.relay.world import MODEL, World
 
 SLACK = Fraction(1, 10**6)
@@ -31,6 +32,8 @@ RATES = [
 ORG = Scope(ScopeKind.ORG, "org:1", "The organisation", tuple(RATES[3:]), max_live=4)
 KEY = Scope(ScopeKind.KEY, "key1", "", tuple(RATES), max_live=2)
 LOWERED = Scope(ScopeKind.KEY, "key1", "", tuple(Rate(rate.measure, rate.period, 2) for rate in RATES), max_live=1)
+RAISED = Scope(ScopeKind.KEY, "key1", "", tuple(replace(rate, limit=3 * rate.limit) for rate in RATES), max_live=3)
+KEYS_OF = {"admit": KEY, "lowered": LOWERED, "raised": RAISED}
 
 
 @dataclass
@@ -82,9 +85,13 @@ class SlowMeters:
         return True
 
     def end(self, run_id: str, scopes: tuple[Scope, ...], cost: Cost, used: tuple[int, int], now: int) -> None:
+        """Settle by the limits that are held: those of the run's admission may be others."""
         _, reserved_in, reserved_out, reserved = cost.by_measure
-        self._add(scopes, (0, used[0] - reserved_in, used[1] - reserved_out, sum(used) - reserved), now)
+        less = (0, used[0] - reserved_in, used[1] - reserved_out, sum(used) - reserved)
         for scope in scopes:
+            for rate in scope.rates:
+                held = self.rates[scope.name, rate.field]
+                held.used = max(Fraction(0), held.read(replace(rate, limit=held.limit), now) + less[rate.measure - 1])
             self.live[scope.name].pop(run_id, None)
 
     def _add(self, scopes: tuple[Scope, ...], costs: tuple[int, ...], now: int) -> None:
@@ -99,6 +106,7 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("admit"), st.integers(0, 60), st.integers(0, 60)),
         st.tuples(st.just("lowered"), st.integers(0, 60), st.integers(0, 60)),
+        st.tuples(st.just("raised"), st.integers(0, 60), st.integers(0, 60)),
         st.tuples(st.just("end"), st.integers(0, 100), st.integers(0, 100)),
         st.tuples(st.just("crash"), st.just(0), st.just(0)),
         st.tuples(st.just("clock"), st.sampled_from([1, 7, 20, 61, 130, 3_600, 90_000, -5, -4_000]), st.just(0)),
@@ -131,8 +139,8 @@ async def _compare(url: str, steps: list[tuple[str, int, int]]) -> None:
                 assert await world.runs.finish(RunCompletion(run_id, 1, MODEL, record=record)) == "ended"
             elif word == "crash" and live:
                 live.pop(0)  # nothing tells of its end
-            elif word in ("admit", "lowered"):
-                scopes, cost = (LOWERED if word == "lowered" else KEY, ORG), Cost(1, first, second)
+            elif word in KEYS_OF:
+                scopes, cost = (KEYS_OF[word], ORG), Cost(1, first, second)
                 admission = world.admission(scopes=scopes, cost=cost, max_waiting=10_000)
                 result = await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)
                 run_id = admission.request.run_id
@@ -141,6 +149,28 @@ async def _compare(url: str, steps: list[tuple[str, int, int]]) -> None:
                     live.append((run_id, scopes, cost))
     finally:
         await world.close()
+
+
+async def test_the_ends_of_runs_under_an_old_limit_do_not_rescale_what_is_used(world: World) -> None:
+    """Each end after a raise halved what was used: five left 59,375 of 1.9 million."""
+    web = await world.web()
+    await world.worker()
+    old, new = (
+        Scope(ScopeKind.KEY, "key1", "", (Rate(Measure.TOKENS, Period.DAY, limit),)) for limit in (1_000_000, 2_000_000)
+    )
+
+    async def admit(scope: Scope, tokens: int) -> tuple[str, AdmissionResult]:
+        admission = world.admission(scopes=(scope,), cost=Cost(1, tokens), max_waiting=10_000)
+        result = await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)
+        assert result.decision == "go"
+        return admission.request.run_id, result
+
+    running = [(await admit(old, 0))[0] for _ in range(5)]
+    _, result = await admit(new, 1_900_000)
+    for run_id in running:
+        assert await world.runs.finish(RunCompletion(run_id, 1, MODEL)) == "ended"
+        _, result = await admit(new, 0)
+    assert (result.tokens.limit, result.tokens.left) == (2_000_000, 100_000)
 
 
 def budget(amount: int, **changes: Any) -> BudgetMeter:
@@ -221,6 +251,37 @@ async def test_a_budget_that_valkey_does_not_know_admits_nothing(world: World) -
     admission = world.admission(scopes=(), budgets=(budget(10**6),))
     result = await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)
     assert (result.decision, result.scope) == ("unknown", 1)
+
+
+@pytest.mark.parametrize(("min_tokens", "decision"), [(0, "go"), (97, "go"), (98, "quota"), (500, "quota")])
+async def test_a_budget_that_leaves_less_than_the_least_answer_refuses(
+    world: World, min_tokens: int, decision: str
+) -> None:
+    """It capped the answer below the request's min_tokens, so that the worker answered 400."""
+    web = await world.web()
+    await world.worker()
+    meter = budget(1_000)
+    await world.client.hset(world.keys.budget(1, meter.window), "spent", 893)
+    cost = Cost(1, input_bound=10, output_bound=-1, is_open=True, min_tokens=min_tokens)
+    admission = world.admission(scopes=(), cost=cost, budgets=(meter,))
+    result = await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)
+    assert (result.decision, result.cap) == (decision, 97 if decision == "go" else -1)
+
+
+async def test_a_request_of_more_than_the_whole_budget_is_not_told_to_wait(world: World) -> None:
+    web = await world.web()
+    await world.worker()
+    meter = budget(1_000, ends_at_ms=1_800_000_000_000, title="small: 1,000 tokens per month")
+    await world.client.hset(world.keys.budget(1, meter.window), "spent", 0)
+    cost = Cost(1, input_bound=10, output_bound=991)
+    admission = world.admission(scopes=(), cost=cost, budgets=(meter,))
+    result = await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)
+    error = admission_error(MODEL, result, {}, (), (meter,))
+    assert isinstance(error, LimitExceeded)
+    assert (error.kind, error.code) == ("beyond", "insufficient_quota")
+    assert "more than the whole budget “small: 1,000 tokens per month”" in error.message
+    assert "reopens" not in error.message
+    assert "smaller max_tokens" in error.message
 
 
 async def test_the_tightest_limit_refuses_and_is_named(world: World) -> None:
