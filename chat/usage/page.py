@@ -42,7 +42,7 @@ from chat.usage.charts import (
 from chat.usage.form import FILTERS, GROUPS, Choice, UsageForm
 from chat.usage.measures import instant_of
 from chat.usage.models import HOUR, Dimension
-from chat.usage.names import names_of
+from chat.usage.names import name_for, names_of
 from chat.usage.prices import NANOS, cost_text
 from chat.usage.scope import UsageScope, usage_scope
 from chat.usage.selectors import MOST_GROUPS, ORG, Figures, UsageReader
@@ -109,7 +109,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "has_many_groups": len(groups) > MOST_GROUPS,
         "periods": [Row(_label(span, start, is_full=True), _cells(figures)) for start, figures in reversed(periods)],
         "total": _cells(total),
-        "filters": _filter_chips(request, asked.filters),
+        "filters": _filter_chips(request, asked.filters, has_rows=bool(total["num_requests"])),
         "exports": _exports(request, asked.group),
     }
     return TemplateResponse(request, "admin/usage.html", admin.site.each_context(request) | context)
@@ -189,10 +189,17 @@ def _cells(figures: Figures) -> str:
     return mark_safe(f"<td>{cells}</td>")  # noqa: S308  (escaped above)
 
 
-def _filter_chips(request: HttpRequest, filters: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the dimension, the name and the query string without it, of each filter."""
+def _filter_chips(request: HttpRequest, filters: Mapping[str, Any], *, has_rows: bool) -> list[tuple[str, str, str]]:
+    """Return the dimension, the name and the query string without it, of each filter.
+
+    `has_rows`: the user sees rows of these values. Of others only what the user sees elsewhere has a name.
+    """
     return [
-        (str(GROUPS[name]), names_of(name, [value])[value], _query(request, **{name: ""}))
+        (
+            str(GROUPS[name]),
+            names_of(name, [value])[value] if has_rows else name_for(request.user, name, value),
+            _query(request, **{name: ""}),
+        )
         for name, value in filters.items()
     ]
 

@@ -302,6 +302,29 @@ def test_roles_in_two_organisations_add_up() -> None:
     assert tile(page(client), "Requests") == "2"
 
 
+@pytest.mark.django_db
+def test_a_filter_names_only_what_the_viewer_sees(project: Project) -> None:
+    away = Org.objects.create(name="Away")
+    secret = Project.objects.create(org=away, name="Secret")
+    key_create(project=secret, name="Hidden", raw=f"lc_away000001_{'0' * 48}")
+    key_create(project=project, name="Robot", raw=f"lc_home000001_{'0' * 48}")
+    eve = member("eve-of-away", org=away)
+    ann = member("ann", "owner", org=project.org)
+    client = Client()
+    client.force_login(User.objects.get(pk=ann.pk))
+    text = page(client, project=str(secret.pk), user=str(eve.pk), key="away000001")
+    assert (f"Project: #{secret.pk}" in text, f"Person: #{eve.pk}" in text, "API key: away000001" in text) == (True,) * 3
+    assert not [word for word in ("Secret", "eve-of-away", "Hidden") if word in text]
+    text = page(client, project=str(project.pk), user=str(ann.pk), key="home000001")
+    for words in (f"Project: {project.org} / {project}", "Person: ann", "API key: Robot (home000001)"):
+        assert words in text, words
+
+
+def test_a_choice_of_days_without_days_asks_for_them(admin_client: Client) -> None:
+    answer = admin_client.get(reverse("admin:usage"), {"span": "days"})
+    assert (answer.status_code, "Give the first day and the last" in answer.text) == (200, True)
+
+
 def test_who_has_no_role_sees_no_usage(db: None) -> None:
     client = Client()
     client.force_login(User.objects.create_user("nobody"))
