@@ -15,6 +15,7 @@ from django.conf import settings
 from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 
 from chat.access.sessions import session_touch
 from chat.access.subjects import user_subject
@@ -50,6 +51,8 @@ class IdleSessionMiddleware:
 
 def browser_seen(request: HttpRequest) -> None:
     """Note the use of a signed-in session, and from where it is used."""
+    if request.path_info == reverse("admin:live_snapshot"):
+        return  # a page asks that by itself
     if SESSION_KEY in request.session and session_touch(request.session) and request.user.is_authenticated:
         UserSession.objects.create_from_request(request)
 

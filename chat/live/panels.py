@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -54,25 +55,51 @@ def panel_read(view: str, model: str = "", language: str = "") -> Panel | None:
     return Panel(view, model, language if language in known else get_language() or settings.LANGUAGE_CODE)
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A panel at one moment: its HTML, and the whole message as JSON."""
+
+    html: str
+    text: str
+
+
 class PanelCache:
-    """The HTML of panels of the last snapshot."""
+    """What is said of the last snapshot, made once for each panel."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._kept: OrderedDict[tuple[float, Panel], str] = OrderedDict()
+        self._kept: OrderedDict[tuple[float, Panel], Shown] = OrderedDict()
 
-    def html(self, panel: Panel, snapshot: Snapshot) -> str:
-        key = (snapshot.at, panel)
+    def kept(self, panel: Panel, snapshot: Snapshot | None) -> str | None:
+        """Return the message if it has been made. Does not block."""
+        with self._lock:
+            shown = self._kept.get(_moment(panel, snapshot))
+        return shown.text if shown else None
+
+    def text(self, panel: Panel, snapshot: Snapshot | None) -> str:
+        """Return what the socket and the JSON route say."""
+        return self._shown(panel, snapshot).text
+
+    def html(self, panel: Panel, snapshot: Snapshot | None) -> str:
+        return self._shown(panel, snapshot).html
+
+    def _shown(self, panel: Panel, snapshot: Snapshot | None) -> Shown:
+        key = _moment(panel, snapshot)
         with self._lock:
             if key in self._kept:
                 return self._kept[key]
-        html = panel_html(panel, snapshot)
+        message = panel_message(panel, snapshot)
+        shown = Shown(message["html"], json.dumps(message, separators=(",", ":")))
         with self._lock:
-            for kept in [kept for kept in self._kept if kept[0] != snapshot.at]:
+            for kept in [kept for kept in self._kept if kept[0] != key[0]]:
                 del self._kept[kept]
             if len(self._kept) < MAX_KEPT:
-                self._kept[key] = html
-        return html
+                self._kept[key] = shown
+        return shown
+
+
+def _moment(panel: Panel, snapshot: Snapshot | None) -> tuple[float, Panel]:
+    return snapshot.at if snapshot else 0.0, panel
 
 
 panels = PanelCache()
@@ -97,7 +124,7 @@ def panel_message(panel: Panel, snapshot: Snapshot | None) -> dict[str, Any]:
     """Return what the socket and the JSON route say of a panel: the figures, and the HTML that shows them."""
     if snapshot is None:
         return {"snapshot": None, "html": panel_html(panel, None)}
-    return {"snapshot": snapshot_data(panel, snapshot), "html": panels.html(panel, snapshot)}
+    return {"snapshot": snapshot_data(panel, snapshot), "html": panel_html(panel, snapshot)}
 
 
 def snapshot_data(panel: Panel, snapshot: Snapshot) -> dict[str, Any]:

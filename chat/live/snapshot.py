@@ -7,11 +7,12 @@ read one by one, and sums come from the sizes of sets.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from chat.access.models import Project
 from chat.catalog.models import ServedModel
@@ -19,6 +20,9 @@ from chat.relay.state.hosts import HostReport, host_read
 from chat.relay.state.keys import Keys, model_slug
 from chat.relay.state.workers import STATE_ORDER, WorkerLease, lease_read
 from chat.relay.valkey import Answers
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 MAX_HOSTS = 50
 MAX_LEASES = 400
@@ -172,9 +176,28 @@ def _workers_read(client: Answers, keys: Keys) -> tuple[dict[str, HostReport], l
     for lease_id in lease_ids:
         pipe.hgetall(keys.worker(lease_id))
     answers = pipe.execute()
-    reports = {node: host_read(node, raw) for node, raw in zip(nodes, answers, strict=False) if raw}
-    found = zip(lease_ids, answers[len(nodes) :], strict=True)
-    return reports, [lease_read(lease_id, raw) for lease_id, raw in found if raw]
+    reports = _each_read(host_read, zip(nodes, answers, strict=False))
+    found = _each_read(_lease_read, zip(lease_ids, answers[len(nodes) :], strict=True))
+    return {report.node: report for report in reports}, found
+
+
+def _each_read(read: Callable[[str, Any], T], found: Iterable[tuple[str, Any]]) -> list[T]:
+    """Read what is there, without what cannot be read, as of a worker of another version."""
+    rows = []
+    for name, raw in found:
+        try:
+            if raw:
+                rows.append(read(name, raw))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            logger.warning("%s is left out of live pages: %r", name, error)
+    return rows
+
+
+def _lease_read(lease_id: str, raw: Mapping[bytes, bytes]) -> WorkerLease:
+    lease = lease_read(lease_id, raw)
+    if lease.state not in STATE_ORDER:
+        raise ValueError(f"its state is {lease.state[:40]!r}")
+    return lease
 
 
 def _counts_read(
@@ -199,11 +222,8 @@ def _runs_read(client: Answers, keys: Keys, run_ids: Sequence[str]) -> list[Live
     for run_id in run_ids:
         pipe.hmget(keys.meta(run_id), "state", "worker", "about")
     answers = pipe.execute() if run_ids else []
-    return [
-        run_read(run_id, fields)
-        for run_id, fields in zip(run_ids, answers, strict=True)
-        if fields[0] in (b"queued", b"running")
-    ]
+    found = zip(run_ids, answers, strict=True)
+    return _each_read(run_read, [(run_id, fields) for run_id, fields in found if fields[0] in (b"queued", b"running")])
 
 
 def run_read(run_id: str, fields: Sequence[bytes | None]) -> LiveRun:

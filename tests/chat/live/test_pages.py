@@ -12,6 +12,7 @@ from chat.catalog.services import model_register, model_update
 from chat.catalog.weighted_aliases import weighted_alias_set
 from chat.live import acts
 from chat.live.snapshot import snapshot_read
+from chat.live.source import source
 from chat.live.ways import way_of
 from chat.models import AuditEntry, Project, ServedModel
 from tests.chat.live.floor import NODE, LiveFloor, floor
@@ -132,3 +133,14 @@ def test_a_model_without_worker_or_fallback_is_answered_by_nobody(
 ) -> None:
     (target,) = way_of("small", snapshot_read(floor.client, floor.keys)).targets
     assert (target.state, target.answered_by) == ("none", "")
+
+
+def test_the_page_says_so_where_the_store_holds_what_nobody_reads(
+    floor: LiveFloor, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    floor.client.set(floor.keys.hosts, "no sorted set")
+    assert admin_client.get(reverse("admin:workers")).status_code == 200
+    monkeypatch.setattr(source, "_read", lambda: int("none"))
+    source.forget()
+    assert admin_client.get(reverse("admin:workers")).status_code == 200
+    assert admin_client.get(reverse("admin:live_snapshot"), {"view": "workers"}).status_code == 503
