@@ -13,8 +13,8 @@ from django.template.loader import render_to_string
 from django.utils import translation
 from django.utils.translation import get_language
 
-from chat.access.policy import may
-from chat.access.roles import Act
+from chat.access.policy import may, standing_of
+from chat.access.roles import Act, Reach
 from chat.live.snapshot import LiveModel, Snapshot
 
 WORKERS, MODELS, MODEL = "workers", "models", "model"
@@ -38,13 +38,29 @@ class Panel:
     language: str = "en"
     manages: bool = False
     """The person may act on workers and models."""
+    sees_all: bool = False
+    """The person sees the names of all projects; else those in `org_ids` and `project_ids`."""
+    org_ids: frozenset[int] = frozenset()
+    project_ids: frozenset[int] = frozenset()
 
     def is_seen_by(self, user: Any) -> bool:
         return may(user, SEEN_BY[self.view])
 
     def of(self, user: Any) -> Panel:
         """Return the panel as this person sees it."""
-        return replace(self, manages=may(user, Act.WORKERS_MANAGE) and may(user, Act.MODELS_MANAGE))
+        manages = may(user, Act.WORKERS_MANAGE) and may(user, Act.MODELS_MANAGE)
+        if self.view != WORKERS:
+            return replace(self, manages=manages)
+        standing = standing_of(user)
+        if standing.owns_installation:
+            return replace(self, manages=manages, sees_all=True)
+        whole = frozenset(standing.orgs(Act.PROJECTS_SEE, Reach.ORG))
+        some = standing.project_ids if standing.orgs(Act.PROJECTS_SEE, Reach.PROJECTS) else frozenset()
+        return replace(self, manages=manages, org_ids=whole, project_ids=some)
+
+    def shows(self, org_id: int, project_id: int) -> bool:
+        """Return True if the person sees the name of a project. Of one that is gone there is none to see."""
+        return self.sees_all or not org_id or org_id in self.org_ids or project_id in self.project_ids
 
 
 def panel_read(view: str, model: str = "", language: str = "") -> Panel | None:
@@ -124,6 +140,7 @@ def panel_message(panel: Panel, snapshot: Snapshot | None) -> dict[str, Any]:
     """Return what the socket and the JSON route say of a panel: the figures, and the HTML that shows them."""
     if snapshot is None:
         return {"snapshot": None, "html": panel_html(panel, None)}
+    snapshot = snapshot.seen_by(panel.shows)
     return {"snapshot": snapshot_data(panel, snapshot), "html": panel_html(panel, snapshot)}
 
 
