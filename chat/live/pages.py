@@ -158,14 +158,17 @@ def _host(node: str) -> LiveHost:
 def _act(
     request: HttpRequest, subject: str, act: str, effect: str, do: Callable[[], object], *, is_dangerous: bool = False
 ) -> HttpResponse:
-    """Confirm an act, then do it."""
+    """Confirm an act, then do it. It returns False where it came too late."""
     if request.method != "POST":
         return _confirm(request, subject, act, effect, reverse("admin:workers"), is_dangerous=is_dangerous)
     try:
-        do()
+        is_done = do() is not False
     except Exception as error:
         # Any error of Valkey's or the broker's client.
         return _failed(request, error)
+    if not is_done:
+        messages.warning(request, _("This request has ended already."))
+        return redirect("admin:workers")
     messages.success(request, _("%(act)s: asked for %(subject)s.") % {"act": act, "subject": subject})
     return redirect("admin:workers")
 
