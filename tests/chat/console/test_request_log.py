@@ -215,3 +215,10 @@ def test_an_export_with_filters_that_cannot_be_read_says_nothing_secret(admin_cl
 def test_an_instant_beyond_the_calendar_is_no_time(admin_client: Client, text: str) -> None:
     answer = admin_client.get(reverse("admin:chat_requestlog_changelist"), {"from": text})
     assert (answer.status_code, "is no time; write one such as" in answer.text) == (200, True)
+
+
+@pytest.mark.parametrize("query", [{"outcome": "nonsense"}, {"status": "999"}, {"status": "x"}])
+def test_a_value_that_is_none_filters_nothing(admin_client: Client, query: dict[str, str]) -> None:
+    usage_records_write([record(user_label="kept")])
+    (log,) = RequestLog.objects.all()
+    assert str(log.pk) in admin_client.get(reverse("admin:chat_requestlog_changelist"), query).text
