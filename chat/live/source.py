@@ -106,6 +106,14 @@ class Ticker:
             self._task.cancel()
             self._task = None
 
+    async def stop(self) -> None:
+        """Let all listeners go, and wait until nothing is read any more."""
+        task, self._task = self._task, None
+        self._queues.clear()
+        if task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+
     async def _run(self) -> None:
         while True:
             began_at = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -23,6 +24,18 @@ from tests.people import member
 __all__ = ["floor"]
 pytestmark = pytest.mark.django_db(transaction=True)
 ORIGIN = b"http://localhost:8000"
+_opened: list[WebsocketCommunicator] = []
+
+
+@pytest.fixture(autouse=True)
+async def ended() -> AsyncIterator[None]:
+    """Let no socket, and no reader of snapshots, outlive its test."""
+    yield
+    for page in _opened:
+        if not page.future.done():
+            await page.disconnect()
+    _opened.clear()
+    await ticker.stop()
 
 
 async def socket(
@@ -31,7 +44,8 @@ async def socket(
     from lightcone_site.asgi import application
 
     headers = [(b"host", HOST), (b"origin", origin), (b"cookie", await cookie_of(client))]
-    return WebsocketCommunicator(application, f"/ws/admin/live?{query}", headers=headers)
+    _opened.append(WebsocketCommunicator(application, f"/ws/admin/live?{query}", headers=headers))
+    return _opened[-1]
 
 
 async def close_code(page: WebsocketCommunicator) -> int:
