@@ -116,11 +116,14 @@ def _default_project_create() -> Project:
     return project
 
 
-def session_user(*, session_key: str | None) -> AbstractBaseUser | AnonymousUser:
-    """Return the user of a session, which counts as its use; an anonymous one if the session has ended."""
+def session_user(*, session_key: str | None, is_use: bool = True) -> AbstractBaseUser | AnonymousUser:
+    """Return the user of a session; an anonymous one if the session has ended.
+
+    `is_use`: this is an act of the person, which moves the end of the session, and no page that looks by itself.
+    """
     session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
     user = get_user(cast(HttpRequest, SimpleNamespace(session=session)))
-    if user.is_authenticated and session_touch(session):
+    if is_use and user.is_authenticated and session_touch(session):
         try:
             session.save()
         except UpdateError:  # it was ended at this moment

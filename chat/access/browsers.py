@@ -16,6 +16,7 @@ from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 
 from chat.access.sessions import session_touch
@@ -52,6 +53,8 @@ class IdleSessionMiddleware:
 
 def browser_seen(request: HttpRequest) -> None:
     """Note the use of a signed-in session, and from where it is used."""
+    if request.path_info == reverse("admin:live_snapshot"):
+        return  # a page asks that by itself
     if SESSION_KEY in request.session and session_touch(request.session) and request.user.is_authenticated:
         UserSession.objects.create_from_request(request)
 

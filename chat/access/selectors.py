@@ -22,14 +22,23 @@ def keys_listed() -> QuerySet[ApiKey]:
 
 def key_choices(user: Any) -> list[tuple[str, str]]:
     """Return (key id, label) of the 200 newest keys that a user sees, deleted ones included."""
-    keys = visible(ApiKey.objects.all(), user, Act.KEYS_SEE, org="project__org_id", own=own_keys(user))
-    return [(public_id, f"{name} ({public_id})") for public_id, name in keys.values_list("public_id", "name")[:200]]
+    keys = keys_seen(user).values_list("public_id", "name")[:200]
+    return [(public_id, f"{name} ({public_id})") for public_id, name in keys]
+
+
+def keys_seen(user: Any) -> QuerySet[ApiKey]:
+    """Return the keys that a user sees, deleted ones included."""
+    return visible(ApiKey.objects.all(), user, Act.KEYS_SEE, org="project__org_id", own=own_keys(user))
+
+
+def projects_seen(user: Any) -> QuerySet[Project]:
+    return visible(Project.objects.all(), user, Act.PROJECTS_SEE, project="pk")
 
 
 def project_names(user: Any) -> dict[int, str]:
     """Return `organisation / project` by id, of the projects that a user sees."""
-    projects = visible(Project.objects.all(), user, Act.PROJECTS_SEE, project="pk")
-    return {pk: f"{org} / {name}" for pk, org, name in projects.values_list("pk", "org__name", "name")}
+    projects = projects_seen(user).values_list("pk", "org__name", "name")
+    return {pk: f"{org} / {name}" for pk, org, name in projects}
 
 
 def project_name(project_id: int) -> str:

@@ -40,8 +40,9 @@ def model_unpin(*, name: str) -> None:
     _pinned(name, False)
 
 
+@transaction.atomic
 def _pinned(name: str, is_pinned: bool) -> None:
-    model = ServedModel.objects.get(name=name)
+    model = ServedModel.objects.select_for_update().get(name=name)
     model.pinned = is_pinned
     model_update(model=model)
 

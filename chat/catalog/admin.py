@@ -203,6 +203,9 @@ class ServedModelAdmin(FreshPage, ModelAdmin):
             return redirect(place)
         try:
             ask(name=model.name)
+        except ValidationError as error:
+            self.message_user(request, f"{act} {model.name}: {' '.join(error.messages)}", messages.ERROR)
+            return redirect(place)
         except Exception as error:
             # Any error of Valkey's or the broker's client.
             self.message_user(request, f"The workers cannot be reached: {error}", messages.ERROR)

@@ -70,9 +70,9 @@ class InstantFilter(NamedFilter):
         """Return the chosen instant; None for none, and for what is none of this time."""
         try:
             found = datetime.fromisoformat(self.value() or "")
-        except ValueError:
+            found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        except (ValueError, OverflowError):
             return None
-        found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
         return found if 2000 <= found.year < 9000 else None
 
     def shown(self) -> str:

@@ -34,20 +34,23 @@ def run_find(*, run_id: str) -> LiveRun | None:
     return run_read(run_id, fields) if fields[0] in (b"queued", b"running") else None
 
 
-@transaction.atomic
 def run_cancel(*, run_id: str) -> bool:
-    """Stop a request for everybody who reads it; False if it has ended. Raises any error of Valkey or the broker."""
+    """Stop a request for everybody who reads it; False if it has ended. Raises any error of Valkey or the broker.
+
+    It is recorded once Valkey has stopped it, whether or not its worker can be told.
+    """
     run = run_find(run_id=run_id)
     if run is None:
         return False
     org_id = Project.objects.filter(pk=run.project_id).values_list("org_id", flat=True).first() or 0
-    audit_record(action="request.cancel", on=Subject(run_id, run.model, org_id, run.project_id))
     keys = Keys(settings.LIGHTCONE_DEPLOYMENT)
     with valkey_connect_blocking(settings.LIGHTCONE_REDIS_URL) as client:
         answers: Answers = client
         said = answers.eval(STOP, 2, keys.meta(run_id), keys.unread, run_id, str(Outcome.STOPPED))
     is_stopped: bool = said[0] == b"stop"
-    if is_stopped and said[1]:
-        stop_send(said[1].decode(), run_id, str(Outcome.STOPPED))
     source.forget()
+    if is_stopped:
+        audit_record(action="request.cancel", on=Subject(run_id, run.model, org_id, run.project_id))
+        if said[1]:
+            stop_send(said[1].decode(), run_id, str(Outcome.STOPPED))
     return is_stopped

@@ -10,10 +10,9 @@ process has at most MAX_SOCKETS of these, and a session MAX_OF_SESSION: the next
 from __future__ import annotations
 
 import asyncio
-import json
+import logging
 import time
 from collections import Counter
-from typing import Any
 from urllib.parse import parse_qs
 
 from channels.db import database_sync_to_async
@@ -21,11 +20,14 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 
 from chat.access.accounts import session_user
 from chat.api.server_contract import STOP, Stop
-from chat.live.panels import Panel, panel_message, panel_read
-from chat.live.source import Tick, ticker
+from chat.live.panels import Panel, panel_read, panels
+from chat.live.source import AWAY, Tick, ticker
+
+logger = logging.getLogger(__name__)
 
 SIGNED_OUT, FORBIDDEN, TOO_MANY = 4401, 4403, 4429
 UNKNOWN = 4404
+BROKEN = 1011
 MAX_SOCKETS = 200
 MAX_OF_SESSION = 20
 CHECK_S = 5.0
@@ -48,7 +50,12 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if asked is None:
             await self.close(code=UNKNOWN)
             return
-        panel, refusal = await self.allowed(asked)
+        try:
+            panel, refusal = await self.allowed(asked)
+        except AWAY as error:
+            logger.warning("no live socket: %s", error)
+            await self.close(code=BROKEN)
+            return
         if panel is None:
             await self.close(code=refusal)
             return
@@ -87,7 +94,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         """Return the panel as its person sees it, or None and why not: a socket outlives sign-outs and roles."""
 
         def look() -> tuple[Panel | None, int]:
-            user = session_user(session_key=self.scope["session"].session_key)
+            user = session_user(session_key=self.scope["session"].session_key, is_use=False)
             if not user.is_authenticated:
                 return None, SIGNED_OUT
             return (asked.of(user), 0) if asked.is_seen_by(user) else (None, FORBIDDEN)
@@ -95,28 +102,33 @@ class LiveConsumer(AsyncWebsocketConsumer):
         return await database_sync_to_async(look)()
 
     async def tell(self, queue: asyncio.Queue[Tick], asked: Panel, panel: Panel) -> None:
-        """Send each tick until the person may no longer see it."""
+        """Send each tick until the person may no longer see it. A store that is away costs a tick."""
         checked_at = time.monotonic()
-        while True:
-            tick = await queue.get()
-            if time.monotonic() - checked_at >= CHECK_S:
-                checked_at = time.monotonic()
-                seen, refusal = await self.allowed(asked)
-                if seen is None:
-                    self.leave()
-                    await self.close(code=refusal)
-                    return
-                panel = seen
-            message = await database_sync_to_async(_text)(panel, tick)
-            await self.send(text_data=message)
+        code = BROKEN
+        try:
+            while True:
+                tick = await queue.get()
+                try:
+                    if time.monotonic() - checked_at >= CHECK_S:
+                        seen, refusal = await self.allowed(asked)
+                        if seen is None:
+                            code = refusal
+                            break
+                        panel, checked_at = seen, time.monotonic()
+                    text = panels.kept(panel, tick.snapshot)
+                    if text is None:
+                        text = await database_sync_to_async(panels.text)(panel, tick.snapshot)
+                except AWAY as error:
+                    logger.warning("a live page misses a second: %s", error)
+                    continue
+                await self.send(text_data=text)
+        except Exception:
+            logger.exception("a live socket ends")
+        self.leave()
+        await self.close(code=code)
 
     async def end_with_server(self, stop: Stop | None) -> None:
         """Close once the server stops; the page then connects to another one."""
         if stop is not None:
             await stop.closing.wait()
             await self.close()
-
-
-def _text(panel: Panel, tick: Tick) -> str:
-    message: dict[str, Any] = panel_message(panel, tick.snapshot)
-    return json.dumps(message, separators=(",", ":"))

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
@@ -23,22 +23,14 @@ from chat.access.roles import Act
 from chat.catalog.models import ServedModel
 from chat.errors import ApiError
 from chat.live.acts import run_cancel, run_find, worker_drain
-from chat.live.panels import WORKERS, Panel, panel_message, panel_read
-from chat.live.snapshot import LiveHost, Snapshot
-from chat.live.source import AWAY, source
+from chat.live.panels import WORKERS, Panel, panel_read, panels
+from chat.live.snapshot import LiveHost
+from chat.live.source import AWAY, snapshot_or_none
 from chat.live.warm_up import model_warm_up
 from chat.live.ways import MAX_NAME_CHARS, way_of
 from engine.api import EngineError
 
 View = Callable[..., HttpResponse]
-
-
-def snapshot_or_none() -> Snapshot | None:
-    """Return the present snapshot; None while a store does not answer."""
-    try:
-        return source.latest()
-    except AWAY:
-        return None
 
 
 @never_cache
@@ -56,8 +48,7 @@ def live_context(request: HttpRequest, panel: Panel) -> dict[str, Any]:
     """Return what a page needs to show a panel at once, and to keep it live."""
     asked = panel_read(panel.view, panel.model)
     assert asked is not None
-    html = panel_message(asked.of(request.user), snapshot_or_none())["html"]
-    return {"panel": asked, "panel_html": html}
+    return {"panel": asked, "panel_html": panels.html(asked.of(request.user), snapshot_or_none())}
 
 
 @never_cache
@@ -71,7 +62,8 @@ def snapshot(request: HttpRequest) -> HttpResponse:
     if not asked.is_seen_by(request.user):
         raise PermissionDenied
     found = snapshot_or_none()
-    return JsonResponse(panel_message(asked.of(request.user), found), status=200 if found else 503)
+    text = panels.text(asked.of(request.user), found)
+    return HttpResponse(text, content_type="application/json", status=200 if found else 503)
 
 
 def _manages(view: View) -> View:
@@ -166,14 +158,17 @@ def _host(node: str) -> LiveHost:
 def _act(
     request: HttpRequest, subject: str, act: str, effect: str, do: Callable[[], object], *, is_dangerous: bool = False
 ) -> HttpResponse:
-    """Confirm an act, then do it."""
+    """Confirm an act, then do it. It returns False where it came too late."""
     if request.method != "POST":
         return _confirm(request, subject, act, effect, reverse("admin:workers"), is_dangerous=is_dangerous)
     try:
-        do()
+        is_done = do() is not False
     except Exception as error:
         # Any error of Valkey's or the broker's client.
         return _failed(request, error)
+    if not is_done:
+        messages.warning(request, _("This request has ended already."))
+        return redirect("admin:workers")
     messages.success(request, _("%(act)s: asked for %(subject)s.") % {"act": act, "subject": subject})
     return redirect("admin:workers")
 

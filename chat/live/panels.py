@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -12,8 +13,8 @@ from django.template.loader import render_to_string
 from django.utils import translation
 from django.utils.translation import get_language
 
-from chat.access.policy import may
-from chat.access.roles import Act
+from chat.access.policy import may, standing_of
+from chat.access.roles import Act, Reach
 from chat.live.snapshot import LiveModel, Snapshot
 
 WORKERS, MODELS, MODEL = "workers", "models", "model"
@@ -37,13 +38,29 @@ class Panel:
     language: str = "en"
     manages: bool = False
     """The person may act on workers and models."""
+    sees_all: bool = False
+    """The person sees the names of all projects; else those in `org_ids` and `project_ids`."""
+    org_ids: frozenset[int] = frozenset()
+    project_ids: frozenset[int] = frozenset()
 
     def is_seen_by(self, user: Any) -> bool:
         return may(user, SEEN_BY[self.view])
 
     def of(self, user: Any) -> Panel:
         """Return the panel as this person sees it."""
-        return replace(self, manages=may(user, Act.WORKERS_MANAGE) and may(user, Act.MODELS_MANAGE))
+        manages = may(user, Act.WORKERS_MANAGE) and may(user, Act.MODELS_MANAGE)
+        if self.view != WORKERS:
+            return replace(self, manages=manages)
+        standing = standing_of(user)
+        if standing.owns_installation:
+            return replace(self, manages=manages, sees_all=True)
+        whole = frozenset(standing.orgs(Act.PROJECTS_SEE, Reach.ORG))
+        some = standing.project_ids if standing.orgs(Act.PROJECTS_SEE, Reach.PROJECTS) else frozenset()
+        return replace(self, manages=manages, org_ids=whole, project_ids=some)
+
+    def shows(self, org_id: int, project_id: int) -> bool:
+        """Return True if the person sees the name of a project. Of one that is gone there is none to see."""
+        return self.sees_all or not org_id or org_id in self.org_ids or project_id in self.project_ids
 
 
 def panel_read(view: str, model: str = "", language: str = "") -> Panel | None:
@@ -54,25 +71,51 @@ def panel_read(view: str, model: str = "", language: str = "") -> Panel | None:
     return Panel(view, model, language if language in known else get_language() or settings.LANGUAGE_CODE)
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A panel at one moment: its HTML, and the whole message as JSON."""
+
+    html: str
+    text: str
+
+
 class PanelCache:
-    """The HTML of panels of the last snapshot."""
+    """What is said of the last snapshot, made once for each panel."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._kept: OrderedDict[tuple[float, Panel], str] = OrderedDict()
+        self._kept: OrderedDict[tuple[float, Panel], Shown] = OrderedDict()
 
-    def html(self, panel: Panel, snapshot: Snapshot) -> str:
-        key = (snapshot.at, panel)
+    def kept(self, panel: Panel, snapshot: Snapshot | None) -> str | None:
+        """Return the message if it has been made. Does not block."""
+        with self._lock:
+            shown = self._kept.get(_moment(panel, snapshot))
+        return shown.text if shown else None
+
+    def text(self, panel: Panel, snapshot: Snapshot | None) -> str:
+        """Return what the socket and the JSON route say."""
+        return self._shown(panel, snapshot).text
+
+    def html(self, panel: Panel, snapshot: Snapshot | None) -> str:
+        return self._shown(panel, snapshot).html
+
+    def _shown(self, panel: Panel, snapshot: Snapshot | None) -> Shown:
+        key = _moment(panel, snapshot)
         with self._lock:
             if key in self._kept:
                 return self._kept[key]
-        html = panel_html(panel, snapshot)
+        message = panel_message(panel, snapshot)
+        shown = Shown(message["html"], json.dumps(message, separators=(",", ":")))
         with self._lock:
-            for kept in [kept for kept in self._kept if kept[0] != snapshot.at]:
+            for kept in [kept for kept in self._kept if kept[0] != key[0]]:
                 del self._kept[kept]
             if len(self._kept) < MAX_KEPT:
-                self._kept[key] = html
-        return html
+                self._kept[key] = shown
+        return shown
+
+
+def _moment(panel: Panel, snapshot: Snapshot | None) -> tuple[float, Panel]:
+    return snapshot.at if snapshot else 0.0, panel
 
 
 panels = PanelCache()
@@ -97,7 +140,8 @@ def panel_message(panel: Panel, snapshot: Snapshot | None) -> dict[str, Any]:
     """Return what the socket and the JSON route say of a panel: the figures, and the HTML that shows them."""
     if snapshot is None:
         return {"snapshot": None, "html": panel_html(panel, None)}
-    return {"snapshot": snapshot_data(panel, snapshot), "html": panels.html(panel, snapshot)}
+    snapshot = snapshot.seen_by(panel.shows)
+    return {"snapshot": snapshot_data(panel, snapshot), "html": panel_html(panel, snapshot)}
 
 
 def snapshot_data(panel: Panel, snapshot: Snapshot) -> dict[str, Any]:

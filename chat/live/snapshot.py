@@ -1,17 +1,18 @@
 """What the live pages show: workers, models and live requests at one moment, from Valkey and the catalogue.
 
-It takes four round trips to Valkey and two queries, whatever number of requests is live: of those at most MAX_RUNS are
-read one by one, and sums come from the sizes of sets.
+It takes four round trips to Valkey and two queries, whatever number of requests is live: of each model at most MAX_RUNS
+ids are fetched, of all together at most MAX_RUNS requests are read, and sums come from the sizes of sets.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeVar
 
 from chat.access.models import Project
 from chat.catalog.models import ServedModel
@@ -19,6 +20,9 @@ from chat.relay.state.hosts import HostReport, host_read
 from chat.relay.state.keys import Keys, model_slug
 from chat.relay.state.workers import STATE_ORDER, WorkerLease, lease_read
 from chat.relay.valkey import Answers
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 MAX_HOSTS = 50
 MAX_LEASES = 400
@@ -35,7 +39,9 @@ class LiveRun:
     run_id: str
     model: str
     project_id: int
-    project: str
+    org_id: int
+    project: str | None
+    """None: of another organisation than those that the viewer sees."""
     worker_id: str
     """The lease that computes it; empty while it waits."""
     state: str
@@ -122,14 +128,22 @@ class Snapshot:
     """Requests that have not ended, by model, where there are any."""
     runs: tuple[LiveRun, ...]
     """The oldest of them."""
-    projects: tuple[tuple[str, int, int], ...]
-    """Name of a project and how many of `runs` are computed and wait."""
+    projects: tuple[tuple[str | None, int, int], ...]
+    """Name of a project and how many of `runs` are computed and wait. None: those of other organisations."""
     num_left_out: int
     """Live requests beyond `runs`."""
 
     def data(self) -> dict[str, Any]:
         """Return the snapshot for JSON."""
         return asdict(self)
+
+    def seen_by(self, shows: Callable[[int, int], bool]) -> Snapshot:
+        """Return it without names of projects but those that `shows` is true of, by ids of organisation and project."""
+        runs = tuple(
+            run if shows(run.org_id, run.project_id) else replace(run, project=None, project_id=0, org_id=0)
+            for run in self.runs
+        )
+        return replace(self, runs=runs, projects=_by_project(runs))
 
     def models(self) -> list[LiveModel]:
         return [*(model for host in self.hosts for model in host.models), *self.unhosted]
@@ -172,9 +186,28 @@ def _workers_read(client: Answers, keys: Keys) -> tuple[dict[str, HostReport], l
     for lease_id in lease_ids:
         pipe.hgetall(keys.worker(lease_id))
     answers = pipe.execute()
-    reports = {node: host_read(node, raw) for node, raw in zip(nodes, answers, strict=False) if raw}
-    found = zip(lease_ids, answers[len(nodes) :], strict=True)
-    return reports, [lease_read(lease_id, raw) for lease_id, raw in found if raw]
+    reports = _each_read(host_read, zip(nodes, answers, strict=False))
+    found = _each_read(_lease_read, zip(lease_ids, answers[len(nodes) :], strict=True))
+    return {report.node: report for report in reports}, found
+
+
+def _each_read(read: Callable[[str, Any], T], found: Iterable[tuple[str, Any]]) -> list[T]:
+    """Read what is there, without what cannot be read, as of a worker of another version."""
+    rows = []
+    for name, raw in found:
+        try:
+            if raw:
+                rows.append(read(name, raw))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            logger.warning("%s is left out of live pages: %r", name, error)
+    return rows
+
+
+def _lease_read(lease_id: str, raw: Mapping[bytes, bytes]) -> WorkerLease:
+    lease = lease_read(lease_id, raw)
+    if lease.state not in STATE_ORDER:
+        raise ValueError(f"its state is {lease.state[:40]!r}")
+    return lease
 
 
 def _counts_read(
@@ -199,11 +232,8 @@ def _runs_read(client: Answers, keys: Keys, run_ids: Sequence[str]) -> list[Live
     for run_id in run_ids:
         pipe.hmget(keys.meta(run_id), "state", "worker", "about")
     answers = pipe.execute() if run_ids else []
-    return [
-        run_read(run_id, fields)
-        for run_id, fields in zip(run_ids, answers, strict=True)
-        if fields[0] in (b"queued", b"running")
-    ]
+    found = zip(run_ids, answers, strict=True)
+    return _each_read(run_read, [(run_id, fields) for run_id, fields in found if fields[0] in (b"queued", b"running")])
 
 
 def run_read(run_id: str, fields: Sequence[bytes | None]) -> LiveRun:
@@ -214,6 +244,7 @@ def run_read(run_id: str, fields: Sequence[bytes | None]) -> LiveRun:
         run_id=run_id,
         model=str(known.get("model", "")),
         project_id=int(known.get("project_id") or 0),
+        org_id=0,
         project="",
         worker_id=worker,
         state=state,
@@ -224,19 +255,16 @@ def run_read(run_id: str, fields: Sequence[bytes | None]) -> LiveRun:
 def _named(runs: Sequence[LiveRun]) -> list[LiveRun]:
     """Return the runs with the names of their projects."""
     ids = {run.project_id for run in runs}
-    names = dict(Project.objects.filter(pk__in=ids).values_list("pk", "name")) if ids else {}
-    return [_with_project(run, names.get(run.project_id, "")) for run in runs]
+    rows = Project.objects.filter(pk__in=ids).values_list("pk", "org_id", "name") if ids else ()
+    known = {pk: {"org_id": org_id, "project": name} for pk, org_id, name in rows}
+    return [replace(run, **known.get(run.project_id, {})) for run in runs]
 
 
-def _with_project(run: LiveRun, name: str) -> LiveRun:
-    return LiveRun(**(asdict(run) | {"project": name}))
-
-
-def _by_project(runs: Iterable[LiveRun]) -> tuple[tuple[str, int, int], ...]:
-    running, waiting = Counter[str](), Counter[str]()
+def _by_project(runs: Iterable[LiveRun]) -> tuple[tuple[str | None, int, int], ...]:
+    running, waiting = Counter[str | None](), Counter[str | None]()
     for run in runs:
         (running if run.state == "running" else waiting)[run.project] += 1
-    names = sorted({*running, *waiting}, key=lambda name: (-running[name] - waiting[name], name))
+    names = sorted({*running, *waiting}, key=lambda name: (-running[name] - waiting[name], name or ""))
     return tuple((name, running[name], waiting[name]) for name in names)
 
 

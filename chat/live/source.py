@@ -36,7 +36,7 @@ class SnapshotSource:
         self._kept: tuple[float, Snapshot] | None = None
 
     def latest(self) -> Snapshot:
-        """Return a snapshot that is at most a second old. Raises what the stores raise."""
+        """Return a snapshot that is at most a second old. Raises what the stores raise, and any error of reading."""
         with self._lock:
             now = self._clock()
             if self._kept is None or now - self._kept[0] >= FRESH_S:
@@ -56,6 +56,17 @@ def _read() -> Snapshot:
 
 source = SnapshotSource(_read)
 """That of this process."""
+
+
+def snapshot_or_none() -> Snapshot | None:
+    """Return the present snapshot; None while a store does not answer, or holds what cannot be read."""
+    try:
+        return source.latest()
+    except AWAY as error:
+        logger.warning("no live snapshot: %s", error)
+    except Exception:
+        logger.exception("no live snapshot")
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +96,7 @@ class Ticker:
         """Return a queue of one place that gets each tick; a slow listener misses some."""
         queue: asyncio.Queue[Tick] = asyncio.Queue(maxsize=1)
         self._queues.add(queue)
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
         return queue
 
@@ -95,6 +106,14 @@ class Ticker:
             self._task.cancel()
             self._task = None
 
+    async def stop(self) -> None:
+        """Let all listeners go, and wait until nothing is read any more."""
+        task, self._task = self._task, None
+        self._queues.clear()
+        if task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+
     async def _run(self) -> None:
         while True:
             began_at = time.monotonic()
@@ -102,6 +121,9 @@ class Ticker:
                 tick = Tick(await database_sync_to_async(self._source.latest)())
             except AWAY as error:
                 logger.warning("no live snapshot: %s", error)
+                tick = Tick(None)
+            except Exception:
+                logger.exception("no live snapshot")
                 tick = Tick(None)
             for queue in self._queues:
                 if queue.full():

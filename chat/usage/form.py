@@ -84,7 +84,8 @@ class UsageForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
-        if "first" in self.data and cleaned.get("span") in ("", OWN_DAYS):
+        span = cleaned.get("span")
+        if span == OWN_DAYS or (span == "" and "first" in self.data):
             cleaned["span"] = OWN_DAYS
             first, last = cleaned.get("first"), cleaned.get("last")
             if first is None or last is None:

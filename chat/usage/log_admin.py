@@ -28,7 +28,7 @@ from chat.access.roles import Act
 from chat.console.export import CONTENT_TYPES, export_response, pages_of
 from chat.console.pages import BEFORE, NewestFirstChangeList, ReadOnlyNewestFirst, column, instant, milliseconds, number
 from chat.usage.log_detail import answer_texts, cost_sum, curl_line, message_texts, shown_text, stretches
-from chat.usage.log_export import COLUMNS, log_values, logs_export_record
+from chat.usage.log_export import COLUMNS, export_record, log_values
 from chat.usage.log_filters import LOG_FILTERS
 from chat.usage.log_links import limits_of, links_of
 from chat.usage.log_scope import logs_reached, scope_columns
@@ -257,7 +257,8 @@ class RequestLogAdmin(ReadOnlyNewestFirst, ScopedPage):
             found = self.get_changelist_instance(request).exported(request)
         except IncorrectLookupParameters:
             return redirect("admin:chat_requestlog_changelist")
-        logs_export_record(user=request.user, format_name=format_name, filters=request.GET.dict())
+        what: Any = {"act": Act.LOGS_SEE, "action": "requests.export", "filters": request.GET.dict()}
+        export_record(user=request.user, format_name=format_name, **what)
         return export_response(
             pages_of(found), columns=COLUMNS, values=log_values, format_name=format_name, name="lightcone-requests"
         )

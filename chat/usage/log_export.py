@@ -1,4 +1,4 @@
-"""Requests as rows of files."""
+"""Requests as rows of files, and the audit of exports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from datetime import UTC
 from typing import Any
 
+from django.db import transaction
+
+from chat.access.models import Org
 from chat.access.policy import standing_of
+from chat.access.roles import Act, Reach
 from chat.audit.services import Subject, audit_record
 from chat.usage.models import RequestLog
 
@@ -25,13 +29,11 @@ def log_values(log: RequestLog) -> dict[str, Any]:
     return values | {"run_id": log.run_id.hex, "arrived_at": log.arrived_at.astimezone(UTC).isoformat()}
 
 
-def logs_export_record(*, user: Any, format_name: str, filters: Mapping[str, Any]) -> None:
-    """Record an export of the request log. Call it before the file begins.
-
-    The entry belongs to the organisation, if the user has a role in one alone.
-    """
-    roles = standing_of(user).roles
-    org_id = next(iter(roles)) if len(roles) == 1 else 0
-    audit_record(
-        action="requests.export", on=Subject(org_id=org_id), after={"format": format_name, "filters": dict(filters)}
-    )
+@transaction.atomic
+def export_record(*, user: Any, act: Act, action: str, format_name: str, filters: Mapping[str, Any]) -> None:
+    """Record an export of what an act shows in the audit of each organisation reached, before the file begins."""
+    standing = standing_of(user)
+    every = Org.objects.values_list("pk", flat=True) if standing.owns_installation else standing.roles
+    places = [org_id for org_id in sorted(every) if standing.reach(act, org_id=org_id) > Reach.NONE]
+    for org_id in places or [0]:
+        audit_record(action=action, on=Subject(org_id=org_id), after={"format": format_name, "filters": dict(filters)})

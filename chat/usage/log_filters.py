@@ -43,7 +43,7 @@ class IndexedFilter:
     column: str
 
     def columns(self) -> Mapping[str, Any]:
-        return {self.column: self.value()} if self.value() else {}  # type: ignore[attr-defined]  # a filter has it
+        return {self.column: self.value()} if self.shown() else {}  # type: ignore[attr-defined]  # a filter has both
 
     def queryset(self, request: HttpRequest, queryset: Logs) -> Logs:
         return unindexed(queryset, **self.columns())
@@ -104,10 +104,6 @@ class StatusFilter(IndexedFilter, TableFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [(str(status), str(status)) for status in STATUSES]
-
-    def value(self) -> str | None:
-        value = super().value()
-        return value if value in {str(status) for status in STATUSES} else None
 
 
 class LogModelFilter(IndexedFilter, ModelFilter):

@@ -12,6 +12,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
+from chat.access.limit_columns import LIMIT_COLUMNS
 from chat.usage.models import RequestLog
 
 
@@ -36,16 +37,13 @@ def links_of(site: Any, request: HttpRequest, log: RequestLog) -> list[Link]:
 
 
 def limits_of(site: Any, request: HttpRequest, log: RequestLog) -> list[tuple[str, str]]:
-    """Return the limits of the request's key as they are now, if the user sees the key."""
+    """Return the limits that the request's key has now, if the user sees the key."""
     key: Any = _row(site, request, "chat.ApiKey", public_id=log.key_public_id)
     if key is None:
         return []
-    limits = (
-        (_("Requests a minute"), key.requests_per_minute),
-        (_("Tokens a minute"), key.tokens_per_minute),
-        (_("Requests at the same time"), key.max_concurrency),
-    )
-    return [(name, f"{limit:,}" if limit else _("unlimited")) for name, limit in limits]
+    limits = ((str(key._meta.get_field(name).verbose_name), getattr(key, name)) for name in LIMIT_COLUMNS)
+    found = [(f"{name[:1].upper()}{name[1:]}", f"{limit:,}") for name, limit in limits if limit]
+    return found or [(_("none"), "")]
 
 
 def _account_name(log: RequestLog) -> str:

@@ -91,7 +91,7 @@ def texts_read(log: RequestLog) -> Texts | None:
     if row is None:
         return None
     plain = json.loads(zlib.decompress(bytes(row.packed)))
-    audit_record(action="requests.read", on=Subject(log.run_id.hex, log.model, log.org_id, log.project_id))
+    audit_record(action="request.read", on=Subject(log.run_id.hex, log.model, log.org_id, log.project_id))
     return Texts(plain.get("request", {}), plain.get("answers", []), row.is_cut)
 
 

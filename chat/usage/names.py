@@ -9,6 +9,8 @@ from django.contrib.auth import get_user_model
 from django.utils.translation import gettext as _
 
 from chat.access.models import ApiKey, Org, Project
+from chat.access.people import people_seen
+from chat.access.selectors import keys_seen, projects_seen
 from chat.usage.models import STATUS_LABELS, Dimension
 from chat.usage.selectors import ORG
 
@@ -18,6 +20,24 @@ def names_of(group: str, values: Collection[Any]) -> dict[Any, str]:
     texts = {value: str(value) for value in values}
     known = _known(group, [text for text in texts.values() if text])
     return {value: known.get(text) or _unknown(group, text) for value, text in texts.items()}
+
+
+def name_for(user: Any, group: str, value: Any) -> str:
+    """Return the name of a value that a user asks for and that no row shown has: its id, if the user sees no such."""
+    text = str(value)
+    people = get_user_model()._default_manager
+    match group:
+        case Dimension.KEY:
+            is_seen = keys_seen(user).filter(public_id=text).exists()
+        case Dimension.PROJECT:
+            is_seen = projects_seen(user).filter(pk=text).exists()
+        case Dimension.USER:
+            is_seen = text == str(user.pk) or people_seen(actor=user, people=people.filter(pk=text)).exists()
+        case _:
+            is_seen = True
+    if is_seen:
+        return names_of(group, [value])[value]
+    return text if group == Dimension.KEY else f"#{text}"
 
 
 def _known(group: str, texts: Collection[str]) -> dict[str, str]:

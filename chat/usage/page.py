@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 from urllib.parse import urlencode
@@ -22,7 +22,6 @@ from django.utils.translation import gettext as _
 
 from chat.access.policy import may, orgs_reached
 from chat.access.roles import Act
-from chat.audit.services import Subject, audit_record
 from chat.console.export import CONTENT_TYPES, export_response
 from chat.console.pages import milliseconds
 from chat.console.zones import zone_names, zone_of_browser
@@ -40,9 +39,10 @@ from chat.usage.charts import (
     tokens_chart,
 )
 from chat.usage.form import FILTERS, GROUPS, Choice, UsageForm
+from chat.usage.log_export import export_record
 from chat.usage.measures import instant_of
 from chat.usage.models import HOUR, Dimension
-from chat.usage.names import names_of
+from chat.usage.names import name_for, names_of
 from chat.usage.prices import NANOS, cost_text
 from chat.usage.scope import UsageScope, usage_scope
 from chat.usage.selectors import MOST_GROUPS, ORG, Figures, UsageReader
@@ -50,8 +50,14 @@ from chat.usage.spans import Span
 
 PERIODS_AT_ONCE = {HOUR: 24, 24: 7}
 """Of a file, by the length of the periods."""
-IN_THE_LOG = {Dimension.PROJECT: "project", Dimension.KEY: "key", Dimension.MODEL: "model"}
-"""The filter of the request log by dimension."""
+IN_THE_LOG = {
+    Dimension.PROJECT: ("project", "{}"),
+    Dimension.KEY: ("key", "{}"),
+    Dimension.MODEL: ("model", "{}"),
+    Dimension.USER: ("account", "#{}"),
+    Dimension.ROUTE: ("route", "{}"),
+}
+"""The filter of the request log by dimension, and how its values are written."""
 COUNTS = (
     *("num_requests", "num_theirs", "num_ours", "num_left"),
     *("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens"),
@@ -109,7 +115,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "has_many_groups": len(groups) > MOST_GROUPS,
         "periods": [Row(_label(span, start, is_full=True), _cells(figures)) for start, figures in reversed(periods)],
         "total": _cells(total),
-        "filters": _filter_chips(request, asked.filters),
+        "filters": _filter_chips(request, asked.filters, has_rows=bool(total["num_requests"])),
         "exports": _exports(request, asked.group),
     }
     return TemplateResponse(request, "admin/usage.html", admin.site.each_context(request) | context)
@@ -123,7 +129,8 @@ def usage_export(request: HttpRequest, part: str, format_name: str) -> HttpRespo
     if not form.is_valid():
         return redirect(f"{reverse('admin:usage')}?{request.GET.urlencode()}")
     reader = UsageReader(scope, choice.asked)
-    audit_record(action="usage.export", on=Subject(), after={"format": format_name, "filters": request.GET.dict()})
+    what: Any = {"act": Act.USAGE_SEE, "action": "usage.export", "filters": request.GET.dict()}
+    export_record(user=request.user, format_name=format_name, **what)
     rows = _period_pages(reader) if part == "periods" else _group_pages(reader)
     return export_response(
         rows, columns=FILE_COLUMNS, values=dict, format_name=format_name, name=f"lightcone-usage-{part}"
@@ -173,10 +180,17 @@ def _group_rows(
         change = change_text(figures["num_requests"], before.get(value, Figures())["num_requests"])
         narrow = _query(request, **{asked.group: text, "group": ""}) if asked.group in FILTERS and text else ""
         log = ""
-        if sees_log and text and asked.group in IN_THE_LOG:
-            query = urlencode({IN_THE_LOG[Dimension(asked.group)]: text})
+        if sees_log and text not in ("", "0") and asked.group in IN_THE_LOG:
+            name, written = IN_THE_LOG[Dimension(asked.group)]
+            query = urlencode({name: written.format(text), **_log_times(asked.span)})
             log = f"{reverse('admin:chat_requestlog_changelist')}?{query}"
         yield Row(names[value], _cells(figures), change, narrow, log)
+
+
+def _log_times(span: Span) -> dict[str, str]:
+    """Return the filters of the request log by the time of a span."""
+    ends = {"from": span.start_h, "until": span.end_h}
+    return {name: f"{instant_of(hour).astimezone(UTC):%Y-%m-%dT%H:%M}" for name, hour in ends.items()}
 
 
 def _cells(figures: Figures) -> str:
@@ -189,10 +203,17 @@ def _cells(figures: Figures) -> str:
     return mark_safe(f"<td>{cells}</td>")  # noqa: S308  (escaped above)
 
 
-def _filter_chips(request: HttpRequest, filters: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the dimension, the name and the query string without it, of each filter."""
+def _filter_chips(request: HttpRequest, filters: Mapping[str, Any], *, has_rows: bool) -> list[tuple[str, str, str]]:
+    """Return the dimension, the name and the query string without it, of each filter.
+
+    `has_rows`: the user sees rows of these values. Of others only what the user sees elsewhere has a name.
+    """
     return [
-        (str(GROUPS[name]), names_of(name, [value])[value], _query(request, **{name: ""}))
+        (
+            str(GROUPS[name]),
+            names_of(name, [value])[value] if has_rows else name_for(request.user, name, value),
+            _query(request, **{name: ""}),
+        )
         for name, value in filters.items()
     ]
 

@@ -102,8 +102,9 @@ def day_span(first: date, last: date, zone: ZoneInfo, length_h: int) -> Span:
 
 
 def has_whole_hours(zone: ZoneInfo, first: date, last: date) -> bool:
-    """Return True if a zone is whole hours ahead of UTC at both ends of some days: no other has sums of its days."""
-    ends = (datetime.combine(day, time(), zone) for day in (first, last + timedelta(days=1)))
+    """Return True if a zone is whole hours ahead of UTC at each end of some days: no other has sums of its days."""
+    days = (first + timedelta(days=number) for number in range((last - first).days + 2))
+    ends = (datetime.combine(day, time(), zone) for day in days)
     return all((end.utcoffset() or timedelta()) % timedelta(hours=1) == timedelta() for end in ends)
 
 

@@ -287,7 +287,7 @@ CASES = {
         "audit.export", lambda world, _: world.client.get(reverse("admin:chat_auditentry_export", args=["csv"]))
     ),
     "chat_requestlog_text": Case(
-        "requests.read",
+        "request.read",
         lambda world, log: world.client.get(reverse("admin:chat_requestlog_text", args=[log.pk])),
         request_with_text,
     ),

@@ -209,3 +209,16 @@ def test_an_export_goes_as_far_as_the_role(client: Client, role: Role) -> None:
 def test_an_export_with_filters_that_cannot_be_read_says_nothing_secret(admin_client: Client, rows: Any) -> None:
     answer = admin_client.get(reverse("admin:chat_requestlog_export", args=["csv"]) + "?" + urlencode({"before": "x"}))
     assert answer.status_code == 302
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00+14:00", "9999-12-31T23:59-14:00"])
+def test_an_instant_beyond_the_calendar_is_no_time(admin_client: Client, text: str) -> None:
+    answer = admin_client.get(reverse("admin:chat_requestlog_changelist"), {"from": text})
+    assert (answer.status_code, "is no time; write one such as" in answer.text) == (200, True)
+
+
+@pytest.mark.parametrize("query", [{"outcome": "nonsense"}, {"status": "999"}, {"status": "x"}])
+def test_a_value_that_is_none_filters_nothing(admin_client: Client, query: dict[str, str]) -> None:
+    usage_records_write([record(user_label="kept")])
+    (log,) = RequestLog.objects.all()
+    assert str(log.pk) in admin_client.get(reverse("admin:chat_requestlog_changelist"), query).text

@@ -20,7 +20,7 @@ from chat.access.roles import Role
 from chat.batches.files import FileAbout
 from chat.batches.services import BatchOrder, batch_create
 from chat.catalog.services import model_register
-from chat.models import AuditEntry, Conversation, Project, RequestLog
+from chat.models import ApiKey, AuditEntry, Conversation, Project, RequestLog
 from chat.usage.log_detail import stretches
 from chat.usage.services import usage_records_write
 from tests.chat.batches.stored_files import file_create
@@ -164,7 +164,7 @@ def test_texts_show_to_whom_the_role_lets_read_and_each_reading_is_audited(clien
         client.force_login(person)
         status = client.get(reverse("admin:chat_requestlog_text", args=[log.pk])).status_code
         assert status == (200 if role in may_read else 404 if role is Role.BILLING else 403), role
-        assert AuditEntry.objects.filter(action="requests.read", actor_name=role.value).exists() == (role in may_read)
+        assert AuditEntry.objects.filter(action="request.read", actor_name=role.value).exists() == (role in may_read)
 
 
 def test_a_request_becomes_a_chat_of_whoever_opens_it(client: Client, project: Project) -> None:
@@ -179,6 +179,15 @@ def test_a_request_becomes_a_chat_of_whoever_opens_it(client: Client, project: P
     chat = Conversation.objects.get()
     assert answer.headers["Location"] == reverse("playground_conversation", args=[chat.public_id])
     assert chat.user_id == owner.pk
-    assert AuditEntry.objects.get(action="requests.read").actor_name == "owner"
+    assert AuditEntry.objects.get(action="request.read").actor_name == "owner"
     bare = written(project)
     assert client.post(reverse("playground_log_open", args=[bare.pk])).status_code == 404
+
+
+def test_the_page_shows_each_limit_that_the_key_has(admin_client: Client, project: Project) -> None:
+    log = written(project, key_public_id="limits00001")
+    key, _raw = key_create(project=project, name="Robot", raw=f"lc_limits00001_{'0' * 48}")
+    ApiKey.objects.filter(pk=key.pk).update(requests_per_day=1234, max_queue_percent=7, max_context=4096)
+    text = html.unescape(page(admin_client, log))
+    assert "Requests per day: 1,234 · Share of the queue (%): 7 · Context (tokens): 4,096" in text
+    assert "Requests per minute" not in text

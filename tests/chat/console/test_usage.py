@@ -302,6 +302,30 @@ def test_roles_in_two_organisations_add_up() -> None:
     assert tile(page(client), "Requests") == "2"
 
 
+@pytest.mark.django_db
+def test_a_filter_names_only_what_the_viewer_sees(project: Project) -> None:
+    away = Org.objects.create(name="Away")
+    secret = Project.objects.create(org=away, name="Secret")
+    key_create(project=secret, name="Hidden", raw=f"lc_away000001_{'0' * 48}")
+    key_create(project=project, name="Robot", raw=f"lc_home000001_{'0' * 48}")
+    eve = member("eve-of-away", org=away)
+    ann = member("ann", "owner", org=project.org)
+    client = Client()
+    client.force_login(User.objects.get(pk=ann.pk))
+    text = page(client, project=str(secret.pk), user=str(eve.pk), key="away000001")
+    for words in (f"Project: #{secret.pk}", f"Person: #{eve.pk}", "API key: away000001"):
+        assert words in text, words
+    assert not [word for word in ("Secret", "eve-of-away", "Hidden") if word in text]
+    text = page(client, project=str(project.pk), user=str(ann.pk), key="home000001")
+    for words in (f"Project: {project.org} / {project}", "Person: ann", "API key: Robot (home000001)"):
+        assert words in text, words
+
+
+def test_a_choice_of_days_without_days_asks_for_them(admin_client: Client) -> None:
+    answer = admin_client.get(reverse("admin:usage"), {"span": "days"})
+    assert (answer.status_code, "Give the first day and the last" in answer.text) == (200, True)
+
+
 def test_who_has_no_role_sees_no_usage(db: None) -> None:
     client = Client()
     client.force_login(User.objects.create_user("nobody"))
@@ -342,3 +366,36 @@ def test_the_sum_of_a_span_is_that_of_its_pieces() -> None:
             assert sum(piece.end_h - piece.start_h for piece in pieces if piece.length_h == 1) < 48
     year = Span(0, int(timedelta(days=365) / timedelta(hours=1)), ZoneInfo("Europe/Berlin"), 24)
     assert [part.end_h for part in year.parts(100)][:-1] == [part.start_h for part in year.parts(100)][1:]
+
+
+def test_people_and_routes_lead_to_their_requests_of_the_shown_time(admin_client: Client, project: Project) -> None:
+    ann = member("ann", org=project.org)
+    usage_records_write([record(account_id=ann.pk, route="/v1/chat/completions"), record()])
+    times = "from=2025-12-31T23%3A00&until=2026-01-01T23%3A00"
+    for group, query in (("user", f"account=%23{ann.pk}"), ("route", "route=%2Fv1%2Fchat%2Fcompletions")):
+        text = page(admin_client, group=group, zone="Europe/Berlin")
+        assert f"/chat/requestlog/?{query}&{times}" in text
+        assert text.count("/chat/requestlog/?") == 1, "none for those without"
+    listed = admin_client.get(f"{reverse('admin:chat_requestlog_changelist')}?account=%23{ann.pk}&{times}").text
+    assert f"#{ann.pk}" in listed
+
+
+@pytest.mark.django_db
+def test_an_export_is_in_the_audit_of_each_organisation_that_it_reaches() -> None:
+    first, second, third = (Org.objects.create(name=name) for name in ("First", "Second", "Third"))
+    person = member("person", "billing", org=first)
+    person.memberships.create(org=second, role="member")
+    client = Client()
+    client.force_login(User.objects.get(pk=person.pk))
+    download(client, "periods", "csv")
+    found = AuditEntry.objects.filter(action="usage.export")
+    assert sorted(found.values_list("org_id", flat=True)) == [first.pk, second.pk]
+    client.force_login(User.objects.create_superuser("root"))
+    download(client, "periods", "csv")
+    assert found.filter(org_id=third.pk, actor_name="root").count() == 1
+
+
+def test_a_zone_with_half_an_hour_of_summer_time_has_no_days_of_hours(admin_client: Client) -> None:
+    query = {"zone": "Australia/Lord_Howe", "first": "2026-01-01", "last": "2026-12-31"}
+    assert "Days are those of UTC" in page(admin_client, **query)
+    assert "Days are those of UTC" not in page(admin_client, **query | {"last": "2026-01-31"})

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from channels.db import database_sync_to_async
 from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import User
+from django.db import OperationalError
 from django.test import Client
 
+from chat.access.sessions import SEEN
 from chat.catalog.services import model_register
 from chat.live import consumers
 from chat.live.source import SnapshotSource, Ticker, ticker
@@ -21,6 +24,18 @@ from tests.people import member
 __all__ = ["floor"]
 pytestmark = pytest.mark.django_db(transaction=True)
 ORIGIN = b"http://localhost:8000"
+_opened: list[WebsocketCommunicator] = []
+
+
+@pytest.fixture(autouse=True)
+async def ended() -> AsyncIterator[None]:
+    """Let no socket, and no reader of snapshots, outlive its test."""
+    yield
+    for page in _opened:
+        if not page.future.done():
+            await page.disconnect()
+    _opened.clear()
+    await ticker.stop()
 
 
 async def socket(
@@ -29,7 +44,8 @@ async def socket(
     from lightcone_site.asgi import application
 
     headers = [(b"host", HOST), (b"origin", origin), (b"cookie", await cookie_of(client))]
-    return WebsocketCommunicator(application, f"/ws/admin/live?{query}", headers=headers)
+    _opened.append(WebsocketCommunicator(application, f"/ws/admin/live?{query}", headers=headers))
+    return _opened[-1]
 
 
 async def close_code(page: WebsocketCommunicator) -> int:
@@ -163,3 +179,70 @@ async def test_a_deleted_account_is_signed_out(floor: LiveFloor, project: Projec
     while message["type"] == "websocket.send":
         message = await page.receive_output(timeout=5)
     assert message["code"] == consumers.SIGNED_OUT
+
+
+async def test_a_database_that_fails_costs_a_tick_and_other_errors_close_the_socket(
+    floor: LiveFloor, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "CHECK_S", 0.0)
+    page = await socket(await signed_in("admin", project))
+    assert (await page.connect())[0]
+    await page.receive_json_from(timeout=5)
+    looks: list[Exception] = [OperationalError("away"), ValueError("odd")]
+    known = consumers.session_user
+
+    def fail(**asked: Any) -> Any:
+        if looks and isinstance(looks[0], OperationalError):
+            raise looks.pop(0)
+        return known(**asked)
+
+    monkeypatch.setattr(consumers, "session_user", fail)
+    while looks[0].args != ("odd",):
+        await page.receive_json_from(timeout=5)
+    assert (await page.receive_json_from(timeout=5))["snapshot"] is not None
+
+    def break_down(**asked: Any) -> Any:
+        raise looks[0]
+
+    monkeypatch.setattr(consumers, "session_user", break_down)
+    message = await page.receive_output(timeout=5)
+    while message["type"] == "websocket.send":
+        message = await page.receive_output(timeout=5)
+    assert (message["code"], ticker.num_listeners) == (consumers.BROKEN, 0)
+
+
+async def test_an_open_live_page_does_not_keep_a_session(
+    floor: LiveFloor, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "CHECK_S", 0.0)
+    client = await signed_in("admin", project)
+
+    @database_sync_to_async
+    def seen_at(age_s: int = 0) -> int:
+        session = client.session
+        if age_s:
+            session[SEEN] -= age_s
+            session.save()
+        return int(session[SEEN])
+
+    before = await seen_at(61)
+    page = await socket(client)
+    assert (await page.connect())[0]
+    for _ in range(2):
+        await page.receive_json_from(timeout=5)
+    await page.disconnect()
+    await database_sync_to_async(client.get)("/admin/live/snapshot?view=workers")
+    assert await seen_at() == before
+    await database_sync_to_async(client.get)("/admin/workers/")
+    assert await seen_at() > before
+
+
+async def test_a_reader_that_breaks_is_told_and_the_next_listener_begins_anew() -> None:
+    def snapshot() -> Any:
+        raise ValueError("odd")
+
+    shared = Ticker(SnapshotSource(snapshot), period_s=0.01)
+    queue = shared.listen()
+    ticks = [await queue.get() for _ in range(2)]
+    shared.leave(queue)
+    assert [tick.snapshot for tick in ticks] == [None, None]

@@ -12,6 +12,7 @@ from chat.catalog.services import model_register, model_update
 from chat.catalog.weighted_aliases import weighted_alias_set
 from chat.live import acts
 from chat.live.snapshot import snapshot_read
+from chat.live.source import source
 from chat.live.ways import way_of
 from chat.models import AuditEntry, Project, ServedModel
 from tests.chat.live.floor import NODE, LiveFloor, floor
@@ -132,3 +133,40 @@ def test_a_model_without_worker_or_fallback_is_answered_by_nobody(
 ) -> None:
     (target,) = way_of("small", snapshot_read(floor.client, floor.keys)).targets
     assert (target.state, target.answered_by) == ("none", "")
+
+
+def test_the_page_says_so_where_the_store_holds_what_nobody_reads(
+    floor: LiveFloor, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    floor.client.set(floor.keys.hosts, "no sorted set")
+    assert admin_client.get(reverse("admin:workers")).status_code == 200
+    monkeypatch.setattr(source, "_read", lambda: int("none"))
+    source.forget()
+    assert admin_client.get(reverse("admin:workers")).status_code == 200
+    assert admin_client.get(reverse("admin:live_snapshot"), {"view": "workers"}).status_code == 503
+
+
+def test_a_cancel_that_comes_too_late_says_so_and_is_not_recorded(
+    floor: LiveFloor, admin_client: Client, sent: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    floor.lease("small")
+    run_id = floor.run("small")
+    known = acts.run_find
+
+    def ends_now(*, run_id: str) -> Any:
+        found = known(run_id=run_id)
+        floor.client.hset(floor.keys.meta(run_id), "state", "ended")
+        return found
+
+    monkeypatch.setattr(acts, "run_find", ends_now)
+    answer = admin_client.post(reverse("admin:request_cancel", args=[run_id]), follow=True)
+    assert ("has ended already" in answer.text, "asked for" in answer.text, sent) == (True, False, [])
+    assert not AuditEntry.objects.filter(action="request.cancel").exists()
+
+
+def test_a_refused_pin_says_why(admin_client: Client) -> None:
+    model = model_register(name="small", path="/models/small")
+    ServedModel.objects.filter(pk=model.pk).update(max_model_len=0)
+    answer = admin_client.post(reverse("admin:chat_servedmodel_pin", args=[model.pk]), follow=True)
+    assert ("Pin small: " in answer.text, "cannot be reached" in answer.text) == (True, False)
+    assert not ServedModel.objects.get(pk=model.pk).pinned

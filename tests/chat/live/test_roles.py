@@ -12,7 +12,7 @@ from django.urls import reverse
 from chat.access.roles import Act, Reach, Role, role_reach
 from chat.catalog.services import model_register
 from chat.live import acts
-from chat.models import Project
+from chat.models import Org, Project
 from tests.chat.live.floor import NODE, LiveFloor, floor
 from tests.people import member
 
@@ -86,3 +86,19 @@ def test_links_to_acts_show_to_those_who_may_act(floor: LiveFloor, project: Proj
 def test_an_unknown_panel_is_refused_by_a_sentence(floor: LiveFloor, admin_client: Client) -> None:
     for query in ({}, {"view": "nothing"}, {"view": "model"}, {"view": "workers", "model": "small"}):
         assert admin_client.get(reverse("admin:live_snapshot"), query).status_code == 404
+
+
+def test_a_request_names_its_project_to_those_who_see_that(floor: LiveFloor, project: Project) -> None:
+    away = Project.objects.create(org=Org.objects.create(name="Away"), name="Secret")
+    floor.lease("small")
+    run_id = floor.run("small", project_id=away.pk)
+    floor.run("small", project_id=project.pk)
+    for role, is_named in ((None, True), (Role.OWNER, False)):
+        client = client_of(role, project)
+        text = client.get(reverse("admin:workers")).text
+        assert (run_id in text, project.name in text) == (True, True)
+        assert ("Secret" in text, "another organisation" in text) == (is_named, not is_named)
+        live = client.get(reverse("admin:live_snapshot"), {"view": "workers"})
+        assert ("Secret" in live.text) == is_named
+        known = {run["run_id"]: run["project"] for run in live.json()["snapshot"]["runs"]}
+        assert known[run_id] == ("Secret" if is_named else None)

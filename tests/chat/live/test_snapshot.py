@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from chat.catalog.services import model_register
 from chat.live import snapshot as live_snapshot
+from chat.live.panels import Panel, PanelCache, panel_message
 from chat.live.snapshot import Snapshot, snapshot_read
 from chat.live.source import SnapshotSource
 from chat.models import Project, ServedModel
@@ -137,3 +138,30 @@ def test_many_viewers_share_one_snapshot_a_second() -> None:
     source.forget()
     source.latest()
     assert len(reads) == 3
+
+
+def test_what_cannot_be_read_is_left_out(floor: LiveFloor, project: Project) -> None:
+    model_register(name="small", path="/models/small.gguf")
+    floor.host()
+    floor.lease("small")
+    floor.lease("small", fraction="much")
+    floor.lease("small", state="asleep")
+    floor.client.hdel(floor.keys.worker(floor.lease("small")), "phase")
+    floor.client.hset(floor.keys.meta(floor.run("small")), "about", "{")
+    run_id = floor.run("small", project_id=project.pk)
+    odd = floor.host("model@odd")
+    floor.client.hset(floor.keys.host(odd), "pid", "none")
+    found = read(floor)
+    assert [(host.node, len(host.models)) for host in found.hosts] == [(NODE, 1)]
+    assert [run.run_id for run in found.runs] == [run_id]
+
+
+def test_a_message_is_made_once_for_all_who_see_the_same(floor: LiveFloor) -> None:
+    floor.host()
+    cache, panel, found = PanelCache(), Panel("workers"), read(floor)
+    assert cache.kept(panel, found) is None
+    text = cache.text(panel, found)
+    assert json.loads(text) == json.loads(json.dumps(panel_message(panel, found)))
+    assert cache.text(panel, found) is text
+    assert cache.kept(panel, found) is text
+    assert cache.kept(panel, read(floor)) is None

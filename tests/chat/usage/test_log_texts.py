@@ -35,7 +35,7 @@ def test_texts_are_stored_redacted_and_reading_them_is_audited(project: Project)
     assert texts is not None
     assert texts.request["messages"][0]["content"] == "I am [e-mail], [redacted]"
     assert texts.answers == [{"content": "Hello [phone]"}]
-    entry = AuditEntry.objects.get(action="requests.read")
+    entry = AuditEntry.objects.get(action="request.read")
     assert (entry.object_id, entry.org_id, entry.project_id) == (log.run_id.hex, project.org_id, project.pk)
     assert "Hello" not in json.dumps([entry.before, entry.after])
 

@@ -3,7 +3,7 @@
 import uPlot from "../vendor/uplot.js";
 
 const PERIOD_MS = 1000;
-const FIRST_MESSAGE_MS = 5000;
+const SILENCE_MS = 5000;
 const RETRY_SOCKET_MS = 30_000;
 const MAX_POINTS = 300;
 const ENDED = new Set([4401, 4403, 4404]);
@@ -172,18 +172,33 @@ class Live {
     if (this.socket || this.timer || this.hasEnded) return;
     const place = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/admin/live?${this.query}`;
     const socket = (this.socket = new WebSocket(place));
-    const patience = setTimeout(() => socket.close(), FIRST_MESSAGE_MS); // a proxy may hold a socket and let nothing through
-    socket.onmessage = ({ data }) => {
+    let patience;
+    let hasSpoken = false;
+    // A proxy may hold a socket and let nothing through, and a network may go without a word.
+    const wait = () => {
       clearTimeout(patience);
-      if (this.socket === socket) this.take(JSON.parse(data), "live");
+      patience = setTimeout(() => {
+        socket.close();
+        leave(0);
+      }, SILENCE_MS);
     };
-    socket.onclose = ({ code }) => {
+    const leave = (code) => {
       clearTimeout(patience);
       if (this.socket !== socket) return;
       this.socket = null;
-      if (ENDED.has(code)) this.end();
+      if (ENDED.has(code)) return this.end();
+      this.say("away");
+      if (hasSpoken && code === 0) this.connect();
       else this.poll(performance.now() + RETRY_SOCKET_MS);
     };
+    wait();
+    socket.onmessage = ({ data }) => {
+      if (this.socket !== socket) return;
+      hasSpoken = true;
+      wait();
+      this.take(JSON.parse(data), "live");
+    };
+    socket.onclose = ({ code }) => leave(code);
   }
 
   async poll(until) {
