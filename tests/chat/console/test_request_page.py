@@ -122,7 +122,7 @@ def test_key_person_model_batch_and_files_are_links_where_they_show(
     of_admins = {reverse(f"admin:{name}_change", args=[pk]) for name, pk in others}
     found = set(re.findall(r'href="([^"]+)"', page(admin_client, log)))
     assert links | of_admins <= found
-    assert "Requests a minute: 60" in page(admin_client, log)
+    assert "Requests per minute: 60" in page(admin_client, log)
     client.force_login(User.objects.get(pk=ann.pk))
     found = set(re.findall(r'href="([^"]+)"', page(client, log)))
     assert found & (links | of_admins) == links
