@@ -185,7 +185,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='requestlog',
             name='limit_hit',
-            field=models.CharField(db_default='', default='', max_length=120, verbose_name='limit'),
+            field=models.CharField(max_length=120, null=True, verbose_name='limit'),
         ),
         migrations.AddField(
             model_name='servedmodel',

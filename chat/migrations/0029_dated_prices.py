@@ -72,6 +72,6 @@ class Migration(migrations.Migration):
         migrations.RemoveField(model_name='servedmodel', name='input_price'),
         migrations.RemoveField(model_name='servedmodel', name='cached_price'),
         migrations.RemoveField(model_name='servedmodel', name='output_price'),
-        migrations.AddField(model_name='requestlog', name='reasoning_tokens', field=models.PositiveIntegerField(default=0, db_default=0)),
-        migrations.AddField(model_name='requestlog', name='price_id', field=models.BigIntegerField(default=0, db_default=0, verbose_name='price')),
+        migrations.AddField(model_name='requestlog', name='reasoning_tokens', field=models.PositiveIntegerField(null=True)),
+        migrations.AddField(model_name='requestlog', name='price_id', field=models.BigIntegerField(null=True, verbose_name='price')),
     ]

@@ -85,11 +85,11 @@ def stretches(log: RequestLog) -> tuple[Stretch, ...]:
 def cost_sum(log: RequestLog) -> CostSum | None:
     """Return how the cost comes about by the prices that were in force; None without a price and a cost."""
     ended = log.arrived_at + timedelta(milliseconds=log.duration_ms or 0)
-    prices = prices_by_id(log.price_id) or price_book([log.model]).at(log.model, ended)
+    prices = prices_by_id(log.price_id or 0) or price_book([log.model]).at(log.model, ended)
     if prices is None:
         return CostSum((), None, cost_text(log.cost_nanos), is_exact=False) if log.cost_nanos else None
     cached = min(log.cached_tokens, log.prompt_tokens)
-    reasoning = min(log.reasoning_tokens, log.completion_tokens)
+    reasoning = min(log.reasoning_tokens or 0, log.completion_tokens)
     kinds = (
         (_("prompt"), log.prompt_tokens - cached, prices.input),
         (_("prompt, cached"), cached, prices.cached),

@@ -26,6 +26,7 @@ COLUMNS = (
 def log_values(log: RequestLog) -> dict[str, Any]:
     """Return the columns of a request by name; its time in UTC, its cost in billionths."""
     values = {name: getattr(log, name) for name in COLUMNS}
+    values |= {"reasoning_tokens": log.reasoning_tokens or 0, "limit_hit": log.limit_hit or ""}
     return values | {"run_id": log.run_id.hex, "arrived_at": log.arrived_at.astimezone(UTC).isoformat()}
 
 

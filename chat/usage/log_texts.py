@@ -43,7 +43,7 @@ def texts_redacted(rows: Iterable[RequestLog], packed: Mapping[UUID, bytes]) -> 
     """
     kept = [row for row in rows if packed.get(row.run_id)]
     projects = Project.objects.in_bulk({row.project_id for row in kept}) if kept else {}
-    rules = {pk: Redaction(project.redaction_patterns) for pk, project in projects.items()}
+    rules: dict[int, Redaction] = {}
     until = time.monotonic() + BATCH_S
     texts: dict[UUID, RequestText] = {}
     for row in kept:
@@ -54,10 +54,13 @@ def texts_redacted(rows: Iterable[RequestLog], packed: Mapping[UUID, bytes]) -> 
             logger.warning("texts of up to %d requests are not kept: redaction is too slow", len(kept) - len(texts))
             break
         try:
+            if row.project_id not in rules:
+                rules[row.project_id] = Redaction(project.redaction_patterns)
             texts[row.run_id] = _row(row, packed[row.run_id], rules[row.project_id])
         except RedactionTooSlow:
             logger.warning("the text of request %s is not kept: redaction is too slow", row.run_id.hex)
-        except ValueError as error:
+        except Exception as error:
+            # Whatever it is: usage and budgets must go on.
             logger.warning("the text of request %s is not kept: %s", row.run_id.hex, error)
     return texts
 

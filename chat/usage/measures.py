@@ -113,7 +113,7 @@ def amounts_of(row: Any) -> dict[str, int]:
         "prompt_tokens": row.prompt_tokens,
         "cached_tokens": row.cached_tokens,
         "completion_tokens": row.completion_tokens,
-        "reasoning_tokens": row.reasoning_tokens,
+        "reasoning_tokens": row.reasoning_tokens or 0,
         "cost_nanos": row.cost_nanos,
         "duration_ms": round(row.duration_ms or 0),
         "queue_ms": round(row.queue_ms or 0),

@@ -48,20 +48,20 @@ class RequestLog(models.Model):
     """None in rows from before it was kept: a default would have SQLite copy the table."""
     parameters = models.JSONField(null=True)
     """How the answer was asked for, as far as it differs from the defaults; no texts. None in older rows."""
-    limit_hit = models.CharField("limit", max_length=120, default="", db_default="")
-    """The limit or budget that refused the request: whose, what, how much."""
+    limit_hit = models.CharField("limit", max_length=120, null=True)  # noqa: DJ001
+    """The limit or budget that refused the request: whose, what, how much. None in older rows."""
     prompt_tokens = models.PositiveIntegerField(default=0)
     cached_tokens = models.PositiveIntegerField(default=0)
     completion_tokens = models.PositiveIntegerField(default=0)
-    reasoning_tokens = models.PositiveIntegerField(default=0, db_default=0)
-    """Part of `completion_tokens`."""
+    reasoning_tokens = models.PositiveIntegerField(null=True)
+    """Part of `completion_tokens`. None in older rows."""
     queue_ms = models.FloatField("time in queue (ms)", null=True)
     ttft_ms = models.FloatField("time to first token (ms)", null=True)
     duration_ms = models.FloatField("duration (ms)", null=True)
     cost_nanos = models.BigIntegerField("cost (billionths)", default=0)
     """Billionths of LIGHTCONE_CURRENCY, by the price in force as the run ended. Later ones change no row."""
-    price_id = models.BigIntegerField("price", default=0, db_default=0)
-    """The row of `ModelPrice` by which it cost that; 0: none."""
+    price_id = models.BigIntegerField("price", null=True)
+    """The row of `ModelPrice` by which it cost that; 0: none. None in older rows."""
     attempts = models.PositiveSmallIntegerField(default=0)
     worker = models.CharField(max_length=100, default="")
     client_request_id = models.CharField(max_length=200, default="")

@@ -23,7 +23,7 @@ def cost_nanos(log: RequestLog, prices: Prices | None) -> int:
     if prices is None:
         return 0
     cached = min(log.cached_tokens, log.prompt_tokens)
-    reasoning = min(log.reasoning_tokens, log.completion_tokens)
+    reasoning = min(log.reasoning_tokens or 0, log.completion_tokens)
     cost = (log.prompt_tokens - cached) * prices.input + cached * prices.cached
     cost += (log.completion_tokens - reasoning) * prices.output + reasoning * prices.reasoning
     factor = settings.LIGHTCONE_BATCH_PRICE_FACTOR if log.batch_id else Decimal(1)

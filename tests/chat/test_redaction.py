@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from chat.redaction import MAX_PATTERN_CHARS, Redaction, RedactionTooSlow, pattern_problem
+from chat.redaction import MAX_PATTERN_CHARS, PatternUnusable, Redaction, RedactionTooSlow, pattern_problem
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,42 @@ def test_a_pattern_that_backtracks_for_ever_ends_in_time() -> None:
         ("x*", "empty text"),
         ("x" * (MAX_PATTERN_CHARS + 1), f"{MAX_PATTERN_CHARS + 1} characters, of at most {MAX_PATTERN_CHARS}"),
         (r"PAT-\d+", ""),
+        ("(?R)", "calls a group or itself"),
+        ("(?|(?R)|a)", "calls a group or itself"),
+        ("(?<x>a)(?&x)", "calls a group or itself"),
+        ("(?P<x>a)(?P>x)", "calls a group or itself"),
+        ("(a)(?1)", "calls a group or itself"),
+        ("(?+1)(a)", "calls a group or itself"),
+        (r"\((?0)", "calls a group or itself"),
+        ("(?x)#\\\n(?R)", "line break"),
+        ("(?V1)[[a](?:b{9000}){9000}]", "flag V1"),
+        ("(?:(?:a?){1000}){1000}x", "1000001 parts, of at most 10000"),
+        ("(?:(?:a?){,1000}){7,1000}x", "1000001 parts"),
+        ("(?x)(?:(?:a?){ 1000 }) { 1000 }x", "1000002 parts"),
+        ("(?:a{1000}b){1000}", "1001000 parts"),
+        ("(?:[(]{200}){200}", "40000 parts"),
+        ("(?:[[:alpha:][]{200}){200}", "40000 parts"),
+        ("(?:(?:(?:a{9}){9}){999}){999}", "80838081 parts"),
+        ("(){9999}", "99990 parts"),
+        (r"\(\?R\) [(?:)]{3}|(?:\d{4}[ -]?){4}|.{0,5000}x{1,}|a{b}", ""),
     ],
 )
 def test_what_is_wrong_with_a_pattern_is_said(pattern: str, problem: str) -> None:
     found = pattern_problem(pattern)
     assert problem in found
     assert bool(problem) == bool(found)
+
+
+def test_no_rules_are_made_of_an_unusable_pattern() -> None:
+    with pytest.raises(PatternUnusable, match="calls a group or itself"):
+        Redaction([r"PAT-\d+", "(?|(?R)|a)"])
+
+
+def test_patterns_within_the_limits_compile_quickly() -> None:
+    started = time.monotonic()
+    assert pattern_problem("(?:(?:a?){95}){100}" + "b{0,9}" * 45 + "x") == ""
+    assert pattern_problem("a{1000}" * 9 + "(?:b|c){40}") == ""
+    assert time.monotonic() - started < 2
 
 
 @pytest.mark.parametrize("text", ["4" * 100_000, "a@" * 50_000, "+1 " * 30_000, "-----BEGIN " * 9_000, "a." * 50_000])

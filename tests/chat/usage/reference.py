@@ -38,7 +38,7 @@ def add(cell: dict[str, Any], row: RequestLog, kind: str) -> None:
     if row.outcome == "rejected":
         return
     for name in ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "cost_nanos"):
-        cell[name] += getattr(row, name)
+        cell[name] += getattr(row, name) or 0
     for name in ("duration_ms", "queue_ms"):
         cell[name] += round(getattr(row, name) or 0)
     if row.ttft_ms is not None:

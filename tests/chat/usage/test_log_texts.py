@@ -83,3 +83,15 @@ def test_texts_that_cannot_be_redacted_in_time_or_read_are_left_out(
     assert not RequestText.objects.exists()
     assert "is not kept" in caplog.text
     assert "redaction is too slow" in caplog.text
+
+
+@pytest.mark.parametrize("patterns", [["PAT-7", "("], ["(?R)"], [7], 7])
+def test_a_stored_pattern_that_cannot_be_used_costs_texts_and_no_usage(
+    project: Project, caplog: pytest.LogCaptureFixture, patterns: Any
+) -> None:
+    Project.objects.filter(pk=project.pk).update(keeps_api_texts=True, redaction_patterns=patterns)
+    other = Project.objects.create(org=project.org, name="other", keeps_api_texts=True)
+    usage_records_write([sent(project), sent(other)])
+    assert RequestText.objects.get().project_id == other.pk
+    assert UsageSum.objects.filter(length_h=DAY).count() == RequestLog.objects.count() == 2
+    assert "is not kept" in caplog.text

@@ -9,6 +9,9 @@ from uuid import UUID
 import pytest
 
 from chat.models import ModelPrice, RequestLog, UsageSum
+from chat.usage.log_detail import cost_sum
+from chat.usage.log_export import log_values
+from chat.usage.measures import hours_of
 from chat.usage.prices import cost_text
 from chat.usage.services import usage_records_write
 from tests.chat.records import NOON, price_from, record
@@ -91,3 +94,17 @@ def test_models_without_prices_and_refusals_cost_nothing(priced: ModelPrice) -> 
 )
 def test_costs_are_formatted_briefly(nanos: int, text: str) -> None:
     assert cost_text(nanos) == text
+
+
+def test_rows_from_before_reasoning_and_limits_were_kept_count_none_of_them(priced: ModelPrice) -> None:
+    usage_records_write([record()])
+    RequestLog.objects.update(reasoning_tokens=None, limit_hit=None, price_id=None)
+    row = RequestLog.objects.get()
+    (amounts,) = hours_of([row]).values()
+    assert amounts["reasoning_tokens"] == 0
+    assert amounts["completion_tokens"] == 7
+    found = cost_sum(row)
+    assert found is not None
+    assert found.is_exact
+    values = log_values(row)
+    assert (values["reasoning_tokens"], values["limit_hit"]) == (0, "")
