@@ -29,8 +29,6 @@ from chat.catalog.models import ServedModel
 from chat.console.fresh_form import FreshForm, FreshPage
 
 MICROS = 1_000_000
-SHOWN = "typeof scope === 'undefined' || scope === null || scope === '{scope}'"
-"""Of what a budget may be on only what its scope means; where the scope is fixed, there is but one."""
 FIXED = ("scope", *REFERENCES.values(), "unit", "window", "time_zone", "week_start")
 """What a budget has counted by, and so keeps."""
 
@@ -124,7 +122,6 @@ class BudgetAdmin(FreshPage, ScopedPage):
     form = BudgetForm
     list_display = ("name", "show_on", "show_kind", "show_bar", "show_left", "show_next", "show_forecast")
     list_per_page = 50
-    conditional_fields = {name: SHOWN.format(scope=scope) for scope, name in REFERENCES.items()}
     search_fields = ("name",)
     actions = None
     show_full_result_count = False

@@ -85,7 +85,9 @@ def expect_good(opened: Opened, path: str, theme: str) -> None:
     assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == theme
     assert axe_findings(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "scrolls sideways"
-    assert [problem for problem in opened.problems if "404 (Not Found)" not in problem] == []
+    # The tests' server has no sockets; live pages poll instead.
+    expected = ("404 (Not Found)", "/ws/admin/live")
+    assert [problem for problem in opened.problems if not any(part in problem for part in expected)] == []
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
