@@ -35,7 +35,7 @@ def request_logs_prune(*, before: datetime, batch_rows: int = BATCH_ROWS, pause_
 def request_logs_expire(*, now: datetime, batch_rows: int = BATCH_ROWS, pause_s: float = PAUSE_S) -> int:
     """Delete requests that are older than their project keeps them, else than LIGHTCONE_LOG_DAYS.
 
-    Return their number. Their texts go with them. Hourly sums stay.
+    Return their number. Their texts go with them. Sums of hours and days stay.
     """
     own = dict(Project.objects.exclude(log_days=None).values_list("pk", "log_days"))
     ends = [(RequestLog.objects.filter(project_id=pk), days) for pk, days in own.items()]
@@ -49,15 +49,26 @@ def request_logs_expire(*, now: datetime, batch_rows: int = BATCH_ROWS, pause_s:
 
 
 def request_texts_prune(*, now: datetime, batch_rows: int = BATCH_ROWS, pause_s: float = PAUSE_S) -> int:
-    """Delete texts that are older than their project keeps them, and those of deleted projects. Return their number."""
-    kept = dict(Project.objects.values_list("pk", "text_days"))
+    """Delete texts that are older than their project keeps them, or that it keeps no longer. Return their number."""
+    projects = Project.objects.in_bulk()
     num_deleted = 0
     for project_id in list(RequestText.objects.order_by().values_list("project_id", flat=True).distinct()):
         rows = RequestText.objects.filter(project_id=project_id)
-        days = kept.get(project_id)
-        old = rows if days is None else _older(rows, now - timedelta(days=days))
-        num_deleted += _delete(old, batch_rows, pause_s)
+        for part in _texts_to_delete(rows, projects.get(project_id), now):
+            num_deleted += _delete(part, batch_rows, pause_s)
     return num_deleted
+
+
+def _texts_to_delete(rows: QuerySet[Any], project: Project | None, now: datetime) -> list[QuerySet[Any]]:
+    if project is None or project.stores_nothing or not (project.keeps_api_texts or project.keeps_chat_texts):
+        return [rows]
+    parts = [_older(rows, now - timedelta(days=project.text_days))]
+    chats = RequestLog.objects.filter(project_id=project.pk, key_public_id="").values("run_id")
+    if not project.keeps_chat_texts:
+        parts.append(rows.filter(run_id__in=chats))
+    if not project.keeps_api_texts:
+        parts.append(rows.exclude(run_id__in=chats))
+    return parts
 
 
 def _older(rows: QuerySet[Any], before: datetime) -> QuerySet[Any]:

@@ -144,7 +144,7 @@ def _write(
             ApiKey.objects.filter(Q(last_used_at=None) | Q(last_used_at__lt=used_at), public_id=public_id).update(
                 last_used_at=used_at
             )
-        for row in RequestLog.objects.filter(run_id__in=corrections):
+        for row in RequestLog.objects.select_for_update().filter(run_id__in=corrections).order_by("pk"):
             _correct(row, corrections[row.run_id])
     return [row.run_id for row in new]
 

@@ -1,7 +1,8 @@
 """What a run was asked and answered, for the request log of projects that keep texts.
 
 The process that ends the run packs it once, from the request that it has and the events that it has written, so that a
-client that leaves changes nothing. Media are replaced by their kind, size and hash, and long texts are cut.
+client that leaves changes nothing. Media are replaced by their kind, size and hash, prompts of token ids by their
+number, as nothing could redact them, and long texts are cut.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ def _request(request: GenerationRequest) -> dict[str, Any]:
     plain: dict[str, Any] = {"model": request.model, "messages": [_without_media(one) for one in request.messages]}
     if request.raw is not None:
         raw = request.raw
-        plain = {"model": request.model, "prompt": raw.text if raw.token_ids is None else list(raw.token_ids)}
+        plain = {
+            "model": request.model,
+            "prompt": raw.text if raw.token_ids is None else f"[{len(raw.token_ids):,} token ids]",
+        }
         plain |= {name: value for name in ("suffix", "document") if (value := getattr(raw, name)) is not None}
     if request.tools:
         plain["tools"] = [tool.spec for tool in request.tools]

@@ -1,4 +1,4 @@
-"""The overview: figures from the hourly sums, and its charts."""
+"""The overview: figures from the sums of hours and days, and its charts."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_long_texts_are_cut_the_answer_last() -> None:
 
 
 def test_prompts_of_tokens_and_texts_are_kept_without_messages() -> None:
-    for raw, prompt in ((RawPrompt("Once"), "Once"), (RawPrompt(token_ids=(1, 2)), [1, 2])):
+    for raw, prompt in ((RawPrompt("Once"), "Once"), (RawPrompt(token_ids=(1, 2)), "[2 token ids]")):
         kept = texts_unpacked(texts_packed(request(raw=raw), [], most=MOST), most=MOST)
         assert kept["request"] == {"model": "small", "prompt": prompt}
 

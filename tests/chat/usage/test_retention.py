@@ -69,3 +69,19 @@ def test_rows_that_stay_are_not_read_again_by_each_batch(projects: dict[str, Pro
     looks = [one["sql"] for one in queries if 'run_id" <' in one["sql"] and "NOT" in one["sql"]]
     assert len(looks) <= 6
     assert all('"run_id" >' in sql for sql in looks)
+
+
+def test_texts_that_a_project_keeps_no_longer_go(projects: dict[str, Project]) -> None:
+    usage_records_write(
+        [
+            record(at_s=NOON, project_id=project.pk, key_public_id=key, texts=TEXT)
+            for project in projects.values()
+            for key in ("", "accept0001")
+        ]
+    )
+    Project.objects.filter(name="short").update(stores_nothing=True)
+    Project.objects.filter(name="usual").update(keeps_chat_texts=True, keeps_api_texts=False)
+    assert request_texts_prune(now=NOW, pause_s=0) == 2 + 1 + 1
+    left = {run_id: project_id for run_id, project_id in RequestText.objects.values_list("run_id", "project_id")}
+    keys = dict(RequestLog.objects.filter(run_id__in=left).values_list("project_id", "key_public_id"))
+    assert keys == {projects["usual"].pk: "", projects["long"].pk: "accept0001"}

@@ -45,7 +45,7 @@ async def write(world: World, stream: UsageStream | None = None) -> int:
 
 @database_sync_to_async
 def counted() -> tuple[int, int]:
-    """Return the number of request rows, and of requests in the hourly sums."""
+    """Return the number of request rows, and of requests in the sums of hours."""
     return RequestLog.objects.count(), sum(UsageSum.objects.filter(length_h=1).values_list("num_requests", flat=True))
 
 
