@@ -10,7 +10,6 @@ from django.core.exceptions import ImproperlyConfigured
 
 from lightcone_site import env
 
-PROVIDER_ID = "provider"
 """The name of the one provider in addresses."""
 GIVEN_ROLES = ("", "member", "viewer", "billing")
 """Roles that a person whom nobody has invited may get. Those that change anything of others are given by people."""
@@ -24,6 +23,8 @@ class OidcSettings:
     name: str = ""
     role: str = ""
     """The role of people whom the provider knows and nobody has invited; empty: they are refused."""
+    provider_id: str = "provider"
+    """The last part of its address here, /sign-in/oidc/<it>/…"""
 
     def apps(self) -> list[dict[str, Any]]:
         """Return django-allauth's description of the provider: none, or one."""
@@ -31,7 +32,7 @@ class OidcSettings:
             return []
         return [
             {
-                "provider_id": PROVIDER_ID,
+                "provider_id": self.provider_id,
                 "name": self.name,
                 "client_id": self.client_id,
                 "secret": self.client_secret,

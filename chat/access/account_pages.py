@@ -37,7 +37,6 @@ from chat.access.policy import may
 from chat.access.roles import Act
 from chat.access.subjects import user_subject
 from chat.audit.services import audit_record
-from lightcone_site.sign_in import PROVIDER_ID
 
 
 class SignIn(LoginView):
@@ -73,7 +72,7 @@ def provider_login(request: HttpRequest, *, process: str = "login") -> dict[str,
     asked = {"process": process}
     if wanted := request.POST.get("next") or request.GET.get("next"):
         asked["next"] = wanted
-    address = reverse("openid_connect_login", kwargs={"provider_id": PROVIDER_ID})
+    address = reverse("openid_connect_login", kwargs={"provider_id": settings.LIGHTCONE_OIDC.provider_id})
     return {"name": settings.LIGHTCONE_OIDC.name, "url": f"{address}?{urlencode(asked)}"}
 
 

@@ -112,10 +112,10 @@ def code_is_fresh(*, account_id: int, code: str) -> bool:
 
     Blanks and punctuation are no part of a code.
     """
-    told = "".join(char for char in code if char.isascii() and char.isalnum())
+    normalised = "".join(char for char in code if char.isascii() and char.isalnum())
     try:
         with _client() as client:
-            return bool(client.set(_name("code", str(account_id), told), 1, nx=True, ex=CODE_S))
+            return bool(client.set(_name("code", str(account_id), normalised), 1, nx=True, ex=CODE_S))
     except redis.RedisError as error:
         logger.warning("used codes cannot be noted: %s", error)
         return True

@@ -82,6 +82,6 @@ def test_texts_that_a_project_keeps_no_longer_go(projects: dict[str, Project]) -
     Project.objects.filter(name="short").update(stores_nothing=True)
     Project.objects.filter(name="usual").update(keeps_chat_texts=True, keeps_api_texts=False)
     assert request_texts_prune(now=NOW, pause_s=0) == 2 + 1 + 1
-    left = {run_id: project_id for run_id, project_id in RequestText.objects.values_list("run_id", "project_id")}
+    left = set(RequestText.objects.values_list("run_id", flat=True))
     keys = dict(RequestLog.objects.filter(run_id__in=left).values_list("project_id", "key_public_id"))
     assert keys == {projects["usual"].pk: "", projects["long"].pk: "accept0001"}
