@@ -10,7 +10,6 @@ from django.core.exceptions import ImproperlyConfigured
 
 from lightcone_site import env
 
-"""The name of the one provider in addresses."""
 GIVEN_ROLES = ("", "member", "viewer", "billing")
 """Roles that a person whom nobody has invited may get. Those that change anything of others are given by people."""
 
