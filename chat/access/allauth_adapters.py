@@ -85,6 +85,10 @@ class AccountAdapter(DefaultAccountAdapter):
         sign_in_succeed(tried=tried, begun=begun)
         return user
 
+    def is_ajax(self, request: HttpRequest) -> bool:
+        """Return True for a script that asks for JSON, as that of passkeys does. What is sent does not matter."""
+        return bool(request.headers.get("Accept") == "application/json")
+
     def pre_login(self, request: HttpRequest, user: Any, **options: Any) -> HttpResponse | None:
         """Refuse accounts without access, however they have shown who they are."""
         if is_admitted(user):

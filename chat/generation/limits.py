@@ -148,7 +148,14 @@ def budget_error(kind: LimitKind, budget: BudgetMeter, headers: dict[str, str]) 
             f"This request may cost more than the whole budget “{budget.title}”. "
             "Send a shorter prompt, or ask for less with a smaller max_tokens, min_tokens or n."
         )
-        return LimitExceeded(kind, message, retry_after_s=MAX_RETRY_S, headers=headers, limit_hit=hit)
+        return LimitExceeded(
+            kind,
+            message,
+            retry_after_s=MAX_RETRY_S,
+            headers=headers,
+            limit_hit=hit,
+            is_for_good=not budget.ends_at_ms,
+        )
     message = f"The budget “{budget.title}” does not cover this request."
     if not budget.ends_at_ms:
         remedy = "An administrator can raise it in the console under Budgets."
