@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import traceback
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import torch
 from engine.api.errors import EngineError, ModelLoadError
 from engine.config import EngineConfig
 from engine.core.encoder_loop import EncoderCore
+from engine.core.heartbeat import HeartbeatThread
 from engine.core.link import PipeChannel
 from engine.core.loop import EngineCore
 from engine.core.turns import Turns
@@ -27,7 +27,7 @@ from engine.execution.spill_file import check_spill
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.loading.loader import load_model
 from engine.memory import page_out, trim_heap
-from engine.messages import CoreFailed, CoreProgress, CoreReady, Heartbeat, LoadModel
+from engine.messages import CoreFailed, CoreProgress, CoreReady, LoadModel
 from engine.model_kind import read_purpose
 from engine.sampling.processors.registry import load_registry
 from engine.sampling.sampler import Sampler
@@ -40,22 +40,6 @@ TORCH = "libtorch"
 """Libraries of which importing reads 77 MiB. Steps need 18 MiB of them, which the runner's first steps read again."""
 COMPILER = "libllvmlite"
 """The library that compiles the kernels: that reads 70 MiB of it, and running the kernels none."""
-HEARTBEAT_S = 1.0
-
-
-class HeartbeatThread(threading.Thread):
-    """A thread that sends heartbeats until it is stopped, also during a long step and while the model is loaded."""
-
-    def __init__(self, channel: PipeChannel) -> None:
-        super().__init__(name="core-heartbeat", daemon=True)
-        self._channel = channel
-        self.stopped = threading.Event()
-        self.core: EngineCore | EncoderCore | None = None
-        """None while the model is loaded."""
-
-    def run(self) -> None:
-        while not self.stopped.wait(HEARTBEAT_S):
-            self._channel.send(Heartbeat(self.core.turn_s if self.core is not None else 0.0))
 
 
 def serve(config: EngineConfig, channel: PipeChannel) -> None:

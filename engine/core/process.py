@@ -13,6 +13,7 @@ import signal
 import sys
 from multiprocessing.connection import Connection
 
+from engine.core.heartbeat import HeartbeatThread
 from engine.core.link import PipeChannel, unpack_config
 
 
@@ -24,10 +25,14 @@ def main(descriptor: int) -> None:
     connection = Connection(descriptor)
     config = unpack_config(connection.recv_bytes())
     channel = PipeChannel(connection, on_closed=lambda: os._exit(0))
-    # NOTE: imported late, as torch takes seconds to import, during which the end of the worker must be noticed.
+    # NOTE: imported late, as that takes seconds, and minutes where kernels are compiled for the first time on a slow
+    # machine. The end of the worker must be noticed meanwhile, and the worker must hear that this process is alive.
+    heartbeat = HeartbeatThread(channel)
+    heartbeat.start()
     gc.disable()  # until the model is loaded: it would visit the many objects that stay, a tenth of the imports' time
     from engine.core.build import serve
 
+    heartbeat.stopped.set()
     serve(config, channel)
     # NOTE: threads of libraries may still run, and abort if the interpreter ends before them.
     logging.shutdown()

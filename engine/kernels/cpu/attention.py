@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from engine.kernels.cpu.integer_vectors import LANES
-from engine.kernels.cpu.primitives import OPTIONS, exp, floats, halves, integers, narrow, prefetch, store_row, widen
+from engine.kernels.cpu.primitives import exp, floats, halves, integers, narrow, prefetch, store_row, widen
 from engine.kernels.cpu.vectors import HEAD_STEP, QUERIES_AT_ONCE, score_block, softmax, sum_block
 
 MAX_QUERIES_AT_ONCE = QUERIES_AT_ONCE[0]
@@ -236,14 +236,12 @@ def attend_tiles(a, thread, part, parts, given_size, size, block_size):
                 store_row(place, a[19] != 0, 0, given_size, result)
 
 
-@njit(**OPTIONS)
 def store(a, thread, part, parts):
     """Store the new keys and values of all tokens. a: as for `attend`."""
     for token in range(a[0] * part // parts, a[0] * (part + 1) // parts):
         store_token(a, token)
 
 
-@njit(**OPTIONS)
 def attend(a, thread, part, parts):
     """Attend the rows, whose keys and values are already stored.
 

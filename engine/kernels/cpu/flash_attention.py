@@ -417,7 +417,6 @@ def _store_heads(a, tile_tokens, first_head, last_head, sums, states):
         _store_sums(a, tile_tokens, head, size, sums + number * size * 4, states + number * STATE_BYTES)
 
 
-@njit(cache=True, **EXACT)
 def attend(a, thread, part, parts):
     """Attend the rows, whose keys and values are already stored. a: as for `attention.attend`; the cache is half.
 

@@ -107,7 +107,9 @@ def _build_block(b: VectorBuilder, panel: PackedPanel | EightBitPanel, num_rows:
     for target in targets.values():
         b.prefetch(target, is_written=True)
     begins = [b.splat_float(b.at(block.starts, 4 * row)) for row in range(num_rows)]
-    sums = {place: cgutils.alloca_once_value(builder, begins[place[0]]) for place in places}
+    sums = _Sums(b, num_rows)
+    for row, vector in places:
+        builder.store(begins[row], sums.at(row, vector))
     is_last_kept = builder.icmp_signed("==", block.num_kept, ir.Constant(b.integer, num_rows))
     is_later = builder.icmp_signed(">", block.first_group, ir.Constant(b.integer, 0))
     with builder.if_then(is_later, likely=False):
@@ -118,7 +120,7 @@ def _build_block(b: VectorBuilder, panel: PackedPanel | EightBitPanel, num_rows:
                 if row == num_rows - 1 > 0
                 else target
             )
-            builder.store(b.load(FLOATS, kept, 4), sums[row, vector])
+            builder.store(b.load(FLOATS, kept, 4), sums.at(row, vector))
     minima = _Minima(b, num_rows, block) if panel.has_minimum else None
     with b.loop(builder.sub(block.end_group, block.first_group)) as number:
         group = builder.add(block.first_group, number)
@@ -128,22 +130,7 @@ def _build_block(b: VectorBuilder, panel: PackedPanel | EightBitPanel, num_rows:
         with b.loop(block.num_lines) as line:
             lines = builder.add(builder.mul(number, block.num_lines), line)
             b.prefetch(builder.add(block.ahead, b.times(lines, LINE)))
-        num_sums = _num_sums(panel, num_rows)
-        pass_rows = _pass_rows(panel, num_rows)
-        for first in range(0, num_rows, pass_rows):
-            reader = panel.later if first else panel
-            b.keep_order()
-            records = {row: Record(b, b.at(address, ROW_BYTES * row)) for row in range(first, first + pass_rows)}
-            products = _multiply_group(b, reader, records, num_sums, place)
-            scales = [reader.scales(b, place, vector) for vector in range(VECTORS)]
-            for row, record in records.items():
-                for vector in range(VECTORS):
-                    value = builder.load(sums[row, vector])
-                    parts = products[row, vector]
-                    parts = parts if panel.is_centred or len(parts) == 1 else [builder.add(*parts)]
-                    for part, scale in zip(parts, scales[vector], strict=True):
-                        value = b.fused(record.scaled(part), scale.times(record), value)
-                    builder.store(value, sums[row, vector])
+        _build_passes(b, panel, num_rows, address, place, sums)
         if minima is not None and not panel.is_opened:
             (minima.write if num_rows == MAX_BLOCK_ROWS else minima.add)(panel, place)
     is_end = builder.icmp_signed("==", block.end_group, block.num_groups)
@@ -154,8 +141,61 @@ def _build_block(b: VectorBuilder, panel: PackedPanel | EightBitPanel, num_rows:
     for row in range(num_rows):
         with builder.if_then(is_last_kept, likely=True) if row == num_rows - 1 else nullcontext():
             for vector in range(VECTORS):
-                value = panel.finish(b, builder.load(sums[row, vector]), ends[vector])
+                value = panel.finish(b, builder.load(sums.at(row, vector)), ends[vector])
                 b.store(value, targets[row, vector], 4)
+
+
+class _Sums:
+    """The float sums of a block. Where rows are numbers of Python, LLVM keeps them in registers as far as they fit."""
+
+    def __init__(self, b: VectorBuilder, num_rows: int) -> None:
+        self._b = b
+        self._memory = cgutils.alloca_once(b.ir, ir.ArrayType(FLOATS, num_rows * VECTORS))
+
+    def at(self, row: Any, vector: int) -> Any:
+        """Return where the sum of a row, an integer of Python or of the program, and of a vector lies."""
+        number = self._b.ir.add(self._b.times(_number(self._b, row), VECTORS), _number(self._b, vector))
+        return self._b.ir.gep(self._memory, [_number(self._b, 0), number])
+
+
+def _number(b: VectorBuilder, value: Any) -> Any:
+    return ir.Constant(b.integer, value) if isinstance(value, int) else value
+
+
+def _build_passes(
+    b: VectorBuilder, panel: PackedPanel | EightBitPanel, num_rows: int, records: Any, place: Place, sums: _Sums
+) -> None:
+    """Multiply a group by the rows of a block, as many at once as stay in registers, and add to their sums.
+
+    AVX2 takes many passes, and a loop of them: to compile each by itself would take a minute.
+    """
+    num_sums, pass_rows = _num_sums(panel, num_rows), _pass_rows(panel, num_rows)
+
+    def build(reader: PackedPanel | EightBitPanel, first: Any) -> None:
+        b.keep_order()
+        rows = [b.ir.add(_number(b, first), _number(b, row)) for row in range(pass_rows)]
+        of_rows = [Record(b, b.ir.add(records, b.times(row, ROW_BYTES))) for row in rows]
+        products = _multiply_group(b, reader, dict(enumerate(of_rows)), num_sums, place)
+        scales = [reader.scales(b, place, vector) for vector in range(VECTORS)]
+        for number, (row, record) in enumerate(zip(rows, of_rows, strict=True)):
+            for vector in range(VECTORS):
+                value = b.ir.load(sums.at(row, vector))
+                parts = products[number, vector]
+                parts = parts if panel.is_centred or len(parts) == 1 else [b.ir.add(*parts)]
+                for part, scale in zip(parts, scales[vector], strict=True):
+                    value = b.fused(record.scaled(part), scale.times(record), value)
+                b.ir.store(value, sums.at(row, vector))
+
+    first_of_loop = 0
+    if has_dots() or panel.later != panel:
+        build(panel, 0)
+        first_of_loop = pass_rows
+    if has_dots():
+        for first in range(first_of_loop, num_rows, pass_rows):
+            build(panel.later, first)
+    elif first_of_loop < num_rows:
+        with b.loop(_number(b, num_rows - first_of_loop), step=pass_rows) as number:
+            build(panel.later, b.ir.add(number, _number(b, first_of_loop)))
 
 
 def _num_sums(panel: PackedPanel | EightBitPanel, num_rows: int) -> int:
@@ -242,7 +282,7 @@ class _Minima:
                     for held, half in zip(self._first, halves, strict=True):
                         builder.store(half, held)
 
-    def end(self, sums: dict[tuple[int, int], Any]) -> None:
+    def end(self, sums: _Sums) -> None:
         """Add all to the sums of a block, after the last group."""
         b, builder = self._b, self._b.ir
         num_groups = self._block.num_groups
@@ -256,7 +296,8 @@ class _Minima:
                 at = builder.add(self._block.minima, b.times(pair, PAIR_BYTES))
                 self._multiply(pair, [b.load(WORDS, b.at(at, 4 * LANES * vector), 64) for vector in range(VECTORS)])
         for place, total in self._sums.items():
-            builder.store(builder.fadd(builder.load(sums[place]), builder.load(total)), sums[place])
+            at = sums.at(*place)
+            builder.store(builder.fadd(builder.load(at), builder.load(total)), at)
 
     def _pair(self, group: Any) -> Any:
         return self._b.ir.lshr(group, ir.Constant(self._b.integer, 1))
@@ -269,6 +310,18 @@ class _Minima:
             for vector, halves in enumerate(pairs):
                 held = self._sums[row, vector]
                 builder.store(b.dot_pairs(builder.load(held), totals, halves), held)
+
+
+def _block_function(module: ir.Module, number: int, panel: PackedPanel | EightBitPanel, num_rows: int) -> ir.Function:
+    """Add a function for a block: the compiler takes much longer for one with all of them."""
+    kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * len(_Block._fields))
+    function = ir.Function(module, kind, f"lightcone_multiply_block_{number}")
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    builder = ir.IRBuilder(function.append_basic_block())
+    _build_block(VectorBuilder(builder), panel, num_rows, _Block(*function.args))
+    builder.ret_void()
+    return function
 
 
 _NUM_FORMATS = len(FORMATS)
@@ -330,7 +383,7 @@ def _multiply_block(
         for block, (panel, rows) in _BLOCKS.items():
             switch.add_case(ir.Constant(b.integer, block), begin := builder.append_basic_block())
             builder.position_at_end(begin)
-            _build_block(b, panel, rows, _Block(*of_block))
+            builder.call(_block_function(builder.module, block, panel, rows), of_block)
             builder.branch(end)
         builder.position_at_end(end)
         return context.get_dummy_value()
@@ -375,7 +428,6 @@ def _no_tiles(weights, panel_bytes, form, first_panel, last_panel, groups, tiles
 _multiply_tiles = multiply_tiles if compiles_tiles() else _no_tiles
 
 
-@njit(**OPTIONS)
 def multiply(a, thread, part, parts, is_first):
     """Compute out = x times the transposed weight; a part is a range of panels.
 

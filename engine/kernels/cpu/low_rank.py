@@ -59,7 +59,6 @@ def _adjacent_rows(x, members, num_inputs, scratch):
     return scratch
 
 
-@njit(**OPTIONS)
 def shrink(a, thread, part, parts):
     """Compute out = x A^T for the members of tiles; a part is a range of vectors of ranks of tiles.
 
@@ -95,7 +94,6 @@ def _num_panels(a, entry, number):
     return (a[13 + 2 * number] + PANEL - 1) // PANEL if entry[4 + 3 * number] > 0 else 0
 
 
-@njit(**OPTIONS)
 def expand(a, thread, part, parts):
     """Compute y += t B^T for the members of tiles; a part is a range of panels of tiles.
 

@@ -8,6 +8,7 @@ rows first.
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -24,6 +25,7 @@ from engine.kernels.cpu import (
 )
 from engine.kernels.cpu.integer_vectors import has_pairs, is_available
 from engine.kernels.cpu.primitives import OPTIONS, SIGNATURE, offset_pointer
+from engine.kernels.cpu.vectors import EXACT
 
 START, END, FIRST = 0, 1, 2
 STRIDE = 40
@@ -31,6 +33,21 @@ KERNELS = (
     "add_normalize gate quantize rotate add_bias store attend quantize_groups multiply forbid weigh_blocks draw "
     "normalize_heads flash_attend shrink expand".split()
 )
+
+
+_RUN_PART = types.void(types.CPointer(types.int64), types.int64, types.int64, types.int64, types.int64, types.boolean)
+_PART = types.void(types.CPointer(types.int64), types.int64, types.int64, types.int64)
+_PART_OF_PRODUCT = types.void(*_PART.args, types.boolean)
+_COMPILED = []
+"""What is compiled, which must not be freed."""
+
+
+def _symbol(function: Any, signature: Any, options: dict[str, Any] = OPTIONS) -> types.ExternalFunction:
+    """Compile a function and return it as a symbol: what calls it holds no copy, which would be compiled once more."""
+    name = f"lightcone_{function.__module__.rpartition('.')[2]}_{function.__name__}"
+    _COMPILED.append(compiled := cfunc(signature, **options)(function))
+    llvm.add_symbol(name, compiled.address)
+    return types.ExternalFunction(name, signature)
 
 
 @njit(**OPTIONS)
@@ -43,9 +60,22 @@ def _unavailable_multiply(a, thread, part, parts, is_first):
     """Stand in for `multiply`, which has one more parameter."""
 
 
-_quantize_groups = row_records.quantize_groups if is_available() else _unavailable
-_flash_attend = flash_attention.attend if has_pairs() else _unavailable
-_multiply = integer_product.multiply if is_available() else _unavailable_multiply
+_add_normalize = _symbol(rows.add_normalize, _PART)
+_gate = _symbol(rows.gate, _PART)
+_quantize = _symbol(rows.quantize, _PART)
+_rotate = _symbol(rows.rotate, _PART)
+_add_bias = _symbol(rows.add_bias, _PART)
+_normalize_heads = _symbol(rows.normalize_heads, _PART)
+_store = _symbol(attention.store, _PART)
+_attend = _symbol(attention.attend, _PART)
+_forbid = _symbol(sampling.forbid, _PART)
+_weigh_blocks = _symbol(sampling.weigh_blocks, _PART)
+_draw = _symbol(sampling.draw, _PART)
+_shrink = _symbol(low_rank.shrink, _PART)
+_expand = _symbol(low_rank.expand, _PART)
+_flash_attend = _symbol(flash_attention.attend, _PART, {"cache": True, **EXACT}) if has_pairs() else _unavailable
+_quantize_groups = _symbol(row_records.quantize_groups, _PART) if is_available() else _unavailable
+_multiply = _symbol(integer_product.multiply, _PART_OF_PRODUCT) if is_available() else _unavailable_multiply
 
 
 def assemble(operations: list[int]) -> ctypes.Array:
@@ -59,51 +89,45 @@ def parts_and_rows(program: ctypes.Array) -> tuple[np.ndarray, np.ndarray]:
     return whole[FIRST + 1 :: STRIDE], whole[FIRST + 2 :: STRIDE]
 
 
-_RUN_PART = types.void(types.CPointer(types.int64), types.int64, types.int64, types.int64, types.int64, types.boolean)
-
-
-@cfunc(_RUN_PART, **OPTIONS)
 def _run_part(program, index, thread, part, parts, is_first):
     """Run part `part` of `parts` of operation `index`. `is_first`: it is the first one that this thread takes of it."""
     kernel = program[FIRST + index * STRIDE]
     a = offset_pointer(program, np.int64(FIRST + index * STRIDE + 2))
     if kernel == 0:
-        rows.add_normalize(a, thread, part, parts)
+        _add_normalize(a, thread, part, parts)
     elif kernel == 1:
-        rows.gate(a, thread, part, parts)
+        _gate(a, thread, part, parts)
     elif kernel == 2:
-        rows.quantize(a, thread, part, parts)
+        _quantize(a, thread, part, parts)
     elif kernel == 3:
-        rows.rotate(a, thread, part, parts)
+        _rotate(a, thread, part, parts)
     elif kernel == 4:
-        rows.add_bias(a, thread, part, parts)
+        _add_bias(a, thread, part, parts)
     elif kernel == 5:
-        attention.store(a, thread, part, parts)
+        _store(a, thread, part, parts)
     elif kernel == 6:
-        attention.attend(a, thread, part, parts)
+        _attend(a, thread, part, parts)
     elif kernel == 7:
         _quantize_groups(a, thread, part, parts)
     elif kernel == 8:
         _multiply(a, thread, part, parts, is_first)
     elif kernel == 9:
-        sampling.forbid(a, thread, part, parts)
+        _forbid(a, thread, part, parts)
     elif kernel == 10:
-        sampling.weigh_blocks(a, thread, part, parts)
+        _weigh_blocks(a, thread, part, parts)
     elif kernel == 11:
-        sampling.draw(a, thread, part, parts)
+        _draw(a, thread, part, parts)
     elif kernel == 12:
-        rows.normalize_heads(a, thread, part, parts)
+        _normalize_heads(a, thread, part, parts)
     elif kernel == 13:
         _flash_attend(a, thread, part, parts)
     elif kernel == 14:
-        low_rank.shrink(a, thread, part, parts)
+        _shrink(a, thread, part, parts)
     else:
-        low_rank.expand(a, thread, part, parts)
+        _expand(a, thread, part, parts)
 
 
-llvm.add_symbol("lightcone_run_part", _run_part.address)
-run_part = types.ExternalFunction("lightcone_run_part", _RUN_PART)
-"""The same as a symbol: functions that call it hold no copy of the kernels, which take long to compile."""
+run_part = _symbol(_run_part, _RUN_PART)
 
 
 @cfunc(SIGNATURE, **OPTIONS)

@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from engine.kernels.cpu.integer_vectors import GROUP, MOST_STEP, ROW_BYTES, quantize_two_groups
-from engine.kernels.cpu.primitives import OPTIONS, floats
+from engine.kernels.cpu.primitives import floats
 from engine.kernels.cpu.tile_product import TILES_FROM, round_rows
 
 MAX_BLOCK_ROWS = 8
@@ -139,7 +139,6 @@ def write_rows(source, rows, groups, records, may_take_tiles, part, parts):
         quantize_rows(source, rows, groups, records, part, parts)
 
 
-@njit(**OPTIONS)
 def quantize_groups(a, thread, part, parts):
     """Write the records of x for all threads, or its tiles. a: rows, inputs, x (float32), records, 1 if many rows
     may take tiles.

@@ -10,11 +10,10 @@ import numpy as np
 from numba import carray, njit
 
 from engine.kernels.cpu.integer_vectors import LANES
-from engine.kernels.cpu.primitives import OPTIONS, exp, floats, halves, load_row, pointer, store_row, widen
+from engine.kernels.cpu.primitives import exp, floats, halves, load_row, pointer, store_row, widen
 from engine.kernels.cpu.vectors import CUBE, GELU, activate_vectors, gate_vectors
 
 
-@njit(**OPTIONS)
 def add_normalize(a, thread, part, parts):
     """Compute hidden = stream_scale * (hidden + scale * delta); out = hidden / sqrt(mean(hidden^2) + eps) * weight.
 
@@ -67,7 +66,6 @@ def activated(x, is_gelu):
     return x / (np.float32(1.0) + exp(-z))
 
 
-@njit(**OPTIONS)
 def gate(a, thread, part, parts):
     """Compute out = act(gate) * up for rows (gate, up), or out = act(x) * factors.
 
@@ -103,7 +101,6 @@ def gate(a, thread, part, parts):
         store_row(a[4], a[5] != 0, row, size, work)
 
 
-@njit(**OPTIONS)
 def quantize(a, thread, part, parts):
     """Quantise each row to eight-bit levels: round(x / scale) + zero, scale = max |x| / 127.
 
@@ -128,7 +125,6 @@ def quantize(a, thread, part, parts):
             out[i] = np.int8(np.int32(np.floor(work[i] * factor + zero)))
 
 
-@njit(**OPTIONS)
 def normalize_heads(a, thread, part, parts):
     """Normalise, in place, groups of a row: x / sqrt(mean(x^2) + eps) * weight; of queries, then keys, then values.
 
@@ -152,7 +148,6 @@ def normalize_heads(a, thread, part, parts):
                 place += size * 4
 
 
-@njit(**OPTIONS)
 def rotate(a, thread, part, parts):
     """Rotate adjacent pairs of some adjacent heads of each row and keep the others; in place if x is float32.
 
@@ -178,7 +173,6 @@ def rotate(a, thread, part, parts):
                 out[i + 1] = x * sine + y * cosine
 
 
-@njit(**OPTIONS)
 def add_bias(a, thread, part, parts):
     """Add the bias to each row, in place. a: rows, size, x (float32), bias (float32)."""
     rows, size = a[0], a[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import carray, njit
 
-from engine.kernels.cpu.primitives import OPTIONS, doubles, exp, floats, integers, pointer
+from engine.kernels.cpu.primitives import doubles, exp, floats, integers, pointer
 
 BLOCK = 64
 """Tokens whose mass is summed before a token is drawn among them."""
@@ -15,7 +15,6 @@ LEAST_EXPONENT = np.float32(-87.0)
 """Below it a weight is zero; the weight of a forbidden token must be."""
 
 
-@njit(**OPTIONS)
 def forbid(a, thread, part, parts):
     """Add -inf where the bit of a token is not set; tokens beyond the mask are forbidden.
 
@@ -53,7 +52,6 @@ def _weigh(logits, start, best, temperature):
     return total
 
 
-@njit(**OPTIONS)
 def weigh_blocks(a, thread, part, parts):
     """Compute the mass of each block of BLOCK tokens, relative to the most likely token.
 
@@ -82,7 +80,6 @@ def _first_above(sums, size, target):
     return 0
 
 
-@njit(**OPTIONS)
 def draw(a, thread, part, parts):
     """Draw a token for each row: first a block, then a token in it by what is left of the row's uniform number.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from engine.config import EngineConfig
-from engine.core.link import pack_config
+from engine.core.link import ProcessLink, pack_config
+from engine.messages import Heartbeat
 
 SERVES_WHILE_A_THREAD_RUNS = """
 import sys, threading
@@ -21,6 +23,30 @@ def serve(config, channel):
 build.serve = serve
 process.main(int(sys.argv[1]))
 """
+
+WAITS_BEFORE_IT_IMPORTS_ITS_CORE = """
+import sys
+class Waits:
+    def find_spec(self, name, path=None, target=None):
+        if name == "engine.core.build":
+            open(sys.argv[1]).close()
+sys.meta_path.insert(0, Waits())
+from engine.core import process
+process.main(int(sys.argv[2]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_it_sends_heartbeats_while_it_imports_and_compiles(tmp_path):
+    """To compile all kernels beside other work takes longer than a silent core may live: no core ever started."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    program = ("-c", WAITS_BEFORE_IT_IMPORTS_ITS_CORE, str(pipe))
+    link = ProcessLink(EngineConfig(tmp_path / "missing.gguf", "missing"), program)
+    try:
+        assert isinstance(link.receive(), Heartbeat)
+    finally:
+        pipe.open("w").close()
+        link.close(0.0)
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ def emulated():
         patch.setattr(tile_product, "Tiles", EmulatedTiles)
         patch.setattr(integer_product, "_multiply_tiles", njit(**UNCACHED)(tile_product.multiply_tiles.py_func))
         patch.setattr(integer_product, "_multiply_block", _never_called)
-        yield njit(**UNCACHED)(integer_product.multiply.py_func)
+        yield njit(**UNCACHED)(integer_product.multiply)
 
 
 @pytest.fixture(params=["records of each thread", "shared records"])
@@ -69,7 +69,7 @@ def run(kernel, x, weights, shares_records):
     if shares_records:
         records = scratch + integer_product.records_offset(inputs // GROUP)
         for part in range(NUM_PARTS):
-            quantize_groups.py_func(np.array([rows, inputs, x.data_ptr(), records, 1]), 0, part, NUM_PARTS)
+            quantize_groups(np.array([rows, inputs, x.data_ptr(), records, 1]), 0, part, NUM_PARTS)
     first = 0
     for panels, form in stacked(weights):
         outputs = len(panels) * PANEL

@@ -1,0 +1,30 @@
+"""The heartbeats of a core's process."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from engine.core.link import PipeChannel
+from engine.messages import Heartbeat
+
+if TYPE_CHECKING:
+    from engine.core.encoder_loop import EncoderCore
+    from engine.core.loop import EngineCore
+
+HEARTBEAT_S = 1.0
+
+
+class HeartbeatThread(threading.Thread):
+    """A thread that sends heartbeats until it is stopped, also during a long step and while the model is loaded."""
+
+    def __init__(self, channel: PipeChannel) -> None:
+        super().__init__(name="core-heartbeat", daemon=True)
+        self._channel = channel
+        self.stopped = threading.Event()
+        self.core: EngineCore | EncoderCore | None = None
+        """None while the model is loaded."""
+
+    def run(self) -> None:
+        while not self.stopped.wait(HEARTBEAT_S):
+            self._channel.send(Heartbeat(self.core.turn_s if self.core is not None else 0.0))
