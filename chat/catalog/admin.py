@@ -13,7 +13,6 @@ from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html_join, mark_safe
 from django.utils.text import Truncator
@@ -33,6 +32,7 @@ from chat.catalog.services import fallback_check, model_names_check, model_path_
 from chat.catalog.stored_models import stored_manifest
 from chat.catalog.weighted_aliases import name_check as alias_name_check
 from chat.catalog.weighted_aliases import targets_check, weighted_alias_delete, weighted_alias_set
+from chat.console.acts import confirm_page
 from chat.console.fresh_form import FreshForm, FreshPage
 from chat.console.pages import LinesField, instant
 from chat.errors import ApiError
@@ -194,10 +194,7 @@ class ServedModelAdmin(FreshPage, ModelAdmin):
             raise PermissionDenied
         place = reverse("admin:chat_servedmodel_change", args=[model.pk])
         if request.method != "POST":
-            title = f"{act} {model.name}"
-            context = {"opts": self.opts, "is_popup": False, "title": title, "act": act, "effect": effect}
-            context |= self.admin_site.each_context(request) | {"subject": model.name, "back": place}
-            return TemplateResponse(request, "admin/confirm_act.html", context)
+            return confirm_page(request, act=act, subject=model.name, effect=effect, back=place)
         if act == "Unload" and model.pinned:
             self.message_user(request, f"{model.name} is pinned: change that first.", messages.WARNING)
             return redirect(place)
@@ -292,10 +289,8 @@ class ServedModelAdmin(FreshPage, ModelAdmin):
             if manifest is not None:
                 size = f"{manifest.num_bytes / 1e9:.2f} GB"
                 effect = f"It leaves the catalogue, with its stored files, {size}, unless another model has them."
-            context = {"opts": self.opts, "is_popup": False, "title": f"Delete {model.name}", "act": "Delete"}
-            context |= {"effect": effect, "subject": model.name, "is_dangerous": True}
-            context |= {"back": reverse("admin:chat_servedmodel_change", args=[model.pk])}
-            return TemplateResponse(request, "admin/confirm_act.html", self.admin_site.each_context(request) | context)
+            back = reverse("admin:chat_servedmodel_change", args=[model.pk])
+            return confirm_page(request, act="Delete", subject=model.name, effect=effect, back=back, is_dangerous=True)
         try:
             self.log_deletions(request, [model])
             num_bytes = model_remove(name=model.name, store=ModelStore(settings.LIGHTCONE_MODEL_STORE))

@@ -12,7 +12,6 @@ from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -24,6 +23,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 from chat.catalog.models import ModelPrice
 from chat.catalog.prices import AMOUNTS, price_add, price_delete, price_start_check
 from chat.catalog.services import model_names
+from chat.console.acts import confirm_page
 from chat.console.pages import ReadOnlyNewestFirst, instant
 from chat.console.zones import MAX_CHARS, instant_read, zone_of_browser, zone_read
 
@@ -155,9 +155,9 @@ class ModelPriceAdmin(ReadOnlyNewestFirst):
         back = reverse("admin:chat_modelprice_change", args=[price.pk])
         if request.method != "POST":
             effect = _("The price before it holds on. Nothing that was charged changes.")
-            context = {"opts": self.opts, "is_popup": False, "title": f"{_('Delete')} {price}", "act": _("Delete")}
-            context |= {"effect": effect, "subject": str(price), "is_dangerous": True, "back": back}
-            return TemplateResponse(request, "admin/confirm_act.html", self.admin_site.each_context(request) | context)
+            return confirm_page(
+                request, act=_("Delete"), subject=str(price), effect=effect, back=back, is_dangerous=True
+            )
         try:
             price_delete(price=price)
         except ValidationError as error:

@@ -45,7 +45,7 @@ class LinesField(forms.CharField):
         return list(initial or []) != self.to_python(data)
 
 
-def column(description: str, field: str, text: Callable[[Any], str]) -> Callable[[Any, Any], str]:
+def column(description: Any, field: str, text: Callable[[Any], str]) -> Callable[[Any, Any], str]:
     """Return the method of a page that shows one field of a row as `text` formats it."""
 
     @display(description=description)

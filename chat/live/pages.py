@@ -21,6 +21,7 @@ from chat.access.keys import KeyInvalid
 from chat.access.policy import may
 from chat.access.roles import Act
 from chat.catalog.models import ServedModel
+from chat.console.acts import confirm_page
 from chat.errors import ApiError
 from chat.live.acts import run_cancel, run_find, worker_drain
 from chat.live.panels import WORKERS, Panel, panel_read, panels
@@ -117,7 +118,7 @@ def warm(request: HttpRequest, pk: int) -> HttpResponse:
     back = reverse("admin:chat_servedmodel_change", args=[model.pk])
     if request.method != "POST":
         effect = _("It generates five real tokens, which shows that it computes, and is loaded for that if it is not.")
-        return _confirm(request, model.name, _("Warm up"), effect, back)
+        return confirm_page(request, act=_("Warm up"), subject=model.name, effect=effect, back=back)
     try:
         done = model_warm_up(user=request.user, model=model, route=request.path)
         said = _("%(name)s generated %(number)s tokens in %(seconds)s s.")
@@ -160,7 +161,8 @@ def _act(
 ) -> HttpResponse:
     """Confirm an act, then do it. It returns False where it came too late."""
     if request.method != "POST":
-        return _confirm(request, subject, act, effect, reverse("admin:workers"), is_dangerous=is_dangerous)
+        back = reverse("admin:workers")
+        return confirm_page(request, act=act, subject=subject, effect=effect, back=back, is_dangerous=is_dangerous)
     try:
         is_done = do() is not False
     except Exception as error:
@@ -171,14 +173,6 @@ def _act(
         return redirect("admin:workers")
     messages.success(request, _("%(act)s: asked for %(subject)s.") % {"act": act, "subject": subject})
     return redirect("admin:workers")
-
-
-def _confirm(
-    request: HttpRequest, subject: str, act: str, effect: str, back: str, *, is_dangerous: bool = False
-) -> HttpResponse:
-    context: dict[str, Any] = {"title": f"{act} {subject}", "act": act, "effect": effect, "subject": subject}
-    context |= {"back": back, "is_dangerous": is_dangerous, "is_popup": False}
-    return TemplateResponse(request, "admin/confirm_act.html", admin.site.each_context(request) | context)
 
 
 def _failed(request: HttpRequest, error: Exception) -> HttpResponse:

@@ -11,12 +11,12 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.defaultfilters import filesizeformat
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 
+from chat.console.acts import confirm_page
 from chat.console.pages import ReadOnlyNewestFirst, column, instant
 from chat.model_jobs.models import ModelJob
 from chat.model_jobs.services import job_cancel, job_check, job_create
@@ -116,16 +116,13 @@ class ModelJobAdmin(ReadOnlyNewestFirst):
         if not self.has_cancel_permission(request):
             raise PermissionDenied
         if request.method != "POST":
-            context = self.admin_site.each_context(request) | {
-                "opts": self.opts,
-                "is_popup": False,
-                "title": "Cancel job",
-                "act": "Cancel",
-                "subject": f"{job.get_kind_display().lower()} of {job.asked}",
-                "effect": "What a pull has fetched is kept: pulling the same again goes on from there.",
-                "back": reverse("admin:chat_modeljob_changelist"),
-            }
-            return TemplateResponse(request, "admin/confirm_act.html", context)
+            return confirm_page(
+                request,
+                act="Cancel",
+                subject=f"{job.get_kind_display().lower()} of {job.asked}",
+                effect="What a pull has fetched is kept: pulling the same again goes on from there.",
+                back=reverse("admin:chat_modeljob_changelist"),
+            )
         if job_cancel(job=job).is_open or job.ended_at:
             self.log_change(request, job, "Cancelled.")
             self.message_user(request, f"{job} is being cancelled.", messages.INFO)

@@ -13,7 +13,13 @@ from pathlib import Path
 
 from django.conf import settings
 
-ENTRY = re.compile(r'^msgid ((?:".*"\s*)+)^msgstr ((?:".*"\s*)+)', re.MULTILINE)
+QUOTED = r'((?:".*"\s*)+)'
+ENTRY = re.compile(
+    rf"^msgid {QUOTED}(?:^msgid_plural {QUOTED}^msgstr\[0\] {QUOTED}^msgstr\[1\] {QUOTED}|^msgstr {QUOTED})",
+    re.MULTILINE,
+)
+BETWEEN_FORMS = "\0"
+"""Between the form for one and the form for more, as in compiled catalogues."""
 
 
 def catalogue(language: str, domain: str) -> Path:
@@ -25,7 +31,16 @@ def catalogue_read(path: Path) -> dict[str, str]:
     """Return the translations of a catalogue by their English form; empty where one is missing. "" is its header."""
     if not path.exists():
         return {}
-    return {_joined(entry[1]): _joined(entry[2]) for entry in ENTRY.finditer(path.read_text(encoding="utf-8"))}
+    return dict(_read(entry) for entry in ENTRY.finditer(path.read_text(encoding="utf-8")))
+
+
+def _read(entry: re.Match[str]) -> tuple[str, str]:
+    """Return the English text of an entry and its translation, each with both forms if it has two."""
+    english, more, one_form, more_form, text = (_joined(part or "") for part in entry.groups())
+    if entry[2] is None:
+        return english, text
+    forms = (one_form, more_form) if one_form and more_form else ()
+    return f"{english}{BETWEEN_FORMS}{more}", BETWEEN_FORMS.join(forms)
 
 
 @cache

@@ -11,10 +11,8 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.loader import render_to_string
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.cache import add_never_cache_headers
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from unfold.decorators import action, display
@@ -31,16 +29,17 @@ from chat.access.mail import MailFailed, mail_is_set_up, mail_send
 from chat.access.models import Invitation, Project
 from chat.access.policy import orgs_reached, standing_of
 from chat.access.roles import ROLES_HELP, Act, Role
+from chat.console.acts import confirm_page, shown_once_page
 from chat.console.pages import column, instant
 
 
 class InvitationForm(forms.ModelForm):
-    """To what somebody is invited: an organisation, a role that one may give, projects."""
+    """A form of an invitation: the organisation, a role that its maker may give, the projects."""
 
     actor: Any
 
     days = forms.IntegerField(
-        label=gettext_lazy("Days that it holds"),
+        label=gettext_lazy("Valid for (days)"),
         initial=DEFAULT_DAYS,
         min_value=1,
         max_value=MAX_DAYS,
@@ -51,7 +50,7 @@ class InvitationForm(forms.ModelForm):
         queryset=Project.objects.none(),
         required=False,
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
-        help_text=gettext_lazy("Where the person may make keys of their own."),
+        help_text=gettext_lazy("The person may make personal keys in these."),
     )
 
     class Meta:
@@ -71,20 +70,22 @@ class InvitationForm(forms.ModelForm):
         self.fields["role"].choices = [(value, label) for value, label in Role.choices if value in given]
         self.fields["role"].help_text = ROLES_HELP
         self.fields["email"].help_text = (
-            _("The link is sent there, and shown to you once.")
+            _("The link is sent to this address and shown to you once.")
             if mail_is_set_up()
-            else _(
-                "This server sends no mail: the link is shown to you once, to copy. The address becomes the account's."
-            )
+            else _("This server sends no mail. Copy the link, which is shown once. The new account gets this address.")
         )
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean()
         org, role = cleaned.get("org"), cleaned.get("role")
         if org and role and Role(role) not in standing_of(self.actor).roles_given(org_id=org.pk):
-            self.add_error("role", f"Your role in {org} does not let you give the role {Role(role).label}.")
+            self.add_error(
+                "role",
+                _("Your role in %(org)s does not let you give the role %(role)s.")
+                % {"org": org, "role": Role(role).label},
+            )
         if org and any(project.org_id != org.pk for project in cleaned.get("projects", ())):
-            self.add_error("projects", f"Choose projects of {org} alone.")
+            self.add_error("projects", _("Choose only projects of %(org)s.") % {"org": org})
         return cleaned
 
 
@@ -100,6 +101,7 @@ class InvitationAdmin(ScopedPage):
     show_full_result_count = False
     sortable_by = ()
     actions = None
+    only_saves = True
     actions_detail = ("revoke",)
     add_fields = ("email", "org", "role", "may_chat", "projects", "days")
     shown_fields = (
@@ -114,18 +116,18 @@ class InvitationAdmin(ScopedPage):
         "accepted_by",
     )
 
-    show_expiry = column("Expires", "expires_at", instant)
+    show_expiry = column(gettext_lazy("Expires"), "expires_at", instant)
 
     @display(
-        description="State",
-        label={"Open": "info", "Used": "success", "Revoked": "warning", "Expired": "danger"},
+        description=gettext_lazy("State"),
+        label={"open": "info", "used": "success", "revoked": "warning", "expired": "danger"},
     )
-    def show_state(self, invitation: Invitation) -> str:
+    def show_state(self, invitation: Invitation) -> tuple[str, str]:
         if invitation.accepted_at:
-            return "Used"
+            return "used", _("Used")
         if invitation.revoked_at:
-            return "Revoked"
-        return "Expired" if invitation.expires_at <= timezone.now() else "Open"
+            return "revoked", _("Revoked")
+        return ("expired", _("Expired")) if invitation.expires_at <= timezone.now() else ("open", _("Open"))
 
     def get_fields(self, request: HttpRequest, obj: Invitation | None = None) -> tuple[str, ...]:
         return self.add_fields if obj is None else self.shown_fields
@@ -163,16 +165,6 @@ class InvitationAdmin(ScopedPage):
         is_open = invitation is not None and revocable([invitation], actor=request.user)
         return super().get_actions_detail(request, object_id) if is_open else []
 
-    def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        only_save = {"show_save_and_add_another": False, "show_save_and_continue": False}
-        return super().changeform_view(request, object_id, form_url, only_save | (extra_context or {}))
-
     def save_model(self, request: HttpRequest, obj: Invitation, form: Any, change: bool) -> None:
         chosen = form.cleaned_data
         made, secret = invitation_create(
@@ -195,24 +187,19 @@ class InvitationAdmin(ScopedPage):
     def response_add(self, request: HttpRequest, obj: Invitation, post_url_continue: str | None = None) -> HttpResponse:
         """Send the link if that can be done, and show it once in any case."""
         note, is_bad = self._sent(obj, request.new_link, request.user)
-        context = self.admin_site.each_context(request) | {
-            "opts": self.opts,
-            "is_popup": False,
+        context = {
             "title": _("Invitation made"),
             "subject": str(obj),
             "note": note,
             "is_note_bad": is_bad,
-            "effect": _("Whoever opens it first makes the account. It works once, until %(end)s.")
-            % {"end": instant(obj.expires_at)},
+            "effect": _("The link makes one account. It works once, until %(end)s.") % {"end": instant(obj.expires_at)},
             "link": request.new_link,
             "back": reverse("admin:chat_invitation_changelist"),
         }
-        answer = TemplateResponse(request, "admin/link_shown_once.html", context)
-        add_never_cache_headers(answer)
-        return answer
+        return shown_once_page(request, "admin/link_shown_once.html", context)
 
     def _sent(self, invitation: Invitation, link: str, by: Any) -> tuple[str, bool]:
-        """Send the link, and return what to say of it, and whether that is bad news."""
+        """Send the link. Return the note for its maker, and True if it reports a failure."""
         if not invitation.email or not mail_is_set_up():
             return "", False
         name = by.get_full_name() or by.get_username()
@@ -225,25 +212,26 @@ class InvitationAdmin(ScopedPage):
         return _("The link was sent to %(email)s.") % {"email": invitation.email}, False
 
     @action(
-        description="Revoke", url_path="revoke", permissions=["revoke"], icon="block", variant=ActionVariant.WARNING
+        description=gettext_lazy("Revoke"),
+        url_path="revoke",
+        permissions=["revoke"],
+        icon="block",
+        variant=ActionVariant.WARNING,
     )
     def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
         invitation = self.get_object(request, unquote(object_id))
         if invitation is None:
-            raise Http404("There is no such invitation.")
+            raise Http404(_("There is no such invitation."))
         if not self._may_revoke(request, invitation):
             raise PermissionDenied
         if request.method != "POST":
-            context = self.admin_site.each_context(request) | {
-                "opts": self.opts,
-                "is_popup": False,
-                "title": "Revoke invitation",
-                "act": "Revoke",
-                "subject": f"the invitation {invitation}",
-                "effect": "Its link then invites nobody. It cannot be given back; make a new one instead.",
-                "back": reverse("admin:chat_invitation_changelist"),
-            }
-            return TemplateResponse(request, "admin/confirm_act.html", context)
+            return confirm_page(
+                request,
+                act=_("Revoke"),
+                subject=_("the invitation %(invitation)s") % {"invitation": invitation},
+                effect=_("Its link stops working. This cannot be undone; make a new invitation instead."),
+                back=reverse("admin:chat_invitation_changelist"),
+            )
         invitation_revoke(invitation=invitation)
-        self.message_user(request, f"The invitation {invitation} is revoked.")
+        self.message_user(request, _("The invitation %(invitation)s is revoked.") % {"invitation": invitation})
         return redirect("admin:chat_invitation_changelist")

@@ -15,9 +15,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
 from django.utils import timezone
-from django.utils.cache import add_never_cache_headers
 from django.utils.html import format_html_join
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_lazy as _
@@ -34,6 +32,7 @@ from chat.access.limit_columns import LIMIT_COLUMNS
 from chat.access.models import ApiKey
 from chat.access.policy import may
 from chat.access.roles import Act, Reach
+from chat.console.acts import act_page, shown_once_page
 from chat.console.fresh_form import FreshPage
 from chat.console.pages import column, expiry, instant
 
@@ -68,6 +67,7 @@ class ApiKeyAdmin(FreshPage, ScopedPage):
     search_fields = ("name", "public_id")
     list_per_page = 50
     actions = None
+    only_saves = True
     actions_detail = ("rotate", "disable", "enable")
     readonly_fields = ("show_owner", "show_text", "show_state", "show_created", "show_last_used", "show_secrets")
     limits_shown = ("show_limits",)
@@ -155,16 +155,6 @@ class ApiKeyAdmin(FreshPage, ScopedPage):
         """List the tightest of the limits of the key, its owner, its project and its organisation."""
         lines = ((name, f"{figure:,}", whose) for name, figure, whose in limits_in_force(key))
         return format_html_join(mark_safe("<br>"), "{}: {} ({})", lines) or _("none")
-
-    def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        only_save = {"show_save_and_add_another": False, "show_save_and_continue": False}
-        return super().changeform_view(request, object_id, form_url, only_save | (extra_context or {}))
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: ApiKeyForm, change: bool) -> None:
         if change:
@@ -263,16 +253,8 @@ class ApiKeyAdmin(FreshPage, ScopedPage):
         self, request: HttpRequest, key: ApiKey, act: str, effect: str, form: forms.Form | None = None
     ) -> HttpResponse:
         context = {"title": f"{act} API key", "key": key, "act": act, "effect": effect, "form": form}
-        return TemplateResponse(request, "admin/chat/apikey/confirm.html", self._page(request) | context)
+        return act_page(request, "admin/chat/apikey/confirm.html", context)
 
     def _shown_once(self, request: HttpRequest, key: ApiKey, text: str, title: str) -> HttpResponse:
-        response = TemplateResponse(
-            request,
-            "admin/chat/apikey/shown_once.html",
-            self._page(request) | {"title": title, "key": key, "key_text": text},
-        )
-        add_never_cache_headers(response)
-        return response
-
-    def _page(self, request: HttpRequest) -> dict[str, Any]:
-        return self.admin_site.each_context(request) | {"opts": self.opts, "is_popup": False}
+        context = {"title": title, "key": key, "key_text": text}
+        return shown_once_page(request, "admin/chat/apikey/shown_once.html", context)

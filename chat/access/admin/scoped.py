@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from unfold.admin import ModelAdmin
 
 from chat.access.policy import visible
@@ -21,6 +21,8 @@ class ScopedPage(ModelAdmin):
     manage: ClassVar[Act]
     org_column = "org_id"
     project_column = "project_id"
+    only_saves = False
+    """Its form has one button: what is saved is shown once, or lists are the place to go on."""
 
     def own_rows(self, request: HttpRequest) -> Q | None:
         """Return the condition of the user's own rows. None: there are none."""
@@ -33,6 +35,16 @@ class ScopedPage(ModelAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return self.reached(request, super().get_queryset(request), self.see)
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        buttons = {"show_save_and_add_another": False, "show_save_and_continue": False} if self.only_saves else {}
+        return super().changeform_view(request, object_id, form_url, buttons | (extra_context or {}))
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return super().has_change_permission(request, obj) and self.reaches(request, obj)

@@ -22,9 +22,9 @@ from django.db.models.signals import pre_delete
 from django.dispatch import receiver
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.cache import add_never_cache_headers
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin
 from unfold.decorators import action, display
 from unfold.enums import ActionVariant
@@ -48,15 +48,18 @@ from chat.access.people import (
 from chat.access.policy import orgs_reached, standing_of
 from chat.access.reset_links import reset_link_create
 from chat.access.roles import ROLES_HELP, Act, Role
+from chat.console.acts import confirm_page, shown_once_page
 
-ABOVE_YOU = "It has a role that you cannot give; ask somebody who can."
+ABOVE_YOU = _("It has a role that you may not give. Ask an owner of its organisation.")
+
+ONLY_OWNERS = _("Only an owner of all organisations of an account sets its password.")
 
 for table in (User, Group, Authenticator, EmailAddress, SocialAccount, SocialApp, SocialToken, UserSession):
     admin.site.unregister(table)
 
 
 @receiver(pre_delete, sender=User)
-def _keep_history(instance: User, **_: Any) -> None:
+def _keep_history(instance: User, **_signal: Any) -> None:
     """Keep an account's entries in the history of changes by giving them to a stand-in account."""
     entries = LogEntry.objects.filter(user=instance)
     if entries.exists():
@@ -76,10 +79,10 @@ class NewAccountForm(UserCreationForm):
 
     actor: Any
 
-    org = forms.ModelChoiceField(queryset=Org.objects.none(), label="Organisation", widget=UnfoldAdminSelectWidget)
-    role = forms.ChoiceField(initial=Role.MEMBER, widget=UnfoldAdminSelectWidget, help_text=ROLES_HELP)
+    org = forms.ModelChoiceField(queryset=Org.objects.none(), label=_("Organisation"), widget=UnfoldAdminSelectWidget)
+    role = forms.ChoiceField(label=_("Role"), initial=Role.MEMBER, widget=UnfoldAdminSelectWidget, help_text=ROLES_HELP)
     may_chat = forms.BooleanField(
-        label="May use the playground", required=False, initial=True, widget=UnfoldBooleanSwitchWidget
+        label=_("May use the playground"), required=False, initial=True, widget=UnfoldBooleanSwitchWidget
     )
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -94,13 +97,20 @@ class NewAccountForm(UserCreationForm):
         cleaned: dict[str, Any] = super().clean()
         org, role = cleaned.get("org"), cleaned.get("role")
         if org and role and Role(role) not in standing_of(self.actor).roles_given(org_id=org.pk):
-            self.add_error("role", f"Your role in {org} does not let you give the role {Role(role).label}.")
+            self.add_error(
+                "role",
+                _("Your role in %(org)s does not let you give the role %(role)s.")
+                % {"org": org, "role": Role(role).label},
+            )
         return cleaned
 
 
 @admin.register(User)
 class UserAdmin(DjangoUserAdmin, ModelAdmin):
-    """Django's page in unfold's forms. Nobody gives more than they have; one superuser and each last owner stay."""
+    """A page of Django in unfold's forms.
+
+    It refuses roles above the editor's own, and keeps one superuser and the last owner of each organisation.
+    """
 
     form = AccountForm
     add_form = NewAccountForm
@@ -112,13 +122,13 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
     readonly_fields = ("last_login", "date_joined", "show_roles")
     fieldsets = (
         (None, {"fields": ("username", "password")}),
-        ("Person", {"fields": ("first_name", "last_name", "email")}),
-        ("Access", {"fields": ("is_active", "is_superuser", "show_roles")}),
-        ("Dates", {"fields": ("last_login", "date_joined")}),
+        (_("Person"), {"fields": ("first_name", "last_name", "email")}),
+        (_("Access"), {"fields": ("is_active", "is_superuser", "show_roles")}),
+        (_("Dates"), {"fields": ("last_login", "date_joined")}),
     )
     add_fieldsets = (
         (None, {"fields": ("username", "email", "usable_password", "password1", "password2")}),
-        ("Access", {"fields": ("org", "role", "may_chat")}),
+        (_("Access"), {"fields": ("org", "role", "may_chat")}),
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
@@ -127,13 +137,18 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
         seen = Membership.objects.filter(org__in=orgs_reached(request.user, Act.PEOPLE_SEE)).select_related("org")
         return people.prefetch_related(Prefetch("memberships", seen, to_attr="roles_seen"))
 
-    @display(description="Roles")
+    @display(description=_("Roles"))
     def show_roles(self, user: Any) -> str:
-        roles = [f"{one.get_role_display()} in {one.org}" for one in user.roles_seen]
-        return ", ".join(["Superuser"] * user.is_superuser + roles) or "–"
+        roles = [
+            gettext("%(role)s in %(org)s") % {"role": one.get_role_display(), "org": one.org} for one in user.roles_seen
+        ]
+        return ", ".join([gettext("Superuser")] * user.is_superuser + roles) or "–"
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> tuple[str, ...]:
-        """Return what a form only shows. The address of others is for those who set passwords: it can receive one."""
+        """Return the fields that a form only shows.
+
+        The address of others is one of them unless the editor may set their password: links for one go there.
+        """
         is_settable = obj in (None, request.user) or account_password_is_settable(actor=request.user, account=obj)
         shown = (*(() if is_settable else ("email",)), *(() if request.user.is_superuser else ("is_superuser",)))
         return (*self.readonly_fields, *shown)
@@ -160,7 +175,7 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
         account = self.get_object(request, id)
         if account is not None and not account_password_is_settable(actor=request.user, account=account):
-            raise PermissionDenied("Only an owner of all organisations of an account sets its password.")
+            raise PermissionDenied(ONLY_OWNERS)
         with transaction.atomic():  # with its audit entry
             answer: HttpResponse = super().user_change_password(request, id, form_url)
         return answer
@@ -173,7 +188,7 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
         return account is not None and account_password_is_settable(actor=request.user, account=account)
 
     def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
-        """Return the acts on how somebody signs in. Without second factors none can be removed."""
+        """Return the acts on sign-in. An account without second factors has none to remove."""
         account = self.get_object(request, unquote(str(object_id)))
         has_factors = account is not None and Authenticator.objects.filter(user=account).exists()
         acts = super().get_actions_detail(request, object_id)
@@ -182,31 +197,32 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
     def _settable(self, request: HttpRequest, object_id: str) -> User:
         account: User | None = self.get_object(request, unquote(object_id))
         if account is None:
-            raise Http404("There is no such account.")
+            raise Http404(gettext("There is no such account."))
         if not account_password_is_settable(actor=request.user, account=account):
-            raise PermissionDenied("Only an owner of all organisations of an account sets its password.")
+            raise PermissionDenied(ONLY_OWNERS)
         return account
 
-    @action(description="Link for a new password", url_path="reset-link", permissions=["password"], icon="link")
+    @action(description=_("Link for a new password"), url_path="reset-link", permissions=["password"], icon="link")
     def reset_link(self, request: HttpRequest, object_id: str) -> HttpResponse:
         account = self._settable(request, object_id)
         if request.method != "POST":
-            effect = "Whoever opens the link sets the password of this account. It works once, for three days."
-            return self._confirm(request, account, "Make a link for", effect)
+            effect = gettext(
+                "The person who opens the link sets the password of this account. It works once, for three days."
+            )
+            return self._confirm(request, account, gettext("Make a link for"), effect)
         with transaction.atomic():
             path = reset_link_create(user=account)
-        context = self._page(request, "Link for a new password") | {
+        context = {
+            "title": gettext("Link for a new password"),
             "subject": account.get_username(),
-            "effect": "It works once, for three days, and ends with the next sign-in of the account.",
+            "effect": gettext("It works once, for three days, and ends with the next sign-in of the account."),
             "link": request.build_absolute_uri(path),
             "back": reverse("admin:auth_user_change", args=[account.pk]),
         }
-        answer = TemplateResponse(request, "admin/link_shown_once.html", context)
-        add_never_cache_headers(answer)
-        return answer
+        return shown_once_page(request, "admin/link_shown_once.html", context)
 
     @action(
-        description="Remove second factors",
+        description=_("Remove second factors"),
         url_path="remove-factors",
         permissions=["password"],
         icon="phonelink_erase",
@@ -215,26 +231,25 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
     def remove_factors(self, request: HttpRequest, object_id: str) -> HttpResponse:
         account = self._settable(request, object_id)
         if request.method != "POST":
-            effect = "Its authenticator app, passkeys and recovery codes stop working: the password alone signs it in."
-            return self._confirm(request, account, "Remove second factors of", effect)
+            effect = gettext(
+                "Its authenticator app, passkeys and recovery codes stop working. The password alone signs it in."
+            )
+            return self._confirm(request, account, gettext("Remove second factors of"), effect)
         number = factors_remove(user=account)
-        self.message_user(
-            request, f"{number} second factors of {account} are removed." if number else f"{account} has none."
+        said = ngettext(
+            "%(number)s second factor of %(account)s is removed.",
+            "%(number)s second factors of %(account)s are removed.",
+            number,
         )
+        if not number:
+            said = gettext("%(account)s has no second factors.")
+        self.message_user(request, said % {"number": number, "account": account})
         return redirect("admin:auth_user_change", account.pk)
 
     def _confirm(self, request: HttpRequest, account: User, act: str, effect: str) -> HttpResponse:
-        context = self._page(request, act) | {
-            "act": act,
-            "subject": account.get_username(),
-            "effect": effect,
-            "is_dangerous": True,
-            "back": reverse("admin:auth_user_change", args=[account.pk]),
-        }
-        return TemplateResponse(request, "admin/confirm_act.html", context)
-
-    def _page(self, request: HttpRequest, title: str) -> dict[str, Any]:
-        return self.admin_site.each_context(request) | {"opts": self.opts, "is_popup": False, "title": title}
+        back = reverse("admin:auth_user_change", args=[account.pk])
+        name = account.get_username()
+        return confirm_page(request, act=act, subject=name, effect=effect, back=back, is_dangerous=True)
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
@@ -257,7 +272,7 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
         for account in accounts:
             problem = account_deletion_problem(actor=actor, account=account)
             if not problem and not account_is_manageable(actor=actor, account=account):
-                problem = ABOVE_YOU
+                problem = str(ABOVE_YOU)
             if problem:
                 problems.append(f"{account}: {problem}")
         return [str(account) for account in accounts], {"users": len(accounts)}, set(), problems

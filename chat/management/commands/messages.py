@@ -17,17 +17,23 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from chat.playground.form import help_texts
-from chat.playground.strings import catalogue, catalogue_read
+from chat.playground.strings import BETWEEN_FORMS, catalogue, catalogue_read
 
 TEMPLATE_TEXT = re.compile(r'{%\s*translate\s+("(?:[^"\\]|\\.)*")')
 TEMPLATE_BLOCK = re.compile(r"{%\s*blocktranslate\b[^%]*%}(.*?){%\s*endblocktranslate\s*%}", re.DOTALL)
+TEMPLATE_PLURAL = re.compile(r"{%\s*plural\s*%}")
 VARIABLE = re.compile(r"{{\s*(\w+)\s*}}")
 SCRIPT_STRING = r"""("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
 SCRIPT_TEXT = re.compile(rf"(?<![\w.$])(?:t|mark)\(\s*{SCRIPT_STRING}")
 SCRIPT_PLURAL = re.compile(rf"(?<![\w.$])plural\([^\"'`;]*,\s*{SCRIPT_STRING},\s*{SCRIPT_STRING}")
 FUNCTIONS = ("gettext", "gettext_lazy", "_")
+PLURALS = ("ngettext", "ngettext_lazy")
 MO_MAGIC = 0x950412DE
-HEADER = "Language: {language}\nMIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\n"
+HEADER = (
+    "Language: {language}\nMIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\n"
+    "Plural-Forms: nplurals=2; plural=(n != 1);\n"
+)
+"""The two forms are those of English and German."""
 
 
 class Command(BaseCommand):
@@ -43,32 +49,38 @@ class Command(BaseCommand):
                 path.write_text(catalogue_text(translations), encoding="utf-8")
                 if domain == "django":
                     path.with_suffix(".mo").write_bytes(compiled(translations))
-                missing = [text for text in texts if not translations[text]]
+                missing = [text.split(BETWEEN_FORMS)[0] for text in texts if not is_whole(translations[text], text)]
                 if missing:
                     raise CommandError(f"{path} has no translation of: " + "; ".join(missing))
 
 
 def collected() -> dict[str, list[str]]:
-    """Return the English texts by domain, sorted."""
+    """Return the English texts by domain, sorted. One with a form for one and a form for more has both."""
     base = Path(settings.BASE_DIR)
-    templates = (
-        path
-        for ending in ("html", "txt")
-        for path in (base / "templates").rglob(f"*.{ending}")
-        if "admin" not in path.parts
-    )
+    templates = (path for ending in ("html", "txt") for path in (base / "templates").rglob(f"*.{ending}"))
     python = (path for room in ("chat", "lightcone_site") for path in (base / room).rglob("*.py"))
     scripts = (base / "chat" / "static" / "chat" / "playground" / "app").rglob("*.js")
     of_templates = (text for path in templates for text in template_texts(path.read_text(encoding="utf-8")))
-    of_pages = {*of_templates, *help_texts(), *(text for path in python for text in _called(path))}
+    of_pages = {
+        *of_templates,
+        *help_texts(),
+        *(text for path in python for text in python_texts(path.read_text(encoding="utf-8"))),
+    }
     of_scripts = {text for path in scripts for text in script_texts(path.read_text(encoding="utf-8"))}
     return {"django": sorted(of_pages), "djangojs": sorted(of_scripts)}
 
 
 def template_texts(source: str) -> list[str]:
     """Return the texts of a template. Variables within a text are written as Django asks for them, `%(name)s`."""
-    blocks = (VARIABLE.sub(r"%(\1)s", text.replace("%", "%%")) for text in TEMPLATE_BLOCK.findall(source))
-    return [*(json.loads(text) for text in TEMPLATE_TEXT.findall(source)), *blocks]
+    blocks = (TEMPLATE_PLURAL.sub(BETWEEN_FORMS, text).replace("%", "%%") for text in TEMPLATE_BLOCK.findall(source))
+    texts = (VARIABLE.sub(r"%(\1)s", text) for text in blocks)
+    return [*(json.loads(text) for text in TEMPLATE_TEXT.findall(source)), *texts]
+
+
+def is_whole(translation: str, english: str) -> bool:
+    """Return True if a translation has each form of the English text."""
+    forms = translation.split(BETWEEN_FORMS)
+    return all(forms) and len(forms) == len(english.split(BETWEEN_FORMS))
 
 
 def script_texts(source: str) -> list[str]:
@@ -85,13 +97,22 @@ def merged(path: Path, texts: Iterable[str], language: str) -> dict[str, str]:
 
 def catalogue_text(translations: dict[str, str]) -> str:
     """Return the text of a .po file."""
-    entries = (f"msgid {_quote(english)}\nmsgstr {_quote(text)}\n" for english, text in translations.items())
-    return "\n".join(entries)
+    return "\n".join(_entry(english, text) for english, text in translations.items())
+
+
+def _entry(english: str, text: str) -> str:
+    if BETWEEN_FORMS not in english:
+        return f"msgid {_quote(english)}\nmsgstr {_quote(text)}\n"
+    one, more = english.split(BETWEEN_FORMS)
+    forms = text.split(BETWEEN_FORMS) if text else ["", ""]
+    lines = (f"msgstr[{number}] {_quote(form)}\n" for number, form in enumerate(forms))
+    return f"msgid {_quote(one)}\nmsgid_plural {_quote(more)}\n" + "".join(lines)
 
 
 def compiled(translations: dict[str, str]) -> bytes:
     """Return the .mo file of these translations (https://www.gnu.org/software/gettext/manual/html_node/MO-Files.html)."""
-    pairs = sorted((english.encode(), text.encode()) for english, text in translations.items() if text)
+    whole = ((english, text) for english, text in translations.items() if is_whole(text, english))
+    pairs = sorted((english.encode(), text.encode()) for english, text in whole)
     offset = 28 + 16 * len(pairs)
     tables: list[bytes] = []
     data = b""
@@ -103,14 +124,17 @@ def compiled(translations: dict[str, str]) -> bytes:
     return head + b"".join(tables) + data
 
 
-def _called(path: Path) -> list[str]:
-    """Return the texts that a Python file gives to gettext."""
-    source = path.read_text(encoding="utf-8")
+def python_texts(source: str) -> list[str]:
+    """Return the texts that Python gives to gettext and ngettext."""
     if "gettext" not in source:
         return []
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and node.args]
-    texts = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id in FUNCTIONS]
-    return [text.value for text in texts if isinstance(text, ast.Constant) and isinstance(text.value, str)]
+    named = [(call.func.id, call.args) for call in calls if isinstance(call.func, ast.Name)]
+    forms = [given[:1] for name, given in named if name in FUNCTIONS]
+    forms += [given[:2] for name, given in named if name in PLURALS]
+    values = [[form.value for form in given if isinstance(form, ast.Constant)] for given in forms]
+    texts = [[str(value) for value in found if isinstance(value, str)] for found in values]
+    return [BETWEEN_FORMS.join(found) for given, found in zip(forms, texts, strict=True) if len(found) == len(given)]
 
 
 def _quote(text: str) -> str:

@@ -111,7 +111,7 @@ def test_projects_of_other_organisations_are_refused() -> None:
     client = Client()
     client.force_login(root)
     theirs = Project.objects.create(org=Org.objects.create(name="Other"), name="Theirs")
-    assert "Choose projects of" in invite(client, projects=[theirs.pk]).text
+    assert "Choose only projects of" in invite(client, projects=[theirs.pk]).text
     assert not Invitation.objects.exists()
 
 
@@ -366,7 +366,7 @@ def test_owners_alone_make_links_for_the_passwords_of_others(role: str) -> None:
         assert client.post(address).status_code in (302, 403, 404)
         assert entries_after(last) == []
         return
-    assert "Whoever opens the link" in client.get(address).text
+    assert "The person who opens the link" in client.get(address).text
     link = link_in(client.post(address).text)
     assert "The password is set" in used(link).text
     assert User.objects.get(pk=ann.pk).check_password(NEW)
