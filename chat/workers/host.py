@@ -198,6 +198,8 @@ class WorkerHost:
         with self._lock:
             lease_ids = [hosted.lease_id for hosted in (*self._hosted.values(), *self._gone.values())]
         self._drop_leases(lease_ids)
+        with _valkey_missed():
+            self._reporter.farewell(self._client, self._keys)
         for worker in self._workers():
             worker.announce_drain()
 

@@ -13,15 +13,13 @@ from typing import Any
 from django.conf import settings
 
 from chat.machine import DeviceState, device_state
-from chat.relay.state.hosts import HostReport, host_fields
+from chat.relay.state.hosts import HOST_LIFE_MS, HostReport, host_fields
 from chat.relay.state.keys import Keys
 from chat.workers.last_lines import LastLines
 from chat.workers.memory import UNLIMITED, process_memory
 
 LOOK_S = 5.0
 """Between two looks at the device: nvidia-smi takes a while."""
-HOST_LIFE_MS = 60_000
-"""How long the pages show a host that says nothing more."""
 
 
 class HostReporter:
@@ -56,6 +54,10 @@ class HostReporter:
         pipe.pexpire(keys.host(self._node), HOST_LIFE_MS)
         pipe.zadd(keys.hosts, {self._node: now_ms})
         pipe.zremrangebyscore(keys.hosts, "-inf", now_ms - HOST_LIFE_MS)
+
+    def farewell(self, client: Any, keys: Keys) -> None:
+        """Take the host off the list as it stops, so that it does not count as lost."""
+        client.zrem(keys.hosts, self._node)
 
     def report(self, models: Iterable[str], *, held_bytes: int, is_draining: bool) -> HostReport:
         """Return the report of this moment. `models`: whose last lines it has."""
