@@ -54,17 +54,17 @@ class Result:
     is_final: bool = False
 
 
-def notices_queue(told: Iterable[tuple[Alert, Event]], *, now: datetime) -> None:
+def notices_queue(notices: Iterable[tuple[Alert, Event]], *, now: datetime) -> None:
     """Queue notices for the channels that want them. Call it in the transaction of their alerts."""
-    told = list(told)
-    if not told:
+    notices = list(notices)
+    if not notices:
         return
-    orgs = {alert.org_id for alert, _event in told}
+    orgs = {alert.org_id for alert, _event in notices}
     wanted = Q(org_id__in=[one for one in orgs if one is not None]) | (Q(org=None) if None in orgs else Q(pk__in=()))
     channels = list(AlertChannel.objects.filter(wanted, is_on=True).order_by("pk"))
     AlertDelivery.objects.bulk_create(
         _delivery(channel, alert, event, now)
-        for alert, event in told
+        for alert, event in notices
         for channel in channels
         if channel.org_id == alert.org_id and (not channel.conditions or alert.condition in channel.conditions)
     )

@@ -133,7 +133,7 @@ class Alert(models.Model):
     since = models.DateTimeField(_("since"))
     fired_at = models.DateTimeField(_("fired"), null=True)
     """When it had held long enough; None until then."""
-    told_at = models.DateTimeField(_("notice"), null=True)
+    notified_at = models.DateTimeField(_("notice"), null=True)
     """When the notice was given; None until the cool-down of the one before is over."""
     seen_at = models.DateTimeField()
     """When the condition was last seen to hold."""
@@ -149,7 +149,7 @@ class Alert(models.Model):
             ),
         )
         indexes = (
-            models.Index(fields=("condition", "subject", "-told_at"), name="alert_told"),
+            models.Index(fields=("condition", "subject", "-notified_at"), name="alert_notified"),
             models.Index(fields=("ended_at", "-id"), name="alert_ended"),
             models.Index(fields=("org", "-id"), name="alert_org"),
         )

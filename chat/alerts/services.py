@@ -53,7 +53,7 @@ SEEN_EVERY = timedelta(seconds=60)
 
 
 def alerts_observe(looks: Iterable[Look], *, now: datetime) -> list[tuple[Alert, Event]]:
-    """Store what follows from looks, and queue the notices. Return what was told.
+    """Store what follows from looks, and queue the notices. Return these.
 
     Conditions whose rule is off are not judged, and their open alerts end.
     """
@@ -64,11 +64,11 @@ def alerts_observe(looks: Iterable[Look], *, now: datetime) -> list[tuple[Alert,
     with transaction.atomic():
         # The lock keeps out other processes; what was read before it may be old.
         rules = {rule.condition: rule for rule in AlertRule.objects.select_for_update().order_by("pk")}
-        told = [one for change in _changes(looks, rules, now) if (one := _apply(change, now)) is not None]
-        notices_queue(told, now=now)
-    for alert, event in told:
+        notices = [one for change in _changes(looks, rules, now) if (one := _apply(change, now)) is not None]
+        notices_queue(notices, now=now)
+    for alert, event in notices:
         logger.warning("alert %s: %s %s", event.value, alert.condition, alert.subject)
-    return told
+    return notices
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,14 @@ class _Change:
     seen: Seen | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is stored of a subject: its open alert, and when the last firing notice was given."""
+
+    alert: Alert | None
+    last_notified_at: datetime | None
+
+
 def _changes(looks: Sequence[Look], rules: Mapping[str, AlertRule], now: datetime) -> list[_Change]:
     names = [look.condition for look in looks]
     opened: dict[Place, Alert] = {
@@ -87,7 +95,7 @@ def _changes(looks: Sequence[Look], rules: Mapping[str, AlertRule], now: datetim
         for alert in Alert.objects.filter(ended_at=None, condition__in=names).select_related("org")
     }
     held = {(look.condition, one.subject): one for look in looks for one in look.seen if one.holds}
-    last_told = _last_told({*opened, *held})
+    last_notified = _last_notified({*opened, *held})
     changes: list[_Change] = []
     for look in looks:
         rule = rules[look.condition]
@@ -95,39 +103,41 @@ def _changes(looks: Sequence[Look], rules: Mapping[str, AlertRule], now: datetim
         mine = {subject for condition, subject in opened if condition == look.condition}
         for subject in sorted(mine | set(seen)):
             place = (look.condition, subject)
-            change = _change(look, rule, seen.get(subject), opened.get(place), now, last_told.get(place))
+            known = _Known(opened.get(place), last_notified.get(place))
+            change = _change(look, rule, seen.get(subject), known, now)
             if change is not None:
                 changes.append(change)
     return changes
 
 
-def _last_told(places: set[Place]) -> dict[Place, datetime]:
-    """Return when each was last told to be wrong."""
+def _last_notified(places: set[Place]) -> dict[Place, datetime]:
+    """Return when the last firing notice of each was given."""
     if not places:
         return {}
     rows = Alert.objects.filter(
         condition__in={condition for condition, _ in places},
         subject__in={subject for _, subject in places},
-        told_at__isnull=False,
+        notified_at__isnull=False,
     )
     return {
         (condition, subject): at
-        for condition, subject, at in rows.order_by().values_list("condition", "subject").annotate(at=Max("told_at"))
+        for condition, subject, at in rows.order_by()
+        .values_list("condition", "subject")
+        .annotate(at=Max("notified_at"))
     }
 
 
-def _change(
-    look: Look, rule: AlertRule, seen: Seen | None, alert: Alert | None, now: datetime, last_told_at: datetime | None
-) -> _Change | None:
+def _change(look: Look, rule: AlertRule, seen: Seen | None, known: _Known, now: datetime) -> _Change | None:
     """Return what changes about one subject. None: nothing."""
+    alert = known.alert
     holds = _holds(look, seen, alert, now)
     if not rule.is_on:
-        return None if alert is None else _Change(alert, None, Event.RESOLVED if alert.told_at else None, None)
+        return None if alert is None else _Change(alert, None, Event.RESOLVED if alert.notified_at else None, None)
     if holds is None or (alert is None and not holds):
         return None
-    before = None if alert is None else Episode(alert.since, alert.fired_at, alert.told_at)
+    before = None if alert is None else Episode(alert.since, alert.fired_at, alert.notified_at)
     timing = Timing(timedelta(seconds=rule.hold_s), timedelta(seconds=rule.cooldown_s))
-    step = episode_step(before, holds=holds, now=now, timing=timing, last_told_at=last_told_at)
+    step = episode_step(before, holds=holds, now=now, timing=timing, last_notified_at=known.last_notified_at)
     if alert is not None and step.episode == before and step.notice is None and not _is_stale(alert, seen, now):
         return None
     if alert is None:
@@ -155,7 +165,7 @@ def _apply(change: _Change, now: datetime) -> tuple[Alert, Event] | None:
     if seen is not None:
         alert.name, alert.value, alert.detail, alert.seen_at = seen.name[:300], seen.value, seen.detail[:300], now
     if episode is not None:
-        alert.since, alert.fired_at, alert.told_at = episode.since, episode.fired_at, episode.told_at
+        alert.since, alert.fired_at, alert.notified_at = episode.since, episode.fired_at, episode.notified_at
         alert.save()
     elif alert.fired_at is None:
         alert.delete()

@@ -38,10 +38,10 @@ def rule_of(condition: str, **fields: Any) -> AlertRule:
 
 
 def look(condition: str, *subjects: str, at: float, is_whole: bool = True, holds: bool | None = True) -> list[str]:
-    """Look at subjects of which the condition holds. Return what is told."""
+    """Look at subjects of which the condition holds. Return the notices."""
     seen = [Seen(subject, subject, holds) for subject in subjects]
-    told = alerts_observe([Look(condition, seen, is_whole=is_whole)], now=later(at))
-    return [f"{event.value} {alert.subject}" for alert, event in told]
+    notices = alerts_observe([Look(condition, seen, is_whole=is_whole)], now=later(at))
+    return [f"{event.value} {alert.subject}" for alert, event in notices]
 
 
 def test_each_subject_has_its_own_episodes() -> None:
@@ -53,13 +53,13 @@ def test_each_subject_has_its_own_episodes() -> None:
     assert look(failed, at=20) == []
 
 
-def test_a_flapping_subject_is_told_once_a_cooldown() -> None:
+def test_a_flapping_subject_gives_one_notice_a_cooldown() -> None:
     rule_of("model_failed", cooldown_s=600)
-    told = [event for turn in range(100) for event in look(Condition.MODEL_FAILED, *["a"][: turn % 2], at=turn * 10)]
-    assert told == ["firing a", "resolved a"] * 2
+    notices = [event for turn in range(100) for event in look(Condition.MODEL_FAILED, *["a"][: turn % 2], at=turn * 10)]
+    assert notices == ["firing a", "resolved a"] * 2
 
 
-def test_nothing_is_told_of_what_passes_quickly() -> None:
+def test_what_passes_quickly_gives_no_notice() -> None:
     rule_of("queue_age", hold_s=60)
     assert look(Condition.QUEUE_AGE, "queue", at=0) == []
     assert look(Condition.QUEUE_AGE, at=50) == []
@@ -67,7 +67,7 @@ def test_nothing_is_told_of_what_passes_quickly() -> None:
     assert [look(Condition.QUEUE_AGE, "queue", at=at) for at in (100, 159, 160)] == [[], [], ["firing queue"]]
 
 
-def test_what_cannot_be_told_changes_nothing() -> None:
+def test_what_is_not_known_changes_nothing() -> None:
     failed = Condition.MODEL_FAILED
     look(failed, "a", at=0)
     assert look(failed, "a", at=5, holds=None) == []
@@ -198,27 +198,27 @@ def spend(budget: Budget, tokens: int, at: datetime) -> None:
     usage_records_write([known | stamps])
 
 
-def budget_told(at: datetime) -> list[str]:
+def budget_notices(at: datetime) -> list[str]:
     return [f"{event.value} {alert.condition}" for alert, event in alerts_observe(budget_looks(at), now=at)]
 
 
 def test_a_budget_that_runs_out_and_reopens_gives_both_notices(project: Project) -> None:
     budget = Budget(name="hourly", scope="project", project=project, amount=100, window="hour", is_hard=True)
     budget_save(budget=budget)
-    assert budget_told(NOW) == []
+    assert budget_notices(NOW) == []
     spend(budget, 55, NOW)
-    assert budget_told(NOW) == ["firing budget_50"]
+    assert budget_notices(NOW) == ["firing budget_50"]
     spend(budget, 45, NOW)
-    assert budget_told(later(5)) == ["firing budget_80", "firing budget_100"]
-    assert budget_told(later(10)) == []
+    assert budget_notices(later(5)) == ["firing budget_80", "firing budget_100"]
+    assert budget_notices(later(10)) == []
     # The next hour begins a minute after NOW.
     resolved = ["resolved budget_50", "resolved budget_80", "resolved budget_100"]
-    assert budget_told(later(60)) == resolved
+    assert budget_notices(later(60)) == resolved
     spend(budget, 100, later(61))
-    assert budget_told(later(62)) == [one.replace("resolved", "firing") for one in resolved]
+    assert budget_notices(later(62)) == [one.replace("resolved", "firing") for one in resolved]
     budget.amount = 1000
     budget_save(budget=budget)
-    assert budget_told(later(70)) == resolved
+    assert budget_notices(later(70)) == resolved
     alert = Alert.objects.filter(condition="budget_100")[0]
     assert (alert.org, alert.name, alert.value) == (project.org, "hourly", 100.0)
 
@@ -227,6 +227,6 @@ def test_a_deleted_budget_is_resolved(project: Project) -> None:
     budget = Budget(name="hourly", scope="project", project=project, amount=100, window="hour")
     budget_save(budget=budget)
     spend(budget, 60, NOW)
-    assert budget_told(NOW) == ["firing budget_50"]
+    assert budget_notices(NOW) == ["firing budget_50"]
     budget.delete()
-    assert budget_told(later(5)) == ["resolved budget_50"]
+    assert budget_notices(later(5)) == ["resolved budget_50"]
