@@ -151,6 +151,7 @@ class Alert(models.Model):
         indexes = (
             models.Index(fields=("condition", "subject", "-notified_at"), name="alert_notified"),
             models.Index(fields=("ended_at", "-id"), name="alert_ended"),
+            models.Index(fields=("condition", "-id"), name="alert_condition"),
             models.Index(fields=("org", "-id"), name="alert_org"),
         )
 

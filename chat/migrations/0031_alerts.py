@@ -100,7 +100,7 @@ class Migration(migrations.Migration):
                 'verbose_name': 'alert',
                 'verbose_name_plural': 'alerts',
                 'ordering': ('-id',),
-                'indexes': [models.Index(fields=['condition', 'subject', '-notified_at'], name='alert_notified'), models.Index(fields=['ended_at', '-id'], name='alert_ended'), models.Index(fields=['org', '-id'], name='alert_org')],
+                'indexes': [models.Index(fields=['condition', 'subject', '-notified_at'], name='alert_notified'), models.Index(fields=['ended_at', '-id'], name='alert_ended'), models.Index(fields=['condition', '-id'], name='alert_condition'), models.Index(fields=['org', '-id'], name='alert_org')],
                 'constraints': [models.UniqueConstraint(condition=models.Q(('ended_at', None)), fields=('condition', 'subject'), name='one_open_alert')],
             },
         ),
