@@ -39,7 +39,8 @@ from chat.alerts.models import CONDITIONS, AlertChannel, ChannelKind, DeliverySt
 from chat.alerts.selectors import may_manage_installation, orgs_managed
 from chat.console.fresh_form import FreshForm, FreshPage
 
-FIXED = ("org", "kind")
+FIXED = ("show_org", "kind")
+"""Of a channel that is made."""
 SHOWN = ("name", "show_org", "show_kind", "show_place", "is_on", "show_conditions")
 
 
@@ -113,8 +114,10 @@ class AlertChannelAdmin(FreshPage, OfOrgOrInstallation):
         return super().get_queryset(request).select_related("org").order_by("-pk")
 
     def get_fieldsets(self, request: HttpRequest, obj: AlertChannel | None = None) -> Any:
-        is_shown_only = obj is not None and not self.has_change_permission(request, obj)
-        fields = SHOWN if is_shown_only else self.form.Meta.fields
+        fields: tuple[str, ...] = self.form.Meta.fields
+        if obj is not None:
+            may_change = self.has_change_permission(request, obj)
+            fields = tuple("show_org" if name == "org" else name for name in fields) if may_change else SHOWN
         return self.with_fresh(request, obj, ((None, {"fields": fields}),))
 
     def get_readonly_fields(self, request: HttpRequest, obj: AlertChannel | None = None) -> tuple[str, ...]:
