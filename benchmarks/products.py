@@ -25,9 +25,9 @@ from engine.gguf_file import BLOCK_TYPES
 from engine.kernels.cpu.integer_vectors import has_tiles
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.quantization.folder_blocks import BLOCK, BLOCK_BYTES
+from engine.quantization.panel_weight import PanelWeight
 from engine.quantization.stored import StoredMatrix
 from engine.quantization.torch_forms import quantize_groups
-from engine.quantization.vnni import VnniWeight
 
 COLD_BYTES = 128 << 20
 ROUND_S = 0.05
@@ -42,11 +42,11 @@ def random_matrix(type_name: str, shape: tuple[int, int]) -> StoredMatrix:
     return StoredMatrix.from_blocks(type_name, torch.randint(0, 60, (shape[0], width), dtype=torch.uint8), shape)
 
 
-def copies(weight: VnniWeight) -> list[VnniWeight]:
+def copies(weight: PanelWeight) -> list[PanelWeight]:
     return [weight] + [copy.deepcopy(weight) for _ in range(COLD_BYTES // weight.num_bytes)]
 
 
-def least(weights: dict[str, list[VnniWeight]], x: torch.Tensor, rounds: int) -> dict[str, float]:
+def least(weights: dict[str, list[PanelWeight]], x: torch.Tensor, rounds: int) -> dict[str, float]:
     """Return the least microseconds of a product with each weight."""
     clock = thread_time if KERNEL_THREADS.num_threads == 1 else perf_counter
     fastest = dict.fromkeys(weights, float("inf"))
@@ -79,10 +79,10 @@ def main() -> None:
         weights = {}
         for type_name in options.types.split(","):
             matrix = random_matrix(type_name, (num_outputs, num_inputs))
-            weights[type_name] = copies(VnniWeight.of_matrix(matrix))
+            weights[type_name] = copies(PanelWeight.of_matrix(matrix))
             if has_tiles():
-                weights[f"{type_name} tiles"] = copies(VnniWeight.of_matrix(matrix, may_take_tiles=True))
-        weights["eight bits"] = copies(VnniWeight.eight_bit(*quantize_groups(matrix)))
+                weights[f"{type_name} tiles"] = copies(PanelWeight.of_matrix(matrix, may_take_tiles=True))
+        weights["eight bits"] = copies(PanelWeight.eight_bit(*quantize_groups(matrix)))
         times = [least(weights, torch.randn(number, num_inputs), options.rounds) for number in rows]
         for name, forms in weights.items():
             figures = "".join(f"{by_rows[name]:10.0f}" for by_rows in times)

@@ -1,6 +1,6 @@
 """Compare a model under each form of its weights with float32 over the file's own dequantised weights.
 
-    python benchmarks/quality.py --model PATH [--text PATH] [--forms auto,bf16,vnni,int8_vnni] [--tokens 0]
+    python benchmarks/quality.py --model PATH [--text PATH] [--forms auto,bf16,panels,int8_panels] [--tokens 0]
 
 The text is read as one sequence, CHUNK tokens per step as for prompts; the next token of every position is scored.
 Prints a line per form: perplexity, its excess over float32, mean KL divergence from float32, and how often both rank
@@ -28,8 +28,8 @@ from engine.execution.batch import BatchBuilder, dummy_sequence
 from engine.kernels.cpu.integer_vectors import has_tiles
 from engine.loading.loader import LoadedModel, load_model
 from engine.quantization import scheme
+from engine.quantization.panel_weight import PanelWeight
 from engine.quantization.torch_forms import Int4Weight
-from engine.quantization.vnni import VnniWeight
 from engine.sequence import Chunk, StepPlan
 from engine.tokenizers.tokenizer import Tokenizer
 
@@ -45,9 +45,9 @@ def load(path: Path, form: str, max_model_len: int) -> LoadedModel:
     names = form.split("+")
 
     def first_that_fits(shape: tuple[int, int], four_bit: bool) -> set[str]:
-        is_ours = VnniWeight.fits(shape)
-        fits = {"int4": four_bit and Int4Weight.fits(shape), "vnni": is_ours, "int8_vnni": is_ours}
-        fits["vnni_amx"] = is_ours and has_tiles()
+        is_ours = PanelWeight.fits(shape)
+        fits = {"int4": four_bit and Int4Weight.fits(shape), "panels": is_ours, "int8_panels": is_ours}
+        fits["panels_amx"] = is_ours and has_tiles()
         return {next(name for name in [*names, "float32"] if fits.get(name, True))}
 
     with patch.object(scheme, "possible_forms", first_that_fits):
@@ -112,7 +112,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--text", type=Path, default=TEXT)
-    parser.add_argument("--forms", default="auto,bf16,vnni,int8_vnni,int4+int8_packed,int8_packed")
+    parser.add_argument("--forms", default="auto,bf16,panels,int8_panels,int4+int8_packed,int8_packed")
     parser.add_argument("--tokens", type=int, default=0, help="how many to read; 0: all that fit")
     options = parser.parse_args()
     token_ids = Tokenizer.from_path(options.model).encode(options.text.read_text(), add_special_tokens=True)

@@ -13,7 +13,7 @@ from chat.model_jobs import admin as model_jobs
 from chat.system import pages as system
 from chat.usage import log_admin as requests
 from chat.usage import page as usage
-from chat.workers import fit
+from chat.workers import fit_page as fit
 
 catalog.ServedModelForm.read_sampling_defaults = staticmethod(sampling_defaults_read)
 

@@ -1,6 +1,7 @@
 """Fixtures of all tests: a private Valkey, a served Lightcone, and tests that this machine cannot run.
 
-With LIGHTCONE_TEST_REQUIRE=1 (`.ci/run`) a skipped test fails, except where it needs a GPU or a client for Node.js.
+With LIGHTCONE_TEST_REQUIRE=1 (`.ci/run`) a skipped test fails, except where it needs a GPU, a
+client for Node.js or instructions that few processors have.
 Properties use the same examples in every run, so that no change is blamed for another's fault;
 LIGHTCONE_TEST_EXAMPLES=explore draws new ones, and `few` takes the first quarter of them (`make check`;
 tests/examples.py).
@@ -119,7 +120,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = yield
     is_skip = report.skipped and not hasattr(report, "wasxfail")
-    is_allowed = any(item.get_closest_marker(name) for name in ("gpu", "interpreted", "node"))
+    is_allowed = any(item.get_closest_marker(name) for name in ("gpu", "interpreted", "node", "processor"))
     if IS_EVERYTHING_REQUIRED and is_skip and not is_allowed:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"

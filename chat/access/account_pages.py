@@ -24,7 +24,7 @@ from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils.http import urlencode
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
@@ -66,18 +66,35 @@ password_change = PasswordChangeView.as_view()
 
 
 def provider_login(request: HttpRequest, *, process: str = "login") -> dict[str, str] | None:
-    """Return name and address of the OpenID provider, None where there is none."""
+    """Return what the form that leads to the OpenID provider needs, None where there is no provider."""
     if not settings.LIGHTCONE_OIDC.issuer:
         return None
-    asked = {"process": process}
-    if wanted := request.POST.get("next") or request.GET.get("next"):
-        asked["next"] = wanted
     address = reverse("openid_connect_login", kwargs={"provider_id": settings.LIGHTCONE_OIDC.provider_id})
-    return {"name": settings.LIGHTCONE_OIDC.name, "url": f"{address}?{urlencode(asked)}"}
+    wanted = request.POST.get("next") or request.GET.get("next") or ""
+    return {"name": settings.LIGHTCONE_OIDC.name, "url": address, "process": process, "next": wanted}
 
 
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
 def provider_begin(request: HttpRequest, provider_id: str) -> HttpResponse:
-    """Send the browser to the OpenID provider. One that is away leads back to the sign-in page."""
+    """Send the browser to the OpenID provider, on a POST alone: a link of anybody could end a session and begin one.
+
+    The way there is a page that leads on, as the content policy lets no form be redirected to another host. A GET
+    leads to the sign-in page, as does a provider that is away. Raises Http404.
+    """
+    if not settings.LIGHTCONE_OIDC.issuer or provider_id != settings.LIGHTCONE_OIDC.provider_id:
+        raise Http404
+    if request.method != "POST":
+        return redirect("sign_in")
+    answer = _provider_answer(request, provider_id)
+    address = answer.headers.get("Location", "")
+    if url_has_allowed_host_and_scheme(address, allowed_hosts={request.get_host()}):
+        return answer
+    return render(request, "account/provider_leave.html", {"address": address, "name": settings.LIGHTCONE_OIDC.name})
+
+
+def _provider_answer(request: HttpRequest, provider_id: str) -> HttpResponse:
+    """Return django-allauth's redirect to the provider, or to the sign-in page if the provider is away."""
     try:
         answer: HttpResponse = provider_views.login(request, provider_id)
     except (requests.RequestException, KeyError) as error:

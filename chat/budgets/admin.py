@@ -16,7 +16,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
-from unfold.widgets import UnfoldAdminDecimalFieldWidget
+from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminSelectWidget
 
 from chat.access.admin.scoped import ScopedPage
 from chat.access.models import ApiKey, Membership, Org, Project
@@ -25,16 +25,25 @@ from chat.access.roles import Act, Reach
 from chat.budgets.forecast import BudgetView, budget_views
 from chat.budgets.models import MAX_AMOUNT, Budget, Unit, money_text
 from chat.budgets.services import REFERENCES, budget_check, budget_delete, budget_org, budget_save
+from chat.budgets.windows import WindowKind
 from chat.catalog.models import ServedModel
 from chat.console.fresh_form import FreshForm, FreshPage
 
 MICROS = 1_000_000
+SHOWN = "scope === null || scope === '{scope}'"
+"""When the form shows what a budget may be on: once it is the scope that was chosen. Without scripts it shows all."""
+NAMES = {"amount": "how_much", "window": "time_window"}
+"""The form's own fields, by columns."""
 FIXED = ("scope", *REFERENCES.values(), "unit", "window", "time_zone", "week_start")
 """What a budget has counted by, and so keeps."""
 
 
 class BudgetForm(FreshForm):
-    """A budget. The amount is typed in tokens or in the currency."""
+    """A budget. The amount is typed in tokens or in the currency.
+
+    A new one's window has a name of the form: django-unfold keeps the fields of a form with conditions as variables of
+    its scripts, where `window` would hide the browser's own.
+    """
 
     actor: Any
 
@@ -45,15 +54,21 @@ class BudgetForm(FreshForm):
         decimal_places=6,
         widget=UnfoldAdminDecimalFieldWidget,
     )
+    time_window = forms.ChoiceField(
+        label=_("Window"),
+        choices=WindowKind.choices,
+        initial=WindowKind.MONTH,
+        widget=UnfoldAdminSelectWidget,
+        help_text=_("It counts from its creation on. Hours are those of UTC."),
+    )
 
     class Meta:
         model = Budget
-        fields = ("name", "scope", *REFERENCES.values(), "unit", "window", "time_zone", "week_start", "is_hard")
+        fields = ("name", "scope", *REFERENCES.values(), "unit", "time_zone", "week_start", "is_hard")
         help_texts = {
             "scope": _("What it is on; choose that below. A budget on an account counts one organisation."),
             "time_zone": _("Of days, weeks and months, such as Europe/Berlin."),
             "is_hard": _("Refuse requests that it does not cover. Off: only count."),
-            "window": _("It counts from its creation on. Hours are those of UTC."),
         }
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -63,6 +78,7 @@ class BudgetForm(FreshForm):
                 "Of tokens, prompts and answers together; or of %(currency)s, by the models' prices."
             ) % {"currency": settings.LIGHTCONE_CURRENCY}
             if self.instance.pk:
+                del self.fields["time_window"]  # which is shown, and stays
                 divisor = MICROS if self.instance.unit == Unit.MONEY else 1
                 self.initial["how_much"] = Decimal(self.instance.amount) / divisor
         for column, rows in references(self.actor).items():
@@ -71,6 +87,8 @@ class BudgetForm(FreshForm):
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean()
+        if window := cleaned.get("time_window"):
+            self.instance.window = window
         unit = cleaned.get("unit") or self.instance.unit
         how_much: Decimal | None = cleaned.get("how_much")
         if how_much is not None:
@@ -98,7 +116,7 @@ class BudgetForm(FreshForm):
             budget_check(budget=budget)
         except ValidationError as error:
             for name, messages in error.message_dict.items():
-                place = "how_much" if name == "amount" else name
+                place = NAMES.get(name, name)
                 self.add_error(place if place in self.fields else None, messages)
 
 
@@ -122,6 +140,7 @@ class BudgetAdmin(FreshPage, ScopedPage):
     form = BudgetForm
     list_display = ("name", "show_on", "show_kind", "show_bar", "show_left", "show_next", "show_forecast")
     list_per_page = 50
+    conditional_fields = {name: SHOWN.format(scope=scope) for scope, name in REFERENCES.items()}
     search_fields = ("name",)
     actions = None
     show_full_result_count = False
@@ -157,7 +176,7 @@ class BudgetAdmin(FreshPage, ScopedPage):
         groups = (
             (None, {"fields": ("name", "scope", *on)}),
             (_("How much"), {"fields": ("unit", "how_much", "is_hard")}),
-            (_("When"), {"fields": ("window", "time_zone", "week_start")}),
+            (_("When"), {"fields": ("time_window" if obj is None else "window", "time_zone", "week_start")}),
         )
         return self.with_fresh(request, obj, groups)
 

@@ -99,15 +99,19 @@ def usage_rebuild(*, first: date, last: date, trusts_log: bool = False) -> Rebui
     The sums of a day and project that count more requests than the log has stay, as sums outlive the log.
     `trusts_log`: they do not.
     """
-    num_requests, kept = 0, []
-    for number in range((last - first).days + 1):
-        day = first + timedelta(days=number)
-        with transaction.atomic():
-            num_of_day, stay = _day_rebuild(day, trusts_log)
-        num_requests += num_of_day
-        kept += [(day, project_id) for project_id in stay]
-    after = {"from": first.isoformat(), "until": last.isoformat(), "number": num_requests}
-    audit_record(action="usage.rebuild", on=Subject(), after=after)
+    num_requests, kept, done = 0, [], None
+    try:
+        for number in range((last - first).days + 1):
+            day = first + timedelta(days=number)
+            with transaction.atomic():
+                num_of_day, stay = _day_rebuild(day, trusts_log)
+            num_requests += num_of_day
+            kept += [(day, project_id) for project_id in stay]
+            done = day
+    finally:  # one entry a run, also of one that breaks off
+        if done is not None:
+            after = {"from": first.isoformat(), "until": done.isoformat(), "number": num_requests}
+            audit_record(action="usage.rebuild", on=Subject(), after=after)
     return Rebuilt(num_requests, tuple(kept))
 
 

@@ -1,4 +1,4 @@
-"""The page that says whether a model fits, before it is loaded: its weights, cache and steps against the memory."""
+"""Whether a model fits the memory of this machine, read before it is loaded: its weights, cache and steps."""
 
 from __future__ import annotations
 
@@ -6,18 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 
 from django.conf import settings
-from django.contrib import admin
-from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404
-from django.template.response import TemplateResponse
-from django.urls import path
 from django.utils.translation import gettext as _
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_safe
 
-from chat.access.policy import may
-from chat.access.roles import Act
 from chat.catalog.model_choice import NoModel
 from chat.catalog.models import ServedModel
 from chat.catalog.services import models_offered
@@ -54,17 +44,3 @@ def model_fit(*, model: ServedModel) -> Fit:
     except ModelLoadError as error:
         return Fit(None, known, error.message)
     return Fit(need, known, need.refusal(budget))
-
-
-@never_cache
-@require_safe
-def fit(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show the sum of what a model needs. Raises PermissionDenied and Http404."""
-    if not may(request.user, Act.MODELS_MANAGE):
-        raise PermissionDenied
-    model = get_object_or_404(ServedModel, pk=pk)
-    context = {"title": _("Does %(name)s fit?") % {"name": model.name}, "model": model, "fit": model_fit(model=model)}
-    return TemplateResponse(request, "admin/live/fit.html", admin.site.each_context(request) | context)
-
-
-admin.site.pages.append(path("models/<int:pk>/fit/", admin.site.admin_view(fit), name="model_fit"))

@@ -15,11 +15,9 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from redis.exceptions import RedisError
 
 from chat.catalog.fingerprint import file_states
 from chat.relay.commands import task_send
@@ -27,15 +25,16 @@ from chat.relay.state.keys import Keys, model_slug
 from chat.relay.state.runs import LEASE_MS
 from chat.relay.valkey import BlockingValkey
 from chat.relay.worker.loop_thread import LoopThread
+from chat.workers.host_messages import HostMessages, valkey_missed
 from chat.workers.host_report import HostReporter
 from chat.workers.hosted import (
     FAILED,
     LEAVING,
     LOADED,
     LOADING,
-    MAX_RETRY_S,
+    LOOK_S,
     NOTHING,
-    RETRY_S,
+    STEADY_S,
     UNLOADED,
     Consumer,
     Facts,
@@ -43,9 +42,10 @@ from chat.workers.hosted import (
     facts_of,
     lease_of,
 )
-from chat.workers.memory import Resident, gigabytes, room_made
+from chat.workers.memory import gigabytes
 from chat.workers.model import ModelWorker
 from chat.workers.offers import Offer
+from chat.workers.placement import Room, pinned_bytes
 from engine.api import MemoryNeed
 from engine.api.errors import ModelLoadError
 from engine.config import EngineConfig
@@ -55,17 +55,12 @@ logger = logging.getLogger(__name__)
 
 TURN_S = 0.25
 LEASES_S = 1.0
-PATIENCE_S = 10.0
 SETTLE_S = 2.0
 """How long a loaded model counts as busy, while the runs that waited for it come."""
 LEAVE_POLL_S = 0.05
-MAX_LOST_PAUSE_S = 30.0
-STEADY_S = 600.0
-"""A model that has served so long may lose its cores as if for the first time."""
 SEND_BACK_S = 1.0
 MAX_CORES_LOST = 3
 """Cores that may die while they load a model before it counts as failed."""
-LOOK_S = 2.0
 
 
 @dataclass
@@ -105,10 +100,8 @@ class WorkerHost:
         self._read_offers = read_offers
         self._need_of = need_of
         self._consumer = consumer
-        self._client: Any = client
-        self._keys = keys
-        self._budget = budget
-        self._is_bounded = is_bounded
+        self._messages = HostMessages(client, keys)
+        self._room = Room(budget, first.name, is_bounded)
         self._started = _Started(first.config, started_core)
         self._make_worker = make_worker
         self._clock = clock
@@ -131,7 +124,7 @@ class WorkerHost:
             for name, turn in (("host", self.turn), ("host offers", self.refresh))
         ]
         self._offer([first], {first.name: facts_of(first.config)})
-        self._want(self._hosted[first.name])
+        self._hosted[first.name].want(self._clock())
 
     def start(self) -> None:
         for thread in self._threads:
@@ -150,7 +143,7 @@ class WorkerHost:
             return
         self._is_stopping.wait(SEND_BACK_S)  # this process may fetch it again
         task_send(run_id, attempt, slug)
-        self._ask_again(slug)
+        self._messages.ask(slug)
 
     def stop_run(self, run_id: str, outcome: str) -> None:
         """End a run early, whichever model has it."""
@@ -172,7 +165,7 @@ class WorkerHost:
             hosted = self._hosted.get(name)
             if hosted is not None and hosted.stage == LOADED:
                 self._leave(hosted)
-                self._want(hosted)
+                hosted.want(self._clock())
 
     def drain(self, is_draining: bool) -> None:
         """Take no new runs and load nothing until this is taken back; live runs go on. Returns at once."""
@@ -197,9 +190,8 @@ class WorkerHost:
                 thread.join(LEASE_MS / 1000)
         with self._lock:
             lease_ids = [hosted.lease_id for hosted in (*self._hosted.values(), *self._gone.values())]
-        self._drop_leases(lease_ids)
-        with _valkey_missed():
-            self._reporter.farewell(self._client, self._keys)
+        self._messages.drop(lease_ids)
+        self._messages.leave(self._node)
         for worker in self._workers():
             worker.announce_drain()
 
@@ -230,7 +222,7 @@ class WorkerHost:
     def turn(self) -> None:
         """Look at demands, idle and failed models; begin at most one load, or the unloads that it needs."""
         if not self._is_draining:
-            with _valkey_missed():
+            with valkey_missed():
                 self._take_demands()
         with self._lock:
             now = self._clock()
@@ -241,22 +233,38 @@ class WorkerHost:
             self._write_leases()
 
     def refresh(self) -> None:
-        """Read the offers again if the catalogue has changed. It may take as long as the database, or slow disks."""
-        with _valkey_missed():
-            epoch = self._client.get(self._keys.configuration_epoch)
-            if epoch == self._epoch:
-                return
-            try:
-                offers = self._read_offers()
-            except Exception as error:
-                # Any error of the database: the models that are known are served meanwhile.
-                logger.warning("the catalogue cannot be read, it is tried again: %s", error)
-                return
-            self._epoch = epoch
-            known = {hosted.offer.config for hosted in list(self._hosted.values())}
-            facts = {offer.name: facts_of(offer.config) for offer in offers if offer.config not in known}
+        """Read what has changed of the catalogue and of files. It may take as long as the database, or slow disks."""
+        with valkey_missed():
+            self._read_changed_offers()
+        self._look_at_files()
+
+    def _read_changed_offers(self) -> None:
+        epoch = self._messages.epoch()
+        if epoch == self._epoch:
+            return
+        try:
+            offers = self._read_offers()
+        except Exception as error:
+            # Any error of the database: the models that are known are served meanwhile.
+            logger.warning("the catalogue cannot be read, it is tried again: %s", error)
+            return
+        self._epoch = epoch
+        known = {hosted.offer.config for hosted in list(self._hosted.values())}
+        facts = {offer.name: facts_of(offer.config) for offer in offers if offer.config not in known}
+        with self._lock:
+            self._offer(offers, facts)
+
+    def _look_at_files(self) -> None:
+        """Look at the files of each model every LOOK_S. The lock is not held while disks are asked."""
+        now = self._clock()
+        with self._lock:
+            due = [(one, one.stamp) for one in self._hosted.values() if now >= one.looked_at + LOOK_S]
+        for hosted, stamp in due:
+            states = file_states(hosted.offer.config.model_path)
             with self._lock:
-                self._offer(offers, facts)
+                hosted.looked_at = now
+                if hosted.stamp is stamp:  # no load has begun meanwhile
+                    hosted.compare(states, now)
 
     def _offer(self, offers: Sequence[Offer], facts: Mapping[str, Facts]) -> None:
         """Host these models and no others. One whose configuration has changed is unloaded, and loads with the new."""
@@ -278,7 +286,7 @@ class WorkerHost:
                 self._leave(hosted)
                 self._gone[hosted.lease_id] = hosted
             else:
-                self._drop_leases([hosted.lease_id])
+                self._messages.drop([hosted.lease_id])
             del self._hosted[name]
             if offer is not None:
                 self._add(offer, facts.get(name, NOTHING), is_wanted=is_wanted)
@@ -291,28 +299,19 @@ class WorkerHost:
         hosted.maker_defaults, hosted.kind = facts
         self._hosted[offer.name] = hosted
         if is_wanted:
-            self._want(hosted)
+            hosted.want(self._clock())
 
     def _take_demands(self) -> None:
         """Take what is asked for. What is loaded, or about to be, was asked for before: that is forgotten."""
         with self._lock:
-            asked = [hosted for hosted in self._hosted.values() if hosted.stage != LEAVING]
-        if not asked:
-            return
-        pipe = self._client.pipeline(transaction=False)
-        for hosted in asked:
-            pipe.lpop(self._keys.demand(hosted.slug))
-        for hosted, found in zip(asked, pipe.execute(), strict=True):
-            if found is not None:
-                with self._lock:
-                    if hosted.stage == FAILED:  # requests do not ask for such a model, people do
-                        hosted.retry_at = self._clock()
-                    if hosted.stage in (UNLOADED, FAILED):
-                        self._want(hosted)
-
-    def _want(self, hosted: Hosted) -> None:
-        if not hosted.is_wanted:
-            hosted.is_wanted, hosted.wanted_at = True, self._clock()
+            slugs = [hosted.slug for hosted in self._hosted.values() if hosted.stage != LEAVING]
+        asked = self._messages.demands(slugs)
+        with self._lock:
+            now = self._clock()
+            for hosted in self._hosted.values():
+                if hosted.slug in asked and hosted.stage in (UNLOADED, FAILED):
+                    hosted.retry_at = now  # requests do not ask for one that has failed, people do
+                    hosted.want(now)
 
     def _look_at(self, hosted: Hosted, now: float) -> None:
         if hosted.stage == LOADED and hosted.worker is not None:
@@ -321,78 +320,30 @@ class WorkerHost:
             if hosted.need is None and len(self._hosted) > 1 and not hosted.is_noted:
                 hosted.is_noted = True
                 threading.Thread(target=self._note_need, args=(hosted,), daemon=True).start()
-            if now >= hosted.looked_at + LOOK_S:
-                hosted.looked_at = now
-                is_changed = file_states(hosted.offer.config.model_path) != hosted.stamp
-                hosted.worker.outdated = "files" if is_changed else ""
             if hosted.worker.has_work or now - hosted.ready_at < SETTLE_S:
                 hosted.used_at = now
             elif 0 < hosted.offer.idle_s < now - hosted.used_at and not hosted.offer.is_pinned:
                 logger.info("model %s was idle for %.0f s", hosted.name, now - hosted.used_at)
                 self._leave(hosted)
-        elif hosted.stage == FAILED:
-            if now >= hosted.looked_at + LOOK_S:
-                hosted.looked_at = now
-                if (states := file_states(hosted.offer.config.model_path)) != hosted.stamp:
-                    hosted.stamp, hosted.pause_s, hosted.retry_at = states, RETRY_S, now + LOOK_S
-            if now >= hosted.retry_at:
-                hosted.stage, hosted.need = UNLOADED, None
-                if hosted.offer.is_pinned or hosted.name == self._first.name:
-                    self._want(hosted)
+        elif hosted.stage == FAILED and now >= hosted.retry_at:
+            hosted.stage, hosted.need = UNLOADED, None
+            if hosted.offer.is_pinned or hosted.name == self._first.name:
+                hosted.want(now)
         elif hosted.stage == UNLOADED and hosted.offer.is_pinned:
-            self._want(hosted)
+            hosted.want(now)
 
     def _place(self, now: float) -> bool:
         """Begin the load that has waited longest and has room, or make room for it; return whether one has begun."""
-        everyone = (*self._hosted.values(), *self._gone.values())
-        if any(hosted.stage == LOADING for hosted in everyone):
-            return False
-        with_core = [hosted for hosted in everyone if hosted.has_core]
-        residents = [self._resident(hosted, now) for hosted in with_core]
-        staying = [self._resident(hosted, now) for hosted in with_core if hosted.stage == LOADED]
-        wanted = [one for one in self._hosted.values() if one.is_wanted and one.stage == UNLOADED]
-        for hosted in sorted(wanted, key=lambda one: one.wanted_at):
-            if now < hosted.not_before:
-                continue
-            if hosted.need is not None and file_states(hosted.offer.config.model_path) != hosted.stamp:
-                hosted.need = None
-            if hosted.need is None and (with_core or hosted.name != self._first.name or self._is_bounded):
-                return self._begin(hosted, self._appraise)
-            num_bytes = hosted.need.total_bytes if hosted.need is not None else 0
-            if room_made(num_bytes, self._budget, residents) == []:
-                return self._begin(hosted, self._load)
-            leaving = room_made(num_bytes, self._budget, staying)
-            if leaving is None and now - hosted.wanted_at > PATIENCE_S:
-                leaving = room_made(num_bytes, self._budget, [self._retiree(one, now) for one in with_core])
-            for name in leaving or ():
-                logger.info("model %s makes room for %s", name, hosted.name)
-                self._leave(self._hosted[name])
-            if leaving is not None:
-                return False  # there is room once the last of them has left
-            if self._can_never_fit(hosted):
-                return self._begin(hosted, self._appraise)
-            busy = ", ".join(one.name for one in with_core)
-            hosted.reason = f"waits for memory: {gigabytes(num_bytes)} are needed beside {busy}"
-        return False
-
-    def _resident(self, hosted: Hosted, now: float) -> Resident:
-        """Return a loaded model as it is seen now; one at work was used `now` (`_look_at`)."""
-        may_leave = hosted.stage == LOADED and not hosted.offer.is_pinned and hosted.used_at < now
-        return Resident(hosted.name, hosted.num_bytes, hosted.used_at, may_leave)
-
-    def _retiree(self, hosted: Hosted, now: float) -> Resident:
-        """Return a model that may leave although it is at work, if it has been loaded for a while; the oldest first."""
-        has_served = hosted.stage == LOADED and now - hosted.ready_at > PATIENCE_S
-        return Resident(hosted.name, hosted.num_bytes, hosted.ready_at, has_served and not hosted.offer.is_pinned)
-
-    def _pinned_bytes(self) -> int:
-        return sum(one.num_bytes for one in self._hosted.values() if one.has_core and one.offer.is_pinned)
-
-    def _can_never_fit(self, hosted: Hosted) -> bool:
-        return hosted.need is not None and bool(hosted.need.refusal(self._budget - self._pinned_bytes()))
+        next_one = self._room.placement(self._hosted.values(), self._gone.values(), now)
+        for name in next_one.leaving:
+            logger.info("model %s makes room for %s", name, next_one.waiting)
+            self._leave(self._hosted[name])
+        if next_one.appraise is not None:
+            return self._begin(next_one.appraise, self._appraise)
+        return next_one.load is not None and self._begin(next_one.load, self._load)
 
     def _begin(self, hosted: Hosted, work: Callable[[Hosted], None]) -> bool:
-        hosted.stage, hosted.stamp = LOADING, file_states(hosted.offer.config.model_path)
+        hosted.stage = LOADING
         self._in_thread(hosted, work)
         return True
 
@@ -416,11 +367,12 @@ class WorkerHost:
 
     def _appraise(self, hosted: Hosted) -> None:
         """Read what a model needs, and refuse one that can never fit, before it is read."""
+        hosted.stamp = file_states(hosted.offer.config.model_path)
         try:
             need = self._need_of(hosted.offer.config)
             with self._lock:
-                kept = self._pinned_bytes()
-            if text := need.refusal(self._budget - kept):
+                kept = pinned_bytes(self._hosted.values())
+            if text := need.refusal(self._room.budget - kept):
                 pinned = f" Pinned models keep {gigabytes(kept)} of them." if kept else ""
                 raise ModelLoadError(f"{text}{pinned}")
         except ModelLoadError as error:
@@ -432,6 +384,11 @@ class WorkerHost:
 
     def _load(self, hosted: Hosted) -> None:
         config = hosted.offer.config
+        stamp, hosted.stamp = hosted.stamp, file_states(config.model_path)
+        if hosted.need is not None and hosted.stamp != stamp:  # what it needs was read of other files
+            with self._lock:
+                hosted.need, hosted.stage = None, UNLOADED
+            return
         if hosted.need is not None and config.device == "cpu":
             config = dataclasses.replace(config, kv_cache_bytes=hosted.need.cache_bytes)
         logger.info("loading model %s", hosted.name)
@@ -444,12 +401,10 @@ class WorkerHost:
         )
         with self._lock:
             hosted.worker = worker
-        self._drop_leases([hosted.lease_id])
+        self._messages.drop([hosted.lease_id])
         if worker.load(lambda: self._consumer.start(hosted.slug), adapters=lambda: hosted.offer.adapters):
             with self._lock:
-                now = self._clock()
-                hosted.stage, hosted.ready_at, hosted.used_at, hosted.is_wanted = LOADED, now, now, False
-                hosted.reason, hosted.pause_s, hosted.num_cores_lost = "", RETRY_S, 0
+                hosted.have_loaded(self._clock())
                 if worker.is_lost:
                     self._lose(hosted)
                 else:
@@ -490,10 +445,7 @@ class WorkerHost:
 
     def _fail(self, hosted: Hosted, reason: str) -> None:
         with self._lock:
-            hosted.stage, hosted.worker, hosted.reason = FAILED, None, reason
-            hosted.is_wanted, hosted.num_cores_lost = False, 0
-            hosted.retry_at = self._clock() + hosted.pause_s
-            hosted.pause_s = min(MAX_RETRY_S, 2 * hosted.pause_s)
+            hosted.have_failed(reason, self._clock())
         self._write_leases()
 
     def _leave(self, hosted: Hosted) -> None:
@@ -518,11 +470,9 @@ class WorkerHost:
         """Give up a worker whose cores have died too often; the runs that it hands over wait for the next."""
         with self._lock:
             if hosted.stage == LOADED:
-                hosted.reason = "its core died repeatedly"
-                hosted.not_before = self._clock() + min(MAX_LOST_PAUSE_S, 2.0**hosted.num_lost - 1)
-                hosted.num_lost += 1
+                hosted.have_lost_cores(self._clock())
                 self._leave(hosted)
-                self._want(hosted)
+                hosted.want(self._clock())
 
     def _unload(self, hosted: Hosted) -> None:
         """Let the runs of a model end, then end its worker."""
@@ -544,15 +494,9 @@ class WorkerHost:
             hosted.stage = UNLOADED
             self._gone.pop(hosted.lease_id, None)
         logger.info("model %s is unloaded", hosted.name)
-        with _valkey_missed():
-            if self._client.llen(self._keys.tasks(hosted.slug)):
-                self._ask_again(hosted.slug)
-
-    # Leases and demands.
-
-    def _ask_again(self, slug: str) -> None:
-        if not self._client.exists(self._keys.demand(slug)):
-            self._client.lpush(self._keys.demand(slug), "1")
+        with valkey_missed():
+            if self._messages.has_tasks(hosted.slug):
+                self._messages.ask(hosted.slug)
 
     def _write_leases(self) -> None:
         """Renew the leases of models without a worker. Does nothing while Valkey is away."""
@@ -564,20 +508,10 @@ class WorkerHost:
             without = [(one.lease_id, one.slug, lease_of(one, is_draining=is_draining)) for one in waiting]
             held_bytes = sum(one.num_bytes for one in (*everyone, *self._gone.values()) if one.has_core)
         self._leases_at = self._clock()
-        pipe = self._client.pipeline(transaction=False)
-        for lease_id, slug, fields in without:
-            pipe.hset(self._keys.worker(lease_id), mapping=fields)
-            pipe.pexpire(self._keys.worker(lease_id), LEASE_MS)
-            pipe.sadd(self._keys.workers, lease_id)
-            pipe.sadd(self._keys.model_workers(slug), lease_id)
-        self._reporter.write(pipe, self._keys, names, held_bytes=held_bytes, is_draining=is_draining)
-        with _valkey_missed():
-            pipe.execute()
-
-    def _drop_leases(self, lease_ids: Sequence[str]) -> None:
-        with _valkey_missed():
-            for lease_id in lease_ids:
-                self._client.delete(self._keys.worker(lease_id))
+        self._messages.write(
+            without,
+            lambda pipe, keys: self._reporter.write(pipe, keys, names, held_bytes=held_bytes, is_draining=is_draining),
+        )
 
     def _workers(self) -> list[ModelWorker]:
         with self._lock:
@@ -588,12 +522,3 @@ class WorkerHost:
         everyone = (*self._hosted.values(), *self._gone.values())
         found = [hosted for hosted in everyone if hosted.slug == slug]
         return next((hosted for hosted in found if hosted.worker is not None), found[0] if found else None)
-
-
-@contextlib.contextmanager
-def _valkey_missed() -> Iterator[None]:
-    """Leave undone what an unavailable Valkey does not take; a later turn does it."""
-    try:
-        yield
-    except (RedisError, OSError) as error:
-        logger.warning("Valkey does not answer: %s", error)

@@ -55,10 +55,6 @@ class HostReporter:
         pipe.zadd(keys.hosts, {self._node: now_ms})
         pipe.zremrangebyscore(keys.hosts, "-inf", now_ms - HOST_LIFE_MS)
 
-    def farewell(self, client: Any, keys: Keys) -> None:
-        """Take the host off the list as it stops, so that it does not count as lost."""
-        client.zrem(keys.hosts, self._node)
-
     def report(self, models: Iterable[str], *, held_bytes: int, is_draining: bool) -> HostReport:
         """Return the report of this moment. `models`: whose last lines it has."""
         state = self._state

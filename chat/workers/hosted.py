@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from chat.catalog.fingerprint import FileState
+from chat.workers.memory import Resident
 from chat.workers.model import ModelWorker
 from chat.workers.offers import Offer
 from engine.api import MemoryNeed
@@ -18,6 +19,11 @@ from engine.model_kind import read_purpose
 
 RETRY_S, MAX_RETRY_S = 60.0, 600.0
 """The pause between two attempts to load a model whose files have not changed; it doubles."""
+PATIENCE_S = 10.0
+MAX_LOST_PAUSE_S = 30.0
+STEADY_S = 600.0
+"""A model that has served so long may lose its cores as if for the first time."""
+LOOK_S = 2.0
 Facts = tuple[dict[str, float] | None, str]
 """Sampling defaults and kind of a model."""
 NOTHING: Facts = (None, "")
@@ -83,6 +89,48 @@ class Hosted:
     @property
     def has_core(self) -> bool:
         return self.stage in (LOADING, LOADED, LEAVING)
+
+    def resident(self, now: float) -> Resident:
+        """Return a loaded model as it is seen now; one at work was used `now`."""
+        may_leave = self.stage == LOADED and not self.offer.is_pinned and self.used_at < now
+        return Resident(self.name, self.num_bytes, self.used_at, may_leave)
+
+    def retiree(self, now: float) -> Resident:
+        """Return a model that may leave although it is at work, if it has been loaded for a while; the oldest first."""
+        has_served = self.stage == LOADED and now - self.ready_at > PATIENCE_S
+        return Resident(self.name, self.num_bytes, self.ready_at, has_served and not self.offer.is_pinned)
+
+    def want(self, now: float) -> None:
+        """Have it loaded. The time of the first wish counts."""
+        if not self.is_wanted:
+            self.is_wanted, self.wanted_at = True, now
+
+    def have_loaded(self, now: float) -> None:
+        self.stage, self.ready_at, self.used_at, self.is_wanted = LOADED, now, now, False
+        self.reason, self.pause_s, self.num_cores_lost = "", RETRY_S, 0
+
+    def have_failed(self, reason: str, now: float) -> None:
+        """Give up its worker; it is tried again after a pause that doubles."""
+        self.stage, self.worker, self.reason = FAILED, None, reason
+        self.is_wanted, self.num_cores_lost = False, 0
+        self.retry_at = now + self.pause_s
+        self.pause_s = min(MAX_RETRY_S, 2 * self.pause_s)
+
+    def have_lost_cores(self, now: float) -> None:
+        """Wait before it is loaded anew, the longer the more often its cores died."""
+        self.reason = "its core died repeatedly"
+        self.not_before = now + min(MAX_LOST_PAUSE_S, 2.0**self.num_lost - 1)
+        self.num_lost += 1
+
+    def compare(self, states: tuple[FileState, ...], now: float) -> None:
+        """Compare the present states of its files with those that it was loaded from, or failed with."""
+        is_changed = states != self.stamp
+        if self.stage == LOADED and self.worker is not None:
+            self.worker.outdated = "files" if is_changed else ""
+        elif self.stage == UNLOADED and is_changed:
+            self.need = None
+        elif self.stage == FAILED and is_changed:
+            self.stamp, self.pause_s, self.retry_at = states, RETRY_S, now + LOOK_S
 
 
 def lease_of(hosted: Hosted, *, is_draining: bool = False) -> Mapping[str, Any]:

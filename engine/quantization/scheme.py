@@ -1,8 +1,8 @@
 """The choice of weight forms by number of rows, measured on this machine and on the model's shapes while it loads.
 
-Where our own integer products run (VNNI) they are the only form. They take half the time of torch's floating point or
-less, for any number of rows; torch's bfloat16 in tiles (AMX) is faster, and there many rows take ours in tiles. torch's
-integer products have one scale per row of inputs, which costs quality.
+Where our own integer products run (AVX2, AVX512-VNNI) they are the only form. They take half the time of torch's
+floating point or less, for any number of rows; torch's bfloat16 in tiles (AMX) is faster, and there many rows take ours
+in tiles. torch's integer products have one scale per row of inputs, which costs quality.
 
 Elsewhere on a CPU no form is best for all numbers of rows. Few rows are bound by reading the weights, so four bits win;
 many rows are bound by arithmetic, where eight-bit products or float32 win. A matrix is held in at most two forms.
@@ -28,6 +28,7 @@ from engine.api.errors import ModelLoadError
 from engine.kernels.cpu.integer_vectors import PANEL, has_tiles
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.quantization.gguf_blocks import GROUP_SIZE
+from engine.quantization.panel_weight import PanelWeight
 from engine.quantization.stored import StoredMatrix
 from engine.quantization.torch_forms import (
     DenseWeight,
@@ -37,7 +38,6 @@ from engine.quantization.torch_forms import (
     quantize_groups,
     quantize_rows,
 )
-from engine.quantization.vnni import VnniWeight
 
 logger = logging.getLogger(__name__)
 
@@ -93,9 +93,9 @@ def byte_weight(matrix: StoredMatrix, device: torch.device, is_invariant: bool) 
 
 BUILDERS: dict[str, Callable[[StoredMatrix, torch.device], WeightForm]] = {
     "int4": lambda matrix, device: Int4Weight(matrix.to_four_bit_groups()),
-    "vnni": lambda matrix, device: VnniWeight.of_matrix(matrix),
-    "vnni_amx": lambda matrix, device: VnniWeight.of_matrix(matrix, may_take_tiles=True),
-    "int8_vnni": lambda matrix, device: VnniWeight.eight_bit(*quantize_groups(matrix)),
+    "panels": lambda matrix, device: PanelWeight.of_matrix(matrix),
+    "panels_amx": lambda matrix, device: PanelWeight.of_matrix(matrix, may_take_tiles=True),
+    "int8_panels": lambda matrix, device: PanelWeight.eight_bit(*quantize_groups(matrix)),
     "int8": lambda matrix, device: Int8Weight(*quantize_rows(matrix)),
     "int8_packed": lambda matrix, device: Int8PackedWeight(*quantize_rows(matrix)),
     "bf16": lambda matrix, device: DenseWeight(matrix.to_dtype(torch.bfloat16).to(device)),
@@ -105,18 +105,19 @@ BUILDERS: dict[str, Callable[[StoredMatrix, torch.device], WeightForm]] = {
 }
 """Name -> builder. The integer forms are for CPUs, "byte" and "byte_invariant" for CUDA.
 
-"int8_vnni" is for comparison (benchmarks/quality.py).
+"int8_panels" is for comparison (benchmarks/quality.py).
 """
 
-OWN_FORMS = ("vnni", "vnni_amx", "int8_vnni")
-ROW_INDEPENDENT = ("int8", "int8_packed", "int4", "vnni", "int8_vnni")
+OWN_FORMS = ("panels", "panels_amx", "int8_panels")
+ROW_INDEPENDENT = ("int8", "int8_packed", "int4", "panels", "int8_panels")
 
 
 def possible_forms(shape: tuple[int, int], four_bit: bool) -> set[str]:
     """Return the names of the forms to try for a matrix of this shape; torch may lack operators for some."""
-    if VnniWeight.fits(shape):
-        return {"vnni_amx" if has_tiles() else "vnni"}
-    return {"int8", "int8_packed", "bf16", "float32"} | ({"int4"} if four_bit and Int4Weight.fits(shape) else set())
+    if PanelWeight.fits(shape):
+        return {"panels_amx" if has_tiles() else "panels"}
+    integers = {"int4": four_bit and Int4Weight.fits(shape), "int8": True, "int8_packed": Int8PackedWeight.is_exact()}
+    return {"bf16", "float32"} | {name for name, is_possible in integers.items() if is_possible}
 
 
 class WeightScheme:
@@ -166,7 +167,7 @@ class WeightScheme:
         return torch.float32 if self._device.type == "cpu" else self.table_dtype
 
     def summary(self) -> str:
-        """Say how many of the matrices built so far have which forms, such as "120 as vnni, 1 as bf16"."""
+        """Say how many of the matrices built so far have which forms, such as "120 as panels, 1 as bf16"."""
         return ", ".join(
             f"{count} as {' or '.join(names)}{' by rows' if len(names) > 1 else ''}"
             for names, count in self._num_built.most_common()
@@ -226,7 +227,7 @@ class WeightScheme:
         key = (matrix.shape, matrix.is_four_bit and Int4Weight.fits(matrix.shape))
         if key not in self.choices and len(only := possible_forms(*key)) == 1:
             (name,) = only
-            name = "vnni" if name == "vnni_amx" and self._batch_invariant else name
+            name = "panels" if name == "panels_amx" and self._batch_invariant else name
             self.choices[key] = (name,) * len(ROW_BUCKETS)
         if key not in self.choices:
             costs = measure(*key, self._num_threads)

@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from engine.kernels.cpu import operators
+from engine.kernels.cpu.integer_vectors import sums_of_two_overflow
 from engine.quantization.folder_blocks import INT8_ROWS, byte_rows
 from engine.quantization.gguf_blocks import GROUP_SIZE, FourBitGroups
 from engine.quantization.stored import StoredMatrix
@@ -86,7 +87,8 @@ class Int8Weight:
 class Int8PackedWeight:
     """The numbers of `Int8Weight` for oneDNN's quantised linear, which is faster on some machines.
 
-    It also applies the weight scales, and needs unsigned activations, centred at 128.
+    It also applies the weight scales, and needs unsigned activations, centred at 128. Its sums may overflow on x86
+    processors without VNNI (`is_exact`).
     """
 
     input_dtype = torch.float32
@@ -103,6 +105,11 @@ class Int8PackedWeight:
         options = (None, 1.0, 0, torch.float32, "none", [], "")
         product = self._matmul(quantized, 1.0, 128, self._packed, self._scale, self._zero_points, *options)
         return product.mul_(scales)
+
+    @staticmethod
+    def is_exact() -> bool:
+        """Return True if products on this processor are those of the numbers."""
+        return not sums_of_two_overflow()
 
     def __deepcopy__(self, memo: dict) -> Int8PackedWeight:
         """Copy the packed weights, whose memory torch's own deep copy cannot read."""

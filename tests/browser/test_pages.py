@@ -168,3 +168,18 @@ def test_a_request_is_found_by_its_filters_and_read(of_admin, theme):
     assert axe_findings(page) == []
     page.click("text=Open in the playground")
     page.wait_for_url("**/c/*")
+
+
+def test_a_new_budget_asks_for_what_its_scope_means(of_admin) -> None:
+    page = of_admin.goto("/admin/chat/budget/add/")
+    fields = {"project": "#id_project", "key": "#id_key", "org": "#id_org"}
+
+    def shown() -> set[str]:
+        return {name for name, place in fields.items() if page.locator(place).is_visible()}
+
+    page.locator("#id_key").wait_for(state="hidden")
+    assert shown() == {"project"}
+    page.select_option("#id_scope", "key")
+    page.locator("#id_key").wait_for(state="visible")
+    assert shown() == {"key"}
+    assert of_admin.problems == []

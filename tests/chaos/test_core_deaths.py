@@ -12,16 +12,18 @@ import pytest
 from tests.chaos.inspection import pid_of, request_log
 from tests.served import ServedLightcone
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(900)]
 
-NUM_TOKENS = 512
-"""More than a core computes between its first token and its death."""
+NUM_TOKENS = 128
+"""More than a core computes between its first token and its death; four such streams take less than ten minutes."""
 PATIENCE_S = 180
 """More than everything takes on a busy machine."""
 
 
 def stream_and_kill(served: ServedLightcone, name: str) -> list[str]:
     """Return the lines of a stream whose core is killed at the first token."""
+    core = pid_of(served, "core")
+    assert core is not None
     body = {
         "messages": [{"role": "user", "content": "Tell me of the sea."}],
         "max_tokens": NUM_TOKENS,
@@ -36,8 +38,6 @@ def stream_and_kill(served: ServedLightcone, name: str) -> list[str]:
         assert answer.status_code == 200, answer.read()
         lines = answer.iter_lines()
         said = [next(line for line in lines if '"content"' in line)]
-        core = pid_of(served, "core")
-        assert core is not None
         os.kill(core, signal.SIGKILL)
         return said + [line for line in lines if line.startswith("data: ")]
 
@@ -55,7 +55,8 @@ def test_a_model_with_a_dying_core_is_loaded_anew_and_its_streams_continue(tmp_p
             num_deaths += 1
         served.wait_for(lambda: served.get("/health/ready")[0] == 200, timeout_s=90, what="its model")
         assert pid_of(served, "worker") == old, "other models of the worker go on"
-        assert "this worker hands over" in served.logs()
+        log = (served.data_dir / "logs" / "model.log").read_text()  # all of it, as the next core logs much
+        assert "this worker hands over" in log
         served.wait_for(lambda: len(request_log(served)) == num_deaths, timeout_s=30, what="the rows")
         assert [(row["outcome"], row["completion_tokens"]) for row in request_log(served)] == [
             ("finished", NUM_TOKENS)

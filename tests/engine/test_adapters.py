@@ -20,7 +20,7 @@ from engine.api import (
     StopRules,
     Task,
 )
-from engine.quantization.vnni import VnniWeight
+from engine.quantization.panel_weight import PanelWeight
 from tests.engine.encoder_folders import write_encoder
 from tests.engine.lora import adapter_of, greedy_tokens, merged, write_adapter
 from tests.engine.random_model import random_model
@@ -134,7 +134,7 @@ def test_rows_of_all_adapters_and_none_share_steps_with_unchanged_answers(tmp_pa
     served.real.close()
 
 
-@pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
+@pytest.mark.skipif(not PanelWeight.fits((32, 32)), reason="needs a processor with AVX2")
 def test_beside_quantised_weights_answers_are_the_same_alone_and_in_a_crowd(tmp_path):
     """Steps are recorded programs, and those of long prompts are left between layers."""
     sizes = {"vocab_size": VOCAB_SIZE, "intermediate_size": 96, "num_attention_heads": 2, "head_dim": 64}

@@ -1,5 +1,5 @@
-"""Products of rows with integer weights on AVX512-VNNI: activations quantised to eight bits per row and group of 32
-inputs (row_records.py). With AMX many rows take tiles instead (tile_product.py).
+"""Products of rows with integer weights on AVX512-VNNI or AVX2: activations quantised to eight bits per row and group
+of 32 inputs (row_records.py). With AMX many rows take tiles instead (tile_product.py).
 
 Weights are cut into panels of 32 outputs (panels.py), rows into blocks of 8, 4, 2 and 1. With many rows a panel is cut
 into chunks of groups, else it is one chunk. A chunk stays in the caches while all blocks are multiplied by it, and each
@@ -37,8 +37,10 @@ from engine.kernels.cpu.integer_vectors import (
     VECTORS,
     WORD,
     WORDS,
+    DotSum,
     VectorBuilder,
     compiles_tiles,
+    has_dots,
 )
 from engine.kernels.cpu.panels import (
     FORMATS,
@@ -68,8 +70,8 @@ from engine.kernels.cpu.row_records import (
 )
 from engine.kernels.cpu.tile_product import multiply_tiles, near_bytes, tile_input_bytes
 
-MAX_SUMS = 16
-"""Integer sums that stay in registers."""
+MAX_SUMS = 16 if has_dots() else 4
+"""Integer sums that stay in registers. AVX2 has half as many registers, and they are half as long."""
 LINE = 64
 AHEAD_BYTES = 4096
 """How far ahead a single block prefetches, one page: the hardware prefetcher stops at page ends."""
@@ -126,8 +128,8 @@ def _build_block(b: VectorBuilder, panel: PackedPanel | EightBitPanel, num_rows:
         with b.loop(block.num_lines) as line:
             lines = builder.add(builder.mul(number, block.num_lines), line)
             b.prefetch(builder.add(block.ahead, b.times(lines, LINE)))
-        num_sums = 2 if panel.is_centred or num_rows < MAX_BLOCK_ROWS else 1
-        pass_rows = min(num_rows, MAX_SUMS // num_sums // VECTORS)
+        num_sums = _num_sums(panel, num_rows)
+        pass_rows = _pass_rows(panel, num_rows)
         for first in range(0, num_rows, pass_rows):
             reader = panel.later if first else panel
             b.keep_order()
@@ -156,6 +158,19 @@ def _build_block(b: VectorBuilder, panel: PackedPanel | EightBitPanel, num_rows:
                 b.store(value, targets[row, vector], 4)
 
 
+def _num_sums(panel: PackedPanel | EightBitPanel, num_rows: int) -> int:
+    """Return how many integer sums each row and vector has.
+
+    A dot product waits for the sum that it adds to. With AVX2 only the addition does.
+    """
+    return 2 if panel.is_centred or (has_dots() and num_rows < MAX_BLOCK_ROWS) else 1
+
+
+def _pass_rows(panel: PackedPanel | EightBitPanel, num_rows: int) -> int:
+    """Return how many rows of a block are multiplied at once."""
+    return min(num_rows, MAX_SUMS // _num_sums(panel, num_rows) // VECTORS)
+
+
 def _multiply_group(
     b: VectorBuilder,
     panel: PackedPanel | EightBitPanel,
@@ -167,10 +182,10 @@ def _multiply_group(
 
     Two are of the first and last 16 inputs if the panel is centred, else any, so that additions overlap.
     """
-    products: dict[tuple[int, int], list[Any]] = {}
+    sums: dict[tuple[int, int], list[DotSum]] = {}
     for row, record in records.items():
         begins = panel.starts(b, record, num_sums)
-        products |= {(row, vector): list(begins) for vector in range(VECTORS)}
+        sums |= {(row, vector): [DotSum(b, begin, panel.most) for begin in begins] for vector in range(VECTORS)}
     for pairs in [(0, 2), (1, 3)] if panel.is_centred else [(pair,) for pair in range(CHUNKS // 2)]:
         weights = {pair: [panel.weights(b, place, pair, vector) for vector in range(VECTORS)] for pair in pairs}
         for half, pair in product(range(2), pairs):
@@ -178,9 +193,8 @@ def _multiply_group(
             for row, record in records.items():
                 four = b.ir.bitcast(b.splat(record.number(NUMBERS + 2 * pair + half)), BYTES64)
                 for vector in range(VECTORS):
-                    sums = products[row, vector]
-                    sums[number] = b.dot(sums[number], weights[pair][vector][half], four)
-    return products
+                    sums[row, vector][number].add(weights[pair][vector][half], four)
+    return {place: [total.total() for total in of_place] for place, of_place in sums.items()}
 
 
 class _Minima:
@@ -267,7 +281,7 @@ _READERS = (
 _OPENED = np.array([2 * _NUM_FORMATS + _READERS[2 * _NUM_FORMATS :].index(panel.opened) for panel in FORMATS])
 _SIZE_BITS = 4
 _BLOCKS = {
-    number << _SIZE_BITS | rows: (reader.in_passes if rows == MAX_BLOCK_ROWS else reader, rows)
+    number << _SIZE_BITS | rows: (reader.in_passes if _pass_rows(reader, rows) < rows else reader, rows)
     for number, reader in enumerate(FORMATS)
     for rows in (8, 4, 2, 1)
 } | {

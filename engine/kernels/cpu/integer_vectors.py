@@ -1,7 +1,8 @@
-"""Vector operations of kernels, quantisation of a group to eight bits, VNNI's dot products.
+"""Vector operations of kernels, quantisation of a group to eight bits, dot products of bytes.
 
 A group is 32 inputs, a panel 32 outputs in two vectors of 16. Unsigned bytes of weights times signed bytes of inputs
-are summed, four at a time, into the lane of their output.
+are summed, four at a time, into the lane of their output: by one instruction with AVX512-VNNI, by several with AVX2,
+which LLVM gives half a vector at a time. All sums are exact, so both give the same results.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ PANEL = LANES * VECTORS
 LANE_INPUTS = 4
 """Inputs that one lane of a vector multiplies at once."""
 CHUNKS = GROUP // LANE_INPUTS
+MOST_INPUT = 127
+MOST_WORD = (1 << 15) - 1
 ZERO = 128
 """The level of a weight of zero in eight bits."""
 CENTRE = 32
@@ -51,31 +54,49 @@ _ARCH_PRCTL, _REQUEST_STATE, _TILE_STATE = 158, 0x1023, 18
 
 BYTE, WORD, FLOAT = ir.IntType(8), ir.IntType(32), ir.FloatType()
 BYTES16 = ir.VectorType(BYTE, LANES)
+BYTES32 = ir.VectorType(BYTE, 32)
 BYTES64 = ir.VectorType(BYTE, 64)
 WORDS = ir.VectorType(WORD, LANES)
 PAIRS = ir.VectorType(ir.IntType(16), 2 * LANES)
+HALF_PAIRS = ir.VectorType(ir.IntType(16), LANES)
+HALF_WORDS = ir.VectorType(WORD, LANES // 2)
 FLOATS = ir.VectorType(FLOAT, LANES)
 HALVES = ir.VectorType(ir.HalfType(), LANES)
 BFLOATS = ir.VectorType(ir.IntType(16), LANES)
 
 
+def _has(*features: str) -> bool:
+    present = llvm.get_host_cpu_features()
+    return all(present.get(feature) for feature in features)
+
+
 @cache
 def is_available() -> bool:
-    """Return True if this processor has the instructions."""
-    features = llvm.get_host_cpu_features()
-    return bool(features.get("avx512vnni") and features.get("avx512bw") and features.get("f16c"))
+    """Return True if this processor has the instructions: those of AVX512-VNNI, or AVX2 with what came beside it."""
+    return has_dots() or _has("avx2", "fma", "f16c")
+
+
+@cache
+def has_dots() -> bool:
+    """Return True if this processor adds dot products of four bytes by one instruction (AVX512-VNNI)."""
+    return _has("avx512vnni", "avx512bw", "f16c")
+
+
+def sums_of_two_overflow() -> bool:
+    """Return True if libraries for this processor add products of two bytes in 16 bits, which may not hold them."""
+    return _has("ssse3") and not (_has("avx512vnni") or _has("avxvnni"))
 
 
 @cache
 def has_pairs() -> bool:
     """Return True if this processor multiplies vectors of pairs of bfloat16."""
-    return is_available() and bool(llvm.get_host_cpu_features().get("avx512bf16"))
+    return has_dots() and _has("avx512bf16")
 
 
 @cache
 def compiles_tiles() -> bool:
     """Return True if kernels for this processor may multiply matrices of bfloat16 in tiles (AMX)."""
-    return has_pairs() and bool(llvm.get_host_cpu_features().get("amx-bf16"))
+    return has_pairs() and _has("amx-bf16")
 
 
 @cache
@@ -128,9 +149,16 @@ class VectorBuilder:
         flags = [ir.Constant(WORD, flag) for flag in ((1, 3, 1) if is_written else (0, 2, 1))]
         self.ir.call(function, [self.ir.inttoptr(address, byte), *flags])
 
-    def dot(self, sums: Any, weights: Any, inputs: Any) -> Any:
-        """Add to each of 16 sums the products of four unsigned bytes of weights with four signed bytes of inputs."""
-        return self.call("llvm.x86.avx512.vpdpbusd.512", WORDS, sums, weights, inputs)
+    def half(self, vector: Any, number: int) -> Any:
+        """Return the first or second half of a vector's elements."""
+        count = vector.type.count // 2
+        lanes = ir.Constant(ir.VectorType(WORD, count), [*range(count * number, count * (number + 1))])
+        return self.ir.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), lanes)
+
+    def joined(self, first: Any, second: Any) -> Any:
+        """Return the elements of two vectors, one behind the other."""
+        count = 2 * first.type.count
+        return self.ir.shuffle_vector(first, second, ir.Constant(ir.VectorType(WORD, count), [*range(count)]))
 
     def field(self, packed: Any, shift: int, mask: int) -> Any:
         """Shift 64 bytes by less than eight bits, to the right or, below zero, to the left, and mask what is kept."""
@@ -142,7 +170,21 @@ class VectorBuilder:
 
     def look_up(self, table: Any, codes: Any) -> Any:
         """Return the table's byte for each of 64 codes below 16. table: 64 bytes, the same 16 four times."""
-        return self.call("llvm.x86.avx512.pshuf.b.512", BYTES64, table, codes)
+        if has_dots():
+            return self.call("llvm.x86.avx512.pshuf.b.512", BYTES64, table, codes)
+        halves = [(self.half(table, number), self.half(codes, number)) for number in range(2)]
+        return self.joined(*[self.call("llvm.x86.avx2.pshuf.b", BYTES32, *half) for half in halves])
+
+    def levels(self, words: list[Any]) -> Any:
+        """Return four vectors of 16 integers from -127 to 127 as 64 bytes, one vector behind the other."""
+        if not has_dots():
+            parts = [self.ir.trunc(vector, BYTES16) for vector in words]
+            return self.joined(self.joined(*parts[:2]), self.joined(*parts[2:]))
+        pairs = [self.call("llvm.x86.avx512.packssdw.512", PAIRS, words[at], words[at + 1]) for at in (0, 2)]
+        packed = self.ir.bitcast(self.call("llvm.x86.avx512.packsswb.512", BYTES64, *pairs), WORDS)
+        # Packing leaves each vector's fourth part in each lane of 128 bits.
+        in_order = self.shuffled(packed, packed, [4 * part + vector for vector in range(4) for part in range(4)])
+        return self.ir.bitcast(in_order, BYTES64)
 
     def floats(self, value: float) -> Any:
         return ir.Constant(FLOATS, [value] * LANES)
@@ -205,6 +247,58 @@ class VectorBuilder:
         return self.ir.call(cgutils.get_or_insert_function(self.ir.module, kind, name), arguments)
 
 
+class DotSum:
+    """Sixteen sums, to which dot products of four unsigned bytes of weights with four signed bytes of inputs are added.
+
+    most: the largest weight there can be. Inputs are -MOST_INPUT to MOST_INPUT.
+
+    AVX2 adds two products to 16 bits, where it saturates. As many of these are added there as always fit, then widened.
+    """
+
+    def __init__(self, b: VectorBuilder, start: Any, most: int) -> None:
+        self._b = b
+        self._sum = start
+        self._at_once = MOST_WORD // (2 * MOST_INPUT * most)
+        """Sums of two products that fit in 16 bits: 0 if weights have to be cut in two."""
+        self._held: list[Any] = []
+        """Two halves of sums in 16 bits, and how many products are in them."""
+        self._count = 0
+
+    def add(self, weights: Any, inputs: Any) -> DotSum:
+        b = self._b
+        if has_dots():
+            self._sum = b.call("llvm.x86.avx512.vpdpbusd.512", WORDS, self._sum, weights, inputs)
+        elif self._at_once:
+            self._hold(weights, inputs)
+        else:
+            for mask in (127, 128):
+                self._hold(b.ir.and_(weights, ir.Constant(BYTES64, [mask] * 64)), inputs)
+                self._widen()
+        return self
+
+    def total(self) -> Any:
+        """Return the sums."""
+        if self._count:
+            self._widen()
+        return self._sum
+
+    def _hold(self, weights: Any, inputs: Any) -> None:
+        b = self._b
+        halves = [(b.half(weights, number), b.half(inputs, number)) for number in range(2)]
+        products = [b.call("llvm.x86.avx2.pmadd.ub.sw", HALF_PAIRS, *half) for half in halves]
+        self._held = [*map(b.ir.add, self._held, products)] if self._count else products
+        self._count += 1
+        if self._count == self._at_once:
+            self._widen()
+
+    def _widen(self) -> None:
+        b, ones = self._b, ir.Constant(HALF_PAIRS, [1] * LANES)
+        self._sum = b.ir.add(
+            self._sum, b.joined(*[b.call("llvm.x86.avx2.pmadd.wd", HALF_WORDS, held, ones) for held in self._held])
+        )
+        self._count = 0
+
+
 @intrinsic
 def quantize_two_groups(typingctx, first, second, first_record, second_record, totals, second_bits):
     """Quantise 32 floats at each of two addresses to a row's part of a record: ROW_BYTES at each of two others.
@@ -245,13 +339,9 @@ def quantize_two_groups(typingctx, first, second, first_record, second_record, t
             for half in halves:
                 rounded = b.call("llvm.rint.v16f32", FLOATS, builder.fmul(half, of_group))
                 words.append(builder.fptosi(rounded, WORDS))
-        pairs = [b.call("llvm.x86.avx512.packssdw.512", PAIRS, words[number], words[number + 1]) for number in (0, 2)]
-        packed = b.call("llvm.x86.avx512.packsswb.512", BYTES64, *pairs)
-        # Packing leaves each vector's fourth part in each lane of 128 bits.
-        packed = builder.bitcast(packed, WORDS)
-        packed = b.shuffled(packed, packed, [4 * part + vector for vector in range(4) for part in range(4)])
-        ones = ir.Constant(BYTES64, [1] * 64)
-        halves = b.dot(b.words(0), ones, builder.bitcast(packed, BYTES64))
+        levels = b.levels(words)
+        halves = DotSum(b, b.words(0), most=1).add(ir.Constant(BYTES64, [1] * 64), levels).total()
+        packed = builder.bitcast(levels, WORDS)
         for distance in (2, 1):
             halves = builder.add(halves, b.swapped(halves, distance))
         count = builder.add(halves, b.swapped(halves, 4))

@@ -25,8 +25,9 @@ of a weight, minimum + middle * scale, is multiplied by the sum of the inputs. A
 bfloat16; another holds their sums of inputs. One instruction multiplies two pairs. These products are added last.
 
 An opened group holds a byte for each weight: centred levels with the middle CENTRE, all others with the middle 128
-(eight bits stay in the panel). STEPS variants of each scale follow, in float32: variant v is scale * (1 + v / STEPS).
-With many rows, the first block writes them to its thread's scratch for the other blocks, and the pairs of all groups.
+(eight bits stay in the panel). With AVX2, which multiplies small levels faster, packed levels stay as they are. STEPS
+variants of each scale follow, in float32: variant v is scale * (1 + v / STEPS). With many rows, the first block writes
+them to its thread's scratch for the other blocks, and the pairs of all groups.
 
 NOTE: a scale is a half-precision number times at most a byte, so it and its variants are exact in float32. Results are
 the same for few rows, which multiply a scale themselves, and for many only for that reason.
@@ -61,6 +62,7 @@ from engine.kernels.cpu.integer_vectors import (
     WORDS,
     ZERO,
     VectorBuilder,
+    has_dots,
 )
 
 SUPERBLOCK = 8
@@ -151,6 +153,7 @@ class EightBitPanel:
     has_minimum = False
     num_scales = 1
     is_opened = False
+    most = 255
 
     @property
     def opening(self) -> EightBitPanel:
@@ -250,7 +253,9 @@ class PackedPanel:
 
     @property
     def opened(self) -> PackedPanel:
-        return OpenedPanel(6, 1) if self.is_centred else OpenedPanel(4, 0)
+        if self.is_centred:
+            return OpenedPanel(6, 1)
+        return OpenedPanel(4 if has_dots() else self.bits, 0)
 
     @property
     def later(self) -> PackedPanel:
@@ -258,8 +263,13 @@ class PackedPanel:
 
     @property
     def in_passes(self) -> PackedPanel:
-        """The reader for a block whose rows take two passes."""
-        return FirstPassPanel(self.bits, self.factors) if self.is_centred else self
+        """The reader for a block whose rows take several passes."""
+        return FirstPassPanel(self.bits, self.factors)
+
+    @property
+    def most(self) -> int:
+        """The largest level."""
+        return (1 << self.bits) - 1 << self._raised
 
     def starts(self, b: VectorBuilder, record: Record, num_sums: int) -> list[Any]:
         """Return the initial integer sums of a row: what the middle level gives."""
@@ -367,10 +377,6 @@ class _Opened:
 
     is_opened = True
 
-    def starts(self, b: VectorBuilder, record: Record, num_sums: int) -> list[Any]:
-        reader = PackedPanel if self.is_centred else EightBitPanel
-        return reader.starts(self, b, record, num_sums)
-
     def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
         return tuple(b.load(BYTES64, at, 64) for at in _byte_places(b, place.opened, pair, vector))
 
@@ -405,7 +411,7 @@ class _Storing:
 
 
 class FirstPassPanel(_Storing, PackedPanel):
-    """A reader of centred panels that leaves a group's bytes to the second pass."""
+    """A reader that leaves a group's bytes to the further passes."""
 
     @property
     def later(self) -> PackedPanel:
@@ -436,21 +442,31 @@ class OpeningTablePanel(_Opening, _Storing, TablePanel):
     """A reader of panels with a table that opens them."""
 
 
-class OpenedPanel(_Opened, PackedPanel):
-    """A reader of opened panels."""
-
-
 class RaisedPanel(PackedPanel):
     """A reader of packed panels as the bytes of opened ones."""
 
-    starts = _Opened.starts
+    @property
+    def most(self) -> int:
+        return super().most + self._added
+
+    @property
+    def _added(self) -> int:
+        """What is added to each level."""
+        return ZERO - self._middle if has_dots() and not self.is_centred else 0
+
+    def starts(self, b: VectorBuilder, record: Record, num_sums: int) -> list[Any]:
+        return (EightBitPanel if self._added else PackedPanel).starts(self, b, record, num_sums)
 
     def weights(self, b: VectorBuilder, place: Place, pair: int, vector: int) -> tuple[Any, ...]:
         values = super().weights(b, place, pair, vector)
-        if self.is_centred:
+        if not self._added:
             return values
-        more = ir.Constant(BYTES64, [ZERO - self._middle] * 64)
+        more = ir.Constant(BYTES64, [self._added] * 64)
         return tuple(b.ir.add(value, more) for value in values)
+
+
+class OpenedPanel(_Opened, RaisedPanel):
+    """A reader of opened panels."""
 
 
 class OpeningPanel(_Opening, _Storing, RaisedPanel):

@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 from django.urls import reverse
+from django.utils.html import escape
 
 from chat.access.accounts import default_project
 from chat.access.invitations import Invited, invitation_create
@@ -39,9 +40,9 @@ def provider(valkey: str, settings: Any) -> Iterator[Provider]:
 def sign_in(client: Client | None = None, **asked: str) -> tuple[Client, Any]:
     """Go to the provider and back, as a browser does, and return where that ends."""
     client = client or Client()
-    there = client.get(reverse("openid_connect_login", kwargs={"provider_id": "provider"}), asked)
-    assert there.status_code == 302, there.text
-    back = httpx2.get(there.url).headers["Location"]
+    there = client.post(reverse("openid_connect_login", kwargs={"provider_id": "provider"}), asked)
+    assert there.status_code == 200, there.text
+    back = httpx2.get(there.context["address"]).headers["Location"]
     assert back.startswith("http://testserver/sign-in/oidc/provider/login/callback/")
     return client, client.get(back.removeprefix("http://testserver"))
 
@@ -219,9 +220,24 @@ def test_a_provider_that_is_away_leads_back(provider: Provider, settings: Any) -
     provider.issuer = "http://127.0.0.1:9"
     provider.use(settings)
     client = Client()
-    answer = client.get(reverse("openid_connect_login", kwargs={"provider_id": "provider"}))
+    answer = client.post(reverse("openid_connect_login", kwargs={"provider_id": "provider"}))
     assert answer.url == "/sign-in"
     assert "did not confirm" in client.get("/sign-in").text
+
+
+def test_only_a_form_of_ours_begins_a_sign_in_at_the_provider(provider: Provider, settings: Any) -> None:
+    """A link, which anybody may give, signed people out and in as somebody of the provider."""
+    address = reverse("openid_connect_login", kwargs={"provider_id": "provider"})
+    client = Client(enforce_csrf_checks=True)
+    assert client.get(address).url == "/sign-in"
+    assert client.post(address, {"process": "login"}).status_code == 403
+    page = client.get("/sign-in", {"next": "/account"}).text
+    assert f'method="post" action="{address}"' in page
+    token = client.cookies[settings.CSRF_COOKIE_NAME].value
+    there = client.post(address, {"process": "login", "next": "/account", "csrfmiddlewaretoken": token})
+    assert there.status_code == 200
+    assert f'<meta http-equiv="refresh" content="0; url={escape(there.context["address"])}">' in there.text
+    assert there.context["address"].startswith(provider.issuer)
 
 
 def test_without_settings_there_is_no_provider() -> None:

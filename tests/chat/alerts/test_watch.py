@@ -29,6 +29,7 @@ from chat.relay.state.hosts import HOST_LIFE_MS
 from chat.relay.state.keys import Keys, run_id_create
 from chat.relay.valkey import valkey_connect
 from chat.usage.services import usage_records_write
+from chat.workers.host_messages import HostMessages
 from chat.workers.host_report import HostReporter
 from tests.chat.live.floor import NODE, LiveFloor, floor
 from tests.chat.records import record
@@ -78,7 +79,7 @@ async def test_a_worker_that_stops_says_so(floor: LiveFloor, client: Any, rules:
     reporter.write(pipe, floor.keys, [], held_bytes=0, is_draining=False)
     pipe.execute()
     assert held(await workers_look(client, floor.keys, rules)) == {f"worker:{NODE}": False}
-    reporter.farewell(floor.client, floor.keys)
+    HostMessages(floor.client, floor.keys).leave(NODE)
     assert held(await workers_look(client, floor.keys, rules)) == {}
 
 

@@ -240,7 +240,7 @@ BUDGET = {
     "scope": "project",
     "unit": "tokens",
     "how_much": "10",
-    "window": "month",
+    "time_window": "month",
     "time_zone": "UTC",
     "week_start": "0",
 }

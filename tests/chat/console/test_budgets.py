@@ -20,12 +20,12 @@ LIST, ADD = "admin:chat_budget_changelist", "admin:chat_budget_add"
 
 def budget_data(project: Project, /, **fields: Any) -> dict[str, Any]:
     data = {"name": "most", "scope": "project", "project": project.pk, "unit": "tokens", "how_much": "1000"}
-    return data | {"window": "month", "time_zone": "Europe/Berlin", "week_start": "0"} | fields
+    return data | {"time_window": "month", "time_zone": "Europe/Berlin", "week_start": "0"} | fields
 
 
 def test_the_list_shows_what_is_spent_and_left(admin_client: Client, project: Project) -> None:
     assert admin_client.post(reverse(ADD), budget_data(project, is_hard="on")).status_code == 302
-    money = budget_data(project, name="money", unit="money", how_much="2.5", window="lifetime")
+    money = budget_data(project, name="money", unit="money", how_much="2.5", time_window="lifetime")
     assert admin_client.post(reverse(ADD), money).status_code == 302
     tokens, spend = Budget.objects.get(name="most"), Budget.objects.get(name="money")
     assert spend.amount == 2_500_000
@@ -57,6 +57,8 @@ def test_the_list_takes_as_many_queries_for_many_budgets(
         ({"time_zone": "Mars/Olympus"}, "is no time zone"),
         ({"project": "999"}, "Select a valid choice"),
         ({"scope": "key"}, "Choose what the budget is on"),
+        ({"time_window": "fortnight"}, "Select a valid choice"),
+        ({"time_window": ""}, "This field is required"),
         ({"name": "x" * 121}, "at most 120 characters"),
     ],
 )
@@ -67,6 +69,12 @@ def test_a_form_that_makes_no_sense_saves_nothing(
     assert answer.status_code == 200
     assert sentence in answer.text
     assert not Budget.objects.exists()
+
+
+def test_a_window_that_contradicts_is_told_beside_its_field(admin_client: Client, project: Project) -> None:
+    assert admin_client.post(reverse(ADD), budget_data(project, is_hard="on")).status_code == 302
+    again = admin_client.post(reverse(ADD), budget_data(project, is_hard="on", name="again"))
+    assert "same window" in " ".join(again.context["adminform"].form.errors["time_window"])
 
 
 def test_the_second_of_two_people_is_told_and_what_it_counts_by_stays(admin_client: Client, project: Project) -> None:

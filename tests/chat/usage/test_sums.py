@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import OperationalError, connection
 from django.db.models import Sum
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +19,7 @@ from hypothesis.extra.django import TestCase
 
 from chat.models import AuditEntry, RequestLog, UsageSum, UsageTotal
 from chat.relay.state.keys import run_id_create
+from chat.usage import sums
 from chat.usage.measures import percentile
 from chat.usage.models import DAY, HOUR, TTFT_BOUNDS_MS
 from chat.usage.retention import request_logs_prune
@@ -109,6 +110,23 @@ def test_the_sums_of_a_broken_day_are_made_anew_from_the_log() -> None:
     call_command("usage", "rebuild", "--from", "2026-01-01", "--until", "2026-01-02")
     assert_sums_are_right()
     assert AuditEntry.objects.get(action="usage.rebuild").after["number"] == 30
+
+
+@pytest.mark.django_db
+def test_a_run_that_breaks_off_is_audited_with_the_days_that_it_has_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    usage_records_write([record(at_s=NOON + hour * 3600) for hour in range(30)])
+    of_day = sums._day_rebuild
+
+    def break_off(day: dt.date, trusts_log: bool) -> tuple[int, list[int]]:
+        if day > DAY_OF_NOON:
+            raise OperationalError("the disk is full")
+        return of_day(day, trusts_log)
+
+    monkeypatch.setattr(sums, "_day_rebuild", break_off)
+    with pytest.raises(OperationalError):
+        usage_rebuild(first=DAY_OF_NOON, last=DAY_OF_NOON + dt.timedelta(days=5))
+    entry = AuditEntry.objects.get(action="usage.rebuild")
+    assert entry.after == {"from": "2026-01-01", "until": "2026-01-01", "number": 12}
 
 
 @pytest.mark.django_db

@@ -16,10 +16,10 @@ import pytest
 
 from chat.catalog.services import ModelOffer
 from chat.relay.state.keys import model_slug
-from chat.relay.state.workers import WorkerLease, worker_leases
+from chat.relay.state.workers import WorkerLease, lease_read
 from chat.relay.valkey import valkey_connect_blocking
-from chat.workers.host import LOOK_S, MAX_CORES_LOST, PATIENCE_S, SETTLE_S, WorkerHost
-from chat.workers.hosted import RETRY_S
+from chat.workers.host import MAX_CORES_LOST, SETTLE_S, WorkerHost
+from chat.workers.hosted import LOOK_S, PATIENCE_S, RETRY_S
 from chat.workers.model import ModelWorker
 from chat.workers.offers import Offer, offers_of
 from engine.api import MemoryNeed, Outcome
@@ -28,6 +28,9 @@ from engine.config import EngineConfig
 from engine.core.supervisor import CoreLost
 from tests.chat.relay.world import Clock, World
 from tests.chat.workers.test_model import ScriptedEngine
+
+DEADLINE_S = 120.0
+"""For what takes milliseconds: its end is a failure on the busiest machine."""
 
 
 class HeldEngine(ScriptedEngine):
@@ -105,7 +108,7 @@ class Floor:
         return worker
 
     def turn_until(self, is_true: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + DEADLINE_S
         while not is_true():
             assert time.monotonic() < deadline, self.states()
             self.host.refresh()
@@ -116,16 +119,13 @@ class Floor:
         return {name: lease.state for name, lease in self.leases().items()}
 
     def leases(self) -> dict[str, WorkerLease]:
-        async def read() -> list[WorkerLease]:
-            client = self.world.connect()
-            try:
-                return await worker_leases(client, self.world.keys)
-            finally:
-                await client.aclose(close_connection_pool=True)
-
+        """Return the lease of each model, of the worker that is ready if there are two."""
         order = ("ready", "loading", "unloaded", "draining", "failed")
-        found = sorted(asyncio.run(read()), key=lambda lease: order.index(lease.state), reverse=True)
-        return {lease.model: lease for lease in found}
+        keys = self.world.keys
+        ids = [raw.decode() for raw in self.client.smembers(keys.workers)]
+        known = [(one, raw) for one in ids if (raw := self.client.hgetall(keys.worker(one)))]
+        found = [lease_read(one, raw) for one, raw in known]
+        return {lease.model: lease for lease in sorted(found, key=lambda lease: order.index(lease.state), reverse=True)}
 
     def ask(self, name: str) -> None:
         self.client.lpush(self.world.keys.demand(model_slug(name)), "1")
@@ -280,7 +280,7 @@ def test_a_model_that_fails_is_tried_again_after_a_pause_and_once_its_file_has_c
     floor.turn_until(lambda: floor.states().get("b") == "failed")
     (floor.tmp_path / "b").write_text("whole")
     floor.clock.now += 3
-    floor.host.turn()
+    floor.host.refresh()
     floor.clock.now += 3
     floor.turn_until(lambda: floor.states().get("b") == "unloaded")
     floor.ask("b")
@@ -486,5 +486,42 @@ def test_a_model_whose_files_have_changed_says_so(floor: Floor) -> None:
     floor.turn_until(lambda: floor.leases()["a"].outdated == "")
     (floor.tmp_path / "a").write_bytes(b"new")
     floor.clock.now += LOOK_S
-    floor.host.turn()
+    floor.host.refresh()
     assert [worker.lease()["outdated"] for worker in floor.workers] == ["files"]
+
+
+def test_what_a_waiting_model_needs_is_read_again_once_its_files_have_changed(floor: Floor) -> None:
+    floor.sizes["b"] = 80
+    floor.open("a", "b")
+    floor.load("a")
+    run_id = floor.begin_run("a")
+    floor.ask("b")
+    floor.turn_until(lambda: "waits for memory" in floor.leases()["b"].reason)
+    floor.sizes["b"] = 40
+    (floor.tmp_path / "b").write_text("smaller")
+    floor.clock.now += LOOK_S
+    floor.turn_until(lambda: floor.states() == {"a": "ready", "b": "ready"})
+    floor.end_run("a", run_id)
+
+
+def test_a_disk_that_hangs_holds_up_no_turn_and_no_command(floor: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    floor.open("a")
+    floor.load("a")
+    is_asked, goes_on = threading.Event(), threading.Event()
+
+    def hang(path: Path) -> tuple[()]:
+        is_asked.set()
+        goes_on.wait(DEADLINE_S)
+        return ()
+
+    monkeypatch.setattr("chat.workers.host.file_states", hang)
+    floor.clock.now += LOOK_S
+    look = threading.Thread(target=floor.host.refresh)
+    look.start()
+    assert is_asked.wait(DEADLINE_S)
+    floor.host.turn()
+    floor.host.unload("a")
+    floor.host.turn()
+    assert look.is_alive(), "the disk still hangs"
+    goes_on.set()
+    look.join()

@@ -17,8 +17,8 @@ from tests.engine.execution.test_step_programs import (
     LAYERS,
     MAX_TOKENS,
     MOST,
+    PANELS,
     SIZE,
-    VNNI,
     drafted_batch,
     make_attention,
     moved,
@@ -26,7 +26,7 @@ from tests.engine.execution.test_step_programs import (
 from tests.engine.random_model import random_model
 from tests.engine.threads import WAYS, threads_of
 
-pytestmark = VNNI
+pytestmark = PANELS
 SMALL_STEPS = [(1,), (1, 1, 1), (8,), (1, 3, 4), (1,), (2, 6), (1, 1, 1)]
 
 

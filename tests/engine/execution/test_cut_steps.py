@@ -16,14 +16,14 @@ from engine.execution.cut_steps import CutStep, CutSteps
 from engine.execution.runner import ModelRunner
 from engine.execution.spill_file import SpillFile
 from engine.execution.token_budget import STEP_SECONDS
-from engine.quantization.vnni import VnniWeight
+from engine.quantization.panel_weight import PanelWeight
 from engine.sequence import Chunk, StepPlan
 from tests.engine.in_process import ThreadLink
 from tests.engine.random_model import random_model
 from tests.engine.real_engine import RealEngine, tokens_of
 from tests.engine.tiny_tokenizer import IM_END, write_tokenizer
 
-VNNI = pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
+PANELS = pytest.mark.skipif(not PanelWeight.fits((32, 32)), reason="needs a processor with AVX2")
 NUM_LAYERS, BLOCK_BYTES = 4, 4 * 2 * 2 * 64 * 16 * 2
 LONG, OTHER_LONG = "hello world " * 30, "world hello " * 25
 """Of 151 and 165 tokens: two or three steps."""
@@ -52,7 +52,7 @@ def model(tmp_path_factory):
 @pytest.fixture
 def start(model, monkeypatch):
     """Return a function that starts an engine whose steps are all recorded."""
-    monkeypatch.setattr("engine.quantization.scheme.possible_forms", lambda shape, four_bit: {"vnni"})
+    monkeypatch.setattr("engine.quantization.scheme.possible_forms", lambda shape, four_bit: {"panels"})
     engines = []
 
     def start(**changes):
@@ -134,7 +134,7 @@ def expected_tokens(start, *requests):
         return [tokens_of(engine.answer(text, **options)) for text, options in requests]
 
 
-@VNNI
+@PANELS
 def test_a_newcomer_has_its_token_while_a_long_step_is_in_flight(start, layers):
     requests = (LONG, asked(3)), ("end", asked(1))
     expected = expected_tokens(start, *requests)
@@ -153,7 +153,7 @@ def test_a_newcomer_has_its_token_while_a_long_step_is_in_flight(start, layers):
     ]
 
 
-@VNNI
+@PANELS
 def test_a_newcomer_with_a_long_prompt_uses_the_same_program_in_between(start, layers):
     """Tokens are those of uncut steps, and both prompts are found in the prefix cache later."""
     requests = (LONG, asked(8)), (OTHER_LONG, asked(8))
@@ -172,7 +172,7 @@ def test_a_newcomer_with_a_long_prompt_uses_the_same_program_in_between(start, l
     assert engine.core_stats().num_cached_tokens > 0
 
 
-@VNNI
+@PANELS
 def test_an_abort_drops_the_rest_of_a_step_and_frees_its_blocks(start, layers):
     expected = expected_tokens(start, (OTHER_LONG, asked(3)), (LONG, asked(3)))
     engine = start()
@@ -187,7 +187,7 @@ def test_an_abort_drops_the_rest_of_a_step_and_frees_its_blocks(start, layers):
     assert [tokens_of(engine.answer(text, **asked(3))) for text in (OTHER_LONG, LONG)] == expected
 
 
-@VNNI
+@PANELS
 def test_a_prompt_that_shares_its_beginning_waits_for_the_step_in_flight(start, layers):
     requests = (LONG, asked(2)), (LONG + "hello", asked(2))
     expected = expected_tokens(start, *requests)
@@ -202,7 +202,7 @@ def test_a_prompt_that_shares_its_beginning_waits_for_the_step_in_flight(start, 
     assert {kind for kind, _ in layers.computed[:NUM_LAYERS]} == {"layer"}
 
 
-@VNNI
+@PANELS
 @pytest.mark.slow
 def test_tokens_are_the_same_where_prompts_in_flight_fill_a_tiny_cache(start, layers):
     """Sequences that run beside the step in flight are preempted for blocks, and never those in it."""
@@ -223,7 +223,7 @@ def test_tokens_are_the_same_where_prompts_in_flight_fill_a_tiny_cache(start, la
     assert stats.integrity == ""
 
 
-@VNNI
+@PANELS
 def test_a_prefix_is_restored_beside_a_step_in_flight(start, layers, monkeypatch, tmp_path):
     """The step writes over blocks that have just been spilled, and a block is read back after each of its layers."""
     monkeypatch.setattr("engine.scheduling.spilled_blocks.RESTORED_BYTES", BLOCK_BYTES)

@@ -10,7 +10,7 @@ from engine.execution.runner import ModelRunner
 from engine.kernels.cpu.openmp import PARALLEL
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.loading.loader import load_model
-from engine.quantization.vnni import VnniWeight
+from engine.quantization.panel_weight import PanelWeight
 from engine.sequence import Chunk, StepPlan
 from tests.engine.execution.test_runner import VOCAB_SIZE, make_sequence
 from tests.engine.random_model import random_model
@@ -18,7 +18,7 @@ from tests.engine.random_model import random_model
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(PARALLEL is None, reason="needs GNU's OpenMP"),
-    pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="has own threads with AVX512-VNNI only"),
+    pytest.mark.skipif(not PanelWeight.fits((32, 32)), reason="has own threads with AVX2 only"),
 ]
 LENGTH = 2200
 """Beyond two pieces of a context, which threads share where rows are few."""

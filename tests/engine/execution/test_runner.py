@@ -19,7 +19,7 @@ from engine.execution.step_sizes import CPU_STEP_TOKENS, MIN_STEP_TOKENS
 from engine.kernels.cpu.openmp import PARALLEL
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.loading.loader import load_model
-from engine.quantization.vnni import VnniWeight
+from engine.quantization.panel_weight import PanelWeight
 from engine.sequence import Chunk, Sequence, StepPlan
 from tests.engine.random_model import SIZES, random_model
 from tests.engine.threads import threads_of
@@ -169,10 +169,10 @@ def test_the_slow_first_step_of_a_process_does_not_make_the_budget_small(checkpo
     assert runner.prefill_only_token_budget == min(2 * expected, CPU_STEP_TOKENS), "larger steps are not recorded"
 
 
-@pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
+@pytest.mark.skipif(not PanelWeight.fits((32, 32)), reason="needs a processor with AVX2")
 def test_recorded_programs_serve_the_first_request(tmp_path, monkeypatch):
     monkeypatch.setattr("engine.execution.step_programs.LOADING_S", float("inf"))  # on a machine of any load
-    monkeypatch.setattr("engine.quantization.scheme.possible_forms", lambda shape, four_bit: {"vnni"})
+    monkeypatch.setattr("engine.quantization.scheme.possible_forms", lambda shape, four_bit: {"panels"})
     random_model(hidden_size=128, num_attention_heads=2, vocab_size=224).save_pretrained(tmp_path)
     runner = make_runner(tmp_path, weights="auto", max_num_batched_tokens=64)
     forward = runner._programs.forward
@@ -187,10 +187,10 @@ def test_recorded_programs_serve_the_first_request(tmp_path, monkeypatch):
     assert [len(hidden) for hidden in computed] == [110, 36, 1, 3]
 
 
-@pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
+@pytest.mark.skipif(not PanelWeight.fits((32, 32)), reason="needs a processor with AVX2")
 def test_a_prompts_first_chunks_need_of_the_last_layer_only_keys_and_values(tmp_path, monkeypatch):
     """The logits of the last chunk are those of the whole prompt to the bit, and so are log-probabilities of it."""
-    monkeypatch.setattr("engine.quantization.scheme.possible_forms", lambda shape, four_bit: {"vnni"})
+    monkeypatch.setattr("engine.quantization.scheme.possible_forms", lambda shape, four_bit: {"panels"})
     random_model(hidden_size=128, num_attention_heads=2, vocab_size=224).save_pretrained(tmp_path)
     runner = make_runner(tmp_path, weights="auto", max_num_batched_tokens=64)
     sequence = make_sequence(1, 110, list(range(7)))

@@ -21,11 +21,11 @@ from engine.layers.rotary import RotaryEmbedding, Rotation
 from engine.models.config import LayerConfig, ModelConfig
 from engine.models.decoder import Decoder, DecoderLayer
 from engine.quantization.gguf_blocks import FourBitGroups
+from engine.quantization.panel_weight import PanelWeight
 from engine.quantization.scheme import RowForms
 from engine.quantization.stored import StoredMatrix
 from engine.quantization.table_blocks import TableGroups
 from engine.quantization.torch_forms import DenseWeight
-from engine.quantization.vnni import VnniWeight
 from tests.engine.threads import WAYS, threads_of
 
 SIZE, HEADS, KV_HEADS, HEAD_SIZE, INNER, VOCAB, LAYERS = 64, 4, 2, 16, 96, 64, 3
@@ -33,7 +33,7 @@ SHAPE = AttentionShape(HEADS, KV_HEADS, HEAD_SIZE, HEAD_SIZE**-0.5)
 BLOCK_SIZE, NUM_BLOCKS, WIDTH = 16, 40, 6
 MAX_TOKENS = WIDTH * BLOCK_SIZE
 
-VNNI = pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
+PANELS = pytest.mark.skipif(not PanelWeight.fits((32, 32)), reason="needs a processor with AVX2")
 
 
 def linear(num_outputs, num_inputs, *, is_ours=True, has_bias=False):
@@ -47,10 +47,10 @@ def mixed(weight):
     first = weight[:32]
     step = torch.full((32, weight.shape[1] // 32), float(first.abs().max()) / 8)
     levels = (first / step[0, 0] + 8).clamp(0, 15).to(torch.uint8)
-    narrow = VnniWeight.four_bit(FourBitGroups(levels, step, -8 * step))
-    table = VnniWeight.tabled(TableGroups(levels, step, torch.arange(-8, 8, dtype=torch.int8)))
-    wide = VnniWeight.of_matrix(StoredMatrix.from_float(weight[64:])).parts if len(weight) > 64 else []
-    return VnniWeight(len(weight), *narrow.parts, *table.parts, *wide)
+    narrow = PanelWeight.four_bit(FourBitGroups(levels, step, -8 * step))
+    table = PanelWeight.tabled(TableGroups(levels, step, torch.arange(-8, 8, dtype=torch.int8)))
+    wide = PanelWeight.of_matrix(StoredMatrix.from_float(weight[64:])).parts if len(weight) > 64 else []
+    return PanelWeight(len(weight), *narrow.parts, *table.parts, *wide)
 
 
 def norm():
@@ -143,7 +143,7 @@ def threads(request):
         yield
 
 
-@VNNI
+@PANELS
 @pytest.mark.parametrize("num_rows", [1, 3, 12])
 @pytest.mark.parametrize("has_everything", [False, True])
 @torch.inference_mode()
@@ -158,7 +158,7 @@ def test_recorded_steps_equal_ordinary_ones_to_the_bit(num_rows, has_everything)
     assert torch.equal(attention.values, twin.values)
 
 
-@VNNI
+@PANELS
 @torch.inference_mode()
 def test_programs_of_alternating_row_counts_stay_exact():
     decoder, attention, twin = make_decoder(), make_attention(), make_attention()
@@ -216,7 +216,7 @@ def drafted_batch(step, lengths):
     )
 
 
-@VNNI
+@PANELS
 @torch.inference_mode()
 def test_steps_with_equal_row_counts_share_a_recording():
     decoder, attention, twin = make_decoder(), make_attention(), make_attention()
@@ -232,7 +232,7 @@ MOST = 80
 LARGE_STEPS = [(33,), (35,), (39,), (40, 40), (1, 1, 31), (30, 20, 1, 9), (1, 2, 1, 1, 28), (25, 25, 25, 5), (48,)]
 
 
-@VNNI
+@PANELS
 @torch.inference_mode()
 def test_large_steps_of_any_size_share_one_recording():
     decoder, attention, twin = make_decoder(), make_attention(takes_rows=True), make_attention(takes_rows=True)
@@ -247,7 +247,7 @@ def test_large_steps_of_any_size_share_one_recording():
     assert torch.equal(attention.values, twin.values)
 
 
-@VNNI
+@PANELS
 @pytest.mark.parametrize("lengths", [(40,), (3, 4)])
 @torch.inference_mode()
 def test_a_step_whose_rows_nobody_reads_ends_with_the_keys_and_values_of_the_last_layer(lengths):
@@ -265,7 +265,7 @@ def test_a_step_whose_rows_nobody_reads_ends_with_the_keys_and_values_of_the_las
     assert torch.equal(attention.values[:, written], twin.values[:, written])
 
 
-@VNNI
+@PANELS
 @pytest.mark.parametrize("has_everything", [False, True])
 @pytest.mark.parametrize("needs_hidden", [False, True])
 @torch.inference_mode()
@@ -299,7 +299,7 @@ def moved(batch, num_blocks):
     return replace(batch, layout=replace(layout, slots=layout.slots + num_blocks * BLOCK_SIZE, block_ids=tables))
 
 
-@VNNI
+@PANELS
 @torch.inference_mode()
 def test_layers_in_several_cache_groups_are_recorded_at_load():
     """Dummy steps of several rows had their slots group by group in turn, so that programs seemed wrong and were
@@ -327,7 +327,7 @@ def test_the_summary_names_steps_whose_program_was_dropped():
     assert programs.summary() == f"recorded up to {FEW_ROWS} tokens, but not of 3"
 
 
-@VNNI
+@PANELS
 @torch.inference_mode()
 def test_steps_with_more_rows_than_the_recording_run_normally():
     programs = StepPrograms(make_decoder(), make_attention(takes_rows=True), MAX_TOKENS)
@@ -336,7 +336,7 @@ def test_steps_with_more_rows_than_the_recording_run_normally():
     assert programs.forward(drafted_batch(0, (40, 40, 1))) is None
 
 
-@VNNI
+@PANELS
 @pytest.mark.parametrize(("is_ours", "takes_rows"), [(False, True), (True, False)])
 @torch.inference_mode()
 def test_large_steps_with_torch_operators_are_not_recorded(is_ours, takes_rows):
@@ -345,7 +345,7 @@ def test_large_steps_with_torch_operators_are_not_recorded(is_ours, takes_rows):
     assert programs.forward(drafted_batch(0, (40,))) is None
 
 
-@VNNI
+@PANELS
 @torch.inference_mode()
 def test_a_drafted_token_gets_bit_equal_results_to_a_single_one():
     """If products do not depend on the number of rows, drafts change no bit of an answer."""
@@ -358,7 +358,7 @@ def test_a_drafted_token_gets_bit_equal_results_to_a_single_one():
     assert torch.equal(attention.keys, twin.keys)
 
 
-@VNNI
+@PANELS
 @torch.inference_mode()
 def test_a_step_with_nan_keeps_its_recording():
     decoder, attention = make_decoder(), make_attention()
@@ -369,7 +369,7 @@ def test_a_step_with_nan_keeps_its_recording():
     assert programs._programs[2] is not None
 
 
-@VNNI
+@PANELS
 @pytest.mark.parametrize("max_tokens", [MAX_TOKENS, 5])
 @torch.inference_mode()
 def test_prepared_programs_serve_the_first_step(monkeypatch, max_tokens):
@@ -382,7 +382,7 @@ def test_prepared_programs_serve_the_first_step(monkeypatch, max_tokens):
     assert torch.equal(programs.forward(batch), ordinary(decoder, twin, batch))
 
 
-@VNNI
+@PANELS
 @torch.inference_mode()
 def test_a_program_is_prepared_once(monkeypatch):
     programs = StepPrograms(make_decoder(), make_attention(), MAX_TOKENS)
@@ -391,7 +391,7 @@ def test_a_program_is_prepared_once(monkeypatch):
     assert programs.prepare(2)
 
 
-@VNNI
+@PANELS
 @pytest.mark.parametrize("is_slow", [True, False])
 @torch.inference_mode()
 def test_the_program_of_many_rows_serves_fewer_of_a_slow_model(monkeypatch, is_slow):

@@ -14,8 +14,8 @@ from engine.loading.loader import load_model, open_checkpoint
 from engine.loading.quantization_config import take_quantization
 from engine.loading.quantized_folder import QuantizedFolder
 from engine.loading.safetensors_file import SafetensorsFolder
+from engine.quantization.panel_weight import PanelWeight
 from engine.quantization.torch_forms import quantize_rows
-from engine.quantization.vnni import VnniWeight
 from tests.engine.loading.quantized_folders import (
     FORMATS,
     GPTQ,
@@ -30,7 +30,7 @@ from tests.engine.tiny_tokenizer import write_tokenizer
 
 pytest.importorskip("transformers")
 PROMPTS = [torch.arange(length) * 7 % 96 for length in (40, 1, 17)]
-needs_vnni = pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
+needs_panels = pytest.mark.skipif(not PanelWeight.fits((32, 32)), reason="needs a processor with AVX2")
 
 
 def check_logits(folder, reference, atol=1e-4):
@@ -95,14 +95,14 @@ def stored(folder, name, weight, **changes):
     return QuantizedFolder(SafetensorsFolder.open(folder), quantization).matrix("m.weight"), values
 
 
-@needs_vnni
+@needs_panels
 @pytest.mark.parametrize("name", FORMATS)
 def test_integer_products_of_every_format_are_close_to_float32(tmp_path, name):
     """The mean KL divergence must stay below 0.005; one product of the largest error here has 0.0003."""
     draw = torch.Generator().manual_seed(0)
     matrix, values = stored(tmp_path, name, torch.randn(128, 512, generator=draw))
     x = torch.randn(32, 512, generator=draw)
-    form, exact = VnniWeight.of_matrix(matrix), x @ values.T
+    form, exact = PanelWeight.of_matrix(matrix), x @ values.T
     computed, expected = ((2.5 / exact.std() * logits).log_softmax(-1) for logits in (form(x), exact))
     assert functional.kl_div(computed, expected, log_target=True, reduction="batchmean") < 0.0005
     num_bytes = {"four": 0.625, "table": 0.5625}.get(FORMATS[name][2], 1.0625)

@@ -146,7 +146,7 @@ HELD = {
 
 def quantised_table() -> list[list[str]]:
     choices = ", ".join(f"`{mode}`" for mode in MODES if mode != "int8") + "; on CUDA `int8` too"
-    rows = [["format", "`quant_method`", "state", "`auto` on a CPU with AVX512-VNNI", "bytes", "`LIGHTCONE_WEIGHTS`"]]
+    rows = [["format", "`quant_method`", "state", "`auto` on a CPU with AVX2", "bytes", "`LIGHTCONE_WEIGHTS`"]]
     for name, (config, _, held) in FORMATS.items():
         rows.append([name, f"`{config['quant_method']}`", "tested", *HELD[held], choices])
     return [rows[0], *sorted(rows[1:], key=lambda row: (row[0].lower(), row[1]))]

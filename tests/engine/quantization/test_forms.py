@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from engine.quantization.gguf_blocks import FourBitGroups
+from engine.quantization.panel_weight import PanelWeight
 from engine.quantization.stored import StoredMatrix
 from engine.quantization.torch_forms import DenseWeight, Int4Weight, Int8PackedWeight, Int8Weight, quantize_weight
-from engine.quantization.vnni import VnniWeight
 
 NUM_OUTPUTS, NUM_INPUTS = 96, 160
 
@@ -26,21 +26,26 @@ def opened(groups: FourBitGroups) -> torch.Tensor:
     )
 
 
-VNNI = pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
+PANELS = pytest.mark.skipif(not PanelWeight.fits((32, 32)), reason="needs a processor with AVX2")
 
-VNNI_NAMES = [pytest.param(name, marks=VNNI) for name in ("int4_vnni", "int8_vnni")]
+EXACT = (
+    pytest.mark.processor,
+    pytest.mark.skipif(not Int8PackedWeight.is_exact(), reason="needs a processor whose sums do not overflow"),
+)
+EXACT_PACKED = pytest.param("int8_packed", marks=EXACT)
+PANEL_NAMES = [pytest.param(name, marks=PANELS) for name in ("int4_panels", "int8_panels")]
 
 
 def forms() -> dict:
     groups = four_bit_groups(torch.Generator().manual_seed(0))
     weight = opened(groups)
-    vnni = {}
-    if VnniWeight.fits((NUM_OUTPUTS, NUM_INPUTS)):
-        vnni = {
-            "int4_vnni": VnniWeight.four_bit(groups),
-            "int8_vnni": VnniWeight.of_matrix(StoredMatrix.from_float(weight)),
+    panels = {}
+    if PanelWeight.fits((NUM_OUTPUTS, NUM_INPUTS)):
+        panels = {
+            "int4_panels": PanelWeight.four_bit(groups),
+            "int8_panels": PanelWeight.of_matrix(StoredMatrix.from_float(weight)),
         }
-    return vnni | {
+    return panels | {
         "int4": Int4Weight(groups),
         "int8": Int8Weight(*quantize_weight(weight)),
         "int8_packed": Int8PackedWeight(*quantize_weight(weight)),
@@ -53,14 +58,14 @@ def forms() -> dict:
 # rounds inputs and weights to 7 bits: about 1 % on average, and this is the largest of thousands.
 TOLERANCES = {
     "int4": 0.02,
-    "int4_vnni": 0.03,
-    "int8_vnni": 0.06,
+    "int4_panels": 0.03,
+    "int8_panels": 0.06,
     "int8": 0.06,
     "int8_packed": 0.06,
     "bf16": 0.02,
     "float32": 1e-5,
 }
-NAMES = [pytest.param(name, marks=VNNI if name.endswith("_vnni") else ()) for name in TOLERANCES]
+NAMES = ["int4", "int8", "bf16", "float32", EXACT_PACKED, *PANEL_NAMES]
 
 
 @pytest.mark.parametrize("rows", [1, 3, 32, 129])
@@ -73,7 +78,7 @@ def test_a_form_multiplies_like_float32_within_its_precision(name, rows):
     assert error < TOLERANCES[name]
 
 
-@pytest.mark.parametrize("name", ["int4", "int8", "int8_packed", *VNNI_NAMES])
+@pytest.mark.parametrize("name", ["int4", "int8", EXACT_PACKED, *PANEL_NAMES])
 def test_a_row_alone_equals_the_row_in_a_batch(name):
     built, _ = forms()
     x = torch.randn(37, NUM_INPUTS, generator=torch.Generator().manual_seed(5))
@@ -83,13 +88,13 @@ def test_a_row_alone_equals_the_row_in_a_batch(name):
         assert torch.equal(built[name](x[row : row + 1])[0], together[row])
 
 
-@pytest.mark.parametrize("name", ["int8", "int8_packed", *VNNI_NAMES])
+@pytest.mark.parametrize("name", ["int8", EXACT_PACKED, *PANEL_NAMES])
 def test_a_row_of_zeros_gives_zeros_and_no_nan(name):
     built, _ = forms()
     assert torch.equal(built[name](torch.zeros(2, NUM_INPUTS)), torch.zeros(2, NUM_OUTPUTS))
 
 
-@pytest.mark.parametrize("name", ["int8", "int8_packed", *VNNI_NAMES])
+@pytest.mark.parametrize("name", ["int8", EXACT_PACKED, *PANEL_NAMES])
 def test_a_row_that_is_not_finite_harms_no_other_row(name):
     built, _ = forms()
     x = torch.randn(4, NUM_INPUTS, generator=torch.Generator().manual_seed(6))
@@ -98,6 +103,8 @@ def test_a_row_that_is_not_finite_harms_no_other_row(name):
     assert torch.equal(built[name](x)[[0, 2, 3]], clean[[0, 2, 3]])
 
 
+@EXACT[0]
+@EXACT[1]
 def test_the_two_int8_forms_agree():
     built, _ = forms()
     x = torch.randn(9, NUM_INPUTS, generator=torch.Generator().manual_seed(7))
@@ -119,9 +126,9 @@ def test_int4_takes_only_shapes_that_its_kernel_takes(shape, fits):
     assert Int4Weight.fits(shape) is fits
 
 
-@VNNI
+@PANELS
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", ["int4_vnni", "int8_vnni"])
+@pytest.mark.parametrize("name", ["int4_panels", "int8_panels"])
 def test_a_broken_input_shows_in_every_output_of_its_row(name, threads):
     before = torch.get_num_threads()
     torch.set_num_threads(threads)

@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from engine.api.errors import ModelLoadError
+from engine.kernels.cpu import integer_vectors
 from engine.quantization import scheme as scheme_module
+from engine.quantization.panel_weight import PanelWeight
 from engine.quantization.scheme import ROW_BUCKETS, WeightScheme, measure, pick, possible_forms
 from engine.quantization.stored import StoredMatrix
-from engine.quantization.torch_forms import DenseWeight, Int4Weight
-from engine.quantization.vnni import VnniWeight
+from engine.quantization.torch_forms import DenseWeight, Int4Weight, Int8PackedWeight
 
 CPU = torch.device("cpu")
 FLAT = [10.0] * len(ROW_BUCKETS)
@@ -72,12 +73,12 @@ def test_a_shape_with_one_possible_form_is_not_measured(monkeypatch):
 
 @pytest.mark.parametrize(
     ("has_tiles", "batch_invariant", "form"),
-    [(True, False, "vnni_amx"), (True, True, "vnni"), (False, False, "vnni"), (False, True, "vnni")],
+    [(True, False, "panels_amx"), (True, True, "panels"), (False, False, "panels"), (False, True, "panels")],
 )
 def test_where_our_kernels_run_they_are_the_only_form_and_take_tiles_unless_rows_must_not_matter(
     has_tiles, batch_invariant, form, monkeypatch
 ):
-    monkeypatch.setattr(VnniWeight, "fits", lambda shape: True)
+    monkeypatch.setattr(PanelWeight, "fits", lambda shape: True)
     monkeypatch.setattr(scheme_module, "has_tiles", lambda: has_tiles)
     monkeypatch.setattr(scheme_module, "BUILDERS", dict.fromkeys(scheme_module.BUILDERS, lambda *_: None))
     scheme = WeightScheme("auto", CPU, batch_invariant)
@@ -87,7 +88,7 @@ def test_where_our_kernels_run_they_are_the_only_form_and_take_tiles_unless_rows
 
 
 def test_forms_that_serve_no_row_count_are_not_built_and_a_shape_is_measured_once(monkeypatch, caplog):
-    monkeypatch.setattr(VnniWeight, "fits", lambda shape: False)
+    monkeypatch.setattr(PanelWeight, "fits", lambda shape: False)
     calls = []
 
     def measured(shape, four_bit, num_threads):
@@ -112,7 +113,7 @@ def test_forms_that_serve_no_row_count_are_not_built_and_a_shape_is_measured_onc
 
 
 def test_a_matrix_that_is_wider_than_four_bits_is_never_narrowed_to_them(monkeypatch):
-    monkeypatch.setattr(VnniWeight, "fits", lambda shape: False)
+    monkeypatch.setattr(PanelWeight, "fits", lambda shape: False)
     asked = []
     monkeypatch.setattr(
         scheme_module, "measure", lambda shape, four_bit, num_threads: asked.append(four_bit) or {"int8": FLAT}
@@ -123,12 +124,12 @@ def test_a_matrix_that_is_wider_than_four_bits_is_never_narrowed_to_them(monkeyp
     assert asked == [False, False]
 
 
-@pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
+@pytest.mark.skipif(not PanelWeight.fits((32, 32)), reason="needs a processor with AVX2")
 def test_a_mixed_stack_keeps_each_part_at_its_own_width():
     """Files of "Q4_K_M" have values of six bits beside queries and keys of four."""
     wide, narrow = float_matrix(), four_bit_matrix(64)
-    mixed = VnniWeight.of_matrix(StoredMatrix.stack([narrow, wide, narrow]))
-    assert mixed.num_bytes == sum(VnniWeight.of_matrix(part).num_bytes for part in (narrow, wide, narrow))
+    mixed = PanelWeight.of_matrix(StoredMatrix.stack([narrow, wide, narrow]))
+    assert mixed.num_bytes == sum(PanelWeight.of_matrix(part).num_bytes for part in (narrow, wide, narrow))
     opened = torch.cat([part.to_dtype(torch.float32) for part in (narrow, wide, narrow)])
     x = torch.randn(5, 64)
     expected = x @ opened.T
@@ -137,7 +138,7 @@ def test_a_mixed_stack_keeps_each_part_at_its_own_width():
         assert torch.linalg.norm(mixed(x)[:, rows] - part) < 0.02 * torch.linalg.norm(part)
 
 
-@pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
+@pytest.mark.skipif(not PanelWeight.fits((32, 32)), reason="needs a processor with AVX2")
 def test_a_token_reads_at_most_five_percent_more_than_a_q4_k_m_file_holds(monkeypatch):
     """Matrices in the proportions of Qwen2.5-1.5B: half of the layers have values and down projections of six bits."""
 
@@ -151,14 +152,14 @@ def test_a_token_reads_at_most_five_percent_more_than_a_q4_k_m_file_holds(monkey
     for wide in ("Q4_K", "Q6_K"):
         heads = [stored("Q4_K", 256), stored("Q4_K", 32), stored(wide, 32)]
         matrices += [StoredMatrix.stack(heads), stored("Q4_K", 256), stored("Q4_K", 3072), stored(wide, 256, 1536)] * 2
-    monkeypatch.setattr(scheme_module, "measure", lambda *key: {"vnni": FLAT})
+    monkeypatch.setattr(scheme_module, "measure", lambda *key: {"panels": FLAT})
     scheme = WeightScheme("auto", CPU, batch_invariant=False)
     read = sum(scheme.build(matrix).by_rows[1].num_bytes for matrix in matrices)
     assert read <= 1.05 * sum(matrix.num_bytes for matrix in matrices)
 
 
 def test_batch_invariance_takes_one_form_whose_rows_do_not_depend_on_each_other(monkeypatch):
-    monkeypatch.setattr(VnniWeight, "fits", lambda shape: False)
+    monkeypatch.setattr(PanelWeight, "fits", lambda shape: False)
     monkeypatch.setattr(
         scheme_module,
         "measure",
@@ -179,7 +180,8 @@ def without_operator(matrix, device):
 
 def test_a_form_that_this_torch_cannot_build_is_not_chosen(monkeypatch, caplog):
     """Torch for Macs has no oneDNN, but `auto` tried its product, so that no model could load."""
-    monkeypatch.setattr(VnniWeight, "fits", lambda shape: False)
+    monkeypatch.setattr(PanelWeight, "fits", lambda shape: False)
+    monkeypatch.setattr(Int8PackedWeight, "is_exact", lambda: True)
     monkeypatch.setitem(scheme_module.BUILDERS, "int8_packed", without_onednn)
     monkeypatch.setitem(scheme_module.BUILDERS, "int4", without_operator)
     scheme = WeightScheme("auto", CPU, batch_invariant=False)
@@ -191,7 +193,7 @@ def test_a_form_that_this_torch_cannot_build_is_not_chosen(monkeypatch, caplog):
 
 
 def test_where_no_integer_form_can_be_built_weights_are_floats(monkeypatch):
-    monkeypatch.setattr(VnniWeight, "fits", lambda shape: False)
+    monkeypatch.setattr(PanelWeight, "fits", lambda shape: False)
     for name in ("int8", "int8_packed", "int4"):
         monkeypatch.setitem(scheme_module.BUILDERS, name, without_onednn)
     assert set(measure((32, 64), True, 1)) == {"bf16", "float32"}
@@ -200,7 +202,7 @@ def test_where_no_integer_form_can_be_built_weights_are_floats(monkeypatch):
 
 
 def test_a_form_that_is_built_but_cannot_multiply_is_not_chosen(monkeypatch):
-    monkeypatch.setattr(VnniWeight, "fits", lambda shape: False)
+    monkeypatch.setattr(PanelWeight, "fits", lambda shape: False)
 
     class Broken(DenseWeight):
         def __call__(self, x):
@@ -213,20 +215,32 @@ def test_a_form_that_is_built_but_cannot_multiply_is_not_chosen(monkeypatch):
 def test_own_kernels_are_used_only_if_torch_computes_no_product():
     scheme = WeightScheme("auto", CPU, batch_invariant=False)
     assert not scheme.uses_own_kernels
-    scheme.choices[(32, 64), True] = ("vnni",) * len(ROW_BUCKETS)
-    scheme.choices[(32, 64), False] = ("vnni",) * len(ROW_BUCKETS)
+    scheme.choices[(32, 64), True] = ("panels",) * len(ROW_BUCKETS)
+    scheme.choices[(32, 64), False] = ("panels",) * len(ROW_BUCKETS)
     assert scheme.uses_own_kernels
-    scheme.choices[(64, 64), False] = ("vnni",) * (len(ROW_BUCKETS) - 1) + ("bf16",)
+    scheme.choices[(64, 64), False] = ("panels",) * (len(ROW_BUCKETS) - 1) + ("bf16",)
     assert not scheme.uses_own_kernels
 
 
 @pytest.mark.parametrize("four_bit", [True, False])
 def test_products_with_one_input_scale_per_row_are_tried_only_without_our_kernel(four_bit, monkeypatch):
     coarse = {"int8", "int8_packed"}
-    monkeypatch.setattr(VnniWeight, "fits", lambda shape: True)
+    monkeypatch.setattr(PanelWeight, "fits", lambda shape: True)
     assert not possible_forms((96, 64), four_bit) & coarse
-    monkeypatch.setattr(VnniWeight, "fits", lambda shape: False)
+    monkeypatch.setattr(PanelWeight, "fits", lambda shape: False)
+    monkeypatch.setattr(Int8PackedWeight, "is_exact", lambda: True)
     assert possible_forms((96, 64), four_bit) >= coarse
+
+
+@pytest.mark.parametrize("features", [{"ssse3", "avx2"}, {"ssse3", "avx2", "avx512f", "avx512bw"}])
+def test_products_whose_sums_overflow_are_not_tried(features, monkeypatch):
+    """Processors without VNNI add two products of bytes in 16 bits: an error of half the output's spread."""
+    monkeypatch.setattr(PanelWeight, "fits", lambda shape: False)
+    monkeypatch.setattr(integer_vectors, "_has", lambda *names: set(names) <= features)
+    tried = possible_forms((96, 64), False)
+    features = features | {"avx512vnni"}
+    tried_with_vnni = possible_forms((96, 64), False)
+    assert (tried, tried_with_vnni) == ({"int8", "bf16", "float32"}, {"int8", "int8_packed", "bf16", "float32"})
 
 
 def test_an_unknown_mode_is_refused_with_the_known_ones():

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from engine.api.errors import ModelLoadError
 from engine.layers.embedding import StoredEmbedding
 from engine.quantization.folder_blocks import BLOCK_BYTES
+from engine.quantization.panel_weight import PanelWeight
 from engine.quantization.scheme import BUILDERS
 from engine.quantization.stored import StoredMatrix, StoredPart
-from engine.quantization.vnni import VnniWeight
 from tests.engine.quantization.gguf_rows import TYPES, random_rows
 from tests.examples import examples
 
 CPU = torch.device("cpu")
-FORMS = ["bf16", "float32", "int8", *(["vnni", "int8_vnni"] if VnniWeight.fits((32, 256)) else [])]
+FORMS = ["bf16", "float32", "int8", *(["panels", "int8_panels"] if PanelWeight.fits((32, 256)) else [])]
 ROWS, INPUTS = 32, 256
 SMALL = 12
 """The high byte of a half whose multiples stay in the range of halves and of bfloat16."""
@@ -72,10 +72,10 @@ def test_the_part_of_a_stack_that_is_broken_is_named(form):
     assert refuses(lambda: BUILDERS[form](StoredMatrix.stack([sound, broken, sound]), CPU))
 
 
-@pytest.mark.skipif("vnni" not in FORMS, reason="needs a processor with AVX512-VNNI")
+@pytest.mark.skipif("panels" not in FORMS, reason="needs a processor with AVX2")
 def test_scales_that_are_infinite_in_half_precision_are_refused():
     """The minimum of a group of Q4_0 is 8 times its scale."""
     data = torch.from_numpy(random_rows("Q4_0", ROWS, INPUTS, 1))
     data[0, :2] = torch.tensor([60000.0]).half().view(torch.uint8)
     matrix = StoredMatrix.from_blocks("Q4_0", data, (ROWS, INPUTS)).named("m.gguf: tensor 'x'")
-    assert refuses(lambda: VnniWeight.of_matrix(matrix))
+    assert refuses(lambda: PanelWeight.of_matrix(matrix))

@@ -5,14 +5,14 @@ import torch
 
 from engine.quantization.folder_blocks import BLOCK_BYTES
 from engine.quantization.gguf_blocks import dequantize
+from engine.quantization.panel_weight import PanelWeight
 from engine.quantization.stored import StoredMatrix
 from engine.quantization.table_blocks import TABLE_TYPES, table_groups
-from engine.quantization.vnni import VnniWeight
 from tests.engine.quantization.gguf_rows import TYPES, random_rows
 
 NUM_OUTPUTS, NUM_INPUTS = 64, 512
 ROUNDED = {"NF4", "FP4"}
-needs_vnni = pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
+needs_panels = pytest.mark.skipif(not PanelWeight.fits((32, 32)), reason="needs a processor with AVX2")
 
 
 def rows_of(type_name: str) -> torch.Tensor:
@@ -42,16 +42,16 @@ def test_scales_and_tables_give_the_dequantised_numbers(type_name):
         assert torch.equal(opened, exact)
 
 
-@needs_vnni
+@needs_panels
 @pytest.mark.parametrize("type_name", sorted(TABLE_TYPES))
 def test_products_read_four_bits_and_half_a_bit_of_scale(type_name):
     parts = [StoredMatrix.from_blocks(type_name, rows_of(type_name), (NUM_OUTPUTS, NUM_INPUTS))] * 2
-    form = VnniWeight.of_matrix(StoredMatrix.stack(parts))
+    form = PanelWeight.of_matrix(StoredMatrix.stack(parts))
     num_panels = 2 * NUM_OUTPUTS // 32
     assert form.num_bytes == 2 * NUM_OUTPUTS * NUM_INPUTS * 4.5 / 8 + num_panels * (64 + 32 * 4)
 
 
-@needs_vnni
+@needs_panels
 def test_an_output_keeps_its_precision_whatever_the_size_of_its_scales():
     """Exponents of MXFP4 reach far beyond half precision."""
     rows = rows_of("MXFP4")
@@ -60,11 +60,11 @@ def test_an_output_keeps_its_precision_whatever_the_size_of_its_scales():
     matrix = StoredMatrix.from_blocks("MXFP4", rows, (NUM_OUTPUTS, NUM_INPUTS))
     x = torch.randn(9, NUM_INPUTS, generator=torch.Generator().manual_seed(2))
     exact = x.double() @ matrix.to_dtype(torch.float32).double().T
-    error = (VnniWeight.of_matrix(matrix)(x) - exact) / exact.std(0)
+    error = (PanelWeight.of_matrix(matrix)(x) - exact) / exact.std(0)
     assert error.abs().max() < 0.034  # a group's step is up to an eighth larger than its inputs need
 
 
-@needs_vnni
+@needs_panels
 def test_scales_that_are_small_beside_others_of_their_output_add_what_they_are():
     rows = rows_of("MXFP4")
     exponents = torch.arange(NUM_INPUTS // 32) + 112
@@ -74,4 +74,4 @@ def test_scales_that_are_small_beside_others_of_their_output_add_what_they_are()
         x = torch.zeros(1, NUM_INPUTS)
         x[:, 32 * group : 32 * group + 32] = torch.arange(-127, 128, 8)
         exact = x @ matrix.to_dtype(torch.float32).T
-        torch.testing.assert_close(VnniWeight.of_matrix(matrix)(x), exact, rtol=1e-5, atol=0)
+        torch.testing.assert_close(PanelWeight.of_matrix(matrix)(x), exact, rtol=1e-5, atol=0)

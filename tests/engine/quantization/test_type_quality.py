@@ -5,10 +5,10 @@ import torch
 from torch.nn import functional
 
 from engine.quantization.gguf_blocks import FOUR_BIT_TYPES
+from engine.quantization.panel_weight import PanelWeight
 from engine.quantization.scheme import WeightForm
 from engine.quantization.stored import StoredMatrix
 from engine.quantization.torch_forms import Int4Weight
-from engine.quantization.vnni import VnniWeight
 from tests.engine.quantization.gguf_rows import TYPES, even_rows, stored_rows
 
 NUM_OUTPUTS, NUM_INPUTS = 128, 512
@@ -29,12 +29,12 @@ def matrix_of(type_name: str) -> StoredMatrix:
     return StoredMatrix.from_blocks(type_name, rows, (NUM_OUTPUTS, NUM_INPUTS))
 
 
-@pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
+@pytest.mark.skipif(not PanelWeight.fits((32, 32)), reason="needs a processor with AVX2")
 @pytest.mark.parametrize("type_name", TYPES)
 def test_logits_of_every_type_are_close_to_those_in_float32(type_name):
     """The mean KL divergence must stay below 0.005; one product of the largest error here has 0.0003."""
     matrix = matrix_of(type_name)
-    assert divergence(matrix, VnniWeight.of_matrix(matrix)) < 0.0005
+    assert divergence(matrix, PanelWeight.of_matrix(matrix)) < 0.0005
 
 
 @pytest.mark.parametrize("type_name", sorted(FOUR_BIT_TYPES & TYPES.keys()))

@@ -14,12 +14,12 @@ from engine.kernels.cpu.panels import FORMATS, SUPERBLOCK, EightBitPanel, Packed
 from engine.kernels.cpu.row_records import CHUNK_GROUPS, OPENED_FROM, chunk_groups
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.quantization.gguf_blocks import GROUP_SIZE, PackedGroups
+from engine.quantization.panel_weight import PanelWeight
 from engine.quantization.table_blocks import TableGroups
-from engine.quantization.vnni import VnniWeight
 from tests.engine.threads import WAYS, threads_of
 from tests.examples import examples
 
-pytestmark = pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
+pytestmark = pytest.mark.skipif(not PanelWeight.fits((32, 32)), reason="needs a processor with AVX2")
 
 SHAPES = st.tuples(st.integers(1, 160), st.integers(1, 9))
 """Outputs, of which a panel has 32, and groups of 32 inputs: odd numbers leave threads with unequal shares."""
@@ -34,7 +34,7 @@ def threads(request):
 class Made(NamedTuple):
     """A random matrix, the same in float64, and what its minima and middle levels leave of each group (N, G)."""
 
-    weight: VnniWeight
+    weight: PanelWeight
     opened: torch.Tensor
     rest: torch.Tensor
 
@@ -47,7 +47,7 @@ def make_weight(panel: PackedPanel | EightBitPanel, num_outputs: int, groups: in
         scale = torch.randint(-1024, 1024, (num_outputs, groups), generator=generator) / 1024
         scale *= torch.randint(-20, 5, (num_outputs, 1), generator=generator).float().exp2()
         opened = table.double()[codes.int()] * scale.double().repeat_interleave(GROUP_SIZE, 1)
-        return Made(VnniWeight.tabled(TableGroups(codes, scale, table)), opened, torch.zeros(1, groups).double())
+        return Made(PanelWeight.tabled(TableGroups(codes, scale, table)), opened, torch.zeros(1, groups).double())
     if isinstance(panel, EightBitPanel):
         values = torch.randint(-127, 128, (num_outputs, groups * GROUP_SIZE), generator=generator, dtype=torch.int8)
         largest = torch.rand(num_outputs, 1, generator=generator) * 0.02 + 0.001
@@ -55,7 +55,7 @@ def make_weight(panel: PackedPanel | EightBitPanel, num_outputs: int, groups: in
         shares[:, 0] = 1.0
         scale = shares * largest
         opened = values.double() * scale.double().repeat_interleave(GROUP_SIZE, 1)
-        return Made(VnniWeight.eight_bit(values, scale), opened, torch.zeros(1, groups).double())
+        return Made(PanelWeight.eight_bit(values, scale), opened, torch.zeros(1, groups).double())
 
     def drawn(low: int, high: int, width: int) -> torch.Tensor:
         return torch.randint(low, high, (num_outputs, width), generator=generator)
@@ -77,7 +77,7 @@ def make_weight(panel: PackedPanel | EightBitPanel, num_outputs: int, groups: in
         scale, minimum = (number.double().repeat_interleave(GROUP_SIZE, 1) for number in numbers)
         opened = q * scale * spread[0] + minimum * spread[1]
         rest = ((1 << panel.bits - 1) * scale * spread[0] + minimum * spread[1])[:, ::GROUP_SIZE]
-    return Made(VnniWeight.packed(PackedGroups(panel.bits, q, numbers, factors)), opened, rest)
+    return Made(PanelWeight.packed(PackedGroups(panel.bits, q, numbers, factors)), opened, rest)
 
 
 def quantised(x: torch.Tensor) -> torch.Tensor:
@@ -171,7 +171,7 @@ def test_a_stack_of_parts_of_different_widths_gives_the_products_of_its_parts(sh
     sizes = [*zip(FORMATS, (64, 32, 32, 32, 64, 32, 32), strict=False), (FORMATS[0], shape[0])]
     weights = [make_weight(panel, num_outputs, groups, generator)[0] for panel, num_outputs in sizes]
     x = torch.randn(rows, groups * GROUP_SIZE, generator=generator)
-    stacked = VnniWeight(
+    stacked = PanelWeight(
         sum(num_outputs for _, num_outputs in sizes), *(part for weight in weights for part in weight.parts)
     )
     assert torch.equal(stacked(x), torch.cat([weight(x) for weight in weights], dim=1))

@@ -13,8 +13,8 @@ from engine.kernels.cpu import operators, work_sharing
 from engine.kernels.cpu.openmp import PARALLEL
 from engine.kernels.cpu.threads import KERNEL_THREADS, WorkSharing
 from engine.quantization.gguf_blocks import GROUP_SIZE, FourBitGroups
+from engine.quantization.panel_weight import PanelWeight
 from engine.quantization.torch_forms import quantize_weight
-from engine.quantization.vnni import VnniWeight
 
 pytestmark = pytest.mark.skipif(PARALLEL is None, reason="needs GNU's OpenMP")
 
@@ -135,7 +135,7 @@ def test_a_program_can_run_with_fewer_rows(own_threads):
         assert (out[num_rows:] == 7.0).all()
 
 
-@pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
+@pytest.mark.skipif(not PanelWeight.fits((32, 32)), reason="needs a processor with AVX2")
 @pytest.mark.parametrize("bits", [4, 8])
 def test_a_product_shared_by_threads_can_run_with_fewer_rows(own_threads, bits):
     """The size makes threads quantise rows together; 3, 7, 35 and 39 rows need a copied row that is not stored."""
@@ -143,10 +143,10 @@ def test_a_product_shared_by_threads_can_run_with_fewer_rows(own_threads, bits):
     if bits == 4:
         q = torch.randint(0, 16, (num_outputs, num_inputs), generator=generator, dtype=torch.uint8)
         scale = torch.rand(num_outputs, num_inputs // GROUP_SIZE, generator=generator)
-        weight = VnniWeight.four_bit(FourBitGroups(q, scale, scale - 1))
+        weight = PanelWeight.four_bit(FourBitGroups(q, scale, scale - 1))
     else:
         levels, scale = quantize_weight(torch.randn(num_outputs, num_inputs, generator=generator))
-        weight = VnniWeight.eight_bit(levels, scale[:, None])
+        weight = PanelWeight.eight_bit(levels, scale[:, None])
     x = torch.randn(80, num_inputs, generator=generator)
     with operators.recording() as recording:
         out = weight(x)

@@ -15,11 +15,11 @@ from engine.kernels.cpu.panels import FORMATS
 from engine.kernels.cpu.primitives import OPTIONS
 from engine.kernels.cpu.row_records import quantize_groups
 from engine.kernels.cpu.tile_product import TILE_GROUPS, TILE_PANELS, TILE_ROWS, TILES_FROM
-from engine.quantization.vnni import VnniWeight
+from engine.quantization.panel_weight import PanelWeight
 from tests.engine.kernels.cpu.emulated_tiles import EmulatedTiles
 from tests.engine.kernels.cpu.test_integer_product import make_weight
 
-pytestmark = pytest.mark.skipif(not VnniWeight.fits((32, 32)), reason="needs a processor with AVX512-VNNI")
+pytestmark = pytest.mark.skipif(not PanelWeight.fits((32, 32)), reason="needs a processor with AVX2")
 UNCACHED = OPTIONS | {"cache": False}
 NUM_PARTS = 3
 
@@ -134,11 +134,11 @@ def test_an_input_that_is_not_finite_spoils_its_row_alone(multiply, number):
 
 
 def test_a_copy_takes_tiles_if_the_weight_does(monkeypatch):
-    monkeypatch.setattr("engine.quantization.vnni.has_tiles", lambda: True)
+    monkeypatch.setattr("engine.quantization.panel_weight.has_tiles", lambda: True)
     taken = []
     monkeypatch.setattr(operators, "multiply", lambda x, *parts, may_take_tiles: taken.append(may_take_tiles) or x)
     weight = make_weight(FORMATS[0], GROUP, 1, torch.Generator().manual_seed(0)).weight
-    weight = VnniWeight(GROUP, *weight.parts, may_take_tiles=True)
+    weight = PanelWeight(GROUP, *weight.parts, may_take_tiles=True)
     for one in (weight, weight.__deepcopy__({})):
         one(torch.zeros(TILES_FROM, GROUP))
     assert taken == [True, True]

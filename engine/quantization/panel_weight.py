@@ -1,4 +1,4 @@
-"""Integer weights with eight-bit activations on our own kernels, for any number of rows, where the processor has VNNI.
+"""Integer weights with eight-bit activations on our own kernels, for any number of rows, where the processor has AVX2.
 
 Inputs are quantised per row and group of 32, an error of about half a percent of the output's spread. Weights of four
 to six bits keep the file's numbers, those from a table too; others take eight bits with a scale per output and group.
@@ -33,7 +33,7 @@ PACK_ELEMENTS = 1 << 20
 TABLE, EIGHT = FORMATS.index(TablePanel()), len(FORMATS) - 1
 
 
-class VnniWeight:
+class PanelWeight:
     """A weight of N outputs and K inputs, of parts stacked by outputs.
 
     parts: panels (N / 32, bytes) uint8, the last one filled up with zeros, and the number of their format in FORMATS
@@ -57,7 +57,7 @@ class VnniWeight:
         return is_available() and shape[1] % GROUP == 0
 
     @classmethod
-    def of_matrix(cls, matrix: StoredMatrix, *, may_take_tiles: bool = False) -> VnniWeight:
+    def of_matrix(cls, matrix: StoredMatrix, *, may_take_tiles: bool = False) -> PanelWeight:
         """Pack every part of a matrix in the numbers of its file, or in eight bits if no format holds them."""
         runs = matrix.runs()
         if any(run.shape[0] % PANEL for run in runs[:-1]):
@@ -67,12 +67,12 @@ class VnniWeight:
         return cls(matrix.shape[0], *parts, may_take_tiles=may_take_tiles)
 
     @classmethod
-    def four_bit(cls, groups: FourBitGroups) -> VnniWeight:
+    def four_bit(cls, groups: FourBitGroups) -> PanelWeight:
         """Pack a four-bit matrix, its scales and minima in half precision."""
         return cls.packed(PackedGroups(4, groups.q, (groups.scale.half(), groups.minimum.half())))
 
     @classmethod
-    def packed(cls, groups: PackedGroups) -> VnniWeight:
+    def packed(cls, groups: PackedGroups) -> PanelWeight:
         """Pack a matrix of four to six bits."""
         num_outputs = len(groups.q)
         blocks = [_levels(_whole_panels(groups.q), groups.bits), *map(_numbers, groups.numbers)]
@@ -83,7 +83,7 @@ class VnniWeight:
         return cls(num_outputs, (panels.flatten(1), FORMATS.index(PackedPanel(groups.bits, len(groups.factors)))))
 
     @classmethod
-    def tabled(cls, groups: TableGroups) -> VnniWeight:
+    def tabled(cls, groups: TableGroups) -> PanelWeight:
         """Pack a four-bit matrix whose weights come from a table, its scales as shares of a power of two."""
         exponent = groups.scale.abs().amax(dim=1).frexp().exponent - 1
         shares = groups.scale.ldexp(-exponent[:, None]).half()
@@ -93,7 +93,7 @@ class VnniWeight:
         return cls(len(shares), (torch.cat([table, blocks.flatten(1), scale], dim=1), TABLE))
 
     @classmethod
-    def eight_bit(cls, values: torch.Tensor, scale: torch.Tensor) -> VnniWeight:
+    def eight_bit(cls, values: torch.Tensor, scale: torch.Tensor) -> PanelWeight:
         """Pack an eight-bit matrix. values: (N, K) int8   scale: (N, K / 32), or (N, 1) for whole rows, float32."""
         num_outputs, num_inputs = values.shape
         largest = scale.amax(dim=1)
@@ -109,9 +109,9 @@ class VnniWeight:
         out = operators.multiply(x.float(), *self.parts, may_take_tiles=self._may_take_tiles)
         return out if out.shape[1] == self._num_outputs else out[:, : self._num_outputs].contiguous()
 
-    def __deepcopy__(self, memo: dict) -> VnniWeight:
+    def __deepcopy__(self, memo: dict) -> PanelWeight:
         parts = ((panels.clone(), form) for panels, form in self.parts)
-        return VnniWeight(self._num_outputs, *parts, may_take_tiles=self._may_take_tiles)
+        return PanelWeight(self._num_outputs, *parts, may_take_tiles=self._may_take_tiles)
 
 
 def _packed_run(matrix: StoredMatrix) -> tuple[torch.Tensor, int]:
@@ -122,11 +122,11 @@ def _packed_run(matrix: StoredMatrix) -> tuple[torch.Tensor, int]:
     for first in range(0, num_outputs, num_rows):
         rows = matrix.rows(first, min(num_rows, num_outputs - first))
         if matrix.is_packed:
-            weight = VnniWeight.packed(rows.to_packed_groups())
+            weight = PanelWeight.packed(rows.to_packed_groups())
         elif matrix.has_table:
-            weight = VnniWeight.tabled(rows.to_table_groups())
+            weight = PanelWeight.tabled(rows.to_table_groups())
         else:
-            weight = VnniWeight.eight_bit(*quantize_groups(rows))
+            weight = PanelWeight.eight_bit(*quantize_groups(rows))
         ((panels, form),) = weight.parts
         if not first:
             whole = _aligned_empty(-(-num_outputs // PANEL), panels.shape[1])
