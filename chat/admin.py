@@ -1,6 +1,8 @@
 """The pages of the console: importing the `admin` of each room registers its pages with Django's admin site."""
 
 from chat.access.admin import audit, invitations, keys, mail, members, organisations, users
+from chat.alerts import admin as alerts
+from chat.alerts import channel_admin as alert_channels
 from chat.api.request.schema import sampling_defaults_read
 from chat.batches import admin as batches
 from chat.budgets import admin as budgets
@@ -16,6 +18,8 @@ from chat.workers import fit_page as fit
 catalog.ServedModelForm.read_sampling_defaults = staticmethod(sampling_defaults_read)
 
 __all__ = [
+    "alert_channels",
+    "alerts",
     "audit",
     "batches",
     "budgets",

@@ -1,6 +1,7 @@
 """All tables, as Django finds them. Each room has its own `models`; writes go through the services of the room."""
 
 from chat.access.models import ApiKey, ApiKeySecret, Invitation, Membership, Org, Project
+from chat.alerts.models import Alert, AlertChannel, AlertDelivery, AlertRule
 from chat.api.stored.models import StoredAnswer
 from chat.audit.models import AuditEntry
 from chat.batches.models import Batch, BatchResult, FileChunk, ProjectFile
@@ -12,6 +13,10 @@ from chat.playground.models import PageState, Preset
 from chat.usage.models import RequestLog, RequestText, UsageSum, UsageTotal
 
 __all__ = [
+    "Alert",
+    "AlertChannel",
+    "AlertDelivery",
+    "AlertRule",
     "ApiKey",
     "ApiKeySecret",
     "AuditEntry",

@@ -10,6 +10,7 @@ from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
 
+from chat.alerts.deliveries import alerts_prune
 from chat.api.stored.services import answers_prune
 from chat.audit.services import audit_prune
 from chat.batches.files import files_prune
@@ -66,6 +67,13 @@ def chats_retention() -> None:
     unchanged_since = now - timedelta(days=days) if days else None
     num_removed = conversations_prune(unchanged_since=unchanged_since, deleted_before=now - RESTORABLE)
     logger.info("%d conversations removed", num_removed)
+
+
+@shared_task(name="chat.alerts_retention", ignore_result=True)
+def alerts_retention() -> None:
+    """Delete alerts that are over, and deliveries, that are older than LIGHTCONE_ALERT_DAYS."""
+    num_deleted = alerts_prune(before=timezone.now() - timedelta(days=settings.LIGHTCONE_ALERT_DAYS))
+    logger.info("%d alerts and deliveries deleted", num_deleted)
 
 
 @shared_task(name="chat.audit_retention", ignore_result=True)

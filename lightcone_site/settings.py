@@ -109,6 +109,10 @@ LIGHTCONE_LOG_TEXT_BYTES = env.integer("LOG_TEXT_BYTES", 2**18, minimum=2**10, m
 # Days that the audit log is kept; the database refuses to delete younger entries than a year.
 LIGHTCONE_AUDIT_DAYS = env.integer("AUDIT_DAYS", 730, minimum=365, maximum=36500)
 
+# Days that alerts which are over and their deliveries are kept, and the inner networks that webhooks may go to.
+LIGHTCONE_ALERT_DAYS = env.integer("ALERT_DAYS", 90, minimum=1, maximum=3650)
+LIGHTCONE_WEBHOOK_NETWORKS = env.networks("WEBHOOK_NETWORKS")
+
 # How long an answer of the playground continues while no page reads it.
 LIGHTCONE_PLAYGROUND_DETACH_GRACE_S = env.integer("PLAYGROUND_DETACH_GRACE", 900, minimum=1, maximum=86400)
 
@@ -163,6 +167,7 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BEAT_SCHEDULE = {
     "logs-retention": {"task": "chat.logs_retention", "schedule": 24 * 3600, "options": {"queue": "maintenance"}},
     "audit-retention": {"task": "chat.audit_retention", "schedule": 24 * 3600, "options": {"queue": "maintenance"}},
+    "alerts-retention": {"task": "chat.alerts_retention", "schedule": 24 * 3600, "options": {"queue": "maintenance"}},
     "chats-retention": {"task": "chat.chats_retention", "schedule": 24 * 3600, "options": {"queue": "maintenance"}},
     "answers-retention": {"task": "chat.answers_retention", "schedule": 24 * 3600, "options": {"queue": "maintenance"}},
     "files-retention": {"task": "chat.files_retention", "schedule": 3600, "options": {"queue": "maintenance"}},

@@ -23,6 +23,10 @@ def _needs(permission: str) -> Callable[[HttpRequest], bool]:
     return lambda request: request.user.has_perm(permission)
 
 
+def _needs_any(*permissions: str) -> Callable[[HttpRequest], bool]:
+    return lambda request: any(request.user.has_perm(permission) for permission in permissions)
+
+
 def _list(title: str, icon: str, model: str) -> dict[str, Any]:
     """Return the sidebar's entry for the list of a model (`app.name`), visible to users who may view or change it."""
     app_label, name = model.split(".")
@@ -33,6 +37,8 @@ def _list(title: str, icon: str, model: str) -> dict[str, Any]:
     return _item(title, icon, f"admin:{app_label}_{name}_changelist") | {"permission": is_open}
 
 
+ALERTS = {"permission": _needs_any("chat.change_alertchannel", "chat.view_alertrule")}
+"""For those who manage budgets or see the installation's alerts. The pages open for all who see usage."""
 SHADES = ("50", "100", "200", "300", "400", "500", "600", "700", "800", "900", "950")
 
 UNFOLD: dict[str, Any] = {
@@ -77,6 +83,16 @@ UNFOLD: dict[str, Any] = {
                     _list("Users", "person", "auth.user"),
                     _list("Invitations", "mail", "chat.invitation"),
                     _list("Audit", "history", "chat.auditentry"),
+                ],
+            },
+            {
+                "title": "Alerts",
+                "separator": True,
+                "items": [
+                    _list("Alerts", "notifications", "chat.alert") | ALERTS,
+                    _list("Channels", "send", "chat.alertchannel") | ALERTS,
+                    _list("Deliveries", "outbox", "chat.alertdelivery") | ALERTS,
+                    _list("Rules", "rule", "chat.alertrule"),
                 ],
             },
             {

@@ -191,6 +191,7 @@ class WorkerHost:
         with self._lock:
             lease_ids = [hosted.lease_id for hosted in (*self._hosted.values(), *self._gone.values())]
         self._messages.drop(lease_ids)
+        self._messages.leave(self._node)
         for worker in self._workers():
             worker.announce_drain()
 

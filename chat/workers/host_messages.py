@@ -66,6 +66,11 @@ class HostMessages:
             for lease_id in lease_ids:
                 self._client.delete(self._keys.worker(lease_id))
 
+    def leave(self, node: str) -> None:
+        """Take a host that stops off the list, so that it does not count as lost."""
+        with valkey_missed():
+            self._client.zrem(self._keys.hosts, node)
+
 
 @contextlib.contextmanager
 def valkey_missed() -> Iterator[None]:

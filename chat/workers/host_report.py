@@ -13,15 +13,13 @@ from typing import Any
 from django.conf import settings
 
 from chat.machine import DeviceState, device_state
-from chat.relay.state.hosts import HostReport, host_fields
+from chat.relay.state.hosts import HOST_LIFE_MS, HostReport, host_fields
 from chat.relay.state.keys import Keys
 from chat.workers.last_lines import LastLines
 from chat.workers.memory import UNLIMITED, process_memory
 
 LOOK_S = 5.0
 """Between two looks at the device: nvidia-smi takes a while."""
-HOST_LIFE_MS = 60_000
-"""How long the pages show a host that says nothing more."""
 
 
 class HostReporter:

@@ -1,4 +1,4 @@
-"""The Celery bootstep of the maintenance worker: usage, reaper, model states, unfinished answers, metrics, batches.
+"""The Celery bootstep of the maintenance worker: usage, reaper, states, unfinished answers, metrics, batches, alerts.
 
 These are loops, as a beat task would cost a broker message a second and add up to a second. The writer waits inside
 Valkey for the first record and then 200 ms for more, so rows appear at once and transactions are large under load. Beat
@@ -26,6 +26,8 @@ from django.db import Error as DatabaseError
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from chat.alerts.runner import DeliveryRunner
+from chat.alerts.watch import Watch
 from chat.api.registry import counted_routes, stored_endings
 from chat.api.stored.recovery import UnfinishedAnswers
 from chat.batches.runner import BatchRunner
@@ -52,6 +54,7 @@ GATHER_S = 0.2
 TURN_S = 1.0
 STATES_S = 0.25
 UNFINISHED_S = 2.0
+ALERTS_S = 5.0
 METRICS_TIMEOUT_S = 5.0
 NAMES_TIMEOUT_S = 2.0
 LAST_WRITES_S = 5.0
@@ -216,6 +219,7 @@ class MaintenanceStep(bootsteps.StartStopStep):
         unfinished, turns_left = UnfinishedAnswers(runs, stored_endings()), UnfinishedTurns(runs)
         self._batches = BatchRunner()
         self._jobs = JobRunner(client, keys)
+        self._deliveries = DeliveryRunner()
         requests = RequestMetrics(counted_routes() | {"/v1/batches", "/ws/playground"})
         self._metrics = MetricsServer(lambda: metrics_text(requests, client, keys))
         if settings.LIGHTCONE_METRICS_PORT:
@@ -228,6 +232,8 @@ class MaintenanceStep(bootsteps.StartStopStep):
             (turns_left.turn, UNFINISHED_S, "unfinished turns"),
             (self._batches.turn, 0.0, "batches"),
             (self._jobs.turn, TURN_S, "jobs on models"),
+            (Watch(client, keys).turn, ALERTS_S, "alerts"),
+            (self._deliveries.turn, TURN_S, "deliveries of alerts"),
             (partial(counters_rebuild, Rebuild()), BUDGETS_S, "counters of budgets"),
         )
         self._tasks = [asyncio.create_task(_forever(*turn)) for turn in turns]
@@ -238,6 +244,7 @@ class MaintenanceStep(bootsteps.StartStopStep):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._jobs.close()
+        await self._deliveries.close()
         await self._batches.close()
         if await self._stream.lock():
             while batch := await self._stream.left_over() or await self._stream.read(block_ms=None):

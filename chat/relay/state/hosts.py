@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+HOST_LIFE_MS = 60_000
+"""How long a report lives. A host without one is on the list until another host removes it, or itself as it stops."""
+
 
 @dataclass(frozen=True, slots=True)
 class HostReport:

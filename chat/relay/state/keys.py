@@ -112,6 +112,11 @@ class Keys:
         """Hash with a time to live: what a worker host reports of itself."""
         return f"{self.deployment}:host:{node}"
 
+    @property
+    def alerts(self) -> str:
+        """String with a time to live: which maintenance process looks for alerts."""
+        return f"{self.deployment}:alerts"
+
     def worker_runs(self, worker_id: str) -> str:
         """Set of run ids that the worker has claimed."""
         return f"{self.deployment}:worker:{worker_id}:runs"

@@ -24,6 +24,8 @@ from django.utils import timezone
 from chat.access.invitations import Invited, invitation_create
 from chat.access.keys import key_create, key_disable
 from chat.access.roles import Role
+from chat.alerts.channels import channel_save
+from chat.alerts.rules import rules_read
 from chat.batches.files import FileAbout
 from chat.batches.services import BatchOrder, batch_create
 from chat.budgets.services import budget_save
@@ -32,6 +34,8 @@ from chat.catalog.services import model_register
 from chat.catalog.weighted_aliases import weighted_alias_set
 from chat.model_jobs.services import job_create
 from chat.models import (
+    AlertChannel,
+    AlertRule,
     ApiKey,
     Batch,
     Budget,
@@ -219,6 +223,18 @@ def budget_of(world: World) -> Budget:
     return budget
 
 
+def disk_rule(world: World) -> AlertRule:
+    return rules_read()["disk_low"]
+
+
+def webhook_of(world: World) -> AlertChannel:
+    """Make a channel of this machine, where nobody listens."""
+    world.settings.LIGHTCONE_WEBHOOK_NETWORKS = ["127.0.0.1"]
+    channel = AlertChannel(name="ops", address="http://127.0.0.1:9/")
+    channel_save(channel=channel)
+    return channel
+
+
 BUDGET = {
     "name": "most",
     "scope": "project",
@@ -270,6 +286,19 @@ CASES = {
     "chat_budget_add": Case("budget.create", form("chat_budget_add", **BUDGET, project=PROJECT)),
     "chat_budget_change": Case("budget.change", form("chat_budget_change", name="less", how_much="5"), budget_of),
     "chat_budget_delete": Case("budget.delete", form("chat_budget_delete"), budget_of),
+    "chat_alertrule_change": Case(
+        "rule.change", form("chat_alertrule_change", is_on="on", threshold="5", hold_s="30", cooldown_s="60"), disk_rule
+    ),
+    "chat_alertchannel_add": Case(
+        "channel.create",
+        form("chat_alertchannel_add", name="ops", kind="webhook", address="https://hooks.example.com/", is_on="on"),
+    ),
+    "chat_alertchannel_change": Case(
+        "channel.change", form("chat_alertchannel_change", name="night", address="http://127.0.0.1:9/"), webhook_of
+    ),
+    "chat_alertchannel_send_test": Case("channel.test", form("chat_alertchannel_send_test"), webhook_of),
+    "chat_alertchannel_rotate": Case("channel.rotate", form("chat_alertchannel_rotate"), webhook_of),
+    "chat_alertchannel_delete": Case("channel.delete", form("chat_alertchannel_delete"), webhook_of),
     "chat_apikey_add": Case("key.create", key_fields()),
     "chat_apikey_change": Case(
         "key.change",

@@ -26,9 +26,15 @@ from django.utils import timezone
 
 from chat.access.keys import key_create
 from chat.access.roles import Act, Reach, Role, role_reach
+from chat.alerts.models import CONDITIONS, Condition
+from chat.alerts.rules import rules_read
 from chat.audit.services import Subject, audit_record
 from chat.budgets.services import budget_save
 from chat.models import (
+    Alert,
+    AlertChannel,
+    AlertDelivery,
+    AlertRule,
     ApiKey,
     AuditEntry,
     Batch,
@@ -98,6 +104,12 @@ PAGES: dict[type[Model], Page] = {
     User: managed(Act.PEOPLE_SEE, Act.PEOPLE_MANAGE),
     Invitation: Page(Act.PEOPLE_SEE, add=Act.PEOPLE_MANAGE, acts={"revoke": Act.PEOPLE_MANAGE}),
     Budget: managed(Act.USAGE_SEE, Act.BUDGETS_MANAGE),
+    Alert: Page(Act.USAGE_SEE),
+    AlertChannel: managed(
+        Act.USAGE_SEE, Act.BUDGETS_MANAGE, acts=dict.fromkeys(("send_test", "rotate"), Act.BUDGETS_MANAGE)
+    ),
+    AlertDelivery: Page(Act.USAGE_SEE),
+    AlertRule: Page(Act.ALERTS_SEE, change=Act.ALERTS_MANAGE),
     Batch: Page(Act.BATCHES_SEE, acts={"cancel": Act.BATCHES_MANAGE}),
     ProjectFile: Page(Act.BATCHES_SEE, delete=Act.BATCHES_MANAGE),
     RequestLog: Page(Act.LOGS_SEE, acts={"text": Act.BODIES_SEE}),
@@ -169,6 +181,8 @@ class World:
 
 def name_of(model: type[Model], place: Place) -> str:
     """Return the text by which a row is found on a page. A membership shows as its person, a price as its model."""
+    if model is AlertRule:
+        return str(CONDITIONS[Condition.DISK_LOW])
     model = {Membership: User, ModelPrice: ServedModel}.get(model, model)
     return f"{model.__name__}-{place.name}".lower()
 
@@ -207,6 +221,7 @@ def rows_made(person: User, project: Project, other: Project) -> dict[type[Model
     }
     for model, make in makers.items():
         rows[model] = {place: make(name_of(model, place), key) for place, key in keys.items()}
+    rows |= alerts_made(project.org, other.org)
     served = ServedModel.objects.create(name=name_of(ServedModel, Place.ORG), path="/models/x.gguf")
     rows[ServedModel] = {Place.ORG: served}
     rows[ModelPrice] = {
@@ -255,6 +270,23 @@ def log_made(name: str, key: ApiKey) -> RequestLog:
 def entry_made(name: str, key: ApiKey) -> AuditEntry:
     audit_record(action="key.change", on=Subject(key.public_id, name, key.project.org_id, key.project_id))
     return AuditEntry.objects.get(object_name=name)
+
+
+def alerts_made(home: Org, away: Org) -> dict[type[Model], dict[Place, Any]]:
+    """Make alerts of budgets with their deliveries and channels. Members see none of them."""
+    made: dict[type[Model], dict[Place, Any]] = {Alert: {}, AlertChannel: {}, AlertDelivery: {}}
+    now = timezone.now()
+    for place, org in ((Place.ORG, home), (Place.OTHER, away)):
+        known = {"condition": "budget_80", "since": now, "fired_at": now, "seen_at": now, "value": 80}
+        made[Alert][place] = Alert.objects.create(name=name_of(Alert, place), subject=f"b:{place}", org=org, **known)
+        channel = AlertChannel.objects.create(
+            name=name_of(AlertChannel, place), org=org, address="https://hooks.example.com/x"
+        )
+        made[AlertChannel][place] = channel
+        made[AlertDelivery][place] = AlertDelivery.objects.create(
+            channel=channel, channel_name=org.name, org=org, event="firing", title=name_of(AlertDelivery, place)
+        )
+    return made | {AlertRule: {Place.ORG: rules_read()[Condition.DISK_LOW]}}
 
 
 def budget_made(name: str, key: ApiKey) -> Budget:

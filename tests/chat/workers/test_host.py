@@ -391,8 +391,10 @@ def test_a_task_of_a_model_that_is_not_loaded_goes_back_and_has_it_loaded(
 def test_a_host_that_stops_has_no_leases_of_its_own_and_drains_the_rest(floor: Floor) -> None:
     floor.open("a", "b")
     floor.load("a")
+    assert floor.client.zcard(floor.world.keys.hosts) == 1
     floor.host.announce_drain()
     assert floor.states() == {"a": "draining"}
+    assert floor.client.zcard(floor.world.keys.hosts) == 0, "it would count as lost"
 
 
 @pytest.mark.parametrize("seed", range(3))
