@@ -1,6 +1,6 @@
 """All tables, as Django finds them. Each room has its own `models`; writes go through the services of the room."""
 
-from chat.access.models import ApiKey, ApiKeySecret, Invitation, Membership, Org, Project
+from chat.access.models import AdminKey, ApiKey, ApiKeySecret, Invitation, Membership, Org, Project
 from chat.api.stored.models import StoredAnswer
 from chat.audit.models import AuditEntry
 from chat.batches.models import Batch, BatchResult, FileChunk, ProjectFile
@@ -12,6 +12,7 @@ from chat.playground.models import PageState, Preset
 from chat.usage.models import RequestLog, RequestText, UsageSum, UsageTotal
 
 __all__ = [
+    "AdminKey",
     "ApiKey",
     "ApiKeySecret",
     "AuditEntry",

@@ -19,6 +19,7 @@ SEE_AND_MANAGE: dict[str, tuple[Act, Act]] = {
     "chat.invitation": (Act.PEOPLE_SEE, Act.PEOPLE_MANAGE),
     "chat.project": (Act.PROJECTS_SEE, Act.PROJECTS_MANAGE),
     "chat.apikey": (Act.KEYS_SEE, Act.KEYS_MANAGE),
+    "chat.adminkey": (Act.ADMIN_KEYS_SEE, Act.ADMIN_KEYS_MANAGE),
     "chat.budget": (Act.USAGE_SEE, Act.BUDGETS_MANAGE),
     "chat.batch": (Act.BATCHES_SEE, Act.BATCHES_MANAGE),
     "chat.projectfile": (Act.BATCHES_SEE, Act.BATCHES_MANAGE),

@@ -81,6 +81,8 @@ class Project(LimitColumns):
         "days of texts", default=7, db_default=7, validators=[MinValueValidator(1), MaxValueValidator(MAX_DAYS)]
     )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
+    archived_at = models.DateTimeField(null=True, blank=True, editable=False)
+    """Since when its keys are refused and nothing is made in it. Its history stays."""
 
     class Meta:
         ordering = ("name",)
@@ -169,3 +171,31 @@ class ApiKeySecret(models.Model):
 
     def __str__(self) -> str:
         return f"…{self.last4}"
+
+
+class AdminKey(models.Model):
+    """A key of /v1/organization. It acts as the person who made it, in one organisation. The text is not stored."""
+
+    public_id = models.CharField("key id", max_length=16, unique=True, editable=False)
+    name = models.CharField(max_length=120)
+    org = models.ForeignKey(Org, on_delete=models.CASCADE, related_name="admin_keys", verbose_name="organisation")
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, editable=False, related_name="admin_keys"
+    )
+    """Who made it. Without that account it is refused."""
+    networks = models.JSONField("allowed networks", default=list, blank=True, validators=[check_networks])
+    """Empty: every network."""
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    pepper_version = models.CharField(max_length=8, editable=False)
+    last4 = models.CharField(max_length=4, editable=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, editable=False)
+    last_used_at = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        ordering = ("-id",)
+        verbose_name = "admin key"
+
+    def __str__(self) -> str:
+        return f"{self.name} (lca_{self.public_id}_…)"

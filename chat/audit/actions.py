@@ -18,6 +18,7 @@ class ActorKind(StrEnum):
 
     USER = "user"
     KEY = "key"
+    ADMIN_KEY = "adminkey"
     COMMAND = "command"
     SYSTEM = "system"
     NOBODY = "nobody"
@@ -26,6 +27,7 @@ class ActorKind(StrEnum):
 ACTORS: Mapping[str, Any] = {
     ActorKind.USER: _("User"),
     ActorKind.KEY: _("API key"),
+    ActorKind.ADMIN_KEY: _("Admin key"),
     ActorKind.COMMAND: _("Command line"),
     ActorKind.SYSTEM: _("Server"),
     ActorKind.NOBODY: _("Nobody signed in"),
@@ -39,6 +41,7 @@ KINDS: Mapping[str, Any] = {
     "org": _("Organisation"),
     "project": _("Project"),
     "key": _("API key"),
+    "admin_key": _("Admin key"),
     "budget": _("Budget"),
     "model": _("Model"),
     "price": _("Price"),
@@ -87,6 +90,8 @@ ACTIONS: Mapping[str, Any] = {
     "mail.test": _("Test mail sent"),
     "project.create": _("Project made"),
     "project.change": _("Project changed"),
+    "project.archive": _("Project archived"),
+    "project.restore": _("Project restored"),
     "project.delete": _("Project deleted"),
     "key.create": _("Key made"),
     "key.change": _("Key changed"),
@@ -94,6 +99,8 @@ ACTIONS: Mapping[str, Any] = {
     "key.disable": _("Key disabled"),
     "key.enable": _("Key enabled"),
     "key.delete": _("Key deleted"),
+    "admin_key.create": _("Admin key made"),
+    "admin_key.revoke": _("Admin key revoked"),
     "model.create": _("Model added"),
     "model.change": _("Model changed"),
     "model.delete": _("Model deleted"),

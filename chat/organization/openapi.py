@@ -1,0 +1,107 @@
+"""The routes of /v1/organization, described."""
+
+from __future__ import annotations
+
+from chat.access.roles import Role
+from chat.api.openapi.describe import requests, routes
+from chat.api.openapi.notation import components, one_of
+from chat.organization.bodies import (
+    AdminKeyCreate,
+    ProjectCreate,
+    ProjectModify,
+    ProjectUserAdd,
+    ProjectUserModify,
+    UserModify,
+)
+
+SCHEMAS = requests(
+    AdminKeyCreate, ProjectCreate, ProjectModify, ProjectUserAdd, ProjectUserModify, UserModify
+) | components(
+    """
+    end = integer | null
+    AdminApiKey = {
+        id: string "key_ and the key id."; object: 'organization.admin_api_key'; name: string;
+        redacted_value: string; created_at: seconds; expires_at, last_used_at: end;
+        owner: {type: 'user'; object: 'organization.user'; id, name: string; created_at: seconds; role: string}
+    }
+    AdminApiKeyMade = {
+        id: string; object: 'organization.admin_api_key'; name: string; redacted_value: string;
+        created_at: seconds; expires_at, last_used_at: end; owner: object;
+        value: string "The key. It is shown here alone."
+    }
+    AdminApiKeyList = {...page; data: [AdminApiKey]}
+    OrganizationProject = {
+        id: string "proj_ and a number."; object: 'organization.project'; name: string; created_at: seconds;
+        archived_at: end; status: 'active' | 'archived'
+    }
+    OrganizationProjectList = {...page; data: [OrganizationProject]}
+    ProjectUser = {
+        id: string "user- and a number."; object: 'organization.project.user'; name, email: string;
+        role: 'owner' | 'member'; added_at: integer "Unix seconds, of the organisation."
+    }
+    ProjectUserList = {...page; data: [ProjectUser]}
+    OrganizationUser = {
+        id: string; object: 'organization.user'; name, email: string; role: role; added_at, created: seconds;
+        is_service_account: boolean;
+        user: {id: string; object: 'user'; name, email: string; enabled: boolean}
+    }
+    OrganizationUserList = {...page; data: [OrganizationUser]}
+    OrganizationDeleted = {id, object: string; deleted: boolean}
+    """,
+    role=one_of(*Role.values),
+)
+QUERY = """
+    limit: integer "1 to 100, 20 where absent."; after: string "The id of the last entry of the page before.";
+    order: 'asc' | 'desc'; include_archived: boolean; emails: [string]
+"""
+ERRORS = "400 401 403 404 405 409 429 500 503"
+ROUTES = """
+    GET /v1/organization/admin_api_keys list_admin_api_keys(after limit order) -> AdminApiKeyList
+        List admin keys
+    POST /v1/organization/admin_api_keys create_admin_api_key(AdminKeyCreate) -> AdminApiKeyMade
+        Make an admin key. It acts as the same person, in the same networks, and ends no later.
+    GET /v1/organization/admin_api_keys/{key_id} retrieve_admin_api_key() -> AdminApiKey
+        One admin key
+    DELETE /v1/organization/admin_api_keys/{key_id} delete_admin_api_key() -> OrganizationDeleted
+        Revoke an admin key
+    GET /v1/organization/projects list_projects(after limit include_archived) -> OrganizationProjectList
+        List projects
+    POST /v1/organization/projects create_project(ProjectCreate) -> OrganizationProject
+        Make a project
+    GET /v1/organization/projects/{project_id} retrieve_project() -> OrganizationProject
+        One project
+    POST /v1/organization/projects/{project_id} modify_project(ProjectModify) -> OrganizationProject
+        Rename a project
+    POST /v1/organization/projects/{project_id}/archive archive_project() -> OrganizationProject
+        Archive a project. Its keys are refused; its history stays. The console restores it.
+    GET /v1/organization/projects/{project_id}/users list_project_users(after limit) -> ProjectUserList
+        List the members of a project
+    POST /v1/organization/projects/{project_id}/users add_project_user(ProjectUserAdd) -> ProjectUser
+        Add a member of the organisation to a project
+    GET /v1/organization/projects/{project_id}/users/{user_id} retrieve_project_user() -> ProjectUser
+        One member of a project
+    POST /v1/organization/projects/{project_id}/users/{user_id} modify_project_user(ProjectUserModify) -> ProjectUser
+        Confirm the role of a member. Roles are the organisation's; another one is refused.
+    DELETE /v1/organization/projects/{project_id}/users/{user_id} remove_project_user() -> OrganizationDeleted
+        Take a member out of a project. Keys of the person there are disabled.
+    GET /v1/organization/users list_organization_users(after limit emails) -> OrganizationUserList
+        List the people of the organisation
+    GET /v1/organization/users/{user_id} retrieve_organization_user() -> OrganizationUser
+        One person
+    POST /v1/organization/users/{user_id} modify_organization_user(UserModify) -> OrganizationUser
+        Give a person another role. Nobody gives or takes a role that may more than the own one.
+    DELETE /v1/organization/users/{user_id} delete_organization_user() -> OrganizationDeleted
+        Take a person out of the organisation. The account and its history stay.
+"""
+OPERATIONS = routes(
+    "organization",
+    ROUTES,
+    query=QUERY,
+    errors=ERRORS,
+    create_admin_api_key={"name": "terraform", "expires_in_seconds": 7_776_000},
+    create_project={"name": "Search"},
+    modify_project={"name": "Search and answers"},
+    add_project_user={"user_id": "user-7", "role": "member"},
+    modify_project_user={"role": "member"},
+    modify_organization_user={"role": "viewer"},
+)
