@@ -1,6 +1,6 @@
 """The pages of the console: importing the `admin` of each room registers its pages with Django's admin site."""
 
-from chat.access.admin import audit, invitations, keys, mail, members, organisations, users
+from chat.access.admin import admin_keys, audit, invitations, keys, mail, members, organisations, users
 from chat.api.request.schema import sampling_defaults_read
 from chat.batches import admin as batches
 from chat.budgets import admin as budgets
@@ -16,6 +16,7 @@ from chat.workers import fit
 catalog.ServedModelForm.read_sampling_defaults = staticmethod(sampling_defaults_read)
 
 __all__ = [
+    "admin_keys",
     "audit",
     "batches",
     "budgets",

@@ -70,6 +70,7 @@ UNFOLD: dict[str, Any] = {
                 "separator": True,
                 "items": [
                     _list("API keys", "key", "chat.apikey"),
+                    _list("Admin keys", "vpn_key", "chat.adminkey"),
                     _list("Projects", "folder_open", "chat.project"),
                     _list("Budgets", "savings", "chat.budget"),
                     _list("Organisations", "domain", "chat.org"),

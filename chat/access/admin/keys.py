@@ -16,6 +16,7 @@ from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.cache import add_never_cache_headers
 from django.utils.html import format_html_join
@@ -269,7 +270,8 @@ class ApiKeyAdmin(FreshPage, ScopedPage):
         response = TemplateResponse(
             request,
             "admin/chat/apikey/shown_once.html",
-            self._page(request) | {"title": title, "key": key, "key_text": text},
+            self._page(request)
+            | {"title": title, "key": key, "key_text": text, "back": reverse("admin:chat_apikey_changelist")},
         )
         add_never_cache_headers(response)
         return response

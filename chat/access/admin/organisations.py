@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django import forms
 from django.conf import settings
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.contrib.auth.models import User
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Count, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
@@ -31,6 +34,7 @@ from chat.access.limit_columns import LIMIT_COLUMNS
 from chat.access.models import MAX_DAYS, Org, Project
 from chat.access.people import people_seen
 from chat.access.policy import may, orgs_reached
+from chat.access.projects import project_archive, project_restore
 from chat.access.roles import Act, Reach
 from chat.access.subjects import org_subject, project_subject
 from chat.audit.pages import AuditedRows
@@ -199,11 +203,11 @@ def patterns_problem(patterns: list[str]) -> str:
 class ProjectAdmin(FreshPage, AuditedRows, ScopedPage):
     audit_kind = "project"
     see, manage, project_column = Act.PROJECTS_SEE, Act.PROJECTS_MANAGE, "pk"
-    list_display = ("name", "org", "created_at")
+    list_display = ("name", "org", "show_state", "created_at")
     list_select_related = ("org",)
     search_fields = ("name",)
     form = ProjectForm
-    actions_detail = ("redaction",)
+    actions_detail = ("redaction", "archive", "restore")
     autocomplete_fields = ("members",)
 
     def get_fieldsets(self, request: HttpRequest, obj: Project | None = None) -> Any:
@@ -212,6 +216,48 @@ class ProjectAdmin(FreshPage, AuditedRows, ScopedPage):
         named = ("org", "name", *(("members",) if sees_people else ()), "may_share", "model_names")
         log = (_("Request log"), {"fields": LOG_FIELDS})
         return self.with_fresh(request, obj, ((None, {"fields": named}), LIMITS, log))
+
+    @display(description=_("State"), label={_("Active"): "success", _("Archived"): "warning"})
+    def show_state(self, project: Project) -> Any:
+        return _("Archived") if project.archived_at else _("Active")
+
+    def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
+        """Return the allowed acts, and of archiving and restoring the one that applies."""
+        project = self.get_object(request, unquote(str(object_id)))
+        unfit = "archive" if project is None or project.archived_at else "restore"
+        acts = super().get_actions_detail(request, object_id)
+        return [act for act in acts if not act.action_name.endswith(f"_{unfit}")]
+
+    @action(description=_("Archive"), url_path="archive", permissions=["change"], icon="archive")
+    def archive(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        effect = gettext(
+            "Its keys are answered 401 from now on, chats count to another project, and nothing new is made in it. "
+            "Its usage and log stay, and it can be restored."
+        )
+        return self._put(request, object_id, project_archive, gettext("Archive"), effect)
+
+    @action(description=_("Restore"), url_path="restore", permissions=["change"], icon="unarchive")
+    def restore(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self._put(request, object_id, project_restore, gettext("Restore"), gettext("Its keys work again."))
+
+    def _put(
+        self, request: HttpRequest, object_id: str, change: Callable[..., None], act: str, effect: str
+    ) -> HttpResponse:
+        """Archive or restore a project, after a confirmation."""
+        project = self.get_object(request, unquote(object_id))
+        if project is None:
+            raise Http404
+        if not self.has_change_permission(request, project):
+            raise PermissionDenied
+        page = reverse("admin:chat_project_change", args=[project.pk])
+        if request.method != "POST":
+            context = {"title": act, "opts": self.opts, "act": act, "subject": project, "effect": effect, "back": page}
+            return TemplateResponse(request, "admin/confirm_act.html", self.admin_site.each_context(request) | context)
+        try:
+            change(project=project, actor=request.user)
+        except ValidationError as error:
+            self.message_user(request, " ".join(error.messages), messages.ERROR)
+        return redirect(page)
 
     @action(description=_("Test the redaction"), url_path="redaction", permissions=["change"], icon="ink_eraser")
     def redaction(self, request: HttpRequest, object_id: str) -> HttpResponse:
