@@ -1,6 +1,16 @@
 """The pages of the console: importing the `admin` of each room registers its pages with Django's admin site."""
 
-from chat.access.admin import admin_keys, audit, invitations, keys, mail, members, organisations, users
+from chat.access.admin import (
+    admin_keys,
+    audit,
+    invitations,
+    keys,
+    mail,
+    members,
+    organisations,
+    service_accounts,
+    users,
+)
 from chat.api.request.schema import sampling_defaults_read
 from chat.batches import admin as batches
 from chat.budgets import admin as budgets
@@ -31,6 +41,7 @@ __all__ = [
     "organisations",
     "prices",
     "requests",
+    "service_accounts",
     "system",
     "usage",
     "users",

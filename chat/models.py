@@ -1,6 +1,6 @@
 """All tables, as Django finds them. Each room has its own `models`; writes go through the services of the room."""
 
-from chat.access.models import AdminKey, ApiKey, ApiKeySecret, Invitation, Membership, Org, Project
+from chat.access.models import AdminKey, ApiKey, ApiKeySecret, Invitation, Membership, Org, Project, ServiceAccount
 from chat.api.stored.models import StoredAnswer
 from chat.audit.models import AuditEntry
 from chat.batches.models import Batch, BatchResult, FileChunk, ProjectFile
@@ -39,6 +39,7 @@ __all__ = [
     "SearchFacet",
     "SearchText",
     "ServedModel",
+    "ServiceAccount",
     "ShareLink",
     "StoredAnswer",
     "Turn",

@@ -18,6 +18,7 @@ SEE_AND_MANAGE: dict[str, tuple[Act, Act]] = {
     "chat.membership": (Act.PEOPLE_SEE, Act.PEOPLE_MANAGE),
     "chat.invitation": (Act.PEOPLE_SEE, Act.PEOPLE_MANAGE),
     "chat.project": (Act.PROJECTS_SEE, Act.PROJECTS_MANAGE),
+    "chat.serviceaccount": (Act.PROJECTS_SEE, Act.PROJECTS_MANAGE),
     "chat.apikey": (Act.KEYS_SEE, Act.KEYS_MANAGE),
     "chat.adminkey": (Act.ADMIN_KEYS_SEE, Act.ADMIN_KEYS_MANAGE),
     "chat.budget": (Act.USAGE_SEE, Act.BUDGETS_MANAGE),

@@ -16,15 +16,18 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
+from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from chat.access.mail import mail_send
 from chat.access.memberships import membership_create
 from chat.access.models import Invitation, Org, Project
 from chat.access.policy import standing_of
 from chat.access.projects import project_join
 from chat.access.roles import Role
 from chat.audit.services import Subject, audit_record
+from chat.console.pages import instant
 
 MAX_DAYS = 90
 DEFAULT_DAYS = 7
@@ -76,6 +79,15 @@ def invitation_create(*, actor: User, to: Invited) -> tuple[Invitation, str]:
             after={"role": to.role.value, "projects": [project.name for project in to.projects], "days": to.days},
         )
     return invitation, secret
+
+
+def invitation_send(*, invitation: Invitation, link: str) -> None:
+    """Send the link to the invitation's address, in the name of who has made it. Raises MailFailed."""
+    by = invitation.created_by
+    name = by.get_full_name() or by.get_username()
+    words = {"name": name, "org": invitation.org, "link": link, "end": instant(invitation.expires_at)}
+    text = render_to_string("account/email/invitation.txt", words)
+    mail_send(to=invitation.email, subject=_("Lightcone: an invitation"), text=text)
 
 
 def invitation_revoke(*, invitation: Invitation) -> None:

@@ -44,7 +44,17 @@ CACHE_TTL_S = 5.0
 CACHE_KEYS = 10_000
 DEFAULT_OVERLAP = timedelta(hours=24)
 AUDITED = (
-    *("name", "project_id", "owner_id", "rights", "model_names", "networks", "origins", "expires_at"),
+    *(
+        "name",
+        "project_id",
+        "owner_id",
+        "service_account_id",
+        "rights",
+        "model_names",
+        "networks",
+        "origins",
+        "expires_at",
+    ),
     *(*LIMIT_COLUMNS, "min_priority"),
 )
 SESSION_SCOPE = "session"
@@ -114,7 +124,7 @@ class Caller:
     name: str = ""
     """What people call the key, for the audit log."""
     account_id: int | None = None
-    """Who chats, or whose personal key it is. None: a key of the project, or nobody."""
+    """Who chats, or whose personal key it is; below zero a service account. None: a key of the project, or nobody."""
     keeps_texts: bool = False
     """Whether the project has the request log keep texts of such requests."""
     stores_nothing: bool = False
@@ -329,11 +339,16 @@ def _caller(key: ApiKey) -> Caller:
         ),
         min_priority=key.min_priority,
         name=key.name,
-        account_id=key.owner_id,
+        account_id=key.owner_id or _usage_id(key),
         keeps_texts=key.project.keeps_api_texts,
         stores_nothing=key.project.stores_nothing,
         wider_scopes=wider_scopes(project=key.project, account_id=key.owner_id),
     )
+
+
+def _usage_id(key: ApiKey) -> int | None:
+    """Return the number by which usage names the service account of a key."""
+    return None if key.service_account_id is None else -key.service_account_id
 
 
 def models_allowed(names: list[str] | None, project: Project) -> frozenset[str] | None:

@@ -124,6 +124,32 @@ class Invitation(models.Model):
         return not (self.revoked_at or self.accepted_at) and self.expires_at > timezone.now()
 
 
+class ServiceAccount(models.Model):
+    """An account of a project for programs: a name and keys, no sign-in and no role. It outlives who made it."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="service_accounts")
+    name = models.CharField(max_length=120)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    deleted_at = models.DateTimeField(null=True, editable=False)
+    """Since when it is gone. The row stays, as usage is counted under its name."""
+
+    class Meta:
+        ordering = ("project__name", "name")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("project", "name"), condition=models.Q(deleted_at=None), name="service_account_name"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def usage_id(self) -> int:
+        """Return the number that stands for it where usage names people: below zero, so that it is nobody's."""
+        return -int(self.pk)
+
+
 class ApiKey(LimitColumns):
     """The identity of a key: scopes, limits and history belong to it, not to one of its secrets."""
 
@@ -134,6 +160,10 @@ class ApiKey(LimitColumns):
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="keys"
     )
     """The person whose key it is. None: it belongs to the project and outlives everybody's membership."""
+    service_account = models.ForeignKey(
+        ServiceAccount, on_delete=models.SET_NULL, null=True, blank=True, editable=False, related_name="keys"
+    )
+    """The service account whose key it is, instead of a person."""
     rights = models.JSONField(default=default_rights, blank=True, validators=[check_rights])
     model_names = models.JSONField("allowed models", null=True, blank=True, default=None, validators=[check_texts])
     """None allows every model, an empty list none. Names are text, so that deleting a model never widens a key."""

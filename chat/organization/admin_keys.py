@@ -10,12 +10,21 @@ from django.utils import timezone
 from chat.access.admin_keys import admin_key_create, admin_key_revoke, admin_keys_listed
 from chat.access.models import AdminKey, Membership
 from chat.access.roles import Act
-from chat.api.queries import MAX_LIMIT, list_object, query_integer
 from chat.api.request.fields import bad_value, echo
 from chat.organization.bodies import AdminKeyCreate
-from chat.organization.frame import PAGING, USER, Asked, Does, admin_view, deleted, missing, unix_seconds
+from chat.organization.frame import (
+    KEY,
+    PAGING,
+    USER,
+    Asked,
+    Does,
+    admin_view,
+    deleted,
+    keys_page,
+    missing,
+    unix_seconds,
+)
 
-KEY = "key_"
 KIND = "organization.admin_api_key"
 
 
@@ -23,15 +32,7 @@ def keys_list(asked: Asked) -> dict[str, Any]:
     order = asked.request.GET.get("order", "asc")
     if order not in ("asc", "desc"):
         raise bad_value("order", f"must be asc or desc, got {echo(order)}")
-    limit = query_integer(asked.request, "limit", 20, minimum=1, maximum=MAX_LIMIT)
-    rows = admin_keys_listed().filter(org=asked.org)
-    if after := asked.request.GET.get("after", ""):
-        last = AdminKey.objects.filter(org=asked.org, public_id=after.removeprefix(KEY)).first()
-        if last is None:
-            raise bad_value("after", f"must be the id of an entry of this list, got {echo(after)}")
-        rows = rows.filter(pk__gt=last.pk) if order == "asc" else rows.filter(pk__lt=last.pk)
-    found = list(rows.order_by("pk" if order == "asc" else "-pk")[: limit + 1])
-    return list_object(keys_described(found[:limit]), has_more=len(found) > limit)
+    return keys_page(asked, admin_keys_listed().filter(org=asked.org), keys_described, order=order)
 
 
 def key_create(asked: Asked) -> dict[str, Any]:

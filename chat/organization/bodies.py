@@ -5,13 +5,13 @@ from __future__ import annotations
 from rest_framework import serializers
 
 from chat.access.roles import Role
-from chat.api.request.fields import Integer, RequestField, Text
+from chat.api.request.fields import Array, Boolean, Integer, Record, RequestField, Text
 
 MAX_NAME_CHARS = 120
 MAX_SECONDS = 10 * 365 * 86_400
 READER = "reader"
 """What OpenAI's clients call who is no owner."""
-ROLES = {**{role: Role(role) for role in Role.values}, READER: Role.MEMBER}
+ROLES: dict[str, Role] = {**{role: Role(role) for role in Role.values}, READER: Role(Role.MEMBER)}
 
 
 def name_field(help_text: str) -> RequestField:
@@ -72,3 +72,46 @@ class UserModify(serializers.Serializer):
     """The body of `POST /v1/organization/users/ID`."""
 
     role = role_field(is_required=True)
+
+
+class InvitedProject(Record):
+    parts = {
+        "id": Text("A project.", max_chars=40, is_required=True),
+        "role": project_role_field(is_required=True),
+    }
+
+
+class InviteCreate(serializers.Serializer):
+    """The body of `POST /v1/organization/invites`."""
+
+    email = Text("Whom to invite.", max_chars=254, is_label=True, is_filled=True, is_required=True)
+    role = role_field(is_required=True)
+    projects = Array(
+        InvitedProject().run_validation,
+        item_schema=dict(InvitedProject.json_schema),
+        max_items=100,
+        help_text="Where the person may make keys of their own.",
+    )
+
+
+class ServiceAccountCreate(serializers.Serializer):
+    """The body of `POST /v1/organization/projects/ID/service_accounts`."""
+
+    name = name_field("What usage and the request log call it; its first key has the same name.")
+    create_service_account_only = Boolean("Make no key.")
+    expires_in_seconds = seconds_field("How long the key is valid; absent: for ever.")
+
+
+class ServiceAccountModify(serializers.Serializer):
+    """The body of `POST /v1/organization/projects/ID/service_accounts/ID`."""
+
+    name = name_field("The new name.")
+
+
+class ServiceAccountKeyCreate(serializers.Serializer):
+    """The body of `POST /v1/organization/projects/ID/service_accounts/ID/api_keys`."""
+
+    name = Text(
+        "What people call the key; absent: as the account.", max_chars=MAX_NAME_CHARS, is_label=True, is_filled=True
+    )
+    expires_in_seconds = seconds_field("How long it is valid; absent: for ever.")

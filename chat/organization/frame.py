@@ -78,6 +78,8 @@ class Does:
     body: serializers.Serializer | None = None
     query: tuple[str, ...] = ()
     """The names that its query string may have; others are refused."""
+    is_slow: bool = False
+    """Whether it waits for others, so that it takes a thread of its own."""
 
 
 ROUTES: list[tuple[str, Does]] = []
@@ -100,6 +102,8 @@ def admin_view(**methods: Does) -> Handler:
 
 
 def _handler(does: Does) -> Handler:
+    answered = database_sync_to_async(_answered, thread_sensitive=not does.is_slow)
+
     async def handle(request: HttpRequest, dialect: ErrorFormat, **names: str) -> HttpResponseBase:
         caller = await admin_require(request)
         if not may(caller.person, does.act, org_id=caller.org.pk, least=Reach.ORG):
@@ -108,7 +112,7 @@ def _handler(does: Does) -> Handler:
         _query_check(request, does.query)
         values = {} if does.body is None else await values_sent(does.body, request)
         asked = Asked(caller, request, values)
-        return json_response(await database_sync_to_async(_answered)(does.answer, asked, names))
+        return json_response(await answered(does.answer, asked, names))
 
     return handle
 
@@ -152,7 +156,7 @@ unknown = api_view(
 
 # Ids. They are a prefix and the primary key.
 
-PROJECT, USER, INVITE = "proj_", "user-", "invite-"
+PROJECT, USER, INVITE, SERVICE_ACCOUNT, KEY = "proj_", "user-", "invite-", "svc_acct_", "key_"
 
 
 def id_read(prefix: str, text: str) -> int | None:
@@ -168,6 +172,20 @@ def missing(kind: str, text: str, path: str) -> ApiError:
 
 
 # Lists.
+
+
+def keys_page(
+    asked: Asked, rows: QuerySet[Any], describe: Callable[[list[Any]], list[dict[str, Any]]], *, order: str = "asc"
+) -> dict[str, Any]:
+    """Return a page of keys, whose ids are no numbers: `after` is one of them, deleted or not."""
+    limit = query_integer(asked.request, "limit", 20, minimum=1, maximum=MAX_LIMIT)
+    if after := asked.request.GET.get("after", ""):
+        last = rows.model.objects.filter(public_id=after.removeprefix(KEY)).values_list("pk", flat=True).first()
+        if last is None or not after.startswith(KEY):
+            raise bad_value("after", f"must be the id of an entry of this list ({KEY}…), got {echo(after)}")
+        rows = rows.filter(pk__gt=last) if order == "asc" else rows.filter(pk__lt=last)
+    found = list(rows.order_by("pk" if order == "asc" else "-pk")[: limit + 1])
+    return list_object(describe(found[:limit]), has_more=len(found) > limit)
 
 
 def page_answer(

@@ -7,15 +7,20 @@ from chat.api.openapi.describe import requests, routes
 from chat.api.openapi.notation import components, one_of
 from chat.organization.bodies import (
     AdminKeyCreate,
+    InviteCreate,
     ProjectCreate,
     ProjectModify,
     ProjectUserAdd,
     ProjectUserModify,
+    ServiceAccountCreate,
+    ServiceAccountKeyCreate,
+    ServiceAccountModify,
     UserModify,
 )
 
 SCHEMAS = requests(
-    AdminKeyCreate, ProjectCreate, ProjectModify, ProjectUserAdd, ProjectUserModify, UserModify
+    *(AdminKeyCreate, InviteCreate, ProjectCreate, ProjectModify, ProjectUserAdd, ProjectUserModify),
+    *(ServiceAccountCreate, ServiceAccountModify, ServiceAccountKeyCreate, UserModify),
 ) | components(
     """
     end = integer | null
@@ -46,6 +51,36 @@ SCHEMAS = requests(
         user: {id: string; object: 'user'; name, email: string; enabled: boolean}
     }
     OrganizationUserList = {...page; data: [OrganizationUser]}
+    invite = {
+        id: string "invite- and a number."; object: 'organization.invite'; email: string; role: role;
+        status: 'pending' | 'accepted' | 'expired'; created_at, expires_at: seconds; accepted_at: end;
+        projects: [{id: string; role: 'owner' | 'member'}]
+    }
+    OrganizationInvite = {...invite}
+    OrganizationInviteMade = {
+        ...invite; link: string "It makes the account, once. It is shown here alone.";
+        mail_error: string | null "Why the link was not sent; null: it was."
+    }
+    OrganizationInviteList = {...page; data: [OrganizationInvite]}
+    account_key = {
+        id: string; object: 'organization.project.service_account.api_key'; name: string; created_at: seconds;
+        expires_at: end; value: string "The key. It is shown here alone."
+    }
+    account = {
+        id: string "svc_acct_ and a number."; object: 'organization.project.service_account'; name: string;
+        role: 'member'; created_at: seconds
+    }
+    ServiceAccount = {...account}
+    ServiceAccountKey = {...account_key}
+    ServiceAccountMade = {...account; api_key: ServiceAccountKey | null}
+    ServiceAccountList = {...page; data: [ServiceAccount]}
+    ProjectApiKey = {
+        id: string "key_ and the key id."; object: 'organization.project.api_key'; name, redacted_value: string;
+        created_at: seconds; expires_at, last_used_at, disabled_at: end;
+        owner: {type: 'user' | 'service_account' | null; user?, service_account?: object};
+        owner_project_access: 'active' | 'inactive'
+    }
+    ProjectApiKeyList = {...page; data: [ProjectApiKey]}
     OrganizationDeleted = {id, object: string; deleted: boolean}
     """,
     role=one_of(*Role.values),
@@ -84,6 +119,37 @@ ROUTES = """
         Confirm the role of a member. Roles are the organisation's; another one is refused.
     DELETE /v1/organization/projects/{project_id}/users/{user_id} remove_project_user() -> OrganizationDeleted
         Take a member out of a project. Keys of the person there are disabled.
+    GET /v1/organization/projects/{project_id}/service_accounts list_service_accounts(after limit) -> ServiceAccountList
+        List the service accounts of a project
+    POST /v1/organization/projects/{project_id}/service_accounts
+        create_service_account(ServiceAccountCreate) -> ServiceAccountMade
+        Make a service account with its first key
+    GET /v1/organization/projects/{project_id}/service_accounts/{account_id}
+        retrieve_service_account() -> ServiceAccount
+        One service account
+    POST /v1/organization/projects/{project_id}/service_accounts/{account_id}
+        modify_service_account(ServiceAccountModify) -> ServiceAccount
+        Rename a service account
+    DELETE /v1/organization/projects/{project_id}/service_accounts/{account_id}
+        delete_service_account() -> OrganizationDeleted
+        Delete a service account and its keys. Usage and log keep its name.
+    POST /v1/organization/projects/{project_id}/service_accounts/{account_id}/api_keys
+        create_service_account_key(ServiceAccountKeyCreate) -> ServiceAccountKey
+        Make another key of a service account
+    GET /v1/organization/projects/{project_id}/api_keys list_project_api_keys(after limit) -> ProjectApiKeyList
+        List the API keys of a project
+    GET /v1/organization/projects/{project_id}/api_keys/{key_id} retrieve_project_api_key() -> ProjectApiKey
+        One API key
+    DELETE /v1/organization/projects/{project_id}/api_keys/{key_id} delete_project_api_key() -> OrganizationDeleted
+        Delete an API key. Usage and log keep its name.
+    GET /v1/organization/invites list_invites(after limit) -> OrganizationInviteList
+        List invitations
+    POST /v1/organization/invites create_invite(InviteCreate) -> OrganizationInviteMade
+        Invite somebody. The link is mailed where the server sends mail.
+    GET /v1/organization/invites/{invite_id} retrieve_invite() -> OrganizationInvite
+        One invitation
+    DELETE /v1/organization/invites/{invite_id} delete_invite() -> OrganizationDeleted
+        Revoke an invitation that nobody has accepted
     GET /v1/organization/users list_organization_users(after limit emails) -> OrganizationUserList
         List the people of the organisation
     GET /v1/organization/users/{user_id} retrieve_organization_user() -> OrganizationUser
@@ -104,4 +170,8 @@ OPERATIONS = routes(
     add_project_user={"user_id": "user-7", "role": "member"},
     modify_project_user={"role": "member"},
     modify_organization_user={"role": "viewer"},
+    create_invite={"email": "bob@example.com", "role": "member", "projects": [{"id": "proj_1", "role": "member"}]},
+    create_service_account={"name": "deploy"},
+    modify_service_account={"name": "release"},
+    create_service_account_key={"name": "next", "expires_in_seconds": 7_776_000},
 )

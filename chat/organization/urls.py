@@ -2,11 +2,12 @@
 
 from django.urls import re_path
 
-from chat.organization import admin_keys, people, projects
+from chat.organization import admin_keys, invites, people, project_keys, projects, service_accounts
 from chat.organization.frame import unknown
 
 ROOT = r"^v1/organization"
 PROJECT = rf"{ROOT}/projects/(?P<project_id>[^/]+)"
+ACCOUNT = rf"{PROJECT}/service_accounts/(?P<account_id>[^/]+)"
 
 urlpatterns = [
     re_path(rf"{ROOT}/admin_api_keys/?\Z", admin_keys.admin_keys, name="organization_admin_keys"),
@@ -16,6 +17,13 @@ urlpatterns = [
     re_path(rf"{PROJECT}/archive/?\Z", projects.archive, name="organization_project_archive"),
     re_path(rf"{PROJECT}/users/?\Z", projects.users, name="organization_project_users"),
     re_path(rf"{PROJECT}/users/(?P<user_id>[^/]+)/?\Z", projects.user, name="organization_project_user"),
+    re_path(rf"{PROJECT}/service_accounts/?\Z", service_accounts.accounts, name="organization_service_accounts"),
+    re_path(rf"{ACCOUNT}/?\Z", service_accounts.account, name="organization_service_account"),
+    re_path(rf"{ACCOUNT}/api_keys/?\Z", service_accounts.account_keys, name="organization_service_account_keys"),
+    re_path(rf"{PROJECT}/api_keys/?\Z", project_keys.keys, name="organization_project_keys"),
+    re_path(rf"{PROJECT}/api_keys/(?P<key_id>[^/]+)/?\Z", project_keys.key, name="organization_project_key"),
+    re_path(rf"{ROOT}/invites/?\Z", invites.invites, name="organization_invites"),
+    re_path(rf"{ROOT}/invites/(?P<invite_id>[^/]+)/?\Z", invites.invite, name="organization_invite"),
     re_path(rf"{ROOT}/users/?\Z", people.users, name="organization_users"),
     re_path(rf"{ROOT}/users/(?P<user_id>[^/]+)/?\Z", people.user, name="organization_user"),
     re_path(rf"{ROOT}(?:/.*)?\Z", unknown),

@@ -10,7 +10,6 @@ from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -26,8 +25,16 @@ from unfold.widgets import (
 )
 
 from chat.access.admin.scoped import ScopedPage
-from chat.access.invitations import DEFAULT_DAYS, MAX_DAYS, Invited, invitation_create, invitation_revoke, revocable
-from chat.access.mail import MailFailed, mail_is_set_up, mail_send
+from chat.access.invitations import (
+    DEFAULT_DAYS,
+    MAX_DAYS,
+    Invited,
+    invitation_create,
+    invitation_revoke,
+    invitation_send,
+    revocable,
+)
+from chat.access.mail import MailFailed, mail_is_set_up
 from chat.access.models import Invitation, Project
 from chat.access.policy import orgs_reached, standing_of
 from chat.access.roles import ROLES_HELP, Act, Role
@@ -194,7 +201,7 @@ class InvitationAdmin(ScopedPage):
 
     def response_add(self, request: HttpRequest, obj: Invitation, post_url_continue: str | None = None) -> HttpResponse:
         """Send the link if that can be done, and show it once in any case."""
-        note, is_bad = self._sent(obj, request.new_link, request.user)
+        note, is_bad = self._sent(obj, request.new_link)
         context = self.admin_site.each_context(request) | {
             "opts": self.opts,
             "is_popup": False,
@@ -211,15 +218,12 @@ class InvitationAdmin(ScopedPage):
         add_never_cache_headers(answer)
         return answer
 
-    def _sent(self, invitation: Invitation, link: str, by: Any) -> tuple[str, bool]:
+    def _sent(self, invitation: Invitation, link: str) -> tuple[str, bool]:
         """Send the link, and return what to say of it, and whether that is bad news."""
         if not invitation.email or not mail_is_set_up():
             return "", False
-        name = by.get_full_name() or by.get_username()
-        words = {"name": name, "org": invitation.org, "link": link, "end": instant(invitation.expires_at)}
-        text = render_to_string("account/email/invitation.txt", words)
         try:
-            mail_send(to=invitation.email, subject=_("Lightcone: an invitation"), text=text)
+            invitation_send(invitation=invitation, link=link)
         except MailFailed as error:
             return _("The mail could not be sent: %(error)s") % {"error": error}, True
         return _("The link was sent to %(email)s.") % {"email": invitation.email}, False

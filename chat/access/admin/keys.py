@@ -134,6 +134,8 @@ class ApiKeyAdmin(FreshPage, ScopedPage):
 
     @display(description="Belongs to")
     def show_owner(self, key: ApiKey) -> str:
+        if key.service_account_id is not None:
+            return _("service account %(name)s") % {"name": key.service_account}
         return str(key.owner) if key.owner else "the project"
 
     @display(description="State", label={"Active": "success", "Disabled": "warning", "Expired": "danger"})

@@ -16,6 +16,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.html import format_html_join
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
@@ -213,7 +214,8 @@ class ProjectAdmin(FreshPage, AuditedRows, ScopedPage):
     def get_fieldsets(self, request: HttpRequest, obj: Project | None = None) -> Any:
         """Return the fields, with the members for those who see the people of the organisation."""
         sees_people = obj is None or may(request.user, Act.PEOPLE_SEE, org_id=obj.org_id, least=Reach.ORG)
-        named = ("org", "name", *(("members",) if sees_people else ()), "may_share", "model_names")
+        programs = () if obj is None else ("show_service_accounts",)
+        named = ("org", "name", *(("members",) if sees_people else ()), *programs, "may_share", "model_names")
         log = (_("Request log"), {"fields": LOG_FIELDS})
         return self.with_fresh(request, obj, ((None, {"fields": named}), LIMITS, log))
 
@@ -277,7 +279,13 @@ class ProjectAdmin(FreshPage, AuditedRows, ScopedPage):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
         """Return the organisation of an existing project: its keys, chats and usage belong there."""
-        return ("org",) if obj else ()
+        return ("org", "show_service_accounts") if obj else ()
+
+    @display(description=_("Service accounts"))
+    def show_service_accounts(self, project: Project) -> str:
+        accounts = project.service_accounts.filter(deleted_at=None)
+        links = ((reverse("admin:chat_serviceaccount_change", args=[one.pk]), one.name) for one in accounts)
+        return format_html_join(", ", '<a href="{}">{}</a>', links) or gettext("none")
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
         if db_field.name == "org":

@@ -47,6 +47,7 @@ from chat.models import (
     ProjectFile,
     RequestLog,
     ServedModel,
+    ServiceAccount,
     WeightedAlias,
 )
 from chat.usage.services import usage_records_write
@@ -150,6 +151,10 @@ def archived_project(world: World) -> Project:
 def admin_key(world: World) -> AdminKey:
     owner = User.objects.get(username="admin")
     return admin_key_create(actor=owner, org=world.project.org, name="ci")[0]
+
+
+def service_account(world: World) -> ServiceAccount:
+    return ServiceAccount.objects.create(project=world.project, name="ci")
 
 
 def coming_price(world: World) -> ModelPrice:
@@ -282,6 +287,14 @@ CASES = {
     "chat_project_restore": Case("project.restore", form("chat_project_restore"), archived_project),
     "chat_adminkey_add": Case("admin_key.create", form("chat_adminkey_add", name="ci", org=ORG)),
     "chat_adminkey_revoke": Case("admin_key.revoke", form("chat_adminkey_revoke"), admin_key),
+    "chat_serviceaccount_add": Case(
+        "service_account.create key.create", form("chat_serviceaccount_add", name="ci", project=PROJECT)
+    ),
+    "chat_serviceaccount_change": Case(
+        "service_account.change", form("chat_serviceaccount_change", name="deploy"), service_account
+    ),
+    "chat_serviceaccount_new_key": Case("key.create", form("chat_serviceaccount_new_key"), service_account),
+    "chat_serviceaccount_delete": Case("service_account.delete", form("chat_serviceaccount_delete"), service_account),
     "chat_budget_add": Case("budget.create", form("chat_budget_add", **BUDGET, project=PROJECT)),
     "chat_budget_change": Case("budget.change", form("chat_budget_change", name="less", how_much="5"), budget_of),
     "chat_budget_delete": Case("budget.delete", form("chat_budget_delete"), budget_of),

@@ -45,6 +45,7 @@ from chat.models import (
     RequestLog,
     RequestText,
     ServedModel,
+    ServiceAccount,
     WeightedAlias,
 )
 from tests.people import member
@@ -94,6 +95,7 @@ KEYS, MODELS = Act.KEYS_MANAGE, Act.MODELS_MANAGE
 PAGES: dict[type[Model], Page] = {
     ApiKey: managed(Act.KEYS_SEE, KEYS, acts={"rotate": KEYS, "disable": KEYS, "enable": KEYS}),
     AdminKey: Page(Act.ADMIN_KEYS_SEE, add=Act.ADMIN_KEYS_MANAGE, acts={"revoke": Act.ADMIN_KEYS_MANAGE}),
+    ServiceAccount: managed(Act.PROJECTS_SEE, Act.PROJECTS_MANAGE, acts={"new_key": Act.PROJECTS_MANAGE}),
     Project: managed(
         Act.PROJECTS_SEE,
         Act.PROJECTS_MANAGE,
@@ -195,6 +197,10 @@ def rows_made(person: User, project: Project, other: Project) -> dict[type[Model
     stranger = member(name_of(User, Place.OTHER), org=other.org)
     rows: dict[type[Model], dict[Place, Any]] = {
         Project: projects,
+        ServiceAccount: {
+            place: ServiceAccount.objects.create(project=where, name=name_of(ServiceAccount, place))
+            for place, where in projects.items()
+        },
         Org: {Place.PROJECT: project.org, Place.OTHER: other.org},
         ApiKey: keys,
         User: {Place.ORG: colleague, Place.OTHER: stranger},
