@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
+from chat.access.limit_columns import MAX_LIMIT
 from chat.access.roles import Role
 from chat.api.request.fields import Array, Boolean, Integer, Record, RequestField, Text
 
 MAX_NAME_CHARS = 120
 MAX_SECONDS = 10 * 365 * 86_400
+RATE_COLUMNS = {
+    "max_requests_per_1_minute": "requests_per_minute",
+    "max_tokens_per_1_minute": "tokens_per_minute",
+    "max_requests_per_1_day": "requests_per_day",
+}
+"""The column of a project by the name that OpenAI has for its limit."""
 READER = "reader"
 """What OpenAI's clients call who is no owner."""
 ROLES: dict[str, Role] = {**{role: Role(role) for role in Role.values}, READER: Role(Role.MEMBER)}
@@ -115,3 +122,15 @@ class ServiceAccountKeyCreate(serializers.Serializer):
         "What people call the key; absent: as the account.", max_chars=MAX_NAME_CHARS, is_label=True, is_filled=True
     )
     expires_in_seconds = seconds_field("How long it is valid; absent: for ever.")
+
+
+def rate_field(help_text: str) -> RequestField:
+    return Integer(f"{help_text} Null lifts the limit; what is left out stays.", minimum=1, maximum=MAX_LIMIT)
+
+
+class RateLimitModify(serializers.Serializer):
+    """The body of `POST /v1/organization/projects/ID/rate_limits/ID`."""
+
+    max_requests_per_1_minute = rate_field("Requests a minute.")
+    max_tokens_per_1_minute = rate_field("Prompt and completion tokens a minute.")
+    max_requests_per_1_day = rate_field("Requests a day.")

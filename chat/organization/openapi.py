@@ -12,6 +12,7 @@ from chat.organization.bodies import (
     ProjectModify,
     ProjectUserAdd,
     ProjectUserModify,
+    RateLimitModify,
     ServiceAccountCreate,
     ServiceAccountKeyCreate,
     ServiceAccountModify,
@@ -20,7 +21,7 @@ from chat.organization.bodies import (
 
 SCHEMAS = requests(
     *(AdminKeyCreate, InviteCreate, ProjectCreate, ProjectModify, ProjectUserAdd, ProjectUserModify),
-    *(ServiceAccountCreate, ServiceAccountModify, ServiceAccountKeyCreate, UserModify),
+    *(ServiceAccountCreate, ServiceAccountModify, ServiceAccountKeyCreate, UserModify, RateLimitModify),
 ) | components(
     """
     end = integer | null
@@ -81,13 +82,51 @@ SCHEMAS = requests(
         owner_project_access: 'active' | 'inactive'
     }
     ProjectApiKeyList = {...page; data: [ProjectApiKey]}
+    RateLimit = {
+        id: string; object: 'project.rate_limit'; model: string "Always *: a project's limits hold for all models.";
+        max_requests_per_1_minute, max_tokens_per_1_minute, max_requests_per_1_day: integer | null
+    }
+    RateLimitList = {...page; data: [RateLimit]}
+    group = {project_id, user_id, api_key_id: string | null}
+    buckets = {object: 'page'; has_more: boolean; next_page: string | null}
+    bucket = {object: 'bucket'; start_time, end_time: seconds}
+    CompletionsUsage = {
+        object: 'organization.usage.completions.result'; num_model_requests, input_tokens, input_cached_tokens,
+        input_uncached_tokens, output_tokens: integer; ...group; model: string | null
+    }
+    CompletionsUsagePage = {...buckets; data: [CompletionsUsageBucket]}
+    CompletionsUsageBucket = {...bucket; results: [CompletionsUsage]}
+    EmbeddingsUsage = {
+        object: 'organization.usage.embeddings.result'; num_model_requests, input_tokens: integer; ...group;
+        model: string | null
+    }
+    EmbeddingsUsagePage = {...buckets; data: [EmbeddingsUsageBucket]}
+    EmbeddingsUsageBucket = {...bucket; results: [EmbeddingsUsage]}
+    Costs = {
+        object: 'organization.costs.result'; amount: {value: number; currency: string}; ...group;
+        line_item: string | null "The model."
+    }
+    CostsPage = {...buckets; data: [CostsBucket]}
+    CostsBucket = {...bucket; results: [Costs]}
+    AuditLog = {
+        id: string "audit_log- and a number."; type: string "A key of the same name has what was changed.";
+        effective_at: seconds; actor: object; project?: {id: string; name: string | null}
+    }
+    AuditLogList = {...page; data: [AuditLog]}
     OrganizationDeleted = {id, object: string; deleted: boolean}
     """,
     role=one_of(*Role.values),
 )
 QUERY = """
     limit: integer "1 to 100, 20 where absent."; after: string "The id of the last entry of the page before.";
-    order: 'asc' | 'desc'; include_archived: boolean; emails: [string]
+    order: 'asc' | 'desc'; include_archived: boolean; emails: [string];
+    before: string "The id of the first entry of the page after.";
+    start_time: seconds; end_time: integer "Unix seconds; absent: now.";
+    bucket_width: '1h' | '1d'; page: string "next_page of the page before.";
+    group_by: [string] "Of project_id, user_id, api_key_id, model; of costs line_item in place of model.";
+    project_ids, user_ids, api_key_ids, models, line_items: [string];
+    event_types, actor_ids, actor_emails, resource_ids: [string];
+    effective_at: object "gt, gte, lt, lte: Unix seconds, as effective_at[gte]=1767225600."
 """
 ERRORS = "400 401 403 404 405 409 429 500 503"
 ROUTES = """
@@ -142,6 +181,23 @@ ROUTES = """
         One API key
     DELETE /v1/organization/projects/{project_id}/api_keys/{key_id} delete_project_api_key() -> OrganizationDeleted
         Delete an API key. Usage and log keep its name.
+    GET /v1/organization/projects/{project_id}/rate_limits list_rate_limits(after before limit) -> RateLimitList
+        The limits of a project
+    POST /v1/organization/projects/{project_id}/rate_limits/{rate_limit_id}
+        modify_rate_limit(RateLimitModify) -> RateLimit
+        Change limits of a project. Those that were not sent stay.
+    GET /v1/organization/audit_logs list_audit_logs(after before limit effective_at project_ids event_types actor_ids
+        actor_emails resource_ids) -> AuditLogList
+        List the audit log. The newest first.
+    GET /v1/organization/usage/completions usage_completions(start_time end_time bucket_width limit page group_by
+        project_ids user_ids api_key_ids models) -> CompletionsUsagePage
+        Usage of all routes that generate. In whole hours or days (UTC).
+    GET /v1/organization/usage/embeddings usage_embeddings(start_time end_time bucket_width limit page group_by
+        project_ids user_ids api_key_ids models) -> EmbeddingsUsagePage
+        Usage of embeddings and reranking. In whole hours or days (UTC).
+    GET /v1/organization/costs list_costs(start_time end_time bucket_width limit page group_by project_ids user_ids
+        api_key_ids line_items) -> CostsPage
+        Costs of all routes. In whole days (UTC).
     GET /v1/organization/invites list_invites(after limit) -> OrganizationInviteList
         List invitations
     POST /v1/organization/invites create_invite(InviteCreate) -> OrganizationInviteMade
@@ -172,6 +228,7 @@ OPERATIONS = routes(
     modify_organization_user={"role": "viewer"},
     create_invite={"email": "bob@example.com", "role": "member", "projects": [{"id": "proj_1", "role": "member"}]},
     create_service_account={"name": "deploy"},
+    modify_rate_limit={"max_requests_per_1_minute": 600},
     modify_service_account={"name": "release"},
     create_service_account_key={"name": "next", "expires_in_seconds": 7_776_000},
 )

@@ -40,6 +40,10 @@ CASES: dict[str, tuple[str, str, Any]] = {
     "DELETE /projects/{project_id}/api_keys/{key_id}": ("key.delete", "/projects/{project}/api_keys/{key}", None),
     "POST /invites": ("invite.create", "/invites", {"email": "bob@example.com", "role": "member"}),
     "DELETE /invites/{invite_id}": ("invite.revoke", "/invites/{invite}", None),
+    "POST /projects/{project_id}/rate_limits/{rate_limit_id}": (
+        *("project.change", "/projects/{project}/rate_limits/rl-all-models"),
+        {"max_requests_per_1_minute": "60"},
+    ),
     "POST /projects/{project_id}/archive": ("project.archive", "/projects/{project}/archive", None),
     "POST /users/{user_id}": ("member.change", "/users/{ann}", {"role": "viewer"}),
     "DELETE /users/{user_id}": ("member.delete", "/users/{ann}", None),
