@@ -73,7 +73,9 @@ class InvitationForm(forms.ModelForm):
         orgs = orgs_reached(self.actor, Act.PEOPLE_MANAGE)
         self.fields["org"].queryset = orgs
         self.fields["org"].initial = orgs.order_by("id").first()
-        self.fields["projects"].queryset = Project.objects.filter(org__in=orgs).order_by("org__name", "name")
+        self.fields["projects"].queryset = Project.objects.filter(org__in=orgs, archived_at=None).order_by(
+            "org__name", "name"
+        )
         given = {role for org in orgs for role in standing_of(self.actor).roles_given(org_id=org.pk)}
         self.fields["role"].choices = [(value, label) for value, label in Role.choices if value in given]
         self.fields["role"].help_text = ROLES_HELP

@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from openai import AsyncOpenAI
 
 from chat.access.admin_keys import admin_key_create
+from chat.access.authentication import AuthFailures
 from chat.access.keys import key_create
 from chat.models import AdminKey, Org, Project
 from tests.people import member
@@ -53,9 +54,12 @@ async def world(transactional_db: None, valkey: str, settings: Any) -> World:
 
 
 @pytest.fixture
-async def opened() -> AsyncIterator[Callable[..., httpx.AsyncClient]]:
+async def opened(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., httpx.AsyncClient]]:
     """Return what makes a client of the server's HTTP application, at another address than the server's."""
     from lightcone_site.asgi import http
+
+    # Other tests' wrong keys are forgotten.
+    monkeypatch.setattr("chat.api.view._failures", AuthFailures(limit=1_000, window_s=60))
 
     clients = []
 
