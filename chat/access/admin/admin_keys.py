@@ -83,19 +83,20 @@ class AdminKeyAdmin(ScopedPage):
         *("show_created", "show_last_used", "show_expiry"),
     )
 
-    show_created = column("Created", "created_at", instant)
-    show_last_used = column("Last used", "last_used_at", instant)
-    show_expiry = column("Expires", "expires_at", expiry)
+    show_created = column(gettext_lazy("Created"), "created_at", instant)
+    show_last_used = column(gettext_lazy("Last used"), "last_used_at", instant)
+    show_expiry = column(gettext_lazy("Expires"), "expires_at", expiry)
 
-    @display(description="Key")
+    @display(description=gettext_lazy("Key"))
     def show_text(self, key: AdminKey) -> str:
         return f"lca_{key.public_id}_…{key.last4}"
 
-    @display(description="State", label={"Active": "success", "Revoked": "warning", "Expired": "danger"})
-    def show_state(self, key: AdminKey) -> str:
+    @display(description=gettext_lazy("State"), label={"active": "success", "revoked": "warning", "expired": "danger"})
+    def show_state(self, key: AdminKey) -> tuple[str, str]:
         if key.revoked_at:
-            return "Revoked"
-        return "Expired" if key.expires_at and key.expires_at <= timezone.now() else "Active"
+            return "revoked", _("Revoked")
+        is_over = key.expires_at is not None and key.expires_at <= timezone.now()
+        return ("expired", _("Expired")) if is_over else ("active", _("Active"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AdminKey]:
         return super().get_queryset(request).select_related("org", "owner")
@@ -154,7 +155,11 @@ class AdminKeyAdmin(ScopedPage):
         return answer
 
     @action(
-        description="Revoke", url_path="revoke", permissions=["revoke"], icon="block", variant=ActionVariant.WARNING
+        description=gettext_lazy("Revoke"),
+        url_path="revoke",
+        permissions=["revoke"],
+        icon="block",
+        variant=ActionVariant.WARNING,
     )
     def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
         key = self.get_object(request, unquote(object_id))
@@ -164,8 +169,8 @@ class AdminKeyAdmin(ScopedPage):
             raise PermissionDenied
         if request.method != "POST":
             context = self._page(request, _("Revoke admin key")) | {
-                "act": "Revoke",
-                "subject": f"the admin key {key}",
+                "act": _("Revoke"),
+                "subject": _("the admin key %(key)s") % {"key": key},
                 "effect": _("Requests with it are answered 401 from now on, for good. Make a new one instead."),
                 "is_dangerous": True,
                 "back": reverse("admin:chat_adminkey_changelist"),

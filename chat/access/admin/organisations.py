@@ -219,9 +219,9 @@ class ProjectAdmin(FreshPage, AuditedRows, ScopedPage):
         log = (_("Request log"), {"fields": LOG_FIELDS})
         return self.with_fresh(request, obj, ((None, {"fields": named}), LIMITS, log))
 
-    @display(description=_("State"), label={_("Active"): "success", _("Archived"): "warning"})
-    def show_state(self, project: Project) -> Any:
-        return _("Archived") if project.archived_at else _("Active")
+    @display(description=_("State"), label={"active": "success", "archived": "warning"})
+    def show_state(self, project: Project) -> tuple[str, str]:
+        return ("archived", gettext("Archived")) if project.archived_at else ("active", gettext("Active"))
 
     def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
         """Return the allowed acts, and of archiving and restoring the one that applies."""

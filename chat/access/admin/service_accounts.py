@@ -54,7 +54,7 @@ class ServiceAccountAdmin(FreshPage, ScopedPage):
     actions_detail = ("new_key",)
     readonly_fields = ("show_created", "show_keys")
 
-    show_created = column("Created", "created_at", instant)
+    show_created = column(gettext_lazy("Created"), "created_at", instant)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ServiceAccount]:
         return self.reached(request, service_accounts_listed(), self.see)
