@@ -32,7 +32,7 @@ from chat.access.admin.scoped import ScopedPage
 from chat.access.configuration import configuration_touch
 from chat.access.keys import keys_settle
 from chat.access.limit_columns import LIMIT_COLUMNS
-from chat.access.models import MAX_DAYS, Org, Project
+from chat.access.models import MAX_DAYS, AdminKey, Invitation, Org, Project
 from chat.access.people import people_seen
 from chat.access.policy import may, orgs_reached
 from chat.access.projects import project_archive, project_restore
@@ -69,6 +69,14 @@ class OrgAdmin(FreshPage, AuditedRows, ScopedPage):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Refuse to delete the organisation whose roles hold for the installation."""
         return super().has_delete_permission(request, obj) and not (isinstance(obj, Org) and obj.is_operator)
+
+    def get_deleted_objects(
+        self, objs: Any, request: HttpRequest
+    ) -> tuple[list[Any], dict[str, int], set[str], list[Any]]:
+        """Return what goes with organisations. Invitations and admin keys do, though no page deletes one by itself."""
+        listed, counts, needed, protected = super().get_deleted_objects(objs, request)
+        own = {str(model._meta.verbose_name) for model in (AdminKey, Invitation)}
+        return listed, counts, {one for one in needed if str(one) not in own}, protected
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)

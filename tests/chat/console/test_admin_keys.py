@@ -8,9 +8,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from chat.access.admin_keys import AdminKeyInvalid, admin_key_authenticate
+from chat.access.admin_keys import AdminKeyInvalid, admin_key_authenticate, admin_key_create
 from chat.access.keys import KeyInvalid, key_caller, key_create
-from chat.models import AdminKey, Project
+from chat.models import AdminKey, Org, Project
 from tests.people import member
 
 
@@ -60,3 +60,12 @@ def test_a_project_is_archived_and_restored(client: Client, project: Project) ->
         key_caller(public_id=key.public_id)
     client.post(restore)
     assert key_caller(public_id=key.public_id).project_id == project.pk
+
+
+def test_an_organisation_takes_its_admin_keys_along(admin_client: Client, project: Project) -> None:
+    other = Org.objects.create(name="Other")
+    admin_key_create(actor=member("olga", "owner", org=other), org=other, name="ci")
+    Org.objects.get(pk=other.pk).memberships.all().delete()
+    admin_client.post(reverse("admin:chat_org_delete", args=[other.pk]), {"post": "yes"})
+    assert not Org.objects.filter(pk=other.pk).exists()
+    assert not AdminKey.objects.exists()
