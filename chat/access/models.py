@@ -6,6 +6,7 @@ from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from chat.access.checks import Right, check_networks, check_origins, check_rights, check_texts
 from chat.access.limit_columns import LimitColumns
@@ -137,7 +138,10 @@ class ServiceAccount(models.Model):
         ordering = ("project__name", "name")
         constraints = (
             models.UniqueConstraint(
-                fields=("project", "name"), condition=models.Q(deleted_at=None), name="service_account_name"
+                fields=("project", "name"),
+                condition=models.Q(deleted_at=None),
+                name="service_account_name",
+                violation_error_message=_("The project has a service account of this name: choose another."),
             ),
         )
 

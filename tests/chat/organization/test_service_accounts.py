@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import pytest
 from channels.db import database_sync_to_async
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
+from openai import BadRequestError
 
 from chat.access.admin_keys import admin_key_create
 from chat.access.keys import key_caller, key_create
@@ -44,7 +46,8 @@ async def test_an_account_comes_with_a_key_that_works(world: World, openai: Any,
 async def test_bad_accounts_are_refused(world: World, openai: Any) -> None:
     accounts, id_ = openai.projects.service_accounts, f"proj_{world.project.pk}"
     await accounts.create(id_, name="deploy")
-    assert await code_of(accounts.create(id_, name="deploy")) == (400, None)
+    with pytest.raises(BadRequestError, match="has a service account of this name: choose another"):
+        await accounts.create(id_, name="deploy")
     assert await code_of(accounts.create(id_, name="")) == (400, "name")
     refused = accounts.create(id_, name="a", create_service_account_only=True, expires_in_seconds=60)
     assert await code_of(refused) == (400, "expires_in_seconds")
