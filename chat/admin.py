@@ -1,6 +1,16 @@
 """The pages of the console: importing the `admin` of each room registers its pages with Django's admin site."""
 
-from chat.access.admin import audit, invitations, keys, mail, members, organisations, users
+from chat.access.admin import (
+    admin_keys,
+    audit,
+    invitations,
+    keys,
+    mail,
+    members,
+    organisations,
+    service_accounts,
+    users,
+)
 from chat.alerts import admin as alerts
 from chat.alerts import channel_admin as alert_channels
 from chat.api.request.schema import sampling_defaults_read
@@ -20,6 +30,7 @@ catalog.ServedModelForm.read_sampling_defaults = staticmethod(sampling_defaults_
 __all__ = [
     "alert_channels",
     "alerts",
+    "admin_keys",
     "audit",
     "batches",
     "budgets",
@@ -34,6 +45,7 @@ __all__ = [
     "organisations",
     "prices",
     "requests",
+    "service_accounts",
     "system",
     "usage",
     "users",

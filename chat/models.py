@@ -1,6 +1,6 @@
 """All tables, as Django finds them. Each room has its own `models`; writes go through the services of the room."""
 
-from chat.access.models import ApiKey, ApiKeySecret, Invitation, Membership, Org, Project
+from chat.access.models import AdminKey, ApiKey, ApiKeySecret, Invitation, Membership, Org, Project, ServiceAccount
 from chat.alerts.models import Alert, AlertChannel, AlertDelivery, AlertRule
 from chat.api.stored.models import StoredAnswer
 from chat.audit.models import AuditEntry
@@ -13,6 +13,7 @@ from chat.playground.models import PageState, Preset
 from chat.usage.models import RequestLog, RequestText, UsageSum, UsageTotal
 
 __all__ = [
+    "AdminKey",
     "Alert",
     "AlertChannel",
     "AlertDelivery",
@@ -43,6 +44,7 @@ __all__ = [
     "SearchFacet",
     "SearchText",
     "ServedModel",
+    "ServiceAccount",
     "ShareLink",
     "StoredAnswer",
     "Turn",

@@ -9,6 +9,7 @@ urlpatterns = [
     path("", include("chat.api.model_lists")),
     path("", include("chat.batches.urls")),
     path("", include("chat.model_jobs.urls")),
+    path("", include("chat.organization.urls")),
     *(path("", include(module)) for entry in registry.DIALECTS for module in entry.urls),
     re_path(r"^health/live/?\Z", status.live, name="health_live"),
     re_path(r"^health/ready/?\Z", status.ready, name="health_ready"),

@@ -101,7 +101,7 @@ def password_renew(*, name: str) -> str:
 
 def default_project() -> Project:
     """Return the oldest project. Create it, with its organisation, if there is none."""
-    project: Project | None = Project.objects.order_by("id").first()
+    project: Project | None = Project.objects.filter(archived_at=None).order_by("id").first()
     return project or _default_project_create()
 
 
@@ -152,7 +152,7 @@ def chat_project(*, user: AbstractBaseUser | AnonymousUser) -> Project:
     standing = standing_of(user)
     if not standing.chat_orgs:
         return default_project()
-    open_projects = Project.objects.filter(org__in=standing.chat_orgs).order_by("id")
+    open_projects = Project.objects.filter(org__in=standing.chat_orgs, archived_at=None).order_by("id")
     found: Project | None = open_projects.filter(pk__in=standing.project_ids).first() or open_projects.first()
     return found or Project.objects.get_or_create(org_id=min(standing.chat_orgs), name=DEFAULT_NAME)[0]
 

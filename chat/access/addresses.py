@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 
 from django.conf import settings
 from django.http import HttpRequest
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 MAX_ADDRESS_CHARS = 64
 
@@ -49,3 +52,12 @@ def ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     address = ipaddress.ip_address(text)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
+
+
+def is_within(address: str, networks: Iterable[Network]) -> bool:
+    """Return True if an address is in one of the networks. What is no address is in none."""
+    try:
+        place = ip_address(address)
+    except ValueError:
+        return False
+    return any(place in network for network in networks)

@@ -14,6 +14,13 @@ from redis.exceptions import RedisError
 
 from chat.access.accounts import anonymous_caller
 from chat.access.addresses import is_loopback, request_address
+from chat.access.admin_keys import (
+    ADMIN_KEY_PREFIX,
+    AdminCaller,
+    AdminKeyForbidden,
+    AdminKeyInvalid,
+    admin_key_authenticate,
+)
 from chat.access.configuration import configuration_changed
 from chat.access.keys import KEY_PREFIX, Caller, KeyForbidden, KeyInvalid, key_authenticate
 from chat.errors import ApiError
@@ -27,6 +34,7 @@ FORWARDING_HEADERS = frozenset(
 """Headers by which a proxy names its client, beside those that begin with `X-Forwarded`."""
 MISSING_KEY = "You didn't provide an API key. Send it as 'Authorization: Bearer YOUR_KEY' or as 'x-api-key: YOUR_KEY'."
 NOT_BEARER = "Incorrect API key provided: the Authorization header must read 'Bearer YOUR_KEY'."
+ADMIN_KEY_HERE = "An admin key (lca_…) opens /v1/organization alone. Send an API key (lc_…) here."
 TOO_MANY = "Too many requests with a wrong API key from your address. Wait, then send a valid key."
 
 
@@ -109,8 +117,26 @@ async def caller_identify(request: HttpRequest, *, key_header: str, failures: Au
     try:
         return await key_authenticate(raw=raw, address=address, origin=request.headers.get("Origin", ""))
     except KeyInvalid as error:
-        raise _wrong_key(str(error), counted, address) from None
+        message = ADMIN_KEY_HERE if raw.startswith(ADMIN_KEY_PREFIX) else str(error)
+        raise _wrong_key(message, counted, address) from None
     except KeyForbidden as error:
+        raise ApiError("permission_denied", str(error)) from None
+
+
+async def admin_identify(request: HttpRequest, *, failures: AuthFailures) -> AdminCaller:
+    """Return the caller of a request with an admin key. Raises ApiError as `caller_identify` does."""
+    address = request_address(request)
+    scheme, raw = _sent_key(request, "authorization")
+    if not raw:
+        raise ApiError("invalid_api_key", MISSING_KEY)
+    counted = None if _is_local(request, address) else failures
+    if scheme != "bearer":
+        raise _wrong_key(NOT_BEARER, counted, address)
+    try:
+        return await database_sync_to_async(admin_key_authenticate)(raw=raw, address=address)
+    except AdminKeyInvalid as error:
+        raise _wrong_key(str(error), counted, address) from None
+    except AdminKeyForbidden as error:
         raise ApiError("permission_denied", str(error)) from None
 
 

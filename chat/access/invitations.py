@@ -16,15 +16,18 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
+from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from chat.access.mail import mail_send
 from chat.access.memberships import membership_create
 from chat.access.models import Invitation, Org, Project
 from chat.access.policy import standing_of
+from chat.access.projects import project_join
 from chat.access.roles import Role
-from chat.access.subjects import project_subject
 from chat.audit.services import Subject, audit_record
+from chat.console.pages import instant
 
 MAX_DAYS = 90
 DEFAULT_DAYS = 7
@@ -78,6 +81,15 @@ def invitation_create(*, actor: User, to: Invited) -> tuple[Invitation, str]:
     return invitation, secret
 
 
+def invitation_send(*, invitation: Invitation, link: str) -> None:
+    """Send the link to the invitation's address, in the name of who has made it. Raises MailFailed."""
+    by = invitation.created_by
+    name = by.get_full_name() or by.get_username()
+    words = {"name": name, "org": invitation.org, "link": link, "end": instant(invitation.expires_at)}
+    text = render_to_string("account/email/invitation.txt", words)
+    mail_send(to=invitation.email, subject=_("Lightcone: an invitation"), text=text)
+
+
 def invitation_revoke(*, invitation: Invitation) -> None:
     """End an invitation that nobody has used."""
     with transaction.atomic():
@@ -116,25 +128,11 @@ def invitation_accept(*, invitation: Invitation, user: User) -> Invitation:
                 _("Who has invited you may not give this role any more. Ask for a new link.")
             ) from None
         for project in invitation.projects.all():
-            _join(project, user)
+            project_join(project=project, user=user)
         invitation.accepted_at, invitation.accepted_by = timezone.now(), user
         invitation.save(update_fields=["accepted_at", "accepted_by"])
         audit_record(action="invite.accept", on=invitation_subject(invitation), after={"account": user.get_username()})
     return invitation
-
-
-def _join(project: Project, user: User) -> None:
-    """Make somebody a member of a project, who may be one already: projects keep members that an organisation lost."""
-    members = list(project.members.order_by("username").values_list("username", flat=True))
-    if user.get_username() in members:
-        return
-    project.members.add(user)
-    audit_record(
-        action="project.change",
-        on=project_subject(project),
-        before={"members": members},
-        after={"members": sorted([*members, user.get_username()])},
-    )
 
 
 def invitation_subject(invitation: Invitation) -> Subject:

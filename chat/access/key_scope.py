@@ -51,7 +51,7 @@ class KeyScope:
     def projects(self) -> QuerySet[Project]:
         """Return the projects in which the person makes keys."""
         mine = Q(pk__in=self.standing.project_ids)
-        projects = Project.objects.select_related("org")
+        projects = Project.objects.select_related("org").filter(archived_at=None)
         return visible(projects, self.user, Act.KEYS_MANAGE, project="pk", own=mine)
 
 

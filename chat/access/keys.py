@@ -1,13 +1,11 @@
 """API keys: create, change, rotate, disable, delete, authenticate.
 
-A key reads `lc_<keyid>_<secret>`. The key id is its public name; the secret has 192 random bits. The database holds the
-HMAC-SHA-256 of the whole text under a pepper; a fast digest suffices because the secret is random. LIGHTCONE_KEY_PEPPER
-may hold several peppers, separated by commas. New secrets use the first; all are accepted.
+A key reads `lc_<keyid>_<secret>`. The key id is its public name; the secret has 192 random bits. The database holds a
+keyed digest of the whole text (`digests.py`); a fast one suffices because the secret is random.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import ipaddress
 import re
@@ -23,9 +21,11 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from chat.access.addresses import ip_address
+from chat.access.addresses import Network, is_within
+from chat.access.admin_keys import admin_keys_settle
 from chat.access.checks import Right
 from chat.access.configuration import TTLCache, configuration_changed, configuration_touch
+from chat.access.digests import digest, pepper_version, peppers
 from chat.access.key_scope import may_own
 from chat.access.limit_columns import LIMIT_COLUMNS, rates_of, scope_of
 from chat.access.models import ApiKey, ApiKeySecret, Membership, Project
@@ -44,13 +44,21 @@ CACHE_TTL_S = 5.0
 CACHE_KEYS = 10_000
 DEFAULT_OVERLAP = timedelta(hours=24)
 AUDITED = (
-    *("name", "project_id", "owner_id", "rights", "model_names", "networks", "origins", "expires_at"),
+    *(
+        "name",
+        "project_id",
+        "owner_id",
+        "service_account_id",
+        "rights",
+        "model_names",
+        "networks",
+        "origins",
+        "expires_at",
+    ),
     *(*LIMIT_COLUMNS, "min_priority"),
 )
 SESSION_SCOPE = "session"
 PUBLIC_ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class KeyInvalid(Exception):
@@ -116,7 +124,7 @@ class Caller:
     name: str = ""
     """What people call the key, for the audit log."""
     account_id: int | None = None
-    """Who chats, or whose personal key it is. None: a key of the project, or nobody."""
+    """Who chats, or whose personal key it is; below zero a service account. None: a key of the project, or nobody."""
     keeps_texts: bool = False
     """Whether the project has the request log keep texts of such requests."""
     stores_nothing: bool = False
@@ -155,6 +163,8 @@ def key_create(*, project: Project, name: str, raw: str | None = None, **policy:
     """
     if raw is None:
         raw = _random_text("".join(secrets.choice(PUBLIC_ID_ALPHABET) for _ in range(12)))
+    if project.archived_at is not None:
+        raise ValidationError(f"{project} is archived: restore it in the console, or choose another project.")
     key = ApiKey(public_id=key_public_id(raw=raw), project=project, name=name, **policy)
     key.full_clean(exclude=["public_id"])
     with transaction.atomic():
@@ -220,11 +230,12 @@ def key_delete(*, key: ApiKey) -> None:
 
 
 def keys_settle(*, owner: User) -> None:
-    """Disable the keys of a person that the person's roles and projects no longer give."""
+    """Disable the keys of a person that the person's roles and projects no longer give, and end such admin keys."""
     person = type(owner).objects.get(pk=owner.pk)  # without what was read of the roles before
     for key in person.keys.filter(deleted_at=None, disabled_at=None).select_related("project"):
         if not may_own(person, key):
             key_disable(key=key)
+    admin_keys_settle(owner=person)
 
 
 def key_owner_check(*, key: ApiKey) -> None:
@@ -243,7 +254,7 @@ def key_public_id(*, raw: str) -> str:
 
 def key_has_secret(*, key: ApiKey, raw: str) -> bool:
     """Return True if `raw` is a text of this key, current or from before a rotation."""
-    digests = [_digest(raw, pepper) for pepper in _peppers()]
+    digests = [digest(raw, pepper) for pepper in peppers()]
     return any(secret.digest in digests for secret in key.secrets.all())
 
 
@@ -253,7 +264,7 @@ async def key_authenticate(*, raw: str, address: str = "", origin: str = "") -> 
     Raises KeyInvalid, or KeyForbidden if the key is valid but not for this address or origin.
     """
     caller = _cached(raw) or await database_sync_to_async(_load)(raw)
-    if caller.networks and not _is_within(address, caller.networks):
+    if caller.networks and not is_within(address, caller.networks):
         raise KeyForbidden("This API key may not be used from this network address.")
     if caller.origins and origin and origin not in caller.origins:
         raise KeyForbidden("This API key may not be used from this browser origin.")
@@ -263,7 +274,9 @@ async def key_authenticate(*, raw: str, address: str = "", origin: str = "") -> 
 def key_caller(*, public_id: str) -> Caller:
     """Return the caller of a key, for work without the key's text. Raises KeyInvalid."""
     key = ApiKey.objects.select_related("project__org").filter(public_id=public_id).first()
-    if key is None or key.disabled_at or key.deleted_at or (key.expires_at and key.expires_at <= timezone.now()):
+    if key is None or key.disabled_at or key.deleted_at or key.project.archived_at:
+        raise KeyInvalid
+    if key.expires_at and key.expires_at <= timezone.now():
         raise KeyInvalid
     return _caller(key)
 
@@ -283,19 +296,19 @@ def _cached(raw: str) -> Caller | None:
     """Return the cached caller of a key text. Raises KeyInvalid for a malformed text, before hashing it."""
     if KEY_FORMAT.fullmatch(raw) is None:
         raise KeyInvalid
-    return _cache.get(_digest(raw, _peppers()[0]))
+    return _cache.get(digest(raw, peppers()[0]))
 
 
 def _load(raw: str) -> Caller:
     generation = _cache.generation
-    digests = [_digest(raw, pepper) for pepper in _peppers()]
+    digests = [digest(raw, pepper) for pepper in peppers()]
     secret = ApiKeySecret.objects.select_related("key__project__org").filter(digest__in=digests).first()
     now = timezone.now()
-    if secret is None or not any(hmac.compare_digest(secret.digest, digest) for digest in digests):
+    if secret is None or not any(hmac.compare_digest(secret.digest, one) for one in digests):
         raise KeyInvalid
     key = secret.key
     ends = [end for end in (secret.valid_until, key.expires_at) if end is not None]
-    if key.disabled_at or key.deleted_at or any(end <= now for end in ends):
+    if key.disabled_at or key.deleted_at or key.project.archived_at or any(end <= now for end in ends):
         raise KeyInvalid
     caller = _caller(key)
     ttl_s = min(((end - now).total_seconds() for end in ends), default=CACHE_TTL_S)
@@ -326,11 +339,16 @@ def _caller(key: ApiKey) -> Caller:
         ),
         min_priority=key.min_priority,
         name=key.name,
-        account_id=key.owner_id,
+        account_id=key.owner_id or _usage_id(key),
         keeps_texts=key.project.keeps_api_texts,
         stores_nothing=key.project.stores_nothing,
         wider_scopes=wider_scopes(project=key.project, account_id=key.owner_id),
     )
+
+
+def _usage_id(key: ApiKey) -> int | None:
+    """Return the number by which usage names the service account of a key."""
+    return None if key.service_account_id is None else -key.service_account_id
 
 
 def models_allowed(names: list[str] | None, project: Project) -> frozenset[str] | None:
@@ -355,14 +373,6 @@ def wider_scopes(*, project: Project, account_id: int | None) -> tuple[Scope, ..
     return tuple(scope for scope in scopes if scope.is_limited)
 
 
-def _is_within(address: str, networks: tuple[Network, ...]) -> bool:
-    try:
-        place = ip_address(address)
-    except ValueError:
-        return False
-    return any(place in network for network in networks)
-
-
 def _mark(key: ApiKey, action: str, **fields: datetime | None) -> None:
     with transaction.atomic():
         before = ApiKey.objects.values(*fields).get(pk=key.pk)
@@ -374,23 +384,10 @@ def _mark(key: ApiKey, action: str, **fields: datetime | None) -> None:
 
 
 def _secret_add(*, key: ApiKey, raw: str) -> None:
-    pepper = _peppers()[0]
+    pepper = peppers()[0]
     ApiKeySecret.objects.create(
-        key=key, digest=_digest(raw, pepper), pepper_version=_pepper_version(pepper), last4=raw[-4:]
+        key=key, digest=digest(raw, pepper), pepper_version=pepper_version(pepper), last4=raw[-4:]
     )
-
-
-def _pepper_version(pepper: bytes) -> str:
-    """Return a short name of a pepper, by which rows show the pepper that they need."""
-    return hmac.new(pepper, b"lightcone pepper version", hashlib.sha256).hexdigest()[:8]
-
-
-def _peppers() -> list[bytes]:
-    return [pepper.strip().encode() for pepper in settings.LIGHTCONE_KEY_PEPPER.split(",") if pepper.strip()]
-
-
-def _digest(raw: str, pepper: bytes) -> str:
-    return hmac.new(pepper, raw.encode(), hashlib.sha256).hexdigest()
 
 
 def _random_text(public_id: str) -> str:

@@ -6,6 +6,7 @@ from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from chat.access.checks import Right, check_networks, check_origins, check_rights, check_texts
 from chat.access.limit_columns import LimitColumns
@@ -81,6 +82,8 @@ class Project(LimitColumns):
         "days of texts", default=7, db_default=7, validators=[MinValueValidator(1), MaxValueValidator(MAX_DAYS)]
     )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
+    archived_at = models.DateTimeField(null=True, blank=True, editable=False)
+    """Since when its keys are refused and nothing is made in it. Its history stays."""
 
     class Meta:
         ordering = ("name",)
@@ -122,6 +125,35 @@ class Invitation(models.Model):
         return not (self.revoked_at or self.accepted_at) and self.expires_at > timezone.now()
 
 
+class ServiceAccount(models.Model):
+    """An account of a project for programs: a name and keys, no sign-in and no role. It outlives who made it."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="service_accounts")
+    name = models.CharField(max_length=120)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    deleted_at = models.DateTimeField(null=True, editable=False)
+    """Since when it is gone. The row stays, as usage is counted under its name."""
+
+    class Meta:
+        ordering = ("project__name", "name")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("project", "name"),
+                condition=models.Q(deleted_at=None),
+                name="service_account_name",
+                violation_error_message=_("The project has a service account of this name: choose another."),
+            ),
+        )
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def usage_id(self) -> int:
+        """Return the number that stands for it where usage names people: below zero, so that it is nobody's."""
+        return -int(self.pk)
+
+
 class ApiKey(LimitColumns):
     """The identity of a key: scopes, limits and history belong to it, not to one of its secrets."""
 
@@ -132,6 +164,10 @@ class ApiKey(LimitColumns):
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="keys"
     )
     """The person whose key it is. None: it belongs to the project and outlives everybody's membership."""
+    service_account = models.ForeignKey(
+        ServiceAccount, on_delete=models.SET_NULL, null=True, blank=True, editable=False, related_name="keys"
+    )
+    """The service account whose key it is, instead of a person."""
     rights = models.JSONField(default=default_rights, blank=True, validators=[check_rights])
     model_names = models.JSONField("allowed models", null=True, blank=True, default=None, validators=[check_texts])
     """None allows every model, an empty list none. Names are text, so that deleting a model never widens a key."""
@@ -169,3 +205,31 @@ class ApiKeySecret(models.Model):
 
     def __str__(self) -> str:
         return f"…{self.last4}"
+
+
+class AdminKey(models.Model):
+    """A key of /v1/organization. It acts as the person who made it, in one organisation. The text is not stored."""
+
+    public_id = models.CharField("key id", max_length=16, unique=True, editable=False)
+    name = models.CharField(max_length=120)
+    org = models.ForeignKey(Org, on_delete=models.CASCADE, related_name="admin_keys", verbose_name="organisation")
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, editable=False, related_name="admin_keys"
+    )
+    """Who made it. Without that account it is refused."""
+    networks = models.JSONField("allowed networks", default=list, blank=True, validators=[check_networks])
+    """Empty: every network."""
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    pepper_version = models.CharField(max_length=8, editable=False)
+    last4 = models.CharField(max_length=4, editable=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, editable=False)
+    last_used_at = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        ordering = ("-id",)
+        verbose_name = "admin key"
+
+    def __str__(self) -> str:
+        return f"{self.name} (lca_{self.public_id}_…)"

@@ -16,6 +16,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
 
+from chat.access.admin_keys import admin_keys_revoke
 from chat.access.keys import key_delete
 from chat.access.memberships import LAST_OWNER, is_last_owner, orgs_lock
 from chat.access.models import Membership
@@ -114,6 +115,7 @@ def accounts_delete(*, actor: Any, accounts: Collection[User]) -> None:
                 raise ValidationError(f"{account}: {problem}")
             for key in account.keys.filter(deleted_at=None):
                 key_delete(key=key)
+            admin_keys_revoke(owner=account)
             account.delete()
 
 

@@ -56,6 +56,9 @@ class Act(StrEnum):
     KEYS_MANAGE = "keys.manage"
     LIMITS_MANAGE = "limits.manage"
     BUDGETS_MANAGE = "budgets.manage"
+    ADMIN_KEYS_SEE = "admin_keys.see"
+    ADMIN_KEYS_MANAGE = "admin_keys.manage"
+    """To make keys of /v1/organization, which may what their maker may, and to end those of others."""
     USAGE_SEE = "usage.see"
     LOGS_SEE = "logs.see"
     BODIES_SEE = "bodies.see"
@@ -96,6 +99,8 @@ POLICY: Mapping[Act, Mapping[Role, Reach]] = {
     Act.PROJECTS_MANAGE: _row("  org   org    -      -      -       -  "),
     Act.KEYS_SEE:        _row("  org   org   own    org     -      org "),
     Act.KEYS_MANAGE:     _row("  org   org   own     -      -       -  "),
+    Act.ADMIN_KEYS_SEE:  _row("  org   org    -      -      -      org "),
+    Act.ADMIN_KEYS_MANAGE: _row("org   org    -      -      -       -  "),
     Act.LIMITS_MANAGE:   _row("  org   org    -      -      -       -  "),
     Act.BUDGETS_MANAGE:  _row("  org   org    -      -     org      -  "),
     Act.USAGE_SEE:       _row("  org   org   own    org    org     org "),

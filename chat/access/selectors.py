@@ -16,7 +16,9 @@ def keys_listed() -> QuerySet[ApiKey]:
     """Return keys that are not deleted, with project, organisation and `last4`, the end of the newest secret."""
     newest = ApiKeySecret.objects.filter(key=OuterRef("pk")).order_by("-id").values("last4")[:1]
     return (
-        ApiKey.objects.filter(deleted_at=None).select_related("project__org", "owner").annotate(last4=Subquery(newest))
+        ApiKey.objects.filter(deleted_at=None)
+        .select_related("project__org", "owner", "service_account")
+        .annotate(last4=Subquery(newest))
     )
 
 

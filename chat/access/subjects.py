@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from chat.access.models import ApiKey, Membership, Org, Project
+from chat.access.models import AdminKey, ApiKey, Membership, Org, Project, ServiceAccount
 from chat.audit.services import Subject
 
 
@@ -18,6 +18,14 @@ def project_subject(project: Project) -> Subject:
 
 def key_subject(key: ApiKey) -> Subject:
     return Subject(key.public_id, key.name, key.project.org_id, key.project_id)
+
+
+def admin_key_subject(key: AdminKey) -> Subject:
+    return Subject(key.public_id, key.name, key.org_id)
+
+
+def service_account_subject(account: ServiceAccount) -> Subject:
+    return Subject(account.pk, account.name, account.project.org_id, account.project_id)
 
 
 def member_subject(membership: Membership) -> Subject:

@@ -11,9 +11,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.cache import add_never_cache_headers
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from unfold.decorators import action, display
@@ -37,6 +35,7 @@ from chat.alerts.channels import (
 )
 from chat.alerts.models import CONDITIONS, AlertChannel, ChannelKind, DeliveryState
 from chat.alerts.selectors import may_manage_installation, orgs_managed
+from chat.console.acts import confirm_page, shown_once_page
 from chat.console.fresh_form import FreshForm, FreshPage
 
 FIXED = ("show_org", "kind")
@@ -147,18 +146,9 @@ class AlertChannelAdmin(FreshPage, OfOrgOrInstallation):
     def _secret_page(
         self, request: HttpRequest, channel: AlertChannel, secret: str, title: str, note: str
     ) -> HttpResponse:
-        context = self.admin_site.each_context(request) | {
-            "opts": self.opts,
-            "is_popup": False,
-            "title": title,
-            "subject": channel.name,
-            "note": note,
-            "secret": secret,
-            "back": reverse("admin:chat_alertchannel_change", args=[channel.pk]),
-        }
-        answer = TemplateResponse(request, "admin/chat/alertchannel/secret.html", context)
-        add_never_cache_headers(answer)
-        return answer
+        back = reverse("admin:chat_alertchannel_change", args=[channel.pk])
+        context = {"title": title, "subject": channel.name, "note": note, "secret": secret, "back": back}
+        return shown_once_page(request, "admin/chat/alertchannel/secret.html", context)
 
     def has_send_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
         return bool(request.user.has_perm("chat.change_alertchannel")) and self.reaches(request, object_id)
@@ -176,7 +166,8 @@ class AlertChannelAdmin(FreshPage, OfOrgOrInstallation):
         channel = self._channel(request, object_id)
         if request.method != "POST":
             effect = _("It gets a notice that is marked as a test. The result shows here and under Deliveries.")
-            return self._confirm(request, channel, title=_("Send a test"), act=_("Send a test to"), effect=effect)
+            back = reverse("admin:chat_alertchannel_change", args=[channel.pk])
+            return confirm_page(request, act=_("Send a test to"), subject=channel.name, effect=effect, back=back)
         delivery = channel_test(channel=channel)
         said = " ".join(str(one) for one in (delivery.status, delivery.answer) if one)
         if delivery.state == DeliveryState.DELIVERED:
@@ -203,9 +194,8 @@ class AlertChannelAdmin(FreshPage, OfOrgOrInstallation):
             "hours": hours
         }
         if request.method != "POST":
-            return self._confirm(
-                request, channel, title=_("Rotate the secret"), act=_("Rotate the secret of"), effect=note
-            )
+            back = reverse("admin:chat_alertchannel_change", args=[channel.pk])
+            return confirm_page(request, act=_("Rotate the secret of"), subject=channel.name, effect=note, back=back)
         secret = channel_rotate(channel=channel)
         return self._secret_page(request, channel, secret, _("Secret rotated"), note)
 
@@ -216,20 +206,6 @@ class AlertChannelAdmin(FreshPage, OfOrgOrInstallation):
         if not self.has_send_permission(request, channel):
             raise PermissionDenied
         return channel
-
-    def _confirm(
-        self, request: HttpRequest, channel: AlertChannel, *, title: str, act: str, effect: str
-    ) -> HttpResponse:
-        context = self.admin_site.each_context(request) | {
-            "opts": self.opts,
-            "is_popup": False,
-            "title": title,
-            "act": act,
-            "subject": channel.name,
-            "effect": effect,
-            "back": reverse("admin:chat_alertchannel_change", args=[channel.pk]),
-        }
-        return TemplateResponse(request, "admin/confirm_act.html", context)
 
     @display(description=gettext_lazy("Kind"))
     def show_kind(self, channel: AlertChannel) -> str:

@@ -18,7 +18,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
 from chat.access.addresses import request_address
-from chat.access.authentication import AuthFailures, caller_identify
+from chat.access.admin_keys import AdminCaller
+from chat.access.authentication import AuthFailures, admin_identify, caller_identify
 from chat.access.keys import Caller
 from chat.api.dialect import ErrorFormat
 from chat.api.request.strict_json import json_object_read
@@ -152,6 +153,26 @@ async def caller_require(request: HttpRequest, dialect: ErrorFormat, right: str 
     if right is not None:
         caller.require_right(right)
     return caller
+
+
+async def admin_require(request: HttpRequest) -> AdminCaller:
+    """Return the caller of the request's admin key. Raises ApiError 401, 403 or 429."""
+    try:
+        caller = await admin_identify(request, failures=_failures)
+    except ApiError as error:
+        refusals.note(error.status)
+        raise
+    origin_set(partial(_admin_origin, request, caller))
+    return caller
+
+
+def _admin_origin(request: HttpRequest, caller: AdminCaller) -> Origin:
+    """Return the origin of what an admin key does, with the person as whom it acts."""
+    source = f"API: {method_name(request)} {request.path}"
+    name = f"{caller.key.name} ({caller.person.get_username()})"
+    return Origin(
+        ActorKind.ADMIN_KEY, caller.key.public_id, name, request_address(request), source, request_id(request)
+    )
 
 
 def _key_origin(request: HttpRequest, caller: Caller) -> Origin:

@@ -18,6 +18,7 @@ class ActorKind(StrEnum):
 
     USER = "user"
     KEY = "key"
+    ADMIN_KEY = "adminkey"
     COMMAND = "command"
     SYSTEM = "system"
     NOBODY = "nobody"
@@ -26,6 +27,7 @@ class ActorKind(StrEnum):
 ACTORS: Mapping[str, Any] = {
     ActorKind.USER: _("User"),
     ActorKind.KEY: _("API key"),
+    ActorKind.ADMIN_KEY: _("Admin key"),
     ActorKind.COMMAND: _("Command line"),
     ActorKind.SYSTEM: _("Server"),
     ActorKind.NOBODY: _("Nobody signed in"),
@@ -39,6 +41,8 @@ KINDS: Mapping[str, Any] = {
     "org": _("Organisation"),
     "project": _("Project"),
     "key": _("API key"),
+    "admin_key": _("Admin key"),
+    "service_account": _("Service account"),
     "budget": _("Budget"),
     "rule": _("Alert rule"),
     "channel": _("Alert channel"),
@@ -95,6 +99,8 @@ ACTIONS: Mapping[str, Any] = {
     "mail.test": _("Test mail sent"),
     "project.create": _("Project made"),
     "project.change": _("Project changed"),
+    "project.archive": _("Project archived"),
+    "project.restore": _("Project restored"),
     "project.delete": _("Project deleted"),
     "key.create": _("Key made"),
     "key.change": _("Key changed"),
@@ -102,6 +108,11 @@ ACTIONS: Mapping[str, Any] = {
     "key.disable": _("Key disabled"),
     "key.enable": _("Key enabled"),
     "key.delete": _("Key deleted"),
+    "service_account.create": _("Service account made"),
+    "service_account.change": _("Service account changed"),
+    "service_account.delete": _("Service account deleted"),
+    "admin_key.create": _("Admin key made"),
+    "admin_key.revoke": _("Admin key revoked"),
     "model.create": _("Model added"),
     "model.change": _("Model changed"),
     "model.delete": _("Model deleted"),

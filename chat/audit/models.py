@@ -73,6 +73,7 @@ class AuditEntry(models.Model):
             models.Index(fields=("object_kind", "object_id", "-id"), name="audit_object"),
             models.Index(fields=("object_name", "-id"), name="audit_object_name"),
             models.Index(fields=("org_id", "-id"), name="audit_org"),
+            models.Index(fields=("project_id", "-id"), name="audit_project"),
         )
 
     def __str__(self) -> str:

@@ -38,12 +38,17 @@ def entries_between(entries: Entries, *, first: date | None, last: date | None) 
     The days become a range of ids beside, so that a list by ids is found without sorting: whatever is older than the
     days by more than clocks differ has smaller ids than all of their entries.
     """
-    if first is not None:
-        start = _midnight(first)
+    start = None if first is None else _midnight(first)
+    end = None if last is None else _midnight(last + timedelta(days=1))
+    return entries_within(entries, start=start, end=end)
+
+
+def entries_within(entries: Entries, *, start: datetime | None, end: datetime | None) -> Entries:
+    """Return the entries from an instant on, until before another, by a range of ids beside as `entries_between`."""
+    if start is not None:
         older = _nearest("-at", at__lt=start - SKEW)
         entries = entries.filter(at__gte=start, pk__gt=older or 0)
-    if last is not None:
-        end = _midnight(last + timedelta(days=1))
+    if end is not None:
         newer = _nearest("at", at__gte=end + SKEW)
         entries = entries.filter(at__lt=end, pk__lt=newer or MAX_ID)
     return entries

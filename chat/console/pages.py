@@ -17,6 +17,7 @@ from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, QueryDict
 from django.utils import timezone
+from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
@@ -45,7 +46,7 @@ class LinesField(forms.CharField):
         return list(initial or []) != self.to_python(data)
 
 
-def column(description: Any, field: str, text: Callable[[Any], str]) -> Callable[[Any, Any], str]:
+def column(description: str | Promise, field: str, text: Callable[[Any], str]) -> Callable[[Any, Any], str]:
     """Return the method of a page that shows one field of a row as `text` formats it."""
 
     @display(description=description)

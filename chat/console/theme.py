@@ -76,7 +76,9 @@ UNFOLD: dict[str, Any] = {
                 "separator": True,
                 "items": [
                     _list("API keys", "key", "chat.apikey"),
+                    _list("Admin keys", "vpn_key", "chat.adminkey"),
                     _list("Projects", "folder_open", "chat.project"),
+                    _list("Service accounts", "smart_toy", "chat.serviceaccount"),
                     _list("Budgets", "savings", "chat.budget"),
                     _list("Organisations", "domain", "chat.org"),
                     _list("Members", "group", "chat.membership"),

@@ -9,6 +9,7 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponseBase
 from rest_framework import serializers
 
+from chat.api.bodies import values_sent
 from chat.api.dialect import ErrorFormat
 from chat.api.queries import list_object
 from chat.api.request.fields import Array, Text, bad_value
@@ -24,7 +25,7 @@ from chat.catalog.weighted_aliases import (
     weighted_aliases,
 )
 from chat.errors import ApiError
-from chat.model_jobs.views import ADMIN, MAX_PATH_CHARS, manager_require, row_named, unix_seconds, values_sent
+from chat.model_jobs.views import ADMIN, MAX_PATH_CHARS, manager_require, row_named, unix_seconds
 from chat.model_store.manifest import MAX_NAME_CHARS
 
 TARGET_SCHEMA = {

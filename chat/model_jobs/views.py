@@ -11,22 +11,22 @@ from channels.db import database_sync_to_async
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponseBase
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError as FieldsRefused
 
 from chat.access.checks import Right
 from chat.access.keys import Caller
+from chat.api.bodies import values_sent
 from chat.api.dialect import ErrorFormat, OpenAIErrorFormat
 from chat.api.queries import list_object, query_integer
-from chat.api.request.fields import Array, Boolean, Integer, Object, Text, bad_value, field_problems, text_read
+from chat.api.request.fields import Array, Boolean, Integer, Object, Text, bad_value, text_read
 from chat.api.request.schema import sampling_defaults_read
-from chat.api.view import api_view, caller_require, json_response, object_read
+from chat.api.view import api_view, caller_require, json_response
 from chat.catalog import acts
 from chat.catalog.models import ServedModel
 from chat.catalog.named_models import models_live
 from chat.catalog.removal import ModelUnknown, model_remove
 from chat.catalog.services import model_update
 from chat.catalog.stored_models import stored_manifest, stored_model_offer
-from chat.errors import ApiError, problems_error
+from chat.errors import ApiError
 from chat.model_jobs.models import JobKind, ModelJob
 from chat.model_jobs.services import job_cancel, job_create, job_get, jobs_list, store
 from chat.model_store.errors import StoreError
@@ -109,19 +109,6 @@ CHANGE = ModelChange()
 
 async def manager_require(request: HttpRequest, dialect: ErrorFormat) -> Caller:
     return await caller_require(request, dialect, str(Right.MODELS_MANAGE))
-
-
-async def values_sent(schema: serializers.Serializer, request: HttpRequest) -> dict[str, Any]:
-    """Read the fields of a body that were sent, and those with a default. Raises ApiError by field."""
-    data = await object_read(request)
-    unknown = sorted(set(data) - set(schema.fields))
-    if unknown:
-        raise bad_value(unknown[0], f"is unknown here; the fields are {', '.join(schema.fields)}")
-    try:
-        values = schema.run_validation(data)
-    except FieldsRefused as error:
-        raise problems_error(field_problems(error.detail)) from None
-    return {name: value for name, value in values.items() if name in data or value is not None}
 
 
 # Models.

@@ -68,7 +68,7 @@ class UsageForm(forms.Form):
     zone = forms.CharField(label=gettext_lazy("Time zone"), max_length=MAX_CHARS, required=False)
 
     project = forms.IntegerField(required=False, min_value=0, max_value=2**63 - 1, widget=forms.HiddenInput)
-    user = forms.IntegerField(required=False, min_value=0, max_value=2**63 - 1, widget=forms.HiddenInput)
+    user = forms.IntegerField(required=False, min_value=-(2**63), max_value=2**63 - 1, widget=forms.HiddenInput)
     key = forms.CharField(required=False, max_length=16, strip=False, widget=forms.HiddenInput)
     model = forms.CharField(required=False, max_length=200, strip=False, widget=forms.HiddenInput)
     route = forms.CharField(required=False, max_length=100, strip=False, widget=forms.HiddenInput)

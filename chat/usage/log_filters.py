@@ -17,7 +17,9 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from chat.access.models import ServiceAccount
 from chat.access.people import people_seen
+from chat.access.selectors import projects_seen
 from chat.console.filters import InstantFilter, NamedFilter, NumberFilter, TableFilter
 from chat.relay.state.keys import run_id_floor
 from chat.usage.column_filters import KeyFilter, ModelFilter, ProjectFilter
@@ -119,7 +121,7 @@ class LogProjectFilter(IndexedFilter, ProjectFilter):
 
 
 class AccountFilter(IndexedFilter, NamedFilter):
-    """A filter by the person who chatted, or whose personal key it is: a user name, or an id as `#7`."""
+    """A filter by the person who chatted or whose key it is, or the service account: a name, or an id as `#7`."""
 
     title = _("Person")
     parameter_name = "account"
@@ -147,13 +149,18 @@ class AccountFilter(IndexedFilter, NamedFilter):
         name = self.value() or ""
         digits = name.removeprefix("#")
         if name.startswith("#"):
-            return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
+            plain = digits.removeprefix("-")
+            return int(digits) if plain.isascii() and plain.isdigit() and len(plain) < 19 else None
         if not name:
             return None
         if name == user.get_username():
             return int(user.pk)
         people = people_seen(actor=user, people=get_user_model().objects.filter(username=name))
-        return people.values_list("pk", flat=True).first()
+        found: int | None = people.values_list("pk", flat=True).first()
+        if found is None:
+            program = ServiceAccount.objects.filter(name=name, project__in=projects_seen(user)).order_by("-pk").first()
+            found = program and program.usage_id
+        return found
 
 
 class DialectFilter(TableFilter):

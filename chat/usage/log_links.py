@@ -30,7 +30,7 @@ def links_of(site: Any, request: HttpRequest, log: RequestLog) -> list[Link]:
     return [
         *_links(site, request, "chat.Project", _("Project"), pk=log.project_id),
         *_links(site, request, "chat.ApiKey", _("API key"), gone=log.key_public_id, public_id=log.key_public_id),
-        *_links(site, request, "auth.User", _("Person"), gone=_account_name(log), pk=log.account_id),
+        *_account_links(site, request, log),
         *_links(site, request, "chat.ServedModel", _("Model"), gone=log.model, name=log.model),
         *_batch_links(site, request, log.batch_id),
     ]
@@ -44,6 +44,15 @@ def limits_of(site: Any, request: HttpRequest, log: RequestLog) -> list[tuple[st
     limits = ((str(key._meta.get_field(name).verbose_name), getattr(key, name)) for name in LIMIT_COLUMNS)
     found = [(f"{name[:1].upper()}{name[1:]}", f"{limit:,}") for name, limit in limits if limit]
     return found or [(_("none"), "")]
+
+
+def _account_links(site: Any, request: HttpRequest, log: RequestLog) -> Iterator[Link]:
+    """Name the person or the service account of a request."""
+    number = log.account_id or 0
+    if number < 0:
+        yield from _links(site, request, "chat.ServiceAccount", _("Service account"), gone=f"#{number}", pk=-number)
+    else:
+        yield from _links(site, request, "auth.User", _("Person"), gone=_account_name(log), pk=number)
 
 
 def _account_name(log: RequestLog) -> str:

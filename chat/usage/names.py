@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.utils.translation import gettext as _
 
-from chat.access.models import ApiKey, Org, Project
+from chat.access.models import ApiKey, Org, Project, ServiceAccount
 from chat.access.people import people_seen
 from chat.access.selectors import keys_seen, projects_seen
 from chat.usage.models import STATUS_LABELS, Dimension
@@ -31,6 +31,8 @@ def name_for(user: Any, group: str, value: Any) -> str:
             is_seen = keys_seen(user).filter(public_id=text).exists()
         case Dimension.PROJECT:
             is_seen = projects_seen(user).filter(pk=text).exists()
+        case Dimension.USER if text.startswith("-"):
+            is_seen = ServiceAccount.objects.filter(pk=text[1:], project__in=projects_seen(user)).exists()
         case Dimension.USER:
             is_seen = text == str(user.pk) or people_seen(actor=user, people=people.filter(pk=text)).exists()
         case _:
@@ -51,8 +53,13 @@ def _known(group: str, texts: Collection[str]) -> dict[str, str]:
             projects = Project.objects.filter(pk__in=texts).values_list("pk", "org__name", "name")
             return {str(pk): f"{org} / {name}" for pk, org, name in projects}
         case Dimension.USER:
+            accounts = ServiceAccount.objects.filter(pk__in=[text[1:] for text in texts if text.startswith("-")])
+            programs = {
+                f"-{pk}": _("%(name)s (service account)") % {"name": name}
+                for pk, name in accounts.values_list("pk", "name")
+            }
             people = get_user_model()._default_manager.filter(pk__in=texts)
-            return {str(pk): name for pk, name in people.values_list("pk", "username")}
+            return programs | {str(pk): name for pk, name in people.values_list("pk", "username")}
         case _ if group == ORG:
             return {str(pk): name for pk, name in Org.objects.filter(pk__in=texts).values_list("pk", "name")}
     return {}

@@ -10,7 +10,6 @@ from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -24,8 +23,16 @@ from unfold.widgets import (
 )
 
 from chat.access.admin.scoped import ScopedPage
-from chat.access.invitations import DEFAULT_DAYS, MAX_DAYS, Invited, invitation_create, invitation_revoke, revocable
-from chat.access.mail import MailFailed, mail_is_set_up, mail_send
+from chat.access.invitations import (
+    DEFAULT_DAYS,
+    MAX_DAYS,
+    Invited,
+    invitation_create,
+    invitation_revoke,
+    invitation_send,
+    revocable,
+)
+from chat.access.mail import MailFailed, mail_is_set_up
 from chat.access.models import Invitation, Project
 from chat.access.policy import orgs_reached, standing_of
 from chat.access.roles import ROLES_HELP, Act, Role
@@ -65,7 +72,9 @@ class InvitationForm(forms.ModelForm):
         orgs = orgs_reached(self.actor, Act.PEOPLE_MANAGE)
         self.fields["org"].queryset = orgs
         self.fields["org"].initial = orgs.order_by("id").first()
-        self.fields["projects"].queryset = Project.objects.filter(org__in=orgs).order_by("org__name", "name")
+        self.fields["projects"].queryset = Project.objects.filter(org__in=orgs, archived_at=None).order_by(
+            "org__name", "name"
+        )
         given = {role for org in orgs for role in standing_of(self.actor).roles_given(org_id=org.pk)}
         self.fields["role"].choices = [(value, label) for value, label in Role.choices if value in given]
         self.fields["role"].help_text = ROLES_HELP
@@ -186,7 +195,7 @@ class InvitationAdmin(ScopedPage):
 
     def response_add(self, request: HttpRequest, obj: Invitation, post_url_continue: str | None = None) -> HttpResponse:
         """Send the link if that can be done, and show it once in any case."""
-        note, is_bad = self._sent(obj, request.new_link, request.user)
+        note, is_bad = self._sent(obj, request.new_link)
         context = {
             "title": _("Invitation made"),
             "subject": str(obj),
@@ -198,15 +207,12 @@ class InvitationAdmin(ScopedPage):
         }
         return shown_once_page(request, "admin/link_shown_once.html", context)
 
-    def _sent(self, invitation: Invitation, link: str, by: Any) -> tuple[str, bool]:
+    def _sent(self, invitation: Invitation, link: str) -> tuple[str, bool]:
         """Send the link. Return the note for its maker, and True if it reports a failure."""
         if not invitation.email or not mail_is_set_up():
             return "", False
-        name = by.get_full_name() or by.get_username()
-        words = {"name": name, "org": invitation.org, "link": link, "end": instant(invitation.expires_at)}
-        text = render_to_string("account/email/invitation.txt", words)
         try:
-            mail_send(to=invitation.email, subject=_("Lightcone: an invitation"), text=text)
+            invitation_send(invitation=invitation, link=link)
         except MailFailed as error:
             return _("The mail could not be sent: %(error)s") % {"error": error}, True
         return _("The link was sent to %(email)s.") % {"email": invitation.email}, False

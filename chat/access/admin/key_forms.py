@@ -7,6 +7,7 @@ from typing import Any
 
 from django import forms
 from django.apps import apps
+from django.db.models import Q
 from django.utils import timezone
 from unfold.widgets import (
     UnfoldAdminCheckboxSelectMultipleWidget,
@@ -20,7 +21,7 @@ from chat.access.checks import Right
 from chat.access.key_scope import KeyScope
 from chat.access.keys import key_owner_check
 from chat.access.limit_columns import LIMIT_COLUMNS
-from chat.access.models import ApiKey, default_rights
+from chat.access.models import ApiKey, Project, default_rights
 from chat.console.fresh_form import FreshForm
 from chat.console.pages import LinesField
 
@@ -80,7 +81,9 @@ class ApiKeyForm(FreshForm, LimitFields):
                 (right, label) for right, label in Right.choices if self.scope.may_give([right])
             ]
         if "project" in self.fields:
-            self.fields["project"].queryset = self.scope.projects()
+            # That of a key stays one to choose, also if it has been archived since.
+            own = Q(pk__in=self.scope.projects()) | Q(pk=self.instance.project_id)
+            self.fields["project"].queryset = Project.objects.select_related("org").filter(own)
             self.fields["project"].help_text = "Projects in which you may make keys. Admins and owners choose who may."
 
     def clean_min_priority(self) -> int:

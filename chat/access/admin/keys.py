@@ -15,6 +15,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html_join
 from django.utils.safestring import mark_safe
@@ -133,6 +134,8 @@ class ApiKeyAdmin(FreshPage, ScopedPage):
 
     @display(description="Belongs to")
     def show_owner(self, key: ApiKey) -> str:
+        if key.service_account_id is not None:
+            return _("service account %(name)s") % {"name": key.service_account}
         return str(key.owner) if key.owner else "the project"
 
     @display(description="State", label={"Active": "success", "Disabled": "warning", "Expired": "danger"})
@@ -256,5 +259,6 @@ class ApiKeyAdmin(FreshPage, ScopedPage):
         return act_page(request, "admin/chat/apikey/confirm.html", context)
 
     def _shown_once(self, request: HttpRequest, key: ApiKey, text: str, title: str) -> HttpResponse:
-        context = {"title": title, "key": key, "key_text": text}
+        back = reverse("admin:chat_apikey_changelist")
+        context = {"title": title, "key": key, "key_text": text, "back": back}
         return shown_once_page(request, "admin/chat/apikey/shown_once.html", context)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django import forms
 from django.conf import settings
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.contrib.auth.models import User
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Count, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.html import format_html_join
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
@@ -28,13 +32,15 @@ from chat.access.admin.scoped import ScopedPage
 from chat.access.configuration import configuration_touch
 from chat.access.keys import keys_settle
 from chat.access.limit_columns import LIMIT_COLUMNS
-from chat.access.models import MAX_DAYS, Org, Project
+from chat.access.models import MAX_DAYS, AdminKey, Invitation, Org, Project
 from chat.access.people import people_seen
 from chat.access.policy import may, orgs_reached
+from chat.access.projects import project_archive, project_restore
 from chat.access.roles import Act, Reach
 from chat.access.subjects import org_subject, project_subject
 from chat.audit.pages import AuditedRows
 from chat.audit.services import Subject
+from chat.console.acts import confirm_page
 from chat.console.fresh_form import FreshForm, FreshPage
 from chat.console.pages import LinesField
 from chat.redaction import MAX_PATTERNS, Redaction, RedactionTooSlow, pattern_problem
@@ -64,6 +70,14 @@ class OrgAdmin(FreshPage, AuditedRows, ScopedPage):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Refuse to delete the organisation whose roles hold for the installation."""
         return super().has_delete_permission(request, obj) and not (isinstance(obj, Org) and obj.is_operator)
+
+    def get_deleted_objects(
+        self, objs: Any, request: HttpRequest
+    ) -> tuple[list[Any], dict[str, int], set[str], list[Any]]:
+        """Return what goes with organisations. Invitations and admin keys do, though no page deletes one by itself."""
+        listed, counts, needed, protected = super().get_deleted_objects(objs, request)
+        own = {str(model._meta.verbose_name) for model in (AdminKey, Invitation)}
+        return listed, counts, {one for one in needed if str(one) not in own}, protected
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
@@ -199,19 +213,61 @@ def patterns_problem(patterns: list[str]) -> str:
 class ProjectAdmin(FreshPage, AuditedRows, ScopedPage):
     audit_kind = "project"
     see, manage, project_column = Act.PROJECTS_SEE, Act.PROJECTS_MANAGE, "pk"
-    list_display = ("name", "org", "created_at")
+    list_display = ("name", "org", "show_state", "created_at")
     list_select_related = ("org",)
     search_fields = ("name",)
     form = ProjectForm
-    actions_detail = ("redaction",)
+    actions_detail = ("redaction", "archive", "restore")
     autocomplete_fields = ("members",)
 
     def get_fieldsets(self, request: HttpRequest, obj: Project | None = None) -> Any:
         """Return the fields, with the members for those who see the people of the organisation."""
         sees_people = obj is None or may(request.user, Act.PEOPLE_SEE, org_id=obj.org_id, least=Reach.ORG)
-        named = ("org", "name", *(("members",) if sees_people else ()), "may_share", "model_names")
+        programs = () if obj is None else ("show_service_accounts",)
+        named = ("org", "name", *(("members",) if sees_people else ()), *programs, "may_share", "model_names")
         log = (_("Request log"), {"fields": LOG_FIELDS})
         return self.with_fresh(request, obj, ((None, {"fields": named}), LIMITS, log))
+
+    @display(description=_("State"), label={"active": "success", "archived": "warning"})
+    def show_state(self, project: Project) -> tuple[str, str]:
+        return ("archived", gettext("Archived")) if project.archived_at else ("active", gettext("Active"))
+
+    def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
+        """Return the allowed acts, and of archiving and restoring the one that applies."""
+        project = self.get_object(request, unquote(str(object_id)))
+        unfit = "archive" if project is None or project.archived_at else "restore"
+        acts = super().get_actions_detail(request, object_id)
+        return [act for act in acts if not act.action_name.endswith(f"_{unfit}")]
+
+    @action(description=_("Archive"), url_path="archive", permissions=["change"], icon="archive")
+    def archive(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        effect = gettext(
+            "Its keys are answered 401 from now on, chats count to another project, and nothing new is made in it. "
+            "Its usage and log stay, and it can be restored."
+        )
+        return self._put(request, object_id, project_archive, gettext("Archive"), effect)
+
+    @action(description=_("Restore"), url_path="restore", permissions=["change"], icon="unarchive")
+    def restore(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self._put(request, object_id, project_restore, gettext("Restore"), gettext("Its keys work again."))
+
+    def _put(
+        self, request: HttpRequest, object_id: str, change: Callable[..., None], act: str, effect: str
+    ) -> HttpResponse:
+        """Archive or restore a project, after a confirmation."""
+        project = self.get_object(request, unquote(object_id))
+        if project is None:
+            raise Http404
+        if not self.has_change_permission(request, project):
+            raise PermissionDenied
+        page = reverse("admin:chat_project_change", args=[project.pk])
+        if request.method != "POST":
+            return confirm_page(request, act=act, subject=str(project), effect=effect, back=page)
+        try:
+            change(project=project, actor=request.user)
+        except ValidationError as error:
+            self.message_user(request, " ".join(error.messages), messages.ERROR)
+        return redirect(page)
 
     @action(description=_("Test the redaction"), url_path="redaction", permissions=["change"], icon="ink_eraser")
     def redaction(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -231,7 +287,13 @@ class ProjectAdmin(FreshPage, AuditedRows, ScopedPage):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
         """Return the organisation of an existing project: its keys, chats and usage belong there."""
-        return ("org",) if obj else ()
+        return ("org", "show_service_accounts") if obj else ()
+
+    @display(description=_("Service accounts"))
+    def show_service_accounts(self, project: Project) -> str:
+        accounts = project.service_accounts.filter(deleted_at=None)
+        links = ((reverse("admin:chat_serviceaccount_change", args=[one.pk]), one.name) for one in accounts)
+        return format_html_join(", ", '<a href="{}">{}</a>', links) or gettext("none")
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
         if db_field.name == "org":

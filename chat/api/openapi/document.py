@@ -16,7 +16,7 @@ from django.views.decorators.http import require_safe
 from chat.api import registry
 from chat.catalog.services import model_resolve
 
-ROOMS = ("chat.batches.openapi", "chat.model_jobs.openapi")
+ROOMS = ("chat.batches.openapi", "chat.model_jobs.openapi", "chat.organization.openapi")
 """Of rooms above the dialects."""
 
 
@@ -31,6 +31,7 @@ GROUPS = {
     "files": "Input and output of batches",
     "batches": "Many requests at a time, at a lower price",
     "models_manage": "Administration: pull, load and remove models. For keys with the right “Manage models”",
+    "organization": "Administration: projects, people, keys, usage and costs, in OpenAI's shape. For admin keys",
     "health": "For monitoring, without a key",
 }
 """What the groups of routes are, in the order in which people need them."""

@@ -127,7 +127,7 @@ def test_malformed_keys_are_refused_without_hashing_or_query(
     def refuse(*_: object) -> str:
         raise AssertionError("hashed")
 
-    monkeypatch.setattr(keys, "_digest", refuse)
+    monkeypatch.setattr(keys, "digest", refuse)
     with django_assert_num_queries(0), pytest.raises(KeyInvalid):
         key_authenticate(raw="lc_accept0001_" + "0" * 1_000_000)
 
@@ -247,7 +247,7 @@ def test_a_key_is_read_from_the_database_once(project: Project, django_assert_nu
 async def test_async_code_finds_a_cached_key_without_a_query(django_assert_num_queries: Any) -> None:
     """The test has no database: a query would fail it."""
     caller = keys.Caller(key_id=1, public_id="accept0001", org_id=1, project_id=1, tenant="1")
-    digest = keys._digest(GIVEN_KEY, keys._peppers()[0])
+    digest = keys.digest(GIVEN_KEY, keys.peppers()[0])
     keys._cache.put(digest, caller, generation=keys._cache.generation)
     assert await keys.key_authenticate(raw=GIVEN_KEY) is caller
 

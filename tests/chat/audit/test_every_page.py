@@ -21,6 +21,7 @@ from django.test import Client, RequestFactory
 from django.urls import reverse
 from django.utils import timezone
 
+from chat.access.admin_keys import admin_key_create
 from chat.access.invitations import Invited, invitation_create
 from chat.access.keys import key_create, key_disable
 from chat.access.roles import Role
@@ -34,6 +35,7 @@ from chat.catalog.services import model_register
 from chat.catalog.weighted_aliases import weighted_alias_set
 from chat.model_jobs.services import job_create
 from chat.models import (
+    AdminKey,
     AlertChannel,
     AlertRule,
     ApiKey,
@@ -49,6 +51,7 @@ from chat.models import (
     ProjectFile,
     RequestLog,
     ServedModel,
+    ServiceAccount,
     WeightedAlias,
 )
 from chat.usage.services import usage_records_write
@@ -143,6 +146,19 @@ def world(
 
 def empty_project(world: World) -> Project:
     return Project.objects.create(org=world.project.org, name="Empty")
+
+
+def archived_project(world: World) -> Project:
+    return Project.objects.create(org=world.project.org, name="Old", archived_at=timezone.now())
+
+
+def admin_key(world: World) -> AdminKey:
+    owner = User.objects.get(username="admin")
+    return admin_key_create(actor=owner, org=world.project.org, name="ci")[0]
+
+
+def service_account(world: World) -> ServiceAccount:
+    return ServiceAccount.objects.create(project=world.project, name="ci")
 
 
 def coming_price(world: World) -> ModelPrice:
@@ -283,6 +299,18 @@ CASES = {
     "chat_project: delete_selected": Case(
         "project.delete", lambda world, project: world.bulk_delete("chat_project", project), empty_project
     ),
+    "chat_project_archive": Case("project.archive", form("chat_project_archive", PROJECT), empty_project),
+    "chat_project_restore": Case("project.restore", form("chat_project_restore"), archived_project),
+    "chat_adminkey_add": Case("admin_key.create", form("chat_adminkey_add", name="ci", org=ORG)),
+    "chat_adminkey_revoke": Case("admin_key.revoke", form("chat_adminkey_revoke"), admin_key),
+    "chat_serviceaccount_add": Case(
+        "service_account.create key.create", form("chat_serviceaccount_add", name="ci", project=PROJECT)
+    ),
+    "chat_serviceaccount_change": Case(
+        "service_account.change", form("chat_serviceaccount_change", name="deploy"), service_account
+    ),
+    "chat_serviceaccount_new_key": Case("key.create", form("chat_serviceaccount_new_key"), service_account),
+    "chat_serviceaccount_delete": Case("service_account.delete", form("chat_serviceaccount_delete"), service_account),
     "chat_budget_add": Case("budget.create", form("chat_budget_add", **BUDGET, project=PROJECT)),
     "chat_budget_change": Case("budget.change", form("chat_budget_change", name="less", how_much="5"), budget_of),
     "chat_budget_delete": Case("budget.delete", form("chat_budget_delete"), budget_of),

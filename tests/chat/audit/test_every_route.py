@@ -27,6 +27,9 @@ from chat.relay.state.workers import ModelCondition
 from tests.chat.audit.secrets_of_tests import entries_after, last_entry
 from tests.chat.batches.stored_files import file_create
 from tests.chat.model_store.conftest import described as described  # noqa: PLC0414  # a fixture
+from tests.chat.organization.test_audited import CASES as OF_ADMIN_KEYS
+from tests.chat.organization.test_audited import CHANGES_NOTHING
+from tests.chat.organization.test_audited import routes as organization_routes
 from tests.people import member
 
 OF_CLIENTS = {
@@ -124,7 +127,7 @@ def test_each_route_that_writes_is_audited_or_one_of_clients(document: dict[str,
         for method in methods
         if method in ("post", "put", "patch", "delete")
     }
-    assert writing == OF_CLIENTS | OF_A_JOB | set(JSON_CASES)
+    assert writing == OF_CLIENTS | OF_A_JOB | set(JSON_CASES) | organization_routes({*OF_ADMIN_KEYS, *CHANGES_NOTHING})
 
 
 @pytest.mark.usefixtures("described")

@@ -31,6 +31,7 @@ from chat.alerts.rules import rules_read
 from chat.audit.services import Subject, audit_record
 from chat.budgets.services import budget_save
 from chat.models import (
+    AdminKey,
     Alert,
     AlertChannel,
     AlertDelivery,
@@ -50,6 +51,7 @@ from chat.models import (
     RequestLog,
     RequestText,
     ServedModel,
+    ServiceAccount,
     WeightedAlias,
 )
 from tests.people import member
@@ -98,7 +100,13 @@ def managed(see: Act, manage: Act, **more: Any) -> Page:
 KEYS, MODELS = Act.KEYS_MANAGE, Act.MODELS_MANAGE
 PAGES: dict[type[Model], Page] = {
     ApiKey: managed(Act.KEYS_SEE, KEYS, acts={"rotate": KEYS, "disable": KEYS, "enable": KEYS}),
-    Project: managed(Act.PROJECTS_SEE, Act.PROJECTS_MANAGE, acts={"redaction": Act.PROJECTS_MANAGE}),
+    AdminKey: Page(Act.ADMIN_KEYS_SEE, add=Act.ADMIN_KEYS_MANAGE, acts={"revoke": Act.ADMIN_KEYS_MANAGE}),
+    ServiceAccount: managed(Act.PROJECTS_SEE, Act.PROJECTS_MANAGE, acts={"new_key": Act.PROJECTS_MANAGE}),
+    Project: managed(
+        Act.PROJECTS_SEE,
+        Act.PROJECTS_MANAGE,
+        acts=dict.fromkeys(("redaction", "archive", "restore"), Act.PROJECTS_MANAGE),
+    ),
     Org: Page(Act.PROJECTS_SEE, add=ROOT, change=Act.ORG_CHANGE, delete=ROOT, kept=frozenset({Place.PROJECT})),
     Membership: managed(Act.PEOPLE_SEE, Act.PEOPLE_MANAGE),
     User: managed(Act.PEOPLE_SEE, Act.PEOPLE_MANAGE),
@@ -203,12 +211,20 @@ def rows_made(person: User, project: Project, other: Project) -> dict[type[Model
     stranger = member(name_of(User, Place.OTHER), org=other.org)
     rows: dict[type[Model], dict[Place, Any]] = {
         Project: projects,
+        ServiceAccount: {
+            place: ServiceAccount.objects.create(project=where, name=name_of(ServiceAccount, place))
+            for place, where in projects.items()
+        },
         Org: {Place.PROJECT: project.org, Place.OTHER: other.org},
         ApiKey: keys,
         User: {Place.ORG: colleague, Place.OTHER: stranger},
         Invitation: {
             Place.ORG: invitation_made(Place.ORG, colleague, project),
             Place.OTHER: invitation_made(Place.OTHER, stranger, other),
+        },
+        AdminKey: {
+            Place.ORG: admin_key_made(Place.ORG, colleague, project.org),
+            Place.OTHER: admin_key_made(Place.OTHER, stranger, other.org),
         },
         Membership: {Place.ORG: colleague.memberships.get(), Place.OTHER: stranger.memberships.get()},
     }
@@ -239,6 +255,11 @@ def rows_made(person: User, project: Project, other: Project) -> dict[type[Model
         Place.ORG: ModelJob.objects.create(public_id="job_1", kind="pull", asked=name_of(ModelJob, Place.ORG))
     }
     return rows
+
+
+def admin_key_made(place: Place, by: User, org: Org) -> AdminKey:
+    name = name_of(AdminKey, place)
+    return AdminKey.objects.create(public_id=name, name=name, org=org, owner=by, digest=name)
 
 
 def invitation_made(place: Place, by: User, project: Project) -> Invitation:

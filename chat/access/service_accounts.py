@@ -1,0 +1,75 @@
+"""Service accounts: make, rename and delete them, and make their keys. Their keys are deleted as all others are."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from chat.access.keys import key_create, key_delete
+from chat.access.models import ApiKey, Project, ServiceAccount
+from chat.access.policy import may
+from chat.access.projects import check_active
+from chat.access.roles import Act, Reach
+from chat.access.subjects import service_account_subject
+from chat.audit.services import audit_record
+
+
+def service_account_create(*, project: Project, name: str, actor: Any) -> ServiceAccount:
+    """Make an account without a key. Raises PermissionDenied, or ValidationError for a name that is bad or taken."""
+    _check_may(actor, project)
+    check_active(project)
+    account = ServiceAccount(project=project, name=name)
+    account.full_clean()
+    with transaction.atomic():
+        account.save()
+        after = {"name": name, "project": project.name}
+        audit_record(action="service_account.create", on=service_account_subject(account), after=after)
+    return account
+
+
+def service_account_rename(*, account: ServiceAccount, name: str, actor: Any) -> None:
+    """Give an account another name. Raises PermissionDenied and ValidationError."""
+    _check_may(actor, account.project)
+    account.name = name
+    account.full_clean()
+    with transaction.atomic():
+        before = ServiceAccount.objects.values("name").get(pk=account.pk)
+        account.save(update_fields=["name"])
+        on = service_account_subject(account)
+        audit_record(action="service_account.change", on=on, before=before, after={"name": name})
+
+
+def service_account_delete(*, account: ServiceAccount, actor: Any) -> None:
+    """Delete an account and its keys. Its name, usage and log stay. Raises PermissionDenied."""
+    _check_may(actor, account.project)
+    with transaction.atomic():
+        for key in account.keys.filter(deleted_at=None).select_related("project"):
+            key_delete(key=key)
+        if ServiceAccount.objects.filter(pk=account.pk, deleted_at=None).update(deleted_at=timezone.now()):
+            audit_record(action="service_account.delete", on=service_account_subject(account))
+
+
+def service_account_key_create(
+    *, account: ServiceAccount, name: str, actor: Any, expires_at: datetime | None = None
+) -> tuple[ApiKey, str]:
+    """Make a key of an account, for inference, and return it with its text. Raises PermissionDenied, ValidationError.
+
+    Whoever manages keys gives it rights and limits, as to every key.
+    """
+    _check_may(actor, account.project)
+    return key_create(project=account.project, name=name, service_account=account, expires_at=expires_at)
+
+
+def service_accounts_listed() -> QuerySet[ServiceAccount]:
+    """Return the accounts that are not deleted, with project and organisation."""
+    return ServiceAccount.objects.filter(deleted_at=None).select_related("project__org")
+
+
+def _check_may(actor: Any, project: Project) -> None:
+    if not may(actor, Act.PROJECTS_MANAGE, org_id=project.org_id, least=Reach.ORG):
+        raise PermissionDenied(f"Your role in {project.org} does not let you manage service accounts.")
