@@ -1,6 +1,16 @@
 """All tables, as Django finds them. Each room has its own `models`; writes go through the services of the room."""
 
-from chat.access.models import AdminKey, ApiKey, ApiKeySecret, Invitation, Membership, Org, Project, ServiceAccount
+from chat.access.models import (
+    AdminKey,
+    ApiKey,
+    ApiKeySecret,
+    ChatProject,
+    Invitation,
+    Membership,
+    Org,
+    Project,
+    ServiceAccount,
+)
 from chat.alerts.models import Alert, AlertChannel, AlertDelivery, AlertRule
 from chat.api.stored.models import StoredAnswer
 from chat.audit.models import AuditEntry
@@ -24,6 +34,7 @@ __all__ = [
     "Batch",
     "BatchResult",
     "Budget",
+    "ChatProject",
     "BudgetSpend",
     "ChatSpace",
     "Conversation",

@@ -20,6 +20,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -32,7 +33,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from chat.access.addresses import is_loopback
 from chat.access.browsers import browser_name, browser_sign_out, browsers_of, browsers_sign_out
+from chat.access.chat_projects import chat_project, chat_project_choose, chat_projects
 from chat.access.models import Membership
+from chat.access.people import playground_is_open_to
 from chat.access.policy import may
 from chat.access.roles import Act
 from chat.access.subjects import user_subject
@@ -158,6 +161,7 @@ def account(request: HttpRequest) -> HttpResponse:
         "idle_hours": round(settings.LIGHTCONE_SESSION_IDLE_MINUTES / 60, 1),
         "memberships": Membership.objects.filter(user=user).select_related("org"),
         "projects": user.projects.select_related("org").order_by("org__name", "name"),
+        "chat_projects": _chat_projects(user),
         "sees_keys": may(user, Act.KEYS_SEE),
         "sees_usage": may(user, Act.USAGE_SEE),
         "sees_requests": may(user, Act.LOGS_SEE),
@@ -178,6 +182,28 @@ def details(request: HttpRequest) -> HttpResponse:
         messages.success(request, gettext("Saved."))
         return redirect("account")
     return render(request, "account/details.html", {"form": form})
+
+
+def _chat_projects(user: Any) -> dict[str, Any] | None:
+    """Return the project that the person's chats count to, and all that they may; None without the playground."""
+    if not playground_is_open_to(user):
+        return None
+    now = chat_project(user=user)
+    return {"now": now, "choices": list(chat_projects(user=user).select_related("org").order_by("org__name", "name"))}
+
+
+@require_POST
+@login_required
+def chat_project_change(request: HttpRequest) -> HttpResponse:
+    """Have the person's chats count to another project, with its models, limits and budgets."""
+    number = request.POST.get("project", "")
+    try:
+        project = chat_project_choose(user=request.user, project_id=int(number) if number.isdecimal() else 0)
+    except ValidationError as error:
+        messages.error(request, " ".join(error.messages))
+    else:
+        messages.success(request, gettext("Your chats count to %(project)s from now on.") % {"project": project})
+    return redirect("account")
 
 
 @require_POST

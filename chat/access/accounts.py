@@ -18,6 +18,7 @@ from django.contrib.sessions.backends.base import UpdateError
 from django.db import transaction
 from django.http import HttpRequest
 
+from chat.access.chat_projects import chat_project, default_project
 from chat.access.keys import (
     Caller,
     KeyInvalid,
@@ -30,16 +31,12 @@ from chat.access.keys import (
     wider_scopes,
 )
 from chat.access.memberships import membership_create
-from chat.access.models import ApiKey, Org, Project
+from chat.access.models import ApiKey, Project
 from chat.access.people import playground_is_open_to
-from chat.access.policy import standing_of
 from chat.access.roles import Role
 from chat.access.sessions import session_touch
-from chat.access.subjects import org_subject, project_subject
-from chat.audit.services import audit_record
 
 ADMIN_NAME = "admin"
-DEFAULT_NAME = "Default"
 MAX_NAMES = 10
 
 
@@ -99,23 +96,6 @@ def password_renew(*, name: str) -> str:
     return password
 
 
-def default_project() -> Project:
-    """Return the oldest project. Create it, with its organisation, if there is none."""
-    project: Project | None = Project.objects.filter(archived_at=None).order_by("id").first()
-    return project or _default_project_create()
-
-
-@transaction.atomic
-def _default_project_create() -> Project:
-    org = Org.objects.order_by("id").first()
-    if org is None:
-        org = Org.objects.create(name=DEFAULT_NAME, is_operator=True)
-        audit_record(action="org.create", on=org_subject(org), after={"name": org.name})
-    project: Project = Project.objects.create(org=org, name=DEFAULT_NAME)
-    audit_record(action="project.create", on=project_subject(project), after={"name": project.name, "org": org.name})
-    return project
-
-
 def session_user(*, session_key: str | None, is_use: bool = True) -> AbstractBaseUser | AnonymousUser:
     """Return the user of a session; an anonymous one if the session has ended.
 
@@ -141,20 +121,6 @@ def playground_caller(*, user: AbstractBaseUser | AnonymousUser) -> Caller:
     project = chat_project(user=user)
     caller = _caller_without_key(f"user:{user.pk}", project, account_id=user.pk)
     return replace(caller, keeps_texts=project.keeps_chat_texts and settings.LIGHTCONE_CHAT_ADMIN_READ)
-
-
-def chat_project(*, user: AbstractBaseUser | AnonymousUser) -> Project:
-    """Return the project that a user's chats count to.
-
-    It is the oldest of the user's projects where the playground is open to the user, else the oldest of such an
-    organisation, which gets one if it has none. Of a superuser without a role it is the oldest of all.
-    """
-    standing = standing_of(user)
-    if not standing.chat_orgs:
-        return default_project()
-    open_projects = Project.objects.filter(org__in=standing.chat_orgs, archived_at=None).order_by("id")
-    found: Project | None = open_projects.filter(pk__in=standing.project_ids).first() or open_projects.first()
-    return found or Project.objects.get_or_create(org_id=min(standing.chat_orgs), name=DEFAULT_NAME)[0]
 
 
 def chats_may_be_shared(*, user: AbstractBaseUser | AnonymousUser) -> bool:

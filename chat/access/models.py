@@ -93,6 +93,16 @@ class Project(LimitColumns):
         return self.name
 
 
+class ChatProject(models.Model):
+    """The project that a person chose for their chats."""
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True, related_name="+")
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="chosen_by")
+
+    def __str__(self) -> str:
+        return f"{self.project} for the chats of {self.user}"
+
+
 class Invitation(models.Model):
     """A link that makes somebody a member once. Its secret is not stored."""
 

@@ -46,6 +46,7 @@ urlpatterns = [
     path("account/details", account_pages.details, name="account_details"),
     path("account", to_account, name="mfa_index"),
     path("account", to_account, name="mfa_list_webauthn"),
+    path("account/chat-project", account_pages.chat_project_change, name="account_chat_project"),
     path("account/password", account_pages.password_change, name="account_change_password"),
     path("account/password/first", account_views.password_set, name="account_set_password"),
     path("account/app", totp_views.activate_totp, name="mfa_activate_totp"),

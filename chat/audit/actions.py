@@ -68,6 +68,7 @@ ACTIONS: Mapping[str, Any] = {
     "user.sign_out": _("Signed out"),
     "user.create": _("Account made"),
     "user.change": _("Account changed"),
+    "user.chat_project": _("Project of the chats chosen"),
     "user.password": _("Password set"),
     "user.delete": _("Account deleted"),
     "user.factor_add": _("Second factor added"),

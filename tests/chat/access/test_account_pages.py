@@ -21,8 +21,9 @@ from django.utils import timezone
 from chat.access import urls as access_urls
 from chat.access.accounts import session_user
 from chat.access.browsers import browser_name, browsers_of
+from chat.access.chat_projects import chat_project
 from chat.access.sessions import BEGUN, SEEN
-from chat.models import Org
+from chat.models import Org, Project
 from tests.chat.audit.secrets_of_tests import PASSWORD, entries_after, last_entry
 from tests.people import member
 
@@ -322,6 +323,29 @@ def test_name_and_address_are_changed() -> None:
     assert User.objects.get(username="ann").email == "ann@example.com"
 
 
+def test_chats_count_to_the_project_that_is_chosen_on_the_page(ann: User) -> None:
+    org = Org.objects.get()
+    for name in ("Red", "Blue"):
+        Project.objects.create(org=org, name=name).members.add(ann)
+    client = signed_in()
+    assert "Project of your chats" in client.get(reverse("account")).text
+    blue = Project.objects.get(name="Blue")
+    last = last_entry()
+    page = client.post(reverse("account_chat_project"), {"project": blue.pk}, follow=True)
+    assert "Your chats count to Blue from now on." in page.text
+    assert chat_project(user=User.objects.get(pk=ann.pk)) == blue
+    (entry,) = entries_after(last)
+    assert (entry.action, entry.before, entry.after) == (
+        AUDITED["account_chat_project"],
+        {"project": "Red"},
+        {"project": "Blue"},
+    )
+    for wrong in ("", "x", "0", str(Project.objects.create(org=org, name="Not theirs").pk)):
+        refused = client.post(reverse("account_chat_project"), {"project": wrong}, follow=True)
+        assert "choose one that the list has" in refused.text
+    assert chat_project(user=User.objects.get(pk=ann.pk)) == blue
+
+
 # Every page.
 
 OPEN = {
@@ -339,6 +363,7 @@ AUDITED = {
     "sign_out": "user.sign_out",
     "account_reset_password_from_key": "user.reset_used",
     "account_details": "user.change",
+    "account_chat_project": "user.chat_project",
     "account_change_password": "user.password",
     "account_set_password": "user.password",
     "mfa_activate_totp": "user.factor_add",

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import AnonymousUser, Group, Permission, User
+from django.core.exceptions import ValidationError
 from django.db.models import Q
+from django.utils import timezone
 
-from chat.access.accounts import chat_project
+from chat.access.accounts import playground_caller
 from chat.access.backend import PERMISSIONS
+from chat.access.chat_projects import chat_project, chat_project_choose, chat_projects
 from chat.access.keys import key_create
 from chat.access.memberships import membership_create
 from chat.access.policy import may, orgs_reached, standing_of, visible
@@ -105,3 +108,35 @@ def test_chats_count_to_a_project_of_the_person(project: Project, other: Project
     made = chat_project(user=member("bob", org=bare))
     assert made.org == bare, "not that of another organisation, whose presets and log it would share"
     assert chat_project(user=member("cy", org=bare)) == made
+
+
+def again(user: User) -> User:
+    """Return the user as the next request reads it."""
+    return User.objects.get(pk=user.pk)
+
+
+def test_a_person_chooses_the_project_that_chats_count_to(project: Project, other: Project) -> None:
+    ann = member("ann", org=other.org)
+    second, third = (Project.objects.create(org=other.org, name=name) for name in ("Second", "Third"))
+    for one in (other, second):
+        one.members.add(ann)
+    assert list(chat_projects(user=ann)) == [other, second]
+    assert chat_project_choose(user=ann, project_id=second.pk) == second
+    assert playground_caller(user=again(ann)).project_id == second.pk
+    for refused in (third, project):
+        with pytest.raises(ValidationError, match="choose one that the list has"):
+            chat_project_choose(user=ann, project_id=refused.pk)
+    second.members.remove(ann)
+    assert chat_project(user=again(ann)) == other, "the choice holds as long as the person may use the project"
+    second.members.add(ann)
+    second.archived_at = timezone.now()
+    second.save()
+    assert chat_project(user=again(ann)) == other
+
+
+def test_who_manages_projects_and_who_owns_the_installation_choose_any(project: Project, other: Project) -> None:
+    assert list(chat_projects(user=member("eve", "admin", org=other.org))) == [other]
+    root = User.objects.create_superuser("root")
+    assert list(chat_projects(user=root)) == [project, other]
+    chat_project_choose(user=root, project_id=other.pk)
+    assert chat_project(user=again(root)) == other
