@@ -1,7 +1,7 @@
 """Fixtures of all tests: a private Valkey, a served Lightcone, and tests that this machine cannot run.
 
-With LIGHTCONE_TEST_REQUIRE=1 (`.ci/run`) a skipped test fails, except where it needs a GPU, a
-client for Node.js or instructions that few processors have.
+With LIGHTCONE_TEST_REQUIRE=1 (`.ci/run`) a skipped test fails, except where it needs a GPU, a client for Node.js or
+instructions that few processors have.
 Properties use the same examples in every run, so that no change is blamed for another's fault;
 LIGHTCONE_TEST_EXAMPLES=explore draws new ones, and `few` takes the first quarter of them (`make check`;
 tests/examples.py).

@@ -13,7 +13,7 @@ import signal
 import sys
 from multiprocessing.connection import Connection
 
-from engine.core.heartbeat import HeartbeatThread
+from engine.core.heartbeat import IMPORT_LIMIT_S, HeartbeatThread
 from engine.core.link import PipeChannel, unpack_config
 
 
@@ -27,7 +27,7 @@ def main(descriptor: int) -> None:
     channel = PipeChannel(connection, on_closed=lambda: os._exit(0))
     # NOTE: imported late, as that takes seconds, and minutes where kernels are compiled for the first time on a slow
     # machine. The end of the worker must be noticed meanwhile, and the worker must hear that this process is alive.
-    heartbeat = HeartbeatThread(channel)
+    heartbeat = HeartbeatThread(channel, IMPORT_LIMIT_S)
     heartbeat.start()
     gc.disable()  # until the model is loaded: it would visit the many objects that stay, a tenth of the imports' time
     from engine.core.build import serve

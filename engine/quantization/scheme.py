@@ -1,8 +1,9 @@
 """The choice of weight forms by number of rows, measured on this machine and on the model's shapes while it loads.
 
 Where our own integer products run (AVX2, AVX512-VNNI) they are the only form. They take half the time of torch's
-floating point or less, for any number of rows; torch's bfloat16 in tiles (AMX) is faster, and there many rows take ours
-in tiles. torch's integer products have one scale per row of inputs, which costs quality.
+floating point or less, for any number of rows, but for eight bits with AVX2, which take as long at hundreds of rows.
+torch's bfloat16 in tiles (AMX) is faster, and there many rows take ours in tiles. torch's integer products have one
+scale per row of inputs, which costs quality.
 
 Elsewhere on a CPU no form is best for all numbers of rows. Few rows are bound by reading the weights, so four bits win;
 many rows are bound by arithmetic, where eight-bit products or float32 win. A matrix is held in at most two forms.

@@ -4,7 +4,8 @@ of 32 inputs (row_records.py). With AMX many rows take tiles instead (tile_produ
 Weights are cut into panels of 32 outputs (panels.py), rows into blocks of 8, 4, 2 and 1. With many rows a panel is cut
 into chunks of groups, else it is one chunk. A chunk stays in the caches while all blocks are multiplied by it, and each
 block prefetches a share of the next chunk. A block's 16 integer sums stay in registers for a group and are then scaled
-into as many float sums, which wait in the results from one chunk to the next.
+into as many float sums, which wait in the results from one chunk to the next. AVX2 has room for four integer sums: it
+takes the rows of a block in passes, and float sums wait in memory.
 
 Processors multiply one or two vectors a cycle, and some add as many beside them. So scaling the products of a group
 takes one multiplication where the panel is opened, and two elsewhere: the power of two of a row's step comes by a
@@ -154,8 +155,12 @@ class _Sums:
 
     def at(self, row: Any, vector: int) -> Any:
         """Return where the sum of a row, an integer of Python or of the program, and of a vector lies."""
-        number = self._b.ir.add(self._b.times(_number(self._b, row), VECTORS), _number(self._b, vector))
-        return self._b.ir.gep(self._memory, [_number(self._b, 0), number])
+        b = self._b
+        if isinstance(row, int):
+            place = ir.Constant(b.integer, VECTORS * row + vector)
+        else:
+            place = b.at(b.times(row, VECTORS), vector)
+        return b.ir.gep(self._memory, [_number(b, 0), place])
 
 
 def _number(b: VectorBuilder, value: Any) -> Any:
@@ -167,14 +172,14 @@ def _build_passes(
 ) -> None:
     """Multiply a group by the rows of a block, as many at once as stay in registers, and add to their sums.
 
-    AVX2 takes many passes, and a loop of them: to compile each by itself would take a minute.
+    AVX2 takes many passes, and a loop of them: each by itself took 16 s more to compile.
     """
     num_sums, pass_rows = _num_sums(panel, num_rows), _pass_rows(panel, num_rows)
 
     def build(reader: PackedPanel | EightBitPanel, first: Any) -> None:
         b.keep_order()
-        rows = [b.ir.add(_number(b, first), _number(b, row)) for row in range(pass_rows)]
-        of_rows = [Record(b, b.ir.add(records, b.times(row, ROW_BYTES))) for row in rows]
+        rows = [first + row if isinstance(first, int) else b.at(first, row) for row in range(pass_rows)]
+        of_rows = [Record(b, b.ir.add(records, b.times(_number(b, row), ROW_BYTES))) for row in rows]
         products = _multiply_group(b, reader, dict(enumerate(of_rows)), num_sums, place)
         scales = [reader.scales(b, place, vector) for vector in range(VECTORS)]
         for number, (row, record) in enumerate(zip(rows, of_rows, strict=True)):
@@ -314,8 +319,10 @@ class _Minima:
 
 def _block_function(module: ir.Module, number: int, panel: PackedPanel | EightBitPanel, num_rows: int) -> ir.Function:
     """Add a function for a block: the compiler takes much longer for one with all of them."""
-    kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * len(_Block._fields))
-    function = ir.Function(module, kind, f"lightcone_multiply_block_{number}")
+    name = f"lightcone_multiply_block_{number}"
+    if name in module.globals:
+        return module.globals[name]
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * len(_Block._fields)), name)
     function.linkage = "internal"
     function.attributes.add("noinline")
     builder = ir.IRBuilder(function.append_basic_block())

@@ -2,7 +2,7 @@
 
 A group is 32 inputs, a panel 32 outputs in two vectors of 16. Unsigned bytes of weights times signed bytes of inputs
 are summed, four at a time, into the lane of their output: by one instruction with AVX512-VNNI, by several with AVX2,
-which LLVM gives half a vector at a time. All sums are exact, so both give the same results.
+whose vectors are half as long. All sums are exact, so both give the same results.
 """
 
 from __future__ import annotations
@@ -261,8 +261,9 @@ class DotSum:
         self._at_once = MOST_WORD // (2 * MOST_INPUT * most)
         """Sums of two products that fit in 16 bits: 0 if weights have to be cut in two."""
         self._held: list[Any] = []
-        """Two halves of sums in 16 bits, and how many products are in them."""
+        """Two halves of sums in 16 bits."""
         self._count = 0
+        """How many sums of two products each of these holds."""
 
     def add(self, weights: Any, inputs: Any) -> DotSum:
         b = self._b

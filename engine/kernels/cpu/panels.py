@@ -27,7 +27,8 @@ bfloat16; another holds their sums of inputs. One instruction multiplies two pai
 An opened group holds a byte for each weight: centred levels with the middle CENTRE, all others with the middle 128
 (eight bits stay in the panel). With AVX2, which multiplies small levels faster, packed levels stay as they are. STEPS
 variants of each scale follow, in float32: variant v is scale * (1 + v / STEPS). With many rows, the first block writes
-them to its thread's scratch for the other blocks, and the pairs of all groups.
+them to its thread's scratch for the other blocks, and the pairs of all groups. A block whose rows take several passes
+writes the bytes of a group there for its further passes.
 
 NOTE: a scale is a half-precision number times at most a byte, so it and its variants are exact in float32. Results are
 the same for few rows, which multiply a scale themselves, and for many only for that reason.

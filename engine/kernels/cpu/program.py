@@ -44,7 +44,7 @@ _COMPILED = []
 
 def _symbol(function: Any, signature: Any, options: dict[str, Any] = OPTIONS) -> types.ExternalFunction:
     """Compile a function and return it as a symbol: what calls it holds no copy, which would be compiled once more."""
-    name = f"lightcone_{function.__module__.rpartition('.')[2]}_{function.__name__}"
+    name = f"lightcone_{function.__module__.replace('.', '_')}_{function.__name__}"
     _COMPILED.append(compiled := cfunc(signature, **options)(function))
     llvm.add_symbol(name, compiled.address)
     return types.ExternalFunction(name, signature)

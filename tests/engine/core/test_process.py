@@ -41,11 +41,10 @@ def test_it_sends_heartbeats_while_it_imports_and_compiles(tmp_path):
     """To compile all kernels beside other work takes longer than a silent core may live: no core ever started."""
     os.mkfifo(pipe := tmp_path / "pipe")
     program = ("-c", WAITS_BEFORE_IT_IMPORTS_ITS_CORE, str(pipe))
-    link = ProcessLink(EngineConfig(tmp_path / "missing.gguf", "missing"), program)
+    link = ProcessLink(EngineConfig(tmp_path / "missing.gguf", "missing", step_timeout_s=60.0), program)
     try:
         assert isinstance(link.receive(), Heartbeat)
     finally:
-        pipe.open("w").close()
         link.close(0.0)
 
 

@@ -106,6 +106,34 @@ def test_the_product_is_that_of_quantised_inputs_and_opened_weights(panel, shape
 
 
 @pytest.mark.parametrize("panel", FORMATS, ids=str)
+@pytest.mark.parametrize("is_largest", [True, False], ids=["largest levels", "least levels"])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_sums_hold_the_largest_levels_and_inputs(panel, is_largest, sign):
+    """Of every row all products have the same sign, so sums in 16 bits would overflow if too many were added there."""
+    num_outputs, groups = 64, SUPERBLOCK
+    shape, signs = (num_outputs, groups * GROUP_SIZE), torch.ones(num_outputs, groups)
+    if isinstance(panel, TablePanel):
+        codes, table = (
+            torch.zeros(shape, dtype=torch.uint8),
+            torch.full((16,), 127 if is_largest else -128).to(torch.int8),
+        )
+        weight, level = PanelWeight.tabled(TableGroups(codes, signs, table)), 127 if is_largest else -128
+    elif isinstance(panel, EightBitPanel):
+        level = 127 if is_largest else -127
+        weight = PanelWeight.eight_bit(torch.full(shape, level, dtype=torch.int8), signs)
+    else:
+        q = torch.full(shape, (1 << panel.bits) - 1 if is_largest else 0, dtype=torch.uint8)
+        one = signs.to(torch.int8) if panel.is_centred else signs.byte() if panel.factors else signs.half()
+        factors = (torch.ones(num_outputs, groups // SUPERBLOCK).half(),) * panel.factors
+        level = int(q[0, 0]) - (1 << panel.bits - 1 if panel.is_centred else 0)
+        second = one if panel.is_centred else one * 0
+        weight = PanelWeight.packed(PackedGroups(panel.bits, q, (one, second), factors))
+    for rows in (1, 2, 4, 8, 24):
+        x = torch.full((rows, shape[1]), 127.0 * sign)
+        assert torch.equal(weight(x), torch.full((rows, num_outputs), level * 127.0 * sign * shape[1]))
+
+
+@pytest.mark.parametrize("panel", FORMATS, ids=str)
 def test_a_row_is_the_same_in_a_block_of_any_size_and_on_any_thread(panel):
     generator = torch.Generator().manual_seed(3)
     weight, opened, _ = make_weight(panel, 96, 20, generator)
