@@ -33,8 +33,9 @@ def service_account_create(*, project: Project, name: str, actor: Any) -> Servic
 
 
 def service_account_rename(*, account: ServiceAccount, name: str, actor: Any) -> None:
-    """Give an account another name. Raises PermissionDenied and ValidationError."""
+    """Give an account another name. Raises PermissionDenied, or ValidationError also in an archived project."""
     _check_may(actor, account.project)
+    check_active(account.project)
     account.name = name
     account.full_clean()
     with transaction.atomic():

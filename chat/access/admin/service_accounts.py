@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.html import format_html_join
 from django.utils.safestring import mark_safe
@@ -19,6 +21,7 @@ from unfold.decorators import action, display
 from chat.access.admin.scoped import ScopedPage
 from chat.access.models import ApiKey, Project, ServiceAccount
 from chat.access.policy import visible
+from chat.access.projects import check_active
 from chat.access.roles import Act
 from chat.access.service_accounts import (
     service_account_create,
@@ -37,6 +40,20 @@ class ServiceAccountForm(FreshForm):
         model = ServiceAccount
         fields = ("project", "name")
         help_texts = {"name": gettext_lazy("What usage and the request log call it.")}
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse names that are taken, which the form's own check leaves out, and projects that are archived."""
+        cleaned: dict[str, Any] = super().clean()
+        project, name = cleaned.get("project") or getattr(self.instance, "project", None), cleaned.get("name")
+        if project is not None and name:
+            try:
+                check_active(project)
+                account = copy(self.instance)
+                account.project, account.name = project, name
+                account.validate_constraints()
+            except ValidationError as error:
+                self.add_error("name", error.messages)
+        return cleaned
 
 
 @admin.register(ServiceAccount)
@@ -101,21 +118,27 @@ class ServiceAccountAdmin(FreshPage, ScopedPage):
             raise Http404("There is no such service account.")
         if not self.has_change_permission(request, account):
             raise PermissionDenied
+        page = reverse("admin:chat_serviceaccount_change", args=[account.pk])
         if request.method == "POST":
-            key = service_account_key_create(account=account, name=account.name, actor=request.user)
+            try:
+                key = service_account_key_create(account=account, name=account.name, actor=request.user)
+            except ValidationError as error:
+                self.message_user(request, " ".join(error.messages), messages.ERROR)
+                return redirect(page)
             return self._shown_once(request, account, key, _("Key made"))
         return confirm_page(
             request,
             act=_("Make another key of"),
             subject=account.name,
             effect=_("It is shown once. The keys that there are go on; delete what is not used any more."),
-            back=reverse("admin:chat_serviceaccount_change", args=[account.pk]),
+            back=page,
         )
 
     def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
         account = self.get_object(request, unquote(str(object_id)))
-        may_change = account is not None and self.has_change_permission(request, account)
-        return super().get_actions_detail(request, object_id) if may_change else []
+        if account is None or account.project.archived_at or not self.has_change_permission(request, account):
+            return []
+        return super().get_actions_detail(request, object_id)
 
     def get_deleted_objects(
         self, objs: Any, request: HttpRequest
