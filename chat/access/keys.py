@@ -180,9 +180,13 @@ def key_create(*, project: Project, name: str, raw: str | None = None, **policy:
 def key_update(*, key: ApiKey, actor: User | None = None) -> None:
     """Store changed fields. Raises ValidationError, and PermissionDenied for limits that `actor` may not change.
 
-    Members choose limits of keys that they make, and do not lift those that somebody has set since.
+    Members choose limits of keys that they make, and do not lift those that somebody has set since. The key of a
+    service account stays in the project of the account.
     """
     key.full_clean()
+    if key.service_account is not None and key.project_id != key.service_account.project_id:
+        text = f"This is a key of the service account {key.service_account}, and stays in its project."
+        raise ValidationError({"project": text})
     if key.disabled_at is None:
         key_owner_check(key=key)
     with transaction.atomic():

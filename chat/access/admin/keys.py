@@ -107,9 +107,13 @@ class ApiKeyAdmin(FreshPage, ScopedPage):
         return ((None, {"fields": ("name", "project", *chosen, "expires_at")}), *self.add_fieldsets)
 
     def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> tuple[str, ...]:
-        """Return what a form only shows: limits too, but for who may change those of others, and on a new key."""
+        """Return what a form only shows: limits too, but for who may change those of others, and on a new key.
+
+        The key of a service account stays in its project.
+        """
         may_limit = obj is None or may(request.user, Act.LIMITS_MANAGE, org_id=obj.project.org_id, least=Reach.ORG)
-        return (*self.readonly_fields, *self.limits_shown, *(() if may_limit else LIMIT_COLUMNS))
+        fixed = ("project",) if obj is not None and obj.service_account_id is not None else ()
+        return (*fixed, *self.readonly_fields, *self.limits_shown, *(() if may_limit else LIMIT_COLUMNS))
 
     def get_autocomplete_fields(self, request: HttpRequest) -> tuple[str, ...]:
         return ("project",) if request.user.is_superuser else ()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
 
+from chat.access.keys import key_update
 from chat.access.projects import project_archive
-from chat.access.service_accounts import service_account_create
+from chat.access.service_accounts import service_account_create, service_account_key_create
 from chat.models import ApiKey, Project, ServiceAccount
 from tests.people import member
 
@@ -44,3 +46,18 @@ def test_an_account_of_an_archived_project_is_not_changed(client: Client, accoun
     assert "is archived" in client.post(page, {"name": "release"}).text
     assert not ApiKey.objects.exists()
     assert ServiceAccount.objects.get().name == "deploy"
+
+
+def test_the_key_of_an_account_stays_in_its_project(client: Client, account: ServiceAccount) -> None:
+    adam = account.project.org.memberships.get().user
+    key, _ = service_account_key_create(account=account, name="deploy", actor=adam)
+    second = Project.objects.get(name="Second")
+    page = reverse("admin:chat_apikey_change", args=[key.pk])
+    assert 'name="project"' not in client.get(page).text
+    form = {"name": "moved", "project": second.pk, "rights": ["inference"], "min_priority": "0"}
+    assert client.post(page, form).status_code == 302
+    key.refresh_from_db()
+    assert (key.name, key.project) == ("moved", account.project)
+    key.project = second
+    with pytest.raises(ValidationError, match="service account deploy"):
+        key_update(key=key)
