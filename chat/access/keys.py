@@ -21,6 +21,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.utils import timezone
 
+from chat.access.active_projects import active_lock, check_active
 from chat.access.addresses import Network, is_within
 from chat.access.admin_keys import admin_keys_settle
 from chat.access.checks import Right
@@ -163,11 +164,11 @@ def key_create(*, project: Project, name: str, raw: str | None = None, **policy:
     """
     if raw is None:
         raw = _random_text("".join(secrets.choice(PUBLIC_ID_ALPHABET) for _ in range(12)))
-    if project.archived_at is not None:
-        raise ValidationError(f"{project} is archived: restore it in the console, or choose another project.")
+    check_active(project)
     key = ApiKey(public_id=key_public_id(raw=raw), project=project, name=name, **policy)
     key.full_clean(exclude=["public_id"])
     with transaction.atomic():
+        active_lock(project)
         if ApiKey.objects.filter(public_id=key.public_id).exists():
             raise KeyRefused(f"the key id {key.public_id} is taken (also by a deleted key): choose another")
         key.save()

@@ -11,6 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from chat.access.active_projects import check_active
 from chat.access.configuration import configuration_touch
 from chat.access.keys import keys_settle
 from chat.access.memberships import orgs_lock
@@ -111,12 +112,6 @@ def project_leave(*, project: Project, user: User) -> None:
         _members_record(project, members)
         keys_settle(owner=user)
         configuration_touch()
-
-
-def check_active(project: Project) -> None:
-    """Raise ValidationError for an archived project."""
-    if project.archived_at is not None:
-        raise ValidationError(f"{project} is archived: restore it in the console, or choose another project.")
 
 
 def _check_may(actor: Any, act: Act, org: Org) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from chat.access.active_projects import active_lock, check_active
+from chat.access.key_scope import KeyScope
 from chat.access.keys import key_create, key_delete
 from chat.access.models import ApiKey, Project, ServiceAccount
 from chat.access.policy import may
-from chat.access.projects import check_active
 from chat.access.roles import Act, Reach
 from chat.access.subjects import service_account_subject
 from chat.audit.services import audit_record
@@ -26,6 +27,7 @@ def service_account_create(*, project: Project, name: str, actor: Any) -> Servic
     account = ServiceAccount(project=project, name=name)
     account.full_clean()
     with transaction.atomic():
+        active_lock(project)
         account.save()
         after = {"name": name, "project": project.name}
         audit_record(action="service_account.create", on=service_account_subject(account), after=after)
@@ -39,20 +41,30 @@ def service_account_rename(*, account: ServiceAccount, name: str, actor: Any) ->
     account.name = name
     account.full_clean()
     with transaction.atomic():
-        before = ServiceAccount.objects.values("name").get(pk=account.pk)
+        before = {"name": _locked(account).name}
         account.save(update_fields=["name"])
         on = service_account_subject(account)
         audit_record(action="service_account.change", on=on, before=before, after={"name": name})
 
 
 def service_account_delete(*, account: ServiceAccount, actor: Any) -> None:
-    """Delete an account and its keys. Its name, usage and log stay. Raises PermissionDenied."""
+    """Delete an account and its keys. Its name, usage and log stay.
+
+    Raises PermissionDenied, also for a key that may what `actor` may not give.
+    """
     _check_may(actor, account.project)
+    scope = KeyScope(actor)
     with transaction.atomic():
-        for key in account.keys.filter(deleted_at=None).select_related("project"):
+        if not ServiceAccount.objects.select_for_update(no_key=True).filter(pk=account.pk, deleted_at=None):
+            return
+        keys = list(account.keys.filter(deleted_at=None).select_related("project"))
+        for key in keys:
+            if not scope.covers(key):
+                raise PermissionDenied(f"You may not give what the key {key} may, and so not delete it.")
+        for key in keys:
             key_delete(key=key)
-        if ServiceAccount.objects.filter(pk=account.pk, deleted_at=None).update(deleted_at=timezone.now()):
-            audit_record(action="service_account.delete", on=service_account_subject(account))
+        ServiceAccount.objects.filter(pk=account.pk).update(deleted_at=timezone.now())
+        audit_record(action="service_account.delete", on=service_account_subject(account))
 
 
 def service_account_key_create(
@@ -63,12 +75,24 @@ def service_account_key_create(
     Whoever manages keys gives it rights and limits, as to every key.
     """
     _check_may(actor, account.project)
-    return key_create(project=account.project, name=name, service_account=account, expires_at=expires_at)
+    with transaction.atomic():
+        _locked(account)
+        return key_create(project=account.project, name=name, service_account=account, expires_at=expires_at)
 
 
 def service_accounts_listed() -> QuerySet[ServiceAccount]:
     """Return the accounts that are not deleted, with project and organisation."""
     return ServiceAccount.objects.filter(deleted_at=None).select_related("project__org")
+
+
+def _locked(account: ServiceAccount) -> ServiceAccount:
+    """Return an account as it is now, locked until the transaction ends. Raises ValidationError if it is deleted."""
+    stored: ServiceAccount | None = (
+        ServiceAccount.objects.select_for_update(no_key=True).filter(pk=account.pk, deleted_at=None).first()
+    )
+    if stored is None:
+        raise ValidationError(f"The service account {account} has been deleted: choose another one.")
+    return stored
 
 
 def _check_may(actor: Any, project: Project) -> None:

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from chat.access.active_projects import check_active
 from chat.access.models import Membership, Project
-from chat.access.projects import (
-    check_active,
-    project_archive,
-    project_create,
-    project_join,
-    project_leave,
-    project_rename,
-)
+from chat.access.projects import project_archive, project_create, project_join, project_leave, project_rename
 from chat.access.roles import Act, Reach, Role, role_reach
 from chat.api.queries import query_boolean
 from chat.api.request.fields import bad_value

@@ -18,10 +18,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from unfold.decorators import action, display
 
+from chat.access.active_projects import check_active
 from chat.access.admin.scoped import ScopedPage
 from chat.access.models import ApiKey, Project, ServiceAccount
 from chat.access.policy import visible
-from chat.access.projects import check_active
 from chat.access.roles import Act
 from chat.access.service_accounts import (
     service_account_create,
