@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -9,6 +10,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
 
+from chat.access.memberships import orgs_lock
 from chat.access.models import ChatProject, Org, Project
 from chat.access.policy import standing_of
 from chat.access.roles import Act, Reach
@@ -19,7 +21,7 @@ DEFAULT_NAME = "Default"
 
 
 def default_project() -> Project:
-    """Return the oldest project. Create it, with its organisation, if there is none."""
+    """Return the oldest active project. Create it, with its organisation, if there is none."""
     project: Project | None = Project.objects.filter(archived_at=None).order_by("id").first()
     return project or _default_project_create()
 
@@ -30,7 +32,19 @@ def _default_project_create() -> Project:
     if org is None:
         org = Org.objects.create(name=DEFAULT_NAME, is_operator=True)
         audit_record(action="org.create", on=org_subject(org), after={"name": org.name})
-    project: Project = Project.objects.create(org=org, name=DEFAULT_NAME)
+    return _active_project(org)
+
+
+@transaction.atomic
+def _active_project(org: Org) -> Project:
+    """Return the oldest active project of an organisation. Create it if all are archived or gone."""
+    orgs_lock(org_ids=[org.pk])
+    found: Project | None = org.projects.filter(archived_at=None).order_by("id").first()
+    if found is not None:
+        return found
+    taken = set(org.projects.values_list("name", flat=True))
+    names = (f"{DEFAULT_NAME} {number}" if number > 1 else DEFAULT_NAME for number in count(1))
+    project: Project = org.projects.create(name=next(name for name in names if name not in taken))
     audit_record(action="project.create", on=project_subject(project), after={"name": project.name, "org": org.name})
     return project
 
@@ -61,7 +75,7 @@ def chat_project(*, user: Any) -> Project:
         return default_project()
     open_projects = Project.objects.filter(org__in=standing.chat_orgs, archived_at=None).order_by("id")
     found: Project | None = open_projects.filter(pk__in=standing.project_ids).first() or open_projects.first()
-    return found or Project.objects.get_or_create(org_id=min(standing.chat_orgs), name=DEFAULT_NAME)[0]
+    return found or _active_project(Org.objects.get(pk=min(standing.chat_orgs)))
 
 
 def chat_project_choose(*, user: Any, project_id: int) -> Project:

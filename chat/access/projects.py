@@ -1,4 +1,4 @@
-"""Projects: make, rename, archive, restore, limit, and let people in and out."""
+"""Projects: make, rename, archive, restore, delete, limit, and let people in and out."""
 
 from __future__ import annotations
 
@@ -55,10 +55,7 @@ def project_archive(*, project: Project, actor: User) -> None:
     _check_may(actor, Act.PROJECTS_MANAGE, project.org)
     with transaction.atomic():
         orgs_lock(org_ids=[project.org_id])
-        if not project.org.projects.filter(archived_at=None).exclude(pk=project.pk).exists():
-            raise ValidationError(
-                _("This is the only active project of %(org)s: make another one first.") % {"org": project.org}
-            )
+        _check_another(project)
         now = timezone.now()
         if Project.objects.filter(pk=project.pk, archived_at=None).update(archived_at=now):
             project.archived_at = now
@@ -74,6 +71,22 @@ def project_restore(*, project: Project, actor: User) -> None:
             project.archived_at = None
             audit_record(action="project.restore", on=project_subject(project))
             configuration_touch()
+
+
+def project_delete(*, project: Project, actor: User) -> None:
+    """Delete a project without keys. Raises PermissionDenied.
+
+    Raises ValidationError for the last active project of an organisation that has people: their chats count to it.
+    """
+    _check_may(actor, Act.PROJECTS_MANAGE, project.org)
+    with transaction.atomic():
+        orgs_lock(org_ids=[project.org_id])
+        if project.org.memberships.exists() and not Project.objects.get(pk=project.pk).archived_at:
+            _check_another(project)
+        names = [field.attname for field in project._meta.concrete_fields if not field.primary_key]
+        audit_record(action="project.delete", on=project_subject(project), before=row_values(project, names))
+        project.delete()
+        configuration_touch()
 
 
 def project_limit(*, project: Project, limits: Mapping[str, int | None], actor: User) -> None:
@@ -112,6 +125,14 @@ def project_leave(*, project: Project, user: User) -> None:
         _members_record(project, members)
         keys_settle(owner=user)
         configuration_touch()
+
+
+def _check_another(project: Project) -> None:
+    """Raise ValidationError unless the organisation has another active project. The caller has locked it."""
+    if not project.org.projects.filter(archived_at=None).exclude(pk=project.pk).exists():
+        raise ValidationError(
+            _("This is the only active project of %(org)s: make another one first.") % {"org": project.org}
+        )
 
 
 def _check_may(actor: Any, act: Act, org: Org) -> None:

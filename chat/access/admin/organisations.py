@@ -11,6 +11,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import transaction
 from django.db.models import Count, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -35,7 +36,7 @@ from chat.access.limit_columns import LIMIT_COLUMNS
 from chat.access.models import MAX_DAYS, AdminKey, Invitation, Org, Project
 from chat.access.people import people_seen
 from chat.access.policy import may, orgs_reached
-from chat.access.projects import project_archive, project_restore
+from chat.access.projects import project_archive, project_delete, project_restore
 from chat.access.roles import Act, Reach
 from chat.access.subjects import org_subject, project_subject
 from chat.audit.pages import AuditedRows
@@ -266,7 +267,34 @@ class ProjectAdmin(FreshPage, AuditedRows, ScopedPage):
         try:
             change(project=project, actor=request.user)
         except ValidationError as error:
-            self.message_user(request, " ".join(error.messages), messages.ERROR)
+            return self._refused(request, error, page)
+        return redirect(page)
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        try:
+            with transaction.atomic():
+                return super().changelist_view(request, extra_context)
+        except ValidationError as error:
+            return self._refused(request, error, reverse("admin:chat_project_changelist"))
+
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        try:
+            return super().delete_view(request, object_id, extra_context)
+        except ValidationError as error:
+            return self._refused(request, error, reverse("admin:chat_project_change", args=[object_id]))
+
+    def delete_model(self, request: HttpRequest, obj: Project) -> None:
+        project_delete(project=obj, actor=request.user)
+
+    @transaction.atomic
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Project]) -> None:
+        for project in queryset.select_related("org"):
+            project_delete(project=project, actor=request.user)
+
+    def _refused(self, request: HttpRequest, error: ValidationError, page: str) -> HttpResponse:
+        self.message_user(request, " ".join(error.messages), messages.ERROR)
         return redirect(page)
 
     @action(description=_("Test the redaction"), url_path="redaction", permissions=["change"], icon="ink_eraser")
