@@ -109,7 +109,9 @@ def invitation_open(*, invitation_id: int) -> Invitation:
 
 
 def invitation_accept(*, invitation: Invitation, user: User) -> Invitation:
-    """Make somebody a member, as they are invited to. `user` may be new, and is saved by the caller's transaction.
+    """Make somebody a member, as they are invited to, but of no project that is archived by now.
+
+    `user` may be new, and is saved by the caller's transaction.
 
     Raises InvitationEnded, and ValidationError for who is a member already.
     """
@@ -127,7 +129,7 @@ def invitation_accept(*, invitation: Invitation, user: User) -> Invitation:
             raise InvitationEnded(
                 _("Who has invited you may not give this role any more. Ask for a new link.")
             ) from None
-        for project in invitation.projects.all():
+        for project in invitation.projects.filter(archived_at=None):
             project_join(project=project, user=user)
         invitation.accepted_at, invitation.accepted_by = timezone.now(), user
         invitation.save(update_fields=["accepted_at", "accepted_by"])

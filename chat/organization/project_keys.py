@@ -81,7 +81,7 @@ def _described(key: Any, role: str | None, *, is_inside: bool) -> dict[str, Any]
         "last_used_at": unix_seconds(key.last_used_at),
         "disabled_at": unix_seconds(key.disabled_at),
         "owner": owner,
-        "owner_project_access": "active" if is_active else "inactive",
+        "owner_project_access": "active" if is_active and not key.project.archived_at else "inactive",
     }
 
 

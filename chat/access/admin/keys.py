@@ -37,6 +37,7 @@ from chat.console.acts import act_page, shown_once_page
 from chat.console.fresh_form import FreshPage
 from chat.console.pages import column, expiry, instant
 
+STATE_COLOURS = {"Active": "success", "Disabled": "warning", "Project archived": "warning", "Expired": "danger"}
 LIMITS = (_("Limits"), {"fields": LIMIT_FIELDS})
 
 
@@ -50,7 +51,7 @@ class StateFilter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
         now = timezone.now()
         if self.value() == "active":
-            return queryset.filter(disabled_at=None).exclude(expires_at__lte=now)
+            return queryset.filter(disabled_at=None, project__archived_at=None).exclude(expires_at__lte=now)
         if self.value() == "disabled":
             return queryset.exclude(disabled_at=None)
         if self.value() == "expired":
@@ -142,10 +143,12 @@ class ApiKeyAdmin(FreshPage, ScopedPage):
             return _("service account %(name)s") % {"name": key.service_account}
         return str(key.owner) if key.owner else "the project"
 
-    @display(description="State", label={"Active": "success", "Disabled": "warning", "Expired": "danger"})
+    @display(description="State", label=STATE_COLOURS)
     def show_state(self, key: ApiKey) -> str:
         if key.disabled_at:
             return "Disabled"
+        if key.project.archived_at:
+            return "Project archived"
         return "Expired" if key.expires_at and key.expires_at <= timezone.now() else "Active"
 
     show_created = column("Created", "created_at", instant)

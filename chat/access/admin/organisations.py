@@ -314,8 +314,10 @@ class ProjectAdmin(FreshPage, AuditedRows, ScopedPage):
         )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
-        """Return the organisation of an existing project: its keys, chats and usage belong there."""
-        return ("org", "show_service_accounts") if obj else ()
+        """Return the organisation, where keys, chats and usage belong; of an archived project every field."""
+        if obj is None:
+            return ()
+        return ("show_service_accounts", *(ProjectForm.Meta.fields if obj.archived_at else ("org",)))
 
     @display(description=_("Service accounts"))
     def show_service_accounts(self, project: Project) -> str:
