@@ -52,12 +52,13 @@ def membership_change(
     *,
     membership: Membership,
     role: Role,
-    may_chat: bool,
+    may_chat: bool | None = None,
     limits: Mapping[str, int | None] | None = None,
     actor: Any | None = None,
 ) -> None:
     """Give a member another role, or limits. Keys that the person may no longer have are disabled.
 
+    `may_chat` and `limits`: None leaves what there is.
     Raises PermissionDenied, or ValidationError for the last owner.
     """
     with transaction.atomic():
@@ -68,7 +69,7 @@ def membership_change(
         if role != Role.OWNER:
             _check_owner_remains(kept)
         before = row_values(kept, AUDITED)
-        kept.role, kept.may_chat = role, may_chat
+        kept.role, kept.may_chat = role, kept.may_chat if may_chat is None else may_chat
         for name in LIMIT_COLUMNS:
             setattr(kept, name, getattr(kept, name) if limits is None else limits.get(name))
         kept.full_clean()
@@ -76,7 +77,7 @@ def membership_change(
         audit_record(action="member.change", on=member_subject(kept), before=before, after=row_values(kept, AUDITED))
         keys_settle(owner=kept.user)
         configuration_touch()
-    membership.role, membership.may_chat = role, may_chat
+    membership.role, membership.may_chat = kept.role, kept.may_chat
 
 
 def membership_delete(*, membership: Membership, actor: Any | None = None) -> None:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from channels.db import database_sync_to_async
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 from django.db import IntegrityError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseBase
@@ -125,6 +125,9 @@ def _answered(answer: Answer, asked: Asked, names: Mapping[str, str]) -> dict[st
         raise ApiError("permission_denied", str(error)) from None
     except ValidationError as error:
         raise refused(error) from None
+    except ObjectDoesNotExist:
+        text = "Somebody else has deleted this at this moment. Look at what there is now."
+        raise ApiError("conflict", text) from None
     except IntegrityError:
         text = "Somebody else has changed the same at this moment. Look at what there is now, and send it again."
         raise ApiError("conflict", text) from None

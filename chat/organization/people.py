@@ -9,6 +9,7 @@ from django.db.models import Q
 from chat.access.memberships import membership_change, membership_delete
 from chat.access.models import Membership
 from chat.access.roles import Act
+from chat.api.request.fields import bad_value
 from chat.organization.bodies import ROLES, UserModify
 from chat.organization.frame import (
     PAGING,
@@ -25,13 +26,16 @@ from chat.organization.frame import (
 )
 
 KIND = "organization.user"
+MAX_EMAILS = 100
 
 
 def users_list(asked: Asked) -> dict[str, Any]:
     rows = _people(asked)
     if emails := asked.texts("emails"):
+        if len(emails) > MAX_EMAILS:
+            raise bad_value("emails", f"must have at most {MAX_EMAILS} values, got {len(emails)}")
         chosen = Q()
-        for email in emails[:100]:
+        for email in emails:
             chosen |= Q(user__email__iexact=email)
         rows = rows.filter(chosen)
     return page_answer(asked, rows, each(user_object), prefix=USER, column="user_id")
@@ -44,7 +48,7 @@ def user_retrieve(asked: Asked, user_id: str) -> dict[str, Any]:
 def user_modify(asked: Asked, user_id: str) -> dict[str, Any]:
     membership = _member(asked, user_id)
     role = ROLES[asked.values["role"]]
-    membership_change(membership=membership, role=role, may_chat=membership.may_chat, actor=asked.person)
+    membership_change(membership=membership, role=role, actor=asked.person)
     return user_object(membership)
 
 

@@ -150,3 +150,5 @@ def _refused_if_late() -> Iterator[None]:
         yield
     except ValidationError as error:
         raise PermissionDenied(" ".join(error.messages)) from error
+    except Membership.DoesNotExist as error:
+        raise PermissionDenied("Somebody else has taken this person out of the organisation.") from error
