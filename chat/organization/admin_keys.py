@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.utils import timezone
 
 from chat.access.admin_keys import admin_key_create, admin_key_revoke, admin_keys_listed
@@ -78,7 +79,7 @@ def _key(asked: Asked, key_id: str) -> AdminKey:
 
 
 def keys_described(keys: list[AdminKey]) -> list[dict[str, Any]]:
-    owners = {key.owner_id for key in keys}
+    owners = {key.owner_id for key in keys if key.owner_id is not None}
     roles = dict(
         Membership.objects.filter(user__in=owners, org__in={key.org_id for key in keys}).values_list("user", "role")
     )
@@ -86,7 +87,6 @@ def keys_described(keys: list[AdminKey]) -> list[dict[str, Any]]:
 
 
 def _described(key: AdminKey, role: str) -> dict[str, Any]:
-    owner: Any = key.owner
     return {
         "id": f"{KEY}{key.public_id}",
         "object": KIND,
@@ -95,14 +95,18 @@ def _described(key: AdminKey, role: str) -> dict[str, Any]:
         "created_at": unix_seconds(key.created_at),
         "expires_at": unix_seconds(key.expires_at),
         "last_used_at": unix_seconds(key.last_used_at),
-        "owner": {
-            "type": "user",
-            "object": "organization.user",
-            "id": f"{USER}{key.owner_id}",
-            "name": owner.get_full_name() or owner.get_username(),
-            "created_at": unix_seconds(owner.date_joined),
-            "role": role or "owner",
-        },
+        "owner": None if key.owner is None else _owner(key.owner, role),
+    }
+
+
+def _owner(person: User, role: str) -> dict[str, Any]:
+    return {
+        "type": "user",
+        "object": "organization.user",
+        "id": f"{USER}{person.pk}",
+        "name": person.get_full_name() or person.get_username(),
+        "created_at": unix_seconds(person.date_joined),
+        "role": role or "owner",
     }
 
 

@@ -176,3 +176,13 @@ async def test_the_server_lets_bodies_of_admin_keys_in(world: World, opened: Ope
         headers = [(b"authorization", f"Bearer {world.text}".encode()), (b"host", b"localhost")]
         scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
         assert (await body_admit(scope)).known is None
+
+
+async def test_a_key_without_its_maker_is_listed(world: World, openai: Any) -> None:
+    ann = await database_sync_to_async(member)("adam", "admin", org=world.org)
+    key, _ = await database_sync_to_async(admin_key_create)(actor=ann, org=world.org, name="left")
+    await AdminKey.objects.filter(pk=key.pk).aupdate(owner=None)
+    assert [(one.name, one.owner is None) async for one in openai.admin_api_keys.list()] == [
+        ("terraform", False),
+        ("left", True),
+    ]
