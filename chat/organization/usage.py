@@ -24,6 +24,8 @@ from chat.usage.scope import usage_scope
 HOUR_S = 3_600
 MAX_TIME = 2**33
 MAX_VALUES = 100
+MAX_ROWS = 10_000
+"""A page ends with the bucket that has the last of so many results, even if more buckets were asked for."""
 LENGTHS = {"1h": HOUR, "1d": DAY}
 LIMITS = {HOUR: (24, 168), DAY: (7, 31)}
 """The usual number of buckets and the greatest, by their length."""
@@ -96,7 +98,9 @@ def _page(
 ) -> dict[str, Any]:
     page = _asked_page(asked, limits)
     names = _group_names(asked, groups)
-    found = buckets_read(rows, page.buckets, [groups[name] for name in names])
+    columns = [groups[name] for name in names]
+    found, stop_h = buckets_read(rows, page.buckets, columns, most_rows=MAX_ROWS)
+    next_h = page.next_h if stop_h == page.buckets.end_h else stop_h
     empty = dict.fromkeys(groups)
 
     def described(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,8 +114,9 @@ def _page(
             "results": [described(row) for row in found.get(start_h, [])],
         }
         for start_h in page.buckets.starts()
+        if start_h < stop_h
     ]
-    next_page = None if page.next_h is None else f"{PAGE}{page.next_h}"
+    next_page = None if next_h is None else f"{PAGE}{next_h}"
     return {"object": "page", "data": data, "has_more": next_page is not None, "next_page": next_page}
 
 

@@ -24,11 +24,19 @@ class Buckets:
         return range(self.start_h, self.end_h, self.length_h)
 
 
-def buckets_read(rows: QuerySet[Any], buckets: Buckets, columns: Sequence[str]) -> dict[int, list[dict[str, Any]]]:
-    """Return the sums of each bucket by the values of `columns`, in their order. Empty buckets are left out."""
+def buckets_read(
+    rows: QuerySet[Any], buckets: Buckets, columns: Sequence[str], *, most_rows: int
+) -> tuple[dict[int, list[dict[str, Any]]], int]:
+    """Return the sums of each bucket by the values of `columns`, in their order, and the hour at which they end.
+
+    They end before the bucket that follows the `most_rows`th row; a bucket is never split. Empty buckets are left out.
+    """
     some = rows.filter(length_h=buckets.length_h, start_h__gte=buckets.start_h, start_h__lt=buckets.end_h)
     found: dict[int, list[dict[str, Any]]] = defaultdict(list)
     sums = {name: Sum(name) for name in SUMMED}
-    for row in some.order_by().values("start_h", *columns).annotate(**sums).order_by("start_h", *columns):
+    sorted_rows = some.order_by().values("start_h", *columns).annotate(**sums).order_by("start_h", *columns)
+    for number, row in enumerate(sorted_rows.iterator(chunk_size=1_000)):
+        if number >= most_rows and row["start_h"] not in found:
+            return found, row["start_h"]
         found[row["start_h"]].append(row)
-    return found
+    return found, buckets.end_h

@@ -150,3 +150,18 @@ async def test_what_cannot_be_answered_is_refused_by_name(api: httpx.AsyncClient
 
 async def test_minutes_are_refused_with_the_reason(world: World, openai: Any) -> None:
     assert await code_of(openai.usage.completions(start_time=MIDNIGHT, bucket_width="1m")) == (400, "bucket_width")
+
+
+async def test_a_page_ends_where_it_has_many_results(
+    world: World, openai: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chat.organization.usage.MAX_ROWS", 2)
+    days = (0, 0, 0, 2, 3)
+    await runs(world, *({"model": f"m{n}", "at_s": NOON + day * DAY} for n, day in enumerate(days)))
+    asked = {"start_time": MIDNIGHT, "end_time": MIDNIGHT + 4 * DAY, "group_by": ["model"]}
+    first = await openai.usage.completions(**asked)
+    assert [len(day.results) for day in first.data] == [3, 0]
+    assert first.has_more
+    second = await openai.usage.completions(**asked, page=first.next_page)
+    assert [len(day.results) for day in second.data] == [1, 1]
+    assert (second.has_more, second.next_page) == (False, None)
