@@ -21,7 +21,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from chat.access.addresses import is_within
-from chat.access.digests import digest, pepper_version, peppers
+from chat.access.digests import digest, pepper_version, peppers, public_id_random
 from chat.access.models import AdminKey, Org
 from chat.access.policy import may
 from chat.access.roles import Act, Reach
@@ -31,7 +31,6 @@ from chat.audit.values import row_values
 
 ADMIN_KEY_PREFIX = "lca_"
 ADMIN_KEY_FORMAT = re.compile(r"lca_(?P<public_id>[a-z0-9]{12})_[0-9a-f]{48}", re.ASCII)
-PUBLIC_ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 AUDITED = ("name", "org_id", "owner_id", "networks", "expires_at")
 USE_NOTED_EACH = timedelta(minutes=1)
 
@@ -70,7 +69,7 @@ def admin_key_create(
         raise PermissionDenied(f"Your role in {org} does not let you make admin keys.")
     if expires_at is not None and expires_at <= timezone.now():
         raise ValidationError({"expires_at": "The expiry must be in the future."})
-    public_id = "".join(secrets.choice(PUBLIC_ID_ALPHABET) for _ in range(12))
+    public_id = public_id_random()
     raw = f"{ADMIN_KEY_PREFIX}{public_id}_{secrets.token_hex(24)}"
     pepper = peppers()[0]
     key = AdminKey(

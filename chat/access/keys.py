@@ -26,7 +26,7 @@ from chat.access.addresses import Network, is_within
 from chat.access.admin_keys import admin_keys_settle
 from chat.access.checks import Right
 from chat.access.configuration import TTLCache, configuration_changed, configuration_touch
-from chat.access.digests import digest, pepper_version, peppers
+from chat.access.digests import digest, pepper_version, peppers, public_id_random
 from chat.access.key_scope import may_own
 from chat.access.limit_columns import LIMIT_COLUMNS, rates_of, scope_of
 from chat.access.models import ApiKey, ApiKeySecret, Membership, Project
@@ -59,7 +59,6 @@ AUDITED = (
     *(*LIMIT_COLUMNS, "min_priority"),
 )
 SESSION_SCOPE = "session"
-PUBLIC_ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 class KeyInvalid(Exception):
@@ -163,7 +162,7 @@ def key_create(*, project: Project, name: str, raw: str | None = None, **policy:
     `policy`: fields of ApiKey. Raises KeyRefused for an unusable `raw`, ValidationError for a bad policy.
     """
     if raw is None:
-        raw = _random_text("".join(secrets.choice(PUBLIC_ID_ALPHABET) for _ in range(12)))
+        raw = _random_text(public_id_random())
     check_active(project)
     key = ApiKey(public_id=key_public_id(raw=raw), project=project, name=name, **policy)
     key.full_clean(exclude=["public_id"])

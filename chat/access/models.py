@@ -243,3 +243,8 @@ class AdminKey(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} (lca_{self.public_id}_…)"
+
+    @property
+    def shown(self) -> str:
+        """Return what is shown of its text."""
+        return f"lca_{self.public_id}_…{self.last4}"

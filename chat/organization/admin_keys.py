@@ -91,7 +91,7 @@ def _described(key: AdminKey, role: str) -> dict[str, Any]:
         "id": f"{KEY}{key.public_id}",
         "object": KIND,
         "name": key.name,
-        "redacted_value": f"lca_{key.public_id}_…{key.last4}",
+        "redacted_value": key.shown,
         "created_at": unix_seconds(key.created_at),
         "expires_at": unix_seconds(key.expires_at),
         "last_used_at": unix_seconds(key.last_used_at),

@@ -64,9 +64,11 @@ def _sent(invitation: Invitation, link: str) -> str | None:
 
 
 def _projects(asked: Asked, role: str) -> tuple[Project, ...]:
-    found = []
-    for index, one in enumerate(asked.values.get("projects") or ()):
-        project = Project.objects.filter(org=asked.org, pk=id_read(PROJECT, one["id"]), archived_at=None).first()
+    found, sent = [], asked.values.get("projects") or ()
+    ids = [id_ for one in sent if (id_ := id_read(PROJECT, one["id"])) is not None]
+    projects = Project.objects.filter(org=asked.org, archived_at=None).in_bulk(ids)
+    for index, one in enumerate(sent):
+        project = projects.get(id_read(PROJECT, one["id"]))
         if project is None:
             raise bad_value(f"projects.{index}.id", f"is no active project here, got {echo(one['id'])}")
         if one["role"] != project_role(role):

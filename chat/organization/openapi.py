@@ -29,6 +29,7 @@ SCHEMAS = requests(
         id: string "key_ and the key id."; object: 'organization.admin_api_key'; name: string;
         redacted_value: string; created_at: seconds; expires_at, last_used_at: end;
         owner: {type: 'user'; object: 'organization.user'; id, name: string; created_at: seconds; role: string}
+            | null "Null: the account of who made it is gone, and the key is refused."
     }
     AdminApiKeyMade = {
         id: string; object: 'organization.admin_api_key'; name: string; redacted_value: string;

@@ -89,7 +89,7 @@ class AdminKeyAdmin(ScopedPage):
 
     @display(description=gettext_lazy("Key"))
     def show_text(self, key: AdminKey) -> str:
-        return f"lca_{key.public_id}_…{key.last4}"
+        return key.shown
 
     @display(description=gettext_lazy("State"), label={"active": "success", "revoked": "warning", "expired": "danger"})
     def show_state(self, key: AdminKey) -> tuple[str, str]:
