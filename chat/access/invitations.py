@@ -143,8 +143,12 @@ def invitation_subject(invitation: Invitation) -> Subject:
 
 def revocable(invitations: Iterable[Invitation], *, actor: Any) -> list[Invitation]:
     """Return the open ones whose role `actor` gives."""
-    standing = standing_of(actor)
-    return [one for one in invitations if one.is_open and one.role in standing.roles_given(org_id=one.org_id)]
+    return [one for one in invitations if one.is_open and gives_role_of(one, actor=actor)]
+
+
+def gives_role_of(invitation: Invitation, *, actor: Any) -> bool:
+    """Return True if `actor` gives the role of an invitation, and so revokes it."""
+    return invitation.role in standing_of(actor).roles_given(org_id=invitation.org_id)
 
 
 def _open(found: Any) -> Invitation:
@@ -157,7 +161,7 @@ def _open(found: Any) -> Invitation:
         raise InvitationEnded(_("This invitation has been used. Sign in with the account that it made."))
     if invitation.expires_at <= timezone.now():
         raise InvitationEnded(_("This invitation has expired. Ask for a new link."))
-    if invitation.role not in standing_of(invitation.created_by).roles_given(org_id=invitation.org_id):
+    if not gives_role_of(invitation, actor=invitation.created_by):
         raise InvitationEnded(_("Who has invited you may not give this role any more. Ask for a new link."))
     return invitation
 

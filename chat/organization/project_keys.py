@@ -67,7 +67,7 @@ def keys_described(keys: list[Any]) -> list[dict[str, Any]]:
 
 
 def _described(key: Any, role: str | None, *, is_inside: bool) -> dict[str, Any]:
-    owner, is_active = _owner(key, role)
+    is_active = True
     if key.owner_id is not None:
         reach = role_reach(Role(role), Act.KEYS_MANAGE) if role else Reach.NONE
         is_active = key.owner.is_active and (reach == Reach.ORG or (reach == Reach.OWN and is_inside))
@@ -80,13 +80,13 @@ def _described(key: Any, role: str | None, *, is_inside: bool) -> dict[str, Any]
         "expires_at": unix_seconds(key.expires_at),
         "last_used_at": unix_seconds(key.last_used_at),
         "disabled_at": unix_seconds(key.disabled_at),
-        "owner": owner,
+        "owner": _owner(key, role),
         "owner_project_access": "active" if is_active and not key.project.archived_at else "inactive",
     }
 
 
-def _owner(key: Any, role: str | None) -> tuple[dict[str, Any], bool]:
-    """Return whose key it is, and whether such owners always reach the project. A key of the project names nobody."""
+def _owner(key: Any, role: str | None) -> dict[str, Any]:
+    """Return whose key it is. A key of the project names nobody."""
     if key.owner_id is not None:
         user = key.owner
         person = {
@@ -96,7 +96,7 @@ def _owner(key: Any, role: str | None) -> tuple[dict[str, Any], bool]:
             "created_at": unix_seconds(user.date_joined),
             "role": project_role(role) if role else "none",
         }
-        return {"type": "user", "user": person}, False
+        return {"type": "user", "user": person}
     if key.service_account_id is not None:
         account = key.service_account
         program = {
@@ -105,8 +105,8 @@ def _owner(key: Any, role: str | None) -> tuple[dict[str, Any], bool]:
             "created_at": unix_seconds(account.created_at),
             "role": "member",
         }
-        return {"type": "service_account", "service_account": program}, True
-    return {"type": None}, True
+        return {"type": "service_account", "service_account": program}
+    return {"type": None}
 
 
 keys = admin_view(get=Does(keys_list, Act.KEYS_SEE, query=PAGING))

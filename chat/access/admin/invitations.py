@@ -27,6 +27,7 @@ from chat.access.invitations import (
     DEFAULT_DAYS,
     MAX_DAYS,
     Invited,
+    gives_role_of,
     invitation_create,
     invitation_revoke,
     invitation_send,
@@ -163,10 +164,7 @@ class InvitationAdmin(ScopedPage):
         if object_id is None:
             return True
         invitation = self.get_object(request, unquote(str(object_id)))
-        return invitation is not None and self._may_revoke(request, invitation)
-
-    def _may_revoke(self, request: HttpRequest, invitation: Invitation) -> bool:
-        return invitation.role in standing_of(request.user).roles_given(org_id=invitation.org_id)
+        return invitation is not None and gives_role_of(invitation, actor=request.user)
 
     def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
         """Return the revocation of an open invitation."""
@@ -228,7 +226,7 @@ class InvitationAdmin(ScopedPage):
         invitation = self.get_object(request, unquote(object_id))
         if invitation is None:
             raise Http404(_("There is no such invitation."))
-        if not self._may_revoke(request, invitation):
+        if not gives_role_of(invitation, actor=request.user):
             raise PermissionDenied
         if request.method != "POST":
             return confirm_page(
