@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from chat.access.accounts import default_project
+from chat.access.chat_projects import default_project
 from chat.access.memberships import membership_create
 from chat.access.roles import Role
 from chat.models import Org

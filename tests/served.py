@@ -22,7 +22,7 @@ import json, sys
 import django
 django.setup()
 from chat.access.models import Project
-from chat.access.accounts import default_project
+from chat.access.chat_projects import default_project
 from chat.access.keys import key_create
 project = default_project()
 if sys.argv[2]:

@@ -30,8 +30,8 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from chat.access.account_audit import sign_in_failed_record
-from chat.access.accounts import default_project
 from chat.access.addresses import ip_address, request_address
+from chat.access.chat_projects import default_project
 from chat.access.invitations import InvitationEnded, invitation_accept, invitation_open
 from chat.access.mail import mail_send_later
 from chat.access.mail_addresses import accounts_at, is_vouched

@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 from django.db import Error as DatabaseError
 
-from chat.access.accounts import default_project
+from chat.access.chat_projects import default_project
 from chat.access.keys import key_create, key_rotate
 from chat.access.models import ApiKey
 

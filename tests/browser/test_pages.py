@@ -13,7 +13,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.test import Client
 
-from chat.access.accounts import default_project
+from chat.access.chat_projects import default_project
 from chat.access.keys import key_create
 from chat.models import Project
 from chat.usage.services import usage_records_write

@@ -21,7 +21,7 @@ MAKE = """
 import json, sys
 import django
 django.setup()
-from chat.access.accounts import default_project
+from chat.access.chat_projects import default_project
 from chat.access.keys import key_create
 from chat.access.models import Project
 from chat.budgets.models import Budget

@@ -11,7 +11,7 @@ from django.db import Error as DatabaseError
 from django.utils import timezone
 
 from chat.access import selectors
-from chat.access.accounts import default_project
+from chat.access.chat_projects import default_project
 from chat.access.checks import Right
 from chat.access.keys import KeyRefused, key_create, key_delete, key_rotate
 from chat.access.models import ApiKey, Project, default_rights

@@ -17,7 +17,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from chat.access.accounts import default_project
+from chat.access.chat_projects import default_project
 from chat.access.invitations import Invited, invitation_create
 from chat.access.roles import Role
 from chat.models import Invitation, Membership, Org, Project

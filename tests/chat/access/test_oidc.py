@@ -15,7 +15,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils.html import escape
 
-from chat.access.accounts import default_project
+from chat.access.chat_projects import default_project
 from chat.access.invitations import Invited, invitation_create
 from chat.access.mail_addresses import address_vouch
 from chat.access.roles import Role
