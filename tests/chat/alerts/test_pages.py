@@ -253,3 +253,15 @@ def test_what_has_not_held_long_enough_does_not_show(admin_client: Client) -> No
     later = timezone.now() + timedelta(seconds=61)
     alerts_observe([Look("model_failed", [Seen("passing", "passing", True)])], now=later)
     assert "passing" in admin_client.get(reverse("admin:index")).text
+
+
+def test_an_organisation_that_had_an_alert_can_be_deleted(admin_client: Client) -> None:
+    org = Org.objects.create(name="Leaving")
+    AlertChannel.objects.create(name="theirs", org=org, address="https://hooks.example.com/a")
+    fire("budget_100", "theirs", org.pk, 100)
+    assert AlertDelivery.objects.get().org_id == org.pk
+    page = admin_client.post(reverse("admin:chat_org_delete", args=[org.pk]), {"post": "yes"})
+    assert page.status_code == 302
+    assert not Org.objects.filter(pk=org.pk).exists()
+    assert not Alert.objects.exists()
+    assert not AlertDelivery.objects.exists()
