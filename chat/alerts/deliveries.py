@@ -18,7 +18,8 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from channels.db import database_sync_to_async
 from django.conf import settings
-from django.db.models import Q
+from django.db.models import Q, Window
+from django.db.models.functions import RowNumber
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -128,22 +129,21 @@ def _instant(at: datetime) -> str:
 
 
 def deliveries_claim(*, now: datetime, most: int, busy: Collection[int] = ()) -> list[AlertDelivery]:
-    """Begin tries of due deliveries, one a channel, none of `busy` channels. Return those that are this caller's."""
-    due = AlertDelivery.objects.filter(state=DeliveryState.WAITING, next_at__lte=now).order_by("next_at")
-    # A deleted channel has no id, and SQL compares none with anything.
-    free = due.filter(Q(channel=None) | ~Q(channel__in=list(busy)))
+    """Begin tries of the oldest due delivery of each channel that is not `busy`. Return those that are the caller's.
+
+    What is due for deleted channels fails.
+    """
+    due = AlertDelivery.objects.filter(state=DeliveryState.WAITING, next_at__lte=now)
+    due.filter(channel=None).update(state=DeliveryState.FAILED, error=_("The channel is deleted."), ended_at=now)
+    free = due.filter(channel__isnull=False).exclude(channel__in=list(busy))
+    place = Window(RowNumber(), partition_by="channel", order_by=("next_at", "pk"))
+    first = free.annotate(place=place).filter(place=1).select_related("channel").order_by("next_at", "pk")
     claimed: list[AlertDelivery] = []
-    taken: set[int | None] = set()
-    for delivery in free.select_related("channel")[: most * 8]:
-        if len(claimed) >= most:
-            break
-        if delivery.channel_id in taken:
-            continue
+    for delivery in first[:most]:
         mine = AlertDelivery.objects.filter(pk=delivery.pk, state=DeliveryState.WAITING, next_at=delivery.next_at)
         delivery.attempts += 1
         if mine.update(next_at=now + timedelta(seconds=TRY_S), attempts=delivery.attempts):
             claimed.append(delivery)
-            taken.add(delivery.channel_id)
     return claimed
 
 

@@ -19,7 +19,14 @@ from django.db import connection
 from django.utils import timezone
 
 from chat.alerts.channels import channel_delete, channel_rotate, channel_save, channel_test
-from chat.alerts.deliveries import MOST_ATTEMPTS, alerts_prune, delivery_end, delivery_try, pause_after
+from chat.alerts.deliveries import (
+    MOST_ATTEMPTS,
+    alerts_prune,
+    deliveries_claim,
+    delivery_end,
+    delivery_try,
+    pause_after,
+)
 from chat.alerts.destinations import destination_read
 from chat.alerts.models import Alert, AlertChannel, AlertDelivery, Condition, DeliveryState, Event
 from chat.alerts.runner import DeliveryRunner
@@ -376,3 +383,22 @@ def test_old_alerts_and_deliveries_are_deleted(receiver: Receiver) -> None:
     assert alerts_prune(before=timezone.now() - timedelta(days=1)) == 2
     assert Alert.objects.get().ended_at is None
     assert [one.event for one in AlertDelivery.objects.order_by("pk")] == ["resolved", "firing"]
+
+
+def waiting(channel: AlertChannel | None, at: datetime, number: int) -> None:
+    row = {"channel": channel, "event": Event.FIRING, "next_at": at}
+    AlertDelivery.objects.bulk_create([AlertDelivery(**row) for _ in range(number)])
+
+
+def test_a_backlog_starves_no_other_channel() -> None:
+    now = timezone.now()
+    full, late = (channel_of(f"https://hooks.example.com/{name}")[0] for name in ("full", "late"))
+    waiting(full, now - timedelta(hours=1), 100)
+    waiting(late, now, 1)
+    waiting(None, now - timedelta(hours=2), 100)
+    claimed = deliveries_claim(now=now, most=8)
+    assert [delivery.channel_id for delivery in claimed] == [full.pk, late.pk]
+    assert [delivery.channel_id for delivery in deliveries_claim(now=now, most=8, busy=[full.pk])] == []
+    assert [delivery.channel_id for delivery in deliveries_claim(now=now, most=8)] == [full.pk]
+    orphans = AlertDelivery.objects.filter(channel=None)
+    assert set(orphans.values_list("state", "ended_at", "error")) == {("failed", now, "The channel is deleted.")}
