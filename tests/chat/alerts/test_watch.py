@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections import namedtuple
 from collections.abc import AsyncIterator
@@ -186,3 +188,42 @@ async def test_without_valkey_the_disk_alone_is_watched(
     with pytest.raises((RedisError, OSError)):
         await Watch(away, Keys("none")).turn()
     assert [alert.condition async for alert in Alert.objects.all()] == ["disk_low"]
+
+
+def test_a_folder_that_fails_hides_no_other(
+    rules: dict[str, AlertRule], settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.DATA_DIR, settings.LIGHTCONE_MODEL_STORE = tmp_path / "broken", tmp_path
+    (tmp_path / "broken").mkdir()
+
+    def usage(folder: Path) -> Usage:
+        if folder.name == "broken":
+            raise OSError(5, "Input/output error")
+        return Usage(10**12, 10**12, 2**29)
+
+    monkeypatch.setattr("shutil.disk_usage", usage)
+    assert [one.holds for one in disk_look(rules).seen] == [None, True]
+
+
+async def test_a_folder_that_hangs_delays_no_other_look(
+    floor: LiveFloor, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go = threading.Event()
+    calls: list[Path] = []
+
+    def usage(folder: Path) -> Usage:
+        calls.append(folder)
+        may_go.wait(30)
+        return Usage(10**12, 10**12, 10**12)
+
+    monkeypatch.setattr("shutil.disk_usage", usage)
+    monkeypatch.setattr("chat.alerts.watch.DISK_S", 0.05, raising=False)
+    floor.lease("broken", "failed", reason="out of memory")
+    watch = Watch(client, floor.keys)
+    try:
+        for _ in range(2):
+            await asyncio.wait_for(watch.turn(), 10)
+        assert [alert.condition async for alert in Alert.objects.all()] == ["model_failed"]
+        assert len(calls) == 1
+    finally:
+        may_go.set()
