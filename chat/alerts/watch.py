@@ -23,12 +23,12 @@ from django.conf import settings
 from django.utils import timezone
 from redis.asyncio import Redis
 
-from chat.alerts.models import BUDGET_PERCENTS, AlertRule, Condition
+from chat.alerts.models import BUDGET_PERCENTS, Alert, AlertRule, Condition
 from chat.alerts.rules import rules_read
 from chat.alerts.services import Look, Seen, alerts_observe
 from chat.budgets.models import Budget, BudgetSpend
 from chat.budgets.services import budget_entry
-from chat.relay.state.hosts import HOST_LIFE_MS
+from chat.relay.state.hosts import HAS_LEFT, HOST_LIFE_MS
 from chat.relay.state.keys import Keys, run_id_floor
 from chat.relay.state.workers import model_conditions, worker_leases
 from chat.relay.valkey import Answers, lock_hold
@@ -48,6 +48,7 @@ LONGEST_REQUEST = timedelta(hours=1)
 MOST_QUEUED = 100
 BUDGETS_AT_ONCE = 500
 FORGOTTEN_WORKER = timedelta(hours=24)
+"""After its alert fired, if it is not on the list."""
 FORGOTTEN_DISK = timedelta(hours=1)
 
 Rules = dict[str, AlertRule]
@@ -173,20 +174,36 @@ def errors_look(rule: AlertRule, now: datetime) -> Look:
 async def workers_look(client: Answers, keys: Keys, rules: Rules) -> Look:
     """Look for worker hosts that have not reported, although none has said that it stops.
 
-    The age of a report is what its time to live has lost, so clocks of machines need not agree. Where another host has
-    removed a lost one from the list, its alert stays open until it reports again, for a day at most.
+    The age of a report is what its time to live has lost, so clocks of machines need not agree. Other hosts take a
+    silent one off the list after a while. What has an episode then stays silent, unless it has said that it stops.
     """
-    nodes = sorted(raw.decode() for raw in await client.zrange(keys.hosts, 0, -1))
+    opened = {alert.name: alert for alert in await _episodes_of(Condition.WORKER_LOST)}
+    listed = sorted(raw.decode() for raw in await client.zrange(keys.hosts, 0, -1))
+    unlisted = sorted(set(opened) - set(listed))
     pipe = client.pipeline(transaction=False)
-    for node in nodes:
+    for node in listed:
         pipe.pttl(keys.host(node))
-    lives_ms = await pipe.execute() if nodes else []
+    for node in unlisted:
+        pipe.hget(keys.host(node), HAS_LEFT)
+    answers = await pipe.execute() if listed or unlisted else []
     most_s = rules[Condition.WORKER_LOST].threshold or 0
     seen = []
-    for node, life_ms in zip(nodes, lives_ms, strict=True):
+    for node, life_ms in zip(listed, answers[: len(listed)], strict=True):
         silent_s = (HOST_LIFE_MS - max(0, life_ms)) / 1000
         seen.append(Seen(f"worker:{node}", node, silent_s >= most_s, value=silent_s))
-    return Look(Condition.WORKER_LOST, seen, is_whole=False, given_up_after=FORGOTTEN_WORKER)
+    now = timezone.now()
+    for node, has_left in zip(unlisted, answers[len(listed) :], strict=True):
+        alert = opened[node]
+        is_forgotten = alert.fired_at is not None and now - alert.fired_at > FORGOTTEN_WORKER
+        silent_s = most_s + (now - alert.since).total_seconds()
+        seen.append(Seen(alert.subject, node, has_left != b"1" and not is_forgotten, value=silent_s))
+    return Look(Condition.WORKER_LOST, seen, is_whole=False)
+
+
+@database_sync_to_async
+def _episodes_of(condition: Condition) -> list[Alert]:
+    """Return the open alerts of a condition, and what has not held long enough."""
+    return list(Alert.objects.filter(condition=condition, ended_at=None))
 
 
 async def models_look(client: Answers, keys: Keys) -> Look:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import namedtuple
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from redis.exceptions import RedisError
 
 from chat.alerts.models import Alert, AlertRule, Condition
 from chat.alerts.rules import rules_read
-from chat.alerts.services import Look
+from chat.alerts.services import Look, alerts_observe
 from chat.alerts.watch import (
     Watch,
     disk_look,
@@ -227,3 +228,40 @@ async def test_a_folder_that_hangs_delays_no_other_look(
         assert len(calls) == 1
     finally:
         may_go.set()
+
+
+async def test_a_lost_worker_that_others_took_off_the_list_is_still_lost(
+    floor: LiveFloor, client: Any, rules: dict[str, AlertRule]
+) -> None:
+    """Also before its alert has fired. One that says that it stops is not."""
+    observe = database_sync_to_async(alerts_observe)
+    rule = rules[Condition.WORKER_LOST]
+    rule.hold_s = 300
+    await rule.asave()
+    silent(floor, "model@gone", 25)
+    silent(floor, "model@stopping", 25)
+    began = timezone.now()
+    await observe([await workers_look(client, floor.keys, rules)], now=began)
+    floor.client.zrem(floor.keys.hosts, "model@gone")
+    floor.client.delete(floor.keys.host("model@gone"))
+    HostMessages(floor.client, floor.keys).leave("model@stopping")
+    look = await workers_look(client, floor.keys, rules)
+    assert held(look) == {"worker:model@gone": True, "worker:model@stopping": False}
+    await observe([look], now=began + timedelta(seconds=301))
+    alert = await Alert.objects.aget()
+    assert (alert.subject, alert.is_open) == ("worker:model@gone", True)
+    await Alert.objects.aupdate(fired_at=timezone.now() - timedelta(hours=25))
+    assert held(await workers_look(client, floor.keys, rules)) == {"worker:model@gone": False}
+    await Alert.objects.aupdate(fired_at=timezone.now())
+    silent(floor, "model@gone", 1)
+    assert held(await workers_look(client, floor.keys, rules)) == {"worker:model@gone": False}
+
+
+async def test_a_worker_that_came_back_and_died_has_not_left(
+    floor: LiveFloor, client: Any, rules: dict[str, AlertRule]
+) -> None:
+    HostMessages(floor.client, floor.keys).leave("model@back")
+    silent(floor, "model@back", 25)
+    await database_sync_to_async(alerts_observe)([await workers_look(client, floor.keys, rules)], now=timezone.now())
+    floor.client.zrem(floor.keys.hosts, "model@back")
+    assert held(await workers_look(client, floor.keys, rules)) == {"worker:model@back": True}
