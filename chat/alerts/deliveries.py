@@ -18,8 +18,9 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from channels.db import database_sync_to_async
 from django.conf import settings
-from django.db.models import Q, Window
-from django.db.models.functions import RowNumber
+from django.db.models import Exists, JSONField, OuterRef, Q, Window
+from django.db.models.fields.json import KeyTextTransform, KeyTransform
+from django.db.models.functions import Cast, RowNumber
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -131,11 +132,20 @@ def _instant(at: datetime) -> str:
 def deliveries_claim(*, now: datetime, most: int, busy: Collection[int] = ()) -> list[AlertDelivery]:
     """Begin tries of the oldest due delivery of each channel that is not `busy`. Return those that are the caller's.
 
-    What is due for deleted channels fails.
+    What is due for deleted channels fails. A resolved notice is not due while the firing one of its alert waits.
     """
     due = AlertDelivery.objects.filter(state=DeliveryState.WAITING, next_at__lte=now)
     due.filter(channel=None).update(state=DeliveryState.FAILED, error=_("The channel is deleted."), ended_at=now)
-    free = due.filter(channel__isnull=False).exclude(channel__in=list(busy))
+    before = AlertDelivery.objects.annotate(of=_alert_id()).filter(
+        state=DeliveryState.WAITING,
+        event=Event.FIRING,
+        channel=OuterRef("channel"),
+        condition=OuterRef("condition"),
+        pk__lt=OuterRef("pk"),
+        of=OuterRef("of"),
+    )
+    in_turn = due.annotate(of=_alert_id()).filter(~Q(event=Event.RESOLVED) | ~Exists(before))
+    free = in_turn.filter(channel__isnull=False).exclude(channel__in=list(busy))
     place = Window(RowNumber(), partition_by="channel", order_by=("next_at", "pk"))
     first = free.annotate(place=place).filter(place=1).select_related("channel").order_by("next_at", "pk")
     claimed: list[AlertDelivery] = []
@@ -145,6 +155,11 @@ def deliveries_claim(*, now: datetime, most: int, busy: Collection[int] = ()) ->
         if mine.update(next_at=now + timedelta(seconds=TRY_S), attempts=delivery.attempts):
             claimed.append(delivery)
     return claimed
+
+
+def _alert_id() -> KeyTextTransform:
+    """Return the expression for the id of the alert in the body of a delivery."""
+    return KeyTextTransform("alert_id", KeyTransform("data", Cast("body", JSONField())))
 
 
 async def delivery_try(delivery: AlertDelivery) -> Result:

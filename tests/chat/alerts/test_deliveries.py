@@ -21,6 +21,7 @@ from django.utils import timezone
 from chat.alerts.channels import channel_delete, channel_rotate, channel_save, channel_test
 from chat.alerts.deliveries import (
     MOST_ATTEMPTS,
+    Result,
     alerts_prune,
     deliveries_claim,
     delivery_end,
@@ -386,7 +387,7 @@ def test_old_alerts_and_deliveries_are_deleted(receiver: Receiver) -> None:
 
 
 def waiting(channel: AlertChannel | None, at: datetime, number: int) -> None:
-    row = {"channel": channel, "event": Event.FIRING, "next_at": at}
+    row = {"channel": channel, "event": Event.FIRING, "next_at": at, "body": "{}"}
     AlertDelivery.objects.bulk_create([AlertDelivery(**row) for _ in range(number)])
 
 
@@ -402,3 +403,24 @@ def test_a_backlog_starves_no_other_channel() -> None:
     assert [delivery.channel_id for delivery in deliveries_claim(now=now, most=8)] == [full.pk]
     orphans = AlertDelivery.objects.filter(channel=None)
     assert set(orphans.values_list("state", "ended_at", "error")) == {("failed", now, "The channel is deleted.")}
+
+
+def test_a_resolved_notice_does_not_overtake_its_firing_one() -> None:
+    """It waits alone: what else is due for its channel goes on."""
+    now = timezone.now()
+    channel_of("https://hooks.example.com/ours")
+    see(True, now=now)
+    (firing,) = deliveries_claim(now=now, most=8)
+    delivery_end(firing, Result(False, error="down"), now=now)
+    see(False, now=now)
+    assert deliveries_claim(now=now, most=8) == []
+    seen = Seen("errors", "Lightcone", True)
+    for later in (now, now + timedelta(minutes=5)):
+        alerts_observe([Look(Condition.ERROR_RATE, [seen])], now=later)
+    AlertDelivery.objects.filter(condition=Condition.ERROR_RATE).update(next_at=now)
+    (other,) = deliveries_claim(now=now, most=8)
+    assert other.condition == Condition.ERROR_RATE
+    delivery_end(other, Result(True), now=now)
+    AlertDelivery.objects.filter(pk=firing.pk).update(state=DeliveryState.DELIVERED)
+    (resolved,) = deliveries_claim(now=now, most=8)
+    assert resolved.event == Event.RESOLVED
