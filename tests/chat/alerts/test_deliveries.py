@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from channels.db import database_sync_to_async
 from django.core import mail
+from django.core.exceptions import ValidationError
 from django.db import connection
 from django.utils import timezone
 
@@ -23,6 +24,7 @@ from chat.alerts.deliveries import (
     MOST_ATTEMPTS,
     Result,
     alerts_prune,
+    channel_secrets,
     deliveries_claim,
     delivery_end,
     delivery_try,
@@ -301,6 +303,22 @@ def test_an_old_try_does_not_overwrite_a_newer_one(receiver: Receiver) -> None:
     assert AlertDelivery.objects.get().state == "waiting"
 
 
+def tests_age() -> None:
+    """Let the tests have been sent so long ago that another one may be."""
+    AlertDelivery.objects.update(created_at=timezone.now() - timedelta(seconds=11))
+
+
+def test_a_change_that_was_read_before_a_rotation_does_not_undo_it(receiver: Receiver) -> None:
+    channel, _ = channel_of(receiver.url)
+    read = AlertChannel.objects.get(pk=channel.pk)
+    new = channel_rotate(channel=channel)
+    read.name = "renamed"
+    channel_save(channel=read)
+    channel.refresh_from_db()
+    assert channel.name == "renamed"
+    assert channel_secrets(channel, now=timezone.now())[0] == new
+
+
 def test_both_secrets_sign_for_a_day_after_a_rotation(receiver: Receiver) -> None:
     channel, old = channel_of(receiver.url)
     new = channel_rotate(channel=channel)
@@ -310,6 +328,7 @@ def test_both_secrets_sign_for_a_day_after_a_rotation(receiver: Receiver) -> Non
     channel_test(channel=channel)
     AlertChannel.objects.update(old_secret_until=timezone.now())
     channel.refresh_from_db()
+    tests_age()
     channel_test(channel=channel)
     assert [verified(*got, new) for got in receiver.got] == [True, True]
     assert [verified(*got, old) for got in receiver.got] == [True, False]
@@ -323,6 +342,7 @@ def test_a_changed_key_of_the_installation_is_named(receiver: Receiver, settings
     channel.refresh_from_db()
     AlertChannel.objects.update(old_secret_until=timezone.now())
     channel.refresh_from_db()
+    tests_age()
     assert channel_test(channel=channel).state == "delivered"
 
 
@@ -331,6 +351,9 @@ def test_a_test_shows_its_result_and_is_not_repeated(receiver: Receiver) -> None
     receiver.answers.append((404, {}, b"no such hook"))
     failed = channel_test(channel=channel)
     assert (failed.state, failed.status, failed.answer) == ("failed", 404, "no such hook")
+    with pytest.raises(ValidationError, match="one test in 10 s"):
+        channel_test(channel=channel)
+    tests_age()
     assert channel_test(channel=channel).state == "delivered"
     assert asyncio.run(send_due()) == 0
     assert json.loads(receiver.got[1][1])["type"] == "alert.test"
