@@ -26,7 +26,7 @@ from django.utils.translation import gettext as _
 
 from chat.access.mail import MailFailed, mail_is_set_up, mail_send
 from chat.alerts.destinations import AddressRefused, destination_read
-from chat.alerts.models import Alert, AlertChannel, AlertDelivery, ChannelKind, DeliveryState, Event
+from chat.alerts.models import Alert, AlertChannel, AlertDelivery, AlertRule, ChannelKind, DeliveryState, Event
 from chat.alerts.secrets import SecretLost, secret_unseal
 from chat.alerts.texts import alert_text, alert_title
 from chat.alerts.webhooks import Message, WebhookFailed, headers_of, webhook_send
@@ -42,7 +42,6 @@ TRY_S = 60
 GONE = 410
 PRUNED_AT_ONCE = 1000
 ERROR_CHARS = 300
-RESULT_COLUMNS = ("status", "answer", "error", "state", "ended_at", "next_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +63,20 @@ def notices_queue(notices: Iterable[tuple[Alert, Event]], *, now: datetime) -> N
     orgs = {alert.org_id for alert, _event in notices}
     wanted = Q(org_id__in=[one for one in orgs if one is not None]) | (Q(org=None) if None in orgs else Q(pk__in=()))
     channels = list(AlertChannel.objects.filter(wanted, is_on=True).order_by("pk"))
+    off = set(AlertRule.objects.filter(is_on=False).values_list("condition", flat=True))
     AlertDelivery.objects.bulk_create(
-        _delivery(channel, alert, event, now)
+        _delivery(channel, alert, event, now, is_off=alert.condition in off)
         for alert, event in notices
         for channel in channels
         if channel.org_id == alert.org_id and (not channel.conditions or alert.condition in channel.conditions)
     )
 
 
-def _delivery(channel: AlertChannel, alert: Alert, event: Event, now: datetime) -> AlertDelivery:
+def _delivery(channel: AlertChannel, alert: Alert, event: Event, now: datetime, *, is_off: bool) -> AlertDelivery:
     title, text = alert_title(alert, event), alert_text(alert)
-    if event == Event.RESOLVED:
+    if event == Event.RESOLVED and is_off:
+        text = _("Its rule was switched off, so it is no longer watched. It was: %(text)s") % {"text": text}
+    elif event == Event.RESOLVED:
         text = _("It is over. It was: %(text)s") % {"text": text}
     data = {
         "alert_id": alert.pk,

@@ -31,7 +31,7 @@ from chat.alerts.deliveries import (
     pause_after,
 )
 from chat.alerts.destinations import destination_read
-from chat.alerts.models import Alert, AlertChannel, AlertDelivery, Condition, DeliveryState, Event
+from chat.alerts.models import Alert, AlertChannel, AlertDelivery, AlertRule, Condition, DeliveryState, Event
 from chat.alerts.runner import DeliveryRunner
 from chat.alerts.services import Look, Seen, alerts_observe
 from chat.alerts.webhooks import WebhookFailed, webhook_send
@@ -447,3 +447,13 @@ def test_a_resolved_notice_does_not_overtake_its_firing_one() -> None:
     AlertDelivery.objects.filter(pk=firing.pk).update(state=DeliveryState.DELIVERED)
     (resolved,) = deliveries_claim(now=now, most=8)
     assert resolved.event == Event.RESOLVED
+
+
+def test_a_rule_that_is_switched_off_says_so() -> None:
+    channel_of("https://hooks.example.com/ours")
+    see(True)
+    AlertRule.objects.filter(condition=Condition.MODEL_FAILED).update(is_on=False)
+    see(True)
+    resolved = AlertDelivery.objects.get(event=Event.RESOLVED)
+    assert "rule was switched off" in resolved.text
+    assert "It is over" not in resolved.text
