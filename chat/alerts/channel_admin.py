@@ -168,7 +168,11 @@ class AlertChannelAdmin(FreshPage, OfOrgOrInstallation):
             effect = _("It gets a notice that is marked as a test. The result shows here and under Deliveries.")
             back = reverse("admin:chat_alertchannel_change", args=[channel.pk])
             return confirm_page(request, act=_("Send a test to"), subject=channel.name, effect=effect, back=back)
-        delivery = channel_test(channel=channel)
+        try:
+            delivery = channel_test(channel=channel)
+        except ValidationError as error:
+            self.message_user(request, error.message, messages.ERROR)
+            return redirect("admin:chat_alertchannel_change", channel.pk)
         said = " ".join(str(one) for one in (delivery.status, delivery.answer) if one)
         if delivery.state == DeliveryState.DELIVERED:
             text = _("The test was taken. %(answer)s") % {"answer": said}

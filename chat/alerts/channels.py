@@ -15,12 +15,15 @@ from django.utils.translation import gettext as _
 from chat.access.mail import mail_is_set_up
 from chat.alerts.deliveries import delivery_end, delivery_of_test, delivery_try
 from chat.alerts.destinations import AddressRefused, destination_read
-from chat.alerts.models import CONDITIONS, AlertChannel, AlertDelivery, ChannelKind
+from chat.alerts.models import BUDGET_PERCENTS, CONDITIONS, AlertChannel, AlertDelivery, ChannelKind, Event
 from chat.alerts.secrets import secret_create, secret_seal
 from chat.audit.services import Subject, audit_record
 
 OVERLAP = timedelta(days=1)
 """How long messages are signed with the secret before, too."""
+TEST_PAUSE = timedelta(seconds=10)
+"""The least time between two tests of a channel."""
+CHANGED = ("name", "org", "kind", "address", "is_on", "conditions")
 MOST_CHANNELS = 50
 """Of an organisation, and of the installation."""
 
@@ -34,7 +37,8 @@ def channel_save(*, channel: AlertChannel) -> str:
         if channel.kind == ChannelKind.WEBHOOK and not channel.sealed_secret:
             secret = secret_create()
             channel.sealed_secret = secret_seal(secret)
-        channel.save()
+        # What a form has read may be older than a rotation, so the secrets of a stored channel stay as they are.
+        channel.save(update_fields=None if stored is None else CHANGED)
         audit_record(
             action="channel.create" if stored is None else "channel.change",
             on=channel_subject(channel),
@@ -55,6 +59,10 @@ def channel_check(*, channel: AlertChannel) -> None:
             raise ValidationError({"address": str(error)}) from error
     if unknown := [name for name in channel.conditions if name not in CONDITIONS]:
         raise ValidationError({"conditions": _("%(names)s: no such condition.") % {"names": ", ".join(unknown)}})
+    if channel.org_id is not None and (never := [name for name in channel.conditions if name not in BUDGET_PERCENTS]):
+        names = ", ".join(str(CONDITIONS[name]) for name in never)
+        text = _("%(names)s: an organisation's channel gets only what concerns its budgets; choose of these.")
+        raise ValidationError({"conditions": text % {"names": names}})
     same = AlertChannel.objects.filter(org=channel.org_id).exclude(pk=channel.pk)
     if channel.pk is None and same.count() >= MOST_CHANNELS:
         text = _("There are %(most)s channels already; delete one first.") % {"most": MOST_CHANNELS}
@@ -92,10 +100,18 @@ def channel_rotate(*, channel: AlertChannel) -> str:
 
 
 def channel_test(*, channel: AlertChannel) -> AlertDelivery:
-    """Send a test notice now, and return its delivery with the result. It takes ten seconds at most for a webhook."""
+    """Send a test notice now, and return its delivery with the result. It takes ten seconds at most for a webhook.
+
+    Raises ValidationError where the last test was less than TEST_PAUSE ago.
+    """
+    now = timezone.now()
     with transaction.atomic():
+        AlertChannel.objects.select_for_update().get(pk=channel.pk)
+        if AlertDelivery.objects.filter(channel=channel, event=Event.TEST, created_at__gt=now - TEST_PAUSE).exists():
+            text = _("A channel takes one test in %(seconds)d s; wait a moment, then send it again.")
+            raise ValidationError(text % {"seconds": TEST_PAUSE.total_seconds()})
         audit_record(action="channel.test", on=channel_subject(channel))
-        delivery = delivery_of_test(channel, now=timezone.now())
+        delivery = delivery_of_test(channel, now=now)
     result = async_to_sync(delivery_try)(delivery)
     delivery_end(delivery, result, now=timezone.now())
     return delivery

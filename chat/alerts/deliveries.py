@@ -18,13 +18,15 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from channels.db import database_sync_to_async
 from django.conf import settings
-from django.db.models import Q
+from django.db.models import Exists, JSONField, OuterRef, Q, Window
+from django.db.models.fields.json import KeyTextTransform, KeyTransform
+from django.db.models.functions import Cast, RowNumber
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from chat.access.mail import MailFailed, mail_is_set_up, mail_send
 from chat.alerts.destinations import AddressRefused, destination_read
-from chat.alerts.models import Alert, AlertChannel, AlertDelivery, ChannelKind, DeliveryState, Event
+from chat.alerts.models import Alert, AlertChannel, AlertDelivery, AlertRule, ChannelKind, DeliveryState, Event
 from chat.alerts.secrets import SecretLost, secret_unseal
 from chat.alerts.texts import alert_text, alert_title
 from chat.alerts.webhooks import Message, WebhookFailed, headers_of, webhook_send
@@ -40,7 +42,6 @@ TRY_S = 60
 GONE = 410
 PRUNED_AT_ONCE = 1000
 ERROR_CHARS = 300
-RESULT_COLUMNS = ("status", "answer", "error", "state", "ended_at", "next_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +63,20 @@ def notices_queue(notices: Iterable[tuple[Alert, Event]], *, now: datetime) -> N
     orgs = {alert.org_id for alert, _event in notices}
     wanted = Q(org_id__in=[one for one in orgs if one is not None]) | (Q(org=None) if None in orgs else Q(pk__in=()))
     channels = list(AlertChannel.objects.filter(wanted, is_on=True).order_by("pk"))
+    off = set(AlertRule.objects.filter(is_on=False).values_list("condition", flat=True))
     AlertDelivery.objects.bulk_create(
-        _delivery(channel, alert, event, now)
+        _delivery(channel, alert, event, now, is_off=alert.condition in off)
         for alert, event in notices
         for channel in channels
         if channel.org_id == alert.org_id and (not channel.conditions or alert.condition in channel.conditions)
     )
 
 
-def _delivery(channel: AlertChannel, alert: Alert, event: Event, now: datetime) -> AlertDelivery:
+def _delivery(channel: AlertChannel, alert: Alert, event: Event, now: datetime, *, is_off: bool) -> AlertDelivery:
     title, text = alert_title(alert, event), alert_text(alert)
-    if event == Event.RESOLVED:
+    if event == Event.RESOLVED and is_off:
+        text = _("Its rule was switched off, so it is no longer watched. It was: %(text)s") % {"text": text}
+    elif event == Event.RESOLVED:
         text = _("It is over. It was: %(text)s") % {"text": text}
     data = {
         "alert_id": alert.pk,
@@ -128,23 +132,36 @@ def _instant(at: datetime) -> str:
 
 
 def deliveries_claim(*, now: datetime, most: int, busy: Collection[int] = ()) -> list[AlertDelivery]:
-    """Begin tries of due deliveries, one a channel, none of `busy` channels. Return those that are this caller's."""
-    due = AlertDelivery.objects.filter(state=DeliveryState.WAITING, next_at__lte=now).order_by("next_at")
-    # A deleted channel has no id, and SQL compares none with anything.
-    free = due.filter(Q(channel=None) | ~Q(channel__in=list(busy)))
+    """Begin tries of the oldest due delivery of each channel that is not `busy`. Return those that are the caller's.
+
+    What is due for deleted channels fails. A resolved notice is not due while the firing one of its alert waits.
+    """
+    due = AlertDelivery.objects.filter(state=DeliveryState.WAITING, next_at__lte=now)
+    due.filter(channel=None).update(state=DeliveryState.FAILED, error=_("The channel is deleted."), ended_at=now)
+    before = AlertDelivery.objects.annotate(of=_alert_id()).filter(
+        state=DeliveryState.WAITING,
+        event=Event.FIRING,
+        channel=OuterRef("channel"),
+        condition=OuterRef("condition"),
+        pk__lt=OuterRef("pk"),
+        of=OuterRef("of"),
+    )
+    in_turn = due.annotate(of=_alert_id()).filter(~Q(event=Event.RESOLVED) | ~Exists(before))
+    free = in_turn.filter(channel__isnull=False).exclude(channel__in=list(busy))
+    place = Window(RowNumber(), partition_by="channel", order_by=("next_at", "pk"))
+    first = free.annotate(place=place).filter(place=1).select_related("channel").order_by("next_at", "pk")
     claimed: list[AlertDelivery] = []
-    taken: set[int | None] = set()
-    for delivery in free.select_related("channel")[: most * 8]:
-        if len(claimed) >= most:
-            break
-        if delivery.channel_id in taken:
-            continue
+    for delivery in first[:most]:
         mine = AlertDelivery.objects.filter(pk=delivery.pk, state=DeliveryState.WAITING, next_at=delivery.next_at)
         delivery.attempts += 1
         if mine.update(next_at=now + timedelta(seconds=TRY_S), attempts=delivery.attempts):
             claimed.append(delivery)
-            taken.add(delivery.channel_id)
     return claimed
+
+
+def _alert_id() -> KeyTextTransform:
+    """Return the expression for the id of the alert in the body of a delivery."""
+    return KeyTextTransform("alert_id", KeyTransform("data", Cast("body", JSONField())))
 
 
 async def delivery_try(delivery: AlertDelivery) -> Result:

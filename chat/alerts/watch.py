@@ -5,12 +5,16 @@ One maintenance process at a time looks at what all share; each looks at its own
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 import os
 import platform
 import secrets
 import shutil
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -19,19 +23,23 @@ from django.conf import settings
 from django.utils import timezone
 from redis.asyncio import Redis
 
-from chat.alerts.models import BUDGET_PERCENTS, AlertRule, Condition
+from chat.alerts.models import BUDGET_PERCENTS, Alert, AlertRule, Condition
 from chat.alerts.rules import rules_read
 from chat.alerts.services import Look, Seen, alerts_observe
 from chat.budgets.models import Budget, BudgetSpend
 from chat.budgets.services import budget_entry
-from chat.relay.state.hosts import HOST_LIFE_MS
+from chat.relay.state.hosts import HAS_LEFT, HOST_LIFE_MS
 from chat.relay.state.keys import Keys, run_id_floor
 from chat.relay.state.workers import model_conditions, worker_leases
 from chat.relay.valkey import Answers, lock_hold
 from chat.usage.measures import status_class
 from chat.usage.models import RequestLog, StatusClass
 
+logger = logging.getLogger(__name__)
+
 LOCK_MS = 20_000
+DISK_S = 3.0
+"""How long a turn waits for the disks."""
 GIB = 2**30
 MOST_REQUESTS = 5000
 """The newest ones that a rate of errors is made of."""
@@ -40,6 +48,7 @@ LONGEST_REQUEST = timedelta(hours=1)
 MOST_QUEUED = 100
 BUDGETS_AT_ONCE = 500
 FORGOTTEN_WORKER = timedelta(hours=24)
+"""After its alert fired, if it is not on the list."""
 FORGOTTEN_DISK = timedelta(hours=1)
 
 Rules = dict[str, AlertRule]
@@ -52,12 +61,20 @@ class Watch:
         self._client: Answers = client
         self._keys = keys
         self._token = secrets.token_hex(8).encode()
+        self._disk_thread: asyncio.Future[Look] | None = None
 
     async def turn(self) -> None:
         """Look, and store what follows. Without Valkey the disks alone are looked at. Raises redis.RedisError."""
         now = timezone.now()
         rules = await database_sync_to_async(rules_read)()
-        await _observe([disk_look(rules)], now=now)
+        disks = asyncio.ensure_future(self._disks(rules, now))
+        try:
+            await self._shared(rules, now)
+        finally:
+            await disks
+
+    async def _shared(self, rules: Rules, now: datetime) -> None:
+        """Look at what all processes share, if this one has the lock."""
         if not await lock_hold(self._client, self._keys.alerts, self._token, LOCK_MS):
             return
         looks = [
@@ -68,6 +85,40 @@ class Watch:
             *await database_sync_to_async(database_looks)(rules, now),
         ]
         await _observe(looks, now=now)
+
+    async def _disks(self, rules: Rules, now: datetime) -> None:
+        """Look at the disks in a thread. One that hangs is left alone, and no second one begins meanwhile."""
+        if self._disk_thread is None:
+            self._disk_thread = _in_thread(disk_look, rules)
+        done, _late = await asyncio.wait({self._disk_thread}, timeout=DISK_S)
+        if not done:
+            logger.warning("the disks have not answered for %s s; they are not judged", DISK_S)
+            return
+        ended, self._disk_thread = self._disk_thread, None
+        await _observe([ended.result()], now=now)
+
+
+def _in_thread(look: Callable[[Rules], Look], rules: Rules) -> asyncio.Future[Look]:
+    """Run a look in a daemon thread of its own, so that one that hangs holds neither a pool nor the end up."""
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[Look] = loop.create_future()
+
+    def run() -> None:
+        try:
+            found, failure = look(rules), None
+        except Exception as error:
+            found, failure = None, error
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, found, failure)
+
+    def settle(found: Look | None, failure: Exception | None) -> None:
+        if failure is not None:
+            result.set_exception(failure)
+        elif found is not None:
+            result.set_result(found)
+
+    threading.Thread(target=run, name="alerts-disks", daemon=True).start()
+    return result
 
 
 _observe = database_sync_to_async(alerts_observe)
@@ -123,20 +174,36 @@ def errors_look(rule: AlertRule, now: datetime) -> Look:
 async def workers_look(client: Answers, keys: Keys, rules: Rules) -> Look:
     """Look for worker hosts that have not reported, although none has said that it stops.
 
-    The age of a report is what its time to live has lost, so clocks of machines need not agree. Where another host has
-    removed a lost one from the list, its alert stays open until it reports again, for a day at most.
+    The age of a report is what its time to live has lost, so clocks of machines need not agree. Other hosts take a
+    silent one off the list after a while. What has an episode then stays silent, unless it has said that it stops.
     """
-    nodes = sorted(raw.decode() for raw in await client.zrange(keys.hosts, 0, -1))
+    opened = {alert.name: alert for alert in await _episodes_of(Condition.WORKER_LOST)}
+    listed = sorted(raw.decode() for raw in await client.zrange(keys.hosts, 0, -1))
+    unlisted = sorted(set(opened) - set(listed))
     pipe = client.pipeline(transaction=False)
-    for node in nodes:
+    for node in listed:
         pipe.pttl(keys.host(node))
-    lives_ms = await pipe.execute() if nodes else []
+    for node in unlisted:
+        pipe.hget(keys.host(node), HAS_LEFT)
+    answers = await pipe.execute() if listed or unlisted else []
     most_s = rules[Condition.WORKER_LOST].threshold or 0
     seen = []
-    for node, life_ms in zip(nodes, lives_ms, strict=True):
+    for node, life_ms in zip(listed, answers[: len(listed)], strict=True):
         silent_s = (HOST_LIFE_MS - max(0, life_ms)) / 1000
         seen.append(Seen(f"worker:{node}", node, silent_s >= most_s, value=silent_s))
-    return Look(Condition.WORKER_LOST, seen, is_whole=False, given_up_after=FORGOTTEN_WORKER)
+    now = timezone.now()
+    for node, has_left in zip(unlisted, answers[len(listed) :], strict=True):
+        alert = opened[node]
+        is_forgotten = alert.fired_at is not None and now - alert.fired_at > FORGOTTEN_WORKER
+        silent_s = most_s + (now - alert.since).total_seconds()
+        seen.append(Seen(alert.subject, node, has_left != b"1" and not is_forgotten, value=silent_s))
+    return Look(Condition.WORKER_LOST, seen, is_whole=False)
+
+
+@database_sync_to_async
+def _episodes_of(condition: Condition) -> list[Alert]:
+    """Return the open alerts of a condition, and what has not held long enough."""
+    return list(Alert.objects.filter(condition=condition, ended_at=None))
 
 
 async def models_look(client: Answers, keys: Keys) -> Look:
@@ -182,18 +249,23 @@ async def usage_look(client: Answers, keys: Keys, rules: Rules, *, now_s: float)
 
 
 def disk_look(rules: Rules) -> Look:
-    """Look at the disks of the data and of the models; folders of one disk are one subject."""
+    """Look at the disks of the data and of the models; folders of one disk are one subject.
+
+    Of a folder that fails nothing can be told.
+    """
     machine, least = platform.node(), rules[Condition.DISK_LOW].threshold or 0
     seen = []
-    for folder in _folders((settings.DATA_DIR, settings.LIGHTCONE_MODEL_STORE)):
-        free = shutil.disk_usage(folder).free / GIB
-        seen.append(Seen(f"disk:{machine}:{folder}"[:300], f"{folder} ({machine})", free < least, value=free))
+    devices: set[int] = set()
+    for folder in map(Path, (settings.DATA_DIR, settings.LIGHTCONE_MODEL_STORE)):
+        subject, name = f"disk:{machine}:{folder}"[:300], f"{folder} ({machine})"
+        try:
+            device, free = os.stat(folder).st_dev, shutil.disk_usage(folder).free / GIB
+        except FileNotFoundError:
+            continue
+        except OSError:
+            seen.append(Seen(subject, name, None))
+            continue
+        if device not in devices:
+            devices.add(device)
+            seen.append(Seen(subject, name, free < least, value=free))
     return Look(Condition.DISK_LOW, seen, is_whole=False, given_up_after=FORGOTTEN_DISK)
-
-
-def _folders(folders: Sequence[Path | str]) -> list[Path]:
-    by_device: dict[int, Path] = {}
-    for folder in map(Path, folders):
-        if folder.exists():
-            by_device.setdefault(os.stat(folder).st_dev, folder)
-    return list(by_device.values())

@@ -9,6 +9,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from chat.relay.state.hosts import HAS_LEFT, LEFT_MS
 from chat.relay.state.keys import Keys
 from chat.relay.state.runs import LEASE_MS
 from chat.relay.valkey import BlockingValkey
@@ -68,8 +69,13 @@ class HostMessages:
 
     def leave(self, node: str) -> None:
         """Take a host that stops off the list, so that it does not count as lost."""
+        pipe = self._client.pipeline()
+        pipe.zrem(self._keys.hosts, node)
+        pipe.delete(self._keys.host(node))
+        pipe.hset(self._keys.host(node), HAS_LEFT, 1)
+        pipe.pexpire(self._keys.host(node), LEFT_MS)
         with valkey_missed():
-            self._client.zrem(self._keys.hosts, node)
+            pipe.execute()
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django import forms
+from django.apps import apps
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
@@ -33,7 +34,7 @@ from chat.access.admin.scoped import ScopedPage
 from chat.access.configuration import configuration_touch
 from chat.access.keys import keys_settle
 from chat.access.limit_columns import LIMIT_COLUMNS
-from chat.access.models import MAX_DAYS, AdminKey, Invitation, Org, Project
+from chat.access.models import MAX_DAYS, Org, Project
 from chat.access.people import people_seen
 from chat.access.policy import may, orgs_reached
 from chat.access.projects import project_archive, project_delete, project_restore
@@ -45,6 +46,9 @@ from chat.console.acts import confirm_page
 from chat.console.fresh_form import FreshForm, FreshPage
 from chat.console.pages import LinesField
 from chat.redaction import MAX_PATTERNS, Redaction, RedactionTooSlow, pattern_problem
+
+DELETED_WITH_ORG = ("AdminKey", "Invitation", "Alert", "AlertDelivery")
+"""Models whose pages delete nothing, by name: alerts stand above this room."""
 
 
 class OrgForm(FreshForm, LimitFields):
@@ -75,9 +79,9 @@ class OrgAdmin(FreshPage, AuditedRows, ScopedPage):
     def get_deleted_objects(
         self, objs: Any, request: HttpRequest
     ) -> tuple[list[Any], dict[str, int], set[str], list[Any]]:
-        """Return what goes with organisations. Invitations and admin keys do, though no page deletes one by itself."""
+        """Return what goes with organisations; also what no page deletes by itself."""
         listed, counts, needed, protected = super().get_deleted_objects(objs, request)
-        own = {str(model._meta.verbose_name) for model in (AdminKey, Invitation)}
+        own = {str(apps.get_model("chat", name)._meta.verbose_name) for name in DELETED_WITH_ORG}
         return listed, counts, {one for one in needed if str(one) not in own}, protected
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:

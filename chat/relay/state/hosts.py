@@ -9,6 +9,9 @@ from typing import Any
 
 HOST_LIFE_MS = 60_000
 """How long a report lives. A host without one is on the list until another host removes it, or itself as it stops."""
+HAS_LEFT = "has_left"
+"""The field that says, for LEFT_MS, that a host has stopped. A report clears it."""
+LEFT_MS = 24 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ def host_fields(report: HostReport) -> dict[str, Any]:
         "is_draining": int(report.is_draining),
         "started_at": report.started_at,
         "beat_at": report.beat_at,
+        HAS_LEFT: 0,
         "lines": json.dumps(report.lines),
         "model_lines": json.dumps({name: list(lines) for name, lines in report.model_lines.items()}),
     }

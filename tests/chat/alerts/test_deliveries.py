@@ -15,13 +15,23 @@ from typing import Any
 import pytest
 from channels.db import database_sync_to_async
 from django.core import mail
+from django.core.exceptions import ValidationError
 from django.db import connection
 from django.utils import timezone
 
 from chat.alerts.channels import channel_delete, channel_rotate, channel_save, channel_test
-from chat.alerts.deliveries import MOST_ATTEMPTS, alerts_prune, delivery_end, delivery_try, pause_after
+from chat.alerts.deliveries import (
+    MOST_ATTEMPTS,
+    Result,
+    alerts_prune,
+    channel_secrets,
+    deliveries_claim,
+    delivery_end,
+    delivery_try,
+    pause_after,
+)
 from chat.alerts.destinations import destination_read
-from chat.alerts.models import Alert, AlertChannel, AlertDelivery, Condition, DeliveryState, Event
+from chat.alerts.models import Alert, AlertChannel, AlertDelivery, AlertRule, Condition, DeliveryState, Event
 from chat.alerts.runner import DeliveryRunner
 from chat.alerts.services import Look, Seen, alerts_observe
 from chat.alerts.webhooks import WebhookFailed, webhook_send
@@ -293,6 +303,22 @@ def test_an_old_try_does_not_overwrite_a_newer_one(receiver: Receiver) -> None:
     assert AlertDelivery.objects.get().state == "waiting"
 
 
+def tests_age() -> None:
+    """Let the tests have been sent so long ago that another one may be."""
+    AlertDelivery.objects.update(created_at=timezone.now() - timedelta(seconds=11))
+
+
+def test_a_change_that_was_read_before_a_rotation_does_not_undo_it(receiver: Receiver) -> None:
+    channel, _ = channel_of(receiver.url)
+    read = AlertChannel.objects.get(pk=channel.pk)
+    new = channel_rotate(channel=channel)
+    read.name = "renamed"
+    channel_save(channel=read)
+    channel.refresh_from_db()
+    assert channel.name == "renamed"
+    assert channel_secrets(channel, now=timezone.now())[0] == new
+
+
 def test_both_secrets_sign_for_a_day_after_a_rotation(receiver: Receiver) -> None:
     channel, old = channel_of(receiver.url)
     new = channel_rotate(channel=channel)
@@ -302,6 +328,7 @@ def test_both_secrets_sign_for_a_day_after_a_rotation(receiver: Receiver) -> Non
     channel_test(channel=channel)
     AlertChannel.objects.update(old_secret_until=timezone.now())
     channel.refresh_from_db()
+    tests_age()
     channel_test(channel=channel)
     assert [verified(*got, new) for got in receiver.got] == [True, True]
     assert [verified(*got, old) for got in receiver.got] == [True, False]
@@ -315,6 +342,7 @@ def test_a_changed_key_of_the_installation_is_named(receiver: Receiver, settings
     channel.refresh_from_db()
     AlertChannel.objects.update(old_secret_until=timezone.now())
     channel.refresh_from_db()
+    tests_age()
     assert channel_test(channel=channel).state == "delivered"
 
 
@@ -323,6 +351,9 @@ def test_a_test_shows_its_result_and_is_not_repeated(receiver: Receiver) -> None
     receiver.answers.append((404, {}, b"no such hook"))
     failed = channel_test(channel=channel)
     assert (failed.state, failed.status, failed.answer) == ("failed", 404, "no such hook")
+    with pytest.raises(ValidationError, match="one test in 10 s"):
+        channel_test(channel=channel)
+    tests_age()
     assert channel_test(channel=channel).state == "delivered"
     assert asyncio.run(send_due()) == 0
     assert json.loads(receiver.got[1][1])["type"] == "alert.test"
@@ -376,3 +407,53 @@ def test_old_alerts_and_deliveries_are_deleted(receiver: Receiver) -> None:
     assert alerts_prune(before=timezone.now() - timedelta(days=1)) == 2
     assert Alert.objects.get().ended_at is None
     assert [one.event for one in AlertDelivery.objects.order_by("pk")] == ["resolved", "firing"]
+
+
+def waiting(channel: AlertChannel | None, at: datetime, number: int) -> None:
+    row = {"channel": channel, "event": Event.FIRING, "next_at": at, "body": "{}"}
+    AlertDelivery.objects.bulk_create([AlertDelivery(**row) for _ in range(number)])
+
+
+def test_a_backlog_starves_no_other_channel() -> None:
+    now = timezone.now()
+    full, late = (channel_of(f"https://hooks.example.com/{name}")[0] for name in ("full", "late"))
+    waiting(full, now - timedelta(hours=1), 100)
+    waiting(late, now, 1)
+    waiting(None, now - timedelta(hours=2), 100)
+    claimed = deliveries_claim(now=now, most=8)
+    assert [delivery.channel_id for delivery in claimed] == [full.pk, late.pk]
+    assert [delivery.channel_id for delivery in deliveries_claim(now=now, most=8, busy=[full.pk])] == []
+    assert [delivery.channel_id for delivery in deliveries_claim(now=now, most=8)] == [full.pk]
+    orphans = AlertDelivery.objects.filter(channel=None)
+    assert set(orphans.values_list("state", "ended_at", "error")) == {("failed", now, "The channel is deleted.")}
+
+
+def test_a_resolved_notice_does_not_overtake_its_firing_one() -> None:
+    """It waits alone: what else is due for its channel goes on."""
+    now = timezone.now()
+    channel_of("https://hooks.example.com/ours")
+    see(True, now=now)
+    (firing,) = deliveries_claim(now=now, most=8)
+    delivery_end(firing, Result(False, error="down"), now=now)
+    see(False, now=now)
+    assert deliveries_claim(now=now, most=8) == []
+    seen = Seen("errors", "Lightcone", True)
+    for later in (now, now + timedelta(minutes=5)):
+        alerts_observe([Look(Condition.ERROR_RATE, [seen])], now=later)
+    AlertDelivery.objects.filter(condition=Condition.ERROR_RATE).update(next_at=now)
+    (other,) = deliveries_claim(now=now, most=8)
+    assert other.condition == Condition.ERROR_RATE
+    delivery_end(other, Result(True), now=now)
+    AlertDelivery.objects.filter(pk=firing.pk).update(state=DeliveryState.DELIVERED)
+    (resolved,) = deliveries_claim(now=now, most=8)
+    assert resolved.event == Event.RESOLVED
+
+
+def test_a_rule_that_is_switched_off_says_so() -> None:
+    channel_of("https://hooks.example.com/ours")
+    see(True)
+    AlertRule.objects.filter(condition=Condition.MODEL_FAILED).update(is_on=False)
+    see(True)
+    resolved = AlertDelivery.objects.get(event=Event.RESOLVED)
+    assert "rule was switched off" in resolved.text
+    assert "It is over" not in resolved.text

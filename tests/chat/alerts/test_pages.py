@@ -124,6 +124,13 @@ def test_bad_channels_are_refused_with_a_sentence(admin_client: Client, fields: 
     assert not AlertChannel.objects.exists()
 
 
+def test_an_organisations_channel_refuses_what_it_never_gets(admin_client: Client, project: Project) -> None:
+    data = channel_data(org=project.org_id, conditions=["budget_80", "disk_low"])
+    assert "Disk low: an organisation" in admin_client.post(reverse(ADD), data).text
+    admin_client.post(reverse(ADD), data | {"conditions": ["budget_80"]})
+    assert AlertChannel.objects.get().conditions == ["budget_80"]
+
+
 def test_the_second_of_two_administrators_is_stopped(admin_client: Client) -> None:
     admin_client.post(reverse(ADD), channel_data())
     channel = AlertChannel.objects.get()
@@ -167,6 +174,8 @@ def test_the_test_button_shows_the_result(admin_client: Client, receiver: Receiv
     assert "marked as a test" in admin_client.get(page).text
     assert receiver.got == []
     assert "The test was taken. 200 taken" in admin_client.post(page, follow=True).text
+    assert "A channel takes one test in 10 s" in admin_client.post(page, follow=True).text
+    AlertDelivery.objects.update(created_at=timezone.now() - timedelta(seconds=11))
     receiver.answers.append((401, {}, f"{EVIL} who are you".encode()))
     answer = admin_client.post(page, follow=True).text
     assert "The test failed: The receiver answered with the status 401." in answer
@@ -253,3 +262,15 @@ def test_what_has_not_held_long_enough_does_not_show(admin_client: Client) -> No
     later = timezone.now() + timedelta(seconds=61)
     alerts_observe([Look("model_failed", [Seen("passing", "passing", True)])], now=later)
     assert "passing" in admin_client.get(reverse("admin:index")).text
+
+
+def test_an_organisation_that_had_an_alert_can_be_deleted(admin_client: Client) -> None:
+    org = Org.objects.create(name="Leaving")
+    AlertChannel.objects.create(name="theirs", org=org, address="https://hooks.example.com/a")
+    fire("budget_100", "theirs", org.pk, 100)
+    assert AlertDelivery.objects.get().org_id == org.pk
+    page = admin_client.post(reverse("admin:chat_org_delete", args=[org.pk]), {"post": "yes"})
+    assert page.status_code == 302
+    assert not Org.objects.filter(pk=org.pk).exists()
+    assert not Alert.objects.exists()
+    assert not AlertDelivery.objects.exists()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections import namedtuple
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from redis.exceptions import RedisError
 
 from chat.alerts.models import Alert, AlertRule, Condition
 from chat.alerts.rules import rules_read
-from chat.alerts.services import Look
+from chat.alerts.services import Look, alerts_observe
 from chat.alerts.watch import (
     Watch,
     disk_look,
@@ -186,3 +189,79 @@ async def test_without_valkey_the_disk_alone_is_watched(
     with pytest.raises((RedisError, OSError)):
         await Watch(away, Keys("none")).turn()
     assert [alert.condition async for alert in Alert.objects.all()] == ["disk_low"]
+
+
+def test_a_folder_that_fails_hides_no_other(
+    rules: dict[str, AlertRule], settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.DATA_DIR, settings.LIGHTCONE_MODEL_STORE = tmp_path / "broken", tmp_path
+    (tmp_path / "broken").mkdir()
+
+    def usage(folder: Path) -> Usage:
+        if folder.name == "broken":
+            raise OSError(5, "Input/output error")
+        return Usage(10**12, 10**12, 2**29)
+
+    monkeypatch.setattr("shutil.disk_usage", usage)
+    assert [one.holds for one in disk_look(rules).seen] == [None, True]
+
+
+async def test_a_folder_that_hangs_delays_no_other_look(
+    floor: LiveFloor, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go = threading.Event()
+    calls: list[Path] = []
+
+    def usage(folder: Path) -> Usage:
+        calls.append(folder)
+        may_go.wait(30)
+        return Usage(10**12, 10**12, 10**12)
+
+    monkeypatch.setattr("shutil.disk_usage", usage)
+    monkeypatch.setattr("chat.alerts.watch.DISK_S", 0.05, raising=False)
+    floor.lease("broken", "failed", reason="out of memory")
+    watch = Watch(client, floor.keys)
+    try:
+        for _ in range(2):
+            await asyncio.wait_for(watch.turn(), 10)
+        assert [alert.condition async for alert in Alert.objects.all()] == ["model_failed"]
+        assert len(calls) == 1
+    finally:
+        may_go.set()
+
+
+async def test_a_lost_worker_that_others_took_off_the_list_is_still_lost(
+    floor: LiveFloor, client: Any, rules: dict[str, AlertRule]
+) -> None:
+    """Also before its alert has fired. One that says that it stops is not."""
+    observe = database_sync_to_async(alerts_observe)
+    rule = rules[Condition.WORKER_LOST]
+    rule.hold_s = 300
+    await rule.asave()
+    silent(floor, "model@gone", 25)
+    silent(floor, "model@stopping", 25)
+    began = timezone.now()
+    await observe([await workers_look(client, floor.keys, rules)], now=began)
+    floor.client.zrem(floor.keys.hosts, "model@gone")
+    floor.client.delete(floor.keys.host("model@gone"))
+    HostMessages(floor.client, floor.keys).leave("model@stopping")
+    look = await workers_look(client, floor.keys, rules)
+    assert held(look) == {"worker:model@gone": True, "worker:model@stopping": False}
+    await observe([look], now=began + timedelta(seconds=301))
+    alert = await Alert.objects.aget()
+    assert (alert.subject, alert.is_open) == ("worker:model@gone", True)
+    await Alert.objects.aupdate(fired_at=timezone.now() - timedelta(hours=25))
+    assert held(await workers_look(client, floor.keys, rules)) == {"worker:model@gone": False}
+    await Alert.objects.aupdate(fired_at=timezone.now())
+    silent(floor, "model@gone", 1)
+    assert held(await workers_look(client, floor.keys, rules)) == {"worker:model@gone": False}
+
+
+async def test_a_worker_that_came_back_and_died_has_not_left(
+    floor: LiveFloor, client: Any, rules: dict[str, AlertRule]
+) -> None:
+    HostMessages(floor.client, floor.keys).leave("model@back")
+    silent(floor, "model@back", 25)
+    await database_sync_to_async(alerts_observe)([await workers_look(client, floor.keys, rules)], now=timezone.now())
+    floor.client.zrem(floor.keys.hosts, "model@back")
+    assert held(await workers_look(client, floor.keys, rules)) == {"worker:model@back": True}
