@@ -21,7 +21,7 @@ NEEDS = {
     "/v1/batches": (400, 404),
 }
 """Examples that need another kind of model, or a file, and how the server says so."""
-CHANGING = ("/v1/admin/", "/api/pull", "/api/create", "/api/copy", "/v1/chat/completions/{")
+CHANGING = ("/v1/admin/", "/v1/organization/", "/api/pull", "/api/create", "/api/copy", "/v1/chat/completions/{")
 """Routes that change the installation, or name what the reader has stored; their own tests cover them."""
 
 
