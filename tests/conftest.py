@@ -39,6 +39,8 @@ NEED_TRITON = [
     "engine/models/test_models_page.py",
     "engine/quantization/test_byte_weight.py",
 ]
+CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+"""The first that is installed is taken. The headless one draws no window around a page, which takes longer than it."""
 POSTGRES_BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 
 if not IS_EVERYTHING_REQUIRED and not (find_spec("triton") and find_spec("xformers")):
@@ -53,8 +55,8 @@ def _missing_for(marker: str) -> str | None:
         return "needs a CUDA device"
     if marker == "interpreted" and has_gpu:
         return "needs a run that sees no CUDA device (CUDA_VISIBLE_DEVICES=)"
-    if marker == "browser" and not (shutil.which("chromium") or shutil.which("google-chrome")):
-        return "needs Chromium (apt-get install chromium)"
+    if marker == "browser" and not any(map(shutil.which, CHROMIUMS)):
+        return "needs Chromium (apt-get install chromium-headless-shell)"
     if marker == "postgres" and not (POSTGRES_BINARIES or shutil.which("initdb")):
         return "needs PostgreSQL (apt-get install postgresql)"
     return None

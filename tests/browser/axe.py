@@ -15,7 +15,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(__file__).with_name("axe_core")
 FOLDER = ROOT / ".venv" / "axe"
 SERIOUS = ("serious", "critical")
-RUN = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations.map((found) =>
+IS_LOADED = "() => typeof axe === 'object'"
+CONTRAST = ["color-contrast"]
+"""The one rule whose findings depend on the theme."""
+RUN = """async (rules) => (
+    await axe.run(document, { resultTypes: ["violations"], ...(rules && { runOnly: rules }) })
+  ).violations.map((found) =>
   [found.id, found.impact, found.nodes.length, found.nodes[0].target.join(" "), found.nodes[0].failureSummary])"""
 
 
@@ -36,14 +41,15 @@ def axe_source() -> str:
     return script.read_text(encoding="utf-8")
 
 
-def axe_findings(page: Any) -> list[str]:
-    """Return the serious and critical findings of a page as it is now, each with its first element.
+def axe_findings(page: Any, rules: list[str] | None = None) -> list[str]:
+    """Return the serious and critical findings of all rules or some, of a page as it is, each with its first element.
 
     The script is evaluated by the driver, as the content policy of the page refuses script tags.
     """
-    page.evaluate(axe_source())
+    if not page.evaluate(IS_LOADED):
+        page.evaluate(axe_source())
     return [
         f"{rule} ({impact}, {count} elements, first {target}): {' '.join(summary.split())}"
-        for rule, impact, count, target, summary in page.evaluate(RUN)
+        for rule, impact, count, target, summary in page.evaluate(RUN, rules)
         if impact in SERIOUS
     ]

@@ -11,8 +11,10 @@ import pytest
 from django.db import connections
 
 from chat.catalog.services import model_register, model_update
+from tests.browser.contexts import Contexts
 from tests.browser.scripted import ScriptedPage, note_problems
 from tests.browser.walk import SIZES, Walk, walked
+from tests.conftest import CHROMIUMS
 from tests.people import member
 
 playwright_sync = pytest.importorskip("playwright.sync_api")
@@ -35,9 +37,9 @@ def chromium() -> Iterator[object]:
     It ends with its module: playwright keeps an event loop running in this thread, so that no asynchronous test can
     run.
     """
-    binary = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    binary = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, CHROMIUMS)), None)
     if binary is None:
-        pytest.skip("Chromium is not installed (Debian package: chromium)")
+        pytest.skip("Chromium is not installed (Debian package: chromium-headless-shell)")
     with playwright_sync.sync_playwright() as driver, pytest.MonkeyPatch.context() as patch:
         patch.setenv(
             "DJANGO_ALLOW_ASYNC_UNSAFE", "1"
@@ -102,14 +104,19 @@ def people(transactional_db) -> None:
     model_update(model=greedy)
 
 
+@pytest.fixture(scope="module")
+def contexts(chromium) -> Contexts:
+    return Contexts(chromium)
+
+
 @pytest.fixture
-def scripted(chromium, live_server, valkey, people) -> Iterator[ScriptedPage]:
+def scripted(contexts, live_server, valkey, people) -> Iterator[ScriptedPage]:
     """Yield a page whose socket the test scripts, not yet signed in. Errors in the page fail the test."""
-    context = chromium.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 800})
-    scripted = ScriptedPage(context, live_server.url)
-    yield scripted
-    scripted.close()
-    assert scripted.problems == []
+    with contexts.one(base_url=live_server.url, viewport={"width": 1280, "height": 800}) as context:
+        scripted = ScriptedPage(context, live_server.url)
+        yield scripted
+        scripted.close()
+        assert scripted.problems == []
 
 
 @pytest.fixture(params=SIZES)
@@ -123,6 +130,6 @@ def theme(request) -> str:
 
 
 @pytest.fixture
-def walk(size, theme, chromium, live_server, valkey, people) -> Iterator[Walk]:
+def walk(size, theme, contexts, live_server, valkey, people) -> Iterator[Walk]:
     """Yield a walk through the page, in each size and theme."""
-    yield from walked(chromium, live_server.url, size=size, theme=theme)
+    yield from walked(contexts, live_server.url, size=size, theme=theme)

@@ -14,6 +14,7 @@ USAGE = {"prompt_tokens": 3, "cached_tokens": 0, "completion_tokens": 5, "reason
 TIMINGS = {"first_token_s": 0.1, "total_s": 0.5, "tokens_per_s": 10.0}
 REFUSALS = ("401 (Unauthorized)", "409 (Conflict)")
 """What a browser reports of requests that the server refuses although page and server do as they should."""
+ENDS = ("requestfinished", "requestfailed")
 MESSAGE = "#messages > li:nth-child({})"
 
 
@@ -42,18 +43,23 @@ class ScriptedPage:
         self.is_reachable = True
         self.in_flight: set[Any] = set()
         context.route_web_socket("**/ws/playground", self._opened)
-        context.on("request", lambda request: self.in_flight.add(request))
-        for event in ("requestfinished", "requestfailed"):
-            context.on(event, lambda request: self.in_flight.discard(request))
+        self.listeners: dict[str, Callable[[Any], None]] = {
+            "request": lambda request: self.in_flight.add(request),
+            **dict.fromkeys(ENDS, lambda request: self.in_flight.discard(request)),
+        }
+        for event, listener in self.listeners.items():
+            context.on(event, listener)
         self.page = context.new_page()
         note_problems(self.page, self.problems)
 
     def close(self) -> None:
         """Let the server answer what was asked, and ask nothing more: its database is about to be emptied."""
         problems = list(self.problems)
-        self.page.context.route("**/*", lambda route: route.abort())
+        context = self.page.context
+        context.route("**/*", lambda route: route.abort())
         self.wait_for(lambda: not self.in_flight)
-        self.page.context.close()
+        for event, listener in self.listeners.items():
+            context.remove_listener(event, listener)
         self.problems[:] = problems
 
     def _opened(self, socket: Any) -> None:

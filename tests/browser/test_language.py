@@ -18,17 +18,16 @@ CUT = """() => [document.documentElement, ...document.querySelectorAll(".topbar,
 
 
 @pytest.fixture(params=SIZES)
-def german(request, chromium, live_server, valkey, people) -> Iterator[ScriptedPage]:
+def german(request, contexts, live_server, valkey, people) -> Iterator[ScriptedPage]:
     """Yield the chat in a browser that asks for German, in each size."""
     width, height = SIZES[request.param]
-    context = chromium.new_context(
-        base_url=live_server.url, viewport={"width": width, "height": height}, locale="de-DE", reduced_motion="reduce"
-    )
-    scripted = ScriptedPage(context, live_server.url)
-    scripted.sign_in()
-    yield scripted
-    scripted.close()
-    assert scripted.problems == []
+    size = {"width": width, "height": height}
+    with contexts.one(base_url=live_server.url, viewport=size, locale="de-DE", reduced_motion="reduce") as context:
+        scripted = ScriptedPage(context, live_server.url)
+        scripted.sign_in()
+        yield scripted
+        scripted.close()
+        assert scripted.problems == []
 
 
 def test_a_german_browser_shows_a_chat_in_german(german: ScriptedPage) -> None:
@@ -63,13 +62,13 @@ def test_compared_chats_are_german_and_fit(german: ScriptedPage) -> None:
     assert page.evaluate(CUT) == []
 
 
-def test_times_are_written_in_the_language_of_the_page(chromium, live_server, valkey, people) -> None:
+def test_times_are_written_in_the_language_of_the_page(contexts, live_server, valkey, people) -> None:
     """A browser in English wrote `11:47 AM` on a page whose reader had chosen German."""
-    context = chromium.new_context(base_url=live_server.url, locale="en-US", timezone_id="UTC")
-    context.add_cookies([{"name": settings.LANGUAGE_COOKIE_NAME, "value": "de", "url": live_server.url}])
-    scripted = ScriptedPage(context, live_server.url)
-    scripted.sign_in()
-    scripted.turn("Hallo", "Guten Tag")
-    assert re.fullmatch(r"\d\d:\d\d", scripted.page.inner_text(".message-user time"))
-    scripted.close()
-    assert scripted.problems == []
+    with contexts.one(base_url=live_server.url, locale="en-US", timezone_id="UTC") as context:
+        context.add_cookies([{"name": settings.LANGUAGE_COOKIE_NAME, "value": "de", "url": live_server.url}])
+        scripted = ScriptedPage(context, live_server.url)
+        scripted.sign_in()
+        scripted.turn("Hallo", "Guten Tag")
+        assert re.fullmatch(r"\d\d:\d\d", scripted.page.inner_text(".message-user time"))
+        scripted.close()
+        assert scripted.problems == []

@@ -227,8 +227,8 @@ def test_the_pages_for_others_are_accessible(walk: Walk) -> None:
 
 
 @pytest.fixture
-def narrow(chromium, live_server, valkey, people) -> Iterator[Walk]:
-    yield from walked(chromium, live_server.url, size="desktop", theme="light")
+def narrow(contexts, live_server, valkey, people) -> Iterator[Walk]:
+    yield from walked(contexts, live_server.url, size="desktop", theme="light")
 
 
 IN_SIGHT = """(node) => {

@@ -53,14 +53,12 @@ class Opened:
 
 
 @pytest.fixture(params=SIZES)
-def opened(request, chromium, live_server, valkey, transactional_db) -> Iterator[Opened]:
+def opened(request, contexts, live_server, valkey, transactional_db) -> Iterator[Opened]:
     """Yield an opened page, in each size; nobody is signed in."""
     width, height = SIZES[request.param]
-    context = chromium.new_context(
-        base_url=live_server.url, viewport={"width": width, "height": height}, reduced_motion="reduce"
-    )
-    yield Opened(context.new_page())
-    context.close()
+    size = {"width": width, "height": height}
+    with contexts.one(base_url=live_server.url, viewport=size, reduced_motion="reduce") as context:
+        yield Opened(context.new_page())
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from typing import Any
 from django.contrib.auth import get_user_model
 
 from chat.playground.kept import state_change
-from tests.browser.axe import axe_findings
+from tests.browser.axe import CONTRAST, axe_findings
+from tests.browser.contexts import Contexts
 from tests.browser.scripted import ScriptedPage
 from tests.browser.stub_routes import code_route, render_route, rendered
 
@@ -28,11 +29,12 @@ IS_SIDEWAYS = "() => document.documentElement.scrollWidth > document.documentEle
 class Walk:
     """Goes through states of the page, and notes what is wrong in each: `findings`.
 
-    `measures`: what the server says of the next prompts, the last for ever.
+    `measures`: what the server says of the next prompts, the last for ever. `rules`: those of axe-core to check.
     """
 
-    def __init__(self, scripted: ScriptedPage) -> None:
+    def __init__(self, scripted: ScriptedPage, rules: list[str] | None = None) -> None:
         self.scripted = scripted
+        self.rules = rules
         self.page = scripted.page
         self.findings: list[str] = []
         self.page.set_default_timeout(15_000)
@@ -47,7 +49,7 @@ class Walk:
             self.page.click(pressed)
         self.page.wait_for_selector(selector)
         self.scripted.wait_painted()
-        found = axe_findings(self.page) + [f"small: {each}" for each in self.page.evaluate(SMALL)]
+        found = axe_findings(self.page, self.rules) + [f"small: {each}" for each in self.page.evaluate(SMALL)]
         if self.page.evaluate(IS_SIDEWAYS):
             found.append("scrolls sideways")
         self.findings += [f"{state}: {finding}" for finding in found]
@@ -76,20 +78,21 @@ class Walk:
         self.scripted.wait_idle()
 
 
-def walked(chromium: Any, url: str, *, size: str, theme: str) -> Iterator[Walk]:
+def walked(contexts: Contexts, url: str, *, size: str, theme: str) -> Iterator[Walk]:
     width, height = SIZES[size]
-    context = chromium.new_context(
-        base_url=url,
-        viewport={"width": width, "height": height},
-        color_scheme=theme,
-        reduced_motion="reduce",
-        has_touch=size == "phone",
-        is_mobile=size == "phone",
-    )
-    walk = Walk(ScriptedPage(context, url))
-    yield walk
-    walk.page.evaluate("dispatchEvent(new Event('pagehide'))")  # writes what is left
-    walk.scripted.close()
-    # Pages that say no are looked at too. The tests' SQLite refuses two writers at once; the page writes again.
-    expected = ("(Forbidden)", "(Not Found)", "503")
-    assert [problem for problem in walk.scripted.problems if not any(part in problem for part in expected)] == []
+    options = {
+        "base_url": url,
+        "viewport": {"width": width, "height": height},
+        "color_scheme": theme,
+        "reduced_motion": "reduce",
+        "has_touch": size == "phone",
+        "is_mobile": size == "phone",
+    }
+    with contexts.one(**options) as context:
+        walk = Walk(ScriptedPage(context, url), CONTRAST if theme == "dark" else None)
+        yield walk
+        walk.page.evaluate("dispatchEvent(new Event('pagehide'))")  # writes what is left
+        walk.scripted.close()
+        # Pages that say no are looked at too. The tests' SQLite refuses two writers at once; the page writes again.
+        expected = ("(Forbidden)", "(Not Found)", "503")
+        assert [problem for problem in walk.scripted.problems if not any(part in problem for part in expected)] == []
