@@ -264,6 +264,23 @@ def test_a_run_continues_beside_a_new_chat(talk: ScriptedPage) -> None:
     assert talk.texts() == [*WHOLE, "question 4", "answer 4"]
 
 
+def test_an_answer_whose_end_is_being_saved_is_shown_to_who_comes_back(talk: ScriptedPage) -> None:
+    """The chat was let go with the end, and read from the server before that had it: the answer was empty."""
+    talk.ask("question 4")
+    run = talk.next("start")["id"]
+    talk.page.click("#sidebar-new-chat")
+    talk.wait_for(lambda: not talk.in_flight)
+    held: list[Any] = []
+    talk.page.route("**/conversations/*/turns/*", lambda route: held.append(route))
+    talk.say(run, "answer 4")
+    talk.end(run)
+    talk.wait_for(lambda: held)
+    talk.page.click(".chat-link:has-text('question 1')")
+    talk.page.wait_for_selector(MESSAGE.format(8))
+    assert talk.texts() == [*WHOLE, "question 4", "answer 4"]
+    held[0].continue_()
+
+
 OPEN_CHATS = """async () => {
     const app = await import('/static/chat/playground/app/core/app.js');
     return [...app.openChats.values()].map((open) => open.title.value);

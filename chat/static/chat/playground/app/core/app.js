@@ -90,12 +90,28 @@ export function settingsFrom(kept) {
 /** @param {Turn} turn @returns {Chat | undefined} */
 const chatOf = (turn) => [...openChats.values()].find((open) => open.find(turn.id) === turn);
 
-/** Let go of a stored chat that is not shown, unless it is still answered. Its unsaved draft and turns are still sent. @param {Chat} open */
+/** Chats to let go of once the server has all of them, by id. @type {Set<string>} */
+const leaving = new Set();
+
+/** Let go of a stored chat that is not shown, unless it is still answered: once it is saved. Its unsaved draft is still sent. @param {Chat} open */
 export function letGo(open) {
+  leaving.delete(open.id);
   if (open === chat.value || open === behind.value || open.isTemporary || open.isBusy.value) return;
+  if (outbox.holds(open.id)) {
+    leaving.add(open.id);
+    return;
+  }
   openChats.delete(open.id);
   drafts.unwatch(open.id);
 }
+
+outbox.numWaiting.subscribe(() => {
+  for (const id of [...leaving]) {
+    const open = openChats.get(id);
+    if (open) letGo(open);
+    else leaving.delete(id);
+  }
+});
 
 // What the page has kept for the user, beside the conversations.
 

@@ -44,6 +44,11 @@ export class Outbox {
     this.flush();
   }
 
+  /** Whether writes of a chat wait. @param {string} chat */
+  holds(chat) {
+    return this.writes.some(({ note }) => /** @type {{chat?: string} | undefined} */ (note)?.chat === chat);
+  }
+
   async flush() {
     if (this.isSending) return;
     this.isSending = true;
