@@ -72,3 +72,14 @@ def test_times_are_written_in_the_language_of_the_page(contexts, live_server, va
         assert re.fullmatch(r"\d\d:\d\d", scripted.page.inner_text(".message-user time"))
         scripted.close()
         assert scripted.problems == []
+
+
+def test_times_are_written_as_where_the_reader_lives(contexts, live_server, valkey, people) -> None:
+    """A British browser was given `11:47 AM`."""
+    with contexts.one(base_url=live_server.url, locale="en-GB", timezone_id="UTC") as context:
+        scripted = ScriptedPage(context, live_server.url)
+        scripted.sign_in()
+        scripted.turn("Hello", "Good day")
+        assert re.fullmatch(r"\d\d:\d\d", scripted.page.inner_text(".message-user time"))
+        scripted.close()
+        assert scripted.problems == []

@@ -26,8 +26,11 @@ export const mark = (text) => text;
  */
 export const plural = (n, one, many) => t(n === 1 ? one : many, { n: number(n) });
 
+/** How figures and times are written: as where the reader lives, if they read the page's language there, such as en-GB. */
+export const locale = navigator.languages.find((one) => one.split("-")[0] === page.language) ?? page.language;
+
 /** @param {number} value @param {Intl.NumberFormatOptions} [options] */
-export const number = (value, options) => value.toLocaleString(page.language, options);
+export const number = (value, options) => value.toLocaleString(locale, options);
 
 /** @param {number} value seconds */
 export const seconds = (value) => `${number(value, { minimumFractionDigits: 2, maximumFractionDigits: 2 })} s`;
@@ -36,4 +39,4 @@ export const seconds = (value) => `${number(value, { minimumFractionDigits: 2, m
 export const fileSize = (value) => (value < 1000 ? `${number(value)} B` : `${number(value / 1000, { maximumFractionDigits: 1 })} kB`);
 
 /** A day and time in the page's language. @param {Date} date @param {Intl.DateTimeFormatOptions} [options] */
-export const moment = (date, options = { dateStyle: "medium", timeStyle: "short" }) => date.toLocaleString(page.language, options);
+export const moment = (date, options = { dateStyle: "medium", timeStyle: "short" }) => date.toLocaleString(locale, options);

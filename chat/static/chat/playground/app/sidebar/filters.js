@@ -2,8 +2,7 @@
 // The filters of the search: a form below its box, and one chip for each that holds.
 import { html, signal, useEffect, useSignal } from "../../../vendor/preact.js";
 import { api, ApiProblem } from "../core/api.js";
-import { t } from "../core/i18n.js";
-import { page } from "../core/page.js";
+import { locale, t } from "../core/i18n.js";
 import { IconButton } from "../view/controls.js";
 import { Icon } from "../view/icons.js";
 import { changeFilters, filters, isFiltered, isImpossible, NO_FILTERS } from "./search.js";
@@ -87,5 +86,5 @@ function removed(off) {
 /** @param {string} day */
 function dayOf(day) {
   const [year, month, date] = day.split("-").map(Number);
-  return new Date(year, month - 1, date).toLocaleDateString(page.language, { day: "numeric", month: "short", year: "numeric" });
+  return new Date(year, month - 1, date).toLocaleDateString(locale, { day: "numeric", month: "short", year: "numeric" });
 }
