@@ -56,7 +56,9 @@ class Choice:
 
 
 class UsageForm(forms.Form):
-    """The form of the page of usage. Its data is the query string; without any it is the last 30 days."""
+    """The form of the page of usage. Its data is the query string. What that leaves out is the last 30 days, or own
+    days where the first is named, in the browser's zone.
+    """
 
     span = forms.ChoiceField(
         label=gettext_lazy("Time"), choices=list(SPANS.items()), required=False, initial=USUAL_SPAN
@@ -75,7 +77,9 @@ class UsageForm(forms.Form):
     status = forms.ChoiceField(required=False, choices=[("", ""), *STATUS_LABELS.items()], widget=forms.HiddenInput)
 
     def __init__(self, query: Any, zone: ZoneInfo) -> None:
-        super().__init__(query or {"span": USUAL_SPAN, "zone": zone.key})
+        given = {name: value for name, value in query.dict().items() if value} if query else {}
+        span = OWN_DAYS if "first" in given else USUAL_SPAN
+        super().__init__({"span": span, "zone": zone.key} | given)
         self._browser_zone = zone
 
     def clean_zone(self) -> ZoneInfo:
@@ -85,8 +89,7 @@ class UsageForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         span = cleaned.get("span")
-        if span == OWN_DAYS or (span == "" and "first" in self.data):
-            cleaned["span"] = OWN_DAYS
+        if span == OWN_DAYS:
             first, last = cleaned.get("first"), cleaned.get("last")
             if first is None or last is None:
                 missing = "first" if first is None else "last"
@@ -116,7 +119,7 @@ class UsageForm(forms.Form):
         """
         cleaned = self.cleaned_data if self.is_valid() else {}
         zone = cleaned.get("zone") or self._browser_zone
-        name = cleaned.get("span") or USUAL_SPAN
+        name = cleaned.get("span", USUAL_SPAN)
         first, last = _days(name, timezone.now().astimezone(zone), cleaned)
         filters = {one: cleaned[one] for one in FILTERS if cleaned.get(one) not in (None, "")}
         notes = []

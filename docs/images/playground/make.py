@@ -6,18 +6,16 @@ in Chromium. Look at each before it is committed.
 
 from __future__ import annotations
 
-import base64
-import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
+
+sys.path.append(str(Path(__file__).parents[1]))
+from pictures import DESKTOP, PHONE, take
 
 FOLDER = Path(__file__).parent
 LAST = "#messages > li:last-child"
-DESKTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 
 
 def ask(page: Page, text: str) -> None:
@@ -108,7 +106,7 @@ def compare(page: Page) -> None:
     ask(page, "Describe a lighthouse in two sentences.")
 
 
-PICTURES: dict[str, tuple[Callable[[Page], None], dict[str, int], str]] = {
+PICTURES = {
     "chat-light": (chat, DESKTOP, "light"),
     "parameters-dark": (form, DESKTOP, "dark"),
     "tool-dark": (tool, DESKTOP, "dark"),
@@ -120,27 +118,5 @@ PICTURES: dict[str, tuple[Callable[[Page], None], dict[str, int], str]] = {
 }
 
 
-def main() -> None:
-    url, password, *names = sys.argv[1:]
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for name in names or PICTURES:
-            show, size, scheme = PICTURES[name]
-            options: dict[str, Any] = {"viewport": size, "color_scheme": scheme, "has_touch": size is PHONE}
-            page = browser.new_context(base_url=url, **options).new_page()
-            page.set_default_timeout(20_000)
-            page.goto("/sign-in")
-            page.fill("#id_username", "admin")
-            page.fill("#id_password", password)
-            page.click("button[type=submit]")
-            page.wait_for_selector("#connection[data-state=ready]", state="attached")
-            show(page)
-            session = page.context.new_cdp_session(page)
-            taken = session.send("Page.captureScreenshot", {"format": "webp", "quality": 82})
-            (FOLDER / f"{name}.webp").write_bytes(base64.b64decode(taken["data"]))
-            page.context.close()
-        browser.close()
-
-
 if __name__ == "__main__":
-    main()
+    take(FOLDER, PICTURES, *sys.argv[1:])

@@ -326,6 +326,14 @@ def test_a_choice_of_days_without_days_asks_for_them(admin_client: Client) -> No
     assert (answer.status_code, "Give the first day and the last" in answer.text) == (200, True)
 
 
+@pytest.mark.parametrize("query", [{}, {"group": "project"}, {"span": "", "zone": ""}])
+def test_the_form_shows_what_is_shown(admin_client: Client, query: dict[str, str]) -> None:
+    """A link that named a group alone showed 30 days under the choice “Last 24 hours”."""
+    text = admin_client.get(reverse("admin:usage"), query).text
+    assert '<option value="30d" selected>' in text
+    assert 'name="zone" id="id_zone" value="UTC"' in text
+
+
 def test_who_has_no_role_sees_no_usage(db: None) -> None:
     client = Client()
     client.force_login(User.objects.create_user("nobody"))

@@ -48,6 +48,8 @@ const CHARTS = {
 };
 const sum = (rows, field) => rows.reduce((before, row) => before + row[field], 0);
 const total = (numbers) => Object.values(numbers).reduce((before, number) => before + number, 0);
+/** The distances of marks on an axis of time: less than a second would give two marks one name. */
+const WHOLE_SECONDS = [1, 2, 5, 10, 20, 30, 60, 120, 300];
 const figure = new Intl.NumberFormat(document.documentElement.lang || "en", { maximumFractionDigits: 1 });
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -121,7 +123,7 @@ function options(width) {
     legend: { show: false },
     cursor: { show: false },
     scales: { x: { time: false }, y: { range: (_, __, most) => [0, Math.max(1, most * 1.1)] } },
-    axes: [{ ...axis, values: (plot, values) => values.map((value) => `${figure.format(Math.round(value - plot.data[0].at(-1)))} s`) }, { ...axis, size: 56, values: (_, values) => values.map((value) => figure.format(value)) }],
+    axes: [{ ...axis, incrs: WHOLE_SECONDS, values: (plot, values) => values.map((value) => `${figure.format(Math.round(value - plot.data[0].at(-1)))} s`) }, { ...axis, size: 56, values: (_, values) => values.map((value) => figure.format(value)) }],
     series: [{}, line("--chart-1"), line("--chart-2", [6, 3])],
   };
 }
