@@ -39,6 +39,14 @@ STATES = {
     JobState.FAILED: gettext_lazy("Failed"),
     JobState.CANCELLED: gettext_lazy("Cancelled"),
 }
+PHASES = {
+    "fetching": gettext_lazy("fetching"),
+    "checking": gettext_lazy("checking"),
+    "describing": gettext_lazy("describing"),
+    "comparing hashes": gettext_lazy("comparing hashes"),
+    "copying": gettext_lazy("copying"),
+}
+"""What a job does at the time, as its process says it. That of an import names the model too."""
 
 
 class ModelJobForm(forms.ModelForm):
@@ -178,9 +186,9 @@ class ModelJobAdmin(ReadOnlyNewestFirst):
     @display(description=gettext_lazy("Progress"))
     def show_progress(self, job: ModelJob) -> str:
         if not job.num_bytes:
-            return job.phase or "–"
+            return _phase(job) or "–"
         if not job.is_open or job.phase != "fetching":
-            return f"{filesizeformat(job.num_bytes)} {job.phase}".strip()
+            return f"{filesizeformat(job.num_bytes)} {_phase(job)}".strip()
         left_s = (job.num_bytes - job.num_done) / job.rate if job.rate else 0
         values = {
             "share": f"{job.num_done / job.num_bytes:.0%}",
@@ -200,6 +208,13 @@ class ModelJobAdmin(ReadOnlyNewestFirst):
     show_asked = column(gettext_lazy("Model"), "asked", str)
     show_message = column(gettext_lazy("What"), "message", str)
     show_created = column(gettext_lazy("Created"), "created_at", instant)
+
+
+def _phase(job: ModelJob) -> str:
+    act, _space, model = job.phase.partition(" ")
+    if act == "importing":
+        return _("importing %(model)s") % {"model": model}
+    return str(PHASES.get(job.phase, job.phase))
 
 
 def _named(job: ModelJob) -> str:
