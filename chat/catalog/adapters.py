@@ -7,6 +7,7 @@ from pathlib import Path
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from chat.access.configuration import configuration_touch
 from chat.audit.services import Subject, audit_record
@@ -53,16 +54,19 @@ def _subject(adapter: ModelAdapter) -> Subject:
 def adapter_check(*, model: ServedModel, name: str, path: str) -> None:
     """Raise ValidationError for an adapter that cannot be: its name, what else has it, or its folder, if any."""
     if len(name) > MAX_NAME_CHARS or not NAME.fullmatch(name):
+        values = {"name": name[:MAX_NAME_CHARS], "most": MAX_NAME_CHARS}
         raise ValidationError(
-            f"{name[:MAX_NAME_CHARS]!r} cannot be an adapter's name: use letters, digits, '.', '_' and '-', "
-            f"{MAX_NAME_CHARS} at most."
+            _("%(name)r cannot be an adapter's name: use letters, digits, '.', '_' and '-', %(most)s at most.") % values
         )
     full_name = f"{model.name}:{name}"
     for other in ServedModel.objects.all():
         if full_name in (other.name, *other.aliases):
-            raise ValidationError(f"The name {full_name!r} already leads to the model {other.name!r}; choose another.")
+            raise ValidationError(
+                _("The name %(name)r already leads to the model %(model)r; choose another.")
+                % {"name": full_name, "model": other.name}
+            )
     if WeightedAlias.objects.filter(name=full_name).exists():
-        raise ValidationError(f"The name {full_name!r} is a weighted alias; choose another.")
+        raise ValidationError(_("The name %(name)r is a weighted alias; choose another.") % {"name": full_name})
     if path:
         adapter_path_check(path=path)
 
@@ -71,10 +75,12 @@ def adapter_path_check(*, path: str) -> None:
     """Raise ValidationError if a path is no folder of an adapter on this machine; loading checks the rest."""
     folder = Path(path)
     if not folder.is_absolute():
-        raise ValidationError(f"{path!r} must begin with /: write the whole path.")
+        raise ValidationError(_("%(path)r must begin with /: write the whole path.") % {"path": path})
     try:
         missing = [name for name in FILES if not (folder / name).is_file()]
     except OSError as error:
-        raise ValidationError(f"{path} cannot be read: {error.strerror}.") from error
+        values = {"path": path, "problem": error.strerror}
+        raise ValidationError(_("%(path)s cannot be read: %(problem)s.") % values) from error
     if missing:
-        raise ValidationError(f"The folder {path} is no LoRA adapter of PEFT: it has no {' and no '.join(missing)}.")
+        message = _("The folder %(path)s is no LoRA adapter of PEFT: it has no %(files)s.")
+        raise ValidationError(message % {"path": path, "files": ", ".join(missing)})

@@ -24,7 +24,7 @@ from chat.catalog.models import ModelPrice
 from chat.catalog.prices import AMOUNTS, price_add, price_delete, price_start_check
 from chat.catalog.services import model_names
 from chat.console.acts import confirm_page
-from chat.console.pages import ReadOnlyNewestFirst, instant
+from chat.console.pages import Labelled, ReadOnlyNewestFirst, instant
 from chat.console.zones import MAX_CHARS, instant_read, zone_of_browser, zone_read
 
 COLUMNS = ("show_model", "show_start", "show_state", "show_input", "show_cached", "show_output", "show_reasoning")
@@ -177,10 +177,10 @@ class ModelPriceAdmin(ReadOnlyNewestFirst):
         return f"{price.starts_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
     @display(description=gettext_lazy("State"), label={"later": "info", "started": "default"})
-    def show_state(self, price: ModelPrice) -> tuple[str, str]:
+    def show_state(self, price: ModelPrice) -> Labelled:
         if price.starts_at > timezone.now():
-            return "later", _("to come")
-        return "started", _("started")
+            return Labelled("later", _("to come"))
+        return Labelled("started", _("started"))
 
     @display(description=gettext_lazy("Input"))
     def show_input(self, price: ModelPrice) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from chat.access.configuration import configuration_touch
 from chat.audit.services import Subject, audit_record
@@ -32,7 +33,7 @@ def model_remove(*, name: str, store: ModelStore) -> int:
             return 0
         stored = store.name_of(Path(row.path)) if row is not None else name
         if row is None and not store.holds(name):
-            raise ModelUnknown(f"There is no model {name!r}.")
+            raise ModelUnknown(_("There is no model %(name)r.") % {"name": name})
         others = [] if stored is None else _rows_of(stored, store)
         if row is not None:
             removal_check(row=row)
@@ -40,7 +41,8 @@ def model_remove(*, name: str, store: ModelStore) -> int:
             model_delete(model=row)
         elif others:
             names = ", ".join(other.name for other in others)
-            raise ValidationError(f"The files of {name!r} serve the models {names}: remove those first.")
+            message = _("The files of %(name)r serve the models %(models)s: remove those first.")
+            raise ValidationError(message % {"name": name, "models": names})
         else:
             audit_record(action="model.delete", on=Subject(name=name), before={"stored_as": stored})
     return store.remove(stored) if stored is not None and not others and store.holds(stored) else 0
@@ -49,9 +51,11 @@ def model_remove(*, name: str, store: ModelStore) -> int:
 def removal_check(*, row: ServedModel) -> None:
     """Raise ValidationError for a model that must stay: that of the settings, or one with further names."""
     if row.name == first_name():
-        raise ValidationError(f"The settings serve {row.name!r} in any case (LIGHTCONE_MODEL): change them first.")
+        message = _("The settings serve %(name)r in any case (LIGHTCONE_MODEL): change them first.")
+        raise ValidationError(message % {"name": row.name})
     if row.aliases:
-        raise ValidationError(f"The model {row.name!r} has further names: {', '.join(row.aliases)}. Delete them first.")
+        message = _("The model %(name)r has further names: %(names)s. Delete them first.")
+        raise ValidationError(message % {"name": row.name, "names": ", ".join(row.aliases)})
 
 
 def first_name() -> str | None:

@@ -20,6 +20,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from chat.access.configuration import TTLCache, configuration_changed, configuration_touch
 from chat.access.keys import Caller
@@ -176,11 +177,14 @@ def model_names_check(*, names: Iterable[str], own_pk: int | None) -> None:
     adapters = {adapter.full_name for adapter in ModelAdapter.objects.select_related("model")}
     for name in names:
         if name in taken:
-            raise ValidationError(f"The name {name!r} already leads to the model {taken[name]!r}; choose another.")
+            raise ValidationError(
+                _("The name %(name)r already leads to the model %(model)r; choose another.")
+                % {"name": name, "model": taken[name]}
+            )
         if name in weighted:
-            raise ValidationError(f"The name {name!r} is a weighted alias; choose another.")
+            raise ValidationError(_("The name %(name)r is a weighted alias; choose another.") % {"name": name})
         if name in adapters:
-            raise ValidationError(f"The name {name!r} is that of an adapter; choose another.")
+            raise ValidationError(_("The name %(name)r is that of an adapter; choose another.") % {"name": name})
 
 
 def fallback_check(*, model: ServedModel) -> None:
@@ -188,11 +192,12 @@ def fallback_check(*, model: ServedModel) -> None:
     following = dict(ServedModel.objects.exclude(pk=model.pk).values_list("name", "fallback"))
     name = model.fallback
     if name and name != model.name and name not in following:
-        raise ValidationError(f"There is no model {name!r} to fall back to.")
+        raise ValidationError(_("There is no model %(name)r to fall back to.") % {"name": name})
     seen = {model.name}
     while name:
         if name in seen:
-            raise ValidationError(f"The fallback {model.fallback!r} leads back to {name!r}.")
+            values = {"fallback": model.fallback, "name": name}
+            raise ValidationError(_("The fallback %(fallback)r leads back to %(name)r.") % values)
         seen.add(name)
         name = following.get(name, "")
 
@@ -201,21 +206,23 @@ def model_path_check(*, path: str) -> None:
     """Raise ValidationError if `path` is no kind of model on this machine; loading checks the rest."""
     place = Path(path)
     if not place.is_absolute():
-        raise ValidationError(f"{path!r} must begin with /: write the whole path.")
+        raise ValidationError(_("%(path)r must begin with /: write the whole path.") % {"path": path})
     try:
         if place.is_dir():
             if not ((place / "config.json").is_file() and any(place.glob("*.safetensors"))):
                 raise ValidationError(
-                    f"The folder {path} is no Hugging Face model: it wants a config.json and *.safetensors files."
+                    _("The folder %(path)s is no Hugging Face model: it wants a config.json and *.safetensors files.")
+                    % {"path": path}
                 )
         elif place.is_file():
             with place.open("rb") as file:
                 if file.read(len(GGUF_MAGIC)) != GGUF_MAGIC:
-                    raise ValidationError(f"{path} is not a GGUF file.")
+                    raise ValidationError(_("%(path)s is not a GGUF file.") % {"path": path})
         else:
-            raise ValidationError(f"There is no file or folder {path} on this machine.")
+            raise ValidationError(_("There is no file or folder %(path)s on this machine.") % {"path": path})
     except OSError as error:
-        raise ValidationError(f"{path} cannot be read: {error.strerror}.") from error
+        values = {"path": path, "problem": error.strerror}
+        raise ValidationError(_("%(path)s cannot be read: %(problem)s.") % values) from error
 
 
 def model_delete(*, model: ServedModel) -> None:
@@ -304,7 +311,7 @@ async def weighted_for_caller_async(*, caller: Caller) -> list[tuple[str, ModelE
     catalogue = await _catalogue_async()
     found = []
     for name, targets in sorted(catalogue.weighted.items()):
-        for model, _ in sorted(targets, key=lambda target: -target[1]):
+        for model, _weight in sorted(targets, key=lambda target: -target[1]):
             entry = catalogue.named(model)
             if entry is not None and caller.can_use_model(entry.name):
                 found.append((name, entry))

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from chat.access.configuration import configuration_touch
 from chat.audit.services import Subject, audit_record
@@ -57,19 +58,22 @@ def weighted_alias_delete(*, name: str) -> bool:
 def targets_check(*, targets: Sequence[Mapping[str, Any]]) -> None:
     """Raise ValidationError unless the targets are 1 to 20 different models, each with a weight from 1 to 1000."""
     if not 1 <= len(targets) <= MAX_TARGETS:
-        raise ValidationError(f"Name 1 to {MAX_TARGETS} models, each with a weight.")
+        raise ValidationError(_("Name 1 to %(most)s models, each with a weight.") % {"most": MAX_TARGETS})
     known = set(ServedModel.objects.values_list("name", flat=True))
     seen: set[str] = set()
     for one in targets:
         model, weight = one.get("model"), one.get("weight")
         if further := set(one) - {"model", "weight"}:
-            raise ValidationError(f"A target has `model` and `weight` alone, not {sorted(map(str, further))[0]!r}.")
+            raise ValidationError(
+                _("A target has `model` and `weight` alone, not %(field)r.") % {"field": min(map(str, further))}
+            )
         if not isinstance(model, str) or model not in known:
-            raise ValidationError(f"There is no model {model!r} in the catalogue.")
+            raise ValidationError(_("There is no model %(model)r in the catalogue.") % {"model": model})
         if model in seen:
-            raise ValidationError(f"The model {model!r} stands twice: add up its weights.")
+            raise ValidationError(_("The model %(model)r stands twice: add up its weights.") % {"model": model})
         if type(weight) is not int or not 1 <= weight <= MAX_WEIGHT:
-            raise ValidationError(f"The weight of {model!r} must be from 1 to {MAX_WEIGHT}, got {weight!r}.")
+            values = {"model": model, "most": MAX_WEIGHT, "weight": weight}
+            raise ValidationError(_("The weight of %(model)r must be from 1 to %(most)s, got %(weight)r.") % values)
         seen.add(str(model))
 
 
@@ -97,9 +101,12 @@ def target_choose(
 def name_check(name: str) -> None:
     """Raise ValidationError for a name that leads to a model already."""
     if not 0 < len(name) <= 200:
-        raise ValidationError("A name must have 1 to 200 characters.")
+        raise ValidationError(_("A name must have 1 to 200 characters."))
     for model in ServedModel.objects.all():
         if name in (model.name, *model.aliases):
-            raise ValidationError(f"The name {name!r} already leads to the model {model.name!r}; choose another.")
+            raise ValidationError(
+                _("The name %(name)r already leads to the model %(model)r; choose another.")
+                % {"name": name, "model": model.name}
+            )
     if any(name == adapter.full_name for adapter in ModelAdapter.objects.select_related("model")):
-        raise ValidationError(f"The name {name!r} is that of an adapter; choose another.")
+        raise ValidationError(_("The name %(name)r is that of an adapter; choose another.") % {"name": name})

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from chat.audit.services import Subject, audit_record
 from chat.audit.values import row_values
@@ -37,23 +38,26 @@ def job_check(*, kind: str, asked: str, name: str = "") -> None:
     if kind == JobKind.COPY:
         _copy_check(store(), asked, name)
     if kind == JobKind.PULL and "/" not in asked.partition(":")[0].strip("/"):
-        raise StoreError(f"{asked!r} is no repository of the hub: write OWNER/NAME or OWNER/NAME:FORMAT.")
+        message = _("%(asked)r is no repository of the hub: write OWNER/NAME or OWNER/NAME:FORMAT.")
+        raise StoreError(message % {"asked": asked})
     if kind == JobKind.IMPORT and not asked.startswith("/"):
-        raise StoreError(f"{asked!r} must be a whole path, from / on.")
+        raise StoreError(_("%(asked)r must be a whole path, from / on.") % {"asked": asked})
     open_jobs = ModelJob.objects.filter(state__in=OPEN_STATES)
     same = open_jobs.filter(kind=kind, asked=asked).first()
     if same is not None:
-        raise StoreError(f"The job {same.public_id} does that already: wait for it, or cancel it.")
+        message = _("The job %(job)s does that already: wait for it, or cancel it.")
+        raise StoreError(message % {"job": same.public_id})
     if open_jobs.count() >= MAX_OPEN:
-        raise StoreError(f"{MAX_OPEN} jobs wait or run: wait for some of them, or cancel some.")
+        message = _("%(number)s jobs wait or run: wait for some of them, or cancel some.")
+        raise StoreError(message % {"number": MAX_OPEN})
 
 
 def _copy_check(models: ModelStore, asked: str, name: str) -> None:
     models.get(asked)
     if not name:
-        raise StoreError("A copy needs a name of its own.")
+        raise StoreError(_("A copy needs a name of its own."))
     if models.has(name):
-        raise StoreError(f"There is a model {name!r} already: choose another name.")
+        raise StoreError(_("There is a model %(name)r already: choose another name.") % {"name": name})
 
 
 @transaction.atomic

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
 
 from chat.access import selectors
 from chat.catalog.services import model_names
@@ -23,7 +24,7 @@ class ColumnFilter(TableFilter):
 
 
 class ModelFilter(ColumnFilter):
-    title = "model"
+    title = _("model")
     parameter_name = column = "model"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
@@ -31,7 +32,7 @@ class ModelFilter(ColumnFilter):
 
 
 class KeyFilter(ColumnFilter):
-    title = "API key"
+    title = _("API key")
     parameter_name = "key"
     column = "key_public_id"
 
@@ -40,7 +41,7 @@ class KeyFilter(ColumnFilter):
 
 
 class ProjectFilter(ColumnFilter):
-    title = "project"
+    title = _("project")
     parameter_name = "project"
     column = "project_id"
 

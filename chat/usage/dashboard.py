@@ -8,6 +8,9 @@ from zoneinfo import ZoneInfo
 
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.dateformat import format as date_text
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from chat.usage.charts import requests_chart, tiles, tokens_chart
 from chat.usage.measures import hour_of
@@ -17,23 +20,23 @@ from chat.usage.scope import usage_scope
 from chat.usage.selectors import Asked, Figures, UsageReader
 from chat.usage.spans import Span, day_span
 
-SPANS = {"24h": "Last 24 hours", "30d": "Last 30 days"}
+SPANS = {"24h": gettext_lazy("Last 24 hours"), "30d": gettext_lazy("Last 30 days")}
 MOST_MODELS = 10
 UTC = ZoneInfo("UTC")
 
 
 def dashboard_context(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """Add the overview to the console's first page; each role sees some usage. `?span=30d` shows days, not hours."""
-    return context | {"title": "Overview"} | _figures(request)
+    return context | {"title": _("Overview")} | _figures(request)
 
 
 def _figures(request: HttpRequest) -> dict[str, Any]:
     name = "30d" if request.GET.get("span") == "30d" else "24h"
-    span, label = _span(name), "%d %b" if name == "30d" else "%H:%M"
+    span, label = _span(name), "d M" if name == "30d" else "H:i"
     reader = UsageReader(usage_scope(request.user), Asked(span, group=Dimension.MODEL))
     found = reader.points(span)
     periods = [(start, found.get(number, Figures())) for number, start in span.periods()]
-    points = [(start.strftime(label), figures) for start, figures in periods]
+    points = [(date_text(start, label), figures) for start, figures in periods]
     total = Figures()
     for figures in found.values():
         total.add(figures)

@@ -26,16 +26,26 @@ from chat.access.admin.scoped import ScopedPage
 from chat.access.policy import may
 from chat.access.roles import Act
 from chat.console.export import CONTENT_TYPES, export_response, pages_of
-from chat.console.pages import BEFORE, NewestFirstChangeList, ReadOnlyNewestFirst, column, instant, milliseconds, number
+from chat.console.pages import (
+    BEFORE,
+    Labelled,
+    NewestFirstChangeList,
+    ReadOnlyNewestFirst,
+    column,
+    instant,
+    milliseconds,
+    number,
+)
 from chat.usage.log_detail import answer_texts, cost_sum, curl_line, message_texts, shown_text, stretches
 from chat.usage.log_export import COLUMNS, export_record, log_values
-from chat.usage.log_filters import LOG_FILTERS
+from chat.usage.log_filters import LOG_FILTERS, OUTCOMES
 from chat.usage.log_links import limits_of, links_of
 from chat.usage.log_scope import logs_reached, scope_columns
 from chat.usage.log_search import LOOKED_AT, best_column, logs_page, logs_with_prefix
 from chat.usage.log_texts import texts_are_kept, texts_read
 from chat.usage.models import RequestLog
 from chat.usage.prices import cost_text
+from engine.api import Outcome
 
 TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "show_cost")
 
@@ -130,7 +140,7 @@ class RequestLogAdmin(ReadOnlyNewestFirst, ScopedPage):
             None,
             {
                 "fields": (
-                    *("run_id", "show_arrived", "outcome", "status", "finish_reason"),
+                    *("run_id", "show_arrived", "show_outcome", "status", "finish_reason"),
                     *("error_code", "limit_hit", "error_message"),
                 )
             },
@@ -282,18 +292,18 @@ class RequestLogAdmin(ReadOnlyNewestFirst, ScopedPage):
     @display(
         description=_("Outcome"),
         label={
-            "finished": "success",
-            "stopped": "info",
-            "disconnected": "warning",
-            "timed out": "warning",
-            "rejected": "warning",
-            "interrupted": "danger",
-            "failed": "danger",
-            "worker lost": "danger",
+            Outcome.FINISHED: "success",
+            Outcome.STOPPED: "info",
+            Outcome.DISCONNECTED: "warning",
+            Outcome.TIMED_OUT: "warning",
+            Outcome.REJECTED: "warning",
+            Outcome.INTERRUPTED: "danger",
+            Outcome.FAILED: "danger",
+            Outcome.WORKER_LOST: "danger",
         },
     )
-    def show_outcome(self, log: RequestLog) -> str:
-        return log.outcome.replace("_", " ")
+    def show_outcome(self, log: RequestLog) -> Labelled:
+        return Labelled(log.outcome, OUTCOMES.get(log.outcome, log.outcome))
 
     @display(description=_("Parameters"))
     def show_parameters(self, log: RequestLog) -> str:

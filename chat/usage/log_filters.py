@@ -33,6 +33,16 @@ SPANS = {
     "7d": (_("last 7 days"), 168),
     "30d": (_("last 30 days"), 720),
 }
+OUTCOMES = {
+    Outcome.FINISHED: _("finished"),
+    Outcome.STOPPED: _("stopped"),
+    Outcome.DISCONNECTED: _("disconnected"),
+    Outcome.INTERRUPTED: _("interrupted"),
+    Outcome.TIMED_OUT: _("timed out"),
+    Outcome.REJECTED: _("rejected"),
+    Outcome.FAILED: _("failed"),
+    Outcome.WORKER_LOST: _("worker lost"),
+}
 STATUSES = (200, 400, 401, 403, 404, 408, 413, 429, 499, 500, 503)
 DIALECTS = ("lightcone", "prompts", "messages", "responses", "ollama", "scale", "playground")
 
@@ -96,8 +106,8 @@ class OutcomeFilter(IndexedFilter, TableFilter):
     title = _("outcome")
     parameter_name = column = "outcome"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(outcome.value, outcome.value.replace("_", " ")) for outcome in Outcome]
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [(outcome.value, OUTCOMES[outcome]) for outcome in Outcome]
 
 
 class StatusFilter(IndexedFilter, TableFilter):
