@@ -149,7 +149,7 @@ class AdminKeyAdmin(ScopedPage):
     def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
         key = self.get_object(request, unquote(object_id))
         if key is None:
-            raise Http404("There is no such key.")
+            raise Http404(_("There is no such key."))
         if not self.reaches(request, key):
             raise PermissionDenied
         if request.method != "POST":
