@@ -8,13 +8,15 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.utils.cache import add_never_cache_headers
+from django.utils.translation import gettext as _
 
 
 def confirm_page(
     request: HttpRequest, *, act: str, subject: str, effect: str, back: str, is_dangerous: bool = False
 ) -> TemplateResponse:
     """Return the page that names what an act hits and does. Its button posts to the same address."""
-    context = {"title": f"{act} {subject}", "act": act, "subject": subject, "effect": effect, "back": back}
+    title = _("%(act)s %(subject)s") % {"act": act, "subject": subject}
+    context = {"title": title, "act": act, "subject": subject, "effect": effect, "back": back}
     return act_page(request, "admin/confirm_act.html", context | {"is_dangerous": is_dangerous})
 
 

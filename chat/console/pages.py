@@ -73,7 +73,7 @@ def instant(value: Any) -> str:
 
 
 def expiry(value: Any) -> str:
-    return instant(value) if value else "never"
+    return instant(value) if value else _("never")
 
 
 class OlderNewerPaginator(Paginator):
