@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django import forms
 from django.contrib.admin.options import IncorrectLookupParameters
@@ -18,6 +18,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, QueryDict
 from django.utils import timezone
 from django.utils.functional import Promise
+from django.utils.html import conditional_escape
 from django.utils.translation import gettext as _
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
@@ -56,8 +57,31 @@ def column(description: str | Promise, field: str, text: Callable[[Any], str]) -
     return show
 
 
+class Labelled(NamedTuple):
+    """What a `display` with a label returns: a value, by which lists colour it, and the name that is shown.
+
+    Pages of one row show the name alone, where a plain tuple would stand with brackets and quotes.
+    """
+
+    value: str
+    name: str | Promise
+
+    def __html__(self) -> str:
+        return conditional_escape(self.name)
+
+
 def number(value: int) -> str:
     return f"{value:,}"
+
+
+class Heading(NamedTuple):
+    """What a `display` with a header returns: a title, and a smaller line below it. Pages of one row show one line."""
+
+    title: str
+    remark: str
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, self))
 
 
 def milliseconds(value: float | None) -> str:

@@ -36,7 +36,7 @@ from chat.access.policy import may
 from chat.access.roles import Act, Reach
 from chat.console.acts import act_page, shown_once_page
 from chat.console.fresh_form import FreshPage
-from chat.console.pages import column, expiry, instant
+from chat.console.pages import Labelled, column, expiry, instant
 
 STATES = {
     "active": gettext_lazy("Active"),
@@ -151,14 +151,14 @@ class ApiKeyAdmin(FreshPage, ScopedPage):
         return str(key.owner) if key.owner else _("the project")
 
     @display(description=gettext_lazy("State"), label=STATE_COLOURS)
-    def show_state(self, key: ApiKey) -> tuple[str, Any]:
+    def show_state(self, key: ApiKey) -> Labelled:
         if key.disabled_at:
             state = "disabled"
         elif key.project.archived_at:
             state = "archived"
         else:
             state = "expired" if key.expires_at and key.expires_at <= timezone.now() else "active"
-        return state, STATES[state]
+        return Labelled(state, STATES[state])
 
     show_created = column(gettext_lazy("Created"), "created_at", instant)
     show_last_used = column(gettext_lazy("Last used"), "last_used_at", instant)

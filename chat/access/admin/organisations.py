@@ -44,7 +44,7 @@ from chat.audit.pages import AuditedRows
 from chat.audit.services import Subject
 from chat.console.acts import confirm_page
 from chat.console.fresh_form import FreshForm, FreshPage
-from chat.console.pages import LinesField
+from chat.console.pages import Labelled, LinesField
 from chat.redaction import MAX_PATTERNS, Redaction, RedactionTooSlow, pattern_problem
 
 DELETED_WITH_ORG = ("AdminKey", "Invitation", "Alert", "AlertDelivery")
@@ -238,8 +238,10 @@ class ProjectAdmin(FreshPage, AuditedRows, ScopedPage):
         return self.with_fresh(request, obj, ((None, {"fields": named}), LIMITS, log))
 
     @display(description=_("State"), label={"active": "success", "archived": "warning"})
-    def show_state(self, project: Project) -> tuple[str, str]:
-        return ("archived", gettext("Archived")) if project.archived_at else ("active", gettext("Active"))
+    def show_state(self, project: Project) -> Labelled:
+        return (
+            Labelled("archived", gettext("Archived")) if project.archived_at else Labelled("active", gettext("Active"))
+        )
 
     def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
         """Return the allowed acts, and of archiving and restoring the one that applies."""
