@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
 
 from chat.access.models import Project
 
@@ -10,7 +11,8 @@ from chat.access.models import Project
 def check_active(project: Project) -> None:
     """Raise ValidationError for an archived project."""
     if project.archived_at is not None:
-        raise ValidationError(f"{project} is archived: restore it in the console, or choose another project.")
+        refusal = _("%(project)s is archived: restore it in the console, or choose another project.")
+        raise ValidationError(refusal % {"project": project})
 
 
 def active_lock(project: Project) -> None:
@@ -20,5 +22,5 @@ def active_lock(project: Project) -> None:
     """
     stored = Project.objects.select_for_update(no_key=True).filter(pk=project.pk).first()
     if stored is None:
-        raise ValidationError(f"{project} has been deleted: choose another project.")
+        raise ValidationError(_("%(project)s has been deleted: choose another project.") % {"project": project})
     check_active(stored)

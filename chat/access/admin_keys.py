@@ -19,6 +19,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from chat.access.addresses import is_within
 from chat.access.digests import digest, pepper_version, peppers, public_id_random
@@ -66,9 +67,9 @@ def admin_key_create(
     Raises PermissionDenied, or ValidationError for a bad name, network or expiry.
     """
     if not _may_have(actor, org.pk):
-        raise PermissionDenied(f"Your role in {org} does not let you make admin keys.")
+        raise PermissionDenied(_("Your role in %(org)s does not let you make admin keys.") % {"org": org})
     if expires_at is not None and expires_at <= timezone.now():
-        raise ValidationError({"expires_at": "The expiry must be in the future."})
+        raise ValidationError({"expires_at": _("The expiry must be in the future.")})
     public_id = public_id_random()
     raw = f"{ADMIN_KEY_PREFIX}{public_id}_{secrets.token_hex(24)}"
     pepper = peppers()[0]

@@ -55,7 +55,8 @@ def invitation_create(*, actor: User, to: Invited) -> tuple[Invitation, str]:
     Raises PermissionDenied for a role that `actor` may not give, ValidationError for projects of others.
     """
     if to.role not in standing_of(actor).roles_given(org_id=to.org.pk):
-        raise PermissionDenied(f"Your role in {to.org} does not let you give the role {to.role.label}.")
+        refusal = _("Your role in %(org)s does not let you give the role %(role)s.")
+        raise PermissionDenied(refusal % {"org": to.org, "role": to.role.label})
     if any(project.org_id != to.org.pk for project in to.projects):
         raise ValidationError(_("Projects must be of the organisation."))
     if not 1 <= to.days <= MAX_DAYS:

@@ -20,6 +20,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from chat.access.active_projects import active_lock, check_active
 from chat.access.addresses import Network, is_within
@@ -185,8 +186,8 @@ def key_update(*, key: ApiKey, actor: User | None = None) -> None:
     """
     key.full_clean()
     if key.service_account is not None and key.project_id != key.service_account.project_id:
-        text = f"This is a key of the service account {key.service_account}, and stays in its project."
-        raise ValidationError({"project": text})
+        text = _("This is a key of the service account %(account)s, and stays in its project.")
+        raise ValidationError({"project": text % {"account": key.service_account}})
     if key.disabled_at is None:
         key_owner_check(key=key)
     with transaction.atomic():
@@ -195,7 +196,7 @@ def key_update(*, key: ApiKey, actor: User | None = None) -> None:
         if is_limited_anew and actor is not None:
             org_id = Project.objects.values_list("org_id", flat=True).get(pk=before["project_id"])
             if not may(actor, Act.LIMITS_MANAGE, org_id=org_id, least=Reach.ORG):
-                raise PermissionDenied("Your role does not let you change the limits of a key.")
+                raise PermissionDenied(_("Your role does not let you change the limits of a key."))
         key.save()
         audit_record(action="key.change", on=key_subject(key), before=before, after=row_values(key, AUDITED))
         configuration_touch()
@@ -204,7 +205,7 @@ def key_update(*, key: ApiKey, actor: User | None = None) -> None:
 def key_rotate(*, key: ApiKey, overlap: timedelta = DEFAULT_OVERLAP) -> str:
     """Give the key a new secret and return the new text. Older secrets stay valid for `overlap` at most."""
     if key.deleted_at is not None:
-        raise ValidationError("A deleted key cannot be rotated.")
+        raise ValidationError(_("A deleted key cannot be rotated."))
     raw = _random_text(key.public_id)
     until = timezone.now() + overlap
     with transaction.atomic():
@@ -245,7 +246,8 @@ def keys_settle(*, owner: User) -> None:
 def key_owner_check(*, key: ApiKey) -> None:
     """Raise ValidationError if the key is a person's who could not make it."""
     if key.owner_id is not None and not may_own(User.objects.get(pk=key.owner_id), key):
-        raise ValidationError(f"{key.owner} may not have a key with these rights and this priority in {key.project}.")
+        refusal = _("%(person)s may not have a key with these rights and this priority in %(project)s.")
+        raise ValidationError(refusal % {"person": key.owner, "project": key.project})
 
 
 def key_public_id(*, raw: str) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from chat.access.configuration import configuration_touch
 from chat.access.keys import keys_settle
@@ -23,7 +25,7 @@ from chat.audit.services import audit_record
 from chat.audit.values import row_values
 
 AUDITED = ("role", "may_chat", *LIMIT_COLUMNS)
-LAST_OWNER = "This is the only owner of {org}: make another active member its owner first."
+LAST_OWNER = gettext_lazy("This is the only owner of %(org)s: make another active member its owner first.")
 
 
 def membership_create(
@@ -117,9 +119,10 @@ def is_last_owner(*, membership: Membership) -> bool:
 
 def _check_may_give(actor: Any | None, org: Org, role: Role) -> None:
     if actor is not None and role not in standing_of(actor).roles_given(org_id=org.pk):
-        raise PermissionDenied(f"Your role in {org} does not let you give or take the role {role.label}.")
+        refusal = _("Your role in %(org)s does not let you give or take the role %(role)s.")
+        raise PermissionDenied(refusal % {"org": org, "role": role.label})
 
 
 def _check_owner_remains(membership: Membership) -> None:
     if is_last_owner(membership=membership):
-        raise ValidationError(LAST_OWNER.format(org=membership.org))
+        raise ValidationError(LAST_OWNER % {"org": membership.org})

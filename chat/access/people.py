@@ -15,6 +15,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
+from django.utils.translation import gettext_lazy as _
 
 from chat.access.admin_keys import admin_keys_revoke
 from chat.access.keys import key_delete
@@ -25,8 +26,8 @@ from chat.access.roles import Act, Role
 
 DELETED = "(deleted "
 """The beginning of the names that stand for deleted accounts in the history of changes. Forms refuse such names."""
-LAST_ADMINISTRATOR = "This is the only superuser: make another active superuser first."
-OWN_ACCOUNT = "You cannot delete the account that you are signed in with; ask another administrator."
+LAST_ADMINISTRATOR = _("This is the only superuser: make another active superuser first.")
+OWN_ACCOUNT = _("You cannot delete the account that you are signed in with; ask another administrator.")
 MAX_NAMED = 3
 """Administrators that a user without access is told to ask."""
 
@@ -88,7 +89,7 @@ def account_password_is_settable(*, actor: Any, account: User) -> bool:
 def account_deletion_problem(*, actor: Any, account: User) -> str:
     """Return why `actor` cannot delete this account, or an empty text. Permissions are not checked here."""
     if account.pk == actor.pk:
-        return OWN_ACCOUNT
+        return str(OWN_ACCOUNT)
     return _needed_as(account)
 
 
@@ -129,9 +130,9 @@ def account_heir(*, account: User) -> User:
 def _needed_as(account: User) -> str:
     """Return what the installation would lose with this account, or an empty text."""
     if _is_last_superuser(account):
-        return LAST_ADMINISTRATOR
+        return str(LAST_ADMINISTRATOR)
     owned = account.memberships.filter(role=Role.OWNER).select_related("org", "user")
-    return next((LAST_OWNER.format(org=one.org) for one in owned if is_last_owner(membership=one)), "")
+    return next((str(LAST_OWNER % {"org": one.org}) for one in owned if is_last_owner(membership=one)), "")
 
 
 def _is_last_superuser(account: User) -> bool:

@@ -106,7 +106,8 @@ def project_limit(*, project: Project, limits: Mapping[str, int | None], actor: 
 def project_join(*, project: Project, user: User) -> None:
     """Make somebody a member of a project, who may be one already. Raises ValidationError for people of others."""
     if not project.org.memberships.filter(user=user).exists():
-        raise ValidationError(f"{user} is no member of {project.org}: add the person to the organisation first.")
+        refusal = _("%(user)s is no member of %(org)s: add the person to the organisation first.")
+        raise ValidationError(refusal % {"user": user, "org": project.org})
     with transaction.atomic():
         members = _names(project)
         if user.get_username() in members:
@@ -137,7 +138,7 @@ def _check_another(project: Project) -> None:
 
 def _check_may(actor: Any, act: Act, org: Org) -> None:
     if not may(actor, act, org_id=org.pk, least=Reach.ORG):
-        raise PermissionDenied(f"Your role in {org} does not let you do that.")
+        raise PermissionDenied(_("Your role in %(org)s does not let you do that.") % {"org": org})
 
 
 def _names(project: Project) -> list[str]:

@@ -11,20 +11,21 @@ from collections.abc import Mapping
 from enum import IntEnum, StrEnum
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 
 class Role(models.TextChoices):
     """What a person is in an organisation."""
 
-    OWNER = "owner", "Owner"
-    ADMIN = "admin", "Admin"
-    MEMBER = "member", "Member"
-    VIEWER = "viewer", "Viewer"
-    BILLING = "billing", "Billing"
-    AUDITOR = "auditor", "Auditor"
+    OWNER = "owner", _("Owner")
+    ADMIN = "admin", _("Admin")
+    MEMBER = "member", _("Member")
+    VIEWER = "viewer", _("Viewer")
+    BILLING = "billing", _("Billing")
+    AUDITOR = "auditor", _("Auditor")
 
 
-ROLES_HELP = (
+ROLES_HELP = _(
     "Owner: everything. Admin: people, projects, keys and limits. Member: own keys in own projects, the playground. "
     "Viewer: sees people, keys, usage and requests. Billing: costs and budgets. Auditor: sees all, stored texts too."
 )

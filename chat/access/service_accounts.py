@@ -9,6 +9,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from chat.access.active_projects import active_lock, check_active
 from chat.access.key_scope import KeyScope
@@ -60,7 +61,8 @@ def service_account_delete(*, account: ServiceAccount, actor: Any) -> None:
         keys = list(account.keys.filter(deleted_at=None).select_related("project"))
         for key in keys:
             if not scope.covers(key):
-                raise PermissionDenied(f"You may not give what the key {key} may, and so not delete it.")
+                refusal = _("You may not give what the key %(key)s may, and so not delete it.")
+                raise PermissionDenied(refusal % {"key": key})
         for key in keys:
             key_delete(key=key)
         ServiceAccount.objects.filter(pk=account.pk).update(deleted_at=timezone.now())
@@ -91,10 +93,12 @@ def _locked(account: ServiceAccount) -> ServiceAccount:
         ServiceAccount.objects.select_for_update(no_key=True).filter(pk=account.pk, deleted_at=None).first()
     )
     if stored is None:
-        raise ValidationError(f"The service account {account} has been deleted: choose another one.")
+        refusal = _("The service account %(account)s has been deleted: choose another one.")
+        raise ValidationError(refusal % {"account": account})
     return stored
 
 
 def _check_may(actor: Any, project: Project) -> None:
     if not may(actor, Act.PROJECTS_MANAGE, org_id=project.org_id, least=Reach.ORG):
-        raise PermissionDenied(f"Your role in {project.org} does not let you manage service accounts.")
+        refusal = _("Your role in %(org)s does not let you manage service accounts.")
+        raise PermissionDenied(refusal % {"org": project.org})

@@ -20,7 +20,7 @@ from chat.alerts.selectors import MANAGE, SEE, alerts_reached
 from chat.alerts.texts import alert_text
 from chat.console.filters import TableFilter
 from chat.console.fresh_form import FreshForm, FreshPage
-from chat.console.pages import ReadOnlyNewestFirst, column, instant
+from chat.console.pages import Heading, Labelled, ReadOnlyNewestFirst, column, instant
 
 MOST_CHANNELS = 200
 
@@ -150,12 +150,12 @@ class AlertAdmin(ReadOnlyNewestFirst, OfOrgOrInstallation):
         return super().get_queryset(request).filter(fired_at__isnull=False).select_related("org")
 
     @display(description=_("Alert"), header=True)
-    def show_alert(self, alert: Alert) -> list[str]:
-        return [str(CONDITIONS[alert.condition]), alert.name]
+    def show_alert(self, alert: Alert) -> Heading:
+        return Heading(str(CONDITIONS[alert.condition]), alert.name)
 
     @display(description=_("State"), label={"open": "danger", "over": "success"})
-    def show_state(self, alert: Alert) -> tuple[str, Any]:
-        return ("open", _("Open")) if alert.ended_at is None else ("over", _("Over"))
+    def show_state(self, alert: Alert) -> Labelled:
+        return Labelled("open", _("Open")) if alert.ended_at is None else Labelled("over", _("Over"))
 
     @display(description=_("What"))
     def show_text(self, alert: Alert) -> str:
@@ -200,16 +200,16 @@ class AlertDeliveryAdmin(ReadOnlyNewestFirst, OfOrgOrInstallation):
         return delivery.title
 
     @display(description=_("Channel"), header=True)
-    def show_channel(self, delivery: AlertDelivery) -> list[str]:
-        return [delivery.channel_name, self.show_org(delivery)]
+    def show_channel(self, delivery: AlertDelivery) -> Heading:
+        return Heading(delivery.channel_name, self.show_org(delivery))
 
     @display(description=_("Event"), label={Event.FIRING: "danger", Event.RESOLVED: "success", Event.TEST: "info"})
-    def show_event(self, delivery: AlertDelivery) -> tuple[str, Any]:
-        return delivery.event, delivery.get_event_display()
+    def show_event(self, delivery: AlertDelivery) -> Labelled:
+        return Labelled(delivery.event, delivery.get_event_display())
 
     @display(description=_("State"), label={"waiting": "info", "delivered": "success", "failed": "danger"})
-    def show_state(self, delivery: AlertDelivery) -> tuple[str, Any]:
-        return delivery.state, delivery.get_state_display()
+    def show_state(self, delivery: AlertDelivery) -> Labelled:
+        return Labelled(delivery.state, delivery.get_state_display())
 
     @display(description=_("Answer"))
     def show_answer(self, delivery: AlertDelivery) -> str:

@@ -22,7 +22,7 @@ class FreshForm(forms.ModelForm):
     It needs no column: the digest is made of the stored values of the form's fields, members and the like included.
     """
 
-    fresh = forms.CharField(required=False, widget=forms.HiddenInput, max_length=TOKEN_CHARS)
+    fresh = forms.CharField(label="", required=False, widget=forms.HiddenInput, max_length=TOKEN_CHARS)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -74,6 +74,16 @@ def number(value: int) -> str:
     return f"{value:,}"
 
 
+class Heading(NamedTuple):
+    """What a `display` with a header returns: a title, and a smaller line below it. Pages of one row show one line."""
+
+    title: str
+    remark: str
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, self))
+
+
 def milliseconds(value: float | None) -> str:
     """Format milliseconds as `850 ms`, `1.24 s`, or a dash."""
     if value is None:

@@ -8,6 +8,8 @@ from typing import Any
 from django.http import HttpRequest
 from django.templatetags.static import static
 from django.urls import reverse_lazy
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
 
 
 def _static(path: str) -> Callable[..., str]:
@@ -15,7 +17,7 @@ def _static(path: str) -> Callable[..., str]:
     return lambda _request=None: static(path)
 
 
-def _item(title: str, icon: str, url_name: str) -> dict[str, Any]:
+def _item(title: Promise, icon: str, url_name: str) -> dict[str, Any]:
     return {"title": title, "icon": icon, "link": reverse_lazy(url_name)}
 
 
@@ -27,7 +29,7 @@ def _needs_any(*permissions: str) -> Callable[[HttpRequest], bool]:
     return lambda request: any(request.user.has_perm(permission) for permission in permissions)
 
 
-def _list(title: str, icon: str, model: str) -> dict[str, Any]:
+def _list(title: Promise, icon: str, model: str) -> dict[str, Any]:
     """Return the sidebar's entry for the list of a model (`app.name`), visible to users who may view or change it."""
     app_label, name = model.split(".")
 
@@ -58,57 +60,57 @@ UNFOLD: dict[str, Any] = {
         "primary": {shade: f"var(--violet-{shade})" for shade in SHADES},
     },
     "BORDER_RADIUS": "8px",
-    "ACCOUNT": {"navigation": [{"title": "Your account", "link": reverse_lazy("account")}]},
+    "ACCOUNT": {"navigation": [{"title": _("Your account"), "link": reverse_lazy("account")}]},
     "SIDEBAR": {
         "show_search": False,
         "navigation": [
             {
                 "items": [
-                    _item("Overview", "monitoring", "admin:index"),
-                    _list("Requests", "list_alt", "chat.requestlog"),
-                    _item("Usage", "bar_chart", "admin:usage"),
-                    _list("Batches", "inventory_2", "chat.batch"),
-                    _list("Files", "draft", "chat.projectfile"),
+                    _item(_("Overview"), "monitoring", "admin:index"),
+                    _list(_("Requests"), "list_alt", "chat.requestlog"),
+                    _item(_("Usage"), "bar_chart", "admin:usage"),
+                    _list(_("Batches"), "inventory_2", "chat.batch"),
+                    _list(_("Files"), "draft", "chat.projectfile"),
                 ]
             },
             {
-                "title": "Access",
+                "title": _("Access"),
                 "separator": True,
                 "items": [
-                    _list("API keys", "key", "chat.apikey"),
-                    _list("Admin keys", "vpn_key", "chat.adminkey"),
-                    _list("Projects", "folder_open", "chat.project"),
-                    _list("Service accounts", "smart_toy", "chat.serviceaccount"),
-                    _list("Budgets", "savings", "chat.budget"),
-                    _list("Organisations", "domain", "chat.org"),
-                    _list("Members", "group", "chat.membership"),
-                    _list("Users", "person", "auth.user"),
-                    _list("Invitations", "mail", "chat.invitation"),
-                    _list("Audit", "history", "chat.auditentry"),
+                    _list(_("API keys"), "key", "chat.apikey"),
+                    _list(_("Admin keys"), "vpn_key", "chat.adminkey"),
+                    _list(_("Projects"), "folder_open", "chat.project"),
+                    _list(_("Service accounts"), "smart_toy", "chat.serviceaccount"),
+                    _list(_("Budgets"), "savings", "chat.budget"),
+                    _list(_("Organisations"), "domain", "chat.org"),
+                    _list(_("Members"), "group", "chat.membership"),
+                    _list(_("Users"), "person", "auth.user"),
+                    _list(_("Invitations"), "mail", "chat.invitation"),
+                    _list(_("Audit"), "history", "chat.auditentry"),
                 ],
             },
             {
-                "title": "Alerts",
+                "title": _("Alerts"),
                 "separator": True,
                 "items": [
-                    _list("Alerts", "notifications", "chat.alert") | ALERTS,
-                    _list("Channels", "send", "chat.alertchannel") | ALERTS,
-                    _list("Deliveries", "outbox", "chat.alertdelivery") | ALERTS,
-                    _list("Rules", "rule", "chat.alertrule"),
+                    _list(_("Alerts"), "notifications", "chat.alert") | ALERTS,
+                    _list(_("Channels"), "send", "chat.alertchannel") | ALERTS,
+                    _list(_("Deliveries"), "outbox", "chat.alertdelivery") | ALERTS,
+                    _list(_("Rules"), "rule", "chat.alertrule"),
                 ],
             },
             {
-                "title": "Serving",
+                "title": _("Serving"),
                 "separator": True,
                 "items": [
-                    _item("Workers", "memory", "admin:workers") | {"permission": _needs("chat.see_workers")},
-                    _list("Models", "deployed_code", "chat.servedmodel"),
-                    _list("Prices", "sell", "chat.modelprice"),
-                    _list("Adapters", "tune", "chat.modeladapter"),
-                    _list("Weighted aliases", "call_split", "chat.weightedalias"),
-                    _list("Pulls and imports", "download", "chat.modeljob"),
-                    _item("Mail", "outgoing_mail", "admin:mail") | {"permission": _needs("chat.see_system")},
-                    _item("System", "dns", "admin:system") | {"permission": _needs("chat.see_system")},
+                    _item(_("Workers"), "memory", "admin:workers") | {"permission": _needs("chat.see_workers")},
+                    _list(_("Models"), "deployed_code", "chat.servedmodel"),
+                    _list(_("Prices"), "sell", "chat.modelprice"),
+                    _list(_("Adapters"), "tune", "chat.modeladapter"),
+                    _list(_("Weighted aliases"), "call_split", "chat.weightedalias"),
+                    _list(_("Pulls and imports"), "download", "chat.modeljob"),
+                    _item(_("Mail"), "outgoing_mail", "admin:mail") | {"permission": _needs("chat.see_system")},
+                    _item(_("System"), "dns", "admin:system") | {"permission": _needs("chat.see_system")},
                 ],
             },
         ],

@@ -149,11 +149,11 @@ def _host(node: str) -> LiveHost:
     """Return a worker that is there. Raises Http404."""
     found = snapshot_or_none()
     if found is None:
-        raise Http404("Valkey does not answer, so that nothing is known of workers.")
+        raise Http404(_("Valkey does not answer, so that nothing is known of workers."))
     for host in found.hosts:
         if host.node == node:
             return host
-    raise Http404("There is no such worker.")
+    raise Http404(_("There is no such worker."))
 
 
 def _act(

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.utils.translation import gettext as _
 
 PINNED = re.compile(r"^([A-Za-z0-9_.-]+)(?:\[[^\]]*\])?==")
 SECRET = re.compile(r"SECRET|PEPPER|PASSWORD|_TOKEN$|API_KEY")
@@ -41,8 +42,8 @@ def versions() -> list[tuple[str, str]]:
     return [
         ("Lightcone", settings.LIGHTCONE_VERSION),
         ("Python", platform.python_version()),
-        ("System", f"{platform.system()} {platform.release()} ({platform.machine()})"),
-        ("Executable", sys.executable),
+        (_("System"), f"{platform.system()} {platform.release()} ({platform.machine()})"),
+        (_("Executable"), sys.executable),
     ]
 
 

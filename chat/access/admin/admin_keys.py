@@ -25,7 +25,7 @@ from chat.access.models import AdminKey
 from chat.access.policy import may, orgs_reached
 from chat.access.roles import Act, Reach
 from chat.console.acts import confirm_page, shown_once_page
-from chat.console.pages import LinesField, column, expiry, instant
+from chat.console.pages import Labelled, LinesField, column, expiry, instant
 
 
 class AdminKeyForm(forms.ModelForm):
@@ -92,11 +92,11 @@ class AdminKeyAdmin(ScopedPage):
         return key.shown
 
     @display(description=gettext_lazy("State"), label={"active": "success", "revoked": "warning", "expired": "danger"})
-    def show_state(self, key: AdminKey) -> tuple[str, str]:
+    def show_state(self, key: AdminKey) -> Labelled:
         if key.revoked_at:
-            return "revoked", _("Revoked")
+            return Labelled("revoked", _("Revoked"))
         is_over = key.expires_at is not None and key.expires_at <= timezone.now()
-        return ("expired", _("Expired")) if is_over else ("active", _("Active"))
+        return Labelled("expired", _("Expired")) if is_over else Labelled("active", _("Active"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AdminKey]:
         return super().get_queryset(request).select_related("org", "owner")
@@ -149,7 +149,7 @@ class AdminKeyAdmin(ScopedPage):
     def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
         key = self.get_object(request, unquote(object_id))
         if key is None:
-            raise Http404("There is no such key.")
+            raise Http404(_("There is no such key."))
         if not self.reaches(request, key):
             raise PermissionDenied
         if request.method != "POST":

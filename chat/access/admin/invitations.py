@@ -38,7 +38,7 @@ from chat.access.models import Invitation, Project
 from chat.access.policy import orgs_reached, standing_of
 from chat.access.roles import ROLES_HELP, Act, Role
 from chat.console.acts import confirm_page, shown_once_page
-from chat.console.pages import column, instant
+from chat.console.pages import Labelled, column, instant
 
 
 class InvitationForm(forms.ModelForm):
@@ -132,12 +132,13 @@ class InvitationAdmin(ScopedPage):
         description=gettext_lazy("State"),
         label={"open": "info", "used": "success", "revoked": "warning", "expired": "danger"},
     )
-    def show_state(self, invitation: Invitation) -> tuple[str, str]:
+    def show_state(self, invitation: Invitation) -> Labelled:
         if invitation.accepted_at:
-            return "used", _("Used")
+            return Labelled("used", _("Used"))
         if invitation.revoked_at:
-            return "revoked", _("Revoked")
-        return ("expired", _("Expired")) if invitation.expires_at <= timezone.now() else ("open", _("Open"))
+            return Labelled("revoked", _("Revoked"))
+        is_over = invitation.expires_at <= timezone.now()
+        return Labelled("expired", _("Expired")) if is_over else Labelled("open", _("Open"))
 
     def get_fields(self, request: HttpRequest, obj: Invitation | None = None) -> tuple[str, ...]:
         return self.add_fields if obj is None else self.shown_fields

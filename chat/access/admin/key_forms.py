@@ -9,6 +9,8 @@ from django import forms
 from django.apps import apps
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from unfold.widgets import (
     UnfoldAdminCheckboxSelectMultipleWidget,
     UnfoldAdminIntegerFieldWidget,
@@ -34,38 +36,44 @@ class ApiKeyForm(FreshForm, LimitFields):
     scope: KeyScope
 
     is_own = forms.BooleanField(
-        label="My own key",
+        label=gettext_lazy("My own key"),
         required=False,
         widget=UnfoldBooleanSwitchWidget,
-        help_text="It ends with your membership. A key of the project stays when people leave.",
+        help_text=gettext_lazy("It ends with your membership. A key of the project stays when people leave."),
     )
     rights = forms.MultipleChoiceField(
         choices=Right.choices,
         initial=default_rights,
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
-        help_text="Chat templates, logits processors and media options reach into the model's worker: "
-        "for trusted callers only.",
+        help_text=gettext_lazy(
+            "Chat templates, logits processors and media options reach into the model's worker: "
+            "for trusted callers only."
+        ),
     )
     model_names = forms.MultipleChoiceField(
-        label="Allowed models",
+        label=gettext_lazy("Allowed models"),
         required=False,
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
-        help_text="None ticked: every model, also later ones.",
+        help_text=gettext_lazy("None ticked: every model, also later ones."),
     )
     networks = LinesField(
-        label="Allowed networks", help_text="Addresses or ranges such as 10.0.0.0/8, one a line. Empty: everywhere."
+        label=gettext_lazy("Allowed networks"),
+        help_text=gettext_lazy("Addresses or ranges such as 10.0.0.0/8, one a line. Empty: everywhere."),
     )
     origins = LinesField(
-        label="Allowed browser origins", help_text="Such as https://app.example.org, one a line. Empty: every origin."
+        label=gettext_lazy("Allowed browser origins"),
+        help_text=gettext_lazy("Such as https://app.example.org, one a line. Empty: every origin."),
     )
 
     class Meta:
         model = ApiKey
         fields = ("name", "project", "rights", "model_names", "networks", "origins", "expires_at", *LIMIT_FIELDS)
         help_texts = {
-            "min_priority": "The most urgent priority that its requests may have; a smaller number runs first. "
-            "Below 0 also opens the service tier priority.",
-            "expires_at": "UTC. Empty: never.",
+            "min_priority": gettext_lazy(
+                "The most urgent priority that its requests may have; a smaller number runs first. "
+                "Below 0 also opens the service tier priority."
+            ),
+            "expires_at": gettext_lazy("UTC. Empty: never."),
         }
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -84,13 +92,15 @@ class ApiKeyForm(FreshForm, LimitFields):
             # That of a key stays one to choose, also if it has been archived since.
             own = Q(pk__in=self.scope.projects()) | Q(pk=self.instance.project_id)
             self.fields["project"].queryset = Project.objects.select_related("org").filter(own)
-            self.fields["project"].help_text = "Projects in which you may make keys. Admins and owners choose who may."
+            self.fields["project"].help_text = _(
+                "Projects in which you may make keys. Admins and owners choose who may."
+            )
 
     def clean_min_priority(self) -> int:
         priority: int = self.cleaned_data["min_priority"]
         if not self.scope.may_hurry(priority):
             raise forms.ValidationError(
-                "The priority must be at least 0; admins of the installation may give a more urgent one."
+                _("The priority must be at least 0; admins of the installation may give a more urgent one.")
             )
         return priority
 
@@ -103,7 +113,8 @@ class ApiKeyForm(FreshForm, LimitFields):
         limits_within(self, project, cleaned)
         for right in cleaned.get("rights", ()):
             if not self.scope.may_give([right], org_id=project.org_id):
-                self.add_error("rights", f"Your role in {project.org} does not let you give “{Right(right).label}”.")
+                refusal = _("Your role in %(org)s does not let you give “%(right)s”.")
+                self.add_error("rights", refusal % {"org": project.org, "right": Right(right).label})
         if self.instance.pk is None:
             is_own = cleaned.pop("is_own", False) or self.scope.owns_only(org_id=project.org_id)
             cleaned["owner"] = self.scope.user if is_own else None
@@ -118,7 +129,7 @@ class ApiKeyForm(FreshForm, LimitFields):
     def clean_expires_at(self) -> Any:
         expires_at = self.cleaned_data["expires_at"]
         if expires_at is not None and "expires_at" in self.changed_data and expires_at <= timezone.now():
-            raise forms.ValidationError("The expiry must be in the future; disable the key to stop it now.")
+            raise forms.ValidationError(_("The expiry must be in the future; disable the key to stop it now."))
         return expires_at
 
 
@@ -133,7 +144,7 @@ def model_choices(chosen: list[str] | None) -> list[tuple[str, str]]:
 
 class RotateForm(forms.Form):
     overlap_hours = forms.IntegerField(
-        label="Hours that the old secret stays valid",
+        label=gettext_lazy("Hours that the old secret stays valid"),
         initial=24,
         min_value=0,
         max_value=24 * 90,
@@ -147,7 +158,9 @@ class RotateForm(forms.Form):
 class DeleteForm(forms.Form):
     """The confirmation of a deletion, in which the user types the name of the key."""
 
-    name = forms.CharField(label="Type the name of the key", widget=UnfoldAdminTextInputWidget, max_length=120)
+    name = forms.CharField(
+        label=gettext_lazy("Type the name of the key"), widget=UnfoldAdminTextInputWidget, max_length=120
+    )
 
     def __init__(self, *args: Any, expected: str, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -156,5 +169,5 @@ class DeleteForm(forms.Form):
 
     def clean_name(self) -> str:
         if self.cleaned_data["name"] != self.expected.strip():
-            raise forms.ValidationError("This is not the name of the key.")
+            raise forms.ValidationError(_("This is not the name of the key."))
         return self.cleaned_data["name"]

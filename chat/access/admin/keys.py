@@ -19,7 +19,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html_join
 from django.utils.safestring import mark_safe
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 
@@ -35,18 +36,24 @@ from chat.access.policy import may
 from chat.access.roles import Act, Reach
 from chat.console.acts import act_page, shown_once_page
 from chat.console.fresh_form import FreshPage
-from chat.console.pages import column, expiry, instant
+from chat.console.pages import Labelled, column, expiry, instant
 
-STATE_COLOURS = {"Active": "success", "Disabled": "warning", "Project archived": "warning", "Expired": "danger"}
-LIMITS = (_("Limits"), {"fields": LIMIT_FIELDS})
+STATES = {
+    "active": gettext_lazy("Active"),
+    "disabled": gettext_lazy("Disabled"),
+    "archived": gettext_lazy("Project archived"),
+    "expired": gettext_lazy("Expired"),
+}
+STATE_COLOURS = {"active": "success", "disabled": "warning", "archived": "warning", "expired": "danger"}
+LIMITS = (gettext_lazy("Limits"), {"fields": LIMIT_FIELDS})
 
 
 class StateFilter(admin.SimpleListFilter):
-    title = "state"
+    title = gettext_lazy("state")
     parameter_name = "state"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("active", "Active"), ("disabled", "Disabled"), ("expired", "Expired")]
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [(state, STATES[state]) for state in ("active", "disabled", "expired")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
         now = timezone.now()
@@ -75,11 +82,11 @@ class ApiKeyAdmin(FreshPage, ScopedPage):
     limits_shown = ("show_limits",)
     change_fieldsets = (
         (None, {"fields": ("name", "project", *readonly_fields)}),
-        ("What it may do", {"fields": ("rights", "model_names", "networks", "origins", "expires_at")}),
-        (_("Limits"), {"fields": (*limits_shown, *LIMIT_FIELDS)}),
+        (gettext_lazy("What it may do"), {"fields": ("rights", "model_names", "networks", "origins", "expires_at")}),
+        (gettext_lazy("Limits"), {"fields": (*limits_shown, *LIMIT_FIELDS)}),
     )
     add_fieldsets = (
-        ("What it may do", {"fields": ("rights", "model_names", "networks", "origins")}),
+        (gettext_lazy("What it may do"), {"fields": ("rights", "model_names", "networks", "origins")}),
         LIMITS,
     )
 
@@ -133,34 +140,41 @@ class ApiKeyAdmin(FreshPage, ScopedPage):
         project = KeyScope(request.user).projects().order_by("id").first()
         return {"project": project and project.pk, **super().get_changeform_initial_data(request)}
 
-    @display(description="Key")
+    @display(description=gettext_lazy("Key"))
     def show_text(self, key: Any) -> str:
         return f"lc_{key.public_id}_…{key.last4 or ''}"
 
-    @display(description="Belongs to")
+    @display(description=gettext_lazy("Belongs to"))
     def show_owner(self, key: ApiKey) -> str:
         if key.service_account_id is not None:
             return _("service account %(name)s") % {"name": key.service_account}
-        return str(key.owner) if key.owner else "the project"
+        return str(key.owner) if key.owner else _("the project")
 
-    @display(description="State", label=STATE_COLOURS)
-    def show_state(self, key: ApiKey) -> str:
+    @display(description=gettext_lazy("State"), label=STATE_COLOURS)
+    def show_state(self, key: ApiKey) -> Labelled:
         if key.disabled_at:
-            return "Disabled"
-        if key.project.archived_at:
-            return "Project archived"
-        return "Expired" if key.expires_at and key.expires_at <= timezone.now() else "Active"
+            state = "disabled"
+        elif key.project.archived_at:
+            state = "archived"
+        else:
+            state = "expired" if key.expires_at and key.expires_at <= timezone.now() else "active"
+        return Labelled(state, STATES[state])
 
-    show_created = column("Created", "created_at", instant)
-    show_last_used = column("Last used", "last_used_at", instant)
-    show_expiry = column("Expires", "expires_at", expiry)
+    show_created = column(gettext_lazy("Created"), "created_at", instant)
+    show_last_used = column(gettext_lazy("Last used"), "last_used_at", instant)
+    show_expiry = column(gettext_lazy("Expires"), "expires_at", expiry)
 
-    @display(description="Secrets")
+    @display(description=gettext_lazy("Secrets"))
     def show_secrets(self, key: ApiKey) -> str:
-        ends = ((secret.last4, secret.valid_until) for secret in key.secrets.all())
-        return ", ".join(f"…{last4} {f'until {instant(end)}' if end else 'current'}" for last4, end in ends)
+        secrets = [(f"…{secret.last4}", secret.valid_until) for secret in key.secrets.all()]
+        return ", ".join(
+            _("%(secret)s until %(end)s") % {"secret": secret, "end": instant(end)}
+            if end
+            else _("%(secret)s current") % {"secret": secret}
+            for secret, end in secrets
+        )
 
-    @display(description=_("In force"))
+    @display(description=gettext_lazy("In force"))
     def show_limits(self, key: ApiKey) -> str:
         """List the tightest of the limits of the key, its owner, its project and its organisation."""
         lines = ((name, f"{figure:,}", whose) for name, figure, whose in limits_in_force(key))
@@ -175,31 +189,42 @@ class ApiKeyAdmin(FreshPage, ScopedPage):
         request.new_key_text = text
 
     def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None) -> HttpResponse:
-        return self._shown_once(request, obj, request.new_key_text, "Key created")
+        return self._shown_once(request, obj, request.new_key_text, _("Key created"))
 
-    @action(description="Rotate", url_path="rotate", permissions=["change"], icon="autorenew")
+    @action(description=gettext_lazy("Rotate"), url_path="rotate", permissions=["change"], icon="autorenew")
     def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
         key = self._changeable_key(request, object_id)
         form = RotateForm(request.POST or None, initial={"overlap_hours": int(DEFAULT_OVERLAP.total_seconds() // 3600)})
         if request.method == "POST" and form.is_valid():
             text = key_rotate(key=key, overlap=form.overlap())
-            self.log_change(request, key, "Rotated the secret.")
-            return self._shown_once(request, key, text, "Secret rotated")
-        effect = "It gets a new secret, which is shown once. Limits, scopes and usage stay with the key."
-        return self._confirm(request, key, "Rotate", effect, form)
+            self.log_change(request, key, "Rotated the secret.")  # stored, and so in English
+            return self._shown_once(request, key, text, _("Secret rotated"))
+        effect = _("It gets a new secret, which is shown once. Limits, scopes and usage stay with the key.")
+        return self._confirm(request, key, _("Rotate"), effect, form)
 
     @action(
-        description="Disable", url_path="disable", permissions=["change"], icon="block", variant=ActionVariant.WARNING
+        description=gettext_lazy("Disable"),
+        url_path="disable",
+        permissions=["change"],
+        icon="block",
+        variant=ActionVariant.WARNING,
     )
     def disable(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        effect = (
-            "Requests with it are answered 401 from now on, until it is enabled again. Running requests end normally."
-        )
-        return self._switch(request, object_id, key_disable, "Disable", effect)
+        key = self._changeable_key(request, object_id)
+        if request.method != "POST":
+            effect = _(
+                "Requests with it are answered 401 from now on, until it is enabled again. "
+                "Running requests end normally."
+            )
+            return self._confirm(request, key, _("Disable"), effect)
+        return self._switch(request, key, key_disable, _("The key “%(key)s” is disabled."), "Disabled.")
 
-    @action(description="Enable", url_path="enable", permissions=["change"], icon="check_circle")
+    @action(description=gettext_lazy("Enable"), url_path="enable", permissions=["change"], icon="check_circle")
     def enable(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self._switch(request, object_id, key_enable, "Enable", "Requests with it are served again.")
+        key = self._changeable_key(request, object_id)
+        if request.method != "POST":
+            return self._confirm(request, key, _("Enable"), _("Requests with it are served again."))
+        return self._switch(request, key, key_enable, _("The key “%(key)s” is enabled."), "Enabled.")
 
     def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
         """Return the allowed actions, and of disable and enable the one that applies."""
@@ -221,20 +246,15 @@ class ApiKeyAdmin(FreshPage, ScopedPage):
         if request.method == "POST" and form.is_valid():
             key_delete(key=key)
             self.log_deletions(request, [key])
-            self.message_user(request, f"The key “{key.name}” is deleted.")
+            self.message_user(request, _("The key “%(key)s” is deleted.") % {"key": key.name})
             return redirect("admin:chat_apikey_changelist")
-        return self._confirm(
-            request,
-            key,
-            "Delete",
-            "It stops working at once and for ever. Its name, usage and request logs stay.",
-            form,
-        )
+        effect = _("It stops working at once and for ever. Its name, usage and request logs stay.")
+        return self._confirm(request, key, _("Delete"), effect, form, is_dangerous=True)
 
     def _key(self, request: HttpRequest, object_id: str) -> ApiKey:
         key = self.get_object(request, unquote(object_id))
         if key is None:
-            raise Http404("There is no such key.")
+            raise Http404(_("There is no such key."))
         return key
 
     def _changeable_key(self, request: HttpRequest, object_id: str) -> ApiKey:
@@ -244,25 +264,30 @@ class ApiKeyAdmin(FreshPage, ScopedPage):
         return key
 
     def _switch(
-        self, request: HttpRequest, object_id: str, switch: Callable[..., None], act: str, effect: str
+        self, request: HttpRequest, key: ApiKey, switch: Callable[..., None], done: str, stored: str
     ) -> HttpResponse:
-        """Disable or enable a key, after a confirmation."""
-        key = self._changeable_key(request, object_id)
-        if request.method != "POST":
-            return self._confirm(request, key, act, effect)
+        """Disable or enable a key. `stored`: what the history of the key says, in English."""
         try:
             switch(key=key)
         except ValidationError as error:
             self.message_user(request, " ".join(error.messages), messages.ERROR)
         else:
-            self.log_change(request, key, f"{act}d.")
-            self.message_user(request, f"The key “{key.name}” is {act.lower()}d.")
+            self.log_change(request, key, stored)
+            self.message_user(request, done % {"key": key.name})
         return redirect("admin:chat_apikey_change", key.pk)
 
     def _confirm(
-        self, request: HttpRequest, key: ApiKey, act: str, effect: str, form: forms.Form | None = None
+        self,
+        request: HttpRequest,
+        key: ApiKey,
+        act: str,
+        effect: str,
+        form: forms.Form | None = None,
+        *,
+        is_dangerous: bool = False,
     ) -> HttpResponse:
-        context = {"title": f"{act} API key", "key": key, "act": act, "effect": effect, "form": form}
+        title = _("%(act)s API key") % {"act": act}
+        context = {"title": title, "key": key, "act": act, "effect": effect, "form": form, "is_dangerous": is_dangerous}
         return act_page(request, "admin/chat/apikey/confirm.html", context)
 
     def _shown_once(self, request: HttpRequest, key: ApiKey, text: str, title: str) -> HttpResponse:

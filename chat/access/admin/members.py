@@ -11,6 +11,8 @@ from django.contrib import admin
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from chat.access.admin.limit_fields import LIMITS, LimitFields
@@ -36,10 +38,12 @@ class MembershipForm(FreshForm, LimitFields):
     actor: Any
 
     username = forms.CharField(
-        label="Account",
+        label=gettext_lazy("Account"),
         max_length=150,
         widget=UnfoldAdminTextInputWidget,
-        help_text="The user name of an account that you see in another organisation. Users, Add makes a new one.",
+        help_text=gettext_lazy(
+            "The user name of an account that you see in another organisation. Users, Add makes a new one."
+        ),
     )
 
     class Meta:
@@ -64,7 +68,7 @@ class MembershipForm(FreshForm, LimitFields):
         user: User | None = people.filter(username=self.cleaned_data["username"]).first()
         if user is None:
             raise ValidationError(
-                "You see no account of this name. Make a new one under Users; a superuser adds accounts of others."
+                _("You see no account of this name. Make a new one under Users; a superuser adds accounts of others.")
             )
         return user
 
@@ -73,15 +77,17 @@ class MembershipForm(FreshForm, LimitFields):
         org = cleaned.get("org") or getattr(self.instance, "org", None)
         role = cleaned.get("role")
         if org and role and Role(role) not in standing_of(self.actor).roles_given(org_id=org.pk):
-            self.add_error("role", f"Your role in {org} does not let you give the role {Role(role).label}.")
+            refusal = _("Your role in %(org)s does not let you give the role %(role)s.")
+            self.add_error("role", refusal % {"org": org, "role": Role(role).label})
         if (
             self.instance.pk
             and role != Role.OWNER
             and is_last_owner(membership=Membership.objects.get(pk=self.instance.pk))
         ):
-            self.add_error("role", LAST_OWNER.format(org=org))
+            self.add_error("role", LAST_OWNER % {"org": org})
         if (user := cleaned.get("username")) and org and user.memberships.filter(org=org).exists():
-            self.add_error("username", f"{user} is a member of {org} already.")
+            taken = _("%(user)s is a member of %(org)s already.")
+            self.add_error("username", taken % {"user": user, "org": org})
         return cleaned
 
 
@@ -151,4 +157,4 @@ def _refused_if_late() -> Iterator[None]:
     except ValidationError as error:
         raise PermissionDenied(" ".join(error.messages)) from error
     except Membership.DoesNotExist as error:
-        raise PermissionDenied("Somebody else has taken this person out of the organisation.") from error
+        raise PermissionDenied(_("Somebody else has taken this person out of the organisation.")) from error

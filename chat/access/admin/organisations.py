@@ -44,7 +44,7 @@ from chat.audit.pages import AuditedRows
 from chat.audit.services import Subject
 from chat.console.acts import confirm_page
 from chat.console.fresh_form import FreshForm, FreshPage
-from chat.console.pages import LinesField
+from chat.console.pages import Labelled, LinesField
 from chat.redaction import MAX_PATTERNS, Redaction, RedactionTooSlow, pattern_problem
 
 DELETED_WITH_ORG = ("AdminKey", "Invitation", "Alert", "AlertDelivery")
@@ -88,7 +88,7 @@ class OrgAdmin(FreshPage, AuditedRows, ScopedPage):
         super().save_related(request, form, formsets, change)
         configuration_touch()
 
-    @display(description="Projects")
+    @display(description=_("Projects"))
     def show_projects(self, org: Any) -> int:
         return org.num_projects
 
@@ -141,10 +141,13 @@ class ProjectForm(FreshForm, LimitFields):
             "log_days": _(
                 "Days that the request log keeps requests. Empty: as the server is set (LIGHTCONE_LOG_DAYS)."
             ),
-            "may_share": "People whose chats count to this project may make links that show a chat without an account. "
-            "Off: links that there are show nothing.",
-            "members": "People of the organisation who make keys of their own here. "
-            "Admins and owners reach every project.",
+            "may_share": _(
+                "People whose chats count to this project may make links that show a chat without an account. "
+                "Off: links that there are show nothing."
+            ),
+            "members": _(
+                "People of the organisation who make keys of their own here. Admins and owners reach every project."
+            ),
         }
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -177,7 +180,8 @@ class ProjectForm(FreshForm, LimitFields):
         if org is not None and (people := cleaned.get("members")) is not None:
             others = people.exclude(memberships__org=org)
             for name in others.values_list("username", flat=True)[:10]:
-                self.add_error("members", f"{name} is no member of {org}. Add them under Members first.")
+                refusal = gettext("%(name)s is no member of %(org)s. Add them under Members first.")
+                self.add_error("members", refusal % {"name": name, "org": org})
         return cleaned
 
 
@@ -234,8 +238,10 @@ class ProjectAdmin(FreshPage, AuditedRows, ScopedPage):
         return self.with_fresh(request, obj, ((None, {"fields": named}), LIMITS, log))
 
     @display(description=_("State"), label={"active": "success", "archived": "warning"})
-    def show_state(self, project: Project) -> tuple[str, str]:
-        return ("archived", gettext("Archived")) if project.archived_at else ("active", gettext("Active"))
+    def show_state(self, project: Project) -> Labelled:
+        return (
+            Labelled("archived", gettext("Archived")) if project.archived_at else Labelled("active", gettext("Active"))
+        )
 
     def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
         """Return the allowed acts, and of archiving and restoring the one that applies."""

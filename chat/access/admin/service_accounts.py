@@ -115,7 +115,7 @@ class ServiceAccountAdmin(FreshPage, ScopedPage):
     def new_key(self, request: HttpRequest, object_id: str) -> HttpResponse:
         account = self.get_object(request, unquote(object_id))
         if account is None:
-            raise Http404("There is no such service account.")
+            raise Http404(_("There is no such service account."))
         if not self.has_change_permission(request, account):
             raise PermissionDenied
         page = reverse("admin:chat_serviceaccount_change", args=[account.pk])

@@ -275,7 +275,7 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
                 problem = str(ABOVE_YOU)
             if problem:
                 problems.append(f"{account}: {problem}")
-        return [str(account) for account in accounts], {"users": len(accounts)}, set(), problems
+        return [str(account) for account in accounts], {gettext("users"): len(accounts)}, set(), problems
 
     def delete_model(self, request: HttpRequest, obj: User) -> None:
         self._delete(request, [obj])

@@ -1,0 +1,204 @@
+"""Each text of the console's pages goes through gettext, so that it can be translated.
+
+A catalogue that puts marks around all it is asked for stands in for one of a language. Words outside of marks are
+values, or texts that nobody can translate.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Set
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.db.models import Field, Model
+from django.test import Client
+from django.urls import reverse
+from django.utils.translation.trans_real import DjangoTranslation
+
+from chat.models import (
+    ApiKey,
+    AuditEntry,
+    Batch,
+    ModelAdapter,
+    ModelJob,
+    ModelPrice,
+    Org,
+    Project,
+    ProjectFile,
+    RequestLog,
+    ServedModel,
+    WeightedAlias,
+)
+from chat.system.about import packages, settings_shown, versions
+from tests.chat.console.test_roles_matrix import NONE, OWN_PAGES, PAGES, Place, address, name_of, rows_made
+from tests.people import member
+
+Rows = Mapping[type[Model], Mapping[Place, Any]]
+CONTEXT_END = "\x04"
+"""Between the context of a text and the text, in catalogues."""
+MARKED = re.compile("⟦[^⟦⟧]*⟧")
+WORD = re.compile(r"[^\W\d_]{3,}")
+NOT_WORDS = re.compile(
+    r"""[a-z]+-(mine|project|org|other)\b # names of rows
+    | lca?_\S+ | \b(command|key):\w+ | \b[0-9a-f-]{32,36}\b # ids
+    | @example\.com | https?://\S+ | /v1/\S+ | LIGHTCONE_\w+ """,
+    re.IGNORECASE | re.VERBOSE,
+)
+NAMES = frozenset({"Lightcone", "UTC", "USD", "CSV", "JSON", "SQLite", "PostgreSQL", "Valkey", "Python", "starttls"})
+OF_OTHERS = frozenset({"esc"})
+"""Texts of django-unfold that it gives to nobody to translate."""
+NOT_YET: frozenset[Any] = frozenset(
+    {Batch, ProjectFile, RequestLog, ServedModel, ModelAdapter, ModelPrice, WeightedAlias, ModelJob, "index"}
+)
+"""Pages with texts that are English alone so far."""
+NOT_YET_TEXTS = ("Back", "No older entries")
+"""The same of parts of pages."""
+SILENT = frozenset({"script", "style", "svg", "code", "pre", "datalist", "template"})
+SPOKEN = ("title", "placeholder", "aria-label", "alt", "data-label")
+ICON = "material-symbols-outlined"
+VOID = frozenset({"input", "br", "hr", "img", "meta", "link", "source", "col", "wbr"})
+
+
+class Texts(HTMLParser):
+    """The visible texts of a page, a line each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.open: list[tuple[str, bool]] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        given = dict(attrs)
+        self.lines += [given[name] for name in SPOKEN if given.get(name)]
+        if tag == "input" and given.get("type") in ("submit", "button"):
+            self.lines.append(given.get("value") or "")
+        if tag not in VOID:
+            is_silent = tag in SILENT or ICON in (given.get("class") or "")
+            self.open.append((tag, is_silent))
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open.pop()[0] != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if not any(is_silent for _, is_silent in self.open):
+            self.lines.append(data)
+
+
+def names_of_columns() -> Iterator[str]:
+    """Yield what models call themselves, their columns and the choices of these, in lower case.
+
+    Not all of them are translated: a model's file has them, or Django makes them of the column's name.
+    """
+    for model in apps.get_models():
+        yield from (str(name).lower() for name in (model._meta.verbose_name, model._meta.verbose_name_plural))
+        for column in model._meta.get_fields():
+            if isinstance(column, Field):
+                yield from (str(column.verbose_name).lower(), column.name.replace("_", " "))
+                yield from (str(label).lower() for _, label in column.flatchoices)
+
+
+def unmarked(page: str, values: Set[str]) -> list[str]:
+    """Return the visible lines of a page that have words outside of marks, but for names and values."""
+    texts = Texts()
+    texts.feed(page)
+    text = "\n".join(" ".join(line.split()) for line in texts.lines)
+    while MARKED.search(text):
+        text = MARKED.sub("", text)
+    return sorted({line.strip() for line in text.split("\n") if any(map(WORD.search, words(line, values)))})
+
+
+def words(line: str, values: Set[str]) -> Iterator[str]:
+    """Yield the parts of a line that are no names and values."""
+    for part in re.split(r"[,|·]", line):
+        left = NOT_WORDS.sub("", part)
+        bare = re.sub(r"^[\W\d]+|[\W\d]+$", "", left)
+        if values.isdisjoint({part.strip().lower(), left.strip(" .:()").lower(), bare.lower()}):
+            yield " ".join(word for word in left.split() if word.strip(".:()") not in NAMES | OF_OTHERS)
+
+
+@pytest.fixture
+def marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each text that goes through gettext come back with marks."""
+
+    def gettext(self: Any, text: str) -> str:
+        return f"⟦{text.rpartition(CONTEXT_END)[2]}⟧"
+
+    def ngettext(self: Any, one: str, more: str, number: int) -> str:
+        return gettext(self, one if number == 1 else more)
+
+    monkeypatch.setattr(DjangoTranslation, "gettext", gettext)
+    monkeypatch.setattr(DjangoTranslation, "ngettext", ngettext)
+
+
+@pytest.fixture
+def rows(db: None) -> Iterator[Rows]:
+    cache.clear()
+    home, away = (Org.objects.create(name=name_of(Org, place)) for place in (Place.PROJECT, Place.OTHER))
+    project, other = (
+        Project.objects.create(org=org, name=name_of(Project, place))
+        for org, place in ((home, Place.PROJECT), (away, Place.OTHER))
+    )
+    yield rows_made(member(name_of(User, Place.MINE), org=home), project, other)
+    cache.clear()
+
+
+@pytest.fixture
+def root(rows: Rows) -> Client:
+    """Return the client of a person who may do everything."""
+    client = Client()
+    client.force_login(User.objects.create_superuser("root-other"))
+    return client
+
+
+def addresses(rows: Rows) -> Iterator[str]:
+    """Yield the addresses of the pages: each list, form, row, act and deletion of a table, and the pages of none."""
+    for model, page in PAGES.items():
+        if model in NOT_YET:
+            continue
+        row = next(iter(rows[model].values()))
+        yield address(model, "changelist")
+        yield from (address(model, name, row.pk) for name in ("change", "delete", *page.acts))
+        if page.add is not NONE:
+            yield address(model, "add")
+    yield from (reverse(f"admin:{name}") for name in (*OWN_PAGES, "index") if name not in NOT_YET)
+    yield reverse("account")
+
+
+@pytest.mark.usefixtures("marked")
+def test_each_text_of_a_page_goes_through_gettext(rows: Rows, root: Client) -> None:
+    found = {}
+    for place in list(addresses(rows)):
+        answer = root.get(place)
+        values = {text.strip().lower() for text in (*names_of_columns(), *values_shown(), *NOT_YET_TEXTS)}
+        if answer.status_code == 200 and (lines := unmarked(answer.text, values)):
+            found[place] = lines
+    assert found == {}
+
+
+def values_shown() -> Iterator[str]:
+    """Yield values that pages show as they are: ids of keys, and those of the audit log, settings and packages."""
+    yield from ApiKey.objects.values_list("public_id", flat=True)
+    for entry in AuditEntry.objects.all():
+        yield from (entry.actor_name, entry.address, *entry.source.split(","))
+    for setting in settings_shown():
+        yield from setting.value.split(",")
+    for package in packages():
+        yield from (package.name, package.version, *package.licence.split(","))
+    yield from (value for _, value in versions())
+    yield from (str(settings.DATA_DIR), str(settings.LIGHTCONE_MODEL_STORE))
+
+
+@pytest.mark.usefixtures("marked")
+def test_the_page_of_a_row_shows_texts_and_no_pairs(rows: Rows, root: Client) -> None:
+    """Columns in colour, and those of two lines, are pairs for a list."""
+    for model in PAGES:
+        if model not in NOT_YET:
+            page = root.get(address(model, "change", next(iter(rows[model].values())).pk)).text
+            assert re.search(r">\s*[(\[]&#x27;", page) is None, model
