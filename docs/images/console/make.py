@@ -17,10 +17,12 @@ from pictures import DESKTOP, PHONE, take
 FOLDER = Path(__file__).parent
 
 
-def at(path: str) -> Callable[[Page], None]:
+def at(path: str, *, seconds: int = 2) -> Callable[[Page], None]:
+    """Return what opens a page, and waits while its charts are drawn."""
+
     def show(page: Page) -> None:
         page.goto(path)
-        page.wait_for_timeout(1500)  # charts are drawn
+        page.wait_for_timeout(seconds * 1000)
 
     return show
 
@@ -33,7 +35,7 @@ def request(page: Page) -> None:
 
 PICTURES = {
     "overview-light": (at("/admin/"), DESKTOP, "light"),
-    "workers-dark": (at("/admin/workers/"), DESKTOP, "dark"),
+    "workers-dark": (at("/admin/workers/", seconds=40), DESKTOP, "dark"),
     "usage-light": (at("/admin/usage/?group=project"), DESKTOP, "light"),
     "request-light": (request, DESKTOP, "light"),
     "budgets-dark": (at("/admin/chat/budget/"), DESKTOP, "dark"),

@@ -123,7 +123,7 @@ function options(width) {
     legend: { show: false },
     cursor: { show: false },
     scales: { x: { time: false }, y: { range: (_, __, most) => [0, Math.max(1, most * 1.1)] } },
-    axes: [{ ...axis, incrs: WHOLE_SECONDS, values: (plot, values) => values.map((value) => `${figure.format(Math.round(value - plot.data[0].at(-1)))} s`) }, { ...axis, size: 56, values: (_, values) => values.map((value) => figure.format(value)) }],
+    axes: [{ ...axis, incrs: WHOLE_SECONDS, values: (plot, values) => values.map((value) => `${figure.format(Math.round(value - plot.data[0].at(-1)) || 0)} s`) }, { ...axis, size: 56, values: (_, values) => values.map((value) => figure.format(value)) }],
     series: [{}, line("--chart-1"), line("--chart-2", [6, 3])],
   };
 }
