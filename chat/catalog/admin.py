@@ -37,7 +37,7 @@ from chat.catalog.weighted_aliases import name_check as alias_name_check
 from chat.catalog.weighted_aliases import targets_check, weighted_alias_delete, weighted_alias_set
 from chat.console.acts import confirm_page
 from chat.console.fresh_form import FreshForm, FreshPage
-from chat.console.pages import Labelled, LinesField, instant
+from chat.console.pages import Labelled, LinesField, column, instant
 from chat.errors import ApiError
 from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore
@@ -407,10 +407,12 @@ class ModelAdapterForm(forms.ModelForm):
 @admin.register(ModelAdapter)
 class ModelAdapterAdmin(ModelAdmin):
     form = ModelAdapterForm
-    list_display = ("full_name", "enabled", "path")
+    list_display = ("show_name", "enabled", "path")
     list_select_related = ("model",)
     search_fields = ("name", "model__name")
     actions = None
+
+    show_name = column(gettext_lazy("Requests ask for"), "full_name", str)
 
     def save_model(self, request: HttpRequest, obj: ModelAdapter, form: Any, change: bool) -> None:
         adapter_save(adapter=obj)
