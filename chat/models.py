@@ -17,6 +17,7 @@ from chat.audit.models import AuditEntry
 from chat.batches.models import Batch, BatchResult, FileChunk, ProjectFile
 from chat.budgets.models import Budget, BudgetSpend
 from chat.catalog.models import ModelAdapter, ModelPrice, ServedModel, WeightedAlias
+from chat.console.collected import names_translate
 from chat.conversations.models import ChatSpace, Conversation, Draft, SearchFacet, SearchText, ShareLink, Turn
 from chat.model_jobs.models import ModelJob
 from chat.playground.models import PageState, Preset
@@ -63,3 +64,5 @@ __all__ = [
     "UsageTotal",
     "WeightedAlias",
 ]
+
+names_translate(globals()[name] for name in __all__)

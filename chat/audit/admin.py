@@ -12,6 +12,7 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import path
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
@@ -168,8 +169,8 @@ def changes_shown(before: Values, after: Values) -> list[tuple[str, str, str]]:
 
 
 def field_label(name: str) -> str:
-    """Return a field's name in words."""
-    return name.removesuffix("_id").replace("_", " ")
+    """Return a field's name in words, which are those of its column where it is one."""
+    return gettext(name.removesuffix("_id").replace("_", " "))
 
 
 def value_text(values: Values, name: str) -> str:

@@ -100,7 +100,9 @@ class ServedModelForm(FreshForm, LimitFields):
 
     read_sampling_defaults: Callable[[dict[str, Any]], dict[str, Any]]
 
-    aliases = LinesField(help_text=gettext_lazy("Further names that clients may ask for, one a line."))
+    aliases = LinesField(
+        label=gettext_lazy("Aliases"), help_text=gettext_lazy("Further names that clients may ask for, one a line.")
+    )
     is_elsewhere = forms.BooleanField(
         label=gettext_lazy("On another machine"),
         required=False,

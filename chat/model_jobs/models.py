@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from django.db import models
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 
 class JobKind(models.TextChoices):
-    PULL = "pull", "Pull"
-    IMPORT = "import", "Import"
-    CHECK = "check", "Check"
-    COPY = "copy", "Copy"
+    PULL = "pull", _("Pull")
+    IMPORT = "import", _("Import")
+    CHECK = "check", _("Check")
+    COPY = "copy", _("Copy")
 
 
 class JobState(models.TextChoices):

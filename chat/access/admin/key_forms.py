@@ -42,6 +42,7 @@ class ApiKeyForm(FreshForm, LimitFields):
         help_text=gettext_lazy("It ends with your membership. A key of the project stays when people leave."),
     )
     rights = forms.MultipleChoiceField(
+        label=gettext_lazy("Rights"),
         choices=Right.choices,
         initial=default_rights,
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
