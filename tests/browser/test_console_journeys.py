@@ -40,7 +40,7 @@ def problems() -> list[str]:
 
 @pytest.fixture(scope="module")
 def owner(chromium: Any, served: ServedLightcone, problems: list[str]) -> Iterator[Any]:
-    """The page of the installation's owner. Errors in its console fail the module's last test."""
+    """The page of the installation's owner. Errors in its console fail the test that sees them."""
     page = signed_in_page(chromium, served, problems)
     yield page
     page.context.close()
@@ -138,7 +138,7 @@ def bob(chromium: Any, served: ServedLightcone, owner: Any, problems: list[str])
     context.close()
 
 
-def streamed(app: App, ended: list[httpx.Response], **fields: Any) -> threading.Thread:
+def asked_beside(app: App, ended: list[httpx.Response], **fields: Any) -> threading.Thread:
     thread = threading.Thread(target=lambda: ended.append(app.ask(**fields)), daemon=True)
     thread.start()
     return thread
@@ -151,7 +151,7 @@ def test_a_key_of_an_invited_person_is_seen_live_in_log_usage_and_audit(
     console.goto("/admin/workers/")
     console.locator(".lc-live-bar[data-state=live]").wait_for()
     ended: list[httpx.Response] = []
-    thread = streamed(app, ended, max_tokens=400, ignore_eos=True)
+    thread = asked_beside(app, ended, max_tokens=400, ignore_eos=True)
     console.locator("[data-key=runs] tbody tr").wait_for(timeout=30_000)
     thread.join(180)
     usage = ended[0].json()["usage"]
@@ -198,7 +198,7 @@ def test_requests_at_once_are_limited(console: Any, served: ServedLightcone) -> 
     ended: list[httpx.Response] = []
     console.goto("/admin/workers/")
     console.get_by_text("None at this moment.").wait_for(timeout=20_000)
-    thread = streamed(app, ended, max_tokens=300, ignore_eos=True)
+    thread = asked_beside(app, ended, max_tokens=300, ignore_eos=True)
     console.locator("[data-key=runs] tbody tr").wait_for(timeout=30_000)
     assert "at once" in app.refusal()
     thread.join(180)
@@ -243,12 +243,13 @@ def test_a_model_is_loaded_and_unloaded_while_another_streams(console: Any, serv
     console.fill("[name=name]", "second")
     console.fill("[name=path]", str(model_choice(path="", name="").path))
     console.click(SAVE)
+    long = {"max_tokens": 300, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
     answers: list[httpx.Response] = []
     is_over = threading.Event()
 
     def ask_on() -> None:
         while not is_over.is_set():
-            answers.append(app.ask(max_tokens=300, ignore_eos=True))
+            answers.append(app.ask(**long))
 
     thread = threading.Thread(target=ask_on, daemon=True)
     thread.start()
@@ -261,7 +262,10 @@ def test_a_model_is_loaded_and_unloaded_while_another_streams(console: Any, serv
         second.locator(f".lc-state-{state}").wait_for(timeout=120_000)
     is_over.set()
     thread.join(180)
-    assert {answer.json()["usage"]["completion_tokens"] for answer in answers} == {300}
+    for answer in answers:
+        frames = answer.text.strip().split("\n\n")
+        assert frames[-1] == "data: [DONE]"
+        assert json.loads(frames[-2].removeprefix("data: "))["usage"]["completion_tokens"] == 300
 
 
 def test_exported_figures_are_those_of_the_page_and_of_the_answers(console: Any, served: ServedLightcone) -> None:

@@ -48,6 +48,8 @@ NAMES = frozenset(
 )
 OF_OTHERS = frozenset({"esc"})
 """Texts of django-unfold that it gives to nobody to translate."""
+NEVER_SHOWN = frozenset({"ID", "id", "last4", "digest", "pepper version", "sealed secret", "sealed old secret"})
+"""Columns that no page has."""
 SILENT = frozenset({"script", "style", "svg", "code", "pre", "datalist", "template"})
 SPOKEN = ("title", "placeholder", "aria-label", "alt", "data-label")
 ICON = "material-symbols-outlined"
@@ -177,6 +179,16 @@ def test_the_page_of_a_row_shows_texts_and_no_pairs(rows: Rows, root: Client) ->
     for model in PAGES:
         page = root.get(address(model, "change", next(iter(rows[model].values())).pk)).text
         assert re.search(r">\s*[(\[]&#x27;", page) is None, model
+
+
+def test_names_of_columns_are_in_the_catalogue() -> None:
+    """Those that Django makes of the names of fields are collected by hand."""
+    catalogue = (settings.BASE_DIR / "locale" / "de" / "LC_MESSAGES" / "django.po").read_text(encoding="utf-8")
+    names = set()
+    for meta in (model._meta for model in PAGES if model._meta.app_label == "chat"):
+        names |= {str(meta.verbose_name), str(meta.verbose_name_plural)}
+        names |= {str(field.verbose_name) for field in (*meta.local_fields, *meta.local_many_to_many)}
+    assert {name for name in names - NEVER_SHOWN if f'msgid "{name}"\n' not in catalogue} == set()
 
 
 def test_the_console_is_in_the_language_of_the_browser(root: Client) -> None:
