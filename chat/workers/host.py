@@ -151,7 +151,7 @@ class WorkerHost:
             worker.stop_run(run_id, outcome)
 
     def unload(self, name: str) -> None:
-        """Unload a model once its runs have ended; a later request loads it again. Ignores others."""
+        """Unload a model once it is loaded and its runs have ended; a later request loads it again. Ignores others."""
         with self._lock:
             hosted = self._hosted.get(name)
             if hosted is not None:
@@ -404,9 +404,12 @@ class WorkerHost:
         self._messages.drop([hosted.lease_id])
         if worker.load(lambda: self._consumer.start(hosted.slug), adapters=lambda: hosted.offer.adapters):
             with self._lock:
+                is_still_wanted = hosted.is_wanted
                 hosted.have_loaded(self._clock())
                 if worker.is_lost:
                     self._lose(hosted)
+                elif not is_still_wanted:  # it was unloaded meanwhile
+                    self._leave(hosted)
                 else:
                     self._set_adapters(hosted, worker)
             if self._is_draining:

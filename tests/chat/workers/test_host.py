@@ -359,6 +359,21 @@ def test_a_model_is_unloaded_on_command_and_comes_back_on_demand(floor: Floor) -
     floor.turn_until(lambda: floor.states() == {"a": "ready"})
 
 
+def test_a_model_that_is_unloaded_while_it_loads_does_not_stay(floor: Floor) -> None:
+    @dataclass
+    class UnloadingConsumer(FakeConsumer):
+        """Has the model unloaded in the last step of its load."""
+
+        def start(self, slug: str) -> None:
+            super().start(slug)
+            floor.host.unload("a")
+
+    floor.consumer = UnloadingConsumer()
+    floor.open("a")
+    floor.turn_until(lambda: floor.states() == {"a": "unloaded"} and "a" in floor.engines)
+    assert not floor.consumer.slugs
+
+
 def test_a_demand_for_a_model_that_is_loaded_does_not_load_it_once_more(floor: Floor) -> None:
     floor.open("a", "b")
     floor.load("a")
