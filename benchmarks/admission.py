@@ -108,7 +108,7 @@ def measure(client: redis.Redis, pid: int, title: str, scopes: tuple[Scope, ...]
                         *(
                             msgpack.packb(COST.by_measure),
                             budgets_pack(budgets, keys),
-                            msgpack.packb((1000, 512, 1, 0)),
+                            msgpack.packb((1000, 512, 1, 0, 1)),
                         ),
                         *(10**6, 120_000, keys.worker_prefix, 86_400_000, b"task", b"", "1", *fields),
                     )
@@ -118,7 +118,7 @@ def measure(client: redis.Redis, pid: int, title: str, scopes: tuple[Scope, ...]
                     names += (keys.resume_context(run_id),)
                     pipe.evalsha(
                         *(finish, len(names), *names, run_id, 1, "1-1", b"e" * 100, b"r" * 300),
-                        *(90, 0, 150, 600_000, now),
+                        *(90, 0, 150, 0, 600_000, now, b"", 10**6),
                     )
             begin, began = processor_s(pid), time.perf_counter()
             answers = pipe.execute()
