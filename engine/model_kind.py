@@ -81,6 +81,11 @@ class ModelPurpose:
     """Of a causal reranker the tokens for no and yes, if its files name them."""
     takes_images: bool = False
 
+    @property
+    def modalities(self) -> list[str]:
+        """What messages may have beside text: "image"."""
+        return ["image"] if self.takes_images else []
+
 
 def read_purpose(path: Path) -> ModelPurpose:
     """Read what a GGUF file or a folder is for. Raises ModelLoadError for modules that are not served."""

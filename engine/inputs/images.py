@@ -116,8 +116,9 @@ def refuse_images(messages: list[Message]) -> None:
 
 def with_placeholders(messages: list[Message], placeholder: str) -> list[Message]:
     """Return messages whose images say what a template without parts is to write for them."""
+    image: Json = {"type": "image", "placeholder": placeholder}
     return [
-        message | {"content": [part | {"placeholder": placeholder} if _is_image(part) else part for part in parts]}
+        message | {"content": [image if _is_image(part) else part for part in parts]}
         if any(map(_is_image, parts := _parts(message)))
         else message
         for message in messages

@@ -43,9 +43,10 @@ TEXT = {
 }
 VISION = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n{% if message.content is string %}{{ message.content "
-    "}}{% else %}{% for part in message.content %}{% if part.type == 'image' %}PLACE{% else %}{{ part.text }}{% endif %}"
-    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{% if message.content is string %}"
+    "{{ message.content }}{% else %}{% for part in message.content %}{% if part.type == 'image' %}PLACE{% else %}"
+    "{{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
 
@@ -72,7 +73,11 @@ def _llava(folder: Path):
         size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28}, do_center_crop=True
     )
     processor = transformers.LlavaProcessor(
-        images, _tokenizer(folder), patch_size=7, vision_feature_select_strategy="default", num_additional_image_tokens=1
+        images,
+        _tokenizer(folder),
+        patch_size=7,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
     )
     return transformers.LlavaForConditionalGeneration(config), processor
 
@@ -87,9 +92,7 @@ def _llava_onevision(folder: Path):
         image_grid_pinpoints=pinpoints,
         vision_aspect_ratio="anyres_max_9",
     )
-    images = transformers.LlavaOnevisionImageProcessor(
-        size={"height": 28, "width": 28}, image_grid_pinpoints=pinpoints
-    )
+    images = transformers.LlavaOnevisionImageProcessor(size={"height": 28, "width": 28}, image_grid_pinpoints=pinpoints)
     processor = transformers.LlavaOnevisionProcessor(
         images,
         _tokenizer(folder),

@@ -41,7 +41,9 @@ def expected(model, processor, conversation):
     messages = [
         {
             "role": "user",
-            "content": [{"type": "text", "text": part} if isinstance(part, str) else {"type": "image"} for part in parts],
+            "content": [
+                {"type": "text", "text": part} if isinstance(part, str) else {"type": "image"} for part in parts
+            ],
         }
         for parts in conversation
     ]

@@ -34,7 +34,7 @@ from chat.api.view import (
     run_in_thread_if_large,
 )
 from chat.catalog.named_models import model_asked, model_fallback
-from chat.catalog.services import ModelEntry
+from chat.catalog.services import ModelEntry, models_for_caller_async
 from chat.errors import ApiError, api_error, engine_api_error
 from chat.generation.completions import (
     DetachPolicy,
@@ -222,6 +222,8 @@ async def _run_start(
         system_prompt=model.system_prompt,
         chat_template=model.chat_template,
         adapter=model.adapter,
+        modalities=model.modalities,
+        seeing=[one.name for one in await models_for_caller_async(caller=caller) if "image" in one.modalities],
     )
     metering = await metering_of(caller=caller, model=model, is_batch=bool(accepted.trace.batch_id))
     try:

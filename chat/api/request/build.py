@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -108,11 +108,14 @@ def generation_request(
     system_prompt: str = "",
     chat_template: str = "",
     adapter: str = "",
+    modalities: Collection[str] = (),
+    seeing: Sequence[str] = (),
 ) -> GenerationRequest:
     """Build the engine's request. `arrived_at` is in unix seconds.
 
     The model has these values for what the request leaves out: `sampling_defaults`; `system_prompt`, the first message
-    of conversations without one; `chat_template`, in place of the one in its files. `adapter`: of the model. Raises
+    of conversations without one; `chat_template`, in place of the one in its files. `adapter`: of the model.
+    `modalities`: what its messages may have beside text. `seeing`: the caller's models that take images. Raises
     MessagesRefused for faults of messages, and ApiError if the defaults do not go with the request.
     """
     limits = settings.LIGHTCONE_LIMITS
@@ -147,7 +150,9 @@ def generation_request(
     if request.raw is not None and not parsed.messages:
         return request
     try:
-        messages = messages_walk(parsed.messages, model=model, max_parts=limits.max_parts)
+        messages = messages_walk(
+            parsed.messages, model=model, max_parts=limits.max_parts, modalities=modalities, seeing=seeing
+        )
     except ApiError as error:
         raise MessagesRefused(error, request) from None
     if request.raw is not None:
