@@ -19,7 +19,7 @@ class MediaKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MediaLimits:
-    """Limits of media. Times are for fetching an item, and again for decoding it."""
+    """Limits of media. `…_timeout_s`: for fetching an item; decoding may take twice as long, as processors are busy."""
 
     max_item_bytes: int = 50 << 20
     max_request_bytes: int = 100 << 20
@@ -40,3 +40,6 @@ class MediaLimits:
             MediaKind.AUDIO: self.audio_timeout_s,
             MediaKind.VIDEO: self.video_timeout_s,
         }[kind]
+
+    def decode_timeout_s(self, kind: MediaKind) -> float:
+        return 2 * self.timeout_s(kind)

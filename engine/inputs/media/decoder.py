@@ -49,7 +49,7 @@ class MediaDecoder:
         return DecodedImage(np.frombuffer(pixels, np.uint8).reshape(height, width, 3), digest, name)
 
     def _call(self, pool: KillablePool, kind: MediaKind, arguments: tuple[Any, ...], *, param: str, tenant: str) -> Any:
-        data, timeout_s = arguments[0], self.limits.timeout_s(kind)
+        data, timeout_s = arguments[0], self.limits.decode_timeout_s(kind)
         if len(data) > self.limits.max_item_bytes:
             message = f"the {kind} must have at most {self.limits.max_item_bytes} bytes, got {len(data)}; send less"
             raise RequestError(ErrorCode.INVALID_VALUE, message, param)

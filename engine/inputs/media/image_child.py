@@ -119,7 +119,7 @@ def _rgb(image: Image.Image) -> Image.Image:
         canvas = Image.new("RGB", full.size, "white")
         canvas.paste(full, mask=full.getchannel("A"))
         return canvas
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _bytes_of_shorts(image: Image.Image) -> Image.Image:
