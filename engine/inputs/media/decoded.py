@@ -1,0 +1,38 @@
+"""What decoding yields: pixels and samples with a hash of what they are. Arrays are read-only.
+
+The hash covers kind, form and bytes, so that one buffer as 2 x 8 and as 4 x 4 pixels has two hashes (hostile 9.8).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodedImage:
+    """An image of RGB bytes, upright, without transparency. `pixels`: height x width x 3."""
+
+    pixels: NDArray[np.uint8]
+    content_hash: str
+    format: str
+    """The format that it came in."""
+
+    @property
+    def height(self) -> int:
+        return int(self.pixels.shape[0])
+
+    @property
+    def width(self) -> int:
+        return int(self.pixels.shape[1])
+
+
+def content_hash(kind: str, form: tuple[Any, ...], data: memoryview) -> str:
+    """Return the SHA-256 (hex) of a kind, a form (shape, rate, times: plain values) and bytes."""
+    digest = hashlib.sha256(repr((kind, *form)).encode() + b"\0")
+    digest.update(data)
+    return digest.hexdigest()
