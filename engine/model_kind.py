@@ -35,8 +35,6 @@ SEEING = (
     "Idefics3ForConditionalGeneration",
     "InternVLForConditionalGeneration",
     "LlavaForConditionalGeneration",
-    "LlavaNextForConditionalGeneration",
-    "LlavaOnevisionForConditionalGeneration",
     "Mistral3ForConditionalGeneration",
     "SmolVLMForConditionalGeneration",
 )

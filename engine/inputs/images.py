@@ -1,12 +1,15 @@
 """Takes the images out of messages: templates see that there is one, the encoder gets what the processor made of it.
 
-Web processes pass image parts on undecoded: `{"type": "image", "data": base64, "detail", "param"}`. A bounded, killable
-child process (engine/media/image_inputs.py) decodes each. The text that stands for an image, hundreds of tokens that
-are all alike, takes the place of the template's placeholder, as in the processors of transformers.
+Web processes pass image parts on undecoded: `{"type": "image", "data": base64, "detail", "param"}`. One killable child
+decodes them (media/decoder.py), another makes inputs of the pixels (engine/media/image_inputs.py). The text that stands
+for an image, hundreds of tokens that are all alike, takes the place of the template's placeholder, as in the processors
+of transformers.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -15,6 +18,7 @@ from typing import Any
 from engine.api.errors import EngineFailure, ErrorCode, RequestError
 from engine.api.request import Json, Message
 from engine.inputs.escaping import PromptPiece
+from engine.inputs.media.decoder import MediaDecoder
 from engine.killable import KillableExceeded, KillablePool
 from engine.messages import DefineMedia, MediaSpan, MediaTensor
 from engine.slow_work import SlowWork
@@ -54,11 +58,12 @@ class ImageReader:
         """Start a child, which says what the model's processor writes for an image. Raises ModelLoadError."""
         self._path = str(path)
         first = (OPEN, self._path)
+        self._decoder = MediaDecoder(work)
         self._pool = KillablePool(TARGET, POOL_SIZE, MEMORY_BYTES, first, niceness=NICENESS, work=work)
         try:
             opened = self._pool.call(*first, timeout_s=PREPARE_S)
         except BaseException:
-            self._pool.close()
+            self.close()
             raise
         self.placeholder: str = opened["placeholder"]
         self.token_id: int = opened["token_id"]
@@ -86,23 +91,28 @@ class ImageReader:
     def close(self) -> None:
         """End the child processes. Idempotent."""
         self._pool.close()
+        self._decoder.close()
 
     def _prepared(self, part: Any, timeout_s: float, tenant: str) -> ImageInput:
-        param = part.get("param") or "messages"
-        detail = part.get("detail") or "auto"
+        param, detail = part.get("param") or "messages", part.get("detail") or "auto"
         try:
-            made = self._pool.call(PREPARE, self._path, part["data"], detail, timeout_s=timeout_s, tenant=tenant)
+            data = base64.b64decode(part["data"], validate=True)
+        except (binascii.Error, ValueError):
+            raise _refused("the image must be base64 behind the head of its data: URL", param) from None
+        image = self._decoder.image(data, param=param, detail=detail, tenant=tenant)
+        pixels = (image.pixels.tobytes(), image.height, image.width, image.content_hash)
+        try:
+            made = self._pool.call(PREPARE, self._path, *pixels, timeout_s=timeout_s, tenant=tenant)
         except RequestError as error:
             raise _refused(error.message, param) from error
         except KillableExceeded as error:
             limit = f"{timeout_s:g} s" if error.reason == "time" else f"{MEMORY_BYTES >> 20} MiB"
-            raise _refused(f"the image takes more than {limit} to read; send a smaller one", param) from error
+            raise _refused(f"the image takes more than {limit} to prepare; send a smaller one", param) from error
         except EngineFailure as error:
-            raise _refused("the image cannot be read; send it as PNG or JPEG", param) from error
+            raise _refused("the model's processor cannot read the image; send another form of it", param) from error
         tensors = [MediaTensor(*tensor) for tensor in made["tensors"]]
-        return ImageInput(
-            made["text"], made["num_vectors"], tensors, sha256(made["digest"] + tenant.encode()).hexdigest()
-        )
+        key = sha256(f"{made['key']} {tenant}".encode()).hexdigest()
+        return ImageInput(made["text"], made["num_vectors"], tensors, key)
 
 
 def refuse_images(messages: list[Message]) -> None:
@@ -134,10 +144,10 @@ def with_images(pieces: list[PromptPiece], images: list[ImageInput], placeholder
             continue
         first, *others = piece.text.split(placeholder)
         num_places += len(others)
-        text = first + "".join(
-            (image.text if (image := next(texts, None)) is not None else placeholder) + other for other in others
-        )
-        replaced.append(PromptPiece(text))
+        for other in others:
+            image = next(texts, None)
+            first += (placeholder if image is None else image.text) + other
+        replaced.append(PromptPiece(first))
     if num_places != len(images):
         raise _refused(
             f"the messages have {len(images)} images, but the prompt of the model's template has {num_places} places "

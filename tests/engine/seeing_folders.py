@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 import transformers
 from PIL import Image
+from torch.nn import functional
 from transformers import PreTrainedTokenizerFast
 
 from tests.engine.tiny_tokenizer import VOCAB_SIZE, tiny_tokenizer
@@ -82,26 +83,6 @@ def _llava(folder: Path):
     return transformers.LlavaForConditionalGeneration(config), processor
 
 
-def _llava_onevision(folder: Path):
-    pinpoints = [[28, 28], [28, 56], [56, 28], [56, 56]]
-    config = transformers.LlavaOnevisionConfig(
-        vision_config=transformers.SiglipVisionConfig(**VISION, image_size=28, patch_size=7, vision_use_head=False),
-        text_config=transformers.Qwen2Config(**TEXT),
-        image_token_index=IDS["<image>"],
-        video_token_index=IDS["<video>"],
-        image_grid_pinpoints=pinpoints,
-        vision_aspect_ratio="anyres_max_9",
-    )
-    images = transformers.LlavaOnevisionImageProcessor(size={"height": 28, "width": 28}, image_grid_pinpoints=pinpoints)
-    processor = transformers.LlavaOnevisionProcessor(
-        images,
-        _tokenizer(folder),
-        num_image_tokens=16,
-        vision_feature_select_strategy="full",
-    )
-    return transformers.LlavaOnevisionForConditionalGeneration(config), processor
-
-
 def _idefics3(folder: Path):
     config = transformers.Idefics3Config(
         vision_config={**VISION, "image_size": 32, "patch_size": 8},
@@ -118,15 +99,73 @@ def _idefics3(folder: Path):
     )
 
 
+class SpelledProcessor:
+    """Stands in for a processor of transformers that needs torchvision: writes the text of images by a rule."""
+
+    def __init__(self, images, tokenizer, image_token, text_of):
+        self.image_processor = images
+        self.tokenizer = tokenizer
+        self.image_token = image_token
+        self.chat_template = ""
+        self._text_of = text_of
+
+    def apply_chat_template(self, messages, add_generation_prompt):
+        self.tokenizer.chat_template = self.chat_template
+        return self.tokenizer.apply_chat_template(messages, add_generation_prompt=add_generation_prompt, tokenize=False)
+
+    def __call__(self, text, images, **options):
+        made, (text,) = {}, text
+        if images:
+            made = [self.image_processor(images=[image], return_tensors="pt") for image in images]
+            first, *others = text.split(self.image_token)
+            text = first + "".join(self._text_of(one) + other for one, other in zip(made, others, strict=True))
+            made = self._joined(made)
+        return {**self.tokenizer(text, return_tensors="pt", add_special_tokens=False), **made}
+
+    def _joined(self, made):
+        pixels = [one["pixel_values"] for one in made]
+        height, width = (max(part.shape[place] for part in pixels) for place in (2, 3))
+        padded = [functional.pad(part, (0, width - part.shape[3], 0, height - part.shape[2])) for part in pixels]
+        sizes = [one["image_sizes"] for one in made if "image_sizes" in one]
+        return {"pixel_values": torch.cat(padded), **({"image_sizes": torch.cat(sizes)} if sizes else {})}
+
+    def save_pretrained(self, folder):
+        self.tokenizer.save_pretrained(folder)
+        self.image_processor.save_pretrained(folder)
+        (folder / "chat_template.jinja").write_text(self.chat_template)
+
+
+def _smolvlm(folder: Path):
+    config = transformers.SmolVLMConfig(
+        vision_config={**VISION, "image_size": 32, "patch_size": 8},
+        text_config=transformers.LlamaConfig(**TEXT),
+        image_token_id=IDS["<image>"],
+        pad_token_id=IDS["<pad>"],
+        scale_factor=2,
+        tie_word_embeddings=False,
+    )
+    images = transformers.SmolVLMImageProcessor(size={"longest_edge": 96}, max_image_size={"longest_edge": 32})
+    processor = transformers.Idefics3Processor(images, _tokenizer(folder), image_seq_len=4)
+    return transformers.SmolVLMForConditionalGeneration(config), processor
+
+
 def _mistral3(folder: Path):
     config = transformers.Mistral3Config(
         vision_config=transformers.PixtralVisionConfig(**VISION, image_size=64, patch_size=8, head_dim=8),
         text_config=transformers.MistralConfig(**TEXT, head_dim=8),
         image_token_index=IDS["[IMG]"],
         spatial_merge_size=2,
+        vision_feature_layer=-1,
     )
-    images = transformers.PixtralImageProcessor(size={"longest_edge": 64}, patch_size={"height": 8, "width": 8})
-    processor = transformers.PixtralProcessor(images, _tokenizer(folder), patch_size=8, spatial_merge_size=2)
+    images = transformers.PixtralImageProcessor(size={"longest_edge": 64}, patch_size={"height": 16, "width": 16})
+
+    def text_of(made):
+        (height, width), text = made["image_sizes"][0].tolist(), ""
+        for _ in range(height // 16):
+            text += "[IMG]" * (width // 16) + "[IMG_BREAK]"
+        return text.removesuffix("[IMG_BREAK]") + "[IMG_END]"
+
+    processor = SpelledProcessor(images, _tokenizer(folder), "[IMG]", text_of)
     return transformers.Mistral3ForConditionalGeneration(config), processor
 
 
@@ -141,24 +180,20 @@ def _internvl(folder: Path):
     images = transformers.GotOcr2ImageProcessor(
         size={"height": 32, "width": 32}, crop_to_patches=True, min_patches=1, max_patches=4
     )
-    tokenizer = _tokenizer(
-        folder,
-        start_image_token="<img>",
-        end_image_token="</img>",
-        context_image_token="<IMG_CONTEXT>",
-        video_token="<video>",
-    )
-    return transformers.InternVLForConditionalGeneration(config), transformers.InternVLProcessor(
-        images, tokenizer, image_seq_length=4
-    )
+
+    def text_of(made):
+        return "<img>" + len(made["pixel_values"]) * 4 * "<IMG_CONTEXT>" + "</img>"
+
+    processor = SpelledProcessor(images, _tokenizer(folder), "<IMG_CONTEXT>", text_of)
+    return transformers.InternVLForConditionalGeneration(config), processor
 
 
 FAMILIES = {
     "idefics3": _idefics3,
     "internvl": _internvl,
     "llava": _llava,
-    "llava onevision": _llava_onevision,
     "mistral3": _mistral3,
+    "smolvlm": _smolvlm,
 }
 
 
