@@ -20,6 +20,7 @@ from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.dialect import AnswerHead, P_co, RequestReader
 from chat.api.request.build import MessagesRefused, generation_request, rights_check
+from chat.api.request.message_parts import has_images
 from chat.api.request.messages import last_message_text
 from chat.api.request.parsed import ParsedRequest
 from chat.api.request.strict_json import json_object_read
@@ -33,8 +34,8 @@ from chat.api.view import (
     request_id,
     run_in_thread_if_large,
 )
-from chat.catalog.named_models import model_asked, model_fallback
-from chat.catalog.services import ModelEntry, models_for_caller_async
+from chat.catalog.named_models import model_asked, model_fallback, models_that_take
+from chat.catalog.services import ModelEntry
 from chat.errors import ApiError, api_error, engine_api_error
 from chat.generation.completions import (
     DetachPolicy,
@@ -207,6 +208,13 @@ def _model_headers(model: ModelEntry, asked: str, reasons: list[str]) -> dict[st
     return lines
 
 
+async def _seeing(parsed: ParsedRequest, model: ModelEntry, caller: Caller) -> list[str]:
+    """Return the caller's models that take images, if the request has some and its model does not take them."""
+    if "image" in model.modalities or not has_images(parsed.messages):
+        return []
+    return await models_that_take("image", caller)
+
+
 async def _run_start(
     accepted: Accepted[P], model: ModelEntry, detach: Callable[[AnswerHead], DetachPolicy] | None
 ) -> StartedRun:
@@ -223,7 +231,7 @@ async def _run_start(
         chat_template=model.chat_template,
         adapter=model.adapter,
         modalities=model.modalities,
-        seeing=[one.name for one in await models_for_caller_async(caller=caller) if "image" in one.modalities],
+        seeing=await _seeing(parsed, model, caller),
     )
     metering = await metering_of(caller=caller, model=model, is_batch=bool(accepted.trace.batch_id))
     try:

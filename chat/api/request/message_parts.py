@@ -29,6 +29,13 @@ URL_HEAD_BYTES = 1024
 """The most bytes before the data of a data URL."""
 
 
+def has_images(messages: Sequence[Any]) -> bool:
+    """Return True if a message, as it was sent, has an image."""
+    contents = (message.get("content") for message in messages if isinstance(message, dict))
+    parts = (part for content in contents if isinstance(content, list) for part in content)
+    return any(isinstance(part, dict) and "image_url" in part for part in parts)
+
+
 def is_text(value: Any, path: str, problems: Problems) -> bool:
     """Return True for a string or null. Refuse anything else."""
     if not isinstance(value, str | None):
