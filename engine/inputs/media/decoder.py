@@ -50,8 +50,8 @@ class MediaDecoder:
 
     def _call(self, pool: KillablePool, kind: MediaKind, arguments: tuple[Any, ...], *, param: str, tenant: str) -> Any:
         data, timeout_s = arguments[0], self.limits.decode_timeout_s(kind)
-        if len(data) > self.limits.max_item_bytes:
-            message = f"the {kind} must have at most {self.limits.max_item_bytes} bytes, got {len(data)}; send less"
+        if len(data) > self.limits.max_media_bytes:
+            message = f"the {kind} must have at most {self.limits.max_media_bytes} bytes, got {len(data)}; send less"
             raise RequestError(ErrorCode.INVALID_VALUE, message, param)
         try:
             return pool.call(*arguments, timeout_s=timeout_s, tenant=tenant)
