@@ -31,6 +31,34 @@ class DecodedImage:
         return int(self.pixels.shape[1])
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodedAudio:
+    """Sound of one channel. `samples`: float32, from -1 to 1 unless the file goes beyond."""
+
+    samples: NDArray[np.float32]
+    rate: int
+    """Samples a second."""
+    content_hash: str
+    format: str
+
+    @property
+    def seconds(self) -> float:
+        return len(self.samples) / self.rate
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodedVideo:
+    """Frames of a video in RGB bytes, upright. `frames`: number x height x width x 3."""
+
+    frames: NDArray[np.uint8]
+    times: tuple[float, ...]
+    """Seconds from the start, one for each frame, rising."""
+    seconds: float
+    """Of the whole video."""
+    content_hash: str
+    format: str
+
+
 def content_hash(kind: str, form: tuple[Any, ...], data: memoryview) -> str:
     """Return the SHA-256 (hex) of a kind, a form (shape, rate, times: plain values) and bytes."""
     digest = hashlib.sha256(repr((kind, *form)).encode() + b"\0")
