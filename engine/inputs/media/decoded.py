@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.api.errors import ErrorCode, RequestError
+from engine.api.media import MediaLimits
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecodedImage:
@@ -57,6 +60,22 @@ class DecodedVideo:
     """Of the whole video."""
     content_hash: str
     format: str
+
+
+class DecodedBudget:
+    """The bytes of pixels and samples that the items of one request may still have together."""
+
+    def __init__(self, limits: MediaLimits) -> None:
+        self._most = self._left = limits.max_media_decoded_bytes
+
+    def take(self, num_bytes: int, param: str) -> None:
+        """Count an item (`nbytes` of its array). Raises RequestError that names its field if that is too much."""
+        if num_bytes > self._left:
+            message = (
+                f"media of a request must have at most {self._most} bytes once decoded; send fewer or smaller items"
+            )
+            raise RequestError(ErrorCode.INVALID_VALUE, message, param)
+        self._left -= num_bytes
 
 
 def content_hash(kind: str, form: tuple[Any, ...], data: memoryview) -> str:
