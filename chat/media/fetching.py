@@ -263,4 +263,6 @@ def _header(answer: httpcore2.Response, name: bytes) -> str:
 
 
 def _shown(error: Exception) -> str:
-    return (str(error) or type(error).__name__)[:200]
+    """Return an error in one line of printable characters: servers choose what some of them quote."""
+    text = (str(error) or type(error).__name__)[:200]
+    return "".join(char if char.isprintable() else " " for char in text)

@@ -28,6 +28,8 @@ class FileServer:
     asked: list[Asked] = field(default_factory=list)
     server_names: list[str | None] = field(default_factory=list)
     """Of TLS handshakes."""
+    connections: list[asyncio.Task[None]] = field(default_factory=list)
+    """Each ends as its client closes."""
 
     def url(self, path: str, host: str = "files.example", scheme: str = "http") -> str:
         return f"{scheme}://{host}:{self.port}{path}"
@@ -45,6 +47,9 @@ async def file_server(context: ssl.SSLContext | None = None) -> AsyncIterator[Fi
     made = FileServer()
 
     async def serve(reader: asyncio.StreamReader, writer: Writer) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        made.connections.append(task)
         try:
             first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").strip().split("\r\n")
             headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -57,6 +62,9 @@ async def file_server(context: ssl.SSLContext | None = None) -> AsyncIterator[Fi
             else:
                 assert callable(planned)
                 await planned(writer)
+            if writer.can_write_eof():
+                writer.write_eof()
+                await reader.read()
         except (ConnectionError, asyncio.IncompleteReadError):
             pass  # the client has left
         finally:

@@ -567,3 +567,33 @@ async def test_a_tenant_takes_no_more_places_than_its_share(server: FileServer, 
     assert sum(asked.target == "/slow" for asked in server.asked) == 8
     may_answer.set()
     assert await asyncio.gather(*tasks) == [PNG] * 20
+
+
+async def test_the_operator_reads_the_reason_in_one_line(
+    server: FileServer, fetcher: MediaFetcher, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.answers["/secret-path"] = answer(status="418 Teapot")
+    with caplog.at_level("INFO", logger="chat.media.fetching"):
+        await refused(fetcher, server.url("/secret-path?token=t"))
+        server.answers["/secret-path"] = b"HTTP/1.1 200 OK\r\nbad header\x1b[31m\r\n\r\n"
+        await refused(fetcher, server.url("/secret-path?token=t"))
+    lines = [record.getMessage() for record in caplog.records if record.name == "chat.media.fetching"]
+    assert lines[0] == f"media of http://files.example:{server.port} could not be fetched: status 418"
+    assert len(lines) == 2
+    assert all(line.isprintable() and "token" not in line and "secret" not in line for line in lines)
+
+
+async def test_connections_are_closed_whatever_happens(server: FileServer, fetcher: MediaFetcher) -> None:
+    server.answers |= {
+        "/x": answer(PNG),
+        "/long": endless(PNG, bytes(1000)),
+        "/round": answer(status="302 F", location="/round"),
+        "/text": answer(b"hello" * 100),
+    }
+    for _ in range(10):
+        await fetched(fetcher, server.url("/x"))
+        for path in ("/long", "/round", "/text", "/none"):
+            await refused(fetcher, server.url(path))
+    assert len(server.connections) == 10 * 8
+    async with asyncio.timeout(10):
+        await asyncio.gather(*server.connections)
