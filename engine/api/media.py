@@ -19,26 +19,33 @@ class MediaKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MediaLimits:
-    """Limits of media. `…_timeout_s`: for fetching an item; decoding may take twice as long, as processors are busy."""
+    """Limits of media; each is a setting, `LIGHTCONE_<NAME>`. Times are in seconds, for fetching an item.
 
-    max_item_bytes: int = 50 << 20
-    max_request_bytes: int = 100 << 20
-    max_decoded_bytes: int = 512 << 20
-    """Of pixels and samples of one request together."""
+    Decoding may take twice as long, as processors are busy.
+    """
+
+    max_media_items: int = 8
+    """Of one kind in a request."""
+    max_media_bytes: int = 50 << 20
+    """Of one item as it comes."""
+    max_media_request_bytes: int = 100 << 20
+    """Of all items of a request as they come."""
+    max_media_decoded_bytes: int = 512 << 20
+    """Of pixels and samples of a request together."""
     max_image_pixels: int = 50_000_000
     max_image_side: int = 16_384
     max_audio_seconds: int = 600
     max_video_seconds: int = 600
     max_video_frames: int = 128
-    image_timeout_s: float = 5.0
-    audio_timeout_s: float = 10.0
-    video_timeout_s: float = 30.0
+    media_image_timeout: float = 5
+    media_audio_timeout: float = 10
+    media_video_timeout: float = 30
 
     def timeout_s(self, kind: MediaKind) -> float:
         return {
-            MediaKind.IMAGE: self.image_timeout_s,
-            MediaKind.AUDIO: self.audio_timeout_s,
-            MediaKind.VIDEO: self.video_timeout_s,
+            MediaKind.IMAGE: self.media_image_timeout,
+            MediaKind.AUDIO: self.media_audio_timeout,
+            MediaKind.VIDEO: self.media_video_timeout,
         }[kind]
 
     def decode_timeout_s(self, kind: MediaKind) -> float:
