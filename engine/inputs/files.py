@@ -85,4 +85,4 @@ def _is_file(part: Json) -> bool:
 
 
 def _refused(message: str, param: str) -> RequestError:
-    return RequestError(ErrorCode.INVALID_VALUE, message, param)
+    return RequestError(ErrorCode.INVALID_VALUE, f"{param}: {message}", param)

@@ -41,14 +41,14 @@ def test_text_of_a_file_replaces_its_part(reader):
     assert [part["text"] for part in read[1]["content"]] == [
         "See",
         "File: t.csv\na,b",
-        "File: p.pdf\nPage",
+        "File: p.pdf\n[Page 1]\nPage",
         "File: unnamed\nx",
         "?",
     ]
 
 
 def test_a_file_that_cannot_be_read_is_named(reader):
-    with pytest.raises(RequestError, match="neither UTF-8 text nor PDF") as refusal:
+    with pytest.raises(RequestError, match="neither UTF-8 text nor") as refusal:
         reader.read(({"role": "user", "content": [part(b"ok"), part(b"\xff", index=1)]},), "")
     assert refusal.value.param == "messages.0.content.1.file"
 
