@@ -9,8 +9,9 @@ import base64
 import binascii
 import re
 
+from engine.api.request import MAX_FILE_CHARS
 from engine.inputs.documents.kinds import FileKind, kind_of, text_of
-from engine.inputs.documents.limits import MAX_FILE_BYTES, MAX_TEXT_CHARS, refused, too_large, too_long
+from engine.inputs.documents.limits import MAX_FILE_BYTES, refused, too_large, too_long
 from engine.inputs.documents.office import office_text
 from engine.inputs.documents.packages import package_kind
 from engine.inputs.documents.pdf_pages import pdf_text
@@ -34,7 +35,7 @@ def extract(file_data: str, filename: str) -> str:
         text = web_page_text(text_of(data))
     else:
         text = text_of(data)
-    if len(text) > MAX_TEXT_CHARS:
+    if len(text) > MAX_FILE_CHARS:
         raise too_long()
     return text.encode("utf-8", "replace").decode("utf-8")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.api.errors import EngineFailure, ErrorCode, RequestError
-from engine.api.request import Json, Message
+from engine.api.request import MAX_FILES, Json, Message
 from engine.killable import KillableExceeded, KillablePool
 from engine.slow_work import SlowWork
 
@@ -18,7 +18,6 @@ MEMORY_BYTES = 512 << 20
 NICENESS = 10
 EXTRACT_S = 10.0
 """For all files of a request together; each file has an equal share."""
-MAX_FILES = 8
 UNNAMED = "unnamed"
 
 

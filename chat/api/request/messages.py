@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from chat.api.request.fields import echo
+from chat.api.request.file_parts import AttachedFiles
 from chat.api.request.message_parts import ABSENT, CallReader, Content, PartReader, is_text
 from chat.errors import ApiError, Problems
 from engine.api import Json, Message
@@ -26,9 +27,9 @@ FUNCTIONS = "functions."
 
 
 class MessageWalk:
-    def __init__(self, model: str, max_parts: int) -> None:
+    def __init__(self, model: str, max_parts: int, files: AttachedFiles) -> None:
         self._problems = Problems()
-        self._parts = PartReader(self._problems, model=model, max_parts=max_parts)
+        self._parts = PartReader(self._problems, model=model, max_parts=max_parts, files=files)
         self._calls = CallReader(self._problems)
         self._harmony = HarmonyReader(self._problems, self._parts, self._calls)
 
@@ -243,10 +244,15 @@ class HarmonyReader:
         return role, name or "", channel, recipient.removeprefix(FUNCTIONS)
 
 
-def messages_walk(messages: Sequence[Any], *, model: str, max_parts: int) -> tuple[Message, ...]:
-    """Return the messages for the template of `model`. Raises ApiError that names the first bad message or part."""
+def messages_walk(
+    messages: Sequence[Any], *, model: str, max_parts: int, files: AttachedFiles | None = None
+) -> tuple[Message, ...]:
+    """Return the messages for the template of `model`. Raises ApiError that names the first bad message or part.
+
+    `files`: those that the messages name by id.
+    """
     try:
-        return MessageWalk(model, max_parts).walk(messages)
+        return MessageWalk(model, max_parts, files or {}).walk(messages)
     except RecursionError:
         raise ApiError("invalid_value", "messages are nested too deeply", "messages") from None
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from engine.api.errors import ErrorCode, RequestError
+from engine.api.request import MAX_FILE_CHARS
 
 MAX_FILE_BYTES = 10 << 20
 MAX_PAGES = 500
 """Of a PDF file; also the sheets of a workbook and the slides of a presentation."""
-MAX_TEXT_CHARS = 1_000_000
 
 
 class DocumentText:
@@ -38,7 +38,7 @@ class DocumentText:
 
     def _append(self, line: str) -> None:
         self._num_chars += len(line) + 1
-        if self._num_chars > MAX_TEXT_CHARS:
+        if self._num_chars > MAX_FILE_CHARS:
             raise too_long()
         self._pieces.append(line)
 
@@ -48,7 +48,7 @@ def refused(message: str) -> RequestError:
 
 
 def too_long() -> RequestError:
-    return refused(f"the file must have at most {MAX_TEXT_CHARS} characters of text; send a part of it")
+    return refused(f"the file must have at most {MAX_FILE_CHARS} characters of text; send a part of it")
 
 
 def too_large(num_bytes: int) -> RequestError:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-from engine.inputs.documents.limits import MAX_TEXT_CHARS, refused, too_long
+from engine.api.request import MAX_FILE_CHARS
+from engine.inputs.documents.limits import refused, too_long
 
 HIDDEN = frozenset({"script", "style", "template"})
 BREAKS = frozenset(
@@ -26,7 +27,7 @@ def web_page_text(markup: str) -> str:
     text = EMPTY_LINES.sub("\n\n", lines).strip("\n")
     if not text.strip():
         raise refused("the HTML file has no text; send text")
-    if len(text) > MAX_TEXT_CHARS:
+    if len(text) > MAX_FILE_CHARS:
         raise too_long()
     return text
 

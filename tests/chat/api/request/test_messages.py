@@ -102,7 +102,10 @@ def test_extra_keys_reach_the_template():
         ({"role": "user", "content": [{"type": "file", "file": {}}]}, "messages.0.content.0.file"),
         ({"role": "user", "content": [{"type": "file", "file": {"file_data": ""}}]}, "messages.0.content.0.file"),
         ({"role": "user", "content": [{"type": "file", "file": {"file_data": 5}}]}, "messages.0.content.0.file"),
-        ({"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]}, "messages.0.content.0.file"),
+        (
+            {"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]},
+            "messages.0.content.0.file.file_id",
+        ),
         (
             {"role": "user", "content": [{"type": "file", "file": {"file_data": "eA==", "filename": "a\nb"}}]},
             "messages.0.content.0.file",
