@@ -37,7 +37,8 @@ class FileReader:
             return list(messages)
         if len(files) > MAX_FILES:
             raise _refused(
-                f"the messages must have at most {MAX_FILES} files, got {len(files)}", _param(files[MAX_FILES])
+                f"is one of {len(files)} files; a request must have at most {MAX_FILES}: send fewer",
+                _param(files[MAX_FILES]),
             )
         timeout_s = EXTRACT_S / len(files)
         read: list[Message] = []
@@ -60,12 +61,12 @@ class FileReader:
         try:
             text = self._pool.call(file.get("file_data"), name, timeout_s=timeout_s, tenant=tenant)
         except RequestError as error:
-            raise _refused(error.message, param) from error
+            raise _unreadable(error.message, param) from error
         except KillableExceeded as error:
             limit = f"{timeout_s:g} s" if error.reason == "time" else f"{MEMORY_BYTES >> 20} MiB"
-            raise _refused(f"the file takes more than {limit} to read; send its text instead", param) from error
+            raise _unreadable(f"the file takes more than {limit} to read; send its text instead", param) from error
         except EngineFailure as error:
-            raise _refused("the file cannot be read; send its text instead", param) from error
+            raise _unreadable("its reader failed; send its text instead", param) from error
         return {"type": "text", "text": f"File: {name}\n{text}"}
 
 
@@ -83,5 +84,9 @@ def _is_file(part: Json) -> bool:
     return isinstance(part, dict) and part.get("type") == "file"
 
 
+def _unreadable(reason: str, param: str) -> RequestError:
+    return _refused(f"cannot be read: {reason}", param)
+
+
 def _refused(message: str, param: str) -> RequestError:
-    return RequestError(ErrorCode.INVALID_VALUE, f"{param}: {message}", param)
+    return RequestError(ErrorCode.INVALID_VALUE, f"{param} {message}", param)

@@ -61,12 +61,12 @@ def kind_of(data: bytes, media_type: str, filename: str) -> FileKind:
         raise _old_office(data)
     for magic, word in FOREIGN_MAGICS.items():
         if data.startswith(magic):
-            raise refused(f"the file is {word}, which cannot be read; send {READABLE}")
+            raise refused(f"the file is {word}; send {READABLE}")
     name = filename.lower()
     for kind, (ends, type_begin) in PROMISES.items():
         if name.endswith(ends) or media_type.startswith(type_begin):
             problem = f"its name or type says {kind}, but it is damaged, or not {kind}"
-            raise refused(f"the {kind} file cannot be read: {problem}; send it as it was, or under its own name")
+            raise refused(f"{problem}; send it as it was, or under its own name")
     if name.endswith(HTML_NAMES) or media_type in HTML_TYPES:
         return FileKind.HTML
     is_unnamed = "." not in name and media_type in ("", "application/octet-stream")

@@ -41,7 +41,7 @@ def office_text(kind: str, data: bytes) -> str:
     except (RequestError, MemoryError):
         raise
     except Exception:
-        raise refused(f"the {kind} file cannot be read; it is damaged, or not {kind}: save it again") from None
+        raise refused(f"the {kind} file is damaged, or not {kind}; save it again") from None
     return text.finish(kind)
 
 

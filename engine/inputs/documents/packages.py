@@ -54,7 +54,7 @@ def _kind(package: zipfile.ZipFile, entries: list[zipfile.ZipInfo]) -> str:
     if "xl/workbook.bin" in names:
         raise refused("the workbook is in the binary format XLSB; save it as XLSX")
     if "mimetype" in names and "META-INF/manifest.xml" in names:
-        raise refused("the file is an OpenDocument, which cannot be read; save it as DOCX, XLSX, PPTX or PDF")
+        raise refused("the file is an OpenDocument; save it as DOCX, XLSX, PPTX or PDF")
     raise refused("the file is a ZIP archive, or a damaged document; send the files in it one by one")
 
 

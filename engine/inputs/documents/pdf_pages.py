@@ -31,5 +31,5 @@ def pdf_text(data: bytes) -> str:
     except (RequestError, MemoryError):
         raise
     except Exception:  # the bytes of a broken file can make the library raise anything
-        raise refused("the PDF file cannot be read; it is damaged, or not PDF") from None
+        raise refused("the PDF file is damaged, or not PDF; save it again") from None
     return text.finish(KIND)
