@@ -1,9 +1,9 @@
-"""Fetch the files that the messages of a request name by id, for as long as its run is being started."""
+"""Fetch the files that the messages of a request name by id, and hold room for them until the request is answered."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from django.conf import settings
@@ -18,25 +18,30 @@ SOURCE = "chat.batches.attached.files_fetch"
 NOT_KEPT = ""
 
 
+@dataclass(frozen=True, slots=True)
+class FetchedFiles:
+    """The files of one request. Call `give_back` once the request is answered; their bytes then no longer count."""
+
+    files: AttachedFiles
+    give_back: Callable[[], None]
+
+
 class FileSource(Protocol):
-    """A function that holds the named files of a project in memory. The same id may be named more than once."""
+    """A function that fetches the named files of a project. The same id may be named more than once."""
 
-    def __call__(self, named: Sequence[str], *, project_id: int) -> AbstractAsyncContextManager[AttachedFiles]: ...
+    async def __call__(self, named: Sequence[str], *, project_id: int) -> FetchedFiles: ...
 
 
-@asynccontextmanager
-async def files_attached(messages: Sequence[Any], caller: Caller) -> AsyncIterator[AttachedFiles]:
-    """Hold the files that `messages` name. A file that cannot be attached is there with the reason.
+async def files_attached(messages: Sequence[Any], caller: Caller) -> FetchedFiles | None:
+    """Fetch the files that `messages` name; None without any. A file that cannot be attached is there with the reason.
 
-    Raises ApiError while the server holds as many bytes of files as it may.
+    Raises ApiError while the requests of the project, or of all, have as many bytes of files as they may.
     """
     named = list(file_ids(messages, settings.LIGHTCONE_LIMITS.max_parts))
     if not named:
-        yield {}
-        return
+        return None
     source: FileSource = import_string(SOURCE)
-    async with source(named, project_id=caller.project_id) as files:
-        yield files
+    return await source(named, project_id=caller.project_id)
 
 
 def num_file_bytes(files: AttachedFiles) -> int:

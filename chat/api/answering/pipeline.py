@@ -212,12 +212,17 @@ def _model_headers(model: ModelEntry, asked: str, reasons: list[str]) -> dict[st
 async def _run_start(
     accepted: Accepted[P], model: ModelEntry, detach: Callable[[AnswerHead], DetachPolicy] | None
 ) -> StartedRun:
-    """Start the run with one model. The files that its messages name are held until then."""
+    """Start the run with one model. The bytes of files that messages name count until its reader leaves."""
     placement = rights_check(accepted.parsed, model=model.name, caller=accepted.caller)
-    async with files_attached(accepted.parsed.messages, accepted.caller) as files:
-        run = await _run_start_with(files, accepted, model, placement, detach)
-    if not files:
-        return run
+    fetched = await files_attached(accepted.parsed.messages, accepted.caller)
+    if fetched is None:
+        return await _run_start_with({}, accepted, model, placement, detach)
+    try:
+        run = await _run_start_with(fetched.files, accepted, model, placement, detach)
+    except BaseException:
+        fetched.give_back()
+        raise
+    run.reader.when_left(fetched.give_back)
     return replace(run, generation=replace(run.generation, messages=files_forgotten(run.generation.messages)))
 
 

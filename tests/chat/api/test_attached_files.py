@@ -10,9 +10,8 @@ from channels.db import database_sync_to_async
 from django.utils import timezone
 
 from chat.api import completions
-from chat.api.answering import pipeline
 from chat.batches import attached
-from chat.batches.attached import HeldFiles
+from chat.batches.attached import FileRoom
 from chat.batches.files import FileAbout
 from chat.batches.models import CHUNK_BYTES
 from chat.errors import ApiError
@@ -72,23 +71,27 @@ async def test_a_filename_of_the_part_wins_and_null_fields_count_as_absent(api, 
     assert [part["file"]["filename"] for part in content[1:]] == ["mine.csv", "a b.txt"]
 
 
-async def test_once_a_run_is_started_its_files_are_no_longer_held(api, scripted, projects, monkeypatch):
-    runs, held = [], []
-    start, admit = completions.run_start, pipeline.completion_start
+async def test_files_count_until_the_answer_and_their_bytes_go_with_the_start(api, scripted, projects, monkeypatch):
+    runs, counted = [], []
+    start = completions.run_start
 
     async def noting(*arguments, **options):
         runs.append(await start(*arguments, **options))
+        counted.append(attached.room.num_bytes)
         return runs[-1]
 
-    async def admitting(**options):
-        held.append(attached.held.num_bytes)
-        return await admit(**options)
-
     monkeypatch.setattr(completions, "run_start", noting)
-    monkeypatch.setattr(pipeline, "completion_start", admitting)
     await asked(api, part(file_id=await kept()))
-    assert (held, attached.held.num_bytes) == ([9], 0)
+    assert (counted, attached.room.num_bytes) == ([9], 0)
     assert base64.b64encode(b"kept text").decode() not in str(runs[0].generation)
+
+
+async def test_files_of_a_request_that_is_refused_count_no_longer(api, scripted, projects):
+    file_id = await kept()
+    await refused(api, part(file_id=file_id), part(file_id="file-none"))
+    scripted.refusal = ApiError("overloaded", "Full.")
+    assert (await asked(api, part(file_id=file_id))).status_code == 503
+    assert attached.room.num_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -167,17 +170,19 @@ async def test_a_file_that_goes_while_it_is_read_is_refused(api, projects):
 
 def test_a_project_has_half_of_the_bytes_that_a_process_holds(settings):
     most = settings.LIGHTCONE_HTTP_LIMITS.max_bodies_bytes // attached.SHARE_OF_BODIES
-    held = HeldFiles()
-    held.take(1, most // 2)
+    assert most // 2 >= settings.LIGHTCONE_HTTP_LIMITS.max_body_bytes
+    room = FileRoom()
+    give_back = room.take(1, most // 2)
     with pytest.raises(ApiError) as refusal:
-        held.take(1, 1)
+        room.take(1, 1)
     assert refusal.value.status == 429
-    held.take(2, most // 2)
+    room.take(2, most // 2)
     with pytest.raises(ApiError) as refusal:
-        held.take(3, 1)
+        room.take(3, 1)
     assert refusal.value.status == 503
-    held.give_back(1, most // 2)
-    held.take(3, 1)
+    give_back()
+    room.take(3, 1)
+    assert room.num_bytes == most // 2 + 1
 
 
 async def test_responses_attach_files_by_id(api, scripted, projects):
