@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import zipfile
 
+from engine.api.errors import RequestError
 from engine.inputs.documents.limits import refused
 
 MAX_ENTRIES = 10_000
@@ -35,7 +36,9 @@ def package_kind(data: bytes) -> str:
             for entry in entries:
                 if entry.filename.lower().endswith(XML_NAMES):
                     _check_xml(package.read(entry))
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, OSError, EOFError, ValueError):
+    except (RequestError, MemoryError):
+        raise
+    except Exception:  # the bytes of a broken package can make zipfile and zlib raise anything
         raise refused("the file is a damaged ZIP package; send it as it was saved") from None
     return kind
 

@@ -21,8 +21,11 @@ EMPTY_LINES = re.compile(r"\n{3,}")
 def web_page_text(markup: str) -> str:
     """Return the text of a page: headings with `#`, items with `-`, cells apart by tabs. Raises RequestError."""
     page = _Page()
-    page.feed(markup)
-    page.close()
+    try:
+        page.feed(markup)
+        page.close()
+    except AssertionError:  # of the parser, about a declaration that it cannot read; its text quotes the file
+        raise refused("the HTML file is damaged: it has a declaration that does not end; send its text") from None
     lines = "\n".join(line.rstrip() for line in "".join(page.pieces).split("\n"))
     text = EMPTY_LINES.sub("\n\n", lines).strip("\n")
     if not text.strip():

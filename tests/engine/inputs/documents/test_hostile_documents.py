@@ -55,6 +55,14 @@ def with_flag(data: bytes, flag: int) -> bytes:
     return bytes(data)
 
 
+def with_broken_data(data: bytes) -> bytes:
+    """Overwrite the beginning of the main part, which is packed."""
+    with zipfile.ZipFile(io.BytesIO(data)) as package:
+        entry = package.getinfo(DOCUMENT)
+    begin = entry.header_offset + 30 + len(entry.filename)
+    return data[:begin] + b"\xff" * 16 + data[begin + 16 :]
+
+
 def with_smaller_sizes(data: bytes) -> bytes:
     """Let the directory say that each entry is ten bytes when unpacked."""
     data, place = bytearray(data), 0
@@ -178,6 +186,8 @@ def hostile() -> dict[str, tuple[bytes | str, str, str]]:
         "more bytes than a file may have": (b"y" * (10 * MIB + 1), "x.txt", "10485760 bytes"),
         "no base64": ("!!!!", "x.txt", "base64"),
         "a URL without base64": ("data:text/plain,hello", "x.txt", "data:TYPE;base64"),
+        "HTML of declarations": (b"<p>x" + b"<![" * 1000, "x.html", "declaration"),
+        "part that cannot be unpacked": (with_broken_data(document), "x.docx", "damaged"),
         "HTML without text": (b"<html><script>x</script>", "x.html", "no text"),
     }
 
