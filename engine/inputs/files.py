@@ -16,7 +16,7 @@ TARGET = "engine.inputs.file_text:extract"
 POOL_SIZE = 3
 MEMORY_BYTES = 512 << 20
 NICENESS = 10
-EXTRACT_S = 10.0
+EXTRACT_S = 20.0
 """For all files of a request together; each file has an equal share."""
 UNNAMED = "unnamed"
 

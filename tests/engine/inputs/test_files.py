@@ -60,7 +60,7 @@ def test_more_files_than_the_limit_are_refused(reader, monkeypatch):
     assert refusal.value.param == "messages.0.content.2.file"
 
 
-@pytest.mark.parametrize(("reason", "limit"), [("time", "10 s"), ("memory", "512 MiB")])
+@pytest.mark.parametrize(("reason", "limit"), [("time", "20 s"), ("memory", "512 MiB")])
 def test_a_file_that_exceeds_time_or_memory_is_refused(reader, monkeypatch, reason, limit):
     def exceed(*arguments, **options):
         raise KillableExceeded(reason)
