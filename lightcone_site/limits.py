@@ -78,10 +78,6 @@ class RequestLimits:
     max_documents: int = 1_024
     max_template_bytes: int = 64 * KIB
     max_file_bytes: int = 10 * MIB
-    max_media_items: int = 8
-    """Of a modality in a request."""
-    max_media_bytes: int = 50 * MIB
-    """Of an item; a request may have twice as much."""
     max_choice_strings: int = 10_000
     max_choice_bytes: int = MIB
     max_regex_bytes: int = 16 * KIB

@@ -5,14 +5,12 @@ Media that the model cannot take is refused before it is decoded or fetched. Fil
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.conf import settings
-
 from chat.api.request.fields import echo
+from chat.api.request.file_parts import AttachedFiles, FilePartReader
+from chat.api.request.image_parts import ImagePartReader, ImageRules
 from chat.api.request.strict_json import json_bounds, json_read
 from chat.errors import ApiError, Problems
 from engine.api import Json
@@ -20,20 +18,6 @@ from engine.api import Json
 TEXT_PARTS = ("text", "input_text", "output_text")
 MEDIA_PARTS = ("image_url", "input_audio", "audio_url", "video_url", "image_embeds", "audio_embeds")
 ABSENT = object()
-BYTES_OF_BASE64 = 3 / 4
-DATA_URL = re.compile(r"data:[^,;]*(?:;[^,;]*)*;base64,", re.IGNORECASE)
-DETAILS = ("auto", "low", "high")
-ECHO_CHARS = 60
-MAX_NAMES = 10
-URL_HEAD_BYTES = 1024
-"""The most bytes before the data of a data URL."""
-
-
-def has_images(messages: Sequence[Any]) -> bool:
-    """Return True if a message, as it was sent, has an image."""
-    contents = (message.get("content") for message in messages if isinstance(message, dict))
-    parts = (part for content in contents if isinstance(content, list) for part in content)
-    return any(isinstance(part, dict) and "image_url" in part for part in parts)
 
 
 def is_text(value: Any, path: str, problems: Problems) -> bool:
@@ -59,23 +43,14 @@ class PartReader:
     """Reads the contents of all messages of one request; counts their parts."""
 
     def __init__(
-        self,
-        problems: Problems,
-        *,
-        model: str,
-        max_parts: int,
-        modalities: Collection[str] = (),
-        seeing: Sequence[str] = (),
+        self, problems: Problems, *, model: str, max_parts: int, files: AttachedFiles, images: ImageRules
     ) -> None:
-        """`modalities`: what the model takes beside text. `seeing`: models that take images, for refusals."""
         self._problems = problems
+        self._files = FilePartReader(problems, files)
+        self._images = ImagePartReader(problems, images, model)
         self._model = model
         self._max_parts = max_parts
         self._num_parts = 0
-        self._modalities = modalities
-        self._seeing = seeing
-        self._num_images = 0
-        self._image_bytes = 0
 
     def read(self, content: Any, path: str, role: str) -> Content:
         """Return the content at `path`. Absent content is empty; only an assistant's may be null."""
@@ -118,13 +93,15 @@ class PartReader:
         kind = part.get("type")
         if kind is None:
             kind = next((word for word in MEDIA_PARTS if word in part), None)
-        if kind == "image_url" and "image" in self._modalities:
-            return self._image(part, f"{path}.image_url")
+        if kind == "image_url":
+            return self._images.read(part.get("image_url"), f"{path}.image_url")
         if kind in MEDIA_PARTS:
-            self._problems.refuse(f"{path}.{kind}", self._unseen(kind), "unsupported_parameter")
+            takes = "takes text and images" if self._images.is_taken else "is not a multimodal model"
+            message = f"cannot be used: {self._model} {takes}; send text, or choose another model"
+            self._problems.refuse(f"{path}.{kind}", message, "unsupported_parameter")
             return []
         if kind == "file":
-            return self._file(part.get("file"), f"{path}.file")
+            return self._files.read(part.get("file"), f"{path}.file")
         if kind not in (*TEXT_PARTS, "refusal", "thinking"):
             known = "text, refusal, thinking, file, image_url, input_audio, …"
             self._problems.refuse(path, f"must be of a known type ({known}), got {echo(kind)}")
@@ -134,65 +111,6 @@ class PartReader:
         if not is_text(text, f"{path}.{name}", self._problems) or text is None:
             return []
         return [{"type": "text", "text": text}]
-
-    def _unseen(self, kind: str) -> str:
-        """Say why a part of media cannot be used, and what to do."""
-        if kind == "image_url":
-            names = ", ".join(self._seeing[:MAX_NAMES])
-            choice = f"use a model that takes images: {names}" if names else "choose another model"
-            return f"cannot be used: {self._model} is not a multimodal model; send text, or {choice}"
-        takes = "takes text and images" if "image" in self._modalities else "is not a multimodal model"
-        return f"cannot be used: {self._model} {takes}; send text, or choose another model"
-
-    def _image(self, part: dict[str, Any], path: str) -> list[Json]:
-        """Return the part for the worker, with the path for its errors. Nothing is decoded here."""
-        limits, image = settings.LIGHTCONE_LIMITS, part.get("image_url")
-        url, detail = (image.get("url"), image.get("detail")) if isinstance(image, dict) else (image, None)
-        self._num_images += 1
-        if self._num_images > limits.max_media_items:
-            self._problems.refuse(path, f"is one image more than the limit of {limits.max_media_items} in a request")
-        elif not isinstance(url, str) or not url:
-            message = "must be an object with url, the image as a data: URL with base64"
-            self._problems.refuse(path, message, "missing_required_parameter" if url is None else "invalid_type")
-        elif detail not in (None, *DETAILS):
-            self._problems.refuse(f"{path}.detail", f"must be one of {', '.join(DETAILS)}, got {echo(detail)}")
-        elif (found := DATA_URL.match(url[:URL_HEAD_BYTES])) is None:
-            message = f"must have a url of the form data:image/png;base64,DATA, got {echo(url[:ECHO_CHARS])}"
-            self._problems.refuse(f"{path}.url", message)
-        else:
-            data = url[found.end() :]
-            self._image_bytes += int(len(data) * BYTES_OF_BASE64)
-            if len(data) * BYTES_OF_BASE64 > limits.max_media_bytes + 2:
-                self._problems.refuse(path, f"must have at most {limits.max_media_bytes} bytes; send a smaller image")
-            elif self._image_bytes > 2 * limits.max_media_bytes:
-                message = f"brings the images of the request above {2 * limits.max_media_bytes} bytes; send fewer"
-                self._problems.refuse(path, message)
-            else:
-                return [{"type": "image", "data": data, "detail": detail or "auto", "param": path}]
-        return []
-
-    def _file(self, file: Any, path: str) -> list[Json]:
-        """Return the part for the worker, with the path for its errors. Nothing is decoded here."""
-        if not isinstance(file, dict):
-            self._problems.refuse(path, f"must be an object with file_data, got {echo(file)}", "invalid_type")
-            return []
-        data, name = file.get("file_data"), file.get("filename")
-        limits = settings.LIGHTCONE_LIMITS
-        if file.get("file_id") is not None:
-            message = "has a file_id, but this server keeps no files; send the content as file_data"
-            self._problems.refuse(path, message, "unsupported_parameter")
-        elif not isinstance(data, str) or not data:
-            self._problems.refuse(path, "must have file_data: the content in base64, or a data: URL with base64")
-        elif len(data) * BYTES_OF_BASE64 > limits.max_file_bytes + URL_HEAD_BYTES:
-            self._problems.refuse(path, f"must have at most {limits.max_file_bytes} bytes; send a part of it")
-        elif name is not None and not isinstance(name, str):
-            self._problems.refuse(path, f"must have a string as filename, got {echo(name)}", "invalid_type")
-        elif name is not None and (len(name) > limits.max_label_chars or not name.isprintable()):
-            message = f"must have a filename of at most {limits.max_label_chars} printable characters"
-            self._problems.refuse(path, message)
-        else:
-            return [{"type": "file", "file": {"file_data": data, "filename": name}, "param": path}]
-        return []
 
 
 class UnansweredCalls:

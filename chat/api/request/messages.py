@@ -8,10 +8,12 @@ left open. The tenth problem ends the walk. It needs the model's name.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from chat.api.request.fields import echo
+from chat.api.request.file_parts import AttachedFiles
+from chat.api.request.image_parts import ImageRules
 from chat.api.request.message_parts import ABSENT, CallReader, Content, PartReader, is_text
 from chat.errors import ApiError, Problems
 from engine.api import Json, Message
@@ -27,9 +29,9 @@ FUNCTIONS = "functions."
 
 
 class MessageWalk:
-    def __init__(self, model: str, max_parts: int, modalities: Collection[str], seeing: Sequence[str]) -> None:
+    def __init__(self, model: str, max_parts: int, files: AttachedFiles, images: ImageRules) -> None:
         self._problems = Problems()
-        self._parts = PartReader(self._problems, model=model, max_parts=max_parts, modalities=modalities, seeing=seeing)
+        self._parts = PartReader(self._problems, model=model, max_parts=max_parts, files=files, images=images)
         self._calls = CallReader(self._problems)
         self._harmony = HarmonyReader(self._problems, self._parts, self._calls)
 
@@ -245,14 +247,19 @@ class HarmonyReader:
 
 
 def messages_walk(
-    messages: Sequence[Any], *, model: str, max_parts: int, modalities: Collection[str] = (), seeing: Sequence[str] = ()
+    messages: Sequence[Any],
+    *,
+    model: str,
+    max_parts: int,
+    files: AttachedFiles | None = None,
+    images: ImageRules | None = None,
 ) -> tuple[Message, ...]:
     """Return the messages for the template of `model`. Raises ApiError that names the first bad message or part.
 
-    `modalities`: what it takes beside text. `seeing`: models that take images, for refusals.
+    `files`: those that the messages name by id. `images`: what becomes of these; refused unless it is given.
     """
     try:
-        return MessageWalk(model, max_parts, modalities, seeing).walk(messages)
+        return MessageWalk(model, max_parts, files or {}, images or ImageRules()).walk(messages)
     except RecursionError:
         raise ApiError("invalid_value", "messages are nested too deeply", "messages") from None
 

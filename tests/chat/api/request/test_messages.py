@@ -2,6 +2,7 @@
 
 import pytest
 
+from chat.api.request.image_parts import ImageRules
 from chat.api.request.messages import last_message_text, messages_walk
 from chat.errors import ApiError
 
@@ -102,7 +103,10 @@ def test_extra_keys_reach_the_template():
         ({"role": "user", "content": [{"type": "file", "file": {}}]}, "messages.0.content.0.file"),
         ({"role": "user", "content": [{"type": "file", "file": {"file_data": ""}}]}, "messages.0.content.0.file"),
         ({"role": "user", "content": [{"type": "file", "file": {"file_data": 5}}]}, "messages.0.content.0.file"),
-        ({"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]}, "messages.0.content.0.file"),
+        (
+            {"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]},
+            "messages.0.content.0.file.file_id",
+        ),
         (
             {"role": "user", "content": [{"type": "file", "file": {"file_data": "eA==", "filename": "a\nb"}}]},
             "messages.0.content.0.file",
@@ -305,7 +309,9 @@ DATA_URL = "data:image/png;base64,aGk="
 
 def seen(*parts):
     """Return what a model that sees gets of the parts of a message."""
-    (message,) = messages_walk([{"role": "user", "content": list(parts)}], model="m", max_parts=9, modalities=["image"])
+    (message,) = messages_walk(
+        [{"role": "user", "content": list(parts)}], model="m", max_parts=9, images=ImageRules(is_taken=True)
+    )
     return message["content"]
 
 
@@ -363,5 +369,5 @@ def test_other_media_are_refused_by_a_model_that_sees():
 def test_a_refusal_names_the_models_that_see():
     message = {"role": "user", "content": [{"image_url": DATA_URL}]}
     with pytest.raises(ApiError) as caught:
-        messages_walk([message], model="m", max_parts=9, seeing=["smolvlm", "llava"])
+        messages_walk([message], model="m", max_parts=9, images=ImageRules(seeing=["smolvlm", "llava"]))
     assert "use a model that takes images: smolvlm, llava" in caught.value.message
