@@ -34,8 +34,7 @@ from chat.relay.state.meters import (  # noqa: E402
     Scope,
     ScopeKind,
     budgets_pack,
-    lives_of,
-    scopes_pack,
+    scopes_plain,
 )
 from lightcone_site.serve.child import Child  # noqa: E402
 from lightcone_site.serve.embedded_valkey import is_answering, valkey_spec  # noqa: E402
@@ -57,6 +56,8 @@ ALL = tuple(
     Scope(kind, str(kind), "", RATES, max_live=10**6, queue_percent=0 if kind is ScopeKind.MODEL else 90)
     for kind in ScopeKind
 )
+DECISIONS_PER_MS = 5
+"""By the clock that the scripts are told."""
 COST = Cost(1, 100, 200, 1_000, 512)
 
 
@@ -89,27 +90,25 @@ def measure(client: redis.Redis, pid: int, title: str, scopes: tuple[Scope, ...]
     for budget in budgets:
         client.hset(keys.budget(budget.budget_id, "all"), "spent", 0)
     admit, finish = client.script_load(runs.ADMIT), client.script_load(runs.FINISH)
-    meta = {"slug": slug, "lives": lives_of(scopes, keys, slug), "linger_ms": 0, "deadline_ms": 0, "log_life_ms": 0}
-    meta |= {"public": "", "tenant_live": keys.tenant_live(slug, "1"), "about": "{}" * 200, "web:1": "c"}
+    plain = scopes_plain(scopes, keys, slug)
+    meta = {"slug": slug, "linger_ms": 0, "deadline_ms": 0, "log_life_ms": 0, "about": "{}" * 200, "web:1": "c"}
     fields = [item for pair in meta.items() for item in pair]
     took, clock = [0.0, 0.0], [0.0, 0.0]
     for _ in range(ARGUMENTS.decisions // ARGUMENTS.batch):
         ids = [run_id_create() for _ in range(ARGUMENTS.batch)]
         for step in (0, 1):
             pipe = client.pipeline(transaction=False)
-            now = int(time.time() * 1000)
-            for run_id in ids:
+            began_ms = int(time.time() * 1000)
+            for number, run_id in enumerate(ids):
+                now = began_ms + number // DECISIONS_PER_MS
                 if step == 0:
                     names = (keys.meta(run_id), keys.request(run_id), keys.model_workers(slug), keys.model_live(slug))
                     names += (keys.queued, keys.web_runs("1"), keys.tasks(slug), keys.resume_context(run_id))
-                    names += (keys.tenant_live(slug, "1"), keys.model_tenants(slug), keys.demand(slug))
+                    names += (keys.tenant_live(slug, "1"), keys.model_tenants(slug), keys.demand(slug), "")
+                    names += (keys.memory, *plain.meters, *plain.lives)
                     pipe.evalsha(
-                        *(admit, len(names), *names, now, run_id, b"x" * 500, scopes_pack(scopes, keys, slug)),
-                        *(
-                            msgpack.packb(COST.by_measure),
-                            budgets_pack(budgets, keys),
-                            msgpack.packb((1000, 512, 1, 0, 1)),
-                        ),
+                        *(admit, len(names), *names, now, run_id, b"x" * 500, plain.limits, COST.packed),
+                        *(budgets_pack(budgets, keys), msgpack.packb((1000, 512, 1, 0, 1))),
                         *(10**6, 120_000, keys.worker_prefix, 86_400_000, b"task", b"", "1", *fields),
                     )
                 else:

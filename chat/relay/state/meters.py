@@ -5,6 +5,7 @@ admit.lua checks all of them, charges all or none, and finish.lua settles them (
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import lru_cache
@@ -56,17 +57,33 @@ class Period(StrEnum):
         return 60_000 if self is Period.MINUTE else 86_400_000
 
 
+SLOTS = (
+    (Measure.REQUESTS, Period.MINUTE),
+    (Measure.TOKENS, Period.MINUTE),
+    (Measure.INPUT, Period.MINUTE),
+    (Measure.OUTPUT, Period.MINUTE),
+    (Measure.REQUESTS, Period.DAY),
+    (Measure.TOKENS, Period.DAY),
+)
+"""The rates that a scope may have, in the order of meters.lua."""
+LIMITS = struct.Struct("<8d")
+"""Of one scope: a limit for each slot, the most live runs, the percent of the queue; 0: none."""
+COSTS = struct.Struct("<4d")
+"""By measure."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most `limit` of something at once, given back steadily over a period."""
+    """At most `limit` of something at once, given back steadily over a period. Measure and period are one of SLOTS."""
 
     measure: Measure
     period: Period
     limit: int
 
     @property
-    def field(self) -> str:
-        return f"{self.measure.value}{self.period.value[0]}"
+    def slot(self) -> int:
+        """Return its place in SLOTS. Raises ValueError for one that admission does not count."""
+        return SLOTS.index((self.measure, self.period))
 
     def __str__(self) -> str:
         return f"{self.limit:,} {MEASURE_WORDS[self.measure]} per {self.period}"
@@ -92,26 +109,37 @@ class Scope:
     def is_limited(self) -> bool:
         return bool(self.rates or self.max_live or self.queue_percent or self.max_context)
 
-    def plain(self, keys: Keys, slug: str) -> list[Any]:
-        """Return the form that meters.lua reads."""
-        flat = [item for rate in self.rates for item in (rate.field, rate.limit, rate.period.ms, rate.measure.value)]
-        live, live_at = keys.admit_live(self.name), keys.admit_live_at(self.name, slug)
-        return [keys.meters(self.name), live, self.max_live, live_at, self.queue_percent, flat]
+    @property
+    def packed_limits(self) -> bytes:
+        """Return what meters.lua reads."""
+        limits = [0] * len(SLOTS)
+        for rate in self.rates:
+            limits[rate.slot] = rate.limit
+        return LIMITS.pack(*limits, self.max_live, self.queue_percent)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainScopes:
+    """What scripts know of the scopes of a request: those with limits, in their order."""
+
+    meters: tuple[str, ...]
+    """The names of their meters."""
+    lives: tuple[str, ...]
+    """The names of the sets in which a run is live: of each scope those of its limits."""
+    limits: bytes
+    """Packed, by scope."""
 
 
 @lru_cache(maxsize=4096)
-def scopes_pack(scopes: tuple[Scope, ...], keys: Keys, slug: str) -> bytes:
-    """Pack the scopes of a request to a model. They are the same for each request of a key."""
-    packed: bytes = msgpack.packb([scope.plain(keys, slug) for scope in scopes if scope.is_limited])
-    return packed
-
-
-@lru_cache(maxsize=4096)
-def lives_of(scopes: tuple[Scope, ...], keys: Keys, slug: str) -> str:
-    """Return the names of the sets in which a run is live, joined by blanks, for those who renew its lease."""
-    names = [keys.admit_live(scope.name) for scope in scopes if scope.max_live]
-    names += [keys.admit_live_at(scope.name, slug) for scope in scopes if scope.queue_percent]
-    return " ".join(names)
+def scopes_plain(scopes: tuple[Scope, ...], keys: Keys, slug: str) -> PlainScopes:
+    """Return the plain form of the scopes of a request to a model. It is the same for each request of a key."""
+    limited = [scope for scope in scopes if scope.is_limited]
+    lives = []
+    for scope in limited:
+        lives += [keys.admit_live(scope.name)] if scope.max_live else []
+        lives += [keys.admit_live_at(scope.name, slug)] if scope.queue_percent else []
+    meters = tuple(keys.meter(scope.name) for scope in limited)
+    return PlainScopes(meters, tuple(lives), b"".join(scope.packed_limits for scope in limited))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +166,11 @@ class Cost:
     def by_measure(self) -> tuple[int, int, int, int]:
         return self.requests, self.input_tokens, self.output_tokens, self.input_tokens + self.output_tokens
 
+    @property
+    def packed(self) -> bytes:
+        """Return what admit.lua and finish.lua read."""
+        return COSTS.pack(*self.by_measure)
+
 
 @dataclass(frozen=True, slots=True)
 class BudgetMeter:
@@ -163,5 +196,8 @@ class BudgetMeter:
 
 
 def budgets_pack(budgets: tuple[BudgetMeter, ...], keys: Keys) -> bytes:
+    """Return what budgets.lua reads; empty without a budget."""
+    if not budgets:
+        return b""
     packed: bytes = msgpack.packb([budget.plain(keys) for budget in budgets])
     return packed

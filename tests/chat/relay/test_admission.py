@@ -70,7 +70,7 @@ async def test_tokens_beyond_a_reservation_are_charged_later(world: World) -> No
     reader, _ = await world.admit(web, **limits)
     voice = await world.claim(worker, reader.run_id)
     world.clock.now += 30
-    await world.client.delete(world.keys.meters("key1"))
+    await world.client.delete(world.keys.meter("key1"))
     voice.admit()
     for _ in range(87):
         voice.token("a")
@@ -162,6 +162,7 @@ async def test_admission_closes_at_four_fifths_of_memory_and_runs_continue(world
     reader, voice = await world.run(web, worker)
     used = (await world.client.info("memory"))["used_memory"]
     await world.client.config_set("maxmemory", int(used / 0.85))
+    await world.client.delete(world.keys.memory)  # that there was enough is known for a moment
     try:
         refused, verdict = await world.admit(web)
         assert verdict.decision == "memory"
