@@ -91,7 +91,7 @@ def measure(client: redis.Redis, pid: int, title: str, scopes: tuple[Scope, ...]
         client.hset(keys.budget(budget.budget_id, "all"), "spent", 0)
     admit, finish = client.script_load(runs.ADMIT), client.script_load(runs.FINISH)
     plain = scopes_plain(scopes, keys, slug)
-    meta = {"slug": slug, "linger_ms": 0, "deadline_ms": 0, "log_life_ms": 0, "about": "{}" * 200, "web:1": "c"}
+    meta = {"slug": slug, "about": "{}" * 200, "web:1": "c"}
     fields = [item for pair in meta.items() for item in pair]
     took, clock = [0.0, 0.0], [0.0, 0.0]
     for _ in range(ARGUMENTS.decisions // ARGUMENTS.batch):
@@ -104,8 +104,8 @@ def measure(client: redis.Redis, pid: int, title: str, scopes: tuple[Scope, ...]
                 if step == 0:
                     names = (keys.meta(run_id), keys.request(run_id), keys.model_workers(slug), keys.model_live(slug))
                     names += (keys.queued, keys.web_runs("1"), keys.tasks(slug), keys.resume_context(run_id))
-                    names += (keys.tenant_live(slug, "1"), keys.model_tenants(slug), keys.demand(slug), "")
-                    names += (keys.memory, *plain.meters, *plain.lives)
+                    names += (keys.model_tenants(slug), keys.demand(slug), "", keys.memory)
+                    names += (*plain.meters, keys.tenant_live(slug, "1"), *plain.lives)
                     pipe.evalsha(
                         *(admit, len(names), *names, now, run_id, b"x" * 500, plain.limits, COST.packed),
                         *(budgets_pack(budgets, keys), msgpack.packb((1000, 512, 1, 0, 1))),

@@ -16,8 +16,8 @@ local function words(text)
   return found
 end
 
-local held = redis.call('HMGET', KEYS[1], 'state', 'attempt', 'log_life_ms', 'public', 'told', 'tenant_live', 'lives',
-  'meters', 'limits', 'costs', 'budgets')
+local held = redis.call('HMGET', KEYS[1], 'state', 'attempt', 'log_life_ms', 'public', 'told', 'lives', 'meters',
+  'limits', 'costs', 'budgets')
 if held[1] then
   if held[2] ~= ARGV[2] then return 'stale' end
   if held[1] == 'ended' then return 'again' end
@@ -35,16 +35,16 @@ if held[1] then
   if held[4] and held[4] ~= '' then redis.call('PEXPIRE', held[4], life) end
   -- What was reserved is replaced by what was used; a request stays one. A run of an older version has no limits here.
   local prompt, completion = tonumber(ARGV[6]), tonumber(ARGV[8])
-  if held[9] and held[9] ~= '' then
-    local _, input, output, tokens = struct.unpack(COSTS, held[10])
+  if held[8] then
+    local _, input, output, tokens = struct.unpack(COSTS, held[9])
     local now, less = tonumber(ARGV[11]), costs_by_slot(0, prompt - input, completion - output, prompt + completion - tokens)
-    local names = words(held[8])
-    local scopes = meters_read(redis.call('MGET', unpack(names)), held[9], now, true)
+    local names = words(held[7])
+    local scopes = meters_read(redis.call('MGET', unpack(names)), held[8], now, true)
     meters_add(scopes, less)
     meters_store(scopes, names, 0, now)
   end
-  if held[11] then
-    budgets_settle(cmsgpack.unpack(held[11]), ARGV[1], prompt, tonumber(ARGV[7]), completion, tonumber(ARGV[9]))
+  if held[10] then
+    budgets_settle(cmsgpack.unpack(held[10]), ARGV[1], prompt, tonumber(ARGV[7]), completion, tonumber(ARGV[9]))
   end
 end
 -- Write the record even if Valkey has lost the run: its usage must be counted, and SQL ignores a repeated run id.
@@ -56,9 +56,8 @@ if ARGV[5] ~= '' then
   end
   redis.call('XADD', KEYS[4], '*', unpack(entry))
 end
-for _, name in ipairs(words(held[7] or '')) do redis.call('ZREM', name, ARGV[1]) end
+for _, name in ipairs(words(held[6] or '')) do redis.call('ZREM', name, ARGV[1]) end
 redis.call('ZREM', KEYS[5], ARGV[1])
-if held[6] then redis.call('ZREM', held[6], ARGV[1]) end
 redis.call('ZREM', KEYS[6], ARGV[1])
 redis.call('SREM', KEYS[7], ARGV[1])
 redis.call('ZREM', KEYS[8], ARGV[1])

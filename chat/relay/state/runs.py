@@ -236,9 +236,9 @@ class Runs:
         names = (
             *(keys.meta(request.run_id), keys.request(request.run_id)),
             *(keys.model_workers(slug), keys.model_live(slug), keys.queued, keys.web_runs(web_id), keys.tasks(slug)),
-            *(keys.resume_context(request.run_id), keys.tenant_live(slug, request.tenant), keys.model_tenants(slug)),
-            *(keys.demand(slug), keys.public(admission.project_id, detach.public_id) if detach.public_id else ""),
-            *(keys.memory, *scopes.meters, *scopes.lives),
+            *(keys.resume_context(request.run_id), keys.model_tenants(slug), keys.demand(slug)),
+            *(keys.public(admission.project_id, detach.public_id) if detach.public_id else "", keys.memory),
+            *(*scopes.meters, keys.tenant_live(slug, request.tenant), *scopes.lives),
         )
         answer = await self._eval(
             ADMIT,
@@ -249,7 +249,7 @@ class Runs:
             *(admission.max_waiting, LIVE_LEASE_MS, keys.worker_prefix, RUN_LIFE_MS),
             first_task(request.run_id, slug) if admission.has_task else b"",
             *(detach.resume_context, request.tenant),
-            *(item for pair in meta.items() for item in pair),
+            *(item for pair in meta.items() if pair[1] for item in pair),
         )
         word, wait, *levels, state, progress, cap, scope, slot = answer
         requests, tokens = _levels(levels)
@@ -283,7 +283,7 @@ class Runs:
             _capped(unpack_request(answer[1]), int(meta.get("cap", -1))),
             json.loads(meta["about"]),
             tuple(meta.get("lives", b"").decode().split()),
-            meta["stop"].decode(),
+            meta.get("stop", b"").decode(),
             watchers_of(meta),
         )
 
@@ -407,11 +407,11 @@ def _capped(request: GenerationRequest, cap: int) -> GenerationRequest:
     return replace(request, stop=replace(stop, absent_max_tokens=absent))
 
 
-def _run_info(fields: list[bytes]) -> RunInfo | None:
+def _run_info(fields: list[bytes | None]) -> RunInfo | None:
     if len(fields) < 3:
         return None
     state, about, detach_grace_ms = fields
-    return RunInfo(state.decode(), json.loads(about), int(detach_grace_ms) / 1000)
+    return RunInfo(state.decode(), json.loads(about), int(detach_grace_ms or 0) / 1000)
 
 
 def watchers_of(meta: Mapping[str, bytes]) -> dict[str, str]:
