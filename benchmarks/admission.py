@@ -20,7 +20,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import msgpack  # noqa: E402
 import redis  # noqa: E402
 
 from chat.relay.state import runs  # noqa: E402
@@ -33,7 +32,7 @@ from chat.relay.state.meters import (  # noqa: E402
     Rate,
     Scope,
     ScopeKind,
-    budgets_pack,
+    budgets_plain,
     scopes_plain,
 )
 from lightcone_site.serve.child import Child  # noqa: E402
@@ -90,7 +89,7 @@ def measure(client: redis.Redis, pid: int, title: str, scopes: tuple[Scope, ...]
     for budget in budgets:
         client.hset(keys.budget(budget.budget_id, "all"), "spent", 0)
     admit, finish = client.script_load(runs.ADMIT), client.script_load(runs.FINISH)
-    plain = scopes_plain(scopes, keys, slug)
+    plain, (windows, prices) = scopes_plain(scopes, keys, slug), budgets_plain(budgets, keys)
     meta = {"slug": slug, "about": "{}" * 200, "web:1": "c"}
     fields = [item for pair in meta.items() for item in pair]
     took, clock = [0.0, 0.0], [0.0, 0.0]
@@ -105,10 +104,10 @@ def measure(client: redis.Redis, pid: int, title: str, scopes: tuple[Scope, ...]
                     names = (keys.meta(run_id), keys.request(run_id), keys.model_workers(slug), keys.model_live(slug))
                     names += (keys.queued, keys.web_runs("1"), keys.tasks(slug), keys.resume_context(run_id))
                     names += (keys.model_tenants(slug), keys.demand(slug), "", keys.memory)
-                    names += (*plain.meters, keys.tenant_live(slug, "1"), *plain.lives)
+                    names += (*plain.meters, keys.tenant_live(slug, "1"), *plain.lives, *windows)
                     pipe.evalsha(
                         *(admit, len(names), *names, now, run_id, b"x" * 500, plain.limits, COST.packed),
-                        *(budgets_pack(budgets, keys), msgpack.packb((1000, 512, 1, 0, 1))),
+                        *(prices, COST.packed_size),
                         *(10**6, 120_000, keys.worker_prefix, 86_400_000, b"task", b"", "1", *fields),
                     )
                 else:

@@ -5,7 +5,8 @@
 --       6 runs of the web process  7 tasks of the model  8 resume context of the run  9 tenants of the model
 --       10 demand for the model  11 the run's public id, '' = none  12 memory is enough
 --       then the meters of the scopes, then the sets in which the run is live: live runs of the tenant at the model, then
---       of each scope its live runs if it limits them, and those at the model if it has a share of the queue
+--       of each scope its live runs if it limits them, and those at the model if it has a share of the queue; then the
+--       windows of the budgets
 -- ARGV  1 now (ms)  2 run id  3 packed request  4 packed limits of the scopes  5 packed costs  6 packed budgets
 --       7 packed size  8 waiting runs allowed  9 lease (ms)  10 prefix of worker leases  11 life of the keys (ms)
 --       12 task, '' = none  13 resume context, '' = none  14 tenant  15... pairs: further fields of meta
@@ -102,13 +103,12 @@ if refusal then
   if type(slot) == 'string' then return refuse(slot, refusal[1], refusal[3]) end
   return refuse(costs_by_slot('requests', 'tokens', 'tokens', 'tokens')[slot], refusal[1], refusal[3], slot)
 end
-local cap = -1
+local cap, before_budgets = -1, tenant + #counts
 if ARGV[6] ~= '' then
-  local budgets = cmsgpack.unpack(ARGV[6])
-  local broke, most, reserved, levels = budgets_plan(budgets, cmsgpack.unpack(ARGV[7]))
+  local broke, most, reserved, held = budgets_plan(KEYS, before_budgets, ARGV[6], {struct.unpack('<ddddd', ARGV[7])})
   if broke then return refuse(broke[1], 1000, broke[2]) end
   cap = most
-  budgets_reserve(budgets, reserved, levels, ARGV[2], now)
+  budgets_reserve(KEYS, before_budgets, reserved, held, ARGV[2])
 end
 
 local result = answer('go', 0, costs, best[1], best[2], cap, 0, 0)
@@ -127,7 +127,7 @@ if redis.call('ZADD', KEYS[9], lease_end, ARGV[14]) == 1 or now % 16 == 0 then
 end
 redis.call('SADD', KEYS[6], ARGV[2])
 -- What is empty or zero has no field.
-local fields = {'state', 'queued', 'attempt', '1', 'lives', table.concat(KEYS, ' ', tenant), unpack(ARGV, 15)}
+local fields = {'state', 'queued', 'attempt', '1', 'lives', table.concat(KEYS, ' ', tenant, before_budgets), unpack(ARGV, 15)}
 local function add_field(name, value)
   fields[#fields + 1] = name
   fields[#fields + 1] = value
@@ -137,7 +137,10 @@ if num_scopes > 0 then
   add_field('limits', ARGV[4])
   add_field('costs', ARGV[5])
 end
-if ARGV[6] ~= '' then add_field('budgets', ARGV[6]) end
+if ARGV[6] ~= '' then
+  add_field('budgets', table.concat(KEYS, ' ', before_budgets + 1))
+  add_field('prices', ARGV[6])
+end
 if cap >= 0 then add_field('cap', string.format('%d', cap)) end
 if ARGV[12] == '' then add_field('has_task', '0') end
 if KEYS[11] ~= '' then add_field('public', KEYS[11]) end

@@ -17,7 +17,7 @@ local function words(text)
 end
 
 local held = redis.call('HMGET', KEYS[1], 'state', 'attempt', 'log_life_ms', 'public', 'told', 'lives', 'meters',
-  'limits', 'costs', 'budgets')
+  'limits', 'costs', 'budgets', 'prices')
 if held[1] then
   if held[2] ~= ARGV[2] then return 'stale' end
   if held[1] == 'ended' then return 'again' end
@@ -33,7 +33,8 @@ if held[1] then
   redis.call('DEL', KEYS[3])
   for _, key in ipairs({KEYS[1], KEYS[2], KEYS[9]}) do redis.call('PEXPIRE', key, life) end
   if held[4] and held[4] ~= '' then redis.call('PEXPIRE', held[4], life) end
-  -- What was reserved is replaced by what was used; a request stays one. A run of an older version has no limits here.
+  -- What was reserved is replaced by what was used; a request stays one. A run of an older
+  -- version has neither limits nor prices here.
   local prompt, completion = tonumber(ARGV[6]), tonumber(ARGV[8])
   if held[8] then
     local _, input, output, tokens = struct.unpack(COSTS, held[9])
@@ -43,8 +44,8 @@ if held[1] then
     meters_add(scopes, less)
     meters_store(scopes, names, 0, now)
   end
-  if held[10] then
-    budgets_settle(cmsgpack.unpack(held[10]), ARGV[1], prompt, tonumber(ARGV[7]), completion, tonumber(ARGV[9]))
+  if held[11] then
+    budgets_settle(words(held[10]), held[11], ARGV[1], prompt, tonumber(ARGV[7]), completion, tonumber(ARGV[9]))
   end
 end
 -- Write the record even if Valkey has lost the run: its usage must be counted, and SQL ignores a repeated run id.

@@ -9,9 +9,6 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import lru_cache
-from typing import Any
-
-import msgpack
 
 from chat.relay.state.keys import Keys
 
@@ -70,6 +67,10 @@ LIMITS = struct.Struct("<8d")
 """Of one scope: a limit for each slot, the most live runs, the percent of the queue; 0: none."""
 COSTS = struct.Struct("<4d")
 """By measure."""
+SIZE = struct.Struct("<5d")
+"""Of a request, for budgets."""
+BUDGET = struct.Struct("<5d")
+"""Amount and prices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,11 @@ class Cost:
         """Return what admit.lua and finish.lua read."""
         return COSTS.pack(*self.by_measure)
 
+    @property
+    def packed_size(self) -> bytes:
+        """Return what budgets.lua reads."""
+        return SIZE.pack(self.input_bound, self.output_bound, self.num_answers, self.is_open, self.min_tokens)
+
 
 @dataclass(frozen=True, slots=True)
 class BudgetMeter:
@@ -188,16 +194,14 @@ class BudgetMeter:
     title: str = ""
     """Its name and amount."""
 
-    def plain(self, keys: Keys) -> list[Any]:
-        """Return the form that budgets.lua reads."""
+    @property
+    def packed(self) -> bytes:
+        """Return what budgets.lua reads."""
         prices = (self.input_price, self.cached_price, self.output_price, self.reasoning_price)
-        kept_until_ms = self.ends_at_ms + BUDGET_KEPT_MS if self.ends_at_ms else 0
-        return [keys.budget(self.budget_id, self.window), kept_until_ms, self.amount, *prices]
+        return BUDGET.pack(self.amount, *prices)
 
 
-def budgets_pack(budgets: tuple[BudgetMeter, ...], keys: Keys) -> bytes:
-    """Return what budgets.lua reads; empty without a budget."""
-    if not budgets:
-        return b""
-    packed: bytes = msgpack.packb([budget.plain(keys) for budget in budgets])
-    return packed
+def budgets_plain(budgets: tuple[BudgetMeter, ...], keys: Keys) -> tuple[list[str], bytes]:
+    """Return the names of the windows of budgets, and what budgets.lua reads of them."""
+    names = [keys.budget(budget.budget_id, budget.window) for budget in budgets]
+    return names, b"".join(budget.packed for budget in budgets)

@@ -14,12 +14,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import msgpack
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
 from chat.relay.state.keys import Keys, model_slug
-from chat.relay.state.meters import SLOTS, BudgetMeter, Cost, Scope, budgets_pack, scopes_plain
+from chat.relay.state.meters import SLOTS, BudgetMeter, Cost, Scope, budgets_plain, scopes_plain
 from chat.relay.state.records import pack_record, pack_request, unpack_events, unpack_request
 from chat.relay.state.task_message import first_task
 from chat.relay.valkey import Answers
@@ -225,6 +224,7 @@ class Runs:
         slug = model_slug(request.model)
         detach, cost = admission.detach, admission.cost
         scopes = scopes_plain(admission.scopes, keys, slug)
+        budgets, prices = budgets_plain(admission.budgets, keys)
         meta = {
             "slug": slug,
             "linger_ms": int(detach.detach_grace_s * 1000),
@@ -238,14 +238,13 @@ class Runs:
             *(keys.model_workers(slug), keys.model_live(slug), keys.queued, keys.web_runs(web_id), keys.tasks(slug)),
             *(keys.resume_context(request.run_id), keys.model_tenants(slug), keys.demand(slug)),
             *(keys.public(admission.project_id, detach.public_id) if detach.public_id else "", keys.memory),
-            *(*scopes.meters, keys.tenant_live(slug, request.tenant), *scopes.lives),
+            *(*scopes.meters, keys.tenant_live(slug, request.tenant), *scopes.lives, *budgets),
         )
         answer = await self._eval(
             ADMIT,
             names,
             *(self._now_ms(), request.run_id, pack_request(request) if admission.has_task else b""),
-            *(scopes.limits, cost.packed, budgets_pack(admission.budgets, keys)),
-            msgpack.packb((cost.input_bound, cost.output_bound, cost.num_answers, int(cost.is_open), cost.min_tokens)),
+            *(scopes.limits, cost.packed, prices, cost.packed_size),
             *(admission.max_waiting, LIVE_LEASE_MS, keys.worker_prefix, RUN_LIFE_MS),
             first_task(request.run_id, slug) if admission.has_task else b"",
             *(detach.resume_context, request.tenant),

@@ -310,6 +310,16 @@ async def test_a_budget_that_leaves_less_than_the_least_answer_refuses(
     assert (result.decision, result.cap) == (decision, 97 if decision == "go" else -1)
 
 
+async def test_a_spent_budget_refuses_what_costs_nothing(world: World) -> None:
+    web = await world.web()
+    await world.worker()
+    meter = budget(1_000, input_price=0.0, cached_price=0.0, output_price=0.0, reasoning_price=0.0)
+    for spent, decision in ((999, "go"), (1_000, "quota")):
+        await world.client.hset(world.keys.budget(1, meter.window), "spent", spent)
+        admission = world.admission(scopes=(), cost=Cost(1, input_bound=10, output_bound=20), budgets=(meter,))
+        assert (await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)).decision == decision
+
+
 async def test_a_request_of_more_than_the_whole_budget_is_not_told_to_wait(world: World) -> None:
     web = await world.web()
     await world.worker()
