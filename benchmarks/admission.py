@@ -123,7 +123,7 @@ def measure(client: redis.Redis, pid: int, title: str, scopes: tuple[Scope, ...]
             clock[step] += time.perf_counter() - began
             took[step] += processor_s(pid) - begin
             assert {answer[0] if step == 0 else answer for answer in answers} == {b"go" if step == 0 else b"ended"}
-        client.delete(keys.usage, keys.tasks(slug))
+        client.delete(keys.usage, keys.tasks(slug), keys.web_runs("1"))
     num = ARGUMENTS.decisions
     rates = " | ".join(f"{num / took[step]:,.0f} | {num / clock[step]:,.0f}" for step in (0, 1))
     print(f"| {title} | {rates} |")

@@ -39,7 +39,7 @@ local function limits_changed(meter, held, own, is_end)
 end
 
 -- Read the meters of scopes as they are now. Return, by scope, {limits of the request, limits of the meter, meter, ms
--- since its last change, whether the limits are those that are stored}.
+-- since its last change, whether the limits are those that are stored, whether more than a limit is used (meters_add)}.
 local function meters_read(records, packed, now, is_end)
   local scopes = {}
   for index = 1, #packed / 64 do
@@ -99,12 +99,14 @@ end
 local function meters_add(scopes, costs)
   local least, least_of, used_of = {}, {0, 0}, {}
   for index = 1, #scopes do
-    local own, meter = scopes[index][1], scopes[index][3]
+    local scope = scopes[index]
+    local own, meter = scope[1], scope[3]
     for slot = 1, 6 do
       local limit = own[slot]
       if limit > 0 then
         local used = meter[slot] + costs[slot]
         if used < 0 then used = 0 end
+        if used > limit then scope[6] = true end
         meter[slot] = used
         local left, kind = limit - used, (slot == 1 or slot == 5) and 1 or 2
         if not least[kind] or left < least[kind] then
@@ -119,30 +121,28 @@ local function meters_add(scopes, costs)
   return {least_of[1], least[1] or 0, math.ceil(used_of[1] or 0), least_of[2], least[2] or 0, math.ceil(used_of[2] or 0)}
 end
 
--- Store the meters of scopes under names[before + 1] and on.
+-- Return how long a meter is kept: at least until all of it is given back.
+local function meter_life(meter, limits)
+  local life = KEPT_MS
+  for slot = 1, 6 do
+    local used, limit = meter[slot], limits[slot]
+    if used > limit and limit > 0 then life = math.max(life, math.ceil(used * PERIODS[slot] / limit) + 1000) end
+  end
+  return life
+end
+
+-- Store the meters of scopes under names[before + 1] and on. A scope without rates has none.
 local function meters_store(scopes, names, before, now)
   for index = 1, #scopes do
-    local scope = scopes[index]
-    local limits, meter = scope[2], scope[3]
-    local life, has_limits = KEPT_MS, false
-    for slot = 1, 6 do
-      local limit = limits[slot]
-      if limit > 0 then
-        has_limits = true
-        if meter[slot] > limit then life = math.max(life, math.ceil(meter[slot] * PERIODS[slot] / limit) + 1000) end
-      end
-    end
-    if has_limits then
-      local packed = struct.pack(METER, unpack(meter, 1, 8))
-      if not scope[5] then
-        redis.call('SET', names[before + index], packed .. struct.pack(LIMITS, unpack(limits, 1, 6)), 'PX', life)
-      else
-        redis.call('SETRANGE', names[before + index], 0, packed)
-        -- Not with each of many requests a second.
-        if scope[4] > 1000 or life > KEPT_MS or now % 16 == 0 then
-          redis.call('PEXPIRE', names[before + index], life)
-        end
-      end
+    local limits, meter, gap, is_stored, is_over = unpack(scopes[index], 2, 6)
+    local name = names[before + index]
+    if is_stored then
+      redis.call('SETRANGE', name, '0', struct.pack(METER, unpack(meter, 1, 8)))
+      -- Not with each of many requests a second.
+      if is_over or gap > 1000 or now % 16 == 0 then redis.call('PEXPIRE', name, meter_life(meter, limits)) end
+    elseif math.max(unpack(limits, 1, 6)) > 0 then
+      local packed = struct.pack(METER, unpack(meter, 1, 8)) .. struct.pack(LIMITS, unpack(limits, 1, 6))
+      redis.call('SET', name, packed, 'PX', meter_life(meter, limits))
     end
   end
 end

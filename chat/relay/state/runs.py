@@ -406,7 +406,7 @@ def _capped(request: GenerationRequest, cap: int) -> GenerationRequest:
     return replace(request, stop=replace(stop, absent_max_tokens=absent))
 
 
-def _run_info(fields: list[bytes | None]) -> RunInfo | None:
+def _run_info(fields: list[bytes]) -> RunInfo | None:
     if len(fields) < 3:
         return None
     state, about, detach_grace_ms = fields
