@@ -57,7 +57,7 @@ class Keys:
         return f"{self.deployment}:run:{run_id}:log"
 
     def meta(self, run_id: str) -> str:
-        """Hash: state, attempt, worker, stop flag, policy, watching web processes."""
+        """Hash: state, attempt, worker, stop flag, policy, watching web processes; what is empty or zero is absent."""
         return f"{self.deployment}:run:{run_id}:meta"
 
     def request(self, run_id: str) -> str:
