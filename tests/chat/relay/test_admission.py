@@ -175,3 +175,19 @@ async def test_admission_closes_at_four_fifths_of_memory_and_runs_continue(world
     finally:
         await world.client.config_set("maxmemory", 2**30)
     assert (await world.admit(web))[1].decision == "go"
+
+
+async def test_a_large_request_asks_for_memory_although_there_was_enough_a_moment_ago(world: World) -> None:
+    web, _ = await world.web(), await world.worker()
+    await world.client.set(world.keys.memory, "1")
+    small = world.admission()
+    large = replace(small.request, messages=({"role": "user", "content": "x" * 65_536},))
+    used = (await world.client.info("memory"))["used_memory"]
+    await world.client.config_set("maxmemory", int(used / 0.85))
+    try:
+        for request, decision in ((large, "memory"), (small.request, "go")):
+            admission = replace(small, request=request)
+            result = await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)
+            assert result.decision == decision
+    finally:
+        await world.client.config_set("maxmemory", 2**30)
