@@ -10,9 +10,14 @@
 --       11 now (ms)  12 packed texts, '' = none  13 unread records from which on texts are left out
 -- Returns 'ended', 'again' (it was ended before by this attempt), or 'stale' (another attempt owns the run).
 
-local held = redis.call('HMGET', KEYS[1], 'state', 'attempt', 'scopes', 'log_life_ms', 'public', 'told', 'tenant_live',
-  'costs', 'budgets')
-local scopes = held[3] and cmsgpack.unpack(held[3]) or {}
+local function words(text)
+  local found = {}
+  for word in string.gmatch(text, '%S+') do found[#found + 1] = word end
+  return found
+end
+
+local held = redis.call('HMGET', KEYS[1], 'state', 'attempt', 'log_life_ms', 'public', 'told', 'lives', 'meters',
+  'limits', 'costs', 'budgets', 'prices')
 if held[1] then
   if held[2] ~= ARGV[2] then return 'stale' end
   if held[1] == 'ended' then return 'again' end
@@ -24,35 +29,36 @@ if held[1] then
     end
   end
   redis.call('HSET', KEYS[1], 'state', 'ended')
-  local life = math.max(tonumber(ARGV[10]), tonumber(held[4]) or 0)
+  local life = math.max(tonumber(ARGV[10]), tonumber(held[3]) or 0)
   redis.call('DEL', KEYS[3])
   for _, key in ipairs({KEYS[1], KEYS[2], KEYS[9]}) do redis.call('PEXPIRE', key, life) end
-  if held[5] and held[5] ~= '' then redis.call('PEXPIRE', held[5], life) end
+  if held[4] and held[4] ~= '' then redis.call('PEXPIRE', held[4], life) end
+  -- What was reserved is replaced by what was used; a request stays one. A run of an older
+  -- version has neither limits nor prices here.
+  local prompt, completion = tonumber(ARGV[6]), tonumber(ARGV[8])
   if held[8] then
-    -- What was reserved is replaced by what was used; a request stays one.
-    local now, prompt, completion = tonumber(ARGV[11]), tonumber(ARGV[6]), tonumber(ARGV[8])
-    local costs = cmsgpack.unpack(held[8])
-    local less = {0, prompt - costs[2], completion - costs[3], prompt + completion - costs[4]}
-    rates_settle(scopes, now, less)
-    budgets_settle(cmsgpack.unpack(held[9]), ARGV[1], prompt, tonumber(ARGV[7]), completion,
-      tonumber(ARGV[9]))
+    local _, input, output, tokens = struct.unpack(COSTS, held[9])
+    local now, less = tonumber(ARGV[11]), costs_by_slot(0, prompt - input, completion - output, prompt + completion - tokens)
+    local names = words(held[7])
+    local scopes = meters_read(redis.call('MGET', unpack(names)), held[8], now, true)
+    meters_add(scopes, less)
+    meters_store(scopes, names, 0, now)
+  end
+  if held[11] then
+    budgets_settle(words(held[10]), held[11], ARGV[1], prompt, tonumber(ARGV[7]), completion, tonumber(ARGV[9]))
   end
 end
 -- Write the record even if Valkey has lost the run: its usage must be counted, and SQL ignores a repeated run id.
 if ARGV[5] ~= '' then
-  local entry = {'r', ARGV[5], 't', held[6] or ''}
+  local entry = {'r', ARGV[5], 't', held[5] or ''}
   if ARGV[12] ~= '' then
     local is_behind = redis.call('XLEN', KEYS[4]) >= tonumber(ARGV[13])
     entry[5], entry[6] = 'b', is_behind and '' or ARGV[12]
   end
   redis.call('XADD', KEYS[4], '*', unpack(entry))
 end
-for _, scope in ipairs(scopes) do
-  redis.call('ZREM', scope[2], ARGV[1])
-  redis.call('ZREM', scope[4], ARGV[1])
-end
+for _, name in ipairs(words(held[6] or '')) do redis.call('ZREM', name, ARGV[1]) end
 redis.call('ZREM', KEYS[5], ARGV[1])
-if held[7] then redis.call('ZREM', held[7], ARGV[1]) end
 redis.call('ZREM', KEYS[6], ARGV[1])
 redis.call('SREM', KEYS[7], ARGV[1])
 redis.call('ZREM', KEYS[8], ARGV[1])

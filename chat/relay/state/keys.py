@@ -57,7 +57,7 @@ class Keys:
         return f"{self.deployment}:run:{run_id}:log"
 
     def meta(self, run_id: str) -> str:
-        """Hash: state, attempt, worker, stop flag, policy, watching web processes."""
+        """Hash: state, attempt, worker, stop flag, policy, watching web processes; what is empty or zero is absent."""
         return f"{self.deployment}:run:{run_id}:meta"
 
     def request(self, run_id: str) -> str:
@@ -183,9 +183,14 @@ class Keys:
     def usage_writer(self) -> str:
         return f"{self.deployment}:usage:writer"
 
-    def meters(self, scope: str) -> str:
-        """Hash: what is used of each rate of a scope, packed (meters.lua)."""
-        return f"{self.deployment}:admit:{scope}:rates"
+    @property
+    def memory(self) -> str:
+        """String with a short time to live: Valkey's memory was enough for new runs."""
+        return f"{self.deployment}:memory"
+
+    def meter(self, scope: str) -> str:
+        """String: what is used of the rates of a scope, packed (meters.lua)."""
+        return f"{self.deployment}:admit:{scope}:meter"
 
     def admit_live(self, scope: str) -> str:
         """Sorted set of a scope's live runs by the end of their lease (ms)."""

@@ -24,5 +24,5 @@ if linger_ms > 0 then
   return {'lingers'}
 end
 if is_announced then redis.call('HSET', KEYS[1], 'told', ARGV[4]) end
-if held[3] == '' then redis.call('HSET', KEYS[1], 'stop', is_announced and ARGV[4] or 'disconnected') end
+if (held[3] or '') == '' then redis.call('HSET', KEYS[1], 'stop', is_announced and ARGV[4] or 'disconnected') end
 return {'stop', held[4] or ''}

@@ -5,12 +5,10 @@ admit.lua checks all of them, charges all or none, and finish.lua settles them (
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import lru_cache
-from typing import Any
-
-import msgpack
 
 from chat.relay.state.keys import Keys
 
@@ -56,17 +54,37 @@ class Period(StrEnum):
         return 60_000 if self is Period.MINUTE else 86_400_000
 
 
+SLOTS = (
+    (Measure.REQUESTS, Period.MINUTE),
+    (Measure.TOKENS, Period.MINUTE),
+    (Measure.INPUT, Period.MINUTE),
+    (Measure.OUTPUT, Period.MINUTE),
+    (Measure.REQUESTS, Period.DAY),
+    (Measure.TOKENS, Period.DAY),
+)
+"""The rates that a scope may have, in the order of meters.lua."""
+LIMITS = struct.Struct("<8d")
+"""Of one scope: a limit for each slot, the most live runs, the percent of the queue; 0: none."""
+COSTS = struct.Struct("<4d")
+"""By measure."""
+SIZE = struct.Struct("<5d")
+"""Of a request, for budgets."""
+BUDGET = struct.Struct("<5d")
+"""Amount and prices."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most `limit` of something at once, given back steadily over a period."""
+    """At most `limit` of something at once, given back steadily over a period. Measure and period are one of SLOTS."""
 
     measure: Measure
     period: Period
     limit: int
 
     @property
-    def field(self) -> str:
-        return f"{self.measure.value}{self.period.value[0]}"
+    def slot(self) -> int:
+        """Return its place in SLOTS. Raises ValueError for one that admission does not count."""
+        return SLOTS.index((self.measure, self.period))
 
     def __str__(self) -> str:
         return f"{self.limit:,} {MEASURE_WORDS[self.measure]} per {self.period}"
@@ -92,26 +110,37 @@ class Scope:
     def is_limited(self) -> bool:
         return bool(self.rates or self.max_live or self.queue_percent or self.max_context)
 
-    def plain(self, keys: Keys, slug: str) -> list[Any]:
-        """Return the form that meters.lua reads."""
-        flat = [item for rate in self.rates for item in (rate.field, rate.limit, rate.period.ms, rate.measure.value)]
-        live, live_at = keys.admit_live(self.name), keys.admit_live_at(self.name, slug)
-        return [keys.meters(self.name), live, self.max_live, live_at, self.queue_percent, flat]
+    @property
+    def packed_limits(self) -> bytes:
+        """Return what meters.lua reads."""
+        limits = [0] * len(SLOTS)
+        for rate in self.rates:
+            limits[rate.slot] = rate.limit
+        return LIMITS.pack(*limits, self.max_live, self.queue_percent)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainScopes:
+    """What scripts know of the scopes of a request: those with limits, in their order."""
+
+    meters: tuple[str, ...]
+    """The names of their meters."""
+    lives: tuple[str, ...]
+    """The names of the sets in which a run is live: of each scope those of its limits."""
+    limits: bytes
+    """Packed, by scope."""
 
 
 @lru_cache(maxsize=4096)
-def scopes_pack(scopes: tuple[Scope, ...], keys: Keys, slug: str) -> bytes:
-    """Pack the scopes of a request to a model. They are the same for each request of a key."""
-    packed: bytes = msgpack.packb([scope.plain(keys, slug) for scope in scopes if scope.is_limited])
-    return packed
-
-
-@lru_cache(maxsize=4096)
-def lives_of(scopes: tuple[Scope, ...], keys: Keys, slug: str) -> str:
-    """Return the names of the sets in which a run is live, joined by blanks, for those who renew its lease."""
-    names = [keys.admit_live(scope.name) for scope in scopes if scope.max_live]
-    names += [keys.admit_live_at(scope.name, slug) for scope in scopes if scope.queue_percent]
-    return " ".join(names)
+def scopes_plain(scopes: tuple[Scope, ...], keys: Keys, slug: str) -> PlainScopes:
+    """Return the plain form of the scopes of a request to a model. It is the same for each request of a key."""
+    limited = [scope for scope in scopes if scope.is_limited]
+    lives = []
+    for scope in limited:
+        lives += [keys.admit_live(scope.name)] if scope.max_live else []
+        lives += [keys.admit_live_at(scope.name, slug)] if scope.queue_percent else []
+    meters = tuple(keys.meter(scope.name) for scope in limited)
+    return PlainScopes(meters, tuple(lives), b"".join(scope.packed_limits for scope in limited))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +167,16 @@ class Cost:
     def by_measure(self) -> tuple[int, int, int, int]:
         return self.requests, self.input_tokens, self.output_tokens, self.input_tokens + self.output_tokens
 
+    @property
+    def packed(self) -> bytes:
+        """Return what admit.lua and finish.lua read."""
+        return COSTS.pack(*self.by_measure)
+
+    @property
+    def packed_size(self) -> bytes:
+        """Return what budgets.lua reads."""
+        return SIZE.pack(self.input_bound, self.output_bound, self.num_answers, self.is_open, self.min_tokens)
+
 
 @dataclass(frozen=True, slots=True)
 class BudgetMeter:
@@ -155,13 +194,14 @@ class BudgetMeter:
     title: str = ""
     """Its name and amount."""
 
-    def plain(self, keys: Keys) -> list[Any]:
-        """Return the form that budgets.lua reads."""
+    @property
+    def packed(self) -> bytes:
+        """Return what budgets.lua reads."""
         prices = (self.input_price, self.cached_price, self.output_price, self.reasoning_price)
-        kept_until_ms = self.ends_at_ms + BUDGET_KEPT_MS if self.ends_at_ms else 0
-        return [keys.budget(self.budget_id, self.window), kept_until_ms, self.amount, *prices]
+        return BUDGET.pack(self.amount, *prices)
 
 
-def budgets_pack(budgets: tuple[BudgetMeter, ...], keys: Keys) -> bytes:
-    packed: bytes = msgpack.packb([budget.plain(keys) for budget in budgets])
-    return packed
+def budgets_plain(budgets: tuple[BudgetMeter, ...], keys: Keys) -> tuple[list[str], bytes]:
+    """Return the names of the windows of budgets, and what budgets.lua reads of them."""
+    names = [keys.budget(budget.budget_id, budget.window) for budget in budgets]
+    return names, b"".join(budget.packed for budget in budgets)

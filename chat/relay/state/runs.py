@@ -14,12 +14,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import msgpack
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
 from chat.relay.state.keys import Keys, model_slug
-from chat.relay.state.meters import BudgetMeter, Cost, Scope, budgets_pack, lives_of, scopes_pack
+from chat.relay.state.meters import SLOTS, BudgetMeter, Cost, Scope, budgets_plain, scopes_plain
 from chat.relay.state.records import pack_record, pack_request, unpack_events, unpack_request
 from chat.relay.state.task_message import first_task
 from chat.relay.valkey import Answers
@@ -150,6 +149,12 @@ def _levels(figures: list[int]) -> tuple[Level, Level]:
     return Level(requests, left, reset_ms / 1000), Level(tokens, tokens_left, tokens_reset_ms / 1000)
 
 
+def _rate_number(scopes: tuple[Scope, ...], scope: int, slot: int) -> int:
+    """Return the number, from 1, of the rate of a limited scope that has a slot. All are numbers from 1."""
+    limited = [one for one in scopes if one.is_limited]
+    return 1 + [SLOTS[slot - 1] == (rate.measure, rate.period) for rate in limited[scope - 1].rates].index(True)
+
+
 @dataclass(slots=True)
 class Claim:
     """A run that a worker has claimed."""
@@ -218,44 +223,43 @@ class Runs:
         keys, request = self.keys, admission.request
         slug = model_slug(request.model)
         detach, cost = admission.detach, admission.cost
-        public = keys.public(admission.project_id, detach.public_id) if detach.public_id else ""
+        scopes = scopes_plain(admission.scopes, keys, slug)
+        budgets, prices = budgets_plain(admission.budgets, keys)
         meta = {
             "slug": slug,
-            "lives": lives_of(admission.scopes, keys, slug),
             "linger_ms": int(detach.detach_grace_s * 1000),
             "deadline_ms": int((request.deadline_at or 0) * 1000),
             "log_life_ms": int(detach.log_ttl_s * 1000),
-            "public": public,
-            "tenant_live": keys.tenant_live(slug, request.tenant),
             "about": json.dumps(dict(admission.about), separators=(",", ":")),
             f"web:{web_id}": channel,
         }
         names = (
             *(keys.meta(request.run_id), keys.request(request.run_id)),
             *(keys.model_workers(slug), keys.model_live(slug), keys.queued, keys.web_runs(web_id), keys.tasks(slug)),
-            *(keys.resume_context(request.run_id), keys.tenant_live(slug, request.tenant), keys.model_tenants(slug)),
-            *(keys.demand(slug), *((public,) if public else ())),
+            *(keys.resume_context(request.run_id), keys.model_tenants(slug), keys.demand(slug)),
+            *(keys.public(admission.project_id, detach.public_id) if detach.public_id else "", keys.memory),
+            *(*scopes.meters, keys.tenant_live(slug, request.tenant), *scopes.lives, *budgets),
         )
         answer = await self._eval(
             ADMIT,
             names,
             *(self._now_ms(), request.run_id, pack_request(request) if admission.has_task else b""),
-            *(scopes_pack(admission.scopes, keys, slug), msgpack.packb(cost.by_measure)),
-            budgets_pack(admission.budgets, keys),
-            msgpack.packb((cost.input_bound, cost.output_bound, cost.num_answers, int(cost.is_open), cost.min_tokens)),
+            *(scopes.limits, cost.packed, prices, cost.packed_size),
             *(admission.max_waiting, LIVE_LEASE_MS, keys.worker_prefix, RUN_LIFE_MS),
             first_task(request.run_id, slug) if admission.has_task else b"",
             *(detach.resume_context, request.tenant),
-            *(item for pair in meta.items() for item in pair),
+            *(item for pair in meta.items() if pair[1] for item in pair),
         )
-        word, wait, *levels, state, progress, cap, scope, rate = answer
+        word, wait, *levels, state, progress, cap, scope, slot = answer
         requests, tokens = _levels(levels)
         worker = (state.decode(), float(progress))
+        rate = _rate_number(admission.scopes, scope, slot) if slot else 0
         return AdmissionResult(Decision(word.decode()), wait / 1000, requests, tokens, *worker, cap, scope, rate)
 
     async def look(self, scopes: tuple[Scope, ...]) -> AdmissionResult:
         """Read what is left of the limits of scopes, without a charge."""
-        levels = await self._eval(LOOK, (), self._now_ms(), scopes_pack(scopes, self.keys, ""))
+        plain = scopes_plain(scopes, self.keys, "")
+        levels = await self._eval(LOOK, plain.meters, self._now_ms(), plain.limits)
         return AdmissionResult(Decision.LOOK, 0.0, *_levels(levels))
 
     async def claim(self, run_id: str, attempt: int, worker_id: str) -> Claim | None:
@@ -278,7 +282,7 @@ class Runs:
             _capped(unpack_request(answer[1]), int(meta.get("cap", -1))),
             json.loads(meta["about"]),
             tuple(meta.get("lives", b"").decode().split()),
-            meta["stop"].decode(),
+            meta.get("stop", b"").decode(),
             watchers_of(meta),
         )
 
@@ -406,7 +410,7 @@ def _run_info(fields: list[bytes]) -> RunInfo | None:
     if len(fields) < 3:
         return None
     state, about, detach_grace_ms = fields
-    return RunInfo(state.decode(), json.loads(about), int(detach_grace_ms) / 1000)
+    return RunInfo(state.decode(), json.loads(about), int(detach_grace_ms or 0) / 1000)
 
 
 def watchers_of(meta: Mapping[str, bytes]) -> dict[str, str]:

@@ -8,5 +8,5 @@
 redis.call('ZREM', KEYS[2], ARGV[1])
 local held = redis.call('HMGET', KEYS[1], 'state', 'stop', 'worker')
 if not held[1] or held[1] == 'ended' then return {'over'} end
-if held[2] == '' then redis.call('HSET', KEYS[1], 'stop', ARGV[2]) end
+if (held[2] or '') == '' then redis.call('HSET', KEYS[1], 'stop', ARGV[2]) end
 return {'stop', held[3] or ''}

@@ -255,7 +255,6 @@ class Publisher:
             for name in run.claim.lives:
                 pipe.zadd(name, {run.run_id: lease_end}, xx=True)
             pipe.zadd(self._keys.model_live(self._slug), {run.run_id: lease_end}, xx=True)
-            pipe.zadd(self._keys.tenant_live(self._slug, run.claim.request.tenant), {run.run_id: lease_end}, xx=True)
 
     def _inspect(self, run: LiveRun, meta: Mapping[str, bytes]) -> None:
         if not meta:
@@ -264,5 +263,5 @@ class Publisher:
             self._table.drop(run)
             return
         run.claim.watchers = watchers_of(meta)
-        if meta["stop"]:
+        if meta.get("stop"):
             self.stop_run(run.run_id, Outcome(meta["stop"].decode()))

@@ -70,7 +70,7 @@ async def test_tokens_beyond_a_reservation_are_charged_later(world: World) -> No
     reader, _ = await world.admit(web, **limits)
     voice = await world.claim(worker, reader.run_id)
     world.clock.now += 30
-    await world.client.delete(world.keys.meters("key1"))
+    await world.client.delete(world.keys.meter("key1"))
     voice.admit()
     for _ in range(87):
         voice.token("a")
@@ -162,6 +162,7 @@ async def test_admission_closes_at_four_fifths_of_memory_and_runs_continue(world
     reader, voice = await world.run(web, worker)
     used = (await world.client.info("memory"))["used_memory"]
     await world.client.config_set("maxmemory", int(used / 0.85))
+    await world.client.delete(world.keys.memory)  # that there was enough is known for a moment
     try:
         refused, verdict = await world.admit(web)
         assert verdict.decision == "memory"
@@ -174,3 +175,19 @@ async def test_admission_closes_at_four_fifths_of_memory_and_runs_continue(world
     finally:
         await world.client.config_set("maxmemory", 2**30)
     assert (await world.admit(web))[1].decision == "go"
+
+
+async def test_a_large_request_asks_for_memory_although_there_was_enough_a_moment_ago(world: World) -> None:
+    web, _ = await world.web(), await world.worker()
+    await world.client.set(world.keys.memory, "1")
+    small = world.admission()
+    large = replace(small.request, messages=({"role": "user", "content": "x" * 65_536},))
+    used = (await world.client.info("memory"))["used_memory"]
+    await world.client.config_set("maxmemory", int(used / 0.85))
+    try:
+        for request, decision in ((large, "memory"), (small.request, "go")):
+            admission = replace(small, request=request)
+            result = await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)
+            assert result.decision == decision
+    finally:
+        await world.client.config_set("maxmemory", 2**30)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,11 +61,11 @@ class SlowRate:
 class SlowMeters:
     """The reference: one rate after another, without scripts."""
 
-    rates: dict[tuple[str, str], SlowRate] = field(default_factory=dict)
+    rates: dict[tuple[str, int], SlowRate] = field(default_factory=dict)
     live: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def _level(self, scope: Scope, rate: Rate, now: int) -> tuple[SlowRate, Fraction]:
-        held = self.rates.get((scope.name, rate.field))
+        held = self.rates.get((scope.name, rate.slot))
         copy = SlowRate() if held is None else SlowRate(held.used, held.at, held.limit)
         return copy, copy.read(rate, now)
 
@@ -90,7 +91,7 @@ class SlowMeters:
         less = (0, used[0] - reserved_in, used[1] - reserved_out, sum(used) - reserved)
         for scope in scopes:
             for rate in scope.rates:
-                held = self.rates[scope.name, rate.field]
+                held = self.rates[scope.name, rate.slot]
                 held.used = max(Fraction(0), held.read(replace(rate, limit=held.limit), now) + less[rate.measure - 1])
             self.live[scope.name].pop(run_id, None)
 
@@ -99,7 +100,7 @@ class SlowMeters:
             for rate in scope.rates:
                 level, used = self._level(scope, rate, now)
                 level.used = max(Fraction(0), used + costs[rate.measure - 1])
-                self.rates[scope.name, rate.field] = level
+                self.rates[scope.name, rate.slot] = level
 
 
 STEPS = st.lists(
@@ -171,6 +172,47 @@ async def test_the_ends_of_runs_under_an_old_limit_do_not_rescale_what_is_used(w
         assert await world.runs.finish(RunCompletion(run_id, 1, MODEL)) == "ended"
         _, result = await admit(new, 0)
     assert (result.tokens.limit, result.tokens.left) == (2_000_000, 100_000)
+
+
+async def test_a_limit_that_is_taken_away_and_set_again_knows_what_was_used(world: World) -> None:
+    web = await world.web()
+    await world.worker()
+    day, minute = Rate(Measure.TOKENS, Period.DAY, 1_000), Rate(Measure.REQUESTS, Period.MINUTE, 10)
+    lefts = []
+    for rates in ((day, minute), (minute,), (day, minute)):
+        scope = Scope(ScopeKind.KEY, "key1", "", rates)
+        admission = world.admission(scopes=(scope,), cost=Cost(1, 400))
+        lefts.append((await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)).tokens.left)
+    assert lefts == [600, 0, 200]
+
+
+async def test_the_tokens_of_a_day_keep_their_meter_for_as_long_as_they_are_owed(world: World) -> None:
+    web = await world.web()
+    await world.worker()
+    scope = Scope(ScopeKind.KEY, "key1", "", (Rate(Measure.TOKENS, Period.DAY, 100),))
+    for cost, days in ((Cost(1, 1), 25 / 24), (Cost(1, 10), 25 / 24)):
+        admission = world.admission(scopes=(scope,), cost=cost)
+        await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)
+        assert await world.client.pttl(world.keys.meter("key1")) == pytest.approx(days * 86_400_000, rel=0.001)
+    record = {"prompt_tokens": 490, "cached_tokens": 0, "completion_tokens": 0}
+    assert await world.runs.finish(RunCompletion(admission.request.run_id, 1, MODEL, record=record)) == "ended"
+    assert await world.client.pttl(world.keys.meter("key1")) == pytest.approx(4.91 * 86_400_000, rel=0.001)
+
+
+async def test_a_run_that_an_older_version_admitted_ends_and_frees_its_places(world: World) -> None:
+    web = await world.web()
+    await world.worker()
+    scope = Scope(ScopeKind.KEY, "key1", "", (Rate(Measure.REQUESTS, Period.MINUTE, 10),), max_live=1)
+    admission = world.admission(scopes=(scope,))
+    assert (await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)).decision == "go"
+    meta = world.keys.meta(admission.request.run_id)
+    await world.client.hdel(meta, "meters", "limits")
+    old = [["x:admit:key1:rates", world.keys.admit_live("key1"), 1, "x:admit:key1:live:tiny", 0, ["1m", 10, 60_000, 1]]]
+    fields = {"scopes": msgpack.packb(old), "costs": msgpack.packb((1, 10, 0, 10)), "budgets": msgpack.packb([])}
+    await world.client.hset(meta, mapping=fields)
+    assert await world.runs.finish(RunCompletion(admission.request.run_id, 1, MODEL)) == "ended"
+    again = world.admission(scopes=(scope,))
+    assert (await world.runs.admit(again, web_id=web.web_id, channel=web.channel)).decision == "go"
 
 
 def budget(amount: int, **changes: Any) -> BudgetMeter:
@@ -266,6 +308,16 @@ async def test_a_budget_that_leaves_less_than_the_least_answer_refuses(
     admission = world.admission(scopes=(), cost=cost, budgets=(meter,))
     result = await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)
     assert (result.decision, result.cap) == (decision, 97 if decision == "go" else -1)
+
+
+async def test_a_spent_budget_refuses_what_costs_nothing(world: World) -> None:
+    web = await world.web()
+    await world.worker()
+    meter = budget(1_000, input_price=0.0, cached_price=0.0, output_price=0.0, reasoning_price=0.0)
+    for spent, decision in ((999, "go"), (1_000, "quota")):
+        await world.client.hset(world.keys.budget(1, meter.window), "spent", spent)
+        admission = world.admission(scopes=(), cost=Cost(1, input_bound=10, output_bound=20), budgets=(meter,))
+        assert (await world.runs.admit(admission, web_id=web.web_id, channel=web.channel)).decision == decision
 
 
 async def test_a_request_of_more_than_the_whole_budget_is_not_told_to_wait(world: World) -> None:
