@@ -164,7 +164,9 @@ class Engine:
             self._purpose = read_purpose(self._config.model_path)
             parsing = OutputParsing(tokenizer, self._config.tool_parser, self._config.reasoning_parser)
             self._grammars = AnswerGrammars(self._config.model_path, parsing.tool_format, self._config.structured, work)
-            images = ImageReader(self._config.model_path, work) if self._purpose.takes_images else None
+            images = (
+                ImageReader(self._config.model_path, work, self._config.media) if self._purpose.takes_images else None
+            )
             processor = self._processor = PromptProcessor(tokenizer, self._renderer, work, self._purpose, images)
             self._preparer = RequestPreparer(
                 self._config, tokenizer, processor, parsing, self._grammars, self._adapters, self._purpose

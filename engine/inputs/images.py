@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from engine.api.errors import EngineFailure, ErrorCode, RequestError
+from engine.api.media import MediaLimits
 from engine.api.request import Json, Message
 from engine.inputs.escaping import PromptPiece
+from engine.inputs.media.decoded import DecodedBudget
 from engine.inputs.media.decoder import MediaDecoder
 from engine.killable import KillableExceeded, KillablePool
 from engine.messages import DefineMedia, MediaSpan, MediaTensor
@@ -54,11 +56,11 @@ class PromptMedia:
 class ImageReader:
     """The reader of the images of requests to one model. Thread-safe."""
 
-    def __init__(self, path: Path, work: SlowWork) -> None:
+    def __init__(self, path: Path, work: SlowWork, limits: MediaLimits) -> None:
         """Start a child, which says what the model's processor writes for an image. Raises ModelLoadError."""
         self._path = str(path)
         first = (OPEN, self._path)
-        self._decoder = MediaDecoder(work)
+        self._decoder = MediaDecoder(work, limits)
         self._pool = KillablePool(TARGET, POOL_SIZE, MEMORY_BYTES, first, niceness=NICENESS, work=work)
         try:
             opened = self._pool.call(*first, timeout_s=PREPARE_S)
@@ -76,13 +78,13 @@ class ImageReader:
         num_images = sum(1 for message in messages for part in _parts(message) if _is_image(part))
         if not num_images:
             return messages, []
-        timeout_s = PREPARE_S / num_images
+        timeout_s, budget = PREPARE_S / num_images, DecodedBudget(self._decoder.limits)
         emptied, images = [], []
         for message in messages:
             parts: list[Json] = []
             for part in _parts(message):
                 if _is_image(part):
-                    images.append(self._prepared(part, timeout_s, tenant))
+                    images.append(self._prepared(part, timeout_s, tenant, budget))
                     part = {"type": "image"}
                 parts.append(part)
             emptied.append(message | {"content": parts} if parts else message)
@@ -93,13 +95,14 @@ class ImageReader:
         self._pool.close()
         self._decoder.close()
 
-    def _prepared(self, part: Any, timeout_s: float, tenant: str) -> ImageInput:
+    def _prepared(self, part: Any, timeout_s: float, tenant: str, budget: DecodedBudget) -> ImageInput:
         param, detail = part.get("param") or "messages", part.get("detail") or "auto"
         try:
             data = base64.b64decode(part["data"], validate=True)
         except (binascii.Error, ValueError):
             raise _refused("the image must be base64 behind the head of its data: URL", param) from None
         image = self._decoder.image(data, param=param, detail=detail, tenant=tenant)
+        budget.take(image.pixels.nbytes, param)
         pixels = (image.pixels.tobytes(), image.height, image.width, image.content_hash)
         try:
             made = self._pool.call(PREPARE, self._path, *pixels, timeout_s=timeout_s, tenant=tenant)
