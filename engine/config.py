@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.api.media import MediaLimits
+
 
 @dataclass(frozen=True, slots=True)
 class StructuredLimits:
@@ -76,3 +78,4 @@ class EngineConfig:
     processors: tuple[str, ...] = ()
     """Further logits processors, each `module:name`."""
     structured: StructuredLimits = StructuredLimits()
+    media: MediaLimits = MediaLimits()

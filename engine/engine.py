@@ -31,6 +31,7 @@ from engine.api.model import ModelKind
 from engine.config import EngineConfig
 from engine.core.link import LinkClosed, ProcessLink
 from engine.core.supervisor import Connect, CoreRestarter, Progress
+from engine.inputs.images import ImageReader
 from engine.inputs.limits import ContextLimits
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import Renderer
@@ -41,6 +42,7 @@ from engine.messages import (
     AnnounceSteps,
     CoreFailed,
     CoreStats,
+    ForgetMedia,
     FromCore,
     Heartbeat,
     QueryStats,
@@ -162,7 +164,10 @@ class Engine:
             self._purpose = read_purpose(self._config.model_path)
             parsing = OutputParsing(tokenizer, self._config.tool_parser, self._config.reasoning_parser)
             self._grammars = AnswerGrammars(self._config.model_path, parsing.tool_format, self._config.structured, work)
-            processor = self._processor = PromptProcessor(tokenizer, self._renderer, work, self._purpose)
+            images = (
+                ImageReader(self._config.model_path, work, self._config.media) if self._purpose.takes_images else None
+            )
+            processor = self._processor = PromptProcessor(tokenizer, self._renderer, work, self._purpose, images)
             self._preparer = RequestPreparer(
                 self._config, tokenizer, processor, parsing, self._grammars, self._adapters, self._purpose
             )
@@ -282,9 +287,12 @@ class Engine:
 
     def _send_sequences(self, run: Run) -> None:
         grammar, adapter = run.prepared.grammar, run.prepared.adapter
-        messages: list[ToCore] = [*self._grammars.definitions(grammar), *self._adapters.definition(adapter)]
+        media = run.prepared.media.definitions
+        messages: list[ToCore] = [*self._grammars.definitions(grammar), *self._adapters.definition(adapter), *media]
         messages += run.sequences()
         messages += [*self._grammars.evictions(grammar), *self._adapters.removal(adapter)]
+        if media:
+            messages.append(ForgetMedia([item.key for item in media]))
         try:
             for message in messages:
                 self._link.send(message)

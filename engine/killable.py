@@ -3,7 +3,7 @@ its bounds.
 
 The child is `python -m engine.killable FD MODULE:FUNCTION BYTES NICENESS`, started on first use and kept. Calls and
 answers are msgpack, never pickle. The function takes and returns plain values, and refuses by raising `RequestError`.
-engine.structured (compilers) and engine.inputs (templates, files) use it.
+engine.structured (compilers) and engine.inputs (templates, files, media) use it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ START_S = 60.0
 CALL_CPU_S = 120
 """The processor time after which the system ends a child in mid-call. Without its parent it would go on for ever."""
 
-READY, ANSWER, REFUSAL, DEFECT = "ready", "answer", "refusal", "defect"
+READY, ANSWER, LARGE, REFUSAL, DEFECT = "ready", "answer", "large", "refusal", "defect"
 
 
 class KillableExceeded(Exception):
@@ -48,6 +49,17 @@ class KillableExceeded(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class LargeResult:
+    """A result that a function in a child returns with large bytes. They are sent as they lie, without a copy.
+
+    The caller gets the pair (value, bytes).
+    """
+
+    value: Any
+    data: memoryview
 
 
 class KillableProcess:
@@ -116,6 +128,8 @@ class KillableProcess:
             self.close()
             raise KillableExceeded("memory")
         word, value = answer
+        if word == LARGE:
+            return value, self._receive_data()
         if word == REFUSAL:
             raise RequestError(ErrorCode(value[0]), value[1], value[2])
         if word == DEFECT:
@@ -151,6 +165,15 @@ class KillableProcess:
             return msgpack.unpackb(self._connection.recv_bytes())
         except (EOFError, OSError):
             return None
+
+    def _receive_data(self) -> bytes:
+        """Return the bytes of a large result. Raises KillableExceeded if the child dies while it sends them."""
+        assert self._connection is not None
+        try:
+            return self._connection.recv_bytes()
+        except (EOFError, OSError):
+            self.close()
+            raise KillableExceeded("memory") from None
 
 
 class KillablePool:
@@ -226,12 +249,19 @@ def main(descriptor: int, target: str, memory_bytes: int, niceness: int) -> None
         while True:
             call = msgpack.unpackb(connection.recv_bytes())
             resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + CALL_CPU_S, resource.RLIM_INFINITY))
-            connection.send_bytes(msgpack.packb(_answer(function, call)))
+            word, result = _answer(function, call)
+            if word == LARGE:
+                connection.send_bytes(msgpack.packb((LARGE, result.value)))
+                connection.send_bytes(result.data)
+            else:
+                connection.send_bytes(msgpack.packb((word, result)))
+            del call, result  # a child that waits keeps nothing
 
 
 def _answer(function: Callable[..., Any], arguments: list[Any]) -> tuple[str, Any]:
     try:
-        return ANSWER, function(*arguments)
+        result = function(*arguments)
+        return (LARGE if isinstance(result, LargeResult) else ANSWER), result
     except RequestError as error:
         return REFUSAL, (error.code.value, error.message, error.param)
     except MemoryError:
@@ -242,4 +272,5 @@ def _answer(function: Callable[..., Any], arguments: list[Any]) -> tuple[str, An
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    # NOTE: this module is __main__ here; a function's LargeResult is that of the module by its name.
+    importlib.import_module("engine.killable").main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

@@ -28,6 +28,19 @@ class LoadModel:
 
 
 @dataclass(frozen=True, slots=True)
+class MediaSpan:
+    """Tokens of a prompt whose inputs are vectors of an item of media, not rows of the embedding."""
+
+    key: str
+    """Of a DefineMedia that was sent before."""
+    start: int
+    """The first of `length` tokens."""
+    length: int
+    first: int = 0
+    """The item's vector of the first token."""
+
+
+@dataclass(frozen=True, slots=True)
 class AddSequence:
     """Start a sequence, or go on with one that has output."""
 
@@ -64,6 +77,8 @@ class AddSequence:
     """The prompt becomes a score: the tokens for no and yes, of which the second should come next. `embed` is set."""
     adapter_id: int = 0
     """The id of an AddAdapter that was sent before; 0: the model itself."""
+    media: list[MediaSpan] = field(default_factory=list)
+    """In order of their places; no two overlap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +94,33 @@ class DefineGrammar:
 @dataclass(frozen=True, slots=True)
 class ForgetGrammars:
     """Forget grammars that no new sequence names; running sequences keep theirs."""
+
+    keys: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class MediaTensor:
+    """One input of the encoder of media."""
+
+    name: str
+    dtype: str
+    """As numpy spells it."""
+    shape: list[int]
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DefineMedia:
+    """Define an item of media for the sequences that name `key`, which stands for its content and tenant."""
+
+    key: str
+    num_vectors: int
+    tensors: list[MediaTensor]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetMedia:
+    """Take back one DefineMedia of each key: no new sequence names it. Sequences that were added keep theirs."""
 
     keys: list[str]
 
@@ -283,6 +325,8 @@ ToCore = (
     | AddSequence
     | DefineGrammar
     | ForgetGrammars
+    | DefineMedia
+    | ForgetMedia
     | AddAdapter
     | RemoveAdapter
     | AbortSequences

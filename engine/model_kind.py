@@ -31,6 +31,15 @@ OLD_POOLING = "pooling_mode_"
 OLD_NAMES = {"cls_token": "cls", "mean_tokens": "mean"}
 DENSE_ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu"}
 IDENTITY = "Identity"
+SEEING = (
+    "Idefics3ForConditionalGeneration",
+    "InternVLForConditionalGeneration",
+    "LlavaForConditionalGeneration",
+    "Mistral3ForConditionalGeneration",
+    "SmolVLMForConditionalGeneration",
+)
+"""Architectures whose images are served: a tower, a projector, and a text model that sees their vectors as tokens."""
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 RANKING_TAG = "text-ranking"
 CARD_CHARS = 1 << 16
 MOST_TOKENS = 1 << 20
@@ -68,6 +77,12 @@ class ModelPurpose:
     """Scores are not made numbers from 0 to 1."""
     score_ids: tuple[int, int] | None = None
     """Of a causal reranker the tokens for no and yes, if its files name them."""
+    takes_images: bool = False
+
+    @property
+    def modalities(self) -> list[str]:
+        """What messages may have beside text: "image"."""
+        return ["image"] if self.takes_images else []
 
 
 def read_purpose(path: Path) -> ModelPurpose:
@@ -90,7 +105,12 @@ def read_purpose(path: Path) -> ModelPurpose:
                 f"{path / 'config.json'}: {name[:80]} that sees texts in both directions is not served"
             )
         return _embedder(path, modules, is_encoder=False)
-    return ModelPurpose()
+    return ModelPurpose(takes_images=name in SEEING and _has_processor(path))
+
+
+def _has_processor(path: Path) -> bool:
+    """Return True for a folder that says how images become inputs of its encoder."""
+    return any((path / name).is_file() for name in PROCESSOR_FILES)
 
 
 def _gguf_purpose(metadata: Mapping[str, Any]) -> ModelPurpose:

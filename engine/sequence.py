@@ -17,6 +17,14 @@ class SequenceStatus(Enum):
     FINISHED = "finished"
 
 
+class InputSpan(NamedTuple):
+    """Tokens `start..end` of a prompt with the inputs of their rows: `vectors` (end - start, E)."""
+
+    start: int
+    end: int
+    vectors: Any
+
+
 @dataclass(slots=True, eq=False)
 class Sequence:
     """A request and its progress: steps compute the known tokens (prompt, then output) from `num_computed` on."""
@@ -43,6 +51,10 @@ class Sequence:
     """It runs, and its next spans are in the spill file: they are copied back before it is computed."""
     adapter_index: int = 0
     """Where the core holds its adapter (layers/adapters.py); 0: it has none."""
+    inputs: tuple[InputSpan, ...] = ()
+    """Of the media in its prompt, in order (execution/media.py)."""
+    inputs_end: int = 0
+    """The token behind the last of them."""
     is_owed: bool = False
     """It was preempted and has got no token since; its next run lasts until then (scheduling/fair_share.py)."""
 

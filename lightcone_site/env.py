@@ -17,6 +17,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 PREFIX = "LIGHTCONE_"
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+")
+HOST = re.compile(r"([a-z0-9]([a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:]+\])(:[1-9][0-9]{0,4})?")
 READ: dict[str, tuple[object, bool]] = {}
 """Value of each setting that was read, and whether the environment sets it; docs/operations.md must list them (a test
 compares)."""
@@ -142,6 +143,19 @@ def networks(name: str) -> list[str]:
             raise ImproperlyConfigured(
                 f"{PREFIX}{name} must list addresses or networks like 10.0.0.0/8, got {item!r}"
             ) from None
+    return listed
+
+
+@_kept
+def hosts(name: str) -> list[str]:
+    """Return hosts as URLs have them, each with a port or without, or `*` for all."""
+    listed = [item.lower() for item in items(name)]
+    for item in listed:
+        if item != "*" and not HOST.fullmatch(item):
+            raise ImproperlyConfigured(
+                f"{PREFIX}{name} must list hosts like files.example.com or files.example.com:8443, or * for all, "
+                f"got {item!r}"
+            )
     return listed
 
 

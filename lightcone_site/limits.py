@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 
+from engine.api.media import MediaLimits
 from lightcone_site import env
 
 KIB, MIB = 2**10, 2**20
@@ -100,10 +101,20 @@ class RequestLimits:
 
 
 MAY_BE_ZERO = {"max_output_tokens", "max_logprobs", "sse_keep_alive"}
-MAXIMUM = {"max_json_depth": 480, "max_schema_depth": 80, "max_structural_tag_depth": 80, "max_file_bytes": 10 * MIB}
+MAXIMUM = {
+    "max_json_depth": 480,
+    "max_schema_depth": 80,
+    "max_structural_tag_depth": 80,
+    "max_file_bytes": 10 * MIB,
+    "max_media_bytes": 256 * MIB,
+    "max_media_decoded_bytes": 512 * MIB,
+    "max_image_pixels": 50_000_000,
+    "max_video_frames": 1_024,
+}
 """Upper ends of the settings. Packing a request fails at 511 levels; writing a schema fails at 254, up to three for
-each level of the schema. The memory for reading files is enough for 10 MiB of them."""
-Table = TypeVar("Table", HttpLimits, RequestLimits)
+each level of the schema. The memory for reading files is enough for 10 MiB of them, and
+that for decoding media for the figures here."""
+Table = TypeVar("Table", HttpLimits, RequestLimits, MediaLimits)
 
 
 def http_limits_read() -> HttpLimits:
@@ -125,5 +136,5 @@ def limits_read(table: type[Table]) -> Table:
     values = {}
     for name, default in asdict(table()).items():
         minimum, maximum = int(name not in MAY_BE_ZERO), MAXIMUM.get(name, 2**62)
-        values[name] = env.integer(name.upper(), default, minimum=minimum, maximum=maximum)
+        values[name] = env.integer(name.upper(), int(default), minimum=minimum, maximum=maximum)
     return table(**values)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from chat.console.theme import UNFOLD as UNFOLD
+from engine.api.media import MediaLimits
 from lightcone_site import env
 from lightcone_site.celery import STEPS as WORKER_STEPS
 from lightcone_site.databases import broker_url, database_settings, embedded_valkey_socket
@@ -49,6 +50,7 @@ LIGHTCONE_DRAIN_DELAY_S = env.integer("DRAIN_DELAY", 0, maximum=600)
 # Limits. All are checked before any work is done for a request.
 LIGHTCONE_HTTP_LIMITS = http_limits_read()
 LIGHTCONE_LIMITS = limits_read(RequestLimits)
+LIGHTCONE_MEDIA_LIMITS = limits_read(MediaLimits)
 DATA_UPLOAD_MAX_MEMORY_SIZE = LIGHTCONE_HTTP_LIMITS.max_body_bytes
 LIGHTCONE_MAX_WAITING = env.integer("MAX_WAITING", 4096, minimum=1)
 LIGHTCONE_MAX_LIVE_PER_KEY = env.integer("MAX_LIVE_PER_KEY", 64, minimum=1)
@@ -112,6 +114,14 @@ LIGHTCONE_AUDIT_DAYS = env.integer("AUDIT_DAYS", 730, minimum=365, maximum=36500
 # Days that alerts which are over and their deliveries are kept, and the inner networks that webhooks may go to.
 LIGHTCONE_ALERT_DAYS = env.integer("ALERT_DAYS", 90, minimum=1, maximum=3650)
 LIGHTCONE_WEBHOOK_NETWORKS = env.networks("WEBHOOK_NETWORKS")
+
+# Remote media of requests: the hosts that they may be fetched from (none: no fetching), whether http is as good as
+# https, the inner networks that may be connected to, and what is kept on disk.
+LIGHTCONE_MEDIA_DOMAINS = env.hosts("MEDIA_DOMAINS")
+LIGHTCONE_MEDIA_HTTP = env.boolean("MEDIA_HTTP")
+LIGHTCONE_MEDIA_NETWORKS = env.networks("MEDIA_NETWORKS")
+LIGHTCONE_MEDIA_REDIRECTS = env.integer("MEDIA_REDIRECTS", 3, maximum=10)
+LIGHTCONE_MEDIA_CACHE_BYTES = env.integer("MEDIA_CACHE_BYTES", 2**30)
 
 # How long an answer of the playground continues while no page reads it.
 LIGHTCONE_PLAYGROUND_DETACH_GRACE_S = env.integer("PLAYGROUND_DETACH_GRACE", 900, minimum=1, maximum=86400)

@@ -16,7 +16,8 @@ MAX_ENTRY_CHARS = 200
 
 
 class Right(models.TextChoices):
-    """A use of a key. The last three bring code, templates or memory into the model's worker."""
+    """A use of a key. The last four bring code, templates or memory into the model's worker, or have this
+    server connect to others."""
 
     INFERENCE = "inference", gettext_lazy("Inference")
     USAGE_READ = "usage_read", gettext_lazy("Read usage")
@@ -25,6 +26,7 @@ class Right(models.TextChoices):
     CHAT_TEMPLATE = "chat_template", gettext_lazy("Send chat templates")
     LOGITS_PROCESSORS = "logits_processors", gettext_lazy("Use logits processors")
     MM_KWARGS = "mm_kwargs", gettext_lazy("Set media options")
+    MEDIA_FETCH = "media_fetch", gettext_lazy("Have media fetched")
 
 
 def check_texts(value: object) -> list[str]:

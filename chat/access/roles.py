@@ -74,7 +74,7 @@ class Act(StrEnum):
     ALERTS_MANAGE = "alerts.manage"
     SYSTEM_SEE = "system.see"
     SYSTEM_TRUST = "system.trust"
-    """To give keys what reaches into workers: templates, processors, media options, urgency."""
+    """To give keys what reaches into workers: templates, processors, media options and fetching, urgency."""
 
     @property
     def is_of_installation(self) -> bool:

@@ -12,11 +12,12 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from chat.access.destinations import AddressRefused
 from chat.access.mail import mail_is_set_up
 from chat.alerts.deliveries import delivery_end, delivery_of_test, delivery_try
-from chat.alerts.destinations import AddressRefused, destination_read
 from chat.alerts.models import BUDGET_PERCENTS, CONDITIONS, AlertChannel, AlertDelivery, ChannelKind, Event
 from chat.alerts.secrets import secret_create, secret_seal
+from chat.alerts.webhooks import WEBHOOK_RULES
 from chat.audit.services import Subject, audit_record
 
 OVERLAP = timedelta(days=1)
@@ -54,7 +55,7 @@ def channel_check(*, channel: AlertChannel) -> None:
         _check_mail(channel.address)
     else:
         try:
-            destination_read(channel.address)
+            WEBHOOK_RULES.read(channel.address)
         except AddressRefused as error:
             raise ValidationError({"address": str(error)}) from error
     if unknown := [name for name in channel.conditions if name not in CONDITIONS]:
@@ -126,7 +127,7 @@ def channel_place(channel: AlertChannel) -> str:
     if channel.kind == ChannelKind.EMAIL:
         return channel.address
     try:
-        return f"{destination_read(channel.address).origin}/…"
+        return f"{WEBHOOK_RULES.read(channel.address).origin}/…"
     except AddressRefused:
         return "…"
 

@@ -24,12 +24,12 @@ from django.db.models.functions import Cast, RowNumber
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from chat.access.destinations import AddressRefused
 from chat.access.mail import MailFailed, mail_is_set_up, mail_send
-from chat.alerts.destinations import AddressRefused, destination_read
 from chat.alerts.models import Alert, AlertChannel, AlertDelivery, AlertRule, ChannelKind, DeliveryState, Event
 from chat.alerts.secrets import SecretLost, secret_unseal
 from chat.alerts.texts import alert_text, alert_title
-from chat.alerts.webhooks import Message, WebhookFailed, headers_of, webhook_send
+from chat.alerts.webhooks import WEBHOOK_RULES, Message, WebhookFailed, headers_of, webhook_send
 
 logger = logging.getLogger(__name__)
 
@@ -193,7 +193,7 @@ def _mail(to: str, delivery: AlertDelivery) -> Result:
 async def _webhook(channel: AlertChannel, delivery: AlertDelivery) -> Result:
     try:
         secrets = channel_secrets(channel, now=timezone.now())
-        destination = destination_read(channel.address)
+        destination = WEBHOOK_RULES.read(channel.address)
         message = Message(f"msg_{delivery.public_id.hex}", int(time.time()), delivery.body)
         headers = headers_of(message, secrets, f"Lightcone/{settings.LIGHTCONE_VERSION}")
         answer = await webhook_send(destination, headers=headers, body=delivery.body)

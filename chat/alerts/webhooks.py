@@ -12,18 +12,19 @@ import hmac
 import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import httpcore2
 from django.utils.translation import gettext as _
 
-from chat.alerts.destinations import Destination, addresses_of
-from chat.alerts.models import ANSWER_CHARS
+from chat.access.checked_network import CheckedNetwork
+from chat.access.destinations import Destination, DestinationRules
+from chat.alerts.models import ANSWER_CHARS, MAX_ADDRESS_CHARS
 from chat.alerts.secrets import secret_bytes
 
 TIMEOUT_S = 10.0
 """Of a whole try: resolving, connecting, sending, the answer."""
 ANSWER_BYTES = 4 * ANSWER_CHARS
+WEBHOOK_RULES = DestinationRules("LIGHTCONE_WEBHOOK_NETWORKS", MAX_ADDRESS_CHARS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ async def _send(destination: Destination, headers: dict[str, str], body: str) ->
         ssl_context=ssl.create_default_context(),
         max_connections=1,
         max_keepalive_connections=0,
-        network_backend=_CheckedNetwork(),
+        network_backend=CheckedNetwork(WEBHOOK_RULES),
     )
     async with (
         pool,
@@ -103,25 +104,3 @@ def _shown(start: bytes) -> str:
     """Return the start of a body as a text that a page can show and a database can store."""
     text = start[:ANSWER_BYTES].decode("utf-8", "replace")
     return "".join(char if char.isprintable() else " " for char in text).strip()[:ANSWER_CHARS]
-
-
-class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
-    """A network that resolves a host itself, and connects to the addresses that it has checked. TLS sees the name."""
-
-    def __init__(self) -> None:
-        self._network = httpcore2.AnyIOBackend()
-
-    async def connect_tcp(self, host: str, port: int, *args: Any, **options: Any) -> Any:
-        failure: Exception | None = None
-        for address in await addresses_of(host, port):
-            try:
-                return await self._network.connect_tcp(address, port, *args, **options)
-            except (httpcore2.NetworkError, httpcore2.TimeoutException) as error:
-                failure = error
-        raise failure or OSError(_("the host has no address"))
-
-    async def connect_unix_socket(self, path: str, *args: Any, **options: Any) -> Any:
-        raise NotImplementedError("webhooks go to hosts")
-
-    async def sleep(self, seconds: float) -> None:
-        await self._network.sleep(seconds)

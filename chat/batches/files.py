@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -152,6 +152,12 @@ def file_get(*, project_id: int, public_id: str, param: str = "file_id") -> Proj
     if file is None:
         raise FileMissing(public_id, param)
     return file
+
+
+def files_named(*, project_id: int, public_ids: Sequence[str]) -> dict[str, ProjectFile]:
+    """Return those of the named files that the project has, by id. PostgreSQL refuses to look for a NUL."""
+    wanted = [public_id for public_id in public_ids if "\0" not in public_id]
+    return {file.public_id: file for file in _visible(project_id).filter(public_id__in=wanted)}
 
 
 def files_page(

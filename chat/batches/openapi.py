@@ -12,7 +12,8 @@ from chat.batches.views import BatchRequest
 SCHEMAS = requests(BatchRequest) | components(
     """
     FileUpload = {
-        file: binary; purpose: upload_purpose;
+        file: binary;
+        purpose: upload_purpose "batch: for batches. user_data, assistants: for messages to name by file_id.";
         expires_after?: expires_after "As two parts, expires_after[anchor] and expires_after[seconds]."
     }
     FileBody = {
@@ -47,7 +48,7 @@ SCHEMAS = requests(BatchRequest) | components(
 QUERY = 'limit: integer; after: string "The id that the page before ended with."; purpose, order: string'
 FILES = """
     POST /v1/files create_file(form FileUpload) -> FileBody raises 401 403 400 413 429 500
-        Upload a file. For batches or for yourself.
+        Upload a file. For a batch, or for messages that name it by file_id.
     GET /v1/files list_files(purpose, limit, order, after) -> FileList raises 401 403 400 429 500
         List files. Those of the key's project, the newest first.
     GET /v1/files/{file_id} retrieve_file() -> FileBody raises 401 403 404 429 500

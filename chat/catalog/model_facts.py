@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -61,17 +61,22 @@ class ModelFacts:
     """What the model is for, as the store says."""
     has_tools: bool = False
     thinks: bool = False
+    sees: bool = False
 
-    def of_kind(self, kind: str) -> ModelFacts:
-        """Return the facts with what a worker says the model is for, if it says so: the store knows its own models."""
-        return replace(self, kind=kind or self.kind)
+    def reported(self, kind: str, modalities: Collection[str]) -> ModelFacts:
+        """Return the facts with what a worker says: what the model is for, if it says so, and whether it sees.
+
+        The store knows what its own models are for.
+        """
+        return replace(self, kind=kind or self.kind, sees="image" in modalities)
 
     @property
     def capabilities(self) -> list[str]:
         """Return what the model can do, in Ollama's words."""
         if self.kind != "chat":
             return ["embedding"] if self.kind == "embedding" else []
-        return ["completion", *(["tools"] * self.has_tools), *(["thinking"] * self.thinks)]
+        marks = {"vision": self.sees, "tools": self.has_tools, "thinking": self.thinks}
+        return ["completion", *(word for word, is_true in marks.items() if is_true)]
 
     @property
     def abilities(self) -> list[str]:
@@ -79,7 +84,8 @@ class ModelFacts:
         if self.kind != "chat":
             return ["rerank"] if self.kind == "reranker" else [self.kind]
         can = ["chat", "completion", "structured_output", "embedding"]
-        return [*can, *(["tools"] * self.has_tools), *(["reasoning"] * self.thinks)]
+        marks = {"vision": self.sees, "tools": self.has_tools, "reasoning": self.thinks}
+        return [*can, *(word for word, is_true in marks.items() if is_true)]
 
     @property
     def parameter_size(self) -> str:

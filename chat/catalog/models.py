@@ -65,6 +65,8 @@ class ServedModel(RateColumns):
     """The first message of conversations that begin with no system message."""
     maker_defaults = models.JSONField(default=dict, blank=True, editable=False)
     """Defaults that a worker has read from the model's files; `sampling_defaults` overrides them."""
+    modalities = models.JSONField(default=list, blank=True, editable=False)
+    """What messages may have beside text, as a worker has read of the model's files."""
     state = models.CharField(max_length=16, choices=ModelState.choices, default=ModelState.UNLOADED, editable=False)
     state_reason = models.CharField(max_length=500, default="", blank=True, editable=False)
     computed_by = models.CharField(max_length=COMPUTED_BY_CHARS, default="", blank=True, editable=False)

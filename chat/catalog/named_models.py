@@ -109,6 +109,11 @@ async def model_fallback(model: ModelEntry, caller: Caller) -> ModelEntry | None
     return await model_resolve_async(name=model.fallback, caller=caller)
 
 
+async def models_that_take(modality: str, caller: Caller) -> list[str]:
+    """Return the names of the caller's models whose messages may have it."""
+    return [model.name for model in await models_for_caller_async(caller=caller) if modality in model.modalities]
+
+
 async def model_unknown(name: str, caller: Caller) -> ApiError:
     """Return the error for a model that the caller has not. It lists usable names."""
     known = [model.name for model in await models_for_caller_async(caller=caller)]

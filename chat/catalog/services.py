@@ -82,6 +82,8 @@ class ModelEntry:
     deprecated_at: int | None = None
     """Unix seconds."""
     path: str = ""
+    modalities: tuple[str, ...] = ()
+    """What messages may have beside text: "image"."""
     alias: str = ""
     """The weighted alias that has led here."""
     adapters: tuple[str, ...] = ()
@@ -258,11 +260,11 @@ def model_state_report(
     max_model_len: int | None = None,
     maker_defaults: dict[str, Any] | None = None,
     computed_by: str = "",
+    modalities: list[str] | None = None,
 ) -> None:
     """Store the state that a worker reports of its model. Ignore unknown names.
 
-    `max_model_len` None, `maker_defaults` None, and `computed_by` "", leave those of the
-    previous worker.
+    `max_model_len`, `maker_defaults` and `modalities` None, and `computed_by` "", leave those of the previous worker.
     """
     model = ServedModel.objects.filter(name=name).first()
     if model is None:
@@ -273,8 +275,11 @@ def model_state_report(
     model.loaded_context = max_model_len or model.loaded_context
     if maker_defaults is not None:
         model.maker_defaults = maker_defaults
+    if modalities is not None:
+        model.modalities = modalities
     model.computed_by = computed_by[:COMPUTED_BY_CHARS] or model.computed_by
-    model.save(update_fields=["state", "state_reason", "state_at", "loaded_context", "maker_defaults", "computed_by"])
+    stored = ("state", "state_reason", "state_at", "loaded_context", "maker_defaults", "modalities", "computed_by")
+    model.save(update_fields=stored)
     configuration_touch()
 
 
@@ -362,6 +367,7 @@ def _entry(model: ServedModel) -> ModelEntry:
         fallback=model.fallback,
         deprecated_at=int(model.deprecated_at.timestamp()) if model.deprecated_at else None,
         path=model.path,
+        modalities=tuple(model.modalities),
         adapters=tuple(adapter.name for adapter in model.adapters.all() if adapter.enabled),
         scope=scope if scope.is_limited else None,
     )

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 from typing import Any
 
 from chat.relay.state.meters import Cost
-from engine.api import GenerationRequest, Task
+from engine.api import MAX_FILE_CHARS, GenerationRequest, Task
 
 CHARS_PER_TOKEN = 4
 USUAL_OUTPUT_TOKENS = 512
 TEMPLATE_TOKENS, MESSAGE_TOKENS = 256, 32
 """What chat templates add to a prompt, and to each message, at most."""
+BYTES_OF_BASE64, BYTES_OF_CHAR = 3 / 4, 4
+BEGIN_CHARS = 2048
+PACKED = (b"PK", b"%PDF")
+"""How files begin whose texts may have more bytes than they have."""
 
 
 def request_cost(request: GenerationRequest, messages: Sequence[Any], *, context: int | None = None) -> Cost:
@@ -23,6 +28,7 @@ def request_cost(request: GenerationRequest, messages: Sequence[Any], *, context
     if request.task is Task.READ:
         return Cost()
     num_chars, num_bytes = _size(request, messages)
+    num_chars = num_chars if context is None else min(num_chars, CHARS_PER_TOKEN * context)
     bound = num_bytes + TEMPLATE_TOKENS + MESSAGE_TOKENS * len(messages)
     bound = bound if context is None else min(bound, context)
     if request.task in (Task.EMBED, Task.SCORE):
@@ -47,12 +53,51 @@ def _size(request: GenerationRequest, messages: Sequence[Any]) -> tuple[int, int
     """Return the characters of a prompt, and the bytes that its tokens cannot outnumber."""
     raw = request.raw
     if raw is None:
+        files, messages = _files_apart(messages)
         contents = [str(message.get("content") or "") for message in messages if isinstance(message, dict)]
         sent = json.dumps([messages, [tool.spec for tool in request.tools]], ensure_ascii=False, default=str)
-        return sum(map(len, contents)), len(sent.encode(errors="surrogatepass"))
+        num_file_chars = sum(min(_num_bytes(data), MAX_FILE_CHARS) for data in files)
+        num_bytes = len(sent.encode(errors="surrogatepass")) + sum(map(_most_file_bytes, files))
+        return sum(map(len, contents)) + num_file_chars, num_bytes
     num_ids = len(raw.token_ids or ())
     chars = len(raw.text) + len(raw.suffix or "") + CHARS_PER_TOKEN * num_ids
     document = raw.document or ""
     chars += min(len(document), CHARS_PER_TOKEN * (raw.max_document_tokens or len(document)))
     texts = (raw.text, raw.suffix or "", document)
     return chars, num_ids + sum(len(text.encode(errors="surrogatepass")) for text in texts)
+
+
+def _files_apart(messages: Sequence[Any]) -> tuple[list[str], list[Any]]:
+    """Return the contents of files in base64, and the messages without them. Only a worker knows their texts."""
+    files: list[str] = []
+    rest: list[Any] = []
+    for message in messages:
+        content = message.get("content") if isinstance(message, dict) else None
+        if isinstance(content, list):
+            found = [data for part in content if (data := _file_data(part)) is not None]
+            if found:
+                files += found
+                message = {**message, "content": [part for part in content if _file_data(part) is None]}
+        rest.append(message)
+    return files, rest
+
+
+def _num_bytes(file_data: str) -> int:
+    return int(len(file_data) * BYTES_OF_BASE64)
+
+
+def _most_file_bytes(file_data: str) -> int:
+    """Return the bytes that the text of a file cannot outnumber: its own, or those of any file for a packed one."""
+    most = BYTES_OF_CHAR * MAX_FILE_CHARS
+    head = file_data[: file_data.find(",") + 1 if file_data.startswith("data:") else 0]
+    try:
+        begin = base64.b64decode(file_data[len(head) : len(head) + BEGIN_CHARS]).lstrip()
+    except ValueError:
+        return most
+    return most if begin.startswith(PACKED) else min(most, _num_bytes(file_data))
+
+
+def _file_data(part: Any) -> str | None:
+    file = part.get("file") if isinstance(part, dict) and part.get("type") == "file" else None
+    data = file.get("file_data") if isinstance(file, dict) else None
+    return data if isinstance(data, str) else None

@@ -62,6 +62,7 @@ def engine_config() -> EngineConfig:
         reasoning_parser=settings.LIGHTCONE_REASONING_PARSER,
         processors=tuple(settings.LIGHTCONE_LOGITS_PROCESSORS),
         structured=_structured_limits(),
+        media=settings.LIGHTCONE_MEDIA_LIMITS,
     )
 
 

@@ -296,7 +296,7 @@ class WorkerHost:
 
     def _add(self, offer: Offer, facts: Facts, *, is_wanted: bool = False) -> None:
         hosted = Hosted(offer, model_slug(offer.name), f"{self._node}~{secrets.token_hex(4)}")
-        hosted.maker_defaults, hosted.kind = facts
+        hosted.maker_defaults, hosted.kind, hosted.modalities = facts
         self._hosted[offer.name] = hosted
         if is_wanted:
             hosted.want(self._clock())

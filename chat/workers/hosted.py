@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from chat.catalog.fingerprint import FileState
@@ -24,9 +24,9 @@ MAX_LOST_PAUSE_S = 30.0
 STEADY_S = 600.0
 """A model that has served so long may lose its cores as if for the first time."""
 LOOK_S = 2.0
-Facts = tuple[dict[str, float] | None, str]
+Facts = tuple[dict[str, float] | None, str, list[str]]
 """Sampling defaults and kind of a model."""
-NOTHING: Facts = (None, "")
+NOTHING: Facts = (None, "", [])
 UNLOADED, LOADING, LOADED, LEAVING, FAILED = "unloaded", "loading", "loaded", "leaving", "failed"
 
 
@@ -59,6 +59,7 @@ class Hosted:
     maker_defaults: dict[str, float] | None = None
     kind: str = ""
     """A ModelKind; empty if its files cannot be read."""
+    modalities: list[str] = field(default_factory=list)
     is_wanted: bool = False
     wanted_at: float = 0.0
     used_at: float = 0.0
@@ -153,13 +154,15 @@ def lease_of(hosted: Hosted, *, is_draining: bool = False) -> Mapping[str, Any]:
         "memory_bytes": need.total_bytes if need is not None else 0,
         "maker_defaults": json.dumps(hosted.maker_defaults),
         "kind": hosted.kind,
+        "modalities": json.dumps(hosted.modalities),
     }
 
 
 def facts_of(config: EngineConfig) -> Facts:
-    """Return the sampling defaults and the kind of a model, as its files say; NOTHING if they cannot be read."""
+    """Return sampling defaults, kind and modalities of a model, as its files say; NOTHING if they cannot be read."""
     try:
-        return maker_defaults(config.model_path), str(read_purpose(config.model_path).kind)
+        purpose = read_purpose(config.model_path)
+        return maker_defaults(config.model_path), str(purpose.kind), purpose.modalities
     except Exception:
         # Files are not trusted to be what they seem; loading says what is wrong with them.
         return NOTHING

@@ -120,6 +120,7 @@ class ModelStates:
                     max_model_len=condition.max_model_len or None,
                     maker_defaults=condition.maker_defaults,
                     computed_by=condition.computed_by,
+                    modalities=condition.modalities,
                 )
                 self._known[name] = condition
 

@@ -32,6 +32,8 @@ from engine.api.events import (
 from engine.api.model import KINDS_OF_TASKS, AdapterInfo, MemoryNeed, ModelDescription, ModelKind
 from engine.api.prompt_size import check_prompt_fits, is_long
 from engine.api.request import (
+    MAX_FILE_CHARS,
+    MAX_FILES,
     BeamOptions,
     EmbedOptions,
     GenerationRequest,

@@ -20,6 +20,12 @@ Message = dict[str, Json]
 """
 
 
+MAX_FILES = 8
+"""The most file parts of a request."""
+MAX_FILE_CHARS = 1_000_000
+"""The most characters of the text of a file."""
+
+
 class Task(StrEnum):
     """What to do with the prompt."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -21,6 +22,7 @@ from engine.execution.adapters import CoreAdapters
 from engine.execution.cut_steps import CutSteps
 from engine.execution.device import check_device, refused_if_too_large
 from engine.execution.encoder_runner import EncoderRunner
+from engine.execution.media import CoreMedia
 from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
 from engine.execution.spill_file import check_spill
@@ -35,6 +37,9 @@ from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.whole_prompts import WholePrompts
 from engine.structured.backends.vocabulary import Vocabulary
 from engine.structured.core_grammars import CoreGrammars
+
+if TYPE_CHECKING:
+    from engine.execution.media import MediaEncoder
 
 TORCH = "libtorch"
 """Libraries of which importing reads 77 MiB. Steps need 18 MiB of them, which the runner's first steps read again."""
@@ -84,6 +89,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
         batch_invariant=config.batch_invariant,
         progress=lambda phase, fraction: channel.send(CoreProgress(phase, fraction)),
     )
+    media = CoreMedia(_load_media_encoder(config, channel))
     if config.device == "cpu":
         page_out(TORCH)
     runner = ModelRunner(loaded, config)
@@ -124,6 +130,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
         cuts=CutSteps(runner, config.max_step_wait_s) if config.device == "cpu" else None,
         turns=turns,
         token_budget=budget,
+        media=media,
     )
     gc.collect()
     trim_heap()
@@ -134,6 +141,19 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
     return core, CoreReady(
         logits_width, runner.max_model_len, runner.num_blocks, specs, runner.hidden_size, runner.computed_by()
     )
+
+
+def _load_media_encoder(config: EngineConfig, channel: PipeChannel) -> MediaEncoder | None:
+    """Load the part of a model that turns images into inputs of its decoder; None if it has none."""
+    if not read_purpose(config.model_path).takes_images:
+        return None
+    # NOTE: imported here, as it takes seconds and hundreds of MiB that other models save.
+    from engine.models.transformers_backend.media_encoder import TransformersMediaEncoder
+
+    channel.send(CoreProgress("loading the image encoder", 1.0))
+    device = torch.device(config.device)
+    dtype = torch.float32 if device.type == "cpu" or config.weights == "float32" else torch.bfloat16
+    return TransformersMediaEncoder.load(config.model_path, device, dtype)
 
 
 def make_turns(config: EngineConfig) -> Turns | None:

@@ -27,6 +27,7 @@ from typing import Any
 import msgpack
 
 from engine import messages
+from engine.api.media import MediaLimits
 from engine.api.request import ProcessorCall, RepetitionRule
 from engine.config import EngineConfig, StructuredLimits
 from engine.messages import FromCore, Shutdown, ToCore
@@ -207,6 +208,7 @@ def unpack_config(data: bytes) -> EngineConfig:
     values = json.loads(data)
     values |= {name: Path(values[name]) for name in PATHS if values[name] is not None}
     values |= {"processors": tuple(values["processors"]), "structured": StructuredLimits(**values["structured"])}
+    values["media"] = MediaLimits(**values["media"])
     return EngineConfig(**values)
 
 

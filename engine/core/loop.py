@@ -24,6 +24,7 @@ from engine.decoding.verify import draw_tokens, num_accepted
 from engine.execution.adapters import CoreAdapters
 from engine.execution.cut_steps import CutStep, CutSteps
 from engine.execution.device import has_lost_device
+from engine.execution.media import CoreMedia
 from engine.execution.overlap import InFlightStep, OverlappedSteps
 from engine.execution.prompts import PromptResults
 from engine.execution.runner import ModelRunner
@@ -35,7 +36,9 @@ from engine.messages import (
     AnnounceSteps,
     CoreStats,
     DefineGrammar,
+    DefineMedia,
     ForgetGrammars,
+    ForgetMedia,
     QueryStats,
     RemoveAdapter,
     SequenceOutput,
@@ -69,12 +72,13 @@ class EngineCore:
         cuts: CutSteps | None = None,
         turns: Turns | None = None,
         token_budget: AdaptiveTokenBudget | None = None,
+        media: CoreMedia | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`drafter`, `grammars`: the same that the scheduler uses. `overlap` begins steps early, on a device.
         `cuts` leaves long steps between two layers, on a CPU. `turns` shares its processors with other cores.
 
-        `token_budget` adapts the tokens per step, unless their number is configured.
+        `token_budget` adapts the tokens per step, unless their number is configured. `media`: of a model that sees.
         """
         self._scheduler = scheduler
         self._runner = runner
@@ -90,8 +94,9 @@ class EngineCore:
         self._cut: CutStep | None = None
         """A step that is computed layer by layer."""
         self._turns = turns
+        self._media = media or CoreMedia(None)
         self._held: list[AddSequence] = []
-        """Sequences whose grammars or adapters are not ready yet."""
+        """Sequences whose grammars, adapters or media are not ready yet."""
         self._channel = channel
         self._clock = clock
         self._new: dict[int, float | None] = {}
@@ -131,7 +136,11 @@ class EngineCore:
         return is_serving
 
     def step(self) -> bool:
-        """Compute one step, or a part of one, and emit its results; False if there was nothing to do."""
+        """Compute one step, or a part of one, and emit its results; False if there was nothing to do.
+
+        Before it, encode one item of media that a sequence waits for: text streams beside a pile of images.
+        """
+        has_encoded = self._media.encode_next()
         if self._held:
             held, self._held = self._held, []
             for message in held:
@@ -144,9 +153,9 @@ class EngineCore:
             return True
         plan = self._scheduler.plan()
         if plan is None:
-            if self._held:
+            if self._held and not has_encoded:
                 self._wait_for_held()
-            return bool(self._held) or self._scheduler.is_restoring
+            return has_encoded or bool(self._held) or self._scheduler.is_restoring
         if self._new:
             self._record_start(plan)
         if self._cuts is not None and self._cuts.takes(plan):
@@ -304,6 +313,7 @@ class EngineCore:
         self._drafter.remove(seq_id)
         self._grammars.remove(seq_id)
         self._adapters.remove(seq_id)
+        self._media.remove(seq_id)
 
     def _record_start(self, plan: StepPlan) -> None:
         now = self._clock()
@@ -327,11 +337,16 @@ class EngineCore:
             match message:
                 case AddSequence():
                     self._adapters.expect(message.seq_id, message.adapter_id)
+                    self._media.expect(message)
                     self._add_or_hold(message)
                 case DefineGrammar():
                     self._grammars.define(message)
                 case ForgetGrammars(keys):
                     self._grammars.forget(keys)
+                case DefineMedia():
+                    self._media.define(message)
+                case ForgetMedia(keys):
+                    self._media.forget(keys)
                 case AddAdapter():
                     self._adapters.load(message)
                 case RemoveAdapter(adapter_id):
@@ -349,8 +364,9 @@ class EngineCore:
         return True
 
     def _add_or_hold(self, message: AddSequence) -> None:
-        """Add a sequence, or hold it while its grammar is being built or its adapter is being read."""
-        if self._grammars.is_ready(message.grammar) and self._adapters.is_ready(message.adapter_id):
+        """Add a sequence, or hold it while its grammar is built, its adapter is read or its media are encoded."""
+        is_ready = self._grammars.is_ready(message.grammar) and self._adapters.is_ready(message.adapter_id)
+        if is_ready and self._media.is_ready(message):
             self._add(message)
         else:
             self._held.append(message)
@@ -366,6 +382,7 @@ class EngineCore:
     def _add(self, message: AddSequence) -> None:
         sequence = Sequence(message)
         try:
+            self._media.add(sequence)
             self._scheduler.add(sequence)
             self._adapters.add(sequence)
             if sequence.embed is None:

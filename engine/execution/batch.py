@@ -5,7 +5,8 @@ Also makes dummy sequences and batches, for what a model computes while it loads
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from engine.attention.backend import StepLayout
 from engine.attention.cache_groups import CacheGroups
 from engine.kernels.cpu.transfer import upload
 from engine.layers.adapters import AdapterRun
+from engine.layers.embedding import InputRows
 from engine.messages import AddSequence
 from engine.sequence import Sequence, StepPlan
 
@@ -35,6 +37,8 @@ class StepBatch:
     """(R,) int64, the rows of the last known token of each chunk and of each draft; None if these are all rows."""
     adapters: tuple[AdapterRun, ...] = ()
     """The rows that have an adapter."""
+    vectors: tuple[InputRows, ...] = ()
+    """The rows whose inputs are no rows of the embedding."""
 
 
 class BatchBuilder:
@@ -54,7 +58,7 @@ class BatchBuilder:
             self._reserve(2 * num_tokens)
         token_ids, positions, *slots = self._buffer[:, :num_tokens]
         block_size, num_groups = self._block_size, self._num_groups
-        samples, adapters, first = [], list[AdapterRun](), 0
+        samples, adapters, vectors, first = [], list[AdapterRun](), list[InputRows](), 0
         for sequence, start, num_known, is_sampled, draft_ids in chunks:
             count = num_known + len(draft_ids)
             end, last = start + count, first + count
@@ -76,8 +80,11 @@ class BatchBuilder:
                 samples.extend(range(first + num_known - 1, last))
             if sequence.adapter_index:
                 adapters.append(AdapterRun(sequence.adapter_index, first, count))
+            if start < sequence.inputs_end:
+                vectors += _input_rows(sequence, start, end, first)
             first = last
-        return self._to_device(plan, num_tokens, samples, tuple(adapters))
+        batch = self._to_device(plan, num_tokens, samples, tuple(adapters))
+        return replace(batch, vectors=tuple(vectors)) if vectors else batch
 
     def _to_device(
         self, plan: StepPlan, num_tokens: int, samples: list[int], adapters: tuple[AdapterRun, ...]
@@ -100,6 +107,14 @@ class BatchBuilder:
     def _reserve(self, num_tokens: int) -> None:
         self._tensor = torch.zeros(2 + self._num_groups, num_tokens, dtype=torch.int64)
         self._buffer = self._tensor.numpy()
+
+
+def _input_rows(sequence: Sequence, start: int, end: int, first: int) -> Iterator[InputRows]:
+    """Yield the inputs of the tokens `start..end` that have some of their own. `first`: the row of token `start`."""
+    for span in sequence.inputs:
+        low, high = max(start, span.start), min(end, span.end)
+        if low < high:
+            yield InputRows(first + low - start, span.vectors[low - span.start : high - span.start])
 
 
 def dummy_sequence(seq_id: int, prompt_ids: list[int], block_ids: list[int], max_tokens: int = 1) -> Sequence:

@@ -133,9 +133,13 @@ class DecodeGraphs:
         )
 
     def takes(self, plan: StepPlan) -> bool:
-        """Return True for a step of plain decodes without adapters."""
+        """Return True for a step of plain decodes without adapters and media."""
         return len(plan.chunks) <= self._counts[-1] and all(
-            chunk.samples and chunk.num_positions == 1 and not chunk.sequence.adapter_index for chunk in plan.chunks
+            chunk.samples
+            and chunk.num_positions == 1
+            and not chunk.sequence.adapter_index
+            and chunk.start >= chunk.sequence.inputs_end
+            for chunk in plan.chunks
         )
 
     @torch.inference_mode()

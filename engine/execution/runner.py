@@ -165,7 +165,7 @@ class ModelRunner:
             attention, adapters = self._attention.begin_step(batch.layout), None
             if batch.adapters and self._adapters is not None:
                 adapters = self._adapters.begin_step(batch.adapters, len(batch.token_ids))
-            hidden = self._decoder.forward(batch.token_ids, batch.positions, attention, adapters)
+            hidden = self._decoder.forward(batch.token_ids, batch.positions, attention, adapters, batch.vectors)
         self._kept_hidden = hidden if keeps_hidden else None
         if batch.sample_rows is not None:
             hidden = hidden.index_select(0, batch.sample_rows)

@@ -114,7 +114,7 @@ class StepProgram:
     def _fill(self, batch: StepBatch) -> None:
         """Store the inputs of a step."""
         num_rows = len(batch.token_ids)
-        hidden, rotations, own = self._decoder.begin(batch.token_ids, batch.positions)
+        hidden, rotations, own = self._decoder.begin(batch.token_ids, batch.positions, batch.vectors)
         self._inputs.hidden[:num_rows].copy_(hidden)
         self._inputs.rotations[:, :num_rows].copy_(rotations)
         if own is not None and self._inputs.own is not None:
@@ -290,7 +290,7 @@ class StepPrograms:
     def _without_program(self, batch: StepBatch) -> torch.Tensor:
         attention, num_rows = self._attention.begin_step(batch.layout), len(batch.token_ids)
         adapters = self._adapters and self._adapters.begin_step(batch.adapters, num_rows)
-        return self._decoder.forward(batch.token_ids, batch.positions, attention, adapters)
+        return self._decoder.forward(batch.token_ids, batch.positions, attention, adapters, batch.vectors)
 
     @torch.inference_mode()
     def _recorded(self, num_rows: int) -> StepProgram:

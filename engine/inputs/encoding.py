@@ -12,6 +12,7 @@ from engine.api.errors import ErrorCode, RequestError
 from engine.api.prompt_size import prompt_tokens, too_many_tokens
 from engine.api.request import GenerationRequest, PromptOptions
 from engine.inputs.escaping import ControlTexts, PromptPiece
+from engine.inputs.images import PromptMedia
 from engine.tokenizers.tokenizer import Tokenizer
 
 SPARE_TOKENS = 64
@@ -32,6 +33,7 @@ class Prompt:
     """Tokens that end an answer to this prompt, besides the model's own end tokens."""
     second_start: int = 0
     """The first token of the second text of a pair; 0 if it is one text, or its tokens say where."""
+    media: PromptMedia = PromptMedia()
 
 
 class PieceEncoder:

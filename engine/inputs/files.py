@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.api.errors import EngineFailure, ErrorCode, RequestError
-from engine.api.request import Json, Message
+from engine.api.request import MAX_FILES, Json, Message
 from engine.killable import KillableExceeded, KillablePool
 from engine.slow_work import SlowWork
 
@@ -16,9 +16,8 @@ TARGET = "engine.inputs.file_text:extract"
 POOL_SIZE = 3
 MEMORY_BYTES = 512 << 20
 NICENESS = 10
-EXTRACT_S = 10.0
+EXTRACT_S = 20.0
 """For all files of a request together; each file has an equal share."""
-MAX_FILES = 8
 UNNAMED = "unnamed"
 
 
@@ -38,7 +37,8 @@ class FileReader:
             return list(messages)
         if len(files) > MAX_FILES:
             raise _refused(
-                f"the messages must have at most {MAX_FILES} files, got {len(files)}", _param(files[MAX_FILES])
+                f"is one of {len(files)} files; a request must have at most {MAX_FILES}: send fewer",
+                _param(files[MAX_FILES]),
             )
         timeout_s = EXTRACT_S / len(files)
         read: list[Message] = []
@@ -61,12 +61,12 @@ class FileReader:
         try:
             text = self._pool.call(file.get("file_data"), name, timeout_s=timeout_s, tenant=tenant)
         except RequestError as error:
-            raise _refused(error.message, param) from error
+            raise _unreadable(error.message, param) from error
         except KillableExceeded as error:
             limit = f"{timeout_s:g} s" if error.reason == "time" else f"{MEMORY_BYTES >> 20} MiB"
-            raise _refused(f"the file takes more than {limit} to read; send its text instead", param) from error
+            raise _unreadable(f"the file takes more than {limit} to read; send its text instead", param) from error
         except EngineFailure as error:
-            raise _refused("the file cannot be read; send its text instead", param) from error
+            raise _unreadable("its reader failed; send its text instead", param) from error
         return {"type": "text", "text": f"File: {name}\n{text}"}
 
 
@@ -84,5 +84,9 @@ def _is_file(part: Json) -> bool:
     return isinstance(part, dict) and part.get("type") == "file"
 
 
+def _unreadable(reason: str, param: str) -> RequestError:
+    return _refused(f"cannot be read: {reason}", param)
+
+
 def _refused(message: str, param: str) -> RequestError:
-    return RequestError(ErrorCode.INVALID_VALUE, message, param)
+    return RequestError(ErrorCode.INVALID_VALUE, f"{param} {message}", param)

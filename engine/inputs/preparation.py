@@ -95,7 +95,7 @@ def _shaped(message: Message, template: ChatTemplate) -> Json:
 
 
 def _part_text(part: Json) -> str:
-    text = part.get("text", "") if isinstance(part, dict) else part
+    text = part.get("text", part.get("placeholder", "")) if isinstance(part, dict) else part
     return text if isinstance(text, str) else ""
 
 

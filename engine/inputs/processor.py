@@ -7,6 +7,7 @@ because they may quote the model's own output.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from engine.api.errors import ErrorCode, ModelLoadError, RequestError
@@ -15,6 +16,7 @@ from engine.api.request import GenerationRequest, Json, Message
 from engine.inputs.encoding import PieceEncoder, Prompt, num_kept_tokens
 from engine.inputs.escaping import ControlTexts, ControlTokenEscaper
 from engine.inputs.files import FileReader
+from engine.inputs.images import ImageInput, ImageReader, media_of, refuse_images, with_images, with_placeholders
 from engine.inputs.raw_prompt import RawPromptReader
 from engine.inputs.rendering import KillableRenderer, Renderer, RenderJob
 from engine.inputs.template import KNOWN_ROLES
@@ -32,10 +34,12 @@ class PromptProcessor:
         renderer: Renderer | None = None,
         work: SlowWork | None = None,
         purpose: ModelPurpose | None = None,
+        images: ImageReader | None = None,
     ) -> None:
         """Check the model's template. Raises ModelLoadError if it cannot be used.
 
-        `work`: the worker's limit on slow work. `purpose`: what the model is for, to chat if it is None.
+        `work`: the worker's limit on slow work. `purpose`: what the model is for, to chat if it is None. `images`: the
+        reader of a model that takes images.
         """
         self._work = work = work or SlowWork()
         self._tokenizer = tokenizer
@@ -44,6 +48,7 @@ class PromptProcessor:
         self._raw = RawPromptReader(tokenizer, self._encoder, purpose)
         self._renderer = renderer or KillableRenderer(work)
         self._files = FileReader(work)
+        self._images = images
         if tokenizer.chat_template is not None:
             try:
                 self._renderer.check(tokenizer.chat_template)
@@ -60,12 +65,16 @@ class PromptProcessor:
         """End the helper processes. Idempotent."""
         self._renderer.close()
         self._files.close()
+        if self._images is not None:
+            self._images.close()
 
     def prompt(self, request: GenerationRequest, max_model_len: int) -> Prompt:
         """Make the prompt of a request. Raises RequestError.
 
-        1. Replace files by their text, escape control texts, and mark the end of a last message that is left open.
-        2. Render the template; cut the text at the marks of an open message and open reasoning.
+        1. Replace files by their text, take out images, escape control texts, and mark the end of a last message that
+           is left open.
+        2. Render the template; cut the text at the marks of an open message and open reasoning; put in the texts that
+           stand for images.
         3. Refuse a text that could not fit whatever its tokens, before tokenising it. Tokenise, and truncate if asked.
         """
         if request.raw is not None:
@@ -76,7 +85,10 @@ class PromptProcessor:
         options = request.prompt
         num_kept = num_kept_tokens(options.truncate_to, max_model_len)
         escaper = ControlTokenEscaper(self._controls)
-        messages = [_escape_message(message, escaper) for message in self._files.read(request.messages, request.tenant)]
+        messages, images = self._without_images(self._files.read(request.messages, request.tenant), request.tenant)
+        messages = [_escape_message(message, escaper) for message in messages]
+        if self._images is not None and images:
+            messages = with_placeholders(messages, self._images.placeholder)
         if options.continue_final_message and messages:
             messages = [*messages[:-1], _leave_open(messages[-1], escaper)]
         max_chars = prompt_chars(request, self._tokenizer.longest_token_chars, max_model_len)
@@ -84,16 +96,29 @@ class PromptProcessor:
         if text is not None:
             text = _cut_at_end(text, messages[-1], escaper) if options.continue_final_message and messages else text
             pieces = escaper.split(escaper.close_open_reasoning(text))
+            if self._images is not None:
+                pieces = with_images(pieces, images, self._images.placeholder)
         num_chars = 0 if text is None else sum(len(piece.text) for piece in pieces)
         if text is None or num_chars > max_chars:
             raise prompt_too_long(request, max_chars, max_model_len)
         with self._work.on_text(num_chars, request.tenant):
             if num_kept is not None:
-                return Prompt(*self._encoder.encode_truncated(pieces, num_kept, options))
+                return self._with_media(Prompt(*self._encoder.encode_truncated(pieces, num_kept, options)), images)
             self._encoder.check(pieces, request, max_model_len)
-            return Prompt(
-                self._encoder.encode(pieces, options.add_special_tokens), "".join(piece.text for piece in pieces)
-            )
+            token_ids = self._encoder.encode(pieces, options.add_special_tokens)
+            return self._with_media(Prompt(token_ids, "".join(piece.text for piece in pieces)), images)
+
+    def _without_images(self, messages: list[Message], tenant: str) -> tuple[list[Message], list[ImageInput]]:
+        if self._images is not None:
+            return self._images.read(messages, tenant)
+        refuse_images(messages)
+        return messages, []
+
+    def _with_media(self, prompt: Prompt, images: list[ImageInput]) -> Prompt:
+        """Return the prompt with the places of its images. Raises RequestError if some have been cut away."""
+        if self._images is None:
+            return prompt
+        return replace(prompt, media=media_of(images, prompt.token_ids, self._images.token_id))
 
     def _render(
         self, request: GenerationRequest, messages: list[Message], escaper: ControlTokenEscaper, max_chars: int

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch.nn import functional
 
 from engine.quantization.stored import StoredPart
+
+
+class InputRows(NamedTuple):
+    """Inputs of the rows of a step from row `first` on that no table has, such as those of an image: (N, E)."""
+
+    first: int
+    vectors: torch.Tensor
 
 
 class Embedding(Protocol):

@@ -90,12 +90,20 @@ HF_TENSORS = {
 
 
 PREFIXES = {
-    "model.": ("model.", "language_model.model.", "model.language_model."),
+    "model.": ("model.", "language_model.model.", "model.language_model.", "model.text_model."),
     "lm_head.": ("lm_head.", "language_model.lm_head."),
 }
 """Beginnings of the names in folders, as they are, or where the text model is a part of a larger one."""
 OTHER_PARTS = {
-    "vision_config": ("vision_tower.", "vision_model.", "multi_modal_projector.", "visual.", "embed_vision."),
+    "vision_config": (
+        "vision_tower.",
+        "vision_model.",
+        "multi_modal_projector.",
+        "connector.",
+        "image_newline",
+        "visual.",
+        "embed_vision.",
+    ),
     "audio_config": ("audio_tower.", "audio_model.", "multi_modal_projector.", "embed_audio."),
 }
 """The object of a config.json that describes a part which is not served -> beginnings of the names of its tensors,

@@ -14,7 +14,7 @@ import torch
 from engine.attention.backend import StepAttention
 from engine.layers.adapters import StepAdapters
 from engine.layers.attention import Attention
-from engine.layers.embedding import Embedding, OpenEmbedding, StoredEmbedding
+from engine.layers.embedding import Embedding, InputRows, OpenEmbedding, StoredEmbedding
 from engine.layers.feed_forward import FeedForward
 from engine.layers.linear import Linear
 from engine.layers.norm import HeadsNorm, Norm
@@ -216,19 +216,24 @@ class Decoder:
         positions: torch.Tensor,
         attention: StepAttention,
         adapters: StepAdapters | None = None,
+        vectors: tuple[InputRows, ...] = (),
     ) -> torch.Tensor:
         """Run the layers. token_ids, positions: (T,) int64  ->  hidden (T, E), before the final norm.
 
-        `adapters`: of the rows, if any has one.
+        `adapters`: of the rows, if any has one. `vectors`: as of `begin`.
         """
-        inputs = self.begin(token_ids, positions)
+        inputs = self.begin(token_ids, positions, vectors)
         return self.end(inputs.hidden, self.run_layers(inputs, attention, adapters))
 
-    def begin(self, token_ids: torch.Tensor, positions: torch.Tensor) -> LayerInputs:
-        """Compute the inputs of the layers."""
+    def begin(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, vectors: tuple[InputRows, ...] = ()
+    ) -> LayerInputs:
+        """Compute the inputs of the layers. `vectors`: of rows that have others than those of their tokens."""
         hidden = self._embedding(token_ids)
         if self._config.embedding_scale != 1.0:
             hidden *= self._config.embedding_scale
+        for first, rows in vectors:
+            hidden[first : first + len(rows)] = rows.to(hidden.dtype)
         own = None if self._own_inputs is None else self._own_inputs(token_ids, hidden)
         return LayerInputs(hidden, self._rotary.at(positions), own)
 

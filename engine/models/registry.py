@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from engine.api.errors import ModelLoadError
+from engine.model_kind import SEEING
 from engine.models import exaone, gemma, gemma4, glm, granite, llama, olmo, phi, qwen, smollm, starcoder
 from engine.models.config import ModelConfig
 from engine.models.family import Family
@@ -45,6 +46,23 @@ def architecture_of(values: Mapping[str, object]) -> object:
     return architectures[0] if isinstance(architectures, list) and architectures else None
 
 
+TEXT_MODELS = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
+"""`model_type` of the text model in a model that sees -> the architecture of it alone."""
+
+
+def text_architecture(values: Mapping[str, object]) -> object:
+    """Return the architecture of the text model that a config.json describes, None if it names none."""
+    architecture, text = architecture_of(values), values.get("text_config")
+    if architecture in SEEING and architecture not in HF_FAMILIES and isinstance(text, dict):
+        return TEXT_MODELS.get(str(text.get("model_type", "llama")), architecture)
+    return architecture
+
+
 def with_causal_name(values: dict[str, object]) -> dict[str, object]:
     """Return a config.json in which a family's model without an output (Qwen3Model) has the name of the one with it."""
     architecture = architecture_of(values)
@@ -56,7 +74,7 @@ def with_causal_name(values: dict[str, object]) -> dict[str, object]:
 
 def has_family(values: Mapping[str, object]) -> bool:
     """Return True if the architecture of a config.json has a family here, which describes all that the file names."""
-    architecture, text = architecture_of(values), values.get("text_config")
+    architecture, text = text_architecture(values), values.get("text_config")
     if not isinstance(architecture, str) or architecture not in HF_FAMILIES:
         return False
     parts = (values, text) if isinstance(text, dict) else (values,)
@@ -65,7 +83,7 @@ def has_family(values: Mapping[str, object]) -> bool:
 
 def describe_folder(source: str, values: dict[str, object]) -> tuple[Family, ModelConfig]:
     """Find the family of a config.json and describe its decoder. Raises ModelLoadError."""
-    architecture = architecture_of(values)
+    architecture = text_architecture(values)
     family = find_family(source, architecture, HF_FAMILIES)
     text = values.get("text_config")
     if isinstance(text, dict):  # a model with a vision tower, of which the text part is served

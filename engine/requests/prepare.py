@@ -198,6 +198,7 @@ class RequestPreparer:
             cache_root=self._cache_root(request, adapter),
             context_length=limits.max_model_len,
             adapter=adapter,
+            media=prompt.media,
             prompt_text=self._prompt_text(request, prompt),
             prompt_tokens=self._prompt_tokens(request, prompt),
         )

@@ -2,7 +2,8 @@
 
 The prefix cache knows the blocks of a full span by SHA-256(digest of the span before it, its token ids); the parent of
 the first is the `cache_root` of the sequence, which stands for tenant and salt. So a digest identifies the whole
-prefix, and sequences of different roots share nothing. A hit needs every block of the groups without a window, and of
+prefix, and sequences of different roots share nothing. Spans with tokens of media add what these are, as their ids are
+all the same. A hit needs every block of the groups without a window, and of
 the others those that the next token sees. Method: automatic prefix caching of vLLM (Kwon et al.,
 https://arxiv.org/abs/2309.06180, and its design notes).
 """
@@ -14,6 +15,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 
 from engine.attention.cache_groups import NO_BLOCK, CacheGroups
+from engine.messages import MediaSpan
 from engine.sequence import Sequence
 
 
@@ -28,9 +30,23 @@ def extend_digests(digests: list[bytes], sequence: Sequence, num_spans: int, blo
     parent = digests[-1] if digests else sequence.request.cache_root
     token_bytes = array("i", sequence.token_slice(known * block_size, num_spans * block_size)).tobytes()
     width = len(token_bytes) // (num_spans - known)
-    for start in range(0, len(token_bytes), width):
-        parent = sha256(parent + token_bytes[start : start + width]).digest()
+    media = sequence.request.media
+    for number, start in enumerate(range(0, len(token_bytes), width), known):
+        content = token_bytes[start : start + width]
+        if media:
+            content += media_bytes(media, number * block_size, (number + 1) * block_size)
+        parent = sha256(parent + content).digest()
         digests.append(parent)
+
+
+def media_bytes(media: list[MediaSpan], start: int, end: int) -> bytes:
+    """Return what the tokens `start..end` of a prompt stand for where they stand for media; empty if none does."""
+    parts = [
+        f"{span.key} {span.start - start} {span.first};"
+        for span in media
+        if span.start < end and start < span.start + span.length
+    ]
+    return "".join(parts).encode()
 
 
 class PrefixCache:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.api import EngineFailure, EngineUnavailable, ErrorCode, RequestError
-from engine.killable import CALL_CPU_S, KillableExceeded, KillablePool, KillableProcess
+from engine.killable import CALL_CPU_S, KillableExceeded, KillablePool, KillableProcess, LargeResult
 from engine.slow_work import SlowWork
 
 MEMORY = 256 << 20
@@ -30,6 +30,8 @@ def work(kind: str, value: object = None) -> object:
         raise RequestError(ErrorCode.INVALID_VALUE, "no", "field")
     if kind == "defect":
         raise ZeroDivisionError
+    if kind == "large":
+        return LargeResult({"rows": 3}, memoryview(bytes(str(value), "ascii") * (MEMORY // 16)))
     if kind == "nice":
         return os.nice(0)
     if kind == "limit":
@@ -53,6 +55,12 @@ def test_a_call_is_answered_by_one_and_the_same_child(process):
     assert first == {"a": [1, "x"]}
     assert process.call("echo", None, timeout_s=30) == [None, pid]
     assert pid != os.getpid()
+
+
+def test_large_bytes_come_beside_their_value(process):
+    for _ in range(3):  # the child keeps none of them
+        value, data = process.call("large", "abcdefgh", timeout_s=30)
+        assert (value, len(data), data[:9]) == ({"rows": 3}, MEMORY // 2, b"abcdefgha")
 
 
 def test_a_refusal_is_raised_unchanged_and_the_child_survives(process):

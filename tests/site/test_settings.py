@@ -268,3 +268,17 @@ def test_an_old_and_a_new_name_with_different_values_are_refused(monkeypatch):
         ImproperlyConfigured, match="MAX_NUM_BATCHED_TOKENS is '13' and its old name LIGHTCONE_STEP_TOKENS"
     ):
         env.integer("MAX_NUM_BATCHED_TOKENS", 0)
+
+
+@pytest.mark.parametrize(
+    "raw", ["*.example.com", "https://files.example.com", "a b", "files.example.com/", "u@h", "h:0"]
+)
+def test_a_host_of_media_that_is_none_is_named(monkeypatch, raw):
+    monkeypatch.setenv("LIGHTCONE_MEDIA_DOMAINS", f"files.example.com,{raw}")
+    with pytest.raises(ImproperlyConfigured, match=re.escape(repr(raw))):
+        env.hosts("MEDIA_DOMAINS")
+
+
+def test_hosts_of_media_are_read_in_small_letters(monkeypatch):
+    monkeypatch.setenv("LIGHTCONE_MEDIA_DOMAINS", "Files.Example.com, [2606:4700::1]:8443,127.0.0.1:80, *")
+    assert env.hosts("MEDIA_DOMAINS") == ["files.example.com", "[2606:4700::1]:8443", "127.0.0.1:80", "*"]

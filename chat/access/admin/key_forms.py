@@ -47,8 +47,8 @@ class ApiKeyForm(FreshForm, LimitFields):
         initial=default_rights,
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
         help_text=gettext_lazy(
-            "Chat templates, logits processors and media options reach into the model's worker: "
-            "for trusted callers only."
+            "Chat templates, logits processors and media options reach into the model's worker, and fetched media "
+            "has this server connect to others: for trusted callers only."
         ),
     )
     model_names = forms.MultipleChoiceField(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -18,8 +18,11 @@ from django.http import HttpRequest
 from chat.access.addresses import request_address
 from chat.access.checks import Right
 from chat.access.keys import Caller
+from chat.api.answering.attached import files_attached, files_forgotten, num_file_bytes
+from chat.api.answering.images import image_rules
 from chat.api.dialect import AnswerHead, P_co, RequestReader
-from chat.api.request.build import MessagesRefused, generation_request, rights_check
+from chat.api.request.build import MessagesRefused, QueuePlacement, generation_request, rights_check
+from chat.api.request.file_parts import AttachedFiles
 from chat.api.request.messages import last_message_text
 from chat.api.request.parsed import ParsedRequest
 from chat.api.request.strict_json import json_object_read
@@ -210,8 +213,29 @@ def _model_headers(model: ModelEntry, asked: str, reasons: list[str]) -> dict[st
 async def _run_start(
     accepted: Accepted[P], model: ModelEntry, detach: Callable[[AnswerHead], DetachPolicy] | None
 ) -> StartedRun:
+    """Start the run with one model. The bytes of files that messages name count until its reader leaves."""
+    placement = rights_check(accepted.parsed, model=model.name, caller=accepted.caller)
+    fetched = await files_attached(accepted.parsed.messages, accepted.caller)
+    if fetched is None:
+        return await _run_start_with({}, accepted, model, placement, detach)
+    try:
+        run = await _run_start_with(fetched.files, accepted, model, placement, detach)
+    except BaseException:
+        fetched.give_back()
+        raise
+    run.reader.when_left(fetched.give_back)
+    return replace(run, generation=replace(run.generation, messages=files_forgotten(run.generation.messages)))
+
+
+async def _run_start_with(
+    files: AttachedFiles,
+    accepted: Accepted[P],
+    model: ModelEntry,
+    placement: QueuePlacement,
+    detach: Callable[[AnswerHead], DetachPolicy] | None,
+) -> StartedRun:
     parsed, caller = accepted.parsed, accepted.caller
-    placement = rights_check(parsed, model=model.name, caller=caller)
+    images = await image_rules(parsed.messages, model, caller)
     build = partial(
         generation_request,
         model=model.name,
@@ -222,10 +246,12 @@ async def _run_start(
         system_prompt=model.system_prompt,
         chat_template=model.chat_template,
         adapter=model.adapter,
+        images=images,
+        files=files,
     )
     metering = await metering_of(caller=caller, model=model, is_batch=bool(accepted.trace.batch_id))
     try:
-        generation = await run_in_thread_if_large(accepted.num_bytes, build, parsed)
+        generation = await run_in_thread_if_large(accepted.num_bytes + num_file_bytes(files), build, parsed)
     except MessagesRefused as error:
         ending = completion_refuse(
             request=error.request,

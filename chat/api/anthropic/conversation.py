@@ -20,6 +20,7 @@ BLOCKS = {
     "assistant": ("text", "thinking", "redacted_thinking", "tool_use"),
     "system": ("text",),
 }
+IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 RESULT_BLOCKS = ("text", "image", "document", "search_result")
 ELSEWHERE = ("server_tool_use", "mcp_tool_use", "mcp_tool_result", "container_upload", "tool_reference", "compaction")
 """Blocks that only Anthropic's servers make or read, beside those that end in `_tool_result`."""
@@ -129,10 +130,28 @@ class ConversationReader:
         if kind == "search_result":
             return self._documents.search_result(block, path)
         if kind == "image":
-            message = "cannot be an image: the models of this server read text only; send text"
-            self._problems.refuse(path, message, "unsupported_parameter")
-            return []
+            return self._image(block.get("source"), f"{path}.source")
         return [text_part(self._text(block, "text", path))]
+
+    def _image(self, source: Any, path: str) -> list[Part]:
+        """Return the part of an image; whether the model sees is asked later."""
+        kind = source.get("type") if isinstance(source, dict) else None
+        if kind == "base64":
+            media_type, data = source.get("media_type"), source.get("data")
+            if media_type not in IMAGE_TYPES:
+                message = f"must be one of {', '.join(IMAGE_TYPES)}; got {echo(media_type)}"
+                self._problems.refuse(f"{path}.media_type", message)
+            elif not isinstance(data, str) or not data:
+                self._problems.refuse(f"{path}.data", f"must be the image in base64, got {echo(data)}")
+            else:
+                return [{"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{data}"}}]
+        elif kind == "url" and isinstance(source.get("url"), str):
+            return [{"type": "image_url", "image_url": {"url": source["url"]}}]
+        elif isinstance(source, dict):
+            self._problems.refuse(f"{path}.type", f"must be base64 or url, got {echo(kind)}")
+        else:
+            self._problems.refuse(path, f"must be an object, got {echo(source)}", "invalid_type")
+        return []
 
     def _tool_use(self, block: dict[str, Any], path: str, block_path: str) -> None:
         call_id, name, arguments = block.get("id"), block.get("name"), block.get("input")
@@ -211,6 +230,8 @@ class ConversationReader:
             self._sent[path] = sent
             if part["type"] == "file":
                 self._sent[f"{path}.file"] = f"{sent}.source"
+            elif part["type"] == "image_url":
+                self._sent[f"{path}.image_url"] = f"{sent}.source"
             message["content"].append(part)
 
     def _takes(self, role: str, *, has_calls: bool = False) -> dict[str, Any] | None:

@@ -13,7 +13,11 @@ from chat.errors import Problems
 
 Part = dict[str, Any]
 UNNAMED = "document"
-MEDIA_TYPE = re.compile(r"application/pdf|text/[a-z0-9.+-]{1,60}", re.ASCII)
+MEDIA_TYPE = re.compile(
+    r"application/(?:pdf|json|vnd\.openxmlformats-officedocument\."
+    r"(?:wordprocessingml\.document|spreadsheetml\.sheet|presentationml\.presentation))|text/[a-z0-9.+-]{1,60}",
+    re.ASCII,
+)
 
 
 class DocumentReader:
@@ -33,7 +37,7 @@ class DocumentReader:
             self._problems.refuse(f"{path}.source", f"must be an object, got {echo(source)}", "invalid_type")
             return []
         parts = [text_part(f"Context of the document below: {context}")] if context else []
-        return parts + self._source(source, f"{path}.source", title or UNNAMED)
+        return parts + self._source(source, f"{path}.source", title)
 
     def search_result(self, block: dict[str, Any], path: str) -> list[Part]:
         """Return the part of a result of the client's own search: its source, then its text."""
@@ -42,8 +46,8 @@ class DocumentReader:
         texts = self._text_blocks(block.get("content"), f"{path}.content")
         return [text_part("\n".join((f"Search result: {title}", f"Source: {source}", *texts)))]
 
-    def _source(self, source: dict[str, Any], path: str, title: str) -> list[Part]:
-        kind = source.get("type")
+    def _source(self, source: dict[str, Any], path: str, given_title: str | None) -> list[Part]:
+        kind, title = source.get("type"), given_title or UNNAMED
         if kind == "text":
             data = source.get("data")
             if isinstance(data, str):
@@ -55,21 +59,29 @@ class DocumentReader:
             return [text_part("\n".join((f"File: {title}", *texts)))]
         elif kind == "base64":
             return self._file(source, path, title)
-        elif kind in ("url", "file"):
-            reason = "fetches nothing" if kind == "url" else "keeps no documents"
-            self._problems.refuse(
-                path, f"cannot be of type {kind}: this server {reason}; send base64 or text", "unsupported_parameter"
-            )
+        elif kind == "file":
+            return self._kept_file(source, path, given_title)
+        elif kind == "url":
+            message = "cannot be of type url: this server fetches nothing; send base64, text or a file"
+            self._problems.refuse(path, message, "unsupported_parameter")
         else:
-            self._problems.refuse(f"{path}.type", f"must be one of base64, text, content; got {echo(kind)}")
+            self._problems.refuse(f"{path}.type", f"must be one of base64, text, content, file; got {echo(kind)}")
         return []
+
+    def _kept_file(self, source: dict[str, Any], path: str, title: str | None) -> list[Part]:
+        """Return the part of a file that the project keeps, under its own name if the document has no title."""
+        file_id = source.get("file_id")
+        if not isinstance(file_id, str) or not file_id:
+            code = "invalid_value" if file_id == "" else "invalid_type"
+            self._problems.refuse(f"{path}.file_id", f"must be the id of a file, got {echo(file_id)}", code)
+            return []
+        return [{"type": "file", "file": {"file_id": file_id, "filename": title}}]
 
     def _file(self, source: dict[str, Any], path: str, title: str) -> list[Part]:
         media_type, data = source.get("media_type"), source.get("data")
         if not isinstance(media_type, str) or not MEDIA_TYPE.fullmatch(media_type):
-            self._problems.refuse(
-                f"{path}.media_type", f"must be application/pdf or text/plain, got {echo(media_type)}"
-            )
+            known = "application/pdf, text/plain or another type of text, or that of DOCX, XLSX or PPTX"
+            self._problems.refuse(f"{path}.media_type", f"must be {known}; got {echo(media_type)}")
             return []
         if not isinstance(data, str) or not data:
             code = "invalid_value" if data == "" else "invalid_type"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chat.api.anthropic.schema import CountTokensRequest, MessagesRequest
-from chat.api.openapi.answers import ASK, CHAT_EXAMPLE
+from chat.api.openapi.answers import CHAT_EXAMPLE
 from chat.api.openapi.describe import requests, routes
 from chat.api.openapi.notation import components
 
@@ -33,6 +33,7 @@ SCHEMAS = requests(CountTokensRequest, MessagesRequest) | components(
     TokenCountBody = {input_tokens: integer}
     """
 )
+DOCUMENT = {"type": "document", "source": {"type": "text", "data": "Say hello."}}
 OPERATIONS = routes(
     "messages",
     """
@@ -43,5 +44,5 @@ OPERATIONS = routes(
     """,
     error="MessageError",
     create_message=CHAT_EXAMPLE,
-    count_message_tokens={"messages": ASK},
+    count_message_tokens={"messages": [{"role": "user", "content": [DOCUMENT]}]},
 )

@@ -29,6 +29,10 @@ from chat.api.request.schema import MAX_TOKENS
 LIMITS = settings.LIGHTCONE_LIMITS
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 MAX_USER_ID_CHARS = 512
+TURNS_TEXT = (
+    "Turns of user and assistant; a last one of the assistant is continued. Blocks of the user: text, tool_result, "
+    "search_result and document, whose source is text, content, base64, or a file by file_id."
+)
 CLEAR_THINKING = "clear_thinking_20251015"
 
 
@@ -185,7 +189,7 @@ class Diagnostics(Record):
 class CountTokensRequest(serializers.Serializer):
     """The body of a count: the fields that make the prompt."""
 
-    messages = Messages(help_text="Turns of user and assistant; a last one of the assistant is continued.")
+    messages = Messages(help_text=TURNS_TEXT)
     model = Text(
         "A served name or alias; absent or empty: the default.", max_chars=LIMITS.max_label_chars, is_label=True
     )

@@ -142,7 +142,7 @@ def _shown(named: NamedModel, facts: ModelFacts) -> dict[str, Any]:
         "license": facts.licence,
         "details": _details(facts),
         "model_info": info,
-        "capabilities": facts.of_kind(named.condition.kind).capabilities,
+        "capabilities": facts.reported(named.condition.kind, named.entry.modalities).capabilities,
         "modified_at": instant_text(facts.modified_at),
     }
 

@@ -21,7 +21,7 @@ def model_object(model: NamedModel, caller: Caller) -> dict[str, Any]:
 
     Reads the heads of the model's files, once while they stay as they are; call it in a thread.
     """
-    facts = model_facts(model.entry.path).of_kind(model.condition.kind)
+    facts = model_facts(model.entry.path).reported(model.condition.kind, model.entry.modalities)
     shown = {
         "id": model.name,
         "object": "model",

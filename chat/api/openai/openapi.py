@@ -5,7 +5,7 @@ from __future__ import annotations
 from chat.api.openai.embeddings import EmbeddingRequest
 from chat.api.openai.rerank import RerankRequest
 from chat.api.openai.tokens import DetokenizeRequest, TokenizeRequest
-from chat.api.openapi.answers import CHAT_EXAMPLE, MODEL_STATES, STARTING_AFTER, TEXT_EXAMPLE
+from chat.api.openapi.answers import CHAT_EXAMPLE, FILE_EXAMPLE, MODEL_STATES, STARTING_AFTER, TEXT_EXAMPLE
 from chat.api.openapi.describe import PAGING, requests, routes
 from chat.api.openapi.notation import components
 from chat.api.request.fields import fields_schema
@@ -119,7 +119,7 @@ OPERATIONS = {
         "prompts",
         PROMPTS,
         create_completion={"prompt": TEXT_EXAMPLE, "max_tokens": 32},
-        render_chat_completion=CHAT_EXAMPLE,
+        render_chat_completion=FILE_EXAMPLE,
         create_embeddings={"input": TEXT_EXAMPLE},
         create_ranking=RANKING_EXAMPLE,
         create_cohere_ranking=RANKING_EXAMPLE,

@@ -12,6 +12,8 @@ from chat.api.request.schema import TIERS
 STARTING_AFTER = 'starting_after: integer "The number of the last event that was seen."'
 ASK = [{"role": "user", "content": "Say hello in one short sentence."}]
 CHAT_EXAMPLE = {"messages": ASK, "max_tokens": 32}
+FILE = {"filename": "ask.txt", "file_data": "U2F5IGhlbGxvLg=="}
+FILE_EXAMPLE = {"messages": [{"role": "user", "content": [{"type": "file", "file": FILE}]}]}
 MODEL_NAME = "MODEL_NAME"
 """The page puts the default model here, in examples that need a name."""
 TEXT_EXAMPLE = "Light travels in straight lines"

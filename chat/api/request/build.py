@@ -11,6 +11,8 @@ from django.conf import settings
 from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.request.fields import bad_value, echo
+from chat.api.request.file_parts import AttachedFiles
+from chat.api.request.image_parts import ImageRules
 from chat.api.request.messages import messages_walk
 from chat.api.request.parse import choices_check
 from chat.api.request.parsed import DeliveryOptions, GenerationParams, ParsedRequest
@@ -108,12 +110,15 @@ def generation_request(
     system_prompt: str = "",
     chat_template: str = "",
     adapter: str = "",
+    files: AttachedFiles | None = None,
+    images: ImageRules | None = None,
 ) -> GenerationRequest:
     """Build the engine's request. `arrived_at` is in unix seconds.
 
     The model has these values for what the request leaves out: `sampling_defaults`; `system_prompt`, the first message
-    of conversations without one; `chat_template`, in place of the one in its files. `adapter`: of the model. Raises
-    MessagesRefused for faults of messages, and ApiError if the defaults do not go with the request.
+    of conversations without one; `chat_template`, in place of the one in its files. `adapter`: of the model. `files`:
+    those that messages name by id. `images`: what becomes of these; refused unless it is given. Raises MessagesRefused
+    for faults of messages, and ApiError if the defaults do not go with the request.
     """
     limits = settings.LIGHTCONE_LIMITS
     wanted = parsed.generation
@@ -147,7 +152,7 @@ def generation_request(
     if request.raw is not None and not parsed.messages:
         return request
     try:
-        messages = messages_walk(parsed.messages, model=model, max_parts=limits.max_parts)
+        messages = messages_walk(parsed.messages, model=model, max_parts=limits.max_parts, files=files, images=images)
     except ApiError as error:
         raise MessagesRefused(error, request) from None
     if request.raw is not None:

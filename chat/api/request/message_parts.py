@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from django.conf import settings
-
 from chat.api.request.fields import echo
+from chat.api.request.file_parts import AttachedFiles, FilePartReader
+from chat.api.request.image_parts import ImagePartReader, ImageRules
 from chat.api.request.strict_json import json_bounds, json_read
 from chat.errors import ApiError, Problems
 from engine.api import Json
@@ -18,9 +18,6 @@ from engine.api import Json
 TEXT_PARTS = ("text", "input_text", "output_text")
 MEDIA_PARTS = ("image_url", "input_audio", "audio_url", "video_url", "image_embeds", "audio_embeds")
 ABSENT = object()
-BYTES_OF_BASE64 = 3 / 4
-URL_HEAD_BYTES = 1024
-"""The most bytes before the data of a data URL."""
 
 
 def is_text(value: Any, path: str, problems: Problems) -> bool:
@@ -45,8 +42,12 @@ class Content:
 class PartReader:
     """Reads the contents of all messages of one request; counts their parts."""
 
-    def __init__(self, problems: Problems, *, model: str, max_parts: int) -> None:
+    def __init__(
+        self, problems: Problems, *, model: str, max_parts: int, files: AttachedFiles, images: ImageRules
+    ) -> None:
         self._problems = problems
+        self._files = FilePartReader(problems, files)
+        self._images = ImagePartReader(problems, images, model)
         self._model = model
         self._max_parts = max_parts
         self._num_parts = 0
@@ -92,12 +93,15 @@ class PartReader:
         kind = part.get("type")
         if kind is None:
             kind = next((word for word in MEDIA_PARTS if word in part), None)
+        if kind == "image_url":
+            return self._images.read(part.get("image_url"), f"{path}.image_url")
         if kind in MEDIA_PARTS:
-            message = f"cannot be used: {self._model} is not a multimodal model; send text, or choose another model"
+            takes = "takes text and images" if self._images.is_taken else "is not a multimodal model"
+            message = f"cannot be used: {self._model} {takes}; send text, or choose another model"
             self._problems.refuse(f"{path}.{kind}", message, "unsupported_parameter")
             return []
         if kind == "file":
-            return self._file(part.get("file"), f"{path}.file")
+            return self._files.read(part.get("file"), f"{path}.file")
         if kind not in (*TEXT_PARTS, "refusal", "thinking"):
             known = "text, refusal, thinking, file, image_url, input_audio, …"
             self._problems.refuse(path, f"must be of a known type ({known}), got {echo(kind)}")
@@ -107,29 +111,6 @@ class PartReader:
         if not is_text(text, f"{path}.{name}", self._problems) or text is None:
             return []
         return [{"type": "text", "text": text}]
-
-    def _file(self, file: Any, path: str) -> list[Json]:
-        """Return the part for the worker, with the path for its errors. Nothing is decoded here."""
-        if not isinstance(file, dict):
-            self._problems.refuse(path, f"must be an object with file_data, got {echo(file)}", "invalid_type")
-            return []
-        data, name = file.get("file_data"), file.get("filename")
-        limits = settings.LIGHTCONE_LIMITS
-        if file.get("file_id") is not None:
-            message = "has a file_id, but this server keeps no files; send the content as file_data"
-            self._problems.refuse(path, message, "unsupported_parameter")
-        elif not isinstance(data, str) or not data:
-            self._problems.refuse(path, "must have file_data: the content in base64, or a data: URL with base64")
-        elif len(data) * BYTES_OF_BASE64 > limits.max_file_bytes + URL_HEAD_BYTES:
-            self._problems.refuse(path, f"must have at most {limits.max_file_bytes} bytes; send a part of it")
-        elif name is not None and not isinstance(name, str):
-            self._problems.refuse(path, f"must have a string as filename, got {echo(name)}", "invalid_type")
-        elif name is not None and (len(name) > limits.max_label_chars or not name.isprintable()):
-            message = f"must have a filename of at most {limits.max_label_chars} printable characters"
-            self._problems.refuse(path, message)
-        else:
-            return [{"type": "file", "file": {"file_data": data, "filename": name}, "param": path}]
-        return []
 
 
 class UnansweredCalls:

@@ -1,8 +1,9 @@
 """Turn the messages of a request into messages as chat templates know them; refuse what no template could show.
 
 A message has `role`, `content`, tool calls with parsed arguments, and any further keys that the caller sent. `content`
-is a string or a list of parts: `{"type": "text", "text"}`, `{"type": "file", "file", "param"}`, and an empty thinking
-part with `closed: false` for reasoning that is left open. The tenth problem ends the walk. It needs the model's name.
+is a string or a list of parts: `{"type": "text", "text"}`, `{"type": "file", "file", "param"}`,
+`{"type": "image", "data", "detail", "param"}`, and an empty thinking part with `closed: false` for reasoning that is
+left open. The tenth problem ends the walk. It needs the model's name.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from chat.api.request.fields import echo
+from chat.api.request.file_parts import AttachedFiles
+from chat.api.request.image_parts import ImageRules
 from chat.api.request.message_parts import ABSENT, CallReader, Content, PartReader, is_text
 from chat.errors import ApiError, Problems
 from engine.api import Json, Message
@@ -26,9 +29,9 @@ FUNCTIONS = "functions."
 
 
 class MessageWalk:
-    def __init__(self, model: str, max_parts: int) -> None:
+    def __init__(self, model: str, max_parts: int, files: AttachedFiles, images: ImageRules) -> None:
         self._problems = Problems()
-        self._parts = PartReader(self._problems, model=model, max_parts=max_parts)
+        self._parts = PartReader(self._problems, model=model, max_parts=max_parts, files=files, images=images)
         self._calls = CallReader(self._problems)
         self._harmony = HarmonyReader(self._problems, self._parts, self._calls)
 
@@ -243,10 +246,20 @@ class HarmonyReader:
         return role, name or "", channel, recipient.removeprefix(FUNCTIONS)
 
 
-def messages_walk(messages: Sequence[Any], *, model: str, max_parts: int) -> tuple[Message, ...]:
-    """Return the messages for the template of `model`. Raises ApiError that names the first bad message or part."""
+def messages_walk(
+    messages: Sequence[Any],
+    *,
+    model: str,
+    max_parts: int,
+    files: AttachedFiles | None = None,
+    images: ImageRules | None = None,
+) -> tuple[Message, ...]:
+    """Return the messages for the template of `model`. Raises ApiError that names the first bad message or part.
+
+    `files`: those that the messages name by id. `images`: what becomes of these; refused unless it is given.
+    """
     try:
-        return MessageWalk(model, max_parts).walk(messages)
+        return MessageWalk(model, max_parts, files or {}, images or ImageRules()).walk(messages)
     except RecursionError:
         raise ApiError("invalid_value", "messages are nested too deeply", "messages") from None
 

@@ -32,6 +32,10 @@ MAX_BIAS = 100.0
 MAX_PATTERN_TOKENS = 1_024
 TOKEN_ID = {"type": "integer", "minimum": 0}
 ROLES_TEXT = "a chat message: role (system, developer, user, assistant, tool, …) and content (text, or a list of parts)"
+CONTENT_TEXT = (
+    "A text, or a list of parts: {type: text, text}; {type: file, file: {file_data, filename}} with the content in "
+    "base64; {type: file, file: {file_id}} for an uploaded file of purpose user_data or assistants."
+)
 RESERVED_VARIABLES = (
     *("tokenize", "return_dict", "return_tensors", "self", "messages", "conversation", "tools", "documents"),
     *("add_generation_prompt", "continue_final_message"),
@@ -52,7 +56,11 @@ class Messages(Array):
 
     def __init__(self, **kwargs: Any) -> None:
         item = {"type": "object", "description": ROLES_TEXT, "additionalProperties": True}
-        item["properties"] = {"role": {"type": "string"}, "content": {}, "name": {"type": "string"}}
+        item["properties"] = {
+            "role": {"type": "string"},
+            "content": {"description": CONTENT_TEXT},
+            "name": {"type": "string"},
+        }
         super().__init__(
             item_schema=item,
             max_items=LIMITS.max_messages,

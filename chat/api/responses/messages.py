@@ -97,7 +97,7 @@ def _part(part: Item) -> Item:
     if part["type"] == "input_file":
         return {"type": "file", "file": {name: value for name, value in part.items() if name != "type"}}
     if part["type"] == "input_image":
-        return {"type": "image_url", "image_url": {"url": part.get("image_url")}}
+        return {"type": "image_url", "image_url": {"url": part.get("image_url"), "detail": part.get("detail")}}
     if part["type"] == "refusal":
         return {"type": "refusal", "refusal": part["refusal"]}
     return {"type": "text", "text": part["text"]}

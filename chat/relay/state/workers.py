@@ -82,6 +82,8 @@ class WorkerLease:
     """Which form each part of the model runs in; empty until it is loaded."""
     kind: str = ""
     """A ModelKind; empty until the model is loaded."""
+    modalities: list[str] | None = None
+    """What messages may have beside text: "image"; None until the model's files are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ class ModelCondition:
     computed_by: str = ""
     memory_bytes: int = 0
     kind: str = ""
+    modalities: list[str] | None = None
     phase: str = ""
     fraction: float = 0.0
 
@@ -112,9 +115,10 @@ def model_conditions(leases: Iterable[WorkerLease]) -> dict[str, ModelCondition]
 
 def _condition(lease: WorkerLease) -> ModelCondition:
     reason = f"{lease.phase} {lease.fraction:.0%}" if lease.state == "loading" else lease.reason
-    facts = (lease.max_model_len, lease.maker_defaults, lease.computed_by, lease.memory_bytes, lease.kind)
+    facts = (lease.max_model_len, lease.maker_defaults, lease.computed_by, lease.memory_bytes)
+    kind = (lease.kind, lease.modalities)
     progress = (lease.phase, lease.fraction) if lease.state == "loading" else ()
-    return ModelCondition(lease.state, reason, *facts, *progress)
+    return ModelCondition(lease.state, reason, *facts, *kind, *progress)
 
 
 async def worker_leases(client: Answers, keys: Keys) -> list[WorkerLease]:
@@ -142,6 +146,7 @@ def lease_read(worker_id: str, raw: Mapping[bytes, bytes]) -> WorkerLease:
         maker_defaults=json.loads(fields.get("maker_defaults", "null")),
         computed_by=fields.get("computed_by", ""),
         kind=fields.get("kind", ""),
+        modalities=json.loads(fields.get("modalities", "null")),
         settings=json.loads(fields.get("settings", "null")),
         outdated=fields.get("outdated", ""),
         **{name: int(fields.get(name, 0)) for name in COUNTERS},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from redis.exceptions import RedisError
@@ -70,6 +71,7 @@ class RunReader:
         self._has_gap = False
         self._is_over = False
         self._has_left = False
+        self._when_left: list[Callable[[], None]] = []
 
     async def first(self, *, timeout_s: float | None = None) -> Admitted:
         """Wait until the run is admitted. Raises RequestError (4xx), EngineUnavailable (503) or EngineFailure (500)."""
@@ -133,6 +135,15 @@ class RunReader:
         if not self._has_left:
             self._has_left = True
             self._source.leave(self, is_over=self._is_over)
+            for act in self._when_left:
+                act()
+
+    def when_left(self, act: Callable[[], None]) -> None:
+        """Call `act` once the reader has left, at once if it has. It must not fail."""
+        if self._has_left:
+            act()
+        else:
+            self._when_left.append(act)
 
     @property
     def attempt(self) -> int:

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from engine.attention.backend import StepAttention
 from engine.layers.adapters import StepAdapters
+from engine.layers.embedding import InputRows
 from engine.models.transformers_backend.attention import attention_by, refuse_unknown
 from engine.models.transformers_backend.parts import Projection, changed_by
 
@@ -73,11 +74,13 @@ class TransformersDecoder:
         positions: torch.Tensor,
         attention: StepAttention,
         adapters: StepAdapters | None = None,
+        vectors: tuple[InputRows, ...] = (),
     ) -> torch.Tensor:
         """Run the layers. token_ids, positions: (T,) int64  ->  hidden (T, E), after the final norm.
 
-        `adapters`: of the rows, if any has one.
+        `adapters`: of the rows, if any has one. `vectors`: none, as models with media have layers of ours.
         """
+        assert not vectors
 
         def attend(
             module: nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: None, others: dict[str, Any]

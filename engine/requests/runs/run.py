@@ -27,6 +27,7 @@ from engine.api import (
     Timings,
     Usage,
 )
+from engine.inputs.images import PromptMedia
 from engine.messages import AddAdapter, AddSequence, DefineGrammar, SequenceOutput, Thinking
 from engine.outputs.pipeline import ChoicePipeline
 from engine.outputs.prompt_scores import PromptScores
@@ -67,6 +68,7 @@ class PreparedRequest:
     embed: EmbedOptions | None = None
     score_ids: list[int] | None = None
     adapter: AddAdapter | None = None
+    media: PromptMedia = PromptMedia()
     prompt_text: str | None = None
     """The text of the prompt, and below the texts of its tokens, if the request asks for them."""
     prompt_tokens: tuple[str, ...] | None = None
@@ -175,6 +177,7 @@ class Run:
                 embed=prepared.embed,
                 score_ids=prepared.score_ids,
                 adapter_id=prepared.adapter.adapter_id if prepared.adapter else 0,
+                media=list(prepared.media.spans),
             )
             for index, choice in enumerate(self.choices)
             if choice.is_live

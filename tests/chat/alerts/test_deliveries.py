@@ -30,11 +30,10 @@ from chat.alerts.deliveries import (
     delivery_try,
     pause_after,
 )
-from chat.alerts.destinations import destination_read
 from chat.alerts.models import Alert, AlertChannel, AlertDelivery, AlertRule, Condition, DeliveryState, Event
 from chat.alerts.runner import DeliveryRunner
 from chat.alerts.services import Look, Seen, alerts_observe
-from chat.alerts.webhooks import WebhookFailed, webhook_send
+from chat.alerts.webhooks import WEBHOOK_RULES, WebhookFailed, webhook_send
 from lightcone_site.sign_in import MailSettings
 from tests.chat.alerts.receiver import Receiver, receiver, receiver_start
 
@@ -222,7 +221,7 @@ async def test_a_try_is_bounded_in_time_and_the_answer_in_size(settings: Any) ->
             writer.close()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    place = destination_read(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+    place = WEBHOOK_RULES.read(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
     with pytest.raises(WebhookFailed, match="within"):
         await webhook_send(place, headers={}, body="{}", timeout_s=0.2)
     is_slow = False

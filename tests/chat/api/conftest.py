@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,6 +58,7 @@ class ScriptedReader:
         self.attempt = 1
         self.num_left = 0
         self.stopped: list[Outcome] = []
+        self._when_left: list[Callable[[], None]] = []
         self.position = 0
 
     def _take(self) -> Payload | None:
@@ -99,6 +100,11 @@ class ScriptedReader:
 
     def leave(self) -> None:
         self.num_left += 1
+        while self._when_left:
+            self._when_left.pop()()
+
+    def when_left(self, act: Callable[[], None]) -> None:
+        self._when_left.append(act)
 
 
 @dataclass

@@ -69,8 +69,8 @@ def test_the_list_shows_key_id_and_last_four(admin_client: Client, project: Proj
     assert f"lc_{key.public_id}_…{raw[-4:]}" in admin_client.get(reverse("admin:chat_apikey_changelist")).text
 
 
-def test_rights_over_the_worker_are_off_by_default(admin_client: Client, project: Project) -> None:
-    powers = {"chat_template", "logits_processors", "mm_kwargs"}
+def test_rights_over_the_worker_and_to_fetch_are_off_by_default(admin_client: Client, project: Project) -> None:
+    powers = {"chat_template", "logits_processors", "mm_kwargs", "media_fetch"}
     page = admin_client.get(reverse("admin:chat_apikey_add")).text
     assert all(f'value="{power}"' in page for power in powers)
     assert key_authenticate(raw=key_create(project=project, name="plain")[1]).rights == {"inference"}

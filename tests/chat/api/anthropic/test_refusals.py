@@ -11,8 +11,12 @@ from tests.chat.api.anthropic.shapes import COUNT_ROUTE, ROUTE, TOOL, TURN, mess
 from tests.chat.api.conftest import HELLO, KEY
 
 CALL = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
-IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
 PDF = {"type": "base64", "media_type": "application/pdf", "data": "JVBERg=="}
+
+
+def image(**changes):
+    return {**IMAGE, "source": {**IMAGE["source"], **changes}}
 
 
 def turn(*blocks, role="user"):
@@ -101,7 +105,11 @@ FIELDS = [
     (turn({"text": "x"}), INVALID, "messages.1.content.0.type"),
     (turn({"type": "text", "text": None}), TYPE, "messages.1.content.0.text"),
     (turn(CALL), INVALID, "messages.1.content.0.type"),
-    (turn(IMAGE), UNSUPPORTED, "messages.1.content.0"),
+    (turn(IMAGE), UNSUPPORTED, "messages.1.content.0.source"),
+    (turn({"type": "image"}), TYPE, "messages.1.content.0.source"),
+    (turn({"type": "image", "source": {"type": "file"}}), INVALID, "messages.1.content.0.source.type"),
+    (turn(image(media_type="image/tiff")), INVALID, "messages.1.content.0.source.media_type"),
+    (turn(image(data="")), INVALID, "messages.1.content.0.source.data"),
     (turn({"type": "web_search_tool_result"}), UNSUPPORTED, "messages.1.content.0"),
     (turn({"type": "server_tool_use"}, role="assistant"), UNSUPPORTED, "messages.1.content.0"),
     (turn(IMAGE, role="assistant"), INVALID, "messages.1.content.0.type"),
@@ -115,7 +123,7 @@ FIELDS = [
     (
         turn({"type": "tool_result", "tool_use_id": "c", "content": [IMAGE]}),
         UNSUPPORTED,
-        "messages.1.content.0.content.0",
+        "messages.1.content.0.content.0.source",
     ),
     (
         turn({"type": "tool_result", "tool_use_id": "c", "content": [CALL]}),
@@ -124,7 +132,9 @@ FIELDS = [
     ),
     (turn({"type": "document"}), TYPE, "messages.1.content.0.source"),
     (document(type="url", url="http://169.254.169.254/"), UNSUPPORTED, "messages.1.content.0.source"),
-    (document(type="file", file_id="f"), UNSUPPORTED, "messages.1.content.0.source"),
+    (document(type="file", file_id=5), TYPE, "messages.1.content.0.source.file_id"),
+    (document(type="file", file_id=""), INVALID, "messages.1.content.0.source.file_id"),
+    (document(type="file"), TYPE, "messages.1.content.0.source.file_id"),
     (document(type="blob"), INVALID, "messages.1.content.0.source.type"),
     (document(type="text", data=5), TYPE, "messages.1.content.0.source.data"),
     (document(type="base64", media_type="image/png", data=""), INVALID, "messages.1.content.0.source.media_type"),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from chat.api.request.image_parts import ImageRules
 from chat.api.request.messages import last_message_text, messages_walk
 from chat.errors import ApiError
 
@@ -102,7 +103,10 @@ def test_extra_keys_reach_the_template():
         ({"role": "user", "content": [{"type": "file", "file": {}}]}, "messages.0.content.0.file"),
         ({"role": "user", "content": [{"type": "file", "file": {"file_data": ""}}]}, "messages.0.content.0.file"),
         ({"role": "user", "content": [{"type": "file", "file": {"file_data": 5}}]}, "messages.0.content.0.file"),
-        ({"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]}, "messages.0.content.0.file"),
+        (
+            {"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]},
+            "messages.0.content.0.file.file_id",
+        ),
         (
             {"role": "user", "content": [{"type": "file", "file": {"file_data": "eA==", "filename": "a\nb"}}]},
             "messages.0.content.0.file",
@@ -298,3 +302,72 @@ def test_messages_of_the_caller_are_not_modified():
     before = repr(given)
     walk(given)
     assert repr(given) == before
+
+
+DATA_URL = "data:image/png;base64,aGk="
+
+
+def seen(*parts):
+    """Return what a model that sees gets of the parts of a message."""
+    (message,) = messages_walk(
+        [{"role": "user", "content": list(parts)}], model="m", max_parts=9, images=ImageRules(is_taken=True)
+    )
+    return message["content"]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": {"url": DATA_URL}},
+        {"type": "image_url", "image_url": {"url": DATA_URL.upper().replace("AGK=", "aGk="), "detail": "auto"}},
+        {"type": "image_url", "image_url": DATA_URL},
+        {"image_url": {"url": DATA_URL, "detail": None}},
+        {"image_url": DATA_URL},
+    ],
+    ids=str,
+)
+def test_an_image_reaches_the_worker_undecoded_with_its_place(part):
+    image = {"type": "image", "data": "aGk=", "detail": "auto", "param": "messages.0.content.1.image_url"}
+    assert seen("what is it?", part) == [{"type": "text", "text": "what is it?"}, image]
+
+
+@pytest.mark.parametrize(
+    ("image", "param", "words"),
+    [
+        (None, "image_url", "must be an object with url"),
+        (5, "image_url", "must be an object with url"),
+        ({}, "image_url", "must be an object with url"),
+        ({"url": ""}, "image_url", "must be an object with url"),
+        ({"url": "aGk="}, "image_url.url", "data:image/png;base64,DATA"),
+        ({"url": "file:///etc/passwd"}, "image_url.url", "data:image/png;base64,DATA"),
+        ({"url": "data:image/png,aGk="}, "image_url.url", "data:image/png;base64,DATA"),
+        ({"url": DATA_URL, "detail": "best"}, "image_url.detail", "one of auto, low, high"),
+        ({"url": DATA_URL + "a" * (70 << 20)}, "image_url", "at most 52428800 bytes"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_bad_image_is_refused_at_its_place(image, param, words):
+    with pytest.raises(ApiError) as caught:
+        seen({"type": "image_url", "image_url": image})
+    assert caught.value.param == f"messages.0.content.0.{param}"
+    assert words in caught.value.message
+    assert len(caught.value.message) < 400
+
+
+def test_a_request_has_at_most_eight_images():
+    with pytest.raises(ApiError) as caught:
+        seen(*[{"image_url": DATA_URL}] * 9)
+    assert caught.value.param == "messages.0.content.8.image_url"
+
+
+def test_other_media_are_refused_by_a_model_that_sees():
+    with pytest.raises(ApiError) as caught:
+        seen({"type": "input_audio", "input_audio": {"data": "", "format": "wav"}})
+    assert "m takes text and images; send text" in caught.value.message
+
+
+def test_a_refusal_names_the_models_that_see():
+    message = {"role": "user", "content": [{"image_url": DATA_URL}]}
+    with pytest.raises(ApiError) as caught:
+        messages_walk([message], model="m", max_parts=9, images=ImageRules(seeing=["smolvlm", "llava"]))
+    assert "use a model that takes images: smolvlm, llava" in caught.value.message

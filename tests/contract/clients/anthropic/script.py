@@ -1,5 +1,6 @@
 """Anthropic's Python client at /v1/messages."""
 
+import base64
 from typing import Literal
 
 import anthropic
@@ -15,6 +16,21 @@ PLACE = {
     "additionalProperties": False,
 }
 TOOL = {"name": "weather", "description": "The weather of a city.", "input_schema": PLACE}
+
+PAGE = b"""%PDF-1.4
+1 0 obj << /Type /Catalog /Pages 2 0 R >> endobj
+2 0 obj << /Type /Pages /Kids [4 0 R] /Count 1 >> endobj
+3 0 obj << /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >> endobj
+4 0 obj << /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 5 0 R /Resources << /Font << /F1 3 0 R >> >> >>
+endobj
+5 0 obj << /Length 42 >> stream
+BT /F1 12 Tf 72 720 Td (Bring milk.) Tj ET
+endstream endobj
+trailer << /Size 6 /Root 1 0 R >>
+startxref
+0
+%%EOF
+"""
 
 
 class Order(pydantic.BaseModel):
@@ -107,6 +123,23 @@ def _():
         counted.input_tokens,
         usage.input_tokens + (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0),
     )
+
+
+@feature("files: documents as PDF, text and uploaded file")
+def _():
+    made = CLIENT.beta.files.upload(file=("page.pdf", PAGE), extra_body={"purpose": "user_data"})
+    sources = (
+        {"type": "base64", "media_type": "application/pdf", "data": base64.b64encode(PAGE).decode()},
+        {"type": "file", "file_id": made.id},
+        {"type": "text", "media_type": "text/plain", "data": "[Page 1]\nBring milk."},
+        {"type": "content", "content": [{"type": "text", "text": "[Page 1]\nBring milk."}]},
+    )
+    usages = []
+    for source in sources:
+        document = {"type": "document", "title": "page.pdf", "source": source}
+        turn = {"role": "user", "content": [document, {"type": "text", "text": "What shall I bring?"}]}
+        usages.append(CLIENT.messages.create(**{**CHAT, "messages": [turn]}).usage)
+    same(len({usage.input_tokens + (usage.cache_read_input_tokens or 0) for usage in usages}), 1)
 
 
 @feature("models: list and one")

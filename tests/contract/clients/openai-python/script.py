@@ -1,5 +1,6 @@
 """OpenAI's Python client: everything that Lightcone serves of it, plain and asynchronous."""
 
+import base64
 import io
 import json
 import time
@@ -278,6 +279,22 @@ def _():
     same(CLIENT.files.retrieve(made.id).id, made.id)
     same(CLIENT.files.content(made.id).read(), b'{"a": 1}\n')
     same(CLIENT.files.delete(made.id).deleted, True)
+
+
+@feature("files: attached to a chat and a response by id")
+def _():
+    made = CLIENT.files.create(file=("notes.csv", b"what,how many\nmilk,2\n"), purpose="user_data")
+    ask = "What shall I bring?"
+    data = base64.b64encode(b"what,how many\nmilk,2\n").decode()
+    answers = []
+    for file in ({"file_id": made.id}, {"filename": "notes.csv", "file_data": data}):
+        turn = {"role": "user", "content": [{"type": "file", "file": file}, {"type": "text", "text": ask}]}
+        answers.append(CLIENT.chat.completions.create(**{**GREEDY, "messages": [turn]}))
+    same(*(answer.usage.prompt_tokens for answer in answers))
+    parts = [{"type": "input_file", "file_id": made.id}, {"type": "input_text", "text": ask}]
+    response = CLIENT.responses.create(**{**ANSWER, "input": [{"role": "user", "content": parts}]})
+    same(response.usage.input_tokens, answers[0].usage.prompt_tokens)
+    CLIENT.files.delete(made.id)
 
 
 def begin_batch(num_lines, **body):

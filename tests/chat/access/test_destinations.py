@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from chat.alerts.destinations import AddressRefused, address_check, addresses_of, destination_read
+from chat.access.destinations import AddressRefused
+from chat.alerts.webhooks import WEBHOOK_RULES
 
 INSIDE = [
     "http://127.0.0.1/",
@@ -112,13 +113,13 @@ MALFORMED = [
 @pytest.mark.parametrize("url", INSIDE)
 def test_no_spelling_of_an_inner_host_is_taken(url: str) -> None:
     with pytest.raises(AddressRefused, match="LIGHTCONE_WEBHOOK_NETWORKS"):
-        destination_read(url)
+        WEBHOOK_RULES.read(url)
 
 
 @pytest.mark.parametrize("url", MALFORMED)
 def test_what_is_no_address_is_refused_with_a_sentence(url: str) -> None:
     with pytest.raises(AddressRefused, match=r"\.$|…$"):
-        destination_read(url)
+        WEBHOOK_RULES.read(url)
 
 
 @pytest.mark.parametrize(
@@ -134,16 +135,16 @@ def test_what_is_no_address_is_refused_with_a_sentence(url: str) -> None:
     ],
 )
 def test_public_addresses_are_taken(url: str, sent: str) -> None:
-    assert destination_read(url).url == sent
+    assert WEBHOOK_RULES.read(url).url == sent
 
 
 def test_the_setting_admits_its_networks_and_no_others(settings: Any) -> None:
     settings.LIGHTCONE_WEBHOOK_NETWORKS = ["10.1.0.0/16", "::1"]
     for url in ("http://10.1.2.3/", "http://[::ffff:10.1.2.3]/", "http://0x0a010203/", "http://[::1]/"):
-        assert destination_read(url)
+        assert WEBHOOK_RULES.read(url)
     for url in ("http://10.2.0.1/", "http://127.0.0.1/", "http://169.254.169.254/"):
         with pytest.raises(AddressRefused):
-            destination_read(url)
+            WEBHOOK_RULES.read(url)
 
 
 async def test_a_name_is_refused_if_any_of_its_addresses_is_inside(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,12 +155,12 @@ async def test_a_name_is_refused_if_any_of_its_addresses_is_inside(monkeypatch: 
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     with pytest.raises(AddressRefused, match=r"169\.254\.169\.254"):
-        await addresses_of("rebinding.example", 443)
+        await WEBHOOK_RULES.addresses_of("rebinding.example", 443)
     answers.remove("169.254.169.254")
-    assert await addresses_of("rebinding.example", 443) == ["1.1.1.1"]
+    assert await WEBHOOK_RULES.addresses_of("rebinding.example", 443) == ["1.1.1.1"]
 
 
 def test_every_private_network_is_refused() -> None:
     for text in ("10.255.0.9", "172.20.1.1", "100.64.0.1", "fe80::1", "fdff::1", "::ffff:192.168.0.1", "2002:a00:1::"):
         with pytest.raises(AddressRefused):
-            address_check(ipaddress.ip_address(text))
+            WEBHOOK_RULES.check(ipaddress.ip_address(text))

@@ -1,0 +1,102 @@
+"""Read file parts of messages. Files that a part names by `file_id` were fetched before; see answering/attached.py.
+
+Nothing is decoded here: the worker reads the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+
+from chat.api.request.fields import echo
+from chat.errors import Problems
+from engine.api import Json
+
+BYTES_OF_BASE64 = 3 / 4
+URL_HEAD_BYTES = 1024
+"""The most bytes before the data of a data URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedFile:
+    """A file of the caller's project as its content in base64, or the reason why it cannot be attached."""
+
+    filename: str = ""
+    file_data: str = ""
+    problem: str = ""
+
+
+AttachedFiles = Mapping[str, AttachedFile]
+"""By file id."""
+
+
+def file_ids(messages: Sequence[Any], max_parts: int) -> Iterator[str]:
+    """Yield the id of each file part that has one, in order, of the parts that a request may have."""
+    num_parts = 0
+    for message in messages:
+        content = message.get("content") if isinstance(message, dict) else None
+        if not isinstance(content, list):
+            continue
+        num_parts += len(content)
+        if num_parts > max_parts:
+            return
+        for part in content:
+            file = part.get("file") if isinstance(part, dict) and part.get("type") == "file" else None
+            if isinstance(file, dict) and isinstance(file.get("file_id"), str) and file.get("file_data") is None:
+                yield file["file_id"]
+
+
+class FilePartReader:
+    """A reader of the file parts of one request."""
+
+    def __init__(self, problems: Problems, files: AttachedFiles) -> None:
+        self._problems = problems
+        self._files = files
+
+    def read(self, file: Any, path: str) -> list[Json]:
+        """Return the part for the worker, with the path for its errors; nothing after a problem."""
+        if not isinstance(file, dict):
+            message = f"must be an object with file_data or file_id, got {echo(file)}"
+            self._problems.refuse(path, message, "invalid_type")
+            return []
+        data, file_id, name = file.get("file_data"), file.get("file_id"), file.get("filename")
+        limits = settings.LIGHTCONE_LIMITS
+        if name is not None and not isinstance(name, str):
+            self._problems.refuse(path, f"must have a string as filename, got {echo(name)}", "invalid_type")
+        elif name is not None and (len(name) > limits.max_label_chars or not name.isprintable()):
+            message = f"must have a filename of at most {limits.max_label_chars} printable characters"
+            self._problems.refuse(path, message)
+        elif file_id is not None:
+            return self._named(file_id, data, name, path)
+        elif not isinstance(data, str) or not data:
+            message = "must have file_data (the content in base64, or a data: URL with base64) or file_id"
+            self._problems.refuse(path, message)
+        elif len(data) * BYTES_OF_BASE64 > limits.max_file_bytes + URL_HEAD_BYTES:
+            self._problems.refuse(path, f"must have at most {limits.max_file_bytes} bytes; send a part of it")
+        else:
+            return [{"type": "file", "file": {"file_data": data, "filename": name}, "param": path}]
+        return []
+
+    def _named(self, file_id: Any, data: Any, name: str | None, path: str) -> list[Json]:
+        """Return the part of a file that the project keeps."""
+        if data is not None:
+            self._problems.refuse(path, "must have file_data or file_id, not both; leave one of them out")
+        elif not isinstance(file_id, str):
+            self._problems.refuse(f"{path}.file_id", f"must be a string, got {echo(file_id)}", "invalid_type")
+        else:
+            found = self._files.get(file_id) or AttachedFile(problem=unknown_file(file_id))
+            if not found.problem:
+                sent: Json = {"file_data": found.file_data, "filename": name or found.filename}
+                return [{"type": "file", "file": sent, "param": path}]
+            self._problems.refuse(f"{path}.file_id", found.problem)
+        return []
+
+
+def unknown_file(file_id: str) -> str:
+    return (
+        f"must be the id of a file of this project, which {echo(file_id)} is not, or not any more; upload the file to "
+        "/v1/files with the purpose user_data"
+    )

@@ -1,0 +1,110 @@
+"""Read the image parts of messages. Nothing is decoded here: base64 goes on to the worker."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.conf import settings
+
+from chat.api.request.fields import echo
+from chat.errors import Problems
+from engine.api import Json
+
+IMAGE = "image"
+"""The word for images among the modalities of a model."""
+BYTES_OF_BASE64 = 3 / 4
+DATA_URL = re.compile(r"data:[^,;]*(?:;[^,;]*)*;base64,", re.IGNORECASE)
+REMOTE = re.compile(r"https?://", re.IGNORECASE)
+HEAD_CHARS = 1024
+"""The longest head of a data URL."""
+DETAILS = ("auto", "low", "high")
+ECHO_CHARS = 60
+MAX_NAMES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRules:
+    """What becomes of the images of a request."""
+
+    is_taken: bool = False
+    """The model sees."""
+    seeing: Sequence[str] = ()
+    """The caller's models that see, for a refusal."""
+    fetched: Mapping[str, bytes] = field(default_factory=dict)
+    """The remote images, by their addresses."""
+
+
+class ImagePartReader:
+    """Reads the images of all messages of one request; counts them and their bytes."""
+
+    def __init__(self, problems: Problems, rules: ImageRules, model: str) -> None:
+        self._problems = problems
+        self._rules = rules
+        self._model = model
+        self._num_images = 0
+        self._num_bytes = 0
+
+    @property
+    def is_taken(self) -> bool:
+        return self._rules.is_taken
+
+    def read(self, image: Any, path: str) -> list[Json]:
+        """Return the part for the worker, with the path for its errors; nothing after a problem. `image`: as sent."""
+        if not self._rules.is_taken:
+            names = ", ".join(self._rules.seeing[:MAX_NAMES])
+            choice = f"use a model that takes images: {names}" if names else "choose another model"
+            message = f"cannot be used: {self._model} is not a multimodal model; send text, or {choice}"
+            self._problems.refuse(path, message, "unsupported_parameter")
+            return []
+        url, detail = image_url(image), image.get("detail") if isinstance(image, dict) else None
+        most = settings.LIGHTCONE_MEDIA_LIMITS.max_media_items
+        self._num_images += 1
+        if self._num_images > most:
+            self._problems.refuse(path, f"is one image more than the limit of {most} in a request")
+        elif not isinstance(url, str) or not url:
+            message = "must be an object with url, the image as a data: URL with base64"
+            self._problems.refuse(path, message, "missing_required_parameter" if url is None else "invalid_type")
+        elif detail not in (None, *DETAILS):
+            self._problems.refuse(f"{path}.detail", f"must be one of {', '.join(DETAILS)}, got {echo(detail)}")
+        elif (data := self._data(url)) is None:
+            message = f"must have a url of the form data:image/png;base64,DATA, got {echo(url[:ECHO_CHARS])}"
+            self._problems.refuse(f"{path}.url", message)
+        elif self._has_room(data, path):
+            return [{"type": "image", "data": data, "detail": detail or "auto", "param": path}]
+        return []
+
+    def _data(self, url: str) -> str | None:
+        if url in self._rules.fetched:
+            return base64.b64encode(self._rules.fetched[url]).decode()
+        head = DATA_URL.match(url[:HEAD_CHARS])
+        return None if head is None else url[head.end() :]
+
+    def _has_room(self, data: str, path: str) -> bool:
+        limits, num_bytes = settings.LIGHTCONE_MEDIA_LIMITS, int(len(data) * BYTES_OF_BASE64)
+        self._num_bytes += num_bytes
+        if num_bytes > limits.max_media_bytes + 2:
+            self._problems.refuse(path, f"must have at most {limits.max_media_bytes} bytes; send a smaller image")
+        elif self._num_bytes > limits.max_media_request_bytes:
+            message = f"brings the images of the request above {limits.max_media_request_bytes} bytes; send fewer"
+            self._problems.refuse(path, message)
+        else:
+            return True
+        return False
+
+
+def image_url(image: Any) -> Any:
+    """Return the address of an image as it was sent: in an object, or bare."""
+    return image.get("url") if isinstance(image, dict) else image
+
+
+def images_sent(messages: Sequence[Any]) -> Iterator[tuple[Any, str]]:
+    """Yield the images of messages as they were sent, each with its path."""
+    for index, message in enumerate(messages):
+        content = message.get("content") if isinstance(message, dict) else None
+        for place, part in enumerate(content if isinstance(content, list) else ()):
+            if isinstance(part, dict) and "image_url" in part:
+                yield part["image_url"], f"messages.{index}.content.{place}.image_url"

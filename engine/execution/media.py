@@ -1,0 +1,154 @@
+"""The media of the core: what the encoder makes of images, kept by content while sequences need it, and for a while.
+
+Sequences with media wait outside the scheduler until all of theirs are encoded (core/loop.py). The vectors of an item
+are then inputs of its tokens like rows of the embedding. Items are encoded one at a time, in the order of arrival.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+
+from engine.api.errors import EngineFailure, ErrorCode
+from engine.messages import AddSequence, DefineMedia, MediaTensor
+from engine.sequence import InputSpan, Sequence
+
+logger = logging.getLogger(__name__)
+
+CACHE_BYTES = 256 << 20
+"""Of vectors that no sequence needs at present."""
+
+
+class MediaEncoder(Protocol):
+    """The part of a model that reads media."""
+
+    def encode(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return the vectors of one item (N, E)."""
+
+
+@dataclass(slots=True, eq=False)
+class _Item:
+    """An item that was defined. It has its `tensors` until it has `vectors` (N, E), or until encoding has failed."""
+
+    num_vectors: int
+    tensors: list[MediaTensor]
+    vectors: torch.Tensor | None = None
+    has_failed: bool = False
+    num_defined: int = 0
+    """How often it was defined, less how often it was forgotten."""
+    seq_ids: set[int] = field(default_factory=set)
+
+    @property
+    def is_done(self) -> bool:
+        return self.vectors is not None or self.has_failed
+
+    @property
+    def num_bytes(self) -> int:
+        return 0 if self.vectors is None else self.vectors.nbytes
+
+
+class CoreMedia:
+    """The items of one core. The step loop calls this; a failure concerns one item and its sequences."""
+
+    def __init__(self, encoder: MediaEncoder | None, cache_bytes: int = CACHE_BYTES) -> None:
+        self._encoder = encoder
+        self._cache_bytes = cache_bytes
+        self._items: OrderedDict[str, _Item] = OrderedDict()
+        """The one that was needed longest ago comes first."""
+        self._waiting: OrderedDict[str, None] = OrderedDict()
+        """Items to encode, in the order in which sequences have come that need them."""
+        self._by_sequence: dict[int, list[str]] = {}
+
+    def define(self, message: DefineMedia) -> None:
+        """Take an item, unless it is known and has not failed."""
+        item = self._items.get(message.key)
+        if item is None:
+            item = self._items[message.key] = _Item(message.num_vectors, message.tensors)
+        elif item.has_failed and not item.seq_ids:
+            item.tensors, item.has_failed = message.tensors, False
+        item.num_defined += 1
+        self._items.move_to_end(message.key)
+
+    def forget(self, keys: list[str]) -> None:
+        """Take back one definition of each item. Ignores unknown ones."""
+        for key in keys:
+            if key in self._items:
+                self._items[key].num_defined -= 1
+        self._trim()
+
+    def expect(self, message: AddSequence) -> None:
+        """Keep the items of a sequence, which is added later, until it is removed; and have them encoded."""
+        if not message.media:
+            return
+        keys = self._by_sequence[message.seq_id] = list(dict.fromkeys(span.key for span in message.media))
+        for key in keys:
+            item = self._items.get(key)
+            if item is not None:
+                item.seq_ids.add(message.seq_id)
+                if not item.is_done:
+                    self._waiting[key] = None
+
+    def is_ready(self, message: AddSequence) -> bool:
+        """Return True if a sequence can be added at once: its items are encoded, or never will be."""
+        return all(span.key not in self._waiting for span in message.media)
+
+    @torch.inference_mode()
+    def encode_next(self) -> bool:
+        """Encode the item that has waited longest; False if none waits."""
+        if not self._waiting:
+            return False
+        key, _ = self._waiting.popitem(last=False)
+        item = self._items[key]
+        try:
+            assert self._encoder is not None
+            vectors = self._encoder.encode({tensor.name: as_tensor(tensor) for tensor in item.tensors})
+            if len(vectors) != item.num_vectors or not vectors.isfinite().all():
+                raise ValueError(
+                    f"{len(vectors)} vectors for {item.num_vectors} tokens, or numbers that are not finite"
+                )
+            item.vectors = vectors
+        except Exception:
+            logger.exception("an item of media cannot be encoded")
+            item.has_failed = True
+        item.tensors = []
+        return True
+
+    def add(self, sequence: Sequence) -> None:
+        """Give a sequence the inputs of its media. Raises EngineFailure if one is unknown or could not be encoded."""
+        spans = []
+        for span in sequence.request.media:
+            item = self._items.get(span.key)
+            if item is None or item.vectors is None or span.first + span.length > len(item.vectors):
+                raise EngineFailure(ErrorCode.ENGINE_ERROR, "an item of media is unknown to the core, or has failed")
+            vectors = item.vectors[span.first : span.first + span.length]
+            spans.append(InputSpan(span.start, span.start + span.length, vectors))
+        sequence.inputs = tuple(spans)
+        sequence.inputs_end = max((span.end for span in spans), default=0)
+
+    def remove(self, seq_id: int) -> None:
+        """Forget a sequence that has ended. Ignores unknown ids."""
+        for key in self._by_sequence.pop(seq_id, ()):
+            item = self._items.get(key)
+            if item is not None:
+                item.seq_ids.discard(seq_id)
+                if not item.seq_ids:
+                    self._waiting.pop(key, None)
+        self._trim()
+
+    def _trim(self) -> None:
+        """Drop what nobody needs and is not encoded, and of the rest what was needed longest ago."""
+        free = [(key, item) for key, item in self._items.items() if item.num_defined <= 0 and not item.seq_ids]
+        num_bytes = sum(item.num_bytes for _, item in free)
+        for key, item in free:
+            if item.vectors is None or num_bytes > self._cache_bytes:
+                num_bytes -= item.num_bytes
+                del self._items[key]
+
+
+def as_tensor(tensor: MediaTensor) -> torch.Tensor:
+    """Return an input of the encoder as a tensor on the CPU."""
+    return torch.frombuffer(bytearray(tensor.data), dtype=getattr(torch, tensor.dtype)).reshape(tensor.shape)

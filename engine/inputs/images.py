@@ -1,0 +1,196 @@
+"""Takes the images out of messages: templates see that there is one, the encoder gets what the processor made of it.
+
+Web processes pass image parts on undecoded: `{"type": "image", "data": base64, "detail", "param"}`. One killable child
+decodes them (media/decoder.py), another makes inputs of the pixels (engine/media/image_inputs.py). The text that stands
+for an image, hundreds of tokens that are all alike, takes the place of the template's placeholder, as in the processors
+of transformers.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from engine.api.errors import EngineFailure, ErrorCode, RequestError
+from engine.api.media import MediaLimits
+from engine.api.request import Json, Message
+from engine.inputs.escaping import PromptPiece
+from engine.inputs.media.decoded import DecodedBudget
+from engine.inputs.media.decoder import MediaDecoder
+from engine.killable import KillableExceeded, KillablePool
+from engine.messages import DefineMedia, MediaSpan, MediaTensor
+from engine.slow_work import SlowWork
+
+TARGET = "engine.media.image_inputs:answer"
+OPEN, PREPARE = "open", "prepare"
+"""The tasks of the child."""
+POOL_SIZE = 2
+MEMORY_BYTES = 2 << 30
+NICENESS = 10
+PREPARE_S = 20.0
+"""For all images of a request together; each has an equal share."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInput:
+    """An image of a request, ready for the encoder. `tensors` are its inputs; `key` stands for content and tenant."""
+
+    text: str
+    num_vectors: int
+    tensors: list[MediaTensor]
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMedia:
+    """The media of a prompt: each item once, and the spans of tokens that they stand in."""
+
+    definitions: tuple[DefineMedia, ...] = ()
+    spans: tuple[MediaSpan, ...] = ()
+
+
+class ImageReader:
+    """The reader of the images of requests to one model. Thread-safe."""
+
+    def __init__(self, path: Path, work: SlowWork, limits: MediaLimits) -> None:
+        """Start a child, which says what the model's processor writes for an image. Raises ModelLoadError."""
+        self._path = str(path)
+        first = (OPEN, self._path)
+        self._decoder = MediaDecoder(work, limits)
+        self._pool = KillablePool(TARGET, POOL_SIZE, MEMORY_BYTES, first, niceness=NICENESS, work=work)
+        try:
+            opened = self._pool.call(*first, timeout_s=PREPARE_S)
+        except BaseException:
+            self.close()
+            raise
+        self.placeholder: str = opened["placeholder"]
+        self.token_id: int = opened["token_id"]
+
+    def read(self, messages: list[Message], tenant: str) -> tuple[list[Message], list[ImageInput]]:
+        """Return the messages with images that hold nothing any more, and what they held, in order.
+
+        Raises RequestError that names the part, and EngineUnavailable.
+        """
+        num_images = sum(1 for message in messages for part in _parts(message) if _is_image(part))
+        if not num_images:
+            return messages, []
+        timeout_s, budget = PREPARE_S / num_images, DecodedBudget(self._decoder.limits)
+        emptied, images = [], []
+        for message in messages:
+            parts: list[Json] = []
+            for part in _parts(message):
+                if _is_image(part):
+                    images.append(self._prepared(part, timeout_s, tenant, budget))
+                    part = {"type": "image"}
+                parts.append(part)
+            emptied.append(message | {"content": parts} if parts else message)
+        return emptied, images
+
+    def close(self) -> None:
+        """End the child processes. Idempotent."""
+        self._pool.close()
+        self._decoder.close()
+
+    def _prepared(self, part: Any, timeout_s: float, tenant: str, budget: DecodedBudget) -> ImageInput:
+        param, detail = part.get("param") or "messages", part.get("detail") or "auto"
+        try:
+            data = base64.b64decode(part["data"], validate=True)
+        except (binascii.Error, ValueError):
+            raise _refused("the image must be base64 behind the head of its data: URL", param) from None
+        image = self._decoder.image(data, param=param, detail=detail, tenant=tenant)
+        budget.take(image.pixels.nbytes, param)
+        pixels = (image.pixels.tobytes(), image.height, image.width, image.content_hash)
+        try:
+            made = self._pool.call(PREPARE, self._path, *pixels, timeout_s=timeout_s, tenant=tenant)
+        except RequestError as error:
+            raise _refused(error.message, param) from error
+        except KillableExceeded as error:
+            limit = f"{timeout_s:g} s" if error.reason == "time" else f"{MEMORY_BYTES >> 20} MiB"
+            raise _refused(f"the image takes more than {limit} to prepare; send a smaller one", param) from error
+        except EngineFailure as error:
+            raise _refused("the model's processor cannot read the image; send another form of it", param) from error
+        tensors = [MediaTensor(*tensor) for tensor in made["tensors"]]
+        key = sha256(f"{made['key']} {tenant}".encode()).hexdigest()
+        return ImageInput(made["text"], made["num_vectors"], tensors, key)
+
+
+def refuse_images(messages: list[Message]) -> None:
+    """Raise RequestError for the first image, of a model that takes none."""
+    for message in messages:
+        for part in _parts(message):
+            if isinstance(part, dict) and _is_image(part):
+                param = part.get("param")
+                raise _refused("this model takes no images", param if isinstance(param, str) else "messages")
+
+
+def with_placeholders(messages: list[Message], placeholder: str) -> list[Message]:
+    """Return messages whose images say what a template without parts is to write for them."""
+    image: Json = {"type": "image", "placeholder": placeholder}
+    return [
+        message | {"content": [image if _is_image(part) else part for part in parts]}
+        if any(map(_is_image, parts := _parts(message)))
+        else message
+        for message in messages
+    ]
+
+
+def with_images(pieces: list[PromptPiece], images: list[ImageInput], placeholder: str) -> list[PromptPiece]:
+    """Return the pieces with the texts of the images in place of the template's placeholders. Raises RequestError."""
+    texts, replaced, num_places = iter(images), list[PromptPiece](), 0
+    for piece in pieces:
+        if piece.is_typed or placeholder not in piece.text:
+            replaced.append(piece)
+            continue
+        first, *others = piece.text.split(placeholder)
+        num_places += len(others)
+        for other in others:
+            image = next(texts, None)
+            first += (placeholder if image is None else image.text) + other
+        replaced.append(PromptPiece(first))
+    if num_places != len(images):
+        raise _refused(
+            f"the messages have {len(images)} images, but the prompt of the model's template has {num_places} places "
+            f"for them; send images in messages of the user, and no {placeholder} of your own",
+            "messages",
+        )
+    return replaced
+
+
+def media_of(images: list[ImageInput], token_ids: list[int], token_id: int) -> PromptMedia:
+    """Return the media of a prompt. `token_id`: of the tokens that get vectors.
+
+    Raises RequestError if the prompt has been cut, and lacks tokens of an image.
+    """
+    places = [place for place, one in enumerate(token_ids) if one == token_id]
+    if len(places) != sum(image.num_vectors for image in images):
+        raise _refused(
+            "the prompt has not all the tokens of its images; send it without truncate_prompt_tokens", "messages"
+        )
+    spans, position = list[MediaSpan](), 0
+    for image in images:
+        own = places[position : position + image.num_vectors]
+        position += image.num_vectors
+        first = 0
+        for number in range(1, len(own) + 1):
+            if number == len(own) or own[number] != own[number - 1] + 1:
+                spans.append(MediaSpan(image.key, own[first], number - first, first))
+                first = number
+    definitions = {image.key: DefineMedia(image.key, image.num_vectors, image.tensors) for image in images}
+    return PromptMedia(tuple(definitions.values()), tuple(spans))
+
+
+def _parts(message: Message) -> list[Json]:
+    content = message.get("content")
+    return content if isinstance(content, list) else []
+
+
+def _is_image(part: Json) -> bool:
+    return isinstance(part, dict) and part.get("type") == "image"
+
+
+def _refused(message: str, param: str) -> RequestError:
+    return RequestError(ErrorCode.INVALID_VALUE, message, param)

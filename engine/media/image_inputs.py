@@ -1,0 +1,139 @@
+"""The inputs of a model's image encoder, by the processor of its folder, and the text that stands for an image.
+
+Child processes run this module (engine.inputs.images), so that workers need not import torch and transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from transformers import AutoConfig, AutoImageProcessor, AutoProcessor, AutoTokenizer, Idefics3Processor
+from transformers.utils import logging as transformers_logging
+
+from engine.api.errors import ErrorCode, RequestError
+
+OPEN, PREPARE = "open", "prepare"
+NO_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets")
+"""What a processor makes of the text."""
+NO_ENCODER = ("rows", "cols", "num_patches")
+"""What an image processor says for the text alone."""
+
+transformers_logging.set_verbosity_error()
+_opened: dict[str, Opened] = {}
+"""What this process has opened, by its folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A processor of images. `prepare` returns the text that stands for an image, and the inputs of the encoder."""
+
+    placeholder: str
+    """What a template writes for an image."""
+    token_id: int
+    """Of tokens that get vectors."""
+    count: Callable[[str], int]
+    """Returns how many tokens of a text do."""
+    prepare: Callable[[Image.Image], tuple[str, dict[str, Any]]]
+
+
+def answer(
+    task: str, path: str, pixels: bytes = b"", height: int = 0, width: int = 0, digest: str = ""
+) -> dict[str, Any]:
+    """Do one task of the process: open the processor of a folder, or prepare an image. Raises RequestError.
+
+    OPEN returns the `placeholder` and `token_id` of `Opened`. PREPARE takes an image of RGB bytes and their `digest`.
+    It returns the `text` that takes the place of the placeholder, how many of its tokens get vectors, the encoder's
+    `tensors` (name, dtype, shape, bytes), and a `key` that stands for all of it.
+    """
+    if path not in _opened:
+        _opened[path] = open_processor(Path(path))
+    opened = _opened[path]
+    if task == OPEN:
+        return {"placeholder": opened.placeholder, "token_id": opened.token_id}
+    image = Image.fromarray(np.frombuffer(pixels, np.uint8).reshape(height, width, 3))
+    try:
+        text, made = opened.prepare(image)
+    except (ValueError, ZeroDivisionError) as error:
+        message = f"the model's processor takes no image of {width} x {height} pixels; send one of another shape"
+        raise RequestError(ErrorCode.INVALID_VALUE, message) from error
+    tensors = []
+    for name, value in made.items():
+        tensor = torch.as_tensor(value).contiguous()
+        kind = str(tensor.dtype).removeprefix("torch.")
+        tensors.append((name, kind, list(tensor.shape), tensor.numpy().tobytes()))
+    key = sha256(f"{digest} {text}".encode()).hexdigest()
+    return {"text": text, "num_vectors": opened.count(text), "tensors": tensors, "key": key}
+
+
+def open_processor(path: Path) -> Opened:
+    """Open the processor of a folder.
+
+    Those of transformers that read videos too, and Pixtral's, need torchvision, whose wheels do not load beside a torch
+    without CUDA. Of these only the image processor is used, and the text is written here.
+    """
+    config = AutoConfig.from_pretrained(path)
+    kind = config.model_type
+    if kind not in ("smolvlm", "mistral3", "internvl"):
+        return _whole(AutoProcessor.from_pretrained(path))
+    images, tokenizer = AutoImageProcessor.from_pretrained(path), AutoTokenizer.from_pretrained(path)
+    if kind == "smolvlm":
+        side, patch = config.vision_config.image_size, config.vision_config.patch_size
+        return _whole(Idefics3Processor(images, tokenizer, image_seq_len=(side // patch // config.scale_factor) ** 2))
+    if kind == "mistral3":
+        side = config.vision_config.patch_size * config.spatial_merge_size
+        images.patch_size = {"height": side, "width": side}
+        return _spelled(images, tokenizer, "[IMG]", lambda made: _pixtral_text(made, side))
+    length = config.image_seq_length
+    return _spelled(images, tokenizer, "<IMG_CONTEXT>", lambda made: _internvl_text(made, length))
+
+
+def _whole(processor: Any) -> Opened:
+    """Use a processor that writes the text itself."""
+    token_id = int(processor.image_token_id)
+
+    def prepare(image: Image.Image) -> tuple[str, dict[str, Any]]:
+        made = processor(
+            images=[image],
+            text=[processor.image_token],
+            return_text_replacement_offsets=True,
+            add_special_tokens=False,
+            return_tensors="pt",
+        )
+        (place,) = made["text_replacement_offsets"][0]
+        return place["replacement"], {name: value for name, value in made.items() if name not in NO_INPUTS}
+
+    return Opened(processor.image_token, token_id, _counter(processor.tokenizer, token_id), prepare)
+
+
+def _spelled(images: Any, tokenizer: Any, token: str, text_of: Callable[[Any], str]) -> Opened:
+    """Use an image processor, and the text that `text_of` writes of what it has made."""
+    token_id = int(tokenizer.convert_tokens_to_ids(token))
+
+    def prepare(image: Image.Image) -> tuple[str, dict[str, Any]]:
+        made = images(images=[image], return_tensors="pt")
+        return text_of(made), {name: value for name, value in made.items() if name not in NO_ENCODER}
+
+    return Opened(token, token_id, _counter(tokenizer, token_id), prepare)
+
+
+def _counter(tokenizer: Any, token_id: int) -> Callable[[str], int]:
+    return lambda text: tokenizer(text, add_special_tokens=False)["input_ids"].count(token_id)
+
+
+def _pixtral_text(made: Any, side: int) -> str:
+    """Write a token for each square of `side` pixels, row by row."""
+    height, width = (int(number) for number in made["image_sizes"][0])
+    rows = ["[IMG]" * (width // side)] * (height // side)
+    return "[IMG_BREAK]".join(rows) + "[IMG_END]"
+
+
+def _internvl_text(made: Any, length: int) -> str:
+    """Write `length` tokens for each tile."""
+    return f"<img>{'<IMG_CONTEXT>' * length * int(made['num_patches'][0])}</img>"

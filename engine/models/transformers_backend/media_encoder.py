@@ -1,0 +1,67 @@
+"""The encoder of images of a Hugging Face folder: the tower and the projector of transformers, without its text model.
+
+Every such model of transformers has `get_image_features`, which takes what the model's processor makes of an image and
+returns the vectors that stand in the prompt for it (https://huggingface.co/docs/transformers).
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForImageTextToText
+from transformers.utils import logging as transformers_logging
+
+from engine.api.errors import ModelLoadError
+
+
+class TransformersMediaEncoder:
+    """A tower with its projector."""
+
+    def __init__(self, model: Any, device: torch.device, dtype: torch.dtype) -> None:
+        """`model`: a transformers model that has `get_image_features`."""
+        self._model = model
+        self._device = device
+        self._dtype = dtype
+        self._names = set(inspect.signature(model.get_image_features).parameters)
+
+    @classmethod
+    def load(cls, path: Path, device: torch.device, dtype: torch.dtype) -> TransformersMediaEncoder:
+        """Load the encoder of a folder. Raises ModelLoadError."""
+        verbosity = transformers_logging.get_verbosity()
+        transformers_logging.set_verbosity_error()  # the layers that are left out would be listed
+        try:
+            config = AutoConfig.from_pretrained(path)
+            text = config.get_text_config()
+            text.num_hidden_layers = 0
+            if getattr(text, "layer_types", None):
+                text.layer_types = []
+            model = AutoModelForImageTextToText.from_pretrained(path, config=config, dtype=dtype)
+        except (OSError, ValueError, RuntimeError, AttributeError, KeyError) as error:
+            raise ModelLoadError(f"{path}: the image encoder cannot be loaded: {error}") from error
+        finally:
+            transformers_logging.set_verbosity(verbosity)
+        model.set_input_embeddings(nn.Identity())
+        if hasattr(model, "lm_head"):
+            model.lm_head = nn.Identity()
+        return cls(model.eval().requires_grad_(False).to(device), device, dtype)
+
+    @property
+    def num_bytes(self) -> int:
+        """The memory of its weights."""
+        return sum(weight.nbytes for weight in self._model.parameters())
+
+    @torch.inference_mode()
+    def encode(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return the vectors of one image (N, E), in the order of its tokens. `tensors`: what the processor made."""
+        inputs = {name: self._placed(tensor) for name, tensor in tensors.items() if name in self._names}
+        features = self._model.get_image_features(**inputs).pooler_output
+        if not isinstance(features, torch.Tensor):
+            features = torch.cat([part.reshape(-1, part.shape[-1]) for part in features])
+        return features.reshape(-1, features.shape[-1])
+
+    def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self._device, self._dtype if tensor.is_floating_point() else tensor.dtype)

@@ -1,0 +1,38 @@
+"""Files in messages are charged by what their texts may have, not by the letters of their base64."""
+
+import base64
+
+from chat.generation.cost import MESSAGE_TOKENS, TEMPLATE_TOKENS, request_cost
+from engine.api import GenerationRequest
+
+FRAME_BYTES = 200
+
+
+def cost(content: bytes, *, head: str = "", context: int | None = None, number: int = 1):
+    file = {"file_data": head + base64.b64encode(content).decode(), "filename": "x"}
+    parts = [{"type": "file", "file": file, "param": "p"}] * number
+    messages = ({"role": "user", "content": [{"type": "text", "text": "Hi"}, *parts]},)
+    return request_cost(GenerationRequest("run", "model", messages, 0.0), messages, context=context)
+
+
+def test_a_text_is_estimated_and_bounded_by_its_bytes():
+    for head in ("", "data:text/plain;base64,"):
+        charged = cost(b"x" * 30_000, head=head)
+        assert 7_500 <= charged.input_tokens <= 7_520
+        assert 30_000 <= charged.input_bound <= 30_050 + TEMPLATE_TOKENS + MESSAGE_TOKENS + FRAME_BYTES
+
+
+def test_a_packed_file_is_bounded_by_the_text_that_any_file_may_have():
+    for content in (b"PK\x03\x04" + b"x" * 30_000, b"\n%PDF-1.7" + b"x" * 30_000):
+        assert 4_000_000 <= cost(content).input_bound <= 4_001_000
+
+
+def test_what_a_request_is_charged_never_exceeds_the_context():
+    charged = cost(b"%PDF" + b"x" * (8 << 20), context=2048, number=3)
+    assert (charged.input_tokens, charged.input_bound) == (2048, 2048)
+
+
+def test_a_file_whose_beginning_cannot_be_decoded_has_the_largest_bound():
+    file = {"type": "file", "file": {"file_data": "A"}}
+    messages = ({"role": "user", "content": [file]},)
+    assert request_cost(GenerationRequest("run", "m", messages, 0.0), messages).input_bound >= 4_000_000

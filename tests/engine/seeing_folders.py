@@ -1,0 +1,229 @@
+"""Small random models that see, with real processors, as folders of Hugging Face; transformers is the oracle."""
+
+from __future__ import annotations
+
+import base64
+import io
+import random
+from pathlib import Path
+
+import torch
+import transformers
+from PIL import Image
+from torch.nn import functional
+from transformers import PreTrainedTokenizerFast
+
+from tests.engine.tiny_tokenizer import VOCAB_SIZE, tiny_tokenizer
+
+SPECIAL = [
+    "<image>",
+    "<fake_token_around_image>",
+    "<global-img>",
+    *(f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range(1, 5)),
+    "<end_of_utterance>",
+    "[IMG]",
+    "[IMG_BREAK]",
+    "[IMG_END]",
+    "<IMG_CONTEXT>",
+    "<img>",
+    "</img>",
+    "<video>",
+    "<pad>",
+]
+IDS = {text: VOCAB_SIZE + number for number, text in enumerate(SPECIAL)}
+TEXT = {
+    "vocab_size": VOCAB_SIZE + len(SPECIAL),
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+    "tie_word_embeddings": False,
+    "pad_token_id": IDS["<pad>"],
+}
+VISION = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{% if message.content is string %}"
+    "{{ message.content }}{% else %}{% for part in message.content %}{% if part.type == 'image' %}PLACE{% else %}"
+    "{{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def _tokenizer(folder: Path, **names: str) -> PreTrainedTokenizerFast:
+    """Return the tiny tokenizer with the special tokens. `names`: those that a processor looks up by an attribute."""
+    backend = tiny_tokenizer().backend
+    backend.add_special_tokens(SPECIAL)
+    backend.save(str(folder / "tokenizer.json"))
+    return PreTrainedTokenizerFast(
+        tokenizer_file=str(folder / "tokenizer.json"),
+        eos_token="<|im_end|>",
+        pad_token="<pad>",
+        extra_special_tokens=names,
+    )
+
+
+def _llava(folder: Path):
+    config = transformers.LlavaConfig(
+        vision_config=transformers.CLIPVisionConfig(**VISION, image_size=28, patch_size=7, projection_dim=16),
+        text_config=transformers.LlamaConfig(**TEXT),
+        image_token_index=IDS["<image>"],
+    )
+    images = transformers.CLIPImageProcessor(
+        size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28}, do_center_crop=True
+    )
+    processor = transformers.LlavaProcessor(
+        images,
+        _tokenizer(folder),
+        patch_size=7,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+    )
+    return transformers.LlavaForConditionalGeneration(config), processor
+
+
+def _idefics3(folder: Path):
+    config = transformers.Idefics3Config(
+        vision_config={**VISION, "image_size": 32, "patch_size": 8},
+        text_config=transformers.LlamaConfig(**TEXT),
+        image_token_id=IDS["<image>"],
+        pad_token_id=IDS["<pad>"],
+        scale_factor=2,
+        tie_word_embeddings=False,
+    )
+    images = transformers.Idefics3ImageProcessor(size={"longest_edge": 96}, max_image_size={"longest_edge": 32})
+    return (
+        transformers.Idefics3ForConditionalGeneration(config),
+        transformers.Idefics3Processor(images, _tokenizer(folder), image_seq_len=4),
+    )
+
+
+class SpelledProcessor:
+    """Stands in for a processor of transformers that needs torchvision: writes the text of images by a rule."""
+
+    def __init__(self, images, tokenizer, image_token, text_of):
+        self.image_processor = images
+        self.tokenizer = tokenizer
+        self.image_token = image_token
+        self.chat_template = ""
+        self._text_of = text_of
+
+    def apply_chat_template(self, messages, add_generation_prompt):
+        self.tokenizer.chat_template = self.chat_template
+        return self.tokenizer.apply_chat_template(messages, add_generation_prompt=add_generation_prompt, tokenize=False)
+
+    def __call__(self, text, images, **options):
+        made, (text,) = {}, text
+        if images:
+            made = [self.image_processor(images=[image], return_tensors="pt") for image in images]
+            first, *others = text.split(self.image_token)
+            text = first + "".join(self._text_of(one) + other for one, other in zip(made, others, strict=True))
+            made = self._joined(made)
+        return {**self.tokenizer(text, return_tensors="pt", add_special_tokens=False), **made}
+
+    def _joined(self, made):
+        pixels = [one["pixel_values"] for one in made]
+        height, width = (max(part.shape[place] for part in pixels) for place in (2, 3))
+        padded = [functional.pad(part, (0, width - part.shape[3], 0, height - part.shape[2])) for part in pixels]
+        sizes = [one["image_sizes"] for one in made if "image_sizes" in one]
+        return {"pixel_values": torch.cat(padded), **({"image_sizes": torch.cat(sizes)} if sizes else {})}
+
+    def save_pretrained(self, folder):
+        self.tokenizer.save_pretrained(folder)
+        self.image_processor.save_pretrained(folder)
+        (folder / "chat_template.jinja").write_text(self.chat_template)
+
+
+def _smolvlm(folder: Path):
+    config = transformers.SmolVLMConfig(
+        vision_config={**VISION, "image_size": 32, "patch_size": 8},
+        text_config=transformers.LlamaConfig(**TEXT),
+        image_token_id=IDS["<image>"],
+        pad_token_id=IDS["<pad>"],
+        scale_factor=2,
+        tie_word_embeddings=False,
+    )
+    images = transformers.SmolVLMImageProcessor(size={"longest_edge": 96}, max_image_size={"longest_edge": 32})
+    processor = transformers.Idefics3Processor(images, _tokenizer(folder), image_seq_len=4)
+    return transformers.SmolVLMForConditionalGeneration(config), processor
+
+
+def _mistral3(folder: Path):
+    config = transformers.Mistral3Config(
+        vision_config=transformers.PixtralVisionConfig(**VISION, image_size=64, patch_size=8, head_dim=8),
+        text_config=transformers.MistralConfig(**TEXT, head_dim=8),
+        image_token_index=IDS["[IMG]"],
+        spatial_merge_size=2,
+        vision_feature_layer=-1,
+    )
+    images = transformers.PixtralImageProcessor(size={"longest_edge": 64}, patch_size={"height": 16, "width": 16})
+
+    def text_of(made):
+        (height, width), text = made["image_sizes"][0].tolist(), ""
+        for _ in range(height // 16):
+            text += "[IMG]" * (width // 16) + "[IMG_BREAK]"
+        return text.removesuffix("[IMG_BREAK]") + "[IMG_END]"
+
+    processor = SpelledProcessor(images, _tokenizer(folder), "[IMG]", text_of)
+    return transformers.Mistral3ForConditionalGeneration(config), processor
+
+
+def _internvl(folder: Path):
+    config = transformers.InternVLConfig(
+        vision_config=transformers.InternVLVisionConfig(**VISION, image_size=[32, 32], patch_size=[8, 8]),
+        text_config=transformers.Qwen2Config(**TEXT),
+        image_token_id=IDS["<IMG_CONTEXT>"],
+        image_seq_length=4,
+        downsample_ratio=0.5,
+    )
+    images = transformers.GotOcr2ImageProcessor(
+        size={"height": 32, "width": 32}, crop_to_patches=True, min_patches=1, max_patches=4
+    )
+
+    def text_of(made):
+        return "<img>" + len(made["pixel_values"]) * 4 * "<IMG_CONTEXT>" + "</img>"
+
+    processor = SpelledProcessor(images, _tokenizer(folder), "<IMG_CONTEXT>", text_of)
+    return transformers.InternVLForConditionalGeneration(config), processor
+
+
+FAMILIES = {
+    "idefics3": _idefics3,
+    "internvl": _internvl,
+    "llava": _llava,
+    "mistral3": _mistral3,
+    "smolvlm": _smolvlm,
+}
+
+
+def write_seeing(folder: Path, family: str, spread: float = 0.3):
+    """Write a random float32 model of a family with its processor; return both."""
+    torch.manual_seed(5)
+    model, processor = FAMILIES[family](folder)
+    model = model.float().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * spread + (parameter.dim() == 1))
+    processor.chat_template = TEMPLATE.replace("PLACE", processor.image_token)
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return model, processor
+
+
+def image_of(width: int, height: int, seed: int = 0) -> Image.Image:
+    """Return a picture of coloured rectangles."""
+    choose = random.Random(seed)
+    image = Image.new("RGB", (width, height), tuple(choose.randrange(256) for _ in range(3)))
+    for _ in range(12):
+        left, top = choose.randrange(width), choose.randrange(height)
+        colour = tuple(choose.randrange(256) for _ in range(3))
+        image.paste(colour, (left, top, min(width, left + width // 3 + 1), min(height, top + height // 3 + 1)))
+    return image
+
+
+def encoded(image: Image.Image, kind: str = "PNG") -> str:
+    """Return an image file in base64."""
+    file = io.BytesIO()
+    image.save(file, kind)
+    return base64.b64encode(file.getvalue()).decode()

@@ -1,0 +1,162 @@
+"""Answers about images equal those of transformers on the same float32 weights: alone, in a crowd, in small chunks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.api import Completed, Delta, Outcome, PromptOptions, Rejected, SamplingParams, StopRules
+from tests.engine.real_engine import RealEngine, write_model
+from tests.engine.seeing_folders import FAMILIES, encoded, image_of, write_seeing
+
+NUM_TOKENS = 12
+NO_END = 10**6
+GREEDY = {
+    "sampling": SamplingParams(temperature=0.0),
+    "stop": StopRules(max_tokens=NUM_TOKENS, ignore_eos=True),
+}
+CONVERSATIONS = [
+    [["hello", image_of(40, 30, 1), " what is it?"]],
+    [[image_of(90, 40, 2), image_of(40, 30, 1), "compare"]],
+    [["a word"]],
+    [[image_of(40, 30, 1), "first"], ["second ", image_of(64, 64, 3)]],
+]
+"""The parts of each message of the user."""
+
+
+def engine_messages(conversation):
+    return tuple(
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": part} if isinstance(part, str) else {"type": "image", "data": encoded(part)}
+                for part in parts
+            ],
+        }
+        for parts in conversation
+    )
+
+
+@torch.inference_mode()
+def expected(model, processor, conversation):
+    """Return the prompt and the greedy answer of transformers."""
+    messages = [
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": part} if isinstance(part, str) else {"type": "image"} for part in parts
+            ],
+        }
+        for parts in conversation
+    ]
+    images = [part for parts in conversation for part in parts if not isinstance(part, str)]
+    text = processor.apply_chat_template(messages, add_generation_prompt=True)
+    inputs = processor(text=[text], images=images or None, return_tensors="pt", add_special_tokens=False)
+    output = model.generate(**inputs, max_new_tokens=NUM_TOKENS, eos_token_id=NO_END, do_sample=False, use_cache=True)
+    prompt = inputs["input_ids"][0].tolist()
+    return prompt, output[0].tolist()[len(prompt) :]
+
+
+def token_ids(events):
+    payloads = [event.payload for event in events]
+    assert isinstance(payloads[-1], Completed), payloads[-1]
+    assert payloads[-1].outcome is Outcome.FINISHED
+    return [token_id for payload in payloads if isinstance(payload, Delta) for token_id in payload.token_ids]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answers_about_images_are_those_of_transformers(tmp_path, make_real_engine, family):
+    model, processor = write_seeing(tmp_path, family)
+    found = [expected(model, processor, conversation) for conversation in CONVERSATIONS]
+    engine = make_real_engine(tmp_path, max_num_batched_tokens=24)
+    for conversation, (prompt, answer) in zip(CONVERSATIONS, found, strict=True):
+        engine.submit("alone", messages=engine_messages(conversation), **GREEDY)
+        events = engine.events_to_end("alone")["alone"]
+        assert events[0].payload.num_prompt_tokens == len(prompt)
+        assert token_ids(events) == answer
+    for number, conversation in enumerate(CONVERSATIONS * 2):
+        engine.submit(str(number), messages=engine_messages(conversation), **GREEDY)
+    crowd = engine.events_to_end(*(str(number) for number in range(2 * len(CONVERSATIONS))))
+    assert [token_ids(crowd[run_id]) for run_id in crowd] == [answer for _, answer in found * 2]
+
+
+SEEN = image_of(40, 30, 1)
+
+
+@pytest.fixture(scope="module")
+def seeing(tmp_path_factory):
+    """A running engine of a model that sees."""
+    folder = tmp_path_factory.mktemp("seeing")
+    write_seeing(folder, "llava")
+    engine = RealEngine(folder, max_num_batched_tokens=24)
+    yield engine
+    assert engine.core_stats().integrity == ""
+    engine.close()
+
+
+def refusal(engine, content, **changes):
+    engine.submit("refused", messages=({"role": "user", "content": content},), **{**GREEDY, **changes})
+    (event,) = engine.events_to_end("refused")["refused"]
+    assert isinstance(event.payload, Rejected)
+    return event.payload
+
+
+def test_the_same_words_about_other_images_have_other_answers(seeing):
+    answers = []
+    for number in (1, 2, 1):
+        seeing.submit("run", messages=engine_messages([["look ", image_of(40, 30, number), " now"]]), **GREEDY)
+        answers.append(seeing.events_to_end("run")["run"])
+    first, other, again = answers
+    assert token_ids(first) == token_ids(again) != token_ids(other)
+    assert again[-1].payload.usage.cached_tokens > other[-1].payload.usage.cached_tokens
+
+
+def test_tenants_share_no_images(seeing):
+    messages = engine_messages([["whose ", SEEN]])
+    usages = []
+    for tenant in ("one", "one", "two"):
+        seeing.submit("run", messages=messages, tenant=tenant, **GREEDY)
+        usages.append(seeing.events_to_end("run")["run"][-1].payload.usage)
+    first, again, other = (usage.cached_tokens for usage in usages)
+    assert first == other == 0 < again
+
+
+def test_a_broken_image_is_refused_with_the_name_of_its_part(seeing):
+    text = {"type": "text", "text": "hi"}
+    broken = {"type": "image", "data": encoded(SEEN)[:200], "param": "messages.0.content.1.image_url"}
+    found = refusal(seeing, [text, broken])
+    assert found.param == "messages.0.content.1.image_url"
+    assert "damaged or incomplete" in found.message
+
+
+def test_a_prompt_that_is_cut_within_an_image_is_refused(seeing):
+    found = refusal(seeing, [{"type": "image", "data": encoded(SEEN)}], prompt=PromptOptions(truncate_to=8))
+    assert "without truncate_prompt_tokens" in found.message
+
+
+def test_a_placeholder_that_a_client_types_is_text(seeing):
+    seeing.submit("run", messages=engine_messages([["what is <image>?"]]), **GREEDY)
+    typed = seeing.events_to_end("run")["run"]
+    assert typed[0].payload.num_prompt_tokens > len("what is <image>?")
+    (image,) = engine_messages([[SEEN]])[0]["content"]
+    quoted = ({"role": "assistant", "content": "<image>"}, {"role": "user", "content": [image]})
+    seeing.submit("run", messages=quoted, **GREEDY)
+    (event,) = seeing.events_to_end("run")["run"]
+    assert "has 2 places for them" in event.payload.message
+
+
+def test_several_choices_see_one_image(seeing):
+    seeing.submit("run", messages=engine_messages([[SEEN, "n"]]), num_choices=3, **GREEDY)
+    events = seeing.events_to_end("run")["run"]
+    choices = {}
+    for event in events:
+        if isinstance(event.payload, Delta):
+            choices.setdefault(event.payload.choice, []).extend(event.payload.token_ids)
+    assert len(choices) == 3
+    assert len({tuple(ids) for ids in choices.values()}) == 1
+
+
+def test_a_model_that_reads_text_alone_refuses_images(tmp_path, make_real_engine):
+    write_model(tmp_path)
+    found = refusal(make_real_engine(tmp_path), [{"type": "image", "data": encoded(SEEN)}])
+    assert found.message == "this model takes no images"
