@@ -19,6 +19,7 @@ from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 
 from chat.catalog.models import ServedModel
+from chat.console.figures import number
 from chat.relay.state.keys import Keys
 from chat.relay.valkey import valkey_connect
 from chat.usage.metrics import SystemState, system_state
@@ -178,7 +179,7 @@ def _queue_facts(stores: Stores) -> Iterator[Fact]:
         _with_age(state.num_unwritten, stores.usage_age_s),
         behind if stores.usage_age_s > SLOW_S else "",
     )
-    refused = ", ".join(f"{number:,} × {status}" for status, number in sorted(state.refused.items()))
+    refused = ", ".join(f"{number(count)} × {status}" for status, count in sorted(state.refused.items()))
     yield Fact(_("Requests refused for their key"), refused or "0")
 
 
@@ -202,10 +203,10 @@ def _disk_facts() -> Iterator[Fact]:
             yield Fact(str(folder), _("%(size)s free") % {"size": filesizeformat(free)}, low)
 
 
-def _with_age(number: int, age_s: float) -> str:
-    return (
-        _("%(number)s, the oldest for %(age)s") % {"number": f"{number:,}", "age": _duration(age_s)} if number else "0"
-    )
+def _with_age(count: int, age_s: float) -> str:
+    if not count:
+        return "0"
+    return _("%(number)s, the oldest for %(age)s") % {"number": number(count), "age": _duration(age_s)}
 
 
 def _duration(seconds: float) -> str:
@@ -214,4 +215,4 @@ def _duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     if seconds < 3600:
         return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} d"
+    return f"{number(seconds / 3600, 1)} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} d"

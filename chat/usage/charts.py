@@ -9,7 +9,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from chat.console.pages import milliseconds
+from chat.console.figures import milliseconds, number, percent, short_number, signed
 from chat.usage.prices import NANOS, cost_text
 from chat.usage.selectors import Figures
 
@@ -77,20 +77,20 @@ def tiles(total: Figures, before: Figures | None = None) -> list[tuple[str, str,
 
     cached = _("%(share)s cached") % {"share": share(total["cached_tokens"], total["prompt_tokens"])}
     reasoning = total["reasoning_tokens"]
-    of_reasoning = _("%(number)s of reasoning") % {"number": f"{reasoning:,}"} if reasoning else ""
+    of_reasoning = _("%(number)s of reasoning") % {"number": number(reasoning)} if reasoning else ""
     return [
-        (_("Requests"), f"{total['num_requests']:,}", compared("num_requests")),
-        (_("Client errors"), f"{theirs:,}", compared("num_theirs", share(theirs, total.num_ended))),
-        (_("Server errors"), f"{ours:,}", compared("num_ours", share(ours, total.num_ended))),
-        (_("Clients who left"), f"{total['num_left']:,}", _("not errors") if total["num_left"] else ""),
+        (_("Requests"), number(total["num_requests"]), compared("num_requests")),
+        (_("Client errors"), number(theirs), compared("num_theirs", share(theirs, total.num_ended))),
+        (_("Server errors"), number(ours), compared("num_ours", share(ours, total.num_ended))),
+        (_("Clients who left"), number(total["num_left"]), _("not errors") if total["num_left"] else ""),
         (
             _("Prompt tokens"),
-            f"{total['prompt_tokens']:,}",
+            number(total["prompt_tokens"]),
             compared("prompt_tokens", cached),
         ),
         (
             _("Completion tokens"),
-            f"{total['completion_tokens']:,}",
+            number(total["completion_tokens"]),
             compared("completion_tokens", of_reasoning),
         ),
         *([(_("Cost"), cost_text(total["cost_nanos"]), compared("cost_nanos"))] if total["cost_nanos"] else []),
@@ -103,10 +103,10 @@ def tiles(total: Figures, before: Figures | None = None) -> list[tuple[str, str,
 
 def requests_chart(points: Points, total: Figures) -> Chart:
     numbers = {
-        "requests": f"{total['num_requests']:,}",
-        "theirs": f"{total['num_theirs']:,}",
-        "ours": f"{total['num_ours']:,}",
-        "left": f"{total['num_left']:,}",
+        "requests": number(total["num_requests"]),
+        "theirs": number(total["num_theirs"]),
+        "ours": number(total["num_ours"]),
+        "left": number(total["num_left"]),
         "most": busiest(points, lambda one: one["num_requests"], _("requests")),
     }
     summary = _(
@@ -123,8 +123,8 @@ def requests_chart(points: Points, total: Figures) -> Chart:
 
 def tokens_chart(points: Points, total: Figures) -> Chart:
     numbers = {
-        "prompt": f"{total['prompt_tokens']:,}",
-        "completion": f"{total['completion_tokens']:,}",
+        "prompt": number(total["prompt_tokens"]),
+        "completion": number(total["completion_tokens"]),
         "most": busiest(points, lambda one: one["completion_tokens"], _("completion tokens")),
     }
     summary = _("%(prompt)s prompt and %(completion)s completion tokens; %(most)s") % numbers
@@ -160,7 +160,7 @@ def cost_of(figures: Figures) -> float:
 
 def cost_chart(points: Points, total: Figures) -> Chart:
     values = {"cost": cost_text(total["cost_nanos"])}
-    values["most"] = busiest(points, cost_of, _("cost"), lambda nanos: f"{nanos:,.6g}")
+    values["most"] = busiest(points, cost_of, _("cost"), short_number)
     part = Part("lc-group-1", _("cost"), cost_of)
     return chart(_("Cost"), _("%(cost)s; %(most)s") % values, points, (part,))
 
@@ -180,7 +180,7 @@ def grouped_chart(
     if any(rest):
         rows.append((REST_COLOUR, _("others"), rest))
     totals = sorted(((round(sum(row), 6), name) for _css, name, row in rows if sum(row)), reverse=True)
-    summary = "; ".join(f"{name} {total:,}" for total, name in totals)
+    summary = "; ".join(f"{name} {short_number(total, 15)}" for total, name in totals)
     data = {
         "labels": [label for label, _figures in points],
         "datasets": [{"label": name, "data": row, "backgroundColor": f"var(--{css})"} for css, name, row in rows],
@@ -201,7 +201,7 @@ def chart(title: str, summary: str, points: Points, parts: Sequence[Part], kind:
     return Chart(title, summary, legend, data, chart_options(is_stacked=kind == "bar"), kind)
 
 
-def busiest(points: Points, measure: Measure, name: str, text: Callable[[float], str] = "{:,}".format) -> str:
+def busiest(points: Points, measure: Measure, name: str, text: Callable[[float], str] = number) -> str:
     """Say in which period there was most of something."""
     label, top = max(points, key=lambda point: measure(point[1]) or 0)
     amount = measure(top)
@@ -212,7 +212,7 @@ def busiest(points: Points, measure: Measure, name: str, text: Callable[[float],
 
 
 def share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f} %" if whole else "0 %"
+    return percent(part / whole, 1) if whole else "0 %"
 
 
 def change_text(now: int, before: int) -> str:
@@ -221,4 +221,4 @@ def change_text(now: int, before: int) -> str:
         return _("as before")
     if not before:
         return _("none before")
-    return _("%(change)s against before") % {"change": f"{100 * (now - before) / before:+,.1f} %"}
+    return _("%(change)s against before") % {"change": f"{signed(100 * (now - before) / before, 1)} %"}

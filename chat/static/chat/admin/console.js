@@ -32,6 +32,7 @@ const colourOf = (name) => {
 };
 const paintCharts = () => {
   Chart.defaults.color = colourOf("--lc-soft");
+  Chart.defaults.locale = document.documentElement.lang;
   for (const chart of Object.values(Chart.instances)) {
     JSON.parse(chart.canvas.dataset.value).datasets.forEach((part, index) => {
       const colour = colourOf(part.backgroundColor.slice(4, -1));
