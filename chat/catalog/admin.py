@@ -45,13 +45,6 @@ from chat.model_store.folder import ModelStore
 from chat.model_store.manifest import Manifest
 
 REASON_CHARS = 80
-STATES = {
-    ModelState.UNLOADED: gettext_lazy("Unloaded"),
-    ModelState.LOADING: gettext_lazy("Loading"),
-    ModelState.READY: gettext_lazy("Ready"),
-    ModelState.DRAINING: gettext_lazy("Draining"),
-    ModelState.FAILED: gettext_lazy("Failed"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +285,7 @@ class ServedModelAdmin(FreshPage, ModelAdmin):
         },
     )
     def show_state(self, model: ServedModel) -> Labelled:
-        return Labelled(model.state, STATES[model.state])
+        return Labelled(model.state, ModelState(model.state).label)
 
     @display(description=gettext_lazy("Why"))
     def show_reason(self, model: ServedModel) -> str:

@@ -18,7 +18,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 
-from chat.catalog.models import ServedModel
+from chat.catalog.models import ModelState, ServedModel
 from chat.console.figures import number
 from chat.relay.state.keys import Keys
 from chat.relay.valkey import valkey_connect
@@ -184,15 +184,17 @@ def _queue_facts(stores: Stores) -> Iterator[Fact]:
 
 
 def _model_facts(stores: Stores) -> Iterator[Fact]:
+    names = dict(ModelState.choices)
     states: dict[str, list[str]] = {}
     reasons: dict[str, str] = {}
+    ready = {lease.model for lease in stores.state.leases if lease.state == "ready"}
     for lease in stores.state.leases:
-        states.setdefault(lease.model, []).append(lease.state)
+        states.setdefault(lease.model, []).append(str(names.get(lease.state, lease.state)))
         if lease.state == "failed":
             reasons[lease.model] = lease.reason
     for name in sorted({*ServedModel.objects.filter(enabled=True).values_list("name", flat=True), *states}):
         shown = ", ".join(states.get(name, [])) or _("no worker")
-        yield Fact(name, shown, reasons.get(name, "") if "ready" not in states.get(name, []) else "")
+        yield Fact(name, shown, reasons.get(name, "") if name not in ready else "")
 
 
 def _disk_facts() -> Iterator[Fact]:

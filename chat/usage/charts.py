@@ -44,12 +44,13 @@ class Part:
     measure: Measure
 
 
-def chart_options(*, is_stacked: bool = True) -> str:
-    """Return Chart.js's options, as JSON."""
+def chart_options(datasets: Sequence[Mapping[str, Any]], *, is_stacked: bool = True) -> str:
+    """Return Chart.js's options, as JSON. An axis of whole numbers goes to 2 at least, that of money only so far."""
+    are_whole = all(isinstance(value, int) for one in datasets for value in one["data"])
     across = {"stacked": is_stacked, "grid": {"display": False}, "ticks": {"maxTicksLimit": 7, "maxRotation": 0}}
     up = {
         "stacked": is_stacked,
-        "suggestedMax": 2,
+        "suggestedMax": 2 if are_whole else None,
         "border": {"display": False},
         "ticks": {"maxTicksLimit": 4, "format": {"notation": "compact"}},
     }
@@ -181,12 +182,12 @@ def grouped_chart(
         rows.append((REST_COLOUR, _("others"), rest))
     totals = sorted(((round(sum(row), 6), name) for _css, name, row in rows if sum(row)), reverse=True)
     summary = "; ".join(f"{name} {short_number(total, 15)}" for total, name in totals)
-    data = {
+    data: dict[str, Any] = {
         "labels": [label for label, _figures in points],
         "datasets": [{"label": name, "data": row, "backgroundColor": f"var(--{css})"} for css, name, row in rows],
     }
     legend = tuple((css, name) for css, name, _row in rows)
-    return Chart(title, summary or _("none in this time."), legend, json.dumps(data), chart_options())
+    return Chart(title, summary or _("none in this time."), legend, json.dumps(data), chart_options(data["datasets"]))
 
 
 def chart(title: str, summary: str, points: Points, parts: Sequence[Part], kind: str = "bar") -> Chart:
@@ -198,7 +199,7 @@ def chart(title: str, summary: str, points: Points, parts: Sequence[Part], kind:
         datasets.append(dataset if kind == "bar" else dataset | {"borderColor": colour, "pointRadius": 2})
     data = json.dumps({"labels": [label for label, _figures in points], "datasets": datasets})
     legend = tuple((part.css, part.name) for part in parts)
-    return Chart(title, summary, legend, data, chart_options(is_stacked=kind == "bar"), kind)
+    return Chart(title, summary, legend, data, chart_options(datasets, is_stacked=kind == "bar"), kind)
 
 
 def busiest(points: Points, measure: Measure, name: str, text: Callable[[float], str] = number) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from decimal import Decimal
 from html.parser import HTMLParser
 from typing import Any
@@ -19,7 +20,7 @@ from django.utils.translation import override
 
 from chat.access.chat_projects import default_project
 from chat.access.keys import key_create
-from chat.access.models import Org, Project
+from chat.access.models import Membership, Org, Project
 from chat.budgets.models import Budget
 from chat.catalog.models import ServedModel
 from chat.console.figures import fraction, gigabytes, milliseconds, number, percent, short_number, signed
@@ -60,6 +61,7 @@ def test_a_figure_has_the_form_of_the_language(text, english, german):
         assert text() == german
 
 
+NOON_AT = datetime.fromtimestamp(NOON, UTC)
 LARGE = 1_234_567
 """An id that has separators where it is taken for a figure."""
 READ_BY_PROGRAMS = frozenset(
@@ -126,6 +128,15 @@ def test_figures_of_a_row_have_the_form_of_the_language(root: Client) -> None:
     usage = root.get(reverse("admin:usage"), DAYS).text
     assert "5.580" in usage
     assert "5,580" not in usage
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_instants_have_one_form(root: Client, language: str) -> None:
+    person = member("somebody", org=Org.objects.create(name="Home"))
+    User.objects.filter(pk=person.pk).update(last_login=NOON_AT, date_joined=NOON_AT)
+    person.memberships.update(created_at=NOON_AT)
+    for place in (address(User, "changelist"), address(User, "change", person.pk), address(Membership, "changelist")):
+        assert "2026-01-01 12:00:00 UTC" in root.get(place, headers={"accept-language": language}).text, place
 
 
 def test_a_form_takes_back_what_it_shows(root: Client) -> None:
