@@ -45,7 +45,21 @@ NOT_WORDS = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 NAMES = frozenset(
-    {"Lightcone", "UTC", "USD", "CSV", "JSON", "SQLite", "PostgreSQL", "Valkey", "Python", "starttls", "noeviction"}
+    {
+        "Lightcone",
+        "UTC",
+        "USD",
+        "CSV",
+        "JSON",
+        "SQLite",
+        "PostgreSQL",
+        "Valkey",
+        "Python",
+        "starttls",
+        "noeviction",
+        "English",
+        "Deutsch",
+    }
 )
 OF_OTHERS = frozenset({"esc"})
 """Texts of django-unfold that it gives to nobody to translate."""
