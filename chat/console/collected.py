@@ -265,6 +265,10 @@ OF_UNFOLD = (
     _("Previous"),
     _("Recent searches"),
     _("Record picture"),
+    _(
+        "Raw passwords are not stored, so there is no way to see this user’s password, but you can change the password "
+        'using <a href="{}" class="text-primary-600 dark:text-primary-500">this form</a>.'
+    ),
     _("Reset filters"),
     _("Return to site"),
     _("Run"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,8 +13,10 @@ from django.test import Client
 from django.urls import reverse
 
 from chat.access.models import Org, Project
+from chat.usage.services import usage_records_write
 from tests.browser.axe import axe_findings
 from tests.chat.console.test_roles_matrix import NONE, OWN_PAGES, PAGES, Place, address, name_of, rows_made
+from tests.chat.records import record
 from tests.people import member
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -81,7 +84,10 @@ def test_own_pages_fit_and_are_accessible(phone: Any, theme: str) -> None:
     phone.emulate_media(color_scheme=theme)
     names = ["account", "account_details", "account_change_password", "admin:index"]
     found = {}
-    for place in map(reverse, [*names, *(f"admin:{name}" for name in OWN_PAGES)]):
+    usage_records_write([record(at_s=time.time(), model=LONG)])
+    person = phone.rows[User][Place.ORG]
+    forms = [address(Project, "add"), address(User, "change", person.pk)]
+    for place in [*map(reverse, [*names, *(f"admin:{name}" for name in OWN_PAGES)]), *forms]:
         if problems := found_at(phone, place) + axe_findings(phone):
             found[place] = problems
     assert not found, "\n".join(f"{place}: {problems}" for place, problems in found.items())

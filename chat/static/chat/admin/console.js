@@ -22,6 +22,15 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 });
 
+// Fields that search for values have no name of their own: they take that of the field that they fill.
+const nameSearches = () => {
+  for (const field of document.querySelectorAll(".select2-search__field:not([aria-label])")) {
+    const label = field.closest(".select2-container")?.previousElementSibling?.labels?.[0];
+    if (label) field.setAttribute("aria-label", label.textContent.trim());
+  }
+};
+document.addEventListener("DOMContentLoaded", () => new MutationObserver(nameSearches).observe(document.body, { childList: true, subtree: true }));
+
 // Charts: django-unfold reads the colours once, and as they are written. Work them out, and anew when the theme changes.
 const colourOf = (name) => {
   const probe = document.body.appendChild(document.createElement("span"));
