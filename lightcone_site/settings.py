@@ -323,6 +323,8 @@ DEFAULT_FROM_EMAIL = SERVER_EMAIL = LIGHTCONE_MAIL.sender
 
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("de", "Deutsch")]
+USE_THOUSAND_SEPARATOR = True
+FORMAT_MODULE_PATH = ["lightcone_site.formats"]
 LANGUAGE_COOKIE_NAME = "lightcone_language"
 LANGUAGE_COOKIE_AGE = 365 * 24 * 3600
 LANGUAGE_COOKIE_SAMESITE = "Lax"

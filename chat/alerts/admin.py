@@ -18,6 +18,7 @@ from chat.alerts.models import CONDITIONS, KINDS, STATES, Alert, AlertChannel, A
 from chat.alerts.rules import rule_check, rule_save, rules_read
 from chat.alerts.selectors import MANAGE, SEE, alerts_reached
 from chat.alerts.texts import alert_text
+from chat.console.figures import number, short_number
 from chat.console.filters import TableFilter
 from chat.console.fresh_form import FreshForm, FreshPage
 from chat.console.pages import Heading, Labelled, ReadOnlyNewestFirst, column, instant
@@ -54,7 +55,7 @@ class RuleForm(FreshForm):
         super().__init__(*args, **options)
         if "threshold" in self.fields and self.instance.pk:
             kind = KINDS[self.instance.condition]
-            words = {"unit": kind.unit, "least": f"{kind.least:g}", "most": f"{kind.most:g}"}
+            words = {"unit": kind.unit, "least": short_number(kind.least), "most": short_number(kind.most)}
             self.fields["threshold"].help_text = _("In %(unit)s, from %(least)s to %(most)s.") % words
 
     def _post_clean(self) -> None:
@@ -104,10 +105,10 @@ class AlertRuleAdmin(FreshPage, ModelAdmin):
     @display(description=_("Threshold"))
     def show_threshold(self, rule: AlertRule) -> str:
         unit = KINDS[rule.condition].unit
-        return f"{rule.threshold:g} {unit}" if unit and rule.threshold is not None else "–"
+        return f"{short_number(rule.threshold)} {unit}" if unit and rule.threshold is not None else "–"
 
-    show_hold = column(_("Must hold for"), "hold_s", lambda seconds: f"{seconds:,} s")
-    show_cooldown = column(_("Cool-down"), "cooldown_s", lambda seconds: f"{seconds:,} s")
+    show_hold = column(_("Must hold for"), "hold_s", lambda seconds: f"{number(seconds)} s")
+    show_cooldown = column(_("Cool-down"), "cooldown_s", lambda seconds: f"{number(seconds)} s")
 
 
 class ConditionFilter(TableFilter):

@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from chat.alerts.models import KINDS, MAX_SECONDS, AlertRule, Condition
 from chat.audit.services import Subject, audit_record
 from chat.audit.values import row_values
+from chat.console.figures import number, short_number
 
 AUDITED = ("is_on", "threshold", "window_s", "least_requests", "hold_s", "cooldown_s")
 LEAST_WINDOW_S = 30
@@ -59,7 +60,7 @@ def rule_check(*, rule: AlertRule) -> None:
     if kind.unit:
         value = rule.threshold
         if value is None or not math.isfinite(value) or not kind.least <= value <= kind.most:
-            words = {"least": f"{kind.least:g}", "most": f"{kind.most:g}", "unit": kind.unit}
+            words = {"least": short_number(kind.least), "most": short_number(kind.most), "unit": kind.unit}
             raise ValidationError({"threshold": _("Give from %(least)s to %(most)s %(unit)s.") % words})
     else:
         rule.threshold = None
@@ -67,7 +68,7 @@ def rule_check(*, rule: AlertRule) -> None:
     if kind.window_s is not None:
         bounds |= {"window_s": (LEAST_WINDOW_S, MOST_WINDOW_S), "least_requests": (1, MOST_REQUESTS)}
     for name, (least, most) in bounds.items():
-        number = getattr(rule, name)
-        if number is None or not least <= number <= most:
-            text = _("Give from %(least)s to %(most)s.") % {"least": f"{least:,}", "most": f"{most:,}"}
+        given = getattr(rule, name)
+        if given is None or not least <= given <= most:
+            text = _("Give from %(least)s to %(most)s.") % {"least": number(least), "most": number(most)}
             raise ValidationError({name: text})

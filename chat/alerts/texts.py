@@ -7,6 +7,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from chat.alerts.models import BUDGET_PERCENTS, CONDITIONS, KINDS, Alert, Condition, Event
+from chat.console.figures import number, short_number
 
 
 def alert_title(alert: Alert, event: str) -> str:
@@ -59,4 +60,4 @@ def _sentence(condition: Condition) -> Any:
 def _number(value: float | None) -> str:
     if value is None:
         return "–"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return number(value) if value >= 100 else short_number(value, 3)

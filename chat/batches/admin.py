@@ -26,6 +26,7 @@ from chat.access.roles import Act
 from chat.batches.files import FileInUse, FileMissing, file_delete
 from chat.batches.models import Batch, BatchStatus, ProjectFile, Purpose
 from chat.batches.services import STOPPABLE_STATUSES, BatchOver, batch_cancel
+from chat.console.figures import number
 from chat.console.pages import Labelled, ReadOnlyNewestFirst, column, expiry, instant
 from chat.usage.column_filters import ColumnFilter, KeyFilter, ProjectFilter
 
@@ -139,7 +140,11 @@ class BatchAdmin(ReadOnlyNewestFirst, ScopedPage):
 
     @display(description=gettext_lazy("Requests"))
     def show_progress(self, batch: Batch) -> str:
-        values = {"done": f"{batch.num_completed:,}", "all": f"{batch.num_lines:,}", "failed": f"{batch.num_failed:,}"}
+        values = {
+            "done": number(batch.num_completed),
+            "all": number(batch.num_lines),
+            "failed": number(batch.num_failed),
+        }
         said = _("%(done)s of %(all)s, %(failed)s failed") if batch.num_failed else _("%(done)s of %(all)s")
         return said % values
 

@@ -23,10 +23,11 @@ from chat.access.models import ApiKey, Membership, Org, Project
 from chat.access.policy import may, standing_of, visible
 from chat.access.roles import Act, Reach
 from chat.budgets.forecast import BudgetView, budget_views
-from chat.budgets.models import MAX_AMOUNT, Budget, Unit, money_text
+from chat.budgets.models import MAX_AMOUNT, NANOS_PER_MICRO, Budget, Unit
 from chat.budgets.services import REFERENCES, budget_check, budget_delete, budget_org, budget_save
 from chat.budgets.windows import WindowKind
 from chat.catalog.models import ServedModel
+from chat.console.figures import fraction, number
 from chat.console.fresh_form import FreshForm, FreshPage
 
 MICROS = 1_000_000
@@ -97,7 +98,7 @@ class BudgetForm(FreshForm):
                 self.add_error("how_much", _("Tokens are whole."))
             elif amount > MAX_AMOUNT:
                 most = MAX_AMOUNT // MICROS if unit == Unit.MONEY else MAX_AMOUNT
-                self.add_error("how_much", _("Give at most %(most)s.") % {"most": f"{most:,}"})
+                self.add_error("how_much", _("Give at most %(most)s.") % {"most": number(most)})
             else:
                 cleaned["amount"] = self.instance.amount = int(amount)
         return cleaned
@@ -242,5 +243,5 @@ class BudgetAdmin(FreshPage, ScopedPage):
 
 def _amount(view: BudgetView, amount: int) -> str:
     if view.entry.unit == Unit.TOKENS:
-        return f"{amount:,}"
-    return money_text(amount)
+        return number(amount)
+    return f"{fraction(Decimal(amount) / (NANOS_PER_MICRO * MICROS))} {settings.LIGHTCONE_CURRENCY}"

@@ -36,6 +36,7 @@ from chat.catalog.stored_models import stored_manifest
 from chat.catalog.weighted_aliases import name_check as alias_name_check
 from chat.catalog.weighted_aliases import targets_check, weighted_alias_delete, weighted_alias_set
 from chat.console.acts import confirm_page
+from chat.console.figures import gigabytes, number
 from chat.console.fresh_form import FreshForm, FreshPage
 from chat.console.pages import Labelled, LinesField, column, instant
 from chat.errors import ApiError
@@ -44,13 +45,6 @@ from chat.model_store.folder import ModelStore
 from chat.model_store.manifest import Manifest
 
 REASON_CHARS = 80
-STATES = {
-    ModelState.UNLOADED: gettext_lazy("Unloaded"),
-    ModelState.LOADING: gettext_lazy("Loading"),
-    ModelState.READY: gettext_lazy("Ready"),
-    ModelState.DRAINING: gettext_lazy("Draining"),
-    ModelState.FAILED: gettext_lazy("Failed"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +285,7 @@ class ServedModelAdmin(FreshPage, ModelAdmin):
         },
     )
     def show_state(self, model: ServedModel) -> Labelled:
-        return Labelled(model.state, STATES[model.state])
+        return Labelled(model.state, ModelState(model.state).label)
 
     @display(description=gettext_lazy("Why"))
     def show_reason(self, model: ServedModel) -> str:
@@ -305,7 +299,7 @@ class ServedModelAdmin(FreshPage, ModelAdmin):
     @display(description=gettext_lazy("Size"))
     def show_size(self, model: ServedModel) -> str:
         manifest = _manifest(model)
-        return "–" if manifest is None else f"{manifest.num_bytes / 1e9:,.2f} GB"
+        return "–" if manifest is None else gigabytes(manifest.num_bytes)
 
     @display(description=gettext_lazy("Source"))
     def show_source(self, model: ServedModel) -> str:
@@ -326,7 +320,7 @@ class ServedModelAdmin(FreshPage, ModelAdmin):
     def show_files(self, model: ServedModel) -> str:
         manifest = _manifest(model)
         files = manifest.files if manifest is not None else ()
-        lines = ((file.path, f"{file.num_bytes:,}", file.sha256) for file in files)
+        lines = ((file.path, number(file.num_bytes), file.sha256) for file in files)
         return format_html_join(mark_safe("<br>"), _("{}, {} bytes, SHA-256 {}"), lines) or "–"
 
     @display(description=gettext_lazy("Computed by"))
@@ -344,7 +338,7 @@ class ServedModelAdmin(FreshPage, ModelAdmin):
     @display(description=gettext_lazy("Context"))
     def show_length(self, model: ServedModel) -> str:
         context = model.loaded_context or model.max_model_len
-        return f"{context:,}" if context else "–"
+        return number(context) if context else "–"
 
     def save_model(self, request: HttpRequest, obj: ServedModel, form: Any, change: bool) -> None:
         model_update(model=obj)
@@ -362,7 +356,7 @@ class ServedModelAdmin(FreshPage, ModelAdmin):
             if manifest is not None:
                 effect = _(
                     "It leaves the catalogue, with its stored files, %(size)s GB, unless another model has them."
-                ) % {"size": f"{manifest.num_bytes / 1e9:.2f}"}
+                ) % {"size": number(manifest.num_bytes / 1e9, 2)}
             back = reverse("admin:chat_servedmodel_change", args=[model.pk])
             return confirm_page(
                 request, act=_("Delete"), subject=model.name, effect=effect, back=back, is_dangerous=True
@@ -370,7 +364,7 @@ class ServedModelAdmin(FreshPage, ModelAdmin):
         try:
             self.log_deletions(request, [model])
             num_bytes = model_remove(name=model.name, store=ModelStore(settings.LIGHTCONE_MODEL_STORE))
-            values = {"model": model.name, "size": f"{num_bytes / 1e9:.2f}"}
+            values = {"model": model.name, "size": number(num_bytes / 1e9, 2)}
             self.message_user(request, _("%(model)s is deleted, with %(size)s GB of files.") % values)
         except ValidationError as error:
             self.message_user(request, " ".join(error.messages), messages.ERROR)

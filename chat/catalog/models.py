@@ -14,11 +14,11 @@ from chat.access.limit_columns import RateColumns
 
 
 class ModelState(models.TextChoices):
-    UNLOADED = "unloaded", "Unloaded"
-    LOADING = "loading", "Loading"
-    READY = "ready", "Ready"
-    DRAINING = "draining", "Draining"
-    FAILED = "failed", "Failed"
+    UNLOADED = "unloaded", _("Unloaded")
+    LOADING = "loading", _("Loading")
+    READY = "ready", _("Ready")
+    DRAINING = "draining", _("Draining")
+    FAILED = "failed", _("Failed")
 
 
 COMPUTED_BY_CHARS = 1000

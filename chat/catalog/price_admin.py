@@ -24,6 +24,7 @@ from chat.catalog.models import ModelPrice
 from chat.catalog.prices import AMOUNTS, price_add, price_delete, price_start_check
 from chat.catalog.services import model_names
 from chat.console.acts import confirm_page
+from chat.console.figures import fraction
 from chat.console.pages import Labelled, ReadOnlyNewestFirst, instant
 from chat.console.zones import MAX_CHARS, instant_read, zone_of_browser, zone_read
 
@@ -201,7 +202,4 @@ class ModelPriceAdmin(ReadOnlyNewestFirst):
 
 def amount_text(amount: Any) -> str:
     """Format the price of a million tokens, with at least two digits after the point."""
-    if amount is None:
-        return "–"
-    whole, _point, digits = f"{amount:,.6f}".partition(".")
-    return f"{whole}.{digits.rstrip('0'):0<2}"
+    return "–" if amount is None else fraction(amount)

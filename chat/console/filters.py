@@ -16,6 +16,8 @@ from django.utils.translation import gettext as _
 from unfold.contrib.filters.admin import DropdownFilter, TextFilter
 from unfold.widgets import UnfoldAdminTextInputWidget
 
+from chat.console import figures
+
 MAX_NUMBER = 10**9
 
 
@@ -102,7 +104,7 @@ class NumberFilter(NamedFilter):
 
     def shown(self) -> str:
         number = self.number()
-        return "" if number is None else f"{number:,} {self.unit}".strip()
+        return "" if number is None else f"{figures.number(number)} {self.unit}".strip()
 
     def problem(self) -> str:
         if not self.value() or self.number() is not None:
@@ -110,7 +112,7 @@ class NumberFilter(NamedFilter):
         return _("%(field)s: %(value)s is no whole number from 0 to %(most)s.") % {
             "field": self.title,
             "value": repr((self.value() or "")[:40]),
-            "most": f"{MAX_NUMBER:,}",
+            "most": figures.number(MAX_NUMBER),
         }
 
 

@@ -70,10 +70,6 @@ class Labelled(NamedTuple):
         return conditional_escape(self.name)
 
 
-def number(value: int) -> str:
-    return f"{value:,}"
-
-
 class Heading(NamedTuple):
     """What a `display` with a header returns: a title, and a smaller line below it. Pages of one row show one line."""
 
@@ -82,13 +78,6 @@ class Heading(NamedTuple):
 
     def __str__(self) -> str:
         return ", ".join(filter(None, self))
-
-
-def milliseconds(value: float | None) -> str:
-    """Format milliseconds as `850 ms`, `1.24 s`, or a dash."""
-    if value is None:
-        return "–"
-    return f"{value:,.0f} ms" if value < 1000 else f"{value / 1000:,.2f} s"
 
 
 def instant(value: Any) -> str:

@@ -51,7 +51,7 @@ UNFOLD: dict[str, Any] = {
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": _static("chat/mark.svg")}],
     "SHOW_VIEW_ON_SITE": False,
     "SHOW_BACK_BUTTON": True,
-    "STYLES": [_static("chat/tokens.css"), _static("chat/admin/console.css")],
+    "STYLES": [_static("chat/tokens.css"), _static("chat/admin/console.css"), _static("chat/admin/phone.css")],
     "SCRIPTS": [_static("chat/theme.js"), _static("chat/admin/theme.js"), _static("chat/admin/console.js")],
     "DASHBOARD_CALLBACK": "chat.system.pages.overview_context",
     "COLORS": {

@@ -7,24 +7,26 @@ import time
 from django import template
 from django.utils.translation import gettext as _
 
+from chat.console.figures import gigabytes, number, percent
+
 register = template.Library()
 
 
 @register.filter
 def share(value: float) -> str:
     """Format 0..1 as a percentage."""
-    return f"{100 * value:.0f} %"
+    return percent(value)
 
 
 @register.filter
 def rate(value: float) -> str:
-    return f"{value:,.0f}/s" if value >= 10 or value == 0 else f"{value:,.1f}/s"
+    return f"{number(value, 0 if value >= 10 or value == 0 else 1)}/s"
 
 
 @register.filter
 def step(value: float) -> str:
     """Format the mean time of a step; a dash if none was computed."""
-    return f"{value:,.1f} ms" if value else "–"
+    return f"{number(value, 1)} ms" if value else "–"
 
 
 @register.filter
@@ -49,7 +51,7 @@ def size(value: int) -> str:
     """Format bytes in the units of the other pages; a dash for 0."""
     if not value:
         return "–"
-    return f"{value / 1e9:,.2f} GB" if value >= 1e8 else f"{value / 1e6:,.1f} MB"
+    return gigabytes(value) if value >= 1e8 else f"{number(value / 1e6, 1)} MB"
 
 
 @register.filter

@@ -22,6 +22,7 @@ from chat.access.policy import may
 from chat.access.roles import Act
 from chat.catalog.models import ServedModel
 from chat.console.acts import confirm_page
+from chat.console.figures import number
 from chat.errors import ApiError
 from chat.live.acts import run_cancel, run_find, worker_drain
 from chat.live.panels import WORKERS, Panel, panel_read, panels
@@ -122,7 +123,7 @@ def warm(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         done = model_warm_up(user=request.user, model=model, route=request.path)
         said = _("%(name)s generated %(number)s tokens in %(seconds)s s.")
-        values = {"name": model.name, "number": done.num_tokens, "seconds": f"{done.seconds:.2f}"}
+        values = {"name": model.name, "number": done.num_tokens, "seconds": number(done.seconds, 2)}
         messages.success(request, said % values)
     except KeyInvalid:
         messages.error(request, _("Your account may not chat, and a warm-up counts as a chat of yours."))

@@ -19,6 +19,7 @@ from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 
 from chat.console.acts import confirm_page
+from chat.console.figures import percent
 from chat.console.pages import Labelled, ReadOnlyNewestFirst, column, instant
 from chat.model_jobs.models import JobKind, JobState, ModelJob
 from chat.model_jobs.services import job_cancel, job_check, job_create
@@ -191,7 +192,7 @@ class ModelJobAdmin(ReadOnlyNewestFirst):
             return f"{filesizeformat(job.num_bytes)} {_phase(job)}".strip()
         left_s = (job.num_bytes - job.num_done) / job.rate if job.rate else 0
         values = {
-            "share": f"{job.num_done / job.num_bytes:.0%}",
+            "share": percent(job.num_done / job.num_bytes),
             "size": filesizeformat(job.num_bytes),
             "rate": filesizeformat(job.rate),
             "left": f"{left_s / 60:.0f} min" if left_s >= 90 else f"{left_s:.0f} s",

@@ -54,7 +54,7 @@ def model_object(
     entry: ModelEntry, condition: ModelCondition, prices: Prices | None, *, sees_reasons: bool
 ) -> dict[str, Any] | None:
     """Return what the page knows of a model; None of one that does not chat."""
-    facts = model_facts(entry.path).of_kind(condition.kind)
+    facts = model_facts(entry.path).reported(condition.kind, entry.modalities)
     if facts.kind != ModelKind.CHAT:
         return None
     context = condition.max_model_len or entry.max_model_len or facts.context or None

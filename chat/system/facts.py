@@ -18,7 +18,8 @@ from django.db.migrations.executor import MigrationExecutor
 from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 
-from chat.catalog.models import ServedModel
+from chat.catalog.models import ModelState, ServedModel
+from chat.console.figures import number
 from chat.relay.state.keys import Keys
 from chat.relay.valkey import valkey_connect
 from chat.usage.metrics import SystemState, system_state
@@ -178,20 +179,22 @@ def _queue_facts(stores: Stores) -> Iterator[Fact]:
         _with_age(state.num_unwritten, stores.usage_age_s),
         behind if stores.usage_age_s > SLOW_S else "",
     )
-    refused = ", ".join(f"{number:,} × {status}" for status, number in sorted(state.refused.items()))
+    refused = ", ".join(f"{number(count)} × {status}" for status, count in sorted(state.refused.items()))
     yield Fact(_("Requests refused for their key"), refused or "0")
 
 
 def _model_facts(stores: Stores) -> Iterator[Fact]:
+    names = dict(ModelState.choices)
     states: dict[str, list[str]] = {}
     reasons: dict[str, str] = {}
+    ready = {lease.model for lease in stores.state.leases if lease.state == "ready"}
     for lease in stores.state.leases:
-        states.setdefault(lease.model, []).append(lease.state)
+        states.setdefault(lease.model, []).append(str(names.get(lease.state, lease.state)))
         if lease.state == "failed":
             reasons[lease.model] = lease.reason
     for name in sorted({*ServedModel.objects.filter(enabled=True).values_list("name", flat=True), *states}):
         shown = ", ".join(states.get(name, [])) or _("no worker")
-        yield Fact(name, shown, reasons.get(name, "") if "ready" not in states.get(name, []) else "")
+        yield Fact(name, shown, reasons.get(name, "") if name not in ready else "")
 
 
 def _disk_facts() -> Iterator[Fact]:
@@ -202,10 +205,10 @@ def _disk_facts() -> Iterator[Fact]:
             yield Fact(str(folder), _("%(size)s free") % {"size": filesizeformat(free)}, low)
 
 
-def _with_age(number: int, age_s: float) -> str:
-    return (
-        _("%(number)s, the oldest for %(age)s") % {"number": f"{number:,}", "age": _duration(age_s)} if number else "0"
-    )
+def _with_age(count: int, age_s: float) -> str:
+    if not count:
+        return "0"
+    return _("%(number)s, the oldest for %(age)s") % {"number": number(count), "age": _duration(age_s)}
 
 
 def _duration(seconds: float) -> str:
@@ -214,4 +217,4 @@ def _duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     if seconds < 3600:
         return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} d"
+    return f"{number(seconds / 3600, 1)} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} d"

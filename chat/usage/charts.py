@@ -9,7 +9,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from chat.console.pages import milliseconds
+from chat.console.figures import milliseconds, number, percent, short_number, signed
 from chat.usage.prices import NANOS, cost_text
 from chat.usage.selectors import Figures
 
@@ -44,12 +44,13 @@ class Part:
     measure: Measure
 
 
-def chart_options(*, is_stacked: bool = True) -> str:
-    """Return Chart.js's options, as JSON."""
+def chart_options(datasets: Sequence[Mapping[str, Any]], *, is_stacked: bool = True) -> str:
+    """Return Chart.js's options, as JSON. An axis of whole numbers goes to 2 at least, that of money only so far."""
+    are_whole = all(isinstance(value, int) for one in datasets for value in one["data"])
     across = {"stacked": is_stacked, "grid": {"display": False}, "ticks": {"maxTicksLimit": 7, "maxRotation": 0}}
     up = {
         "stacked": is_stacked,
-        "suggestedMax": 2,
+        "suggestedMax": 2 if are_whole else None,
         "border": {"display": False},
         "ticks": {"maxTicksLimit": 4, "format": {"notation": "compact"}},
     }
@@ -77,20 +78,20 @@ def tiles(total: Figures, before: Figures | None = None) -> list[tuple[str, str,
 
     cached = _("%(share)s cached") % {"share": share(total["cached_tokens"], total["prompt_tokens"])}
     reasoning = total["reasoning_tokens"]
-    of_reasoning = _("%(number)s of reasoning") % {"number": f"{reasoning:,}"} if reasoning else ""
+    of_reasoning = _("%(number)s of reasoning") % {"number": number(reasoning)} if reasoning else ""
     return [
-        (_("Requests"), f"{total['num_requests']:,}", compared("num_requests")),
-        (_("Client errors"), f"{theirs:,}", compared("num_theirs", share(theirs, total.num_ended))),
-        (_("Server errors"), f"{ours:,}", compared("num_ours", share(ours, total.num_ended))),
-        (_("Clients who left"), f"{total['num_left']:,}", _("not errors") if total["num_left"] else ""),
+        (_("Requests"), number(total["num_requests"]), compared("num_requests")),
+        (_("Client errors"), number(theirs), compared("num_theirs", share(theirs, total.num_ended))),
+        (_("Server errors"), number(ours), compared("num_ours", share(ours, total.num_ended))),
+        (_("Clients who left"), number(total["num_left"]), _("not errors") if total["num_left"] else ""),
         (
             _("Prompt tokens"),
-            f"{total['prompt_tokens']:,}",
+            number(total["prompt_tokens"]),
             compared("prompt_tokens", cached),
         ),
         (
             _("Completion tokens"),
-            f"{total['completion_tokens']:,}",
+            number(total["completion_tokens"]),
             compared("completion_tokens", of_reasoning),
         ),
         *([(_("Cost"), cost_text(total["cost_nanos"]), compared("cost_nanos"))] if total["cost_nanos"] else []),
@@ -103,10 +104,10 @@ def tiles(total: Figures, before: Figures | None = None) -> list[tuple[str, str,
 
 def requests_chart(points: Points, total: Figures) -> Chart:
     numbers = {
-        "requests": f"{total['num_requests']:,}",
-        "theirs": f"{total['num_theirs']:,}",
-        "ours": f"{total['num_ours']:,}",
-        "left": f"{total['num_left']:,}",
+        "requests": number(total["num_requests"]),
+        "theirs": number(total["num_theirs"]),
+        "ours": number(total["num_ours"]),
+        "left": number(total["num_left"]),
         "most": busiest(points, lambda one: one["num_requests"], _("requests")),
     }
     summary = _(
@@ -123,8 +124,8 @@ def requests_chart(points: Points, total: Figures) -> Chart:
 
 def tokens_chart(points: Points, total: Figures) -> Chart:
     numbers = {
-        "prompt": f"{total['prompt_tokens']:,}",
-        "completion": f"{total['completion_tokens']:,}",
+        "prompt": number(total["prompt_tokens"]),
+        "completion": number(total["completion_tokens"]),
         "most": busiest(points, lambda one: one["completion_tokens"], _("completion tokens")),
     }
     summary = _("%(prompt)s prompt and %(completion)s completion tokens; %(most)s") % numbers
@@ -160,7 +161,7 @@ def cost_of(figures: Figures) -> float:
 
 def cost_chart(points: Points, total: Figures) -> Chart:
     values = {"cost": cost_text(total["cost_nanos"])}
-    values["most"] = busiest(points, cost_of, _("cost"), lambda nanos: f"{nanos:,.6g}")
+    values["most"] = busiest(points, cost_of, _("cost"), short_number)
     part = Part("lc-group-1", _("cost"), cost_of)
     return chart(_("Cost"), _("%(cost)s; %(most)s") % values, points, (part,))
 
@@ -180,13 +181,13 @@ def grouped_chart(
     if any(rest):
         rows.append((REST_COLOUR, _("others"), rest))
     totals = sorted(((round(sum(row), 6), name) for _css, name, row in rows if sum(row)), reverse=True)
-    summary = "; ".join(f"{name} {total:,}" for total, name in totals)
-    data = {
+    summary = "; ".join(f"{name} {short_number(total, 15)}" for total, name in totals)
+    data: dict[str, Any] = {
         "labels": [label for label, _figures in points],
         "datasets": [{"label": name, "data": row, "backgroundColor": f"var(--{css})"} for css, name, row in rows],
     }
     legend = tuple((css, name) for css, name, _row in rows)
-    return Chart(title, summary or _("none in this time."), legend, json.dumps(data), chart_options())
+    return Chart(title, summary or _("none in this time."), legend, json.dumps(data), chart_options(data["datasets"]))
 
 
 def chart(title: str, summary: str, points: Points, parts: Sequence[Part], kind: str = "bar") -> Chart:
@@ -198,10 +199,10 @@ def chart(title: str, summary: str, points: Points, parts: Sequence[Part], kind:
         datasets.append(dataset if kind == "bar" else dataset | {"borderColor": colour, "pointRadius": 2})
     data = json.dumps({"labels": [label for label, _figures in points], "datasets": datasets})
     legend = tuple((part.css, part.name) for part in parts)
-    return Chart(title, summary, legend, data, chart_options(is_stacked=kind == "bar"), kind)
+    return Chart(title, summary, legend, data, chart_options(datasets, is_stacked=kind == "bar"), kind)
 
 
-def busiest(points: Points, measure: Measure, name: str, text: Callable[[float], str] = "{:,}".format) -> str:
+def busiest(points: Points, measure: Measure, name: str, text: Callable[[float], str] = number) -> str:
     """Say in which period there was most of something."""
     label, top = max(points, key=lambda point: measure(point[1]) or 0)
     amount = measure(top)
@@ -212,7 +213,7 @@ def busiest(points: Points, measure: Measure, name: str, text: Callable[[float],
 
 
 def share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f} %" if whole else "0 %"
+    return percent(part / whole, 1) if whole else "0 %"
 
 
 def change_text(now: int, before: int) -> str:
@@ -221,4 +222,4 @@ def change_text(now: int, before: int) -> str:
         return _("as before")
     if not before:
         return _("none before")
-    return _("%(change)s against before") % {"change": f"{100 * (now - before) / before:+,.1f} %"}
+    return _("%(change)s against before") % {"change": f"{signed(100 * (now - before) / before, 1)} %"}

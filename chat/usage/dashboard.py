@@ -12,6 +12,7 @@ from django.utils.dateformat import format as date_text
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from chat.console.figures import number
 from chat.usage.charts import requests_chart, tiles, tokens_chart
 from chat.usage.measures import hour_of
 from chat.usage.models import DAY, HOUR, Dimension
@@ -48,7 +49,7 @@ def _figures(request: HttpRequest) -> dict[str, Any]:
         "charts": (requests_chart(points, total), tokens_chart(points, total)),
         "rows": tuple((start.strftime(full), *_cells(figures)) for start, figures in reversed(periods)),
         "by_model": tuple(
-            (model, f"{one['num_requests']:,}", f"{one['completion_tokens']:,}", cost_text(one["cost_nanos"]))
+            (model, number(one["num_requests"]), number(one["completion_tokens"]), cost_text(one["cost_nanos"]))
             for model, one in reader.groups(span)[:MOST_MODELS]
         ),
     }
@@ -64,4 +65,4 @@ def _span(name: str) -> Span:
 def _cells(figures: Figures) -> tuple[str, ...]:
     counts = ("num_requests", "num_theirs", "num_ours", "num_left")
     names = (*counts, "prompt_tokens", "cached_tokens", "completion_tokens")
-    return (*(f"{figures[one]:,}" for one in names), cost_text(figures["cost_nanos"]))
+    return (*(number(figures[one]) for one in names), cost_text(figures["cost_nanos"]))

@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from chat.console.figures import number
 from chat.console.zones import MAX_CHARS, zone_read
 from chat.usage.measures import hour_of
 from chat.usage.models import DAY, HOUR, STATUS_LABELS, Dimension
@@ -108,7 +109,7 @@ class UsageForm(forms.Form):
         elif num_days < 1:
             self.add_error("last", _("The last day is before the first; exchange them."))
         elif num_days > most:
-            limits = {"days": f"{num_days:,}", "most": f"{most:,}"}
+            limits = {"days": number(num_days), "most": number(most)}
             text = _("These are %(days)s days; choose at most %(most)s, by hours at most 31.") % limits
             self.add_error("last", text)
 

@@ -26,6 +26,7 @@ from chat.access.admin.scoped import ScopedPage
 from chat.access.policy import may
 from chat.access.roles import Act
 from chat.console.export import CONTENT_TYPES, export_response, pages_of
+from chat.console.figures import milliseconds, number
 from chat.console.pages import (
     BEFORE,
     Labelled,
@@ -33,8 +34,6 @@ from chat.console.pages import (
     ReadOnlyNewestFirst,
     column,
     instant,
-    milliseconds,
-    number,
 )
 from chat.usage.log_detail import answer_texts, cost_sum, curl_line, message_texts, shown_text, stretches
 from chat.usage.log_export import COLUMNS, export_record, log_values
@@ -282,7 +281,7 @@ class RequestLogAdmin(ReadOnlyNewestFirst, ScopedPage):
 
     @display(description=_("Tokens: prompt (cached)"))
     def show_prompt(self, log: RequestLog) -> str:
-        return f"{log.prompt_tokens:,} ({log.cached_tokens:,})"
+        return f"{number(log.prompt_tokens)} ({number(log.cached_tokens)})"
 
     show_arrived = column(_("Arrived"), "arrived_at", instant)
     show_queue = column(_("Time in queue"), "queue_ms", milliseconds)

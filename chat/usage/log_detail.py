@@ -14,7 +14,7 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 
 from chat.catalog.prices import TOKENS_PER_PRICE, price_book, prices_by_id
-from chat.console.pages import milliseconds
+from chat.console.figures import milliseconds, short_number
 from chat.usage.models import RequestLog
 from chat.usage.prices import NANOS, cost_nanos, cost_text
 
@@ -108,8 +108,7 @@ def cost_sum(log: RequestLog) -> CostSum | None:
 
 def price_text(price: Decimal) -> str:
     """Format a price without the zeros of its column."""
-    text = f"{price:f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return short_number(price, 20)
 
 
 def curl_line(log: RequestLog, *, address: str, request: Mapping[str, Any] | None = None) -> str:

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from chat.access.limit_columns import LIMIT_COLUMNS
+from chat.console.figures import number
 from chat.usage.models import RequestLog
 
 
@@ -42,7 +43,7 @@ def limits_of(site: Any, request: HttpRequest, log: RequestLog) -> list[tuple[st
     if key is None:
         return []
     limits = ((str(key._meta.get_field(name).verbose_name), getattr(key, name)) for name in LIMIT_COLUMNS)
-    found = [(f"{name[:1].upper()}{name[1:]}", f"{limit:,}") for name, limit in limits if limit]
+    found = [(f"{name[:1].upper()}{name[1:]}", number(limit)) for name, limit in limits if limit]
     return found or [(_("none"), "")]
 
 

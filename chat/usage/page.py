@@ -23,7 +23,7 @@ from django.utils.translation import gettext as _
 from chat.access.policy import may, orgs_reached
 from chat.access.roles import Act
 from chat.console.export import CONTENT_TYPES, export_response
-from chat.console.pages import milliseconds
+from chat.console.figures import milliseconds, number
 from chat.console.zones import zone_names, zone_of_browser
 from chat.usage.charts import (
     GROUP_COLOURS,
@@ -195,7 +195,7 @@ def _log_times(span: Span) -> dict[str, str]:
 
 def _cells(figures: Figures) -> str:
     """Return the cells of a row as HTML. Together, as templates take long over thousands of them."""
-    counts = tuple(f"{figures[name]:,}" for name in COUNTS)
+    counts = tuple(number(figures[name]) for name in COUNTS)
     times = (figures.ttft_ms(0.5), figures.ttft_ms(0.95), figures.gap_ms(0.5), figures.gap_ms(0.95))
     errors = share(figures["num_ours"] + figures["num_theirs"], figures.num_ended)
     texts = (*counts, errors, cost_text(figures["cost_nanos"]), *(milliseconds(one) for one in times))

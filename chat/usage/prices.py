@@ -8,6 +8,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from chat.catalog.prices import TOKENS_PER_PRICE, Prices, price_book
+from chat.console.figures import fraction, number
 from chat.usage.models import RequestLog
 from engine.api import Usage
 
@@ -45,10 +46,9 @@ def cost_text(nanos: int) -> str:
     """Format a cost as `12.50 USD`. Sums below one have up to six digits after the point."""
     value = Decimal(nanos) / NANOS
     if not nanos or value >= 1:
-        text = f"{value:,.2f}"
+        text = number(value, 2)
     elif value < SMALLEST_SHOWN:
-        text = f"<{SMALLEST_SHOWN:f}"
+        text = f"<{fraction(SMALLEST_SHOWN)}"
     else:
-        whole, _, digits = f"{value:.6f}".partition(".")
-        text = f"{whole}.{digits.rstrip('0'):0<2}"
+        text = fraction(value)
     return f"{text} {settings.LIGHTCONE_CURRENCY}"

@@ -35,6 +35,7 @@ from chat.access.models import ApiKey
 from chat.access.policy import may
 from chat.access.roles import Act, Reach
 from chat.console.acts import act_page, shown_once_page
+from chat.console.figures import number
 from chat.console.fresh_form import FreshPage
 from chat.console.pages import Labelled, column, expiry, instant
 
@@ -177,7 +178,7 @@ class ApiKeyAdmin(FreshPage, ScopedPage):
     @display(description=gettext_lazy("In force"))
     def show_limits(self, key: ApiKey) -> str:
         """List the tightest of the limits of the key, its owner, its project and its organisation."""
-        lines = ((name, f"{figure:,}", whose) for name, figure, whose in limits_in_force(key))
+        lines = ((name, number(figure), whose) for name, figure, whose in limits_in_force(key))
         return format_html_join(mark_safe("<br>"), "{}: {} ({})", lines) or _("none")
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: ApiKeyForm, change: bool) -> None:

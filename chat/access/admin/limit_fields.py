@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from chat.access.limit_columns import LIMIT_COLUMNS, RATE_COLUMNS
 from chat.access.models import ApiKey
+from chat.console.figures import number
 
 LIMIT_HELP: dict[str, str | Promise] = {
     "requests_per_minute": _("Empty: unlimited."),
@@ -39,7 +40,7 @@ class LimitFields(forms.ModelForm):
                 self.fields[name].help_text = LIMIT_HELP[name]
         if "max_concurrency" in self.fields and self._meta.model is ApiKey:
             most = settings.LIGHTCONE_MAX_LIVE_PER_KEY
-            self.fields["max_concurrency"].help_text = KEY_CONCURRENCY_HELP % {"most": f"{most:,}"}
+            self.fields["max_concurrency"].help_text = KEY_CONCURRENCY_HELP % {"most": number(most)}
 
 
 def limits_within(form: forms.ModelForm, project: Any, cleaned: dict[str, Any]) -> None:
@@ -47,7 +48,7 @@ def limits_within(form: forms.ModelForm, project: Any, cleaned: dict[str, Any]) 
     for name in LIMIT_COLUMNS:
         most, chosen = getattr(project, name), cleaned.get(name)
         if name in form.fields and most and chosen and chosen > most:
-            form.add_error(name, TOO_MUCH % {"name": form.fields[name].label, "most": f"{most:,}"})
+            form.add_error(name, TOO_MUCH % {"name": form.fields[name].label, "most": number(most)})
 
 
 def limits_in_force(key: Any) -> list[tuple[str, int, str]]:

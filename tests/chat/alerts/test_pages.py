@@ -192,7 +192,7 @@ def test_rules_are_changed_within_their_bounds(admin_client: Client) -> None:
     rule = rules_read()[Condition.DISK_LOW]
     page = reverse("admin:chat_alertrule_change", args=[rule.pk])
     answer = admin_client.post(page, {"threshold": "-1", "hold_s": "0", "cooldown_s": "0"})
-    assert "Give from 0.01 to 100000 GiB free." in answer.text
+    assert "Give from 0.01 to 100,000 GiB free." in answer.text
     answer = admin_client.post(page, {"threshold": "nan", "hold_s": "-1", "cooldown_s": "x"})
     assert "Enter a number" in answer.text
     rule.refresh_from_db()

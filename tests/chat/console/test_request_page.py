@@ -95,10 +95,10 @@ def test_the_cost_is_written_out_by_the_prices_of_its_time(admin_client: Client,
     price_from(0, input=Decimal(1000), cached=Decimal(100), output=Decimal(2000))
     log = written(project)
     text = page(admin_client, log)
-    assert re.findall(r'<th scope="row">(.*?)</th><td>(\d+)</td><td>(\d+)</td>', text) == [
-        ("prompt", "6", "1000"),
+    assert re.findall(r'<th scope="row">(.*?)</th><td>(\d+)</td><td>([\d,]+)</td>', text) == [
+        ("prompt", "6", "1,000"),
         ("prompt, cached", "4", "100"),
-        ("completion", "7", "2000"),
+        ("completion", "7", "2,000"),
     ]
     assert re.findall(r"<td>([\d.]+ USD)</td>", text) == ["0.006 USD", "0.0004 USD", "0.014 USD"]
     assert "Cost: 0.0204 USD" in text

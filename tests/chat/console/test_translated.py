@@ -20,6 +20,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils.translation.trans_real import DjangoTranslation
 
+from chat.audit.services import Subject, audit_record
 from chat.models import (
     ApiKey,
     AuditEntry,
@@ -44,7 +45,21 @@ NOT_WORDS = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 NAMES = frozenset(
-    {"Lightcone", "UTC", "USD", "CSV", "JSON", "SQLite", "PostgreSQL", "Valkey", "Python", "starttls", "noeviction"}
+    {
+        "Lightcone",
+        "UTC",
+        "USD",
+        "CSV",
+        "JSON",
+        "SQLite",
+        "PostgreSQL",
+        "Valkey",
+        "Python",
+        "starttls",
+        "noeviction",
+        "English",
+        "Deutsch",
+    }
 )
 OF_OTHERS = frozenset({"esc"})
 """Texts of django-unfold that it gives to nobody to translate."""
@@ -199,3 +214,10 @@ def test_the_console_is_in_the_language_of_the_browser(root: Client) -> None:
     assert (
         "Type to search" not in root.get(reverse("admin:chat_servedmodel_changelist"), HTTP_ACCEPT_LANGUAGE="de").text
     )
+
+
+def test_the_audit_names_what_changed_in_the_language(root: Client) -> None:
+    """Names that are no columns, and those of Django's columns, were left in English."""
+    audit_record(action="user.sign_in", on=Subject("1", "ada"), after={"method": "password", "is_superuser": True})
+    page = root.get(reverse("admin:chat_auditentry_changelist"), HTTP_ACCEPT_LANGUAGE="de").text
+    assert "Verfahren, Superuser" in page

@@ -22,6 +22,15 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 });
 
+// Fields that search for values have no name of their own: they take that of the field that they fill.
+const nameSearches = () => {
+  for (const field of document.querySelectorAll(".select2-search__field:not([aria-label])")) {
+    const label = field.closest(".select2-container")?.previousElementSibling?.labels?.[0];
+    if (label) field.setAttribute("aria-label", label.textContent.trim());
+  }
+};
+document.addEventListener("DOMContentLoaded", () => new MutationObserver(nameSearches).observe(document.body, { childList: true, subtree: true }));
+
 // Charts: django-unfold reads the colours once, and as they are written. Work them out, and anew when the theme changes.
 const colourOf = (name) => {
   const probe = document.body.appendChild(document.createElement("span"));
@@ -32,6 +41,7 @@ const colourOf = (name) => {
 };
 const paintCharts = () => {
   Chart.defaults.color = colourOf("--lc-soft");
+  Chart.defaults.locale = document.documentElement.lang;
   for (const chart of Object.values(Chart.instances)) {
     JSON.parse(chart.canvas.dataset.value).datasets.forEach((part, index) => {
       const colour = colourOf(part.backgroundColor.slice(4, -1));

@@ -51,6 +51,8 @@ const total = (numbers) => Object.values(numbers).reduce((before, number) => bef
 /** The distances of marks on an axis of time: less than a second would give two marks one name. */
 const WHOLE_SECONDS = [1, 2, 5, 10, 20, 30, 60, 120, 300];
 const figure = new Intl.NumberFormat(document.documentElement.lang || "en", { maximumFractionDigits: 1 });
+/** Marks between 0 and 1 are a quarter apart. */
+const markFigure = new Intl.NumberFormat(document.documentElement.lang || "en", { maximumFractionDigits: 2, notation: "compact" });
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 /** Lines of the last five minutes, drawn once a second, or each five seconds for those who want less motion. */
@@ -123,7 +125,7 @@ function options(width) {
     legend: { show: false },
     cursor: { show: false },
     scales: { x: { time: false }, y: { range: (_, __, most) => [0, Math.max(1, most * 1.1)] } },
-    axes: [{ ...axis, incrs: WHOLE_SECONDS, values: (plot, values) => values.map((value) => `${figure.format(Math.round(value - plot.data[0].at(-1)) || 0)} s`) }, { ...axis, size: 56, values: (_, values) => values.map((value) => figure.format(value)) }],
+    axes: [{ ...axis, size: 28, incrs: WHOLE_SECONDS, values: (plot, values) => values.map((value) => `${figure.format(Math.round(value - plot.data[0].at(-1)) || 0)} s`) }, { ...axis, size: 56, values: (_, values) => values.map((value) => markFigure.format(value)) }],
     series: [{}, line("--chart-1"), line("--chart-2", [6, 3])],
   };
 }
