@@ -13,6 +13,7 @@ import argparse
 import os
 import random
 import shutil
+import signal
 import statistics
 import subprocess
 import tempfile
@@ -79,7 +80,7 @@ def _database(is_postgres: bool) -> Iterator[str]:
             time.sleep(0.1)
         yield f"postgres://light@/light?host={folder}"
     finally:
-        server.terminate()
+        server.send_signal(signal.SIGINT)  # a milder signal waits for connections of the pool
         server.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
