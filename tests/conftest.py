@@ -30,6 +30,8 @@ hypothesis.settings.register_profile("explore", **UNTIMED)
 hypothesis.settings.register_profile("few", derandomize=True, max_examples=25, **UNTIMED)
 hypothesis.settings.load_profile(os.environ.get("LIGHTCONE_TEST_EXAMPLES", "same"))
 
+LONGEST_ID = 40
+"""Of the bytes among the parameters of a test that its name spells."""
 IS_EVERYTHING_REQUIRED = os.environ.get("LIGHTCONE_TEST_REQUIRE") == "1"
 NEED_TRITON = [
     "engine/attention/test_chunk_attention.py",
@@ -68,6 +70,11 @@ if _missing_for("gpu"):
     os.environ["TRITON_INTERPRET"] = (
         "1"  # Triton reads it when it is first imported: its kernels then compute on CPU tensors
     )
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name a file among the parameters of a test by its parameter: its bytes may differ from process to process."""
+    return argname if isinstance(val, bytes) and len(val) > LONGEST_ID else None
 
 
 @pytest.hookimpl(wrapper=True)
