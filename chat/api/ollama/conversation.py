@@ -1,7 +1,7 @@
 """Turn the messages of a chat into messages of the one request schema, one for one.
 
 Ollama's calls need no ids, and its results name the function at most. Calls without one get an id here, and a result
-without one gets that of the earliest call which it can answer. Images are refused.
+without one gets that of the earliest call which it can answer. Images become parts behind the text.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from chat.api.ollama.fields import IMAGES
+from chat.api.request.fields import echo
 from chat.api.request.message_parts import is_text
 from chat.errors import Problems
+
+HEAD = "data:image/png;base64,"
 
 
 class OpenCalls:
@@ -41,6 +43,27 @@ class OpenCalls:
         return None
 
 
+def are_texts(images: Any, path: str, problems: Problems) -> bool:
+    """Return True for a list of texts. Refuse anything else."""
+    if not isinstance(images, list):
+        problems.refuse(path, f"must be an array of images in base64, got {echo(images)}", "invalid_type")
+        return False
+    return all(is_text(image, f"{path}.{number}", problems) for number, image in enumerate(images))
+
+
+def image_parts(text: str, images: list[str]) -> list[dict[str, Any]]:
+    """Return the content of a message with images behind its text. The format of each is told by its first bytes."""
+    parts: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+    return parts + [{"type": "image_url", "image_url": {"url": f"{HEAD}{image}"}} for image in images]
+
+
+def image_paths(num_parts: int, num_images: int, message: str, images: str) -> dict[str, str]:
+    """Return the paths of the images in a content of so many parts, with those that were sent."""
+    first = num_parts - num_images
+    paths = {f"{message}.content.{first + number}.image_url": f"{images}.{number}" for number in range(num_images)}
+    return paths | {f"{path}.url": sent for path, sent in paths.items()}
+
+
 class ConversationReader:
     """One pass over the messages of one request. Values of a wrong type stay, for the one schema to refuse."""
 
@@ -48,9 +71,11 @@ class ConversationReader:
         self._problems = Problems()
         self._num_ids = 0
         self._calls = OpenCalls()
+        self.sent: dict[str, str] = {}
+        """From the paths of images to those that were sent."""
 
     def read(self, messages: list[Any]) -> list[Any]:
-        """Return the messages in order. Raises ApiError for images, and for names of functions that are no text."""
+        """Return the messages in order. Raises ApiError for images and names of functions that are no text."""
         read = [
             self._message(message, f"messages.{index}") if isinstance(message, dict) else message
             for index, message in enumerate(messages)
@@ -60,10 +85,13 @@ class ConversationReader:
 
     def _message(self, message: dict[str, Any], path: str) -> dict[str, Any]:
         translated = {name: value for name, value in message.items() if name not in ("images", "thinking", "tool_name")}
-        if message.get("images") and not self._problems.is_full:
-            self._problems.refuse(f"{path}.images", IMAGES, "unsupported_parameter")
         if translated.get("content") is None:
             translated.pop("content", None)
+        if message.get("images") and are_texts(message["images"], f"{path}.images", self._problems):
+            content = translated.get("content", "")
+            if isinstance(content, str):
+                translated["content"] = parts = image_parts(content, message["images"])
+                self.sent |= image_paths(len(parts), len(message["images"]), path, f"{path}.images")
         if message.get("thinking"):
             translated["reasoning"] = message["thinking"]
         if message.get("role") == "tool" and is_text(message.get("tool_name"), f"{path}.tool_name", self._problems):

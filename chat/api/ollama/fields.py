@@ -89,9 +89,6 @@ def model_field() -> Text:
     )
 
 
-IMAGES = "cannot be used: the models of this server read text only; leave it out, and send text"
-
-
 class ModelFields(RequestBody):
     """The fields of all routes that compute."""
 
@@ -132,7 +129,9 @@ class OllamaGenerateRequest(AnswerFields):
         "cannot be used: templates here are those of the models, in Jinja; leave it out, or send raw: true"
     )
     context = Refused("cannot be used: conversations are not kept as tokens; send the messages to /api/chat")
-    images = Refused(IMAGES)
+    images = Array(
+        item_schema={"type": "string"}, max_items=LIMITS.max_parts, help_text="Images in base64, for models that see."
+    )
 
 
 class OllamaEmbedRequest(ModelFields):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from chat.api.ollama.conversation import ConversationReader
+from chat.api.ollama.conversation import ConversationReader, are_texts, image_parts, image_paths
 from chat.api.ollama.fields import CHAT, EMBED, EMBEDDINGS, GENERATE
 from chat.api.ollama.names import OllamaNames
 from chat.api.ollama.options import options_ignored, options_translate
@@ -14,7 +14,7 @@ from chat.api.request.fields import bad_value
 from chat.api.request.parse import fields_read, request_parse, unknown_names, values_parse
 from chat.api.request.parsed import ParsedRequest, PromptsRequest
 from chat.api.request.schema import RequestBody
-from chat.errors import ApiError
+from chat.errors import ApiError, Problems
 from engine.api import EmbedOptions, RawPrompt, Task
 
 TAG = ":latest"
@@ -49,14 +49,15 @@ def names_of(model: str | None) -> tuple[str, ...] | None:
 def chat_parse(body: dict[str, Any]) -> ParsedAnswer:
     """Check and translate a chat. Raises ApiError in the client's names."""
     fields = fields_read(CHAT, body)
-    messages = ConversationReader().read(fields["messages"] or [])
+    reader = ConversationReader()
+    messages = reader.read(fields["messages"] or [])
     if not messages:
         return _load(fields, body, CHAT)
     translated = {"messages": messages, **_answer_fields(fields)}
     if fields["tools"]:
         translated["tools"] = fields["tools"]
     last = messages[-1]
-    names = OllamaNames({"continue_final_message": f"messages.{len(messages) - 1}"})
+    names = OllamaNames({"continue_final_message": f"messages.{len(messages) - 1}", **reader.sent})
     if isinstance(last, dict) and last.get("role") == "assistant" and not last.get("tool_calls"):
         translated["continue_final_message"] = True
     parsed = _renamed(names, request_parse, translated)
@@ -72,11 +73,18 @@ def generate_parse(body: dict[str, Any]) -> ParsedAnswer:
         raise bad_value(
             "system", f"cannot be combined with {'suffix' if suffix else 'raw'}, which goes without a template"
         )
-    if not prompt and suffix is None:
+    images, problems = fields["images"] or [], Problems()
+    are_texts(images, "images", problems)
+    problems.raise_any()
+    if images and is_raw:
+        raise bad_value("images", f"cannot be combined with {'suffix' if suffix else 'raw'}: send a prompt alone")
+    if not prompt and not images and suffix is None:
         return _load(fields, body, GENERATE)
-    messages = [{"role": "system", "content": system}] if system else []
-    messages.append({"role": "user", "content": prompt})
-    own = {f"messages.{len(messages) - 1}.content": "prompt", f"messages.{len(messages) - 1}": "prompt"}
+    messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+    place = f"messages.{len(messages)}"
+    content = image_parts(prompt, images) if images else prompt
+    messages.append({"role": "user", "content": content})
+    own = {f"{place}.content": "prompt", place: "prompt", **image_paths(len(content), len(images), place, "images")}
     names = OllamaNames(own | ({"messages.0.content": "system", "messages.0": "system"} if system else {}))
     parsed = _renamed(names, request_parse, {"messages": messages, **_answer_fields(fields)})
     if is_raw:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from chat.api.ollama.translation import chat_parse, generate_parse
 from engine.api import Completed, ConstraintKind, Embedded, Outcome, Task, Timings, Usage
 from tests.chat.api.conftest import ADMITTED, KEY
 from tests.chat.api.ollama.shapes import CHAT, TURN, chat, generate, written
@@ -194,3 +195,15 @@ async def test_bodies_are_json_whatever_their_type_says(api, scripted, kind):
     body = json.dumps({"messages": [TURN], "stream": False})
     response = await api.post(CHAT, content=body, headers={"Content-Type": kind, "Authorization": f"Bearer {KEY}"})
     assert response.status_code == 200
+
+
+def test_images_are_parts_behind_the_text():
+    image, other = (
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}} for data in ("aQ==", "bQ==")
+    )
+    parsed = chat_parse({"model": "m", "messages": [TURN, {**TURN, "images": ["aQ==", "bQ=="]}]})
+    assert parsed.messages[1] == {**TURN, "content": [{"type": "text", "text": TURN["content"]}, image, other]}
+    assert parsed.field_names("messages.1.content.2.image_url.url") == "messages.1.images.1"
+    parsed = generate_parse({"model": "m", "images": ["aQ=="], "system": "s"})
+    assert parsed.messages[1] == {"role": "user", "content": [image]}
+    assert parsed.field_names("messages.1.content.0.image_url") == "images.0"
