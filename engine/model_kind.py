@@ -39,6 +39,13 @@ SEEING = (
     "SmolVLMForConditionalGeneration",
 )
 """Architectures whose images are served: a tower, a projector, and a text model that sees their vectors as tokens."""
+TEXT_MODELS = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
+"""`model_type` of the text model in a model that sees -> the architecture of it alone. Layers of ours compute these."""
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 RANKING_TAG = "text-ranking"
 CARD_CHARS = 1 << 16
@@ -105,12 +112,14 @@ def read_purpose(path: Path) -> ModelPurpose:
                 f"{path / 'config.json'}: {name[:80]} that sees texts in both directions is not served"
             )
         return _embedder(path, modules, is_encoder=False)
-    return ModelPurpose(takes_images=name in SEEING and _has_processor(path))
+    return ModelPurpose(takes_images=name in SEEING and _sees(path, config))
 
 
-def _has_processor(path: Path) -> bool:
-    """Return True for a folder that says how images become inputs of its encoder."""
-    return any((path / name).is_file() for name in PROCESSOR_FILES)
+def _sees(path: Path, config: Mapping[str, Any]) -> bool:
+    """Return True for a folder whose text model has layers of ours, and that says how images become inputs."""
+    text = config.get("text_config")
+    kind = text.get("model_type", "llama") if isinstance(text, Mapping) else ""
+    return kind in TEXT_MODELS and any((path / name).is_file() for name in PROCESSOR_FILES)
 
 
 def _gguf_purpose(metadata: Mapping[str, Any]) -> ModelPurpose:

@@ -20,12 +20,13 @@ from engine.api.model import LEAST_CONTEXT, MemoryNeed
 from engine.attention.backend import cache_dtype
 from engine.attention.cache_groups import CacheGroups
 from engine.config import EngineConfig
-from engine.core.build import COMPILER, TORCH
+from engine.core.build import COMPILER, TORCH, media_dtype
 from engine.core.link import unpack_config
 from engine.execution.device import check_device
 from engine.execution.encoder_runner import MAX_STEP_TOKENS
 from engine.execution.kv_cache import CacheSize, bytes_per_block, free_memory, size_cache, step_bytes
 from engine.execution.step_sizes import cache_groups, most_prefill_only_tokens
+from engine.loading.checkpoint import FileCheckpoint
 from engine.loading.encoder_checkpoint import open_encoder
 from engine.loading.loader import open_checkpoint
 from engine.loading.maker_defaults import maker_defaults
@@ -54,11 +55,14 @@ def memory_need(config: EngineConfig, memory_bytes: int = 0) -> MemoryNeed:
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
     device = check_device(config.device, config.weights, config.kv_cache, config.batch_invariant)
-    if read_purpose(config.model_path).is_encoder:
+    purpose = read_purpose(config.model_path)
+    if purpose.is_encoder:
         return encoder_need(config, base)
     scheme = WeightScheme(config.weights, device, config.batch_invariant)
     checkpoint, model, _ = open_checkpoint(config.model_path)
     weights = checkpoint.held_bytes(scheme)
+    if purpose.takes_images and isinstance(checkpoint, FileCheckpoint):
+        weights += checkpoint.num_other_weights * media_dtype(config).itemsize
     groups = cache_groups(model, config, device)
     block_bytes = bytes_per_block(groups, cache_dtype(config.weights, config.kv_cache, device))
     is_cpu = device.type == "cpu"

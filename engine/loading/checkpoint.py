@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from math import isfinite, nan
+from math import isfinite, nan, prod
 from pathlib import Path
 from typing import Protocol
 
@@ -191,6 +191,12 @@ class FileCheckpoint:
 
         return decoder_bytes(self._config, outline, scheme)
 
+    @property
+    def num_other_weights(self) -> int:
+        """The numbers of what is beside the text model, such as an encoder of images."""
+        names = (name for name in self._names if is_other_part(name, self._fields))
+        return sum(prod(self._file.shape(name)) for name in names)
+
     def check(self) -> None:
         """Raise ModelLoadError if a tensor of the architecture is missing or has another shape, or the file has one
         more: it is another kind of model. Does not read their data.
@@ -204,7 +210,7 @@ class FileCheckpoint:
         unused = {name for name in self._names - self._used if not is_ignorable(name) and name not in self._ignorable}
         others = {name for name in unused if is_other_part(name, self._fields)}
         if others:
-            logger.info("%s: %d tensors of parts that are not served are left out", self._source, len(others))
+            logger.info("%s: %d tensors are of no part of the text model", self._source, len(others))
         unknown = sorted(name for name in unused - others if not self._is_zero_bias(name))
         if unknown:
             shown = ", ".join(repr(name[:80]) for name in unknown[:5])

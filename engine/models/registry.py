@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from engine.api.errors import ModelLoadError
-from engine.model_kind import SEEING
+from engine.model_kind import SEEING, TEXT_MODELS
 from engine.models import exaone, gemma, gemma4, glm, granite, llama, olmo, phi, qwen, smollm, starcoder
 from engine.models.config import ModelConfig
 from engine.models.family import Family
@@ -44,15 +44,6 @@ def architecture_of(values: Mapping[str, object]) -> object:
     """Return the architecture that a config.json names, None if it names none."""
     architectures = values.get("architectures")
     return architectures[0] if isinstance(architectures, list) and architectures else None
-
-
-TEXT_MODELS = {
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-}
-"""`model_type` of the text model in a model that sees -> the architecture of it alone."""
 
 
 def text_architecture(values: Mapping[str, object]) -> object:

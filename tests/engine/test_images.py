@@ -6,6 +6,9 @@ import pytest
 import torch
 
 from engine.api import Completed, Delta, Outcome, PromptOptions, Rejected, SamplingParams, StopRules
+from engine.config import EngineConfig
+from engine.core.memory_need import memory_need
+from engine.model_kind import read_purpose
 from tests.engine.real_engine import RealEngine, write_model
 from tests.engine.seeing_folders import FAMILIES, encoded, image_of, write_seeing
 
@@ -160,3 +163,17 @@ def test_a_model_that_reads_text_alone_refuses_images(tmp_path, make_real_engine
     write_model(tmp_path)
     found = refusal(make_real_engine(tmp_path), [{"type": "image", "data": encoded(SEEN)}])
     assert found.message == "this model takes no images"
+
+
+def test_the_encoder_counts_to_the_memory_of_a_model(tmp_path):
+    model, _ = write_seeing(tmp_path, "llava")
+    need = memory_need(EngineConfig(tmp_path, "seeing", weights="float32", kv_cache_bytes=4 << 20))
+    assert need.weights_bytes == sum(parameter.nbytes for parameter in model.parameters())
+
+
+def test_a_folder_without_a_processor_reads_text(tmp_path):
+    write_seeing(tmp_path, "idefics3")
+    assert read_purpose(tmp_path).modalities == ["image"]
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        (tmp_path / name).unlink(missing_ok=True)
+    assert read_purpose(tmp_path).modalities == []

@@ -49,11 +49,6 @@ class TransformersMediaEncoder:
             model.lm_head = nn.Identity()
         return cls(model.eval().requires_grad_(False).to(device), device, dtype)
 
-    @property
-    def num_bytes(self) -> int:
-        """The memory of its weights."""
-        return sum(weight.nbytes for weight in self._model.parameters())
-
     @torch.inference_mode()
     def encode(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
         """Return the vectors of one image (N, E), in the order of its tokens. `tensors`: what the processor made."""
