@@ -16,6 +16,11 @@ TEMPLATE_TOKENS, MESSAGE_TOKENS = 256, 32
 """What chat templates add to a prompt, and to each message, at most."""
 BYTES_OF_BASE64, BYTES_OF_CHAR = 3 / 4, 4
 BEGIN_CHARS = 2048
+IMAGE_TOKENS, MOST_IMAGE_TOKENS = 1024, 4096
+"""Of an image: what is usual, and what no model that is served takes more of (InternVL: 13 tiles of 256)."""
+IMAGE_TYPES = ("image", "image_url", None)
+IMAGE_KEYS = ("image_url", "data")
+"""What an image part has, as it was sent and as the worker gets it."""
 PACKED = (b"PK", b"%PDF")
 """How files begin whose texts may have more bytes than they have."""
 
@@ -53,18 +58,38 @@ def _size(request: GenerationRequest, messages: Sequence[Any]) -> tuple[int, int
     """Return the characters of a prompt, and the bytes that its tokens cannot outnumber."""
     raw = request.raw
     if raw is None:
+        num_images, messages = _images_apart(messages)
         files, messages = _files_apart(messages)
         contents = [str(message.get("content") or "") for message in messages if isinstance(message, dict)]
         sent = json.dumps([messages, [tool.spec for tool in request.tools]], ensure_ascii=False, default=str)
         num_file_chars = sum(min(_num_bytes(data), MAX_FILE_CHARS) for data in files)
         num_bytes = len(sent.encode(errors="surrogatepass")) + sum(map(_most_file_bytes, files))
-        return sum(map(len, contents)) + num_file_chars, num_bytes
+        num_image_chars = CHARS_PER_TOKEN * IMAGE_TOKENS * num_images
+        return sum(map(len, contents)) + num_file_chars + num_image_chars, num_bytes + MOST_IMAGE_TOKENS * num_images
     num_ids = len(raw.token_ids or ())
     chars = len(raw.text) + len(raw.suffix or "") + CHARS_PER_TOKEN * num_ids
     document = raw.document or ""
     chars += min(len(document), CHARS_PER_TOKEN * (raw.max_document_tokens or len(document)))
     texts = (raw.text, raw.suffix or "", document)
     return chars, num_ids + sum(len(text.encode(errors="surrogatepass")) for text in texts)
+
+
+def _images_apart(messages: Sequence[Any]) -> tuple[int, list[Any]]:
+    """Return how many images messages have, and the messages without them: base64 says nothing of their tokens."""
+    num_images = 0
+    rest: list[Any] = []
+    for message in messages:
+        content = message.get("content") if isinstance(message, dict) else None
+        if isinstance(content, list):
+            others = [part for part in content if not _is_image(part)]
+            num_images += len(content) - len(others)
+            message = {**message, "content": others}
+        rest.append(message)
+    return num_images, rest
+
+
+def _is_image(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") in IMAGE_TYPES and any(key in part for key in IMAGE_KEYS)
 
 
 def _files_apart(messages: Sequence[Any]) -> tuple[list[str], list[Any]]:

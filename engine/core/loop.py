@@ -140,6 +140,8 @@ class EngineCore:
 
         Before it, encode one item of media that a sequence waits for: text streams beside a pile of images.
         """
+        if self._announces_steps and (seq_ids := self._media.next_seq_ids):
+            self._channel.send(StepStarted(seq_ids))
         has_encoded = self._media.encode_next()
         if self._held:
             held, self._held = self._held, []

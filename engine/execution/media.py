@@ -14,6 +14,7 @@ from typing import Protocol
 import torch
 
 from engine.api.errors import EngineFailure, ErrorCode
+from engine.execution.device import has_lost_device
 from engine.messages import AddSequence, DefineMedia, MediaTensor
 from engine.sequence import InputSpan, Sequence
 
@@ -96,9 +97,15 @@ class CoreMedia:
         """Return True if a sequence can be added at once: its items are encoded, or never will be."""
         return all(span.key not in self._waiting for span in message.media)
 
+    @property
+    def next_seq_ids(self) -> list[int]:
+        """The sequences that need the item which is encoded next; none if none waits."""
+        key = next(iter(self._waiting), None)
+        return [] if key is None else sorted(self._items[key].seq_ids)
+
     @torch.inference_mode()
     def encode_next(self) -> bool:
-        """Encode the item that has waited longest; False if none waits."""
+        """Encode the item that has waited longest; False if none waits. Raises EngineFailure if the device is lost."""
         if not self._waiting:
             return False
         key, _ = self._waiting.popitem(last=False)
@@ -111,8 +118,11 @@ class CoreMedia:
                     f"{len(vectors)} vectors for {item.num_vectors} tokens, or numbers that are not finite"
                 )
             item.vectors = vectors
-        except Exception:
+        except Exception as error:
             logger.exception("an item of media cannot be encoded")
+            if has_lost_device(error):
+                message = "the device has failed and computes nothing more in this process"
+                raise EngineFailure(ErrorCode.ENGINE_ERROR, message) from error
             item.has_failed = True
         item.tensors = []
         return True

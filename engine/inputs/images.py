@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import time
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from engine.api.errors import EngineFailure, ErrorCode, RequestError
+from engine.api.errors import EngineFailure, ErrorCode, ModelLoadError, RequestError
 from engine.api.media import MediaLimits
 from engine.api.request import Json, Message
 from engine.inputs.escaping import PromptPiece
@@ -30,9 +31,9 @@ OPEN, PREPARE = "open", "prepare"
 """The tasks of the child."""
 POOL_SIZE = 2
 MEMORY_BYTES = 2 << 30
-NICENESS = 10
-PREPARE_S = 20.0
-"""For all images of a request together; each has an equal share."""
+NICENESS = 5
+PREPARE_S = 30.0
+"""For all images of a request together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,9 @@ class ImageReader:
         self._pool = KillablePool(TARGET, POOL_SIZE, MEMORY_BYTES, first, niceness=NICENESS, work=work)
         try:
             opened = self._pool.call(*first, timeout_s=PREPARE_S)
-        except BaseException:
+        except (EngineFailure, KillableExceeded, RequestError) as error:
             self.close()
-            raise
+            raise ModelLoadError(f"{path}: the processor of its images cannot be opened; the log says why") from error
         self.placeholder: str = opened["placeholder"]
         self.token_id: int = opened["token_id"]
 
@@ -78,13 +79,13 @@ class ImageReader:
         num_images = sum(1 for message in messages for part in _parts(message) if _is_image(part))
         if not num_images:
             return messages, []
-        timeout_s, budget = PREPARE_S / num_images, DecodedBudget(self._decoder.limits)
+        deadline, budget = time.monotonic() + PREPARE_S, DecodedBudget(self._decoder.limits)
         emptied, images = [], []
         for message in messages:
             parts: list[Json] = []
             for part in _parts(message):
                 if _is_image(part):
-                    images.append(self._prepared(part, timeout_s, tenant, budget))
+                    images.append(self._prepared(part, deadline, tenant, budget))
                     part = {"type": "image"}
                 parts.append(part)
             emptied.append(message | {"content": parts} if parts else message)
@@ -95,7 +96,7 @@ class ImageReader:
         self._pool.close()
         self._decoder.close()
 
-    def _prepared(self, part: Any, timeout_s: float, tenant: str, budget: DecodedBudget) -> ImageInput:
+    def _prepared(self, part: Any, deadline: float, tenant: str, budget: DecodedBudget) -> ImageInput:
         param, detail = part.get("param") or "messages", part.get("detail") or "auto"
         try:
             data = base64.b64decode(part["data"], validate=True)
@@ -104,13 +105,15 @@ class ImageReader:
         image = self._decoder.image(data, param=param, detail=detail, tenant=tenant)
         budget.take(image.pixels.nbytes, param)
         pixels = (image.pixels.tobytes(), image.height, image.width, image.content_hash)
+        timeout_s = max(0.1, deadline - time.monotonic())
         try:
             made = self._pool.call(PREPARE, self._path, *pixels, timeout_s=timeout_s, tenant=tenant)
         except RequestError as error:
             raise _refused(error.message, param) from error
         except KillableExceeded as error:
-            limit = f"{timeout_s:g} s" if error.reason == "time" else f"{MEMORY_BYTES >> 20} MiB"
-            raise _refused(f"the image takes more than {limit} to prepare; send a smaller one", param) from error
+            limit = f"{PREPARE_S:g} s" if error.reason == "time" else f"{MEMORY_BYTES >> 20} MiB"
+            message = f"the images take more than {limit} to prepare; send fewer or smaller ones"
+            raise _refused(message, param) from error
         except EngineFailure as error:
             raise _refused("the model's processor cannot read the image; send another form of it", param) from error
         tensors = [MediaTensor(*tensor) for tensor in made["tensors"]]

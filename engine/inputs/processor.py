@@ -87,7 +87,9 @@ class PromptProcessor:
         escaper = ControlTokenEscaper(self._controls)
         messages, images = self._without_images(self._files.read(request.messages, request.tenant), request.tenant)
         messages = [_escape_message(message, escaper) for message in messages]
-        if self._images is not None and images:
+        if self._images is not None:
+            typed = escaper.escape(self._images.placeholder)
+            messages = [_without_text(message, self._images.placeholder, typed) for message in messages]
             messages = with_placeholders(messages, self._images.placeholder)
         if options.continue_final_message and messages:
             messages = [*messages[:-1], _leave_open(messages[-1], escaper)]
@@ -96,7 +98,7 @@ class PromptProcessor:
         if text is not None:
             text = _cut_at_end(text, messages[-1], escaper) if options.continue_final_message and messages else text
             pieces = escaper.split(escaper.close_open_reasoning(text))
-            if self._images is not None:
+            if self._images is not None and images:
                 pieces = with_images(pieces, images, self._images.placeholder)
         num_chars = 0 if text is None else sum(len(piece.text) for piece in pieces)
         if text is None or num_chars > max_chars:
@@ -117,6 +119,8 @@ class PromptProcessor:
     def _with_media(self, prompt: Prompt, images: list[ImageInput]) -> Prompt:
         """Return the prompt with the places of its images. Raises RequestError if some have been cut away."""
         if self._images is None:
+            return prompt
+        if not images:
             return prompt
         return replace(prompt, media=media_of(images, prompt.token_ids, self._images.token_id))
 
@@ -159,6 +163,22 @@ def _escape_message(message: Message, escaper: ControlTokenEscaper) -> Message:
         "reasoning": reasoning + escaper.open_mark,
         "reasoning_content": reasoning + escaper.open_mark,
     }
+
+
+def _without_text(message: Message, text: str, other: Json) -> Message:
+    """Return a message with another text in place of `text` in what it says: an assistant may quote a placeholder."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return message | {"content": content.replace(text, str(other))}
+    if not isinstance(content, list):
+        return message
+    parts: list[Json] = [
+        part | {"text": said.replace(text, str(other))}
+        if isinstance(part, dict) and isinstance(said := part.get("text"), str)
+        else part
+        for part in content
+    ]
+    return message | {"content": parts}
 
 
 def _is_thinking(part: Json) -> bool:

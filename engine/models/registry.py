@@ -46,6 +46,19 @@ def architecture_of(values: Mapping[str, object]) -> object:
     return architectures[0] if isinstance(architectures, list) and architectures else None
 
 
+LLAMA_DEFAULTS: dict[str, object] = {
+    "vocab_size": 32000,
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+}
+"""What folders of LLaVA leave out of a text model, as transformers has it."""
+
+
 def text_architecture(values: Mapping[str, object]) -> object:
     """Return the architecture of the text model that a config.json describes, None if it names none."""
     architecture, text = architecture_of(values), values.get("text_config")
@@ -78,6 +91,8 @@ def describe_folder(source: str, values: dict[str, object]) -> tuple[Family, Mod
     family = find_family(source, architecture, HF_FAMILIES)
     text = values.get("text_config")
     if isinstance(text, dict):  # a model with a vision tower, of which the text part is served
+        if str(text.get("model_type", "llama")) == "llama":
+            text = LLAMA_DEFAULTS | text
         values = values | text | {name: values[name] for name in ("tie_word_embeddings",) if name in values}
     fields = Fields(source, {**family.hf_defaults, **values}, architecture=str(architecture))
     return family, family.describe(fields).check(source)

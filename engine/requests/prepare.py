@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from engine.api import Admitted, Delta, EmbedOptions, Event, GenerationRequest, Task, Usage
+from engine.api.errors import ErrorCode, RequestError
 from engine.config import EngineConfig
 from engine.decoding.beam_search import BeamSearch, EndRules
 from engine.inputs.encoding import Prompt
@@ -147,6 +148,9 @@ class RequestPreparer:
         resume: Resume,
         num_known: Mapping[str, int],
     ) -> Run:
+        if request.beam is not None and prompt.media.spans:
+            message = "use_beam_search cannot be combined with images: leave it out, or ask for several choices by n"
+            raise RequestError(ErrorCode.INVALID_VALUE, message, "use_beam_search")
         max_tokens = choice_token_limit(request, len(prompt.token_ids), limits)
         check_prompt_ids(prompt.token_ids, limits, request.raw)
         check_token_ids(request, limits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.api import Completed, Delta, Outcome, PromptOptions, Rejected, SamplingParams, StopRules
+from engine.api import BeamOptions, Completed, Delta, Outcome, PromptOptions, Rejected, SamplingParams, StopRules
 from engine.config import EngineConfig
 from engine.core.memory_need import memory_need
 from engine.model_kind import read_purpose
@@ -114,7 +114,7 @@ def test_the_same_words_about_other_images_have_other_answers(seeing):
     assert again[-1].payload.usage.cached_tokens > other[-1].payload.usage.cached_tokens
 
 
-def test_tenants_share_no_images(seeing):
+def test_tenants_share_no_prefix_with_images(seeing):
     messages = engine_messages([["whose ", SEEN]])
     usages = []
     for tenant in ("one", "one", "two"):
@@ -137,15 +137,20 @@ def test_a_prompt_that_is_cut_within_an_image_is_refused(seeing):
     assert "without truncate_prompt_tokens" in found.message
 
 
-def test_a_placeholder_that_a_client_types_is_text(seeing):
+def test_a_placeholder_that_somebody_writes_is_text(seeing):
     seeing.submit("run", messages=engine_messages([["what is <image>?"]]), **GREEDY)
     typed = seeing.events_to_end("run")["run"]
     assert typed[0].payload.num_prompt_tokens > len("what is <image>?")
     (image,) = engine_messages([[SEEN]])[0]["content"]
-    quoted = ({"role": "assistant", "content": "<image>"}, {"role": "user", "content": [image]})
-    seeing.submit("run", messages=quoted, **GREEDY)
-    (event,) = seeing.events_to_end("run")["run"]
-    assert "has 2 places for them" in event.payload.message
+    for quoted in ("I see <image>.", [{"type": "text", "text": "<image>"}]):
+        messages = ({"role": "assistant", "content": quoted}, {"role": "user", "content": [image]})
+        seeing.submit("run", messages=messages, **GREEDY)
+        assert len(token_ids(seeing.events_to_end("run")["run"])) == NUM_TOKENS
+
+
+def test_beam_search_takes_no_images(seeing):
+    found = refusal(seeing, [{"type": "image", "data": encoded(SEEN)}], beam=BeamOptions(), num_choices=2)
+    assert found.param == "use_beam_search"
 
 
 def test_several_choices_see_one_image(seeing):

@@ -11,11 +11,13 @@ from django.utils.module_loading import import_string
 
 from chat.access.keys import Caller
 from chat.api.request.file_parts import AttachedFiles, file_ids
-from engine.api import Message
+from engine.api import Json, Message
 
 SOURCE = "chat.batches.attached.files_fetch"
 """By name, as the room of files is built on this one."""
 NOT_KEPT = ""
+HELD_IN = {"file": "file", "image": "data"}
+"""The kinds of parts that hold contents, and where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,8 @@ def num_file_bytes(files: AttachedFiles) -> int:
     return sum(len(file.file_data) for file in files.values())
 
 
-def files_forgotten(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Return messages without the contents of their files, which a run does not need once it has been started."""
+def attachments_forgotten(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return messages without the contents of files and images, which a run does not need once it has been started."""
     return tuple(_without_data(message) for message in messages)
 
 
@@ -57,8 +59,11 @@ def _without_data(message: Message) -> Message:
     content = message.get("content")
     if not isinstance(content, list):
         return message
-    kept = [
-        {**part, "file": NOT_KEPT} if isinstance(part, dict) and part.get("type") == "file" else part
-        for part in content
-    ]
-    return {**message, "content": kept}
+    return {**message, "content": [_part_without_data(part) for part in content]}
+
+
+def _part_without_data(part: Json) -> Json:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if isinstance(part, dict) and kind in HELD_IN:
+        return {**part, HELD_IN[kind]: NOT_KEPT}
+    return part

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 
 from chat.access.checks import Right
@@ -12,6 +12,7 @@ from chat.access.keys import Caller
 from chat.api.request.image_parts import IMAGE, REMOTE, ImageRules, image_url, images_sent
 from chat.catalog.named_models import models_that_take
 from chat.catalog.services import ModelEntry
+from chat.errors import ApiError
 from chat.media.fetching import MediaFetcher, MediaRequest
 from engine.api.media import MediaKind
 
@@ -23,22 +24,27 @@ def media_fetcher() -> MediaFetcher:
 
 
 async def image_rules(messages: Sequence[Any], model: ModelEntry, caller: Caller) -> ImageRules:
-    """Return what becomes of the images of a request. Raises ApiError for one that cannot be fetched.
+    """Return what becomes of the images of a request.
 
-    No more are fetched than a request may have, and none for a model that does not see.
+    No more are fetched than a request may have, and none for a model that does not see. Why one could not be fetched is
+    said with the other problems of the messages, so that limits answer first.
     """
     if IMAGE not in model.modalities:
         has_images = next(images_sent(messages), None) is not None
         return ImageRules(seeing=await models_that_take(IMAGE, caller) if has_images else ())
-    sent = ((image_url(image), path) for image, path in images_sent(messages))
-    remote = [(url, path) for url, path in sent if isinstance(url, str) and REMOTE.match(url)]
+    sent = (image_url(image) for image, _ in images_sent(messages))
+    remote = [url for url in sent if isinstance(url, str) and REMOTE.match(url)]
     if not remote:
         return ImageRules(is_taken=True)
-    fetcher = media_fetcher()
-    budget, fetched = fetcher.budget(), dict[str, bytes]()
-    for url, path in islice(remote, fetcher.limits.max_media_items):
-        if url not in fetched:
-            may_fetch = caller.has_right(str(Right.MEDIA_FETCH))
-            request = MediaRequest(MediaKind.IMAGE, f"{path}.url", caller.tenant, may_fetch)
-            fetched[url] = (await fetcher.fetch(url, request, budget)).data
-    return ImageRules(is_taken=True, fetched=fetched)
+    fetcher, may_fetch = media_fetcher(), caller.has_right(str(Right.MEDIA_FETCH))
+    budget = fetcher.budget()
+
+    async def fetched(url: str) -> bytes | ApiError:
+        try:
+            return (await fetcher.fetch(url, MediaRequest(MediaKind.IMAGE, "", caller.tenant, may_fetch), budget)).data
+        except ApiError as error:
+            return ApiError(error.code, error.message.strip())
+
+    urls = list(dict.fromkeys(remote))[: fetcher.limits.max_media_items]
+    found = await asyncio.gather(*map(fetched, urls))
+    return ImageRules(is_taken=True, fetched=dict(zip(urls, found, strict=True)))

@@ -18,7 +18,7 @@ from django.http import HttpRequest
 from chat.access.addresses import request_address
 from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.api.answering.attached import files_attached, files_forgotten, num_file_bytes
+from chat.api.answering.attached import attachments_forgotten, files_attached, num_file_bytes
 from chat.api.answering.images import image_rules
 from chat.api.dialect import AnswerHead, P_co, RequestReader
 from chat.api.request.build import MessagesRefused, QueuePlacement, generation_request, rights_check
@@ -216,15 +216,15 @@ async def _run_start(
     """Start the run with one model. The bytes of files that messages name count until its reader leaves."""
     placement = rights_check(accepted.parsed, model=model.name, caller=accepted.caller)
     fetched = await files_attached(accepted.parsed.messages, accepted.caller)
-    if fetched is None:
-        return await _run_start_with({}, accepted, model, placement, detach)
     try:
-        run = await _run_start_with(fetched.files, accepted, model, placement, detach)
+        run = await _run_start_with(fetched.files if fetched else {}, accepted, model, placement, detach)
     except BaseException:
-        fetched.give_back()
+        if fetched is not None:
+            fetched.give_back()
         raise
-    run.reader.when_left(fetched.give_back)
-    return replace(run, generation=replace(run.generation, messages=files_forgotten(run.generation.messages)))
+    if fetched is not None:
+        run.reader.when_left(fetched.give_back)
+    return replace(run, generation=replace(run.generation, messages=attachments_forgotten(run.generation.messages)))
 
 
 async def _run_start_with(
@@ -250,8 +250,9 @@ async def _run_start_with(
         files=files,
     )
     metering = await metering_of(caller=caller, model=model, is_batch=bool(accepted.trace.batch_id))
+    num_bytes = accepted.num_bytes + num_file_bytes(files) + images.num_fetched_bytes
     try:
-        generation = await run_in_thread_if_large(accepted.num_bytes + num_file_bytes(files), build, parsed)
+        generation = await run_in_thread_if_large(num_bytes, build, parsed)
     except MessagesRefused as error:
         ending = completion_refuse(
             request=error.request,

@@ -11,11 +11,12 @@ from typing import Any
 from django.conf import settings
 
 from chat.api.request.fields import echo
-from chat.errors import Problems
+from chat.errors import ApiError, Problems
 from engine.api import Json
 
 IMAGE = "image"
 """The word for images among the modalities of a model."""
+IMAGE_URL = "image_url"
 BYTES_OF_BASE64 = 3 / 4
 DATA_URL = re.compile(r"data:[^,;]*(?:;[^,;]*)*;base64,", re.IGNORECASE)
 REMOTE = re.compile(r"https?://", re.IGNORECASE)
@@ -34,8 +35,12 @@ class ImageRules:
     """The model sees."""
     seeing: Sequence[str] = ()
     """The caller's models that see, for a refusal."""
-    fetched: Mapping[str, bytes] = field(default_factory=dict)
-    """The remote images, by their addresses."""
+    fetched: Mapping[str, bytes | ApiError] = field(default_factory=dict)
+    """The remote images, or why there is none, by their addresses."""
+
+    @property
+    def num_fetched_bytes(self) -> int:
+        return sum(len(found) for found in self.fetched.values() if isinstance(found, bytes))
 
 
 class ImagePartReader:
@@ -70,6 +75,8 @@ class ImagePartReader:
             self._problems.refuse(path, message, "missing_required_parameter" if url is None else "invalid_type")
         elif detail not in (None, *DETAILS):
             self._problems.refuse(f"{path}.detail", f"must be one of {', '.join(DETAILS)}, got {echo(detail)}")
+        elif isinstance(found := self._rules.fetched.get(url), ApiError):
+            self._problems.refuse(f"{path}.url", found.message, found.code)
         elif (data := self._data(url)) is None:
             message = f"must have a url of the form data:image/png;base64,DATA, got {echo(url[:ECHO_CHARS])}"
             self._problems.refuse(f"{path}.url", message)
@@ -78,8 +85,8 @@ class ImagePartReader:
         return []
 
     def _data(self, url: str) -> str | None:
-        if url in self._rules.fetched:
-            return base64.b64encode(self._rules.fetched[url]).decode()
+        if isinstance(found := self._rules.fetched.get(url), bytes):
+            return base64.b64encode(found).decode()
         head = DATA_URL.match(url[:HEAD_CHARS])
         return None if head is None else url[head.end() :]
 
@@ -106,5 +113,5 @@ def images_sent(messages: Sequence[Any]) -> Iterator[tuple[Any, str]]:
     for index, message in enumerate(messages):
         content = message.get("content") if isinstance(message, dict) else None
         for place, part in enumerate(content if isinstance(content, list) else ()):
-            if isinstance(part, dict) and "image_url" in part:
-                yield part["image_url"], f"messages.{index}.content.{place}.image_url"
+            if isinstance(part, dict) and part.get("type", IMAGE_URL) == IMAGE_URL and IMAGE_URL in part:
+                yield part[IMAGE_URL], f"messages.{index}.content.{place}.{IMAGE_URL}"

@@ -100,6 +100,9 @@ class InputReader:
             elif given == "input_file" and part.get("file_url") is not None:
                 message = "cannot be used: this server fetches nothing; send the content as file_data"
                 self._problems.refuse(f"{place}.file_url", message, "unsupported_parameter")
+            elif given == "input_image" and part.get("file_id") is not None:
+                message = "cannot be used for an image: send it as image_url, a data: URL with base64"
+                self._problems.refuse(f"{place}.file_id", message, "unsupported_parameter")
             elif given in MEDIA_KEYS:
                 parts.append(self._media(given, part, place))
             elif given == "refusal":

@@ -113,6 +113,6 @@ def sent_path(path: str, origins: Sequence[Origin]) -> str | None:
         return origin.calls[int(number)] + rest.removeprefix(".function")
     if place != "content" or number is None:
         return origin.content
-    for kind in MEDIA:
-        rest = rest.removeprefix(f".{kind}")
-    return f"{origin.content}.{number}{rest}"
+    if rest.startswith(".image_url"):
+        return f"{origin.content}.{number}.image_url"
+    return f"{origin.content}.{number}{rest.removeprefix('.file')}"

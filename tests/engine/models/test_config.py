@@ -271,3 +271,12 @@ def test_the_first_gguf_files_of_gemma_2_leave_out_its_caps_and_its_window():
     assert [(layer.attention.softcap, layer.attention.window) for layer in config.layers] == [(50.0, 4096), (50.0, 0)]
     assert config.logits_softcap == 30.0
     assert from_gguf_of("gemma2", final_logit_softcapping=20.0).logits_softcap == 20.0
+
+
+def test_a_text_model_of_llava_has_the_defaults_that_its_folder_leaves_out():
+    text = {"model_type": "llama", "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "vocab_size": 32064}
+    values = {"architectures": ["LlavaForConditionalGeneration"], "text_config": text, "image_token_index": 32000}
+    _, config = describe_folder("config.json", values)
+    assert (config.num_layers, config.hidden_size, config.intermediate_size) == (32, 4096, 11008)
+    assert (config.vocab_size, config.max_position, config.norm_eps) == (32064, 4096, 1e-5)
+    assert config.attention_shape.num_heads == config.attention_shape.num_kv_heads == 32

@@ -232,7 +232,7 @@ REFUSALS = [
             ]
         },
         "unsupported_parameter",
-        "input.1.content.0",
+        "input.1.content.0.image_url",
     ),
     (
         {"input": [{"role": "user", "content": [{"type": "input_file", "file_url": "http://x"}]}]},

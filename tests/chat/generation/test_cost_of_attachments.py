@@ -1,8 +1,8 @@
-"""Files in messages are charged by what their texts may have, not by the letters of their base64."""
+"""Files and images in messages are charged by what they may have of tokens, not by the letters of their base64."""
 
 import base64
 
-from chat.generation.cost import MESSAGE_TOKENS, TEMPLATE_TOKENS, request_cost
+from chat.generation.cost import IMAGE_TOKENS, MESSAGE_TOKENS, MOST_IMAGE_TOKENS, TEMPLATE_TOKENS, request_cost
 from engine.api import GenerationRequest
 
 FRAME_BYTES = 200
@@ -36,3 +36,18 @@ def test_a_file_whose_beginning_cannot_be_decoded_has_the_largest_bound():
     file = {"type": "file", "file": {"file_data": "A"}}
     messages = ({"role": "user", "content": [file]},)
     assert request_cost(GenerationRequest("run", "m", messages, 0.0), messages).input_bound >= 4_000_000
+
+
+def test_an_image_is_charged_as_such_however_it_is_written():
+    data = base64.b64encode(b"x" * 3_000_000).decode()
+    parts = [
+        {"type": "image", "data": data, "detail": "auto", "param": "p"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}},
+        {"image_url": "https://files.example/x.png"},
+    ]
+    for part in parts:
+        messages = ({"role": "user", "content": [{"type": "text", "text": "Hi"}, part, part]},)
+        charged = request_cost(GenerationRequest("run", "model", messages, 0.0), messages)
+        assert 2 * IMAGE_TOKENS <= charged.input_tokens <= 2 * IMAGE_TOKENS + 20
+        least = 2 * MOST_IMAGE_TOKENS
+        assert least <= charged.input_bound <= least + TEMPLATE_TOKENS + MESSAGE_TOKENS + FRAME_BYTES

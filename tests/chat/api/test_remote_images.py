@@ -1,0 +1,115 @@
+"""What becomes of the images that messages name by address: who may, how many are fetched, and what is said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from chat.api.answering import images
+from chat.api.request.messages import messages_walk
+from chat.catalog.services import ModelEntry
+from chat.errors import ApiError
+from chat.media.data_urls import Media
+from chat.media.errors import media_refused
+from engine.api.media import MediaKind, MediaLimits
+
+SEEING = ModelEntry("seeing", "me", 0, modalities=("image",))
+READING = ModelEntry("reading", "me", 0)
+
+
+@dataclass(frozen=True)
+class SomeCaller:
+    tenant: str = "1"
+    rights: tuple[str, ...] = ("media_fetch",)
+
+    def has_right(self, right):
+        return right in self.rights
+
+
+class CountingFetcher:
+    """Fetches the address itself; refuses those with `bad`."""
+
+    limits = MediaLimits()
+
+    def __init__(self):
+        self.asked = []
+
+    def budget(self):
+        return None
+
+    async def fetch(self, url, request, budget):
+        self.asked.append((url, request.may_fetch, request.tenant))
+        if "bad" in url:
+            raise media_refused(request.param, "could not be fetched: send the data")
+        return Media(MediaKind.IMAGE, (url.encode(),))
+
+
+@pytest.fixture
+def fetcher(monkeypatch):
+    fetcher = CountingFetcher()
+    monkeypatch.setattr(images, "media_fetcher", lambda: fetcher)
+    return fetcher
+
+
+def user(*parts):
+    return [{"role": "user", "content": [*parts]}]
+
+
+def image(url):
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+async def walked(messages):
+    rules = await images.image_rules(messages, SEEING, SomeCaller())
+    return messages_walk(messages, model="seeing", max_parts=99, images=rules)
+
+
+async def test_an_address_is_fetched_once_and_its_bytes_go_to_the_worker(fetcher):
+    (message,) = await walked(user(image("https://a/1"), image("https://a/1"), {"image_url": "HTTPS://a/2"}))
+    assert [part["data"] for part in message["content"]] == ["aHR0cHM6Ly9hLzE=", "aHR0cHM6Ly9hLzE=", "SFRUUFM6Ly9hLzI="]
+    assert fetcher.asked == [("https://a/1", True, "1"), ("HTTPS://a/2", True, "1")]
+
+
+async def test_no_more_are_fetched_than_a_request_may_have(fetcher):
+    with pytest.raises(ApiError) as caught:
+        await walked(user(*[image(f"https://a/{number}") for number in range(30)]))
+    assert len(fetcher.asked) == MediaLimits().max_media_items
+    assert "limit of 8" in caught.value.message
+
+
+async def test_what_could_not_be_fetched_is_said_at_its_place(fetcher):
+    with pytest.raises(ApiError) as caught:
+        await walked(user(image("https://a/1"), image("https://a/bad")))
+    assert (caught.value.code, caught.value.param) == ("invalid_media", "messages.0.content.1.image_url.url")
+    assert caught.value.message == "messages.0.content.1.image_url.url could not be fetched: send the data"
+
+
+async def test_a_key_without_the_right_is_named_to_the_fetcher(fetcher):
+    await images.image_rules(user(image("https://a/1")), SEEING, replace(SomeCaller(), rights=()))
+    assert fetcher.asked == [("https://a/1", False, "1")]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "text", "text": "x", "image_url": "https://a/1"},
+        {"type": "image_url", "image_url": {"url": "ftp://a/1"}},
+        {"type": "image_url", "image_url": 5},
+        "https://a/1",
+    ],
+    ids=str,
+)
+async def test_nothing_else_is_fetched(fetcher, part):
+    await images.image_rules(user(part), SEEING, SomeCaller())
+    assert fetcher.asked == []
+
+
+async def test_nothing_is_fetched_for_a_model_that_reads_text(fetcher, monkeypatch):
+    async def models(modality, caller):
+        return ["seeing"]
+
+    monkeypatch.setattr(images, "models_that_take", models)
+    rules = await images.image_rules(user(image("https://a/1")), READING, SomeCaller())
+    assert fetcher.asked == []
+    assert (rules.is_taken, rules.seeing) == (False, ["seeing"])
