@@ -159,7 +159,7 @@ def test_unsupported_fields_and_parts_are_refused_by_name(create):
         ({"extra_body": {"max_tokens": 3}}, "max_tokens"),
         (
             {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}]},
-            "input.0.content.0",
+            "input.0.content.0.image_url",
         ),
     ):
         with pytest.raises(openai.BadRequestError) as refused:
