@@ -184,6 +184,7 @@ def test_a_message_that_waits_is_held_back_after_an_answer_that_did_not_finish(
         talk.next("stop")
         talk.end(run, outcome="stopped")
     talk.page.wait_for_selector(f"{WAITING} >> text=did not finish")
+    talk.wait_idle()  # a page that comes back before the end is saved asks how the run has ended
     talk.page.reload()
     talk.page.wait_for_selector(f"{WAITING} >> text=and now?")
     talk.wait_ready()

@@ -185,7 +185,7 @@ def test_tokens_are_walked_by_keyboard_and_hostile_ones_do_nothing(scripted: Scr
     chips = view.locator("button.token")
     chips.first.wait_for()
     texts = ["The", "·sea", "·sings", ".⏎", HOSTILE.replace(" ", "·"), r"\xF0\x9F", "‹U+202E›evil"]
-    assert chips.all_inner_texts() == texts
+    scripted.wait_for(lambda: chips.all_inner_texts() == texts)
     chips.first.focus()
     page.keyboard.press("ArrowRight")
     assert "70 %" in view.locator(".token-card").inner_text()
