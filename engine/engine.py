@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.api import (
@@ -84,6 +84,8 @@ class EngineStats:
     """Which form each part of the model runs in; empty until it is loaded."""
     kind: str = ""
     """A ModelKind; empty until the model is loaded."""
+    modalities: list[str] = field(default_factory=list)
+    """What messages may have beside text: "image"."""
 
 
 class Engine:
@@ -239,7 +241,8 @@ class Engine:
         context, computed_by = (self._limits.max_model_len, self._limits.computed_by) if is_loaded else (0, "")
         num_restarts, longest = self._restarter.num_restarts, self._longest_token_chars
         kind = str(self._purpose.kind) if is_loaded else ""
-        return EngineStats(self._state, len(self._runs), num_restarts, context, core, longest, computed_by, kind)
+        purpose = (kind, self._purpose.modalities)
+        return EngineStats(self._state, len(self._runs), num_restarts, context, core, longest, computed_by, *purpose)
 
     def close(self, drain_s: float = 0.0) -> None:
         """Take no more runs, let live ones end for `drain_s`, fail the rest as lost, and end the core. Idempotent."""

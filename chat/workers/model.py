@@ -41,7 +41,6 @@ from engine.core.link import ProcessLink
 from engine.core.supervisor import CoreLost
 from engine.engine import Engine, EngineStats, Resume, RunEvents
 from engine.loading.maker_defaults import maker_defaults
-from engine.model_kind import read_purpose
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +90,6 @@ class ModelWorker:
         self.memory_bytes = 0
         """Of the core, as it was measured last."""
         self._maker_defaults: dict[str, float] | None = None
-        self._modalities: list[str] | None = None
         self._stats: EngineStats | None = None
         self._setting_adapters = threading.Lock()
         self._closing = threading.Event()
@@ -145,7 +143,6 @@ class ModelWorker:
         """
         try:
             self._maker_defaults = maker_defaults(self.config.model_path)
-            self._modalities = read_purpose(self.config.model_path).modalities
             self._engine.start(self._note_progress)
             self.adapters_set(adapters)
             on_loaded()
@@ -308,7 +305,7 @@ class ModelWorker:
             "computed_by": self._stats.computed_by if self._stats else "",
             "kind": self._stats.kind if self._stats else "",
             "maker_defaults": json.dumps(self._maker_defaults),
-            "modalities": json.dumps(self._modalities),
+            "modalities": json.dumps(self._stats.modalities if self._stats else None),
             "started_at": self._started_at,
             "num_live": self._publisher.num_live,
             "memory_bytes": self.memory_bytes,
