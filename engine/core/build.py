@@ -30,7 +30,7 @@ from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.loading.loader import load_model
 from engine.memory import page_out, trim_heap
 from engine.messages import CoreFailed, CoreProgress, CoreReady, LoadModel
-from engine.model_kind import read_purpose
+from engine.model_kind import ModelPurpose, read_purpose
 from engine.sampling.processors.registry import load_registry
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
@@ -79,7 +79,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
     check_device(config.device, config.weights, config.kv_cache, config.batch_invariant)
     check_spill(config)
     turns = make_turns(config)
-    if _is_encoder(config.model_path):
+    if _purpose_of(config.model_path).is_encoder:
         return _build_encoder_core(config, channel, turns)
     loaded = load_model(
         config.model_path,
@@ -145,7 +145,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
 
 def _load_media_encoder(config: EngineConfig, channel: PipeChannel) -> MediaEncoder | None:
     """Load the part of a model that turns images into inputs of its decoder; None if it has none."""
-    if not read_purpose(config.model_path).takes_images:
+    if not _purpose_of(config.model_path).takes_images:
         return None
     # NOTE: imported here, as it takes seconds and hundreds of MiB that other models save.
     from engine.models.transformers_backend.media_encoder import TransformersMediaEncoder
@@ -176,12 +176,12 @@ def make_turns(config: EngineConfig) -> Turns | None:
     return Turns(config.turns_file, torch.get_num_threads(), limit)
 
 
-def _is_encoder(path: Path) -> bool:
-    """Return True for a model that sees whole texts. What cannot be read is none: loading it says why."""
+def _purpose_of(path: Path) -> ModelPurpose:
+    """Return what a model is for; of one that cannot be read, to chat: loading it says why."""
     try:
-        return read_purpose(path).is_encoder
+        return read_purpose(path)
     except ModelLoadError:
-        return False
+        return ModelPurpose()
 
 
 def _build_encoder_core(
