@@ -210,7 +210,7 @@ class FileCheckpoint:
         unused = {name for name in self._names - self._used if not is_ignorable(name) and name not in self._ignorable}
         others = {name for name in unused if is_other_part(name, self._fields)}
         if others:
-            logger.info("%s: %d tensors are of no part of the text model", self._source, len(others))
+            logger.info("%s: %d tensors are of parts beside the text model", self._source, len(others))
         unknown = sorted(name for name in unused - others if not self._is_zero_bias(name))
         if unknown:
             shown = ", ".join(repr(name[:80]) for name in unknown[:5])

@@ -332,7 +332,7 @@ def test_tensors_of_another_part_are_left_out_only_if_the_config_describes_it(tm
     part = "audio_config" if name.startswith("audio") else "vision_config"
     with caplog.at_level("INFO"):
         assert opens(write_folder(tmp_path, CONFIG | {part: {"hidden_size": 3}}, tensors))
-    assert "1 tensors of parts that are not served are left out" in caplog.text
+    assert "1 tensors are of parts beside the text model" in caplog.text
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (2, 3), (2, 3, 4)])
