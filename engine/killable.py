@@ -30,6 +30,7 @@ from typing import Any
 import msgpack
 
 from engine.api.errors import EngineFailure, ErrorCode, RequestError
+from engine.memory import trim_heap
 from engine.slow_work import Places, SlowWork
 
 logger = logging.getLogger(__name__)
@@ -256,6 +257,8 @@ def main(descriptor: int, target: str, memory_bytes: int, niceness: int) -> None
             else:
                 connection.send_bytes(msgpack.packb((word, result)))
             del call, result  # a child that waits keeps nothing
+            if word == LARGE:
+                trim_heap()  # freed pieces below one in use stay with the C library otherwise
 
 
 def _answer(function: Callable[..., Any], arguments: list[Any]) -> tuple[str, Any]:
