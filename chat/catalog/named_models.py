@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from redis.exceptions import RedisError
@@ -109,9 +109,20 @@ async def model_fallback(model: ModelEntry, caller: Caller) -> ModelEntry | None
     return await model_resolve_async(name=model.fallback, caller=caller)
 
 
+async def modalities_live(model: ModelEntry) -> Collection[str]:
+    """Return what messages of the model may have beside text: as its worker says, else as last known."""
+    return _modalities(model, await models_live())
+
+
 async def models_that_take(modality: str, caller: Caller) -> list[str]:
     """Return the names of the caller's models whose messages may have it."""
-    return [model.name for model in await models_for_caller_async(caller=caller) if modality in model.modalities]
+    models, live = await models_for_caller_async(caller=caller), await models_live()
+    return [model.name for model in models if modality in _modalities(model, live)]
+
+
+def _modalities(model: ModelEntry, live: Conditions) -> Collection[str]:
+    reported = live.get(model.name, UNLOADED).modalities
+    return model.modalities if reported is None else reported
 
 
 async def model_unknown(name: str, caller: Caller) -> ApiError:

@@ -115,6 +115,8 @@ class WorkerHost:
         self._is_stopping = threading.Event()
         self._is_draining = False
         self._draining = threading.Lock()
+        self._leases = threading.Lock()
+        """Held while leases are written or dropped, so that none outlives what it says."""
         self._reporter = HostReporter(node, device=first.config.device, budget=budget)
         self._wake = threading.Event()
         self._epoch: bytes | None = b"unread"
@@ -399,9 +401,10 @@ class WorkerHost:
             on_lost=lambda: self._lose(hosted),
             started_core=self._started_core(config),
         )
-        with self._lock:
-            hosted.worker = worker
-        self._messages.drop([hosted.lease_id])
+        with self._leases:
+            with self._lock:
+                hosted.worker = worker
+            self._messages.drop([hosted.lease_id])
         if worker.load(lambda: self._consumer.start(hosted.slug), adapters=lambda: hosted.offer.adapters):
             with self._lock:
                 is_still_wanted = hosted.is_wanted
@@ -505,16 +508,19 @@ class WorkerHost:
         """Renew the leases of models without a worker. Does nothing while Valkey is away."""
         if self._is_stopping.is_set():
             return
-        with self._lock:
-            is_draining, names, everyone = self._is_draining, list(self._hosted), list(self._hosted.values())
-            waiting = [one for one in everyone if one.worker is None]
-            without = [(one.lease_id, one.slug, lease_of(one, is_draining=is_draining)) for one in waiting]
-            held_bytes = sum(one.num_bytes for one in (*everyone, *self._gone.values()) if one.has_core)
-        self._leases_at = self._clock()
-        self._messages.write(
-            without,
-            lambda pipe, keys: self._reporter.write(pipe, keys, names, held_bytes=held_bytes, is_draining=is_draining),
-        )
+        with self._leases:
+            with self._lock:
+                is_draining, names, everyone = self._is_draining, list(self._hosted), list(self._hosted.values())
+                waiting = [one for one in everyone if one.worker is None]
+                without = [(one.lease_id, one.slug, lease_of(one, is_draining=is_draining)) for one in waiting]
+                held_bytes = sum(one.num_bytes for one in (*everyone, *self._gone.values()) if one.has_core)
+            self._leases_at = self._clock()
+            self._messages.write(
+                without,
+                lambda pipe, keys: self._reporter.write(
+                    pipe, keys, names, held_bytes=held_bytes, is_draining=is_draining
+                ),
+            )
 
     def _workers(self) -> list[ModelWorker]:
         with self._lock:

@@ -21,7 +21,6 @@ from engine.api.media import MediaLimits
 from engine.api.request import Json, Message
 from engine.inputs.escaping import PromptPiece
 from engine.inputs.media.decoded import DecodedBudget
-from engine.inputs.media.decoder import MediaDecoder
 from engine.killable import KillableExceeded, KillablePool
 from engine.messages import DefineMedia, MediaSpan, MediaTensor
 from engine.slow_work import SlowWork
@@ -59,6 +58,8 @@ class ImageReader:
 
     def __init__(self, path: Path, work: SlowWork, limits: MediaLimits) -> None:
         """Start a child, which says what the model's processor writes for an image. Raises ModelLoadError."""
+        from engine.inputs.media.decoder import MediaDecoder  # noqa: PLC0415  # with numpy, for models that see only
+
         self._path = str(path)
         first = (OPEN, self._path)
         self._decoder = MediaDecoder(work, limits)

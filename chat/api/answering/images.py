@@ -10,7 +10,7 @@ from typing import Any
 from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.request.image_parts import IMAGE, REMOTE, ImageRules, image_url, images_sent
-from chat.catalog.named_models import models_that_take
+from chat.catalog.named_models import modalities_live, models_that_take
 from chat.catalog.services import ModelEntry
 from chat.errors import ApiError
 from chat.media.fetching import MediaFetcher, MediaRequest
@@ -29,10 +29,11 @@ async def image_rules(messages: Sequence[Any], model: ModelEntry, caller: Caller
     No more are fetched than a request may have, and none for a model that does not see. Why one could not be fetched is
     said with the other problems of the messages, so that limits answer first.
     """
-    if IMAGE not in model.modalities:
-        has_images = next(images_sent(messages), None) is not None
-        return ImageRules(seeing=await models_that_take(IMAGE, caller) if has_images else ())
-    sent = (image_url(image) for image, _ in images_sent(messages))
+    sent = [image_url(image) for image, _ in images_sent(messages)]
+    if not sent:
+        return ImageRules(is_taken=IMAGE in model.modalities)
+    if IMAGE not in await modalities_live(model):
+        return ImageRules(seeing=await models_that_take(IMAGE, caller))
     remote = [url for url in sent if isinstance(url, str) and REMOTE.match(url)]
     if not remote:
         return ImageRules(is_taken=True)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from engine.api.errors import ErrorCode, RequestError
 from engine.api.media import MediaLimits
+
+if TYPE_CHECKING:
+    # At run time it is left to those who decode: a worker of models has none of it.
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

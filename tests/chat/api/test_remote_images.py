@@ -8,10 +8,12 @@ import pytest
 
 from chat.api.answering import images
 from chat.api.request.messages import messages_walk
+from chat.catalog import named_models
 from chat.catalog.services import ModelEntry
 from chat.errors import ApiError
 from chat.media.data_urls import Media
 from chat.media.errors import media_refused
+from chat.relay.state.workers import ModelCondition
 from engine.api.media import MediaKind, MediaLimits
 
 SEEING = ModelEntry("seeing", "me", 0, modalities=("image",))
@@ -46,7 +48,19 @@ class CountingFetcher:
 
 
 @pytest.fixture
-def fetcher(monkeypatch):
+def live(monkeypatch):
+    """What workers report of models, by name."""
+    conditions = {}
+
+    async def models_live():
+        return conditions
+
+    monkeypatch.setattr(named_models, "models_live", models_live)
+    return conditions
+
+
+@pytest.fixture
+def fetcher(monkeypatch, live):
     fetcher = CountingFetcher()
     monkeypatch.setattr(images, "media_fetcher", lambda: fetcher)
     return fetcher
@@ -113,3 +127,8 @@ async def test_nothing_is_fetched_for_a_model_that_reads_text(fetcher, monkeypat
     rules = await images.image_rules(user(image("https://a/1")), READING, SomeCaller())
     assert fetcher.asked == []
     assert (rules.is_taken, rules.seeing) == (False, ["seeing"])
+
+
+async def test_a_model_that_has_just_loaded_sees_before_the_catalogue_says_so(fetcher, live):
+    live["reading"] = ModelCondition(state="ready", modalities=["image"])
+    assert (await images.image_rules(user(image("https://a/1")), READING, SomeCaller())).is_taken

@@ -364,14 +364,19 @@ def test_a_model_that_is_unloaded_while_it_loads_does_not_stay(floor: Floor) -> 
     class UnloadingConsumer(FakeConsumer):
         """Has the model unloaded in the last step of its load."""
 
+        was_asked: bool = False
+
         def start(self, slug: str) -> None:
             super().start(slug)
             floor.host.unload("a")
+            self.was_asked = True
 
-    floor.consumer = UnloadingConsumer()
+    floor.consumer = consumer = UnloadingConsumer()
     floor.open("a")
-    floor.turn_until(lambda: floor.states() == {"a": "unloaded"} and "a" in floor.engines)
-    assert not floor.consumer.slugs
+    floor.turn_until(lambda: consumer.was_asked and floor.states() == {"a": "unloaded"} and not consumer.slugs)
+    for _ in range(20):
+        floor.host.turn()
+    assert floor.states() == {"a": "unloaded"}
 
 
 def test_a_demand_for_a_model_that_is_loaded_does_not_load_it_once_more(floor: Floor) -> None:

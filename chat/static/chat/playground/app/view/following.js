@@ -12,6 +12,8 @@ export class Following {
     this.top = 0;
     this.onScroll = () => this.#scrolled();
     area.addEventListener("scroll", this.onScroll);
+    this.onWheel = (/** @type {WheelEvent} */ event) => this.#wheeled(event);
+    area.addEventListener("wheel", this.onWheel, { passive: true });
     // NOTE: messages out of sight have a guessed height until they come into it, so that the end moves while it is scrolled to.
     this.observer = new ResizeObserver(() => this.#grown());
     this.observer.observe(area);
@@ -21,6 +23,7 @@ export class Following {
   end() {
     this.observer.disconnect();
     this.area.removeEventListener("scroll", this.onScroll);
+    this.area.removeEventListener("wheel", this.onWheel);
   }
 
   get isAtEnd() {
@@ -53,6 +56,11 @@ export class Following {
     else if (this.area.scrollTop < this.top) this.follows = false;
     this.top = this.area.scrollTop;
     this.#show();
+  }
+
+  /** Let go before the scrolling is seen: what grows meanwhile would undo it. @param {WheelEvent} event */
+  #wheeled({ deltaY }) {
+    if (deltaY < 0 && this.area.scrollTop > 0) this.follows = false;
   }
 
   #show() {
