@@ -35,6 +35,8 @@ SEEING = (
     "Idefics3ForConditionalGeneration",
     "InternVLForConditionalGeneration",
     "LlavaForConditionalGeneration",
+    "LlavaNextForConditionalGeneration",
+    "LlavaOnevisionForConditionalGeneration",
     "Mistral3ForConditionalGeneration",
     "SmolVLMForConditionalGeneration",
 )

@@ -86,7 +86,7 @@ class ImageReader:
             parts: list[Json] = []
             for part in _parts(message):
                 if _is_image(part):
-                    images.append(self._prepared(part, deadline, tenant, budget))
+                    images.append(self._prepared(part, num_images, deadline, tenant, budget))
                     part = {"type": "image"}
                 parts.append(part)
             emptied.append(message | {"content": parts} if parts else message)
@@ -97,7 +97,7 @@ class ImageReader:
         self._pool.close()
         self._decoder.close()
 
-    def _prepared(self, part: Any, deadline: float, tenant: str, budget: DecodedBudget) -> ImageInput:
+    def _prepared(self, part: Any, num_images: int, deadline: float, tenant: str, budget: DecodedBudget) -> ImageInput:
         param, detail = part.get("param") or "messages", part.get("detail") or "auto"
         try:
             data = base64.b64decode(part["data"], validate=True)
@@ -105,7 +105,7 @@ class ImageReader:
             raise _refused("the image must be base64 behind the head of its data: URL", param) from None
         image = self._decoder.image(data, param=param, detail=detail, tenant=tenant)
         budget.take(image.pixels.nbytes, param)
-        pixels = (image.pixels.tobytes(), image.height, image.width, image.content_hash)
+        pixels = (image.pixels.tobytes(), image.height, image.width, image.content_hash, num_images)
         timeout_s = max(0.1, deadline - time.monotonic())
         try:
             made = self._pool.call(PREPARE, self._path, *pixels, timeout_s=timeout_s, tenant=tenant)
