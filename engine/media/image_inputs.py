@@ -6,7 +6,7 @@ Child processes run this module (engine.inputs.images), so that workers need not
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from engine.media.anyres import onevision
 OPEN, PREPARE = "open", "prepare"
 NO_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets")
 """What a processor makes of the text."""
-NO_ENCODER = ("rows", "cols", "num_patches")
+NO_ENCODER = ("rows", "cols", "num_patches", "num_crops")
 """What an image processor says for the text alone."""
 
 transformers_logging.set_verbosity_error()
@@ -43,6 +43,8 @@ class Opened:
     """Returns how many tokens of a text do."""
     prepare: Callable[[Image.Image, int], tuple[str, dict[str, Any]]]
     """Takes an image, and how many images its prompt has."""
+    is_whole: bool = False
+    """Tokens of an image see each other in both directions."""
 
 
 def answer(
@@ -64,7 +66,7 @@ def answer(
         _opened[path] = open_processor(Path(path))
     opened = _opened[path]
     if task == OPEN:
-        return {"placeholder": opened.placeholder, "token_id": opened.token_id}
+        return {"placeholder": opened.placeholder, "token_id": opened.token_id, "is_whole": opened.is_whole}
     image = Image.fromarray(np.frombuffer(pixels, np.uint8).reshape(height, width, 3))
     try:
         text, made = opened.prepare(image, num_images)
@@ -89,7 +91,7 @@ def open_processor(path: Path) -> Opened:
     config = AutoConfig.from_pretrained(path)
     kind = "pixtral" if config.vision_config.model_type == "pixtral" else config.model_type
     if kind not in ("smolvlm", "pixtral", "internvl", "llava_onevision"):
-        return _whole(AutoProcessor.from_pretrained(path))
+        return replace(_whole(AutoProcessor.from_pretrained(path)), is_whole=kind == "gemma3")
     images, tokenizer = AutoImageProcessor.from_pretrained(path), _tokenizer(path)
     if kind == "smolvlm":
         side, patch = config.vision_config.image_size, config.vision_config.patch_size
@@ -107,7 +109,7 @@ def open_processor(path: Path) -> Opened:
 
 def _whole(processor: Any) -> Opened:
     """Use a processor that writes the text itself."""
-    token_id = int(processor.image_token_id)
+    token_id = int(processor.image_token_ids[0])  # `image_token_id` may be what stands before the image's own
 
     def prepare(image: Image.Image, _num_images: int) -> tuple[str, dict[str, Any]]:
         made = processor(
@@ -118,7 +120,7 @@ def _whole(processor: Any) -> Opened:
             return_tensors="pt",
         )
         (place,) = made["text_replacement_offsets"][0]
-        return place["replacement"], {name: value for name, value in made.items() if name not in NO_INPUTS}
+        return place["replacement"], {name: value for name, value in made.items() if name not in NO_INPUTS + NO_ENCODER}
 
     return Opened(processor.image_token, token_id, _counter(processor.tokenizer, token_id), prepare)
 

@@ -28,6 +28,9 @@ SPECIAL = [
     "<img>",
     "</img>",
     "<video>",
+    "<start_of_image>",
+    "<image_soft_token>",
+    "<end_of_image>",
     "<pad>",
 ]
 IDS = {text: VOCAB_SIZE + number for number, text in enumerate(SPECIAL)}
@@ -62,6 +65,29 @@ def _tokenizer(folder: Path, **names: str) -> PreTrainedTokenizerFast:
         pad_token="<pad>",
         extra_special_tokens=names,
     )
+
+
+def _gemma3(folder: Path):
+    config = transformers.Gemma3Config(
+        vision_config=transformers.SiglipVisionConfig(**VISION, image_size=32, patch_size=4, vision_use_head=False),
+        text_config=transformers.Gemma3TextConfig(
+            **{**TEXT, "num_hidden_layers": 3, "tie_word_embeddings": True},
+            head_dim=8,
+            query_pre_attn_scalar=8,
+            sliding_window=20,
+            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        ),
+        mm_tokens_per_image=16,
+        image_token_index=IDS["<image_soft_token>"],
+        boi_token_index=IDS["<start_of_image>"],
+        eoi_token_index=IDS["<end_of_image>"],
+    )
+    tokenizer = _tokenizer(
+        folder, image_token="<image_soft_token>", boi_token="<start_of_image>", eoi_token="<end_of_image>"
+    )
+    images = transformers.Gemma3ImageProcessor(size={"height": 32, "width": 32})
+    processor = transformers.Gemma3Processor(images, tokenizer, image_seq_length=16)
+    return transformers.Gemma3ForConditionalGeneration(config), processor
 
 
 def _llava(folder: Path):
@@ -275,6 +301,7 @@ def _internvl(folder: Path):
 
 
 FAMILIES = {
+    "gemma3": _gemma3,
     "idefics3": _idefics3,
     "internvl": _internvl,
     "llava": _llava,
