@@ -58,7 +58,7 @@ class BatchBuilder:
             self._reserve(2 * num_tokens)
         token_ids, positions, *slots = self._buffer[:, :num_tokens]
         block_size, num_groups = self._block_size, self._num_groups
-        samples, adapters, vectors, first = [], list[AdapterRun](), list[InputRows](), 0
+        samples, adapters, vectors, first = list[int](), list[AdapterRun](), list[InputRows](), 0
         whole = list[WholeSpan]()
         for sequence, start, num_known, is_sampled, draft_ids in chunks:
             count = num_known + len(draft_ids)
