@@ -38,6 +38,8 @@ class MediaSpan:
     length: int
     first: int = 0
     """The item's vector of the first token."""
+    is_whole: bool = False
+    """The tokens see each other in both directions, so one step computes them all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,14 +32,18 @@ OLD_NAMES = {"cls_token": "cls", "mean_tokens": "mean"}
 DENSE_ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu"}
 IDENTITY = "Identity"
 SEEING = (
+    "Gemma3ForConditionalGeneration",
     "Idefics3ForConditionalGeneration",
     "InternVLForConditionalGeneration",
     "LlavaForConditionalGeneration",
+    "LlavaNextForConditionalGeneration",
+    "LlavaOnevisionForConditionalGeneration",
     "Mistral3ForConditionalGeneration",
     "SmolVLMForConditionalGeneration",
 )
 """Architectures whose images are served: a tower, a projector, and a text model that sees their vectors as tokens."""
 TEXT_MODELS = {
+    "gemma3_text": "Gemma3ForCausalLM",
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",

@@ -43,6 +43,8 @@ class ImageInput:
     num_vectors: int
     tensors: list[MediaTensor]
     key: str
+    is_whole: bool = False
+    """Its tokens see each other in both directions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class ImageReader:
             raise ModelLoadError(f"{path}: the processor of its images cannot be opened; the log says why") from error
         self.placeholder: str = opened["placeholder"]
         self.token_id: int = opened["token_id"]
+        self._is_whole: bool = opened["is_whole"]
 
     def read(self, messages: list[Message], tenant: str) -> tuple[list[Message], list[ImageInput]]:
         """Return the messages with images that hold nothing any more, and what they held, in order.
@@ -86,7 +89,7 @@ class ImageReader:
             parts: list[Json] = []
             for part in _parts(message):
                 if _is_image(part):
-                    images.append(self._prepared(part, deadline, tenant, budget))
+                    images.append(self._prepared(part, num_images, deadline, tenant, budget))
                     part = {"type": "image"}
                 parts.append(part)
             emptied.append(message | {"content": parts} if parts else message)
@@ -97,7 +100,7 @@ class ImageReader:
         self._pool.close()
         self._decoder.close()
 
-    def _prepared(self, part: Any, deadline: float, tenant: str, budget: DecodedBudget) -> ImageInput:
+    def _prepared(self, part: Any, num_images: int, deadline: float, tenant: str, budget: DecodedBudget) -> ImageInput:
         param, detail = part.get("param") or "messages", part.get("detail") or "auto"
         try:
             data = base64.b64decode(part["data"], validate=True)
@@ -105,7 +108,7 @@ class ImageReader:
             raise _refused("the image must be base64 behind the head of its data: URL", param) from None
         image = self._decoder.image(data, param=param, detail=detail, tenant=tenant)
         budget.take(image.pixels.nbytes, param)
-        pixels = (image.pixels.tobytes(), image.height, image.width, image.content_hash)
+        pixels = (image.pixels.tobytes(), image.height, image.width, image.content_hash, num_images)
         timeout_s = max(0.1, deadline - time.monotonic())
         try:
             made = self._pool.call(PREPARE, self._path, *pixels, timeout_s=timeout_s, tenant=tenant)
@@ -119,7 +122,7 @@ class ImageReader:
             raise _refused("the model's processor cannot read the image; send another form of it", param) from error
         tensors = [MediaTensor(*tensor) for tensor in made["tensors"]]
         key = sha256(f"{made['key']} {tenant}".encode()).hexdigest()
-        return ImageInput(made["text"], made["num_vectors"], tensors, key)
+        return ImageInput(made["text"], made["num_vectors"], tensors, key, self._is_whole)
 
 
 def refuse_images(messages: list[Message]) -> None:
@@ -181,7 +184,7 @@ def media_of(images: list[ImageInput], token_ids: list[int], token_id: int) -> P
         first = 0
         for number in range(1, len(own) + 1):
             if number == len(own) or own[number] != own[number - 1] + 1:
-                spans.append(MediaSpan(image.key, own[first], number - first, first))
+                spans.append(MediaSpan(image.key, own[first], number - first, first, image.is_whole))
                 first = number
     definitions = {image.key: DefineMedia(image.key, image.num_vectors, image.tensors) for image in images}
     return PromptMedia(tuple(definitions.values()), tuple(spans))
