@@ -36,6 +36,8 @@ SEEING = (
     "InternVLForConditionalGeneration",
     "LlavaForConditionalGeneration",
     "Mistral3ForConditionalGeneration",
+    "Qwen2VLForConditionalGeneration",
+    "Qwen2_5_VLForConditionalGeneration",
     "SmolVLMForConditionalGeneration",
 )
 """Architectures whose images are served: a tower, a projector, and a text model that sees their vectors as tokens."""
@@ -43,6 +45,10 @@ TEXT_MODELS = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
+    "qwen2_5_vl": "Qwen2ForCausalLM",
+    "qwen2_5_vl_text": "Qwen2ForCausalLM",
+    "qwen2_vl": "Qwen2ForCausalLM",
+    "qwen2_vl_text": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
 }
 """`model_type` of the text model in a model that sees -> the architecture of it alone. Layers of ours compute these."""
@@ -118,7 +124,7 @@ def read_purpose(path: Path) -> ModelPurpose:
 def _sees(path: Path, config: Mapping[str, Any]) -> bool:
     """Return True for a folder whose text model has layers of ours, and that says how images become inputs."""
     text = config.get("text_config")
-    kind = text.get("model_type", "llama") if isinstance(text, Mapping) else ""
+    kind = text.get("model_type", "llama") if isinstance(text, Mapping) else config.get("model_type")
     return kind in TEXT_MODELS and any((path / name).is_file() for name in PROCESSOR_FILES)
 
 

@@ -66,13 +66,13 @@ class BatchBuilder:
             if draft_ids:
                 token_ids[first + num_known : last] = draft_ids
             if count == 1:
-                positions[first] = start
+                positions[first] = start + sequence.shift
                 table, place = sequence.block_ids, start // block_size * num_groups
                 for group in range(num_groups):
                     slots[group][first] = table[place + group] * block_size + start % block_size
             else:
                 places = np.arange(start, end)
-                positions[first:last] = places
+                positions[first:last] = places + sequence.shift
                 blocks = np.asarray(sequence.block_ids).reshape(-1, num_groups)[places // block_size]
                 for group in range(num_groups):
                     slots[group][first:last] = blocks[:, group] * block_size + places % block_size
@@ -81,6 +81,7 @@ class BatchBuilder:
             if sequence.adapter_index:
                 adapters.append(AdapterRun(sequence.adapter_index, first, count))
             if start < sequence.inputs_end:
+                _shift_before(sequence, positions[first:last], start)
                 vectors += _input_rows(sequence, start, end, first)
             first = last
         batch = self._to_device(plan, num_tokens, samples, tuple(adapters))
@@ -109,12 +110,23 @@ class BatchBuilder:
         self._buffer = self._tensor.numpy()
 
 
+def _shift_before(sequence: Sequence, positions: np.ndarray, start: int) -> None:
+    """Take the shifts of media off the positions of the tokens before them. positions: of tokens from `start` on."""
+    before = 0
+    for span in sequence.inputs:
+        if span.shift != before and span.end > start:
+            positions[: span.end - start] -= span.shift - before
+        before = span.shift
+
+
 def _input_rows(sequence: Sequence, start: int, end: int, first: int) -> Iterator[InputRows]:
     """Yield the inputs of the tokens `start..end` that have some of their own. `first`: the row of token `start`."""
     for span in sequence.inputs:
         low, high = max(start, span.start), min(end, span.end)
         if low < high:
-            yield InputRows(first + low - start, span.vectors[low - span.start : high - span.start])
+            part = slice(low - span.start, high - span.start)
+            places = None if span.places is None else span.places[:, part]
+            yield InputRows(first + low - start, span.vectors[part], places)
 
 
 def dummy_sequence(seq_id: int, prompt_ids: list[int], block_ids: list[int], max_tokens: int = 1) -> Sequence:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
@@ -15,6 +16,21 @@ class InputRows(NamedTuple):
 
     first: int
     vectors: torch.Tensor
+    places: torch.Tensor | None = None
+    """Time, row and column by which they turn in place of their positions: (3, N) int64."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedMedia:
+    """What the encoder makes of an item: `vectors` (N, E), and what else the model's layers know of their tokens."""
+
+    vectors: torch.Tensor
+    places: torch.Tensor | None = None
+    """Time, row and column of each vector within its span, from 0: (3, N) int64."""
+
+    @property
+    def num_bytes(self) -> int:
+        return self.vectors.nbytes + (0 if self.places is None else self.places.nbytes)
 
 
 class Embedding(Protocol):

@@ -20,6 +20,7 @@ from transformers.utils import logging as transformers_logging
 from engine.api.errors import ErrorCode, RequestError
 
 OPEN, PREPARE = "open", "prepare"
+QWEN_KINDS = ("qwen2_vl", "qwen2_5_vl")
 NO_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets")
 """What a processor makes of the text."""
 NO_ENCODER = ("rows", "cols", "num_patches")
@@ -80,9 +81,12 @@ def open_processor(path: Path) -> Opened:
     """
     config = AutoConfig.from_pretrained(path)
     kind = config.model_type
-    if kind not in ("smolvlm", "mistral3", "internvl"):
+    if kind not in ("smolvlm", "mistral3", "internvl", *QWEN_KINDS):
         return _whole(AutoProcessor.from_pretrained(path))
     images, tokenizer = AutoImageProcessor.from_pretrained(path), AutoTokenizer.from_pretrained(path)
+    if kind in QWEN_KINDS:
+        merge = config.vision_config.spatial_merge_size
+        return _spelled(images, tokenizer, "<|image_pad|>", lambda made: _qwen_text(made, merge))
     if kind == "smolvlm":
         side, patch = config.vision_config.image_size, config.vision_config.patch_size
         return _whole(Idefics3Processor(images, tokenizer, image_seq_len=(side // patch // config.scale_factor) ** 2))
@@ -132,6 +136,11 @@ def _pixtral_text(made: Any, side: int) -> str:
     height, width = (int(number) for number in made["image_sizes"][0])
     rows = ["[IMG]" * (width // side)] * (height // side)
     return "[IMG_BREAK]".join(rows) + "[IMG_END]"
+
+
+def _qwen_text(made: Any, merge: int) -> str:
+    """Write a token for each square of `merge` x `merge` patches; the template has its own around them."""
+    return "<|image_pad|>" * (int(made["image_grid_thw"][0].prod()) // merge**2)
 
 
 def _internvl_text(made: Any, length: int) -> str:

@@ -232,10 +232,10 @@ class Decoder:
         hidden = self._embedding(token_ids)
         if self._config.embedding_scale != 1.0:
             hidden *= self._config.embedding_scale
-        for first, rows in vectors:
-            hidden[first : first + len(rows)] = rows.to(hidden.dtype)
+        for rows in vectors:
+            hidden[rows.first : rows.first + len(rows.vectors)] = rows.vectors.to(hidden.dtype)
         own = None if self._own_inputs is None else self._own_inputs(token_ids, hidden)
-        return LayerInputs(hidden, self._rotary.at(positions), own)
+        return LayerInputs(hidden, self._rotary.at(positions, vectors), own)
 
     def run_layers(
         self,

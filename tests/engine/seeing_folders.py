@@ -29,6 +29,10 @@ SPECIAL = [
     "</img>",
     "<video>",
     "<pad>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
 ]
 IDS = {text: VOCAB_SIZE + number for number, text in enumerate(SPECIAL)}
 TEXT = {
@@ -41,6 +45,15 @@ TEXT = {
     "max_position_embeddings": 1024,
     "tie_word_embeddings": False,
     "pad_token_id": IDS["<pad>"],
+}
+QWEN_TEXT = {**TEXT, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}}
+QWEN_PATCHES = {"patch_size": 8, "spatial_merge_size": 2, "temporal_patch_size": 2}
+QWEN_IDS = {
+    "image_token_id": IDS["<|image_pad|>"],
+    "video_token_id": IDS["<|video_pad|>"],
+    "vision_start_token_id": IDS["<|vision_start|>"],
+    "vision_end_token_id": IDS["<|vision_end|>"],
+    "tie_word_embeddings": False,
 }
 VISION = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 TEMPLATE = (
@@ -135,6 +148,17 @@ class SpelledProcessor:
         (folder / "chat_template.jinja").write_text(self.chat_template)
 
 
+class QwenProcessor(SpelledProcessor):
+    """Says which tokens are of images, as processors of Qwen-VL do: positions come of it."""
+
+    def __call__(self, text, images, **options):
+        made = super().__call__(text, images, **options)
+        return {**made, "mm_token_type_ids": (made["input_ids"] == IDS["<|image_pad|>"]).int()}
+
+    def _joined(self, made):
+        return {name: torch.cat([one[name] for one in made]) for name in made[0]}
+
+
 def _smolvlm(folder: Path):
     config = transformers.SmolVLMConfig(
         vision_config={**VISION, "image_size": 32, "patch_size": 8},
@@ -188,11 +212,39 @@ def _internvl(folder: Path):
     return transformers.InternVLForConditionalGeneration(config), processor
 
 
+def _qwen2_vl(folder: Path):
+    vision = {"embed_dim": 16, "hidden_size": 32, "depth": 2, "num_heads": 2, "mlp_ratio": 2, **QWEN_PATCHES}
+    config = transformers.Qwen2VLConfig(vision_config=vision, text_config=QWEN_TEXT, **QWEN_IDS)
+    return transformers.Qwen2VLForConditionalGeneration(config), _qwen_processor(folder)
+
+
+def _qwen2_5_vl(folder: Path):
+    vision = {"hidden_size": 16, "out_hidden_size": 32, "depth": 2, "num_heads": 2, "intermediate_size": 32}
+    blocks = {"window_size": 32, "fullatt_block_indexes": [1]}
+    config = transformers.Qwen2_5_VLConfig(
+        vision_config={**vision, **blocks, **QWEN_PATCHES}, text_config=QWEN_TEXT, **QWEN_IDS
+    )
+    return transformers.Qwen2_5_VLForConditionalGeneration(config), _qwen_processor(folder)
+
+
+def _qwen_processor(folder: Path) -> SpelledProcessor:
+    images = transformers.Qwen2VLImageProcessor(
+        size={"shortest_edge": 24 * 24, "longest_edge": 96 * 96}, patch_size=8, temporal_patch_size=2, merge_size=2
+    )
+
+    def text_of(made):
+        return "<|image_pad|>" * (int(made["image_grid_thw"].prod()) // 4)
+
+    return QwenProcessor(images, _tokenizer(folder), "<|image_pad|>", text_of)
+
+
 FAMILIES = {
     "idefics3": _idefics3,
     "internvl": _internvl,
     "llava": _llava,
     "mistral3": _mistral3,
+    "qwen2_5_vl": _qwen2_5_vl,
+    "qwen2_vl": _qwen2_vl,
     "smolvlm": _smolvlm,
 }
 
@@ -205,7 +257,8 @@ def write_seeing(folder: Path, family: str, spread: float = 0.3):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter) * spread + (parameter.dim() == 1))
-    processor.chat_template = TEMPLATE.replace("PLACE", processor.image_token)
+    around = ("<|vision_start|>", "<|vision_end|>") if isinstance(processor, QwenProcessor) else ("", "")
+    processor.chat_template = TEMPLATE.replace("PLACE", processor.image_token.join(around))
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return model, processor
