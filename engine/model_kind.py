@@ -38,6 +38,7 @@ SEEING = (
     "Mistral3ForConditionalGeneration",
     "Qwen2VLForConditionalGeneration",
     "Qwen2_5_VLForConditionalGeneration",
+    "Qwen3VLForConditionalGeneration",
     "SmolVLMForConditionalGeneration",
 )
 """Architectures whose images are served: a tower, a projector, and a text model that sees their vectors as tokens."""
@@ -50,6 +51,7 @@ TEXT_MODELS = {
     "qwen2_vl": "Qwen2ForCausalLM",
     "qwen2_vl_text": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "qwen3_vl_text": "Qwen3ForCausalLM",
 }
 """`model_type` of the text model in a model that sees -> the architecture of it alone. Layers of ours compute these."""
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")

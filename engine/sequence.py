@@ -25,6 +25,8 @@ class InputSpan(NamedTuple):
     vectors: Any
     places: Any = None
     """Time, row and column by which the rows turn, (3, end - start), where the model's layers know these."""
+    deep: Any = None
+    """What is added to the rows behind each of the first layers, (L, end - start, E), where the model has such."""
     shift: int = 0
     """What the positions of the tokens behind it differ by from their numbers: an image takes as many as it is wide or
     high."""

@@ -126,7 +126,8 @@ def _input_rows(sequence: Sequence, start: int, end: int, first: int) -> Iterato
         if low < high:
             part = slice(low - span.start, high - span.start)
             places = None if span.places is None else span.places[:, part]
-            yield InputRows(first + low - start, span.vectors[part], places)
+            deep = None if span.deep is None else span.deep[:, part]
+            yield InputRows(first + low - start, span.vectors[part], places, deep)
 
 
 def dummy_sequence(seq_id: int, prompt_ids: list[int], block_ids: list[int], max_tokens: int = 1) -> Sequence:

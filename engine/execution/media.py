@@ -138,10 +138,11 @@ class CoreMedia:
             if encoded is None or span.first + span.length > len(encoded.vectors):
                 raise EngineFailure(ErrorCode.ENGINE_ERROR, "an item of media is unknown to the core, or has failed")
             part, places = slice(span.first, span.first + span.length), None
+            deep = None if encoded.deep is None else encoded.deep[:, part]
             if encoded.places is not None:
                 places = encoded.places[:, part] + (span.start + shift)
                 shift = int(places.max()) + 1 - span.start - span.length
-            spans.append(InputSpan(span.start, span.start + span.length, encoded.vectors[part], places, shift))
+            spans.append(InputSpan(span.start, span.start + span.length, encoded.vectors[part], places, deep, shift))
         sequence.inputs = tuple(spans)
         sequence.shift = shift
         sequence.inputs_end = max((span.end for span in spans), default=0)

@@ -18,6 +18,8 @@ class InputRows(NamedTuple):
     vectors: torch.Tensor
     places: torch.Tensor | None = None
     """Time, row and column by which they turn in place of their positions: (3, N) int64."""
+    deep: torch.Tensor | None = None
+    """What is added to the rows behind each of the first layers: (L, N, E)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +29,12 @@ class EncodedMedia:
     vectors: torch.Tensor
     places: torch.Tensor | None = None
     """Time, row and column of each vector within its span, from 0: (3, N) int64."""
+    deep: torch.Tensor | None = None
+    """What is added to the tokens' rows behind each of the first layers: (L, N, E)."""
 
     @property
     def num_bytes(self) -> int:
-        return self.vectors.nbytes + (0 if self.places is None else self.places.nbytes)
+        return sum(part.nbytes for part in (self.vectors, self.places, self.deep) if part is not None)
 
 
 class Embedding(Protocol):

@@ -20,7 +20,7 @@ from transformers.utils import logging as transformers_logging
 from engine.api.errors import ErrorCode, RequestError
 
 OPEN, PREPARE = "open", "prepare"
-QWEN_KINDS = ("qwen2_vl", "qwen2_5_vl")
+QWEN_KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 NO_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets")
 """What a processor makes of the text."""
 NO_ENCODER = ("rows", "cols", "num_patches")

@@ -227,6 +227,15 @@ def _qwen2_5_vl(folder: Path):
     return transformers.Qwen2_5_VLForConditionalGeneration(config), _qwen_processor(folder)
 
 
+def _qwen3_vl(folder: Path):
+    vision = {"hidden_size": 16, "out_hidden_size": 32, "depth": 3, "num_heads": 2, "intermediate_size": 32}
+    vision |= {"deepstack_visual_indexes": [0, 1], "num_position_embeddings": 16}
+    text = {**QWEN_TEXT, "num_hidden_layers": 3, "head_dim": 16}
+    text["rope_parameters"] = {**QWEN_TEXT["rope_parameters"], "mrope_section": [4, 2, 2]}
+    config = transformers.Qwen3VLConfig(vision_config={**vision, **QWEN_PATCHES}, text_config=text, **QWEN_IDS)
+    return transformers.Qwen3VLForConditionalGeneration(config), _qwen_processor(folder)
+
+
 def _qwen_processor(folder: Path) -> SpelledProcessor:
     images = transformers.Qwen2VLImageProcessor(
         size={"shortest_edge": 24 * 24, "longest_edge": 96 * 96}, patch_size=8, temporal_patch_size=2, merge_size=2
@@ -245,6 +254,7 @@ FAMILIES = {
     "mistral3": _mistral3,
     "qwen2_5_vl": _qwen2_5_vl,
     "qwen2_vl": _qwen2_vl,
+    "qwen3_vl": _qwen3_vl,
     "smolvlm": _smolvlm,
 }
 

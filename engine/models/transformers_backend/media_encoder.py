@@ -53,11 +53,19 @@ class TransformersMediaEncoder:
     @torch.inference_mode()
     def encode(self, tensors: dict[str, torch.Tensor]) -> EncodedMedia:
         """Return the vectors of one image, in the order of its tokens. `tensors`: what the processor made."""
+        return EncodedMedia(rows_of(self._features(tensors).pooler_output))
+
+    def _features(self, tensors: dict[str, torch.Tensor]) -> Any:
+        """Return what the model says of an image."""
         inputs = {name: self._placed(tensor) for name, tensor in tensors.items() if name in self._names}
-        features = self._model.get_image_features(**inputs).pooler_output
-        if not isinstance(features, torch.Tensor):
-            features = torch.cat([part.reshape(-1, part.shape[-1]) for part in features])
-        return EncodedMedia(features.reshape(-1, features.shape[-1]))
+        return self._model.get_image_features(**inputs)
 
     def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self._device, self._dtype if tensor.is_floating_point() else tensor.dtype)
+
+
+def rows_of(features: Any) -> torch.Tensor:
+    """Return vectors (N, E) that may come in parts."""
+    if not isinstance(features, torch.Tensor):
+        features = torch.cat([part.reshape(-1, part.shape[-1]) for part in features])
+    return features.reshape(-1, features.shape[-1])

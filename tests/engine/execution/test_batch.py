@@ -66,7 +66,10 @@ def test_every_token_has_its_id_position_and_slot(plan):
 def test_positions_behind_an_image_go_on_from_its_longer_side():
     seq = dummy_sequence(0, list(range(40)), list(range(200)))
     places = torch.zeros(3, 6, dtype=torch.int64)
-    seq.inputs = (InputSpan(4, 10, torch.zeros(6, 2), places, -3), InputSpan(20, 26, torch.zeros(6, 2), places + 1, -7))
+    seq.inputs = (
+        InputSpan(4, 10, torch.zeros(6, 2), places, None, -3),
+        InputSpan(20, 26, torch.zeros(6, 2), places + 1, None, -7),
+    )
     seq.inputs_end, seq.shift = 26, -7
     expected = [
         *range(10),
