@@ -42,6 +42,8 @@ SEEING = (
     "SmolVLMForConditionalGeneration",
 )
 """Architectures whose images are served: a tower, a projector, and a text model that sees their vectors as tokens."""
+WATCHING = tuple(name for name in SEEING if name.startswith("Qwen"))
+"""Those whose videos are served too."""
 TEXT_MODELS = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
@@ -93,11 +95,13 @@ class ModelPurpose:
     score_ids: tuple[int, int] | None = None
     """Of a causal reranker the tokens for no and yes, if its files name them."""
     takes_images: bool = False
+    takes_videos: bool = False
 
     @property
     def modalities(self) -> list[str]:
-        """What messages may have beside text: "image"."""
-        return ["image"] if self.takes_images else []
+        """What messages may have beside text: "image", "video"."""
+        marks = {"image": self.takes_images, "video": self.takes_videos}
+        return [name for name, is_taken in marks.items() if is_taken]
 
 
 def read_purpose(path: Path) -> ModelPurpose:
@@ -120,7 +124,8 @@ def read_purpose(path: Path) -> ModelPurpose:
                 f"{path / 'config.json'}: {name[:80]} that sees texts in both directions is not served"
             )
         return _embedder(path, modules, is_encoder=False)
-    return ModelPurpose(takes_images=name in SEEING and _sees(path, config))
+    sees = name in SEEING and _sees(path, config)
+    return ModelPurpose(takes_images=sees, takes_videos=sees and name in WATCHING)
 
 
 def _sees(path: Path, config: Mapping[str, Any]) -> bool:

@@ -5,8 +5,8 @@ Child processes run this module (engine.inputs.images), so that workers need not
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,10 @@ from transformers import AutoConfig, AutoImageProcessor, AutoProcessor, AutoToke
 from transformers.utils import logging as transformers_logging
 
 from engine.api.errors import ErrorCode, RequestError
+from engine.media.qwen_videos import AROUND, QwenVideos
+from engine.media.qwen_videos import TOKEN as VIDEO_TOKEN
 
-OPEN, PREPARE = "open", "prepare"
+OPEN, PREPARE, PREPARE_VIDEO = "open", "prepare", "prepare_video"
 QWEN_KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 NO_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets")
 """What a processor makes of the text."""
@@ -42,14 +44,24 @@ class Opened:
     count: Callable[[str], int]
     """Returns how many tokens of a text do."""
     prepare: Callable[[Image.Image], tuple[str, dict[str, Any]]]
+    videos: QwenVideos | None = None
+    video_token_id: int = 0
 
 
 def answer(
-    task: str, path: str, pixels: bytes = b"", height: int = 0, width: int = 0, digest: str = ""
+    task: str,
+    path: str,
+    pixels: bytes = b"",
+    height: int = 0,
+    width: int = 0,
+    digest: str = "",
+    times: Sequence[float] = (),
+    seconds: float = 0.0,
 ) -> dict[str, Any]:
     """Do one task of the process: open the processor of a folder, or prepare an image. Raises RequestError.
 
-    OPEN returns the `placeholder` and `token_id` of `Opened`. PREPARE takes an image of RGB bytes and their `digest`.
+    OPEN returns the `placeholder` and `token_id` of `Opened`, and the same of a `video`, if the model takes some.
+    PREPARE takes an image of RGB bytes and their `digest`, PREPARE_VIDEO a video: a frame for each of `times`.
     It returns the `text` that takes the place of the placeholder, how many of its tokens get vectors, the encoder's
     `tensors` (name, dtype, shape, bytes), and a `key` that stands for all of it.
     """
@@ -57,12 +69,19 @@ def answer(
         _opened[path] = open_processor(Path(path))
     opened = _opened[path]
     if task == OPEN:
-        return {"placeholder": opened.placeholder, "token_id": opened.token_id}
-    image = Image.fromarray(np.frombuffer(pixels, np.uint8).reshape(height, width, 3))
+        return {"placeholder": opened.placeholder, "token_id": opened.token_id, "video": _video_form(opened)}
+    array = np.frombuffer(pixels, np.uint8)
     try:
-        text, made = opened.prepare(image)
+        if task == PREPARE_VIDEO and opened.videos is not None:
+            frames = array.reshape(len(times), height, width, 3)
+            text, num_vectors, made = opened.videos.prepare(frames, tuple(times), seconds)
+            digest = f"{digest} {seconds}"
+        else:
+            text, made = opened.prepare(Image.fromarray(array.reshape(height, width, 3)))
+            num_vectors = opened.count(text)
     except (ValueError, ZeroDivisionError) as error:
-        message = f"the model's processor takes no image of {width} x {height} pixels; send one of another shape"
+        what = "video" if times else "image"
+        message = f"the model's processor takes no {what} of {width} x {height} pixels; send one of another shape"
         raise RequestError(ErrorCode.INVALID_VALUE, message) from error
     tensors = []
     for name, value in made.items():
@@ -70,7 +89,23 @@ def answer(
         kind = str(tensor.dtype).removeprefix("torch.")
         tensors.append((name, kind, list(tensor.shape), tensor.numpy().tobytes()))
     key = sha256(f"{digest} {text}".encode()).hexdigest()
-    return {"text": text, "num_vectors": opened.count(text), "tensors": tensors, "key": key}
+    return {"text": text, "num_vectors": num_vectors, "tensors": tensors, "key": key}
+
+
+def _video_form(opened: Opened) -> dict[str, Any] | None:
+    """Say what a template writes for a video, and how many frames of which size are taken (engine.inputs.videos)."""
+    videos = opened.videos
+    if videos is None:
+        return None
+    return {
+        "placeholder": VIDEO_TOKEN,
+        "token_id": opened.video_token_id,
+        "around": AROUND if videos.has_times else ("", ""),
+        "fps": videos.fps,
+        "min_frames": videos.min_frames,
+        "max_frames": videos.max_frames,
+        "frame_pixels": videos.frame_pixels,
+    }
 
 
 def open_processor(path: Path) -> Opened:
@@ -86,7 +121,9 @@ def open_processor(path: Path) -> Opened:
     images, tokenizer = AutoImageProcessor.from_pretrained(path), AutoTokenizer.from_pretrained(path)
     if kind in QWEN_KINDS:
         merge = config.vision_config.spatial_merge_size
-        return _spelled(images, tokenizer, "<|image_pad|>", lambda made: _qwen_text(made, merge))
+        opened = _spelled(images, tokenizer, "<|image_pad|>", lambda made: _qwen_text(made, merge))
+        token_id = int(tokenizer.convert_tokens_to_ids(VIDEO_TOKEN))
+        return replace(opened, videos=QwenVideos.read(path, config, images), video_token_id=token_id)
     if kind == "smolvlm":
         side, patch = config.vision_config.image_size, config.vision_config.patch_size
         return _whole(Idefics3Processor(images, tokenizer, image_seq_len=(side // patch // config.scale_factor) ** 2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import random
 from pathlib import Path
 
@@ -58,7 +59,8 @@ QWEN_IDS = {
 VISION = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{% if message.content is string %}"
-    "{{ message.content }}{% else %}{% for part in message.content %}{% if part.type == 'image' %}PLACE{% else %}"
+    "{{ message.content }}{% else %}{% for part in message.content %}{% if part.type == 'image' %}PLACE"
+    "{% elif part.type == 'video' %}<|vision_start|><|video_pad|><|vision_end|>{% else %}"
     "{{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
@@ -153,7 +155,14 @@ class QwenProcessor(SpelledProcessor):
 
     def __call__(self, text, images, **options):
         made = super().__call__(text, images, **options)
-        return {**made, "mm_token_type_ids": (made["input_ids"] == IDS["<|image_pad|>"]).int()}
+        ids = made["input_ids"]
+        kinds = (ids == IDS["<|image_pad|>"]).int() + 2 * (ids == IDS["<|video_pad|>"]).int()
+        return {**made, "mm_token_type_ids": kinds}
+
+    def save_pretrained(self, folder):
+        super().save_pretrained(folder)
+        size = {"shortest_edge": 256, "longest_edge": 8 * 96 * 96}
+        (folder / "video_preprocessor_config.json").write_text(json.dumps({"size": size, "fps": 2}))
 
     def _joined(self, made):
         return {name: torch.cat([one[name] for one in made]) for name in made[0]}
@@ -220,7 +229,7 @@ def _qwen2_vl(folder: Path):
 
 def _qwen2_5_vl(folder: Path):
     vision = {"hidden_size": 16, "out_hidden_size": 32, "depth": 2, "num_heads": 2, "intermediate_size": 32}
-    blocks = {"window_size": 32, "fullatt_block_indexes": [1]}
+    blocks = {"window_size": 32, "fullatt_block_indexes": [1], "tokens_per_second": 2}
     config = transformers.Qwen2_5_VLConfig(
         vision_config={**vision, **blocks, **QWEN_PATCHES}, text_config=QWEN_TEXT, **QWEN_IDS
     )

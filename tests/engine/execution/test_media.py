@@ -173,3 +173,19 @@ def test_tokens_behind_an_image_count_from_its_longer_side():
     assert first.shift == -3
     assert second.places[2].tolist() == [9, 10, 11] * 2
     assert found.shift == second.shift == -6
+
+
+def test_tokens_behind_a_long_video_come_after_its_last_time():
+    class Watching:
+        def encode(self, tensors):
+            return EncodedMedia(torch.ones(4, WIDTH), torch.tensor([[0, 2, 0, 2], [0] * 4, [0] * 4]))
+
+    media = CoreMedia(Watching())
+    media.define(item("a", 1, num_vectors=4))
+    message = sequence(1, MediaSpan("a", 3, 2), MediaSpan("a", 9, 2, first=2))
+    media.expect(message)
+    media.encode_next()
+    found = Sequence(message)
+    media.add(found)
+    assert [span.places[0].tolist() for span in found.inputs] == [[3, 5], [10, 12]]
+    assert [span.shift for span in found.inputs] == [1, 2]
