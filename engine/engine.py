@@ -85,7 +85,7 @@ class EngineStats:
     kind: str = ""
     """A ModelKind; empty until the model is loaded."""
     modalities: list[str] = field(default_factory=list)
-    """What messages may have beside text: "image"."""
+    """What messages may have beside text: "image", "video"."""
 
 
 class Engine:

@@ -39,15 +39,25 @@ SEEING = (
     "LlavaNextForConditionalGeneration",
     "LlavaOnevisionForConditionalGeneration",
     "Mistral3ForConditionalGeneration",
+    "Qwen2VLForConditionalGeneration",
+    "Qwen2_5_VLForConditionalGeneration",
+    "Qwen3VLForConditionalGeneration",
     "SmolVLMForConditionalGeneration",
 )
 """Architectures whose images are served: a tower, a projector, and a text model that sees their vectors as tokens."""
+WATCHING = tuple(name for name in SEEING if name.startswith("Qwen"))
+"""Those whose videos are served too."""
 TEXT_MODELS = {
     "gemma3_text": "Gemma3ForCausalLM",
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
+    "qwen2_5_vl": "Qwen2ForCausalLM",
+    "qwen2_5_vl_text": "Qwen2ForCausalLM",
+    "qwen2_vl": "Qwen2ForCausalLM",
+    "qwen2_vl_text": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "qwen3_vl_text": "Qwen3ForCausalLM",
 }
 """`model_type` of the text model in a model that sees -> the architecture of it alone. Layers of ours compute these."""
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
@@ -89,11 +99,13 @@ class ModelPurpose:
     score_ids: tuple[int, int] | None = None
     """Of a causal reranker the tokens for no and yes, if its files name them."""
     takes_images: bool = False
+    takes_videos: bool = False
 
     @property
     def modalities(self) -> list[str]:
-        """What messages may have beside text: "image"."""
-        return ["image"] if self.takes_images else []
+        """What messages may have beside text: "image", "video"."""
+        marks = {"image": self.takes_images, "video": self.takes_videos}
+        return [name for name, is_taken in marks.items() if is_taken]
 
 
 def read_purpose(path: Path) -> ModelPurpose:
@@ -116,13 +128,14 @@ def read_purpose(path: Path) -> ModelPurpose:
                 f"{path / 'config.json'}: {name[:80]} that sees texts in both directions is not served"
             )
         return _embedder(path, modules, is_encoder=False)
-    return ModelPurpose(takes_images=name in SEEING and _sees(path, config))
+    sees = name in SEEING and _sees(path, config)
+    return ModelPurpose(takes_images=sees, takes_videos=sees and name in WATCHING)
 
 
 def _sees(path: Path, config: Mapping[str, Any]) -> bool:
     """Return True for a folder whose text model has layers of ours, and that says how images become inputs."""
     text = config.get("text_config")
-    kind = text.get("model_type", "llama") if isinstance(text, Mapping) else ""
+    kind = text.get("model_type", "llama") if isinstance(text, Mapping) else config.get("model_type")
     return kind in TEXT_MODELS and any((path / name).is_file() for name in PROCESSOR_FILES)
 
 

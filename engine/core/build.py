@@ -31,6 +31,7 @@ from engine.loading.loader import load_model
 from engine.memory import page_out, trim_heap
 from engine.messages import CoreFailed, CoreProgress, CoreReady, LoadModel
 from engine.model_kind import ModelPurpose, read_purpose
+from engine.models.config import ModelConfig
 from engine.sampling.processors.registry import load_registry
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
@@ -89,7 +90,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
         batch_invariant=config.batch_invariant,
         progress=lambda phase, fraction: channel.send(CoreProgress(phase, fraction)),
     )
-    media = CoreMedia(_load_media_encoder(config, channel), device=config.device)
+    media = CoreMedia(_load_media_encoder(config, loaded.config, channel), device=config.device)
     if config.device == "cpu":
         page_out(TORCH)
     runner = ModelRunner(loaded, config)
@@ -143,15 +144,17 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
     )
 
 
-def _load_media_encoder(config: EngineConfig, channel: PipeChannel) -> MediaEncoder | None:
+def _load_media_encoder(config: EngineConfig, model: ModelConfig, channel: PipeChannel) -> MediaEncoder | None:
     """Load the part of a model that turns images into inputs of its decoder; None if it has none."""
     if not _purpose_of(config.model_path).takes_images:
         return None
     # NOTE: imported here, as it takes seconds and hundreds of MiB that other models save.
     from engine.models.transformers_backend.media_encoder import TransformersMediaEncoder
+    from engine.models.transformers_backend.qwen_media_encoder import QwenMediaEncoder
 
     channel.send(CoreProgress("loading the image encoder", 1.0))
-    return TransformersMediaEncoder.load(config.model_path, torch.device(config.device), media_dtype(config))
+    kind = QwenMediaEncoder if model.rotations[0].sections else TransformersMediaEncoder
+    return kind.load(config.model_path, torch.device(config.device), media_dtype(config))
 
 
 def media_dtype(config: EngineConfig) -> torch.dtype:
