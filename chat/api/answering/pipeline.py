@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -88,9 +88,13 @@ class StartedRun:
 
 
 async def request_start(
-    request: HttpRequest, dialect: RequestReader[P], start: Callable[[Accepted[P]], Awaitable[T]]
+    request: HttpRequest,
+    dialect: RequestReader[P],
+    start: Callable[[Accepted[P]], Awaitable[T]],
+    *,
+    read: Callable[[bytes], dict[str, Any]] = json_object_read,
 ) -> tuple[Accepted[P], T]:
-    """Check a request that computes, then call `start`. Raises ApiError.
+    """Check a request that computes, then call `start`. Raises ApiError. `read`: what makes fields of its body.
 
     A failure is logged. Once the caller is known, its answer says what is left of the limits.
     """
@@ -100,7 +104,7 @@ async def request_start(
         caller = await caller_require(request, dialect)
         caller.require_right(str(Right.INFERENCE))
         body = body_read(request)
-        known_request = parsed = await run_in_thread_if_large(len(body), _parse, body, request, dialect)
+        known_request = parsed = await run_in_thread_if_large(len(body), _parse, body, request, dialect, read)
         trace = _trace(request, dialect.name, parsed)
         accepted = Accepted(caller, parsed, trace, arrived_at, len(body), request_id(request))
         return accepted, await start(accepted)
@@ -114,8 +118,8 @@ async def request_start(
         raise
 
 
-def _parse(body: bytes, request: HttpRequest, dialect: RequestReader[P]) -> P:
-    parsed = dialect.parse(json_object_read(body))
+def _parse(body: bytes, request: HttpRequest, dialect: RequestReader[P], read: Callable[[bytes], dict[str, Any]]) -> P:
+    parsed = dialect.parse(read(body))
     request.lightcone_field_names = parsed.field_names
     if parsed.delivery.request_id is not None and getattr(request, "lightcone_request_id", None) is None:
         request.lightcone_request_id = parsed.delivery.request_id
@@ -280,7 +284,7 @@ def _head(
 ) -> AnswerHead:
     response = parsed.response
     last_role, last_text = "assistant", ""
-    if generation.raw is None:
+    if generation.raw is None and generation.speech is None:
         last_role, last_text = last_message_text(generation.messages, parsed.messages)
     opens_turn = generation.prompt.add_generation_prompt and not generation.prompt.continue_final_message
     role = "assistant" if opens_turn else last_role
