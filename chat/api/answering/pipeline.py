@@ -19,6 +19,7 @@ from chat.access.addresses import request_address
 from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.answering.attached import attachments_forgotten, files_attached, num_file_bytes
+from chat.api.answering.hearing import sounds_heard
 from chat.api.answering.images import image_rules
 from chat.api.dialect import AnswerHead, P_co, RequestReader
 from chat.api.request.build import MessagesRefused, QueuePlacement, generation_request, rights_check
@@ -219,6 +220,9 @@ async def _run_start(
 ) -> StartedRun:
     """Start the run with one model. The bytes of files that messages name count until its reader leaves."""
     placement = rights_check(accepted.parsed, model=model.name, caller=accepted.caller)
+    heard = await sounds_heard(accepted.parsed, model, accepted.caller, partial(_transcribing_start, accepted))
+    if heard is not None:
+        accepted = replace(accepted, parsed=replace(accepted.parsed, messages=heard.messages))
     fetched = await files_attached(accepted.parsed.messages, accepted.caller)
     try:
         run = await _run_start_with(fetched.files if fetched else {}, accepted, model, placement, detach)
@@ -228,7 +232,19 @@ async def _run_start(
         raise
     if fetched is not None:
         run.reader.when_left(fetched.give_back)
-    return replace(run, generation=replace(run.generation, messages=attachments_forgotten(run.generation.messages)))
+    head = run.head if heard is None else replace(run.head, transcription=heard.usage)
+    forgotten = replace(run.generation, messages=attachments_forgotten(run.generation.messages))
+    return replace(run, generation=forgotten, head=head)
+
+
+async def _transcribing_start(accepted: Accepted[P], parsed: ParsedRequest, model: ModelEntry) -> RunReader:
+    """Start a run that writes down a sound of the request's messages. Raises ApiError."""
+    assert parsed.generation.speech is not None
+    num_bytes = len(parsed.generation.speech.data)
+    whole: Accepted[ParsedRequest] = accepted
+    trace = replace(accepted.trace, is_stream=False, model_asked=model.full_name)
+    run = await _run_start(replace(whole, parsed=parsed, num_bytes=num_bytes, trace=trace), model, None)
+    return run.reader
 
 
 async def _run_start_with(
