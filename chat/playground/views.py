@@ -70,6 +70,10 @@ async def page_data(request: HttpRequest, *, user: Any, caller: Caller) -> dict[
         "fields": sorted(FIELDS_TAKEN),
         "max_bytes": settings.LIGHTCONE_HTTP_LIMITS.max_ws_message_bytes,
         "max_body_bytes": settings.LIGHTCONE_HTTP_LIMITS.max_page_body_bytes,
+        "media": {
+            "max_items": settings.LIGHTCONE_MEDIA_LIMITS.max_media_items,
+            "max_file_bytes": settings.LIGHTCONE_LIMITS.max_file_bytes,
+        },
         "language": language,
         "strings": page_strings(language),
         "state": await database_sync_to_async(state_get)(user_id=user.pk),

@@ -35,7 +35,7 @@ def page(scripted: ScriptedPage) -> Any:
 def pick(page: Any, *files: tuple[str, str | bytes]) -> None:
     """Choose files after a press on the clip."""
     with page.expect_file_chooser() as chooser:
-        page.click("[aria-label='Attach text files']")
+        page.click("[aria-label='Attach images and files']")
     chosen = [(name, text.encode() if isinstance(text, str) else text) for name, text in files]
     chooser.value.set_files([{"name": name, "mimeType": "text/plain", "buffer": text} for name, text in chosen])
 
@@ -96,7 +96,7 @@ def test_a_file_can_be_sent_alone_and_taken_back_before(scripted: ScriptedPage, 
     [
         ([("big.txt", "x" * 200_001), ("good.txt", "")], 1, "big.txt has 200,001 bytes; a text file may have 200,000."),
         ([("cat.png", b"\x89PNG\xff\xfe")], 0, "cat.png is no text in UTF-8"),
-        ([("nul.bin", b"a\0b")], 0, "nul.bin is no text in UTF-8"),
+        ([("nul.bin", b"a\0b")], 0, "nul.bin is no text in UTF-8 and no image"),
         ([(f"{number}.txt", "x") for number in range(21)], 20, "20.txt was left out: a message takes 20 files."),
         ([(f"{number}.txt", "x" * 190_000) for number in range(3)], 2, "2.txt was left out: the files of a message"),
     ],
