@@ -6,6 +6,7 @@ draft names it, and a day longer: a page saves the message after its files. It c
 
 from __future__ import annotations
 
+import base64
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
@@ -125,6 +126,22 @@ def _remove_unused(pk: int, user_id: int, now: datetime) -> int:
         space_take(space, -file.num_bytes)
         ChatFile.objects.filter(pk=pk).delete()
     return 1
+
+
+def content_whole(content: Any, user_id: int, *, is_sent: bool = False) -> Any:
+    """Return a content with its files as data: URLs. `is_sent`: as a request has it, in which sound is plain base64.
+
+    A file that is gone keeps its name.
+    """
+
+    def whole(file_id: str, part: Mapping[str, Any]) -> str:
+        file = ChatFile.objects.filter(user_id=user_id, public_id=file_id).first()
+        if file is None:
+            return SCHEME + file_id
+        data = base64.b64encode(bytes(file.content)).decode()
+        return data if is_sent and part["type"] == "input_audio" else f"data:{file.media_type};base64,{data}"
+
+    return content_filled(content, whole)
 
 
 def files_in(content: Any) -> list[str]:

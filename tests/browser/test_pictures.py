@@ -36,10 +36,9 @@ GIVE = """([kind, target, name, data]) => {
 def picture(width: int = 320, height: int = 200, form: str = "PNG", mode: str = "RGB") -> bytes:
     """Return an image that is no single colour."""
     made = Image.linear_gradient("L").resize((width, height))
+    bands = [made, made.rotate(180), made.transpose(Image.Transpose.FLIP_LEFT_RIGHT), made][: len(mode)]
     buffer = BytesIO()
-    Image.merge(
-        mode, [made, made.rotate(180), made.transpose(Image.Transpose.FLIP_LEFT_RIGHT), made][: len(mode)]
-    ).save(buffer, form)
+    Image.merge(mode, bands).save(buffer, form)
     return buffer.getvalue()
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
+from chat.conversations import exports
 from chat.conversations.models import ChatFile, ChatSpace, Conversation
 from chat.tasks import chats_retention
 from tests.chat.conversations.conftest import API, Page
@@ -151,3 +154,47 @@ def test_an_image_alone_gives_the_chat_its_title(ann: Page) -> None:
 def test_sending_needs_the_token_of_the_page(ann: Page) -> None:
     page = Page(ann.user, enforce_csrf_checks=True)
     assert sent(page)[0] == 403
+
+
+def exported(page: Page, format_name: str) -> str:
+    return str(page.client.get(f"{API}conversations/a/export?format={format_name}").content.decode())
+
+
+def test_exports_have_the_files_and_an_import_brings_them_back(ann: Page, bob: Page) -> None:
+    named = [image(kept(ann)), {"type": "text", "text": "What is it?"}]
+    asked(ann, "a", named)
+    whole = {"url": f"data:image/png;base64,{base64.b64encode(PNG).decode()}"}
+    content = json.loads(exported(ann, "json"))["turns"][0]["content"]
+    assert content == [image("") | {"image_url": whole}, named[1]]
+    message = json.loads(exported(ann, "jsonl"))["messages"][0]
+    assert message["content"] == [{"type": "image_url", "image_url": whole}, named[1]]
+    assert exported(ann, "markdown") == "# What is it?\n\n## User\n\n*cat.png*\n\nWhat is it?\n"
+    status, made = bob("POST", "import", {"format": "lightcone", "text": exported(ann, "json")})
+    assert status == 200
+    assert bob.read(made["data"][0]["id"])["turns"][0]["content"] == content
+
+
+def test_sound_is_plain_in_a_request_and_a_file_that_is_gone_keeps_its_name(ann: Page) -> None:
+    sound = {"type": "input_audio", "input_audio": {"data": f"attachment:{kept(ann, WAV)}", "format": "wav"}}
+    asked(ann, "a", [sound, image("0" * 32)])
+    played, gone = json.loads(exported(ann, "jsonl"))["messages"][0]["content"]
+    assert base64.b64decode(played["input_audio"]["data"]) == WAV
+    assert gone["image_url"]["url"] == f"attachment:{'0' * 32}"
+
+
+def test_exports_of_several_count_their_files(ann: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked(ann, "a", [image(kept(ann))])
+    monkeypatch.setattr(exports, "MAX_EXPORTED_BYTES", ann.read("a")["num_bytes"])
+    status, refused = ann("POST", "export", {"format": "json", "ids": ["a"]})
+    assert (status, refused["error"]["code"]) == (413, "request_too_large")
+
+
+def test_a_link_says_that_there_was_an_image(ann: Page) -> None:
+    asked(ann, "a", [image(kept(ann)), {"type": "text", "text": "What is it?"}])
+    asked(ann, "b", [image(kept(ann))])
+    for chat, text in (("a", "What is it?"), ("b", "")):
+        token = ann("POST", f"conversations/{chat}/links", {})[1]["token"]
+        assert ann("GET", f"shared/{token}")[1]["turns"] == [{"role": "user", "text": text, "num_images": 1}]
+        shown = ann.client.get(f"/shared/{token}").content.decode()
+        assert "An image is not shown here." in shown
+        assert "attachment:" not in shown

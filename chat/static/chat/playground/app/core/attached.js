@@ -3,7 +3,7 @@
 // these marks. A text file is a text; an image, a sound or a document is a file that the server keeps, which the part names, or in a chat
 // that is not stored its contents as a data: URL.
 import { textOf } from "./answers.js";
-import { t } from "./i18n.js";
+import { mark, t } from "./i18n.js";
 
 /** @import { Content, DraftFile, Media, MediaKind, Part, TurnFacts } from "./types.js" */
 
@@ -13,6 +13,7 @@ export const KINDS = {
   input_audio: { place: "data", modality: "audio" },
   file: { place: "file_data", modality: null },
 };
+const NAMES = { image_url: mark("Image"), input_audio: mark("Sound"), file: mark("File") };
 const SCHEME = "attachment:";
 const DATA_HEAD = /^data:[^,]*,/;
 
@@ -56,7 +57,7 @@ export function typedAndFiles({ role, content }) {
 function fileFrom(part) {
   const { attachment: name, text = "" } = part;
   const media = mediaFrom(part);
-  if (media) return [{ name: String(name ?? part.file?.filename ?? t("Image")), text: "", media }];
+  if (media) return [{ name: String(name ?? part.file?.filename ?? t(NAMES[media.kind])), text: "", media }];
   if (name === undefined) return [];
   const head = `${name}:\n\n`;
   return [{ name: String(name), text: text.startsWith(head) ? text.slice(head.length) : text }];
@@ -68,7 +69,7 @@ function mediaFrom(part) {
   const kind = /** @type {MediaKind} */ (part.type);
   const value = /** @type {Record<string, any> | undefined} */ (part[kind]);
   const url = value?.[KINDS[kind].place];
-  if (typeof url !== "string" || (part.attachment === undefined && kind !== "image_url")) return undefined;
+  if (typeof url !== "string") return undefined;
   return { num_bytes: 0, ...part.about, kind, url, ...(kind === "input_audio" ? { format: String(value?.format) } : {}) };
 }
 
