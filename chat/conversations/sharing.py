@@ -130,7 +130,7 @@ def link_unlock(*, token: str, password: str, address: str) -> dict[str, Any]:
 
 
 def _turn_copy(turn: TurnShown) -> dict[str, Any] | None:
-    """Return what a copy has of a turn: its text, and how many images and files it leaves out; None if there is none."""
+    """Return what a copy has of a turn: its text, and how many files it leaves out; None if there is neither."""
     num_images, num_files = num_media(turn.body.get("content"))
     if not turn.typed and not num_images and not num_files:
         return None

@@ -37,6 +37,7 @@ from chat.playground.kept import state_get
 from chat.playground.offered import models_offered
 from chat.playground.requests import FIELDS_TAKEN
 from chat.playground.strings import page_strings
+from engine.api import MAX_FILES
 
 
 @never_cache
@@ -72,6 +73,7 @@ async def page_data(request: HttpRequest, *, user: Any, caller: Caller) -> dict[
         "max_body_bytes": settings.LIGHTCONE_HTTP_LIMITS.max_page_body_bytes,
         "media": {
             "max_items": settings.LIGHTCONE_MEDIA_LIMITS.max_media_items,
+            "max_files": MAX_FILES,
             "max_file_bytes": settings.LIGHTCONE_LIMITS.max_file_bytes,
         },
         "language": language,

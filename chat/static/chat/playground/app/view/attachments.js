@@ -3,7 +3,7 @@
 import { ApiProblem, sendFile } from "../core/api.js";
 import * as app from "../core/app.js";
 import { keptUrl, mediaIn } from "../core/attached.js";
-import { fileSize, number, t } from "../core/i18n.js";
+import { fileSize, t } from "../core/i18n.js";
 import { page } from "../core/page.js";
 
 /** @import { Chat } from "../core/chat.js" */
@@ -11,6 +11,10 @@ import { page } from "../core/page.js";
 
 const MAX_TEXT_BYTES = 200_000;
 const MAX_FILES = 20;
+/** What the server reads beside text. */
+const DOCUMENTS = /\.(pdf|docx|xlsx|pptx)$/i;
+const HEAD_BYTES = 4096;
+const MAX_NAME_CHARS = 200;
 /** Of all text files of a message. Quotes and line ends take two bytes where it is saved, and what was typed needs room too. */
 const MAX_BYTES = Math.floor(page.max_body_bytes / 2);
 /** More than models look at, and far below the limits of the API. */
@@ -42,7 +46,7 @@ export async function readFiles(open, files) {
     const attached = [...(open.draft.peek().files ?? []), ...read];
     try {
       if (attached.length >= MAX_FILES) throw new Refusal(t("{name} was left out: a message takes {max} files. Send the others with the next one.", { name: file.name, max: MAX_FILES }));
-      read.push(isPicture(file) ? await pictureFrom(open, file, attached) : await textFrom(file, attached));
+      read.push(isPicture(file) ? await pictureFrom(open, file, attached) : await documentFrom(open, file, attached));
     } catch (error) {
       if (!(error instanceof Refusal) && !(error instanceof ApiProblem)) throw error;
       problems.push(error instanceof Refusal ? error.message : t("{name} could not be attached: {problem}", { name: file.name, problem: error.message }));
@@ -54,19 +58,29 @@ export async function readFiles(open, files) {
 /** Why a file cannot be taken. */
 class Refusal extends Error {}
 
-/** @param {File} file @param {DraftFile[]} attached @returns {Promise<DraftFile>} */
-async function textFrom(file, attached) {
+/** A short text as it is, and everything else as a document that the server reads. @param {Chat} open @param {File} file @param {DraftFile[]} attached @returns {Promise<DraftFile>} */
+async function documentFrom(open, file, attached) {
   const { name, size } = file;
-  if (size > MAX_TEXT_BYTES) throw new Refusal(t("{name} has {n} bytes; a text file may have {max}.", { name, n: number(size), max: number(MAX_TEXT_BYTES) }));
-  if (size > MAX_BYTES - attached.reduce((sum, { text }) => sum + sizeOf(text), 0)) {
-    throw new Refusal(t("{name} was left out: the files of a message may have {max} bytes together. Send it with the next one.", { name, max: number(MAX_BYTES) }));
-  }
-  const text = await textIn(file);
-  if (text === null) throw new Refusal(t("{name} is no text in UTF-8 and no image; only those can be attached.", { name }));
-  return { name, text };
+  const room = MAX_BYTES - attached.reduce((sum, { text }) => sum + sizeOf(text), 0);
+  const text = size <= MAX_TEXT_BYTES && size <= room ? await textIn(file) : null;
+  if (text !== null) return { name, text };
+  if (size > page.media.max_file_bytes) throw new Refusal(t("{name} has {n}; a file of a message may have {max}.", { name, n: fileSize(size), max: fileSize(page.media.max_file_bytes) }));
+  if (!DOCUMENTS.test(name) && !(await isText(file))) throw new Refusal(t("{name} cannot be read: attach text, PDF, DOCX, XLSX, PPTX, HTML or an image.", { name }));
+  const media = { .../** @type {const} */ ({ kind: "file" }), url: await urlOf(open, name, file, attached), num_bytes: size };
+  return { name: name.slice(-MAX_NAME_CHARS), text: "", media };
 }
 
-/** The text of a file, null if it is none. @param {File} file */
+/** Whether a long file begins as text. @param {File} file */
+async function isText(file) {
+  const bytes = await file.slice(0, HEAD_BYTES).arrayBuffer();
+  try {
+    return !new TextDecoder("utf-8", { fatal: true }).decode(bytes, { stream: true }).includes("\0"); // the last letter may be cut
+  } catch {
+    return false;
+  }
+}
+
+/** The text of a file, null if it is none. @param {Blob} file */
 async function textIn(file) {
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());

@@ -18,7 +18,7 @@ export function Files({ files, pending = [], onRemove }) {
   if (files.length + pending.length === 0) return null;
   return html`<ul class="files" aria-label=${t("Attached files")}>
     ${files.map((file, at) => {
-      const Shown = file.media?.kind === "image_url" ? Picture : FileChip;
+      const Shown = file.media ? SHOWN[file.media.kind] : FileChip;
       return html`<${Shown} key=${`${at} ${file.name}`} file=${file} onRemove=${onRemove && (() => onRemove(at))} />`;
     })}
     ${pending.map((name, at) => html`<li key=${`pending ${at}`} class="chip is-pending"><span class="file-name">${name}</span><span class="hint">${t("Being read …")}</span></li>`)}
@@ -44,6 +44,17 @@ function FileDialog({ file: { name, text }, size }) {
     <pre class="message-raw" tabindex="0" role="region" aria-label=${t("Text of {name}", { name })}>${text.slice(0, MAX_SHOWN_CHARS)}</pre>
     ${more > 0 && html`<p class="hint">${t("{n} more characters are in the file and not shown here.", { n: number(more) })}</p>`}
   <//>`;
+}
+
+/** A document, by its name and size; a press saves it. @param {{file: DraftFile, onRemove?: () => void}} props */
+function DocumentChip({ file, onRemove }) {
+  const { name } = file;
+  const media = /** @type {Media} */ (file.media);
+  return html`<li class="chip">
+    <a class="file-open" href=${sourceOf(media)} download=${name} title=${t("Save {name}", { name })}>
+      <${Icon} name="document" size=${16} /><span class="file-name">${name}</span><span class="hint">${fileSize(media.num_bytes)}</span></a>
+    ${onRemove && html`<${IconButton} icon="close" size=${14} label=${t("Remove {name}", { name })} onClick=${onRemove} />`}
+  </li>`;
 }
 
 /** An image: small with its size before it is sent, larger in the conversation. @param {{file: DraftFile, onRemove?: () => void}} props */
@@ -75,3 +86,5 @@ function factsOf({ width, height, was, num_bytes: size }) {
   return [sides.join(" → "), size ? fileSize(size) : ""].filter(Boolean).join(" · ");
 }
 const PLAIN = { useGrouping: false };
+
+const SHOWN = { image_url: Picture, input_audio: DocumentChip, file: DocumentChip };

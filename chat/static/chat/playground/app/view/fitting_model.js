@@ -43,7 +43,7 @@ function misfitWith(chat, written, before) {
   }
   for (const one of /** @type {MediaKind[]} */ (["image_url", "input_audio", "file"])) {
     const n = [...written, ...before].filter((other) => other === one).length;
-    const max = page.media.max_items;
+    const max = one === "file" ? page.media.max_files : page.media.max_items;
     if (n > max) return { text: t("A request takes {max} files of a kind, and with this message the chat has {n}. Take some out, or begin a new chat.", { max: number(max), n: number(n) }) };
   }
   return null;

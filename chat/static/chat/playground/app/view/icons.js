@@ -30,6 +30,7 @@ const PATHS = {
   download: "M12 4v11M8 11l4 4 4-4M5 20h14",
   upload: "M12 15V4M8 8l4-4 4 4M5 20h14",
   clip: "M19 11l-8 8a5 5 0 0 1-7-7l8-8a3.3 3.3 0 0 1 5 5l-8 8a1.7 1.7 0 0 1-2.5-2.500L14 8",
+  document: "M6 3h8l5 5v13H6zM14 3v5h5M9 13h7M9 17h5",
   image: "M4 5h16v14H4zM8 9.500h.01M4.500 17l5-5 3.500 3.500 2.500-2.500 4 4",
   clock: "M12 4a8 8 0 1 0 0 16a8 8 0 1 0 0-16M12 8v4.500l3 2",
   columns: "M4 5h16v14H4zM12 5v14",
