@@ -35,6 +35,11 @@ class Migration(migrations.Migration):
                 ('file', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='uses', to='chat.chatfile')),
             ],
         ),
+        migrations.AddField(
+            model_name='requestlog',
+            name='media',
+            field=models.JSONField(null=True),
+        ),
         migrations.AddIndex(
             model_name='chatfile',
             index=models.Index(fields=['sent_at'], name='chat_file_age'),
