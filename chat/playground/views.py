@@ -52,7 +52,9 @@ async def index(request: HttpRequest, **address: str) -> HttpResponse:
         # The socket would refuse, and the page would retry for ever.
         return await database_sync_to_async(_closed)(request)
     page = await page_data(request, user=user, caller=caller)
-    return await database_sync_to_async(render)(request, "playground/index.html", {"page": page})
+    response: HttpResponse = await database_sync_to_async(render)(request, "playground/index.html", {"page": page})
+    response["Permissions-Policy"] = "camera=(), microphone=(self), geolocation=()"  # messages may be spoken
+    return response
 
 
 async def page_data(request: HttpRequest, *, user: Any, caller: Caller) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import wave
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,57 @@ def test_an_image_that_is_gone_says_so(scripted: ScriptedPage, page: Any) -> Non
     page.reload()
     page.wait_for_selector(f"{QUESTION} .picture-gone:has-text('cat.png is not there any more.')")
     scripted.problems[:] = [problem for problem in scripted.problems if "404" not in problem]
+
+
+MICROPHONE = """() => {
+    navigator.mediaDevices.getUserMedia = async () => {
+        const context = new AudioContext();
+        const tone = new OscillatorNode(context);
+        const heard = new MediaStreamAudioDestinationNode(context);
+        tone.connect(heard);
+        tone.start();
+        return heard.stream;
+    };
+}"""
+"""A machine of tests has no microphone: one that hears a tone."""
+
+
+def test_sound_is_recorded_and_played_where_the_model_hears(scripted: ScriptedPage, page: Any) -> None:
+    record = "#composer [aria-label='Record sound']"
+    assert page.locator(record).count() == 0
+    ServedModel.objects.filter(name="seeing").update(modalities=["image", "audio"])
+    models_cache_clear()
+    page.reload()
+    page.evaluate(MICROPHONE)
+    page.click(record)
+    page.wait_for_selector("#composer .recording:has-text('0:01')")
+    page.click("#composer [aria-label='Stop recording']")
+    page.wait_for_selector("#composer .sound:has-text('Recording')")
+    content = bytes(ChatFile.objects.get().content)
+    with wave.open(BytesIO(content)) as sound:
+        assert (sound.getnchannels(), sound.getframerate(), sound.getsampwidth()) == (1, 16_000, 2)
+        assert sound.getnframes() > 8_000
+        assert any(sound.readframes(sound.getnframes())), "a tone, and no silence"
+    message = scripted.turn("What is it?", "A tone.")["messages"][0]
+    assert message["content"][0] == {"type": "input_audio", "input_audio": {"data": reference(), "format": "wav"}}
+    page.reload()
+    player = f"{QUESTION} .sound audio"
+    scripted.wait_for(lambda: page.evaluate("(at) => document.querySelector(at)?.duration > 0.5", player))
+    if SHOTS:
+        page.screenshot(path=f"{SHOTS}/sound.png")
+    scripted.pick_model("plain")
+    page.wait_for_selector("#misfit:has-text('This chat has sound, which plain does not take.')")
+
+
+def test_a_microphone_that_may_not_be_used_is_explained(scripted: ScriptedPage, page: Any) -> None:
+    ServedModel.objects.filter(name="seeing").update(modalities=["audio"])
+    models_cache_clear()
+    page.reload()
+    refuse = "navigator.mediaDevices.getUserMedia = async () => { throw new DOMException('', 'NotAllowedError'); }"
+    page.evaluate(f"() => {{ {refuse} }}")
+    page.click("#composer [aria-label='Record sound']")
+    page.wait_for_selector("#notice.is-problem:has-text('does not let this page use the microphone')")
+    assert page.locator("#composer [aria-label='Record sound']").count() == 1
 
 
 @pytest.mark.skipif(not SHOTS, reason="for people who look at the page: LIGHTCONE_TEST_SHOTS names a folder")

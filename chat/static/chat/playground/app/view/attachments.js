@@ -32,6 +32,9 @@ const isKept = (open) => !(app.behind.value ?? open).isTemporary;
 /** @param {File} file */
 const isPicture = ({ type, name }) => (type.startsWith("image/") && type !== "image/svg+xml") || /\.(heic|heif|avif)$/i.test(name);
 
+/** @param {File} file */
+const isSound = ({ type, name }) => type.startsWith("audio/") || /\.(wav|mp3|ogg|opus|flac|m4a|aac)$/i.test(name);
+
 /**
  * Read files, and say which cannot be taken, and why.
  * @param {Chat} open whose message they are for
@@ -46,13 +49,28 @@ export async function readFiles(open, files) {
     const attached = [...(open.draft.peek().files ?? []), ...read];
     try {
       if (attached.length >= MAX_FILES) throw new Refusal(t("{name} was left out: a message takes {max} files. Send the others with the next one.", { name: file.name, max: MAX_FILES }));
-      read.push(isPicture(file) ? await pictureFrom(open, file, attached) : await documentFrom(open, file, attached));
+      const from = isPicture(file) ? pictureFrom : isSound(file) ? soundFrom : documentFrom;
+      read.push(await from(open, file, attached));
     } catch (error) {
       if (!(error instanceof Refusal) && !(error instanceof ApiProblem)) throw error;
       problems.push(error instanceof Refusal ? error.message : t("{name} could not be attached: {problem}", { name: file.name, problem: error.message }));
     }
   }
   return { read, problem: problems.join(" ") };
+}
+
+/** @param {Chat} open @param {File} file @param {DraftFile[]} attached @returns {Promise<DraftFile>} */
+async function soundFrom(open, file, attached) {
+  const { name, size } = file;
+  checkSize(file);
+  const format = (/\.(\w{1,8})$/.exec(name)?.[1] ?? "wav").toLowerCase();
+  const media = { .../** @type {const} */ ({ kind: "input_audio" }), format, url: await urlOf(open, name, file, attached), num_bytes: size };
+  return { name, text: "", media };
+}
+
+/** @param {File} file */
+function checkSize({ name, size }) {
+  if (size > page.media.max_file_bytes) throw new Refusal(t("{name} has {n}; a file of a message may have {max}.", { name, n: fileSize(size), max: fileSize(page.media.max_file_bytes) }));
 }
 
 /** Why a file cannot be taken. */
@@ -64,7 +82,7 @@ async function documentFrom(open, file, attached) {
   const room = MAX_BYTES - attached.reduce((sum, { text }) => sum + sizeOf(text), 0);
   const text = size <= MAX_TEXT_BYTES && size <= room ? await textIn(file) : null;
   if (text !== null) return { name, text };
-  if (size > page.media.max_file_bytes) throw new Refusal(t("{name} has {n}; a file of a message may have {max}.", { name, n: fileSize(size), max: fileSize(page.media.max_file_bytes) }));
+  checkSize(file);
   if (!DOCUMENTS.test(name) && !(await isText(file))) throw new Refusal(t("{name} cannot be read: attach text, PDF, DOCX, XLSX, PPTX, HTML or an image.", { name }));
   const media = { .../** @type {const} */ ({ kind: "file" }), url: await urlOf(open, name, file, attached), num_bytes: size };
   return { name: name.slice(-MAX_NAME_CHARS), text: "", media };

@@ -14,12 +14,18 @@ import { Files } from "./files.js";
 import { fit } from "./fitting.js";
 import { MisfitLine, misfitOf } from "./fitting_model.js";
 import { Icon, StopIcon } from "./icons.js";
+import { lazy } from "./lazy.js";
 import { ModelLine } from "./model_picker.js";
 
 /** @import { ComponentChildren } from "../../../vendor/preact.js" */
 /** @import { Chat } from "../core/chat.js" */
 /** @import { DraftFile } from "../core/types.js" */
 
+const RecordButton = lazy(async () => (await import("./recording.js")).RecordButton);
+/** @param {string} problem */
+const say = (problem) => (app.notice.value = { text: problem, isProblem: true });
+/** Whether the model of a chat takes sound. @param {Chat} chat */
+const hears = (chat) => Boolean(app.modelOf(chat.settings.value.model)?.modalities?.includes("audio"));
 const isTouch = matchMedia("(pointer: coarse)");
 
 /**
@@ -59,13 +65,13 @@ export function Composer({ open, children, asked = [open], prefix = "", onSend =
     onSend(written.text.trim(), written.files ?? []);
   };
   // One lot after the other: each counts the files of those before it.
-  const take = (/** @type {FileList | null | undefined} */ list) => (taking.current = taking.current.then(attach([...(list ?? [])])));
+  const take = (/** @type {Iterable<File> | null | undefined} */ list) => (taking.current = taking.current.then(attach([...(list ?? [])])));
   const attach = (/** @type {File[]} */ chosen) => async () => {
     if (chosen.length === 0) return;
     setPending(chosen.map(({ name }) => name));
     const { read, problem } = await readFiles(open, chosen).finally(() => setPending([]));
     change({ files: [...(open.draft.value.files ?? []), ...read] });
-    if (problem) app.notice.value = { text: problem, isProblem: true };
+    if (problem) say(problem);
   };
   const key = (/** @type {KeyboardEvent} */ event) => {
     // On a touch screen Enter is the only way to a new line.
@@ -96,6 +102,7 @@ export function Composer({ open, children, asked = [open], prefix = "", onSend =
     ${isOver && html`<div class="drop-here" aria-hidden="true"><${Icon} name="image" size=${28} /><span>${t("Drop files to attach them")}</span></div>`}
     <div class="composer-box">
       <${IconButton} icon="clip" label=${t("Attach images and files")} onClick=${() => picker.current?.click()} />
+      ${asked.length > 0 && asked.every(hears) && html`<${RecordButton} isOff=${pending.length > 0 || isCounting} onDone=${(/** @type {File} */ file) => take([file])} onProblem=${say} />`}
       <input ref=${picker} type="file" multiple hidden onChange=${(/** @type {any} */ event) => take(event.target.files).then(() => (event.target.value = ""))} />
       <label class="visually-hidden" for=${`${prefix}composer-text`}>${t("Message")}</label>
       <textarea ref=${area} id=${`${prefix}composer-text`} rows="1" placeholder=${t("Send a message")} value=${draft.text} readonly=${isCounting} enterkeyhint=${isTouch.matches ? "enter" : "send"}

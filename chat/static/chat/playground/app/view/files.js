@@ -57,6 +57,17 @@ function DocumentChip({ file, onRemove }) {
   </li>`;
 }
 
+/** A sound, with a player. @param {{file: DraftFile, onRemove?: () => void}} props */
+function SoundChip({ file, onRemove }) {
+  const { name } = file;
+  const media = /** @type {Media} */ (file.media);
+  return html`<li class="sound">
+    <audio controls preload="metadata" src=${sourceOf(media)} aria-label=${name}></audio>
+    <span class="sound-about"><span class="file-name">${name}</span><span class="hint">${fileSize(media.num_bytes)}</span></span>
+    ${onRemove && html`<${IconButton} icon="close" size=${14} label=${t("Remove {name}", { name })} onClick=${onRemove} />`}
+  </li>`;
+}
+
 /** An image: small with its size before it is sent, larger in the conversation. @param {{file: DraftFile, onRemove?: () => void}} props */
 function Picture({ file, onRemove }) {
   const { name } = file;
@@ -87,4 +98,4 @@ function factsOf({ width, height, was, num_bytes: size }) {
 }
 const PLAIN = { useGrouping: false };
 
-const SHOWN = { image_url: Picture, input_audio: DocumentChip, file: DocumentChip };
+const SHOWN = { image_url: Picture, input_audio: SoundChip, file: DocumentChip };
