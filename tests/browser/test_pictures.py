@@ -17,6 +17,7 @@ from chat.catalog.models import ServedModel
 from chat.catalog.services import model_register, models_cache_clear
 from chat.conversations.models import ChatFile, Draft
 from tests.browser.scripted import MESSAGE, ScriptedPage
+from tests.browser.walk import Walk
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -236,6 +237,34 @@ def test_a_microphone_that_may_not_be_used_is_explained(scripted: ScriptedPage, 
     page.click("#composer [aria-label='Record sound']")
     page.wait_for_selector("#notice.is-problem:has-text('does not let this page use the microphone')")
     assert page.locator("#composer [aria-label='Record sound']").count() == 1
+
+
+def test_no_state_with_files_has_a_finding(sees: None, walk: Walk) -> None:
+    ServedModel.objects.filter(name="seeing").update(modalities=["image", "audio"])
+    models_cache_clear()
+    walk.sign_in()
+    page = walk.page
+    walk.scripted.pick_model("seeing")
+    pick(page, "a-photo-with-a-long-name.jpg", picture(400, 300, "JPEG"), "image/jpeg")
+    with page.expect_file_chooser() as chooser:
+        page.click("[aria-label='Attach images and files']")
+    tone = BytesIO()
+    with wave.open(tone, "wb") as sound:
+        sound.setparams((1, 2, 16_000, 0, "NONE", ""))
+        sound.writeframes(bytes(16_000))
+    files = {"plan.pdf": b"%PDF-\xff", "tone.wav": tone.getvalue(), "a.txt": b"one"}
+    chooser.value.set_files([{"name": name, "mimeType": "", "buffer": content} for name, content in files.items()])
+    walk.look("written", "#composer .chip:has-text('a.txt')")
+    run = walk.ask()
+    walk.scripted.say(run, "A gradient.")
+    walk.end(run)
+    walk.look("asked", f"{QUESTION} .sound")
+    walk.peek("large", "dialog img", f"{QUESTION} .picture-open")
+    page.click(f"{QUESTION} [aria-label='Edit']")
+    walk.look("edited", ".edit-form .picture")
+    walk.scripted.pick_model("plain")
+    walk.look("of a model without eyes", "#misfit")
+    assert walk.findings == []
 
 
 @pytest.mark.skipif(not SHOTS, reason="for people who look at the page: LIGHTCONE_TEST_SHOTS names a folder")
