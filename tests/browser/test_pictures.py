@@ -104,6 +104,22 @@ def test_an_image_comes_in_and_is_shown_again_everywhere(
     assert scripted.answer("No.")["messages"][0]["content"] == [part, {"type": "text", "text": "Is it a cat?"}]
 
 
+def test_text_of_an_office_program_stays_text(page: Any) -> None:
+    """Spreadsheets copy a picture of their cells beside the text."""
+    page.evaluate(
+        """() => {
+            const clipboardData = new DataTransfer();
+            clipboardData.setData("text/plain", "a b");
+            clipboardData.setData("text/html", "<table></table>");
+            clipboardData.items.add(new File(["x"], "image.png", { type: "image/png" }));
+            const event = new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true });
+            window.isTaken = !document.querySelector("#composer-text").dispatchEvent(event);
+        }"""
+    )
+    assert page.evaluate("window.isTaken") is False
+    assert page.locator("#composer .files").count() == 0
+
+
 def test_a_photo_is_made_smaller_and_says_so(scripted: ScriptedPage, page: Any) -> None:
     pick(page, "photo.jpg", picture(4032, 3024, "JPEG"), "image/jpeg")
     assert "4032 × 3024 → 2048 × 1536" in page.inner_text(DRAFTED)

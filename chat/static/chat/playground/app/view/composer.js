@@ -86,7 +86,7 @@ export function Composer({ open, children, asked = [open], prefix = "", onSend =
     take(event.dataTransfer.files);
   };
   const paste = (/** @type {ClipboardEvent} */ event) => {
-    if (!event.clipboardData?.files.length) return;
+    if (!event.clipboardData?.files.length || isOfOffice(event.clipboardData)) return;
     event.preventDefault();
     take(event.clipboardData.files);
   };
@@ -114,6 +114,9 @@ export function Composer({ open, children, asked = [open], prefix = "", onSend =
     <${ContextMeter} open=${open}>${children}<//>
   </form>`;
 }
+
+/** Whether text was copied, of which office programs give a picture as well. @param {DataTransfer} copied */
+const isOfOffice = ({ types }) => types.includes("text/plain") && types.includes("text/html");
 
 const TYPED_IN = "input, textarea, [contenteditable]";
 
