@@ -118,6 +118,7 @@ NAMES = (
     _("links to chats"),
     _("loaded context"),
     _("maker defaults"),
+    _("media"),
     _("modalities"),
     _("max model len"),
     _("may use the playground"),

@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('chat', '0034_modalities'),
+        ('chat', '0035_chat_files'),
     ]
 
     operations = [
