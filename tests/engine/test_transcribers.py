@@ -1,6 +1,9 @@
 """Models of speech through `submit()`: their tokens are those of transformers, alone, in a crowd and after an abort."""
 
 import base64
+import os
+import queue
+import signal
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from engine.api import (
     Admitted,
     Completed,
     ErrorCode,
+    GenerationRequest,
     ModelLoadError,
     Outcome,
     Rejected,
@@ -24,6 +28,7 @@ from engine.api.media import MediaLimits
 from engine.config import EngineConfig
 from engine.core.memory_need import memory_need
 from engine.core.model_description import describe
+from engine.engine import Engine
 from engine.loading.inspection import describe_model
 from engine.messages import SpokenSegment
 from engine.models.speech.alignment import cheapest_way
@@ -115,7 +120,7 @@ def test_whisper_writes_what_transformers_does_alone_and_in_a_crowd(tmp_path, ma
 def test_a_text_before_the_sound_and_a_translation_change_the_tokens_as_in_transformers(tmp_path, make_real_engine):
     model, sound = write_whisper(tmp_path), tones(30, 5)
     engine = make_real_engine(tmp_path)
-    plain, told, translated = transcribe(
+    plain, prompted, translated = transcribe(
         engine,
         speech(sound, language="en"),
         speech(sound, language="en", prompt="  w "),
@@ -123,10 +128,10 @@ def test_a_text_before_the_sound_and_a_translation_change_the_tokens_as_in_trans
     )
     mark = model.generation_config.prev_sot_token_id
     prompt_ids = torch.tensor([mark, Tokenizer.from_path(tmp_path).encode(" w")[0]])
-    same(found(told), reference(model, sound, language="en", task="transcribe", prompt_ids=prompt_ids), 30)
+    same(found(prompted), reference(model, sound, language="en", task="transcribe", prompt_ids=prompt_ids), 30)
     same(found(translated), reference(model, sound, language="en", task="translate"), 30)
-    assert found(plain) != found(told)
-    assert (plain[0].num_prompt_tokens, told[0].num_prompt_tokens) == (1500, 1502)
+    assert found(plain) != found(prompted)
+    assert (plain[0].num_prompt_tokens, prompted[0].num_prompt_tokens) == (1500, 1502)
 
 
 def test_the_language_is_heard_as_transformers_hears_it(tmp_path, make_real_engine):
@@ -316,3 +321,36 @@ def test_tokens_become_words_with_their_punctuation(language, tokens, words):
     made = list(spoken_words(segment, Spelled()))
     assert [word.text for word in made] == words
     assert all(word.start_s < word.end_s for word in made)
+
+
+def test_a_killed_core_is_replaced_and_goes_on_with_the_sound(tmp_path):
+    write_whisper(tmp_path)
+    asked = speech(tones(70, 1), language="en")
+    published: queue.SimpleQueue = queue.SimpleQueue()
+    engine = Engine(EngineConfig(tmp_path, "tiny", weights="float32", num_threads=1), published.put)
+    engine.start()
+    try:
+        whole = events_of(engine, published, asked)
+        first_core = engine.core_pid
+        broken = events_of(engine, published, asked, at_first=lambda: os.kill(engine.core_pid, signal.SIGKILL))
+        assert engine.core_pid != first_core
+        assert engine.stats().num_restarts == 1
+    finally:
+        engine.close()
+    assert len(whole) > 3
+    assert [one.payload for one in whole[1:-1]] == [one.payload for one in broken[1:-1]]
+
+
+def events_of(engine, published, asked, at_first=lambda: None):
+    """Return the events of a run; `at_first` is called at its first segment."""
+    engine.submit(GenerationRequest("run", "tiny", (), arrived_at=0.0, task=Task.TRANSCRIBE, speech=asked))
+    events = []
+    while not (events and events[-1].is_terminal):
+        (run,) = published.get(timeout=120)
+        if not any(isinstance(one.payload, SegmentSpoken) for one in events):
+            events += run.events
+            if any(isinstance(one.payload, SegmentSpoken) for one in events):
+                at_first()
+            continue
+        events += run.events
+    return events

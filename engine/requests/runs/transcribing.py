@@ -29,26 +29,27 @@ OPENING = "\"'“¿([{-«"
 
 @dataclass(eq=False, kw_only=True)
 class TranscribeRun(Run):
-    """A run of one sequence. After a takeover it begins anew, and publishes what is not logged."""
+    """A run of one sequence. After a takeover, or with another core, it begins anew and publishes what is not known."""
 
     sound: Sound
     speech: SpeechOptions
     tokenizer: Tokenizer
-    num_logged: int = 0
-    """Segments in the log."""
+    num_published: int = 0
+    """Segments that are in the log, or on their way to it."""
     num_said: int = 0
-    """Segments that this attempt has made."""
+    """Segments that the present core has made."""
     num_tokens: int = 0
+    """Of the published segments."""
 
     def sequences(self) -> list[AddSequence]:
-        self.num_said = self.num_tokens = 0
+        self.num_said = 0
         span = MediaSpan(self.sound.definition.key, 0, 0)
         return [dataclasses.replace(one, media=[span], speech=self.speech) for one in super().sequences()]
 
     def replay(self, events: tuple[Event, ...]) -> list[Event]:
         """Count what is logged; a run whose text is complete only ends."""
         for event in events:
-            self.num_logged += isinstance(event.payload, SegmentSpoken)
+            self.num_published += isinstance(event.payload, SegmentSpoken)
             if isinstance(event.payload, Transcribed):
                 for choice in self.choices:
                     choice.is_live = False
@@ -72,8 +73,9 @@ class TranscribeRun(Run):
         events = []
         for segment in output.segments:
             self.num_said += 1
-            self.num_tokens += len(segment.token_ids)
-            if self.num_said > self.num_logged and self.termination is None:
+            if self.num_said > self.num_published and self.termination is None:
+                self.num_published = self.num_said
+                self.num_tokens += len(segment.token_ids)
                 events.append(self.event(self._spoken(segment)))
         if events and self.timings.first_token_at is None:
             self.timings = dataclasses.replace(self.timings, first_token_at=now)
