@@ -37,10 +37,15 @@ class ImageRules:
     """The caller's models that see, for a refusal."""
     fetched: Mapping[str, bytes | ApiError] = field(default_factory=dict)
     """The remote images, or why there is none, by their addresses."""
+    takes_videos: bool = False
+    watching: Sequence[str] = ()
+    """The caller's models that take videos, for a refusal."""
+    fetched_videos: Mapping[str, bytes | ApiError] = field(default_factory=dict)
 
     @property
     def num_fetched_bytes(self) -> int:
-        return sum(len(found) for found in self.fetched.values() if isinstance(found, bytes))
+        found = (*self.fetched.values(), *self.fetched_videos.values())
+        return sum(len(each) for each in found if isinstance(each, bytes))
 
 
 class ImagePartReader:
@@ -80,7 +85,7 @@ class ImagePartReader:
         elif (data := self._data(url)) is None:
             message = f"must have a url of the form data:image/png;base64,DATA, got {echo(url[:ECHO_CHARS])}"
             self._problems.refuse(f"{path}.url", message)
-        elif self._has_room(data, path):
+        elif self.has_room(data, path, IMAGE):
             return [{"type": "image", "data": data, "detail": detail or "auto", "param": path}]
         return []
 
@@ -90,13 +95,14 @@ class ImagePartReader:
         head = DATA_URL.match(url[:HEAD_CHARS])
         return None if head is None else url[head.end() :]
 
-    def _has_room(self, data: str, path: str) -> bool:
+    def has_room(self, data: str, path: str, kind: str) -> bool:
+        """Count the bytes of an item of media; refuse it if it has too many, or all have."""
         limits, num_bytes = settings.LIGHTCONE_MEDIA_LIMITS, int(len(data) * BYTES_OF_BASE64)
         self._num_bytes += num_bytes
         if num_bytes > limits.max_media_bytes + 2:
-            self._problems.refuse(path, f"must have at most {limits.max_media_bytes} bytes; send a smaller image")
+            self._problems.refuse(path, f"must have at most {limits.max_media_bytes} bytes; send a smaller {kind}")
         elif self._num_bytes > limits.max_media_request_bytes:
-            message = f"brings the images of the request above {limits.max_media_request_bytes} bytes; send fewer"
+            message = f"brings the media of the request above {limits.max_media_request_bytes} bytes; send fewer"
             self._problems.refuse(path, message)
         else:
             return True
