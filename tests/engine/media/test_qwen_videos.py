@@ -53,9 +53,9 @@ def test_a_shape_that_no_model_takes_is_an_error(tmp_path):
 def test_folders_say_rates_sizes_and_colours_or_leave_them_out(tmp_path):
     plain = videos(tmp_path)
     assert (plain.fps, plain.min_frames, plain.max_frames, plain.mean) == (2.0, 4, 768, (0.5, 0.4, 0.3))
-    told = videos(tmp_path, fps=1, min_frames=2, max_frames=16, min_pixels=784, max_pixels=7840, image_mean=[0, 0, 0])
-    assert (told.fps, told.min_frames, told.max_frames, told.mean) == (1.0, 2, 16, (0, 0, 0))
-    assert (told.least_pixels, told.most_pixels, told.frame_pixels) == (784, 7840, 7840)
+    given = videos(tmp_path, fps=1, min_frames=2, max_frames=16, min_pixels=784, max_pixels=7840, image_mean=[0, 0, 0])
+    assert (given.fps, given.min_frames, given.max_frames, given.mean) == (1.0, 2, 16, (0, 0, 0))
+    assert (given.least_pixels, given.most_pixels, given.frame_pixels) == (784, 7840, 7840)
 
 
 def test_an_odd_frame_is_shown_twice(tmp_path):
