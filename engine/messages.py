@@ -38,6 +38,8 @@ class MediaSpan:
     length: int
     first: int = 0
     """The item's vector of the first token."""
+    is_whole: bool = False
+    """The tokens see each other in both directions, so one step computes them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,10 @@ class MediaTensor:
     """As numpy spells it."""
     shape: list[int]
     data: bytes
+
+
+GIVEN = "given"
+"""The name of the tensor of an item that is not encoded: its rows are the vectors."""
 
 
 @dataclass(frozen=True, slots=True)

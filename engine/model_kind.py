@@ -32,9 +32,12 @@ OLD_NAMES = {"cls_token": "cls", "mean_tokens": "mean"}
 DENSE_ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu"}
 IDENTITY = "Identity"
 SEEING = (
+    "Gemma3ForConditionalGeneration",
     "Idefics3ForConditionalGeneration",
     "InternVLForConditionalGeneration",
     "LlavaForConditionalGeneration",
+    "LlavaNextForConditionalGeneration",
+    "LlavaOnevisionForConditionalGeneration",
     "Mistral3ForConditionalGeneration",
     "Qwen2VLForConditionalGeneration",
     "Qwen2_5_VLForConditionalGeneration",
@@ -45,6 +48,7 @@ SEEING = (
 WATCHING = tuple(name for name in SEEING if name.startswith("Qwen"))
 """Those whose videos are served too."""
 TEXT_MODELS = {
+    "gemma3_text": "Gemma3ForCausalLM",
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",

@@ -79,6 +79,8 @@ class Sequence:
     priority: int = field(init=False)
     tenant: str = field(init=False)
     embed: EmbedOptions | None = field(init=False)
+    whole_spans: tuple[tuple[int, int], ...] = field(init=False)
+    """Start and end of tokens that one step computes, as they see each other in both directions."""
 
     def __post_init__(self) -> None:
         request = self.request
@@ -91,6 +93,7 @@ class Sequence:
         self.priority = request.priority
         self.tenant = request.tenant
         self.embed = request.embed
+        self.whole_spans = tuple((span.start, span.start + span.length) for span in request.media if span.is_whole)
 
     def with_output(self, output_ids: list[int]) -> Sequence:
         """Return a sequence of the same request with other output, of which nothing is computed."""
@@ -101,6 +104,13 @@ class Sequence:
     @property
     def num_tokens(self) -> int:
         return len(self.prompt_ids) + len(self.output_ids)
+
+    def span_cut_at(self, position: int) -> tuple[int, int] | None:
+        """Return the span of `whole_spans` that a chunk which ends before `position` would cut; None if none."""
+        for start, end in self.whole_spans:
+            if start < position < end:
+                return start, end
+        return None
 
     def end_reason(self, capacity_tokens: int) -> str | None:
         """Return why the sequence ends with its last token: "stop" (a stop id) or "length"; None if it goes on.

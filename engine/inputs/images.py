@@ -63,6 +63,8 @@ class MediaForm:
     """Of the tokens that get vectors."""
     around: tuple[str, str] = ("", "")
     """What goes away beside the placeholder, if it stands there."""
+    is_whole: bool = False
+    """Tokens of an item see each other in both directions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class ImageReader:
             self.close()
             raise ModelLoadError(f"{path}: the processor of its images cannot be opened; the log says why") from error
         video = opened["video"]
-        self._image = MediaForm("image", opened["placeholder"], opened["token_id"])
+        self._image = MediaForm("image", opened["placeholder"], opened["token_id"], is_whole=opened["is_whole"])
         self._videos = None if video is None else VideoFrames(self._decoder, video)
         self.forms = [self._image]
         """Of the media that the model takes."""
@@ -105,8 +107,10 @@ class ImageReader:
         """
         if self._videos is None:
             refuse_media(messages, ("video",))
-        if not any(_is_medium(part) for message in messages for part in _parts(message)):
+        kinds = [part["type"] for message in messages for part in _parts(message) if _is_medium(part)]
+        if not kinds:
             return messages, []
+        num_images = kinds.count("image")
         deadline, budget = time.monotonic() + PREPARE_S, DecodedBudget(self._decoder.limits)
         emptied, images = [], []
         for message in messages:
@@ -114,7 +118,7 @@ class ImageReader:
             for part in _parts(message):
                 if _is_medium(part):
                     prepare = self._prepared_video if part["type"] == "video" else self._prepared
-                    images.append(prepare(part, deadline, tenant, budget))
+                    images.append(prepare(part, num_images, deadline, tenant, budget))
                     part = {"type": part["type"]}
                 parts.append(part)
             emptied.append(message | {"content": parts} if parts else message)
@@ -125,7 +129,7 @@ class ImageReader:
         self._pool.close()
         self._decoder.close()
 
-    def _prepared(self, part: Any, deadline: float, tenant: str, budget: DecodedBudget) -> ImageInput:
+    def _prepared(self, part: Any, num_images: int, deadline: float, tenant: str, budget: DecodedBudget) -> ImageInput:
         param, detail = part.get("param") or "messages", part.get("detail") or "auto"
         try:
             data = base64.b64decode(part["data"], validate=True)
@@ -133,16 +137,18 @@ class ImageReader:
             raise _refused("the image must be base64 behind the head of its data: URL", param) from None
         image = self._decoder.image(data, param=param, detail=detail, tenant=tenant)
         budget.take(image.pixels.nbytes, param)
-        pixels = (image.pixels.tobytes(), image.height, image.width, image.content_hash)
+        pixels = (image.pixels.tobytes(), image.height, image.width, image.content_hash, num_images)
         return self._made((PREPARE, *pixels), self._image, deadline, tenant, param)
 
-    def _prepared_video(self, part: Any, deadline: float, tenant: str, budget: DecodedBudget) -> ImageInput:
+    def _prepared_video(
+        self, part: Any, _num_images: int, deadline: float, tenant: str, budget: DecodedBudget
+    ) -> ImageInput:
         assert self._videos is not None
         param = part.get("param") or "messages"
         video = self._videos.read(part, param, tenant)
         budget.take(video.frames.nbytes, param)
         _, height, width, _ = video.frames.shape
-        shape = (height, width, video.content_hash, list(video.times), video.seconds)
+        shape = (height, width, video.content_hash, 1, list(video.times), video.seconds)
         return self._made((PREPARE_VIDEO, video.frames.tobytes(), *shape), self.forms[1], deadline, tenant, param)
 
     def _made(self, call: tuple[Any, ...], form: MediaForm, deadline: float, tenant: str, param: str) -> ImageInput:
@@ -242,7 +248,7 @@ def _spans(images: list[ImageInput], token_ids: list[int], token_id: int) -> Ite
         first = 0
         for number in range(1, len(own) + 1):
             if number == len(own) or own[number] != own[number - 1] + 1:
-                yield MediaSpan(image.key, own[first], number - first, first)
+                yield MediaSpan(image.key, own[first], number - first, first, image.form.is_whole)
                 first = number
 
 

@@ -29,6 +29,9 @@ SPECIAL = [
     "<img>",
     "</img>",
     "<video>",
+    "<start_of_image>",
+    "<image_soft_token>",
+    "<end_of_image>",
     "<pad>",
     "<|vision_start|>",
     "<|vision_end|>",
@@ -77,6 +80,29 @@ def _tokenizer(folder: Path, **names: str) -> PreTrainedTokenizerFast:
         pad_token="<pad>",
         extra_special_tokens=names,
     )
+
+
+def _gemma3(folder: Path):
+    config = transformers.Gemma3Config(
+        vision_config=transformers.SiglipVisionConfig(**VISION, image_size=32, patch_size=4, vision_use_head=False),
+        text_config=transformers.Gemma3TextConfig(
+            **{**TEXT, "num_hidden_layers": 3, "tie_word_embeddings": True},
+            head_dim=8,
+            query_pre_attn_scalar=8,
+            sliding_window=20,
+            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        ),
+        mm_tokens_per_image=16,
+        image_token_index=IDS["<image_soft_token>"],
+        boi_token_index=IDS["<start_of_image>"],
+        eoi_token_index=IDS["<end_of_image>"],
+    )
+    tokenizer = _tokenizer(
+        folder, image_token="<image_soft_token>", boi_token="<start_of_image>", eoi_token="<end_of_image>"
+    )
+    images = transformers.Gemma3ImageProcessor(size={"height": 32, "width": 32})
+    processor = transformers.Gemma3Processor(images, tokenizer, image_seq_length=16)
+    return transformers.Gemma3ForConditionalGeneration(config), processor
 
 
 def _llava(folder: Path):
@@ -202,6 +228,92 @@ def _mistral3(folder: Path):
     return transformers.Mistral3ForConditionalGeneration(config), processor
 
 
+def _pixtral(folder: Path):
+    config = transformers.LlavaConfig(
+        vision_config=transformers.PixtralVisionConfig(**VISION, image_size=64, patch_size=8, head_dim=8),
+        text_config=transformers.MistralConfig(**TEXT, head_dim=8),
+        image_token_index=IDS["[IMG]"],
+        vision_feature_select_strategy="full",
+        vision_feature_layer=-1,
+    )
+    images = transformers.PixtralImageProcessor(size={"longest_edge": 64}, patch_size={"height": 8, "width": 8})
+
+    def text_of(made):
+        (height, width), text = made["image_sizes"][0].tolist(), ""
+        for _ in range(height // 8):
+            text += "[IMG]" * (width // 8) + "[IMG_BREAK]"
+        return text.removesuffix("[IMG_BREAK]") + "[IMG_END]"
+
+    processor = SpelledProcessor(images, _tokenizer(folder), "[IMG]", text_of)
+    return transformers.LlavaForConditionalGeneration(config), processor
+
+
+GRID = [[28, 56], [56, 28], [56, 56], [28, 84]]
+
+
+def _llava_next(folder: Path):
+    config = transformers.LlavaNextConfig(
+        vision_config=transformers.CLIPVisionConfig(**VISION, image_size=28, patch_size=7, projection_dim=16),
+        text_config=transformers.MistralConfig(**TEXT, head_dim=8),
+        image_token_index=IDS["<image>"],
+        image_grid_pinpoints=GRID,
+    )
+    images = transformers.LlavaNextImageProcessor(
+        size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28}, image_grid_pinpoints=GRID
+    )
+    processor = transformers.LlavaNextProcessor(
+        images,
+        _tokenizer(folder),
+        patch_size=7,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+    )
+    return transformers.LlavaNextForConditionalGeneration(config), processor
+
+
+class OnevisionProcessor:
+    """Stands in for LlavaOnevisionProcessor, which cannot be built without torchvision: its own method writes text."""
+
+    def __init__(self, images, tokenizer, num_image_tokens):
+        self.image_processor = images
+        self.tokenizer = tokenizer
+        self.image_token = "<image>"
+        self.num_image_tokens = num_image_tokens
+        self.chat_template = ""
+
+    apply_chat_template = SpelledProcessor.apply_chat_template
+    save_pretrained = SpelledProcessor.save_pretrained
+
+    def __call__(self, text, images, **options):
+        made, (text,) = {}, text
+        if images:
+            made = self.image_processor(images=[images], return_tensors="pt")
+            writer = transformers.LlavaOnevisionProcessor.__new__(transformers.LlavaOnevisionProcessor)
+            writer.image_processor = self.image_processor
+            writer.image_token = self.image_token
+            writer.num_image_tokens = self.num_image_tokens
+            writer.vision_feature_select_strategy = "full"
+            writer.vision_aspect_ratio = "anyres_max_2"
+            first, *others = text.split(self.image_token)
+            texts = [writer.replace_image_token(made, number) for number in range(len(images))]
+            text = first + "".join(one + other for one, other in zip(texts, others, strict=True))
+        return {**self.tokenizer(text, return_tensors="pt", add_special_tokens=False), **made}
+
+
+def _llava_onevision(folder: Path):
+    config = transformers.LlavaOnevisionConfig(
+        vision_config=transformers.SiglipVisionConfig(**VISION, image_size=28, patch_size=7, vision_use_head=False),
+        text_config=transformers.Qwen2Config(**TEXT),
+        image_token_index=IDS["<image>"],
+        video_token_index=IDS["<video>"],
+        image_grid_pinpoints=GRID,
+        vision_aspect_ratio="anyres_max_2",
+    )
+    images = transformers.LlavaOnevisionImageProcessor(size={"height": 28, "width": 28}, image_grid_pinpoints=GRID)
+    processor = OnevisionProcessor(images, _tokenizer(folder), num_image_tokens=16)
+    return transformers.LlavaOnevisionForConditionalGeneration(config), processor
+
+
 def _internvl(folder: Path):
     config = transformers.InternVLConfig(
         vision_config=transformers.InternVLVisionConfig(**VISION, image_size=[32, 32], patch_size=[8, 8]),
@@ -257,10 +369,14 @@ def _qwen_processor(folder: Path) -> SpelledProcessor:
 
 
 FAMILIES = {
+    "gemma3": _gemma3,
     "idefics3": _idefics3,
     "internvl": _internvl,
     "llava": _llava,
+    "llava_next": _llava_next,
+    "llava_onevision": _llava_onevision,
     "mistral3": _mistral3,
+    "pixtral": _pixtral,
     "qwen2_5_vl": _qwen2_5_vl,
     "qwen2_vl": _qwen2_vl,
     "qwen3_vl": _qwen3_vl,

@@ -9,6 +9,7 @@ from typing import Any
 
 from chat.access.checks import Right
 from chat.access.keys import Caller
+from chat.api.answering.named_images import images_named
 from chat.api.request.image_parts import IMAGE, REMOTE, ImageRules, image_url, images_sent
 from chat.api.request.video_parts import VIDEO, videos_sent
 from chat.catalog.named_models import modalities_live, models_that_take
@@ -16,6 +17,7 @@ from chat.catalog.services import ModelEntry
 from chat.errors import ApiError
 from chat.media.data_urls import MediaBudget
 from chat.media.fetching import MediaFetcher, MediaRequest
+from chat.media.named import named_media
 from engine.api.media import MediaKind
 
 Fetched = dict[str, bytes | ApiError]
@@ -33,8 +35,8 @@ async def image_rules(messages: Sequence[Any], model: ModelEntry, caller: Caller
     No more are fetched than a request may have, and none for a model that does not take them. Why one could not be
     fetched is said with the other problems of the messages, so that limits answer first.
     """
-    sent = {IMAGE: [image_url(image) for image, _ in images_sent(messages)]}
-    sent[VIDEO] = [image_url(video) for video in videos_sent(messages)]
+    images = list(images_sent(messages))
+    sent = {IMAGE: [image_url(image.value) for image in images], VIDEO: list(map(image_url, videos_sent(messages)))}
     if not any(sent.values()):
         return ImageRules(is_taken=IMAGE in model.modalities, takes_videos=VIDEO in model.modalities)
     taken = await modalities_live(model)
@@ -45,10 +47,12 @@ async def image_rules(messages: Sequence[Any], model: ModelEntry, caller: Caller
             fetched[kind] = await _fetched(urls, MediaKind(kind), caller, budget)
         elif urls:
             others[kind] = await models_that_take(kind, caller)
+    found = fetched.get(IMAGE, {})
     return ImageRules(
         is_taken=IMAGE in taken,
         seeing=others.get(IMAGE, ()),
-        fetched=fetched.get(IMAGE, {}),
+        fetched=found,
+        named=await images_named(images, found, caller.tenant, named_media()) if IMAGE in taken else {},
         takes_videos=VIDEO in taken,
         watching=others.get(VIDEO, ()),
         fetched_videos=fetched.get(VIDEO, {}),

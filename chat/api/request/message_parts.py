@@ -96,7 +96,7 @@ class PartReader:
         if kind is None:
             kind = next((word for word in MEDIA_PARTS if word in part), None)
         if kind == "image_url":
-            return self._images.read(part.get("image_url"), f"{path}.image_url")
+            return self._images.read(part.get("image_url"), f"{path}.image_url", part.get("uuid"))
         if kind == VIDEO_URL:
             return self._videos.read(part.get(VIDEO_URL), f"{path}.{VIDEO_URL}")
         if kind in MEDIA_PARTS:

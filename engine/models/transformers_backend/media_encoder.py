@@ -27,7 +27,11 @@ class TransformersMediaEncoder:
         self._model = model
         self._device = device
         self._dtype = dtype
-        self._names = set(inspect.signature(model.get_image_features).parameters)
+        self._names = {
+            name
+            for part in (model, model.base_model)  # either may pass on what it does not name
+            for name in inspect.signature(part.get_image_features).parameters
+        }
 
     @classmethod
     def load(cls, path: Path, device: torch.device, dtype: torch.dtype) -> TransformersMediaEncoder:
