@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +22,7 @@ from engine.api.media import MediaLimits
 from engine.api.request import Json, Message
 from engine.inputs.escaping import PromptPiece
 from engine.inputs.media.decoded import DecodedBudget
+from engine.inputs.media_options import image_background, processor_options
 from engine.killable import KillableExceeded, KillablePool
 from engine.messages import DefineMedia, MediaSpan, MediaTensor
 from engine.slow_work import SlowWork
@@ -45,6 +47,19 @@ class ImageInput:
     key: str
     is_whole: bool = False
     """Its tokens see each other in both directions."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """What the images of a request share."""
+
+    tenant: str
+    num_images: int
+    deadline: float
+    budget: DecodedBudget
+    options: dict[str, Json]
+    """Of the processor."""
+    background: tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +89,28 @@ class ImageReader:
         self.placeholder: str = opened["placeholder"]
         self.token_id: int = opened["token_id"]
         self._is_whole: bool = opened["is_whole"]
+        self._options: dict[str, list[Any]] = opened["options"]
 
-    def read(self, messages: list[Message], tenant: str) -> tuple[list[Message], list[ImageInput]]:
+    def read(
+        self, messages: list[Message], tenant: str, options: Mapping[str, Any]
+    ) -> tuple[list[Message], list[ImageInput]]:
         """Return the messages with images that hold nothing any more, and what they held, in order.
 
-        Raises RequestError that names the part, and EngineUnavailable.
+        `options`: `PromptOptions.media_options`, which are checked whether or not there are images. Raises RequestError
+        that names the part or the option, and EngineUnavailable.
         """
+        chosen, background = processor_options(options, self._options), image_background(options)
         num_images = sum(1 for message in messages for part in _parts(message) if _is_image(part))
         if not num_images:
             return messages, []
         deadline, budget = time.monotonic() + PREPARE_S, DecodedBudget(self._decoder.limits)
+        use = _Use(tenant, num_images, deadline, budget, chosen, background)
         emptied, images = [], []
         for message in messages:
             parts: list[Json] = []
             for part in _parts(message):
                 if _is_image(part):
-                    images.append(self._prepared(part, num_images, deadline, tenant, budget))
+                    images.append(self._prepared(part, use))
                     part = {"type": "image"}
                 parts.append(part)
             emptied.append(message | {"content": parts} if parts else message)
@@ -100,16 +121,17 @@ class ImageReader:
         self._pool.close()
         self._decoder.close()
 
-    def _prepared(self, part: Any, num_images: int, deadline: float, tenant: str, budget: DecodedBudget) -> ImageInput:
+    def _prepared(self, part: Any, use: _Use) -> ImageInput:
         param, detail = part.get("param") or "messages", part.get("detail") or "auto"
         try:
             data = base64.b64decode(part["data"], validate=True)
         except (binascii.Error, ValueError):
             raise _refused("the image must be base64 behind the head of its data: URL", param) from None
-        image = self._decoder.image(data, param=param, detail=detail, tenant=tenant)
-        budget.take(image.pixels.nbytes, param)
-        pixels = (image.pixels.tobytes(), image.height, image.width, image.content_hash, num_images)
-        timeout_s = max(0.1, deadline - time.monotonic())
+        tenant = use.tenant
+        image = self._decoder.image(data, param=param, detail=detail, background=use.background, tenant=tenant)
+        use.budget.take(image.pixels.nbytes, param)
+        pixels = (image.pixels.tobytes(), image.height, image.width, image.content_hash, use.num_images, use.options)
+        timeout_s = max(0.1, use.deadline - time.monotonic())
         try:
             made = self._pool.call(PREPARE, self._path, *pixels, timeout_s=timeout_s, tenant=tenant)
         except RequestError as error:
@@ -125,8 +147,10 @@ class ImageReader:
         return ImageInput(made["text"], made["num_vectors"], tensors, key, self._is_whole)
 
 
-def refuse_images(messages: list[Message]) -> None:
-    """Raise RequestError for the first image, of a model that takes none."""
+def refuse_images(messages: list[Message], options: Mapping[str, Any]) -> None:
+    """Raise RequestError for the first image or option of media, of a model that takes none."""
+    for name in options:
+        raise _refused("this model takes no images, so there are no options of them", name)
     for message in messages:
         for part in _parts(message):
             if isinstance(part, dict) and _is_image(part):

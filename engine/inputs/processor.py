@@ -85,7 +85,7 @@ class PromptProcessor:
         options = request.prompt
         num_kept = num_kept_tokens(options.truncate_to, max_model_len)
         escaper = ControlTokenEscaper(self._controls)
-        messages, images = self._without_images(self._files.read(request.messages, request.tenant), request.tenant)
+        messages, images = self._without_images(self._files.read(request.messages, request.tenant), request)
         messages = [_escape_message(message, escaper) for message in messages]
         if self._images is not None:
             typed = escaper.escape(self._images.placeholder)
@@ -110,10 +110,13 @@ class PromptProcessor:
             token_ids = self._encoder.encode(pieces, options.add_special_tokens)
             return self._with_media(Prompt(token_ids, "".join(piece.text for piece in pieces)), images)
 
-    def _without_images(self, messages: list[Message], tenant: str) -> tuple[list[Message], list[ImageInput]]:
+    def _without_images(
+        self, messages: list[Message], request: GenerationRequest
+    ) -> tuple[list[Message], list[ImageInput]]:
+        options = request.prompt.media_options
         if self._images is not None:
-            return self._images.read(messages, tenant)
-        refuse_images(messages)
+            return self._images.read(messages, request.tenant, options)
+        refuse_images(messages, options)
         return messages, []
 
     def _with_media(self, prompt: Prompt, images: list[ImageInput]) -> Prompt:

@@ -5,8 +5,9 @@ Child processes run this module (engine.inputs.images), so that workers need not
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from transformers.utils import logging as transformers_logging
 
 from engine.api.errors import ErrorCode, RequestError
 from engine.media.anyres import onevision
+from engine.media.options import OPTIONS, Form
 
 OPEN, PREPARE = "open", "prepare"
 NO_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets")
@@ -41,10 +43,12 @@ class Opened:
     """Of tokens that get vectors."""
     count: Callable[[str], int]
     """Returns how many tokens of a text do."""
-    prepare: Callable[[Image.Image, int], tuple[str, dict[str, Any]]]
-    """Takes an image, and how many images its prompt has."""
+    prepare: Callable[[Image.Image, int, dict[str, Any]], tuple[str, dict[str, Any]]]
+    """Takes an image, how many images its prompt has, and options of the processor."""
     is_whole: bool = False
     """Tokens of an image see each other in both directions."""
+    options: Mapping[str, Form] = field(default_factory=dict)
+    """What requests may set, and what it may be."""
 
 
 def answer(
@@ -55,21 +59,23 @@ def answer(
     width: int = 0,
     digest: str = "",
     num_images: int = 1,
+    options: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Do one task of the process: open the processor of a folder, or prepare an image. Raises RequestError.
 
-    OPEN returns the `placeholder` and `token_id` of `Opened`. PREPARE takes an image of RGB bytes and their `digest`,
-    and how many images its prompt has. It returns the `text` that takes the place of the placeholder, how many of its
-    tokens get vectors, the encoder's `tensors` (name, dtype, shape, bytes), and a `key` that stands for all of it.
+    OPEN returns the fields of `Opened` that are plain. PREPARE takes an image of RGB bytes and their `digest`, how many
+    images its prompt has, and checked options. It returns the `text` that takes the place of the placeholder, how many
+    of its tokens get vectors, the encoder's `tensors` (name, dtype, shape, bytes), and a `key` that stands for it all.
     """
     if path not in _opened:
         _opened[path] = open_processor(Path(path))
     opened = _opened[path]
     if task == OPEN:
-        return {"placeholder": opened.placeholder, "token_id": opened.token_id, "is_whole": opened.is_whole}
+        names = ("placeholder", "token_id", "is_whole")
+        return {**{name: getattr(opened, name) for name in names}, "options": dict(opened.options)}
     image = Image.fromarray(np.frombuffer(pixels, np.uint8).reshape(height, width, 3))
     try:
-        text, made = opened.prepare(image, num_images)
+        text, made = opened.prepare(image, num_images, options or {})
     except (ValueError, ZeroDivisionError) as error:
         message = f"the model's processor takes no image of {width} x {height} pixels; send one of another shape"
         raise RequestError(ErrorCode.INVALID_VALUE, message) from error
@@ -78,7 +84,8 @@ def answer(
         tensor = torch.as_tensor(value).contiguous()
         kind = str(tensor.dtype).removeprefix("torch.")
         tensors.append((name, kind, list(tensor.shape), tensor.numpy().tobytes()))
-    key = sha256(f"{digest} {text}".encode()).hexdigest()
+    chosen = json.dumps(options, sort_keys=True) if options else ""
+    key = sha256(f"{digest} {text} {chosen}".encode()).hexdigest()
     return {"text": text, "num_vectors": opened.count(text), "tensors": tensors, "key": key}
 
 
@@ -89,9 +96,18 @@ def open_processor(path: Path) -> Opened:
     without CUDA. Of these only the image processor is used, and the text is written here.
     """
     config = AutoConfig.from_pretrained(path)
+    opened = _open(path, config)
+    return replace(
+        opened,
+        is_whole=config.model_type == "gemma3",
+        options=opened.options or OPTIONS.get(config.model_type, {}),
+    )
+
+
+def _open(path: Path, config: Any) -> Opened:
     kind = "pixtral" if config.vision_config.model_type == "pixtral" else config.model_type
     if kind not in ("smolvlm", "pixtral", "internvl", "llava_onevision"):
-        return replace(_whole(AutoProcessor.from_pretrained(path)), is_whole=kind == "gemma3")
+        return _whole(AutoProcessor.from_pretrained(path))
     images, tokenizer = AutoImageProcessor.from_pretrained(path), _tokenizer(path)
     if kind == "smolvlm":
         side, patch = config.vision_config.image_size, config.vision_config.patch_size
@@ -99,7 +115,8 @@ def open_processor(path: Path) -> Opened:
     if kind == "pixtral":
         side = config.vision_config.patch_size * getattr(config, "spatial_merge_size", 1)
         images.patch_size = {"height": side, "width": side}
-        return _spelled(images, tokenizer, "[IMG]", lambda made: _pixtral_text(made, side))
+        opened = _spelled(images, tokenizer, "[IMG]", lambda made: _pixtral_text(made, side))
+        return replace(opened, options={"size": ["longest_edge", side, images.size["longest_edge"]]})
     if kind == "llava_onevision":
         token_id = int(tokenizer.convert_tokens_to_ids("<image>"))
         return Opened("<image>", token_id, _counter(tokenizer, token_id), onevision(images, "<image>", config))
@@ -111,13 +128,14 @@ def _whole(processor: Any) -> Opened:
     """Use a processor that writes the text itself."""
     token_id = int(processor.image_token_ids[0])  # `image_token_id` may be what stands before the image's own
 
-    def prepare(image: Image.Image, _num_images: int) -> tuple[str, dict[str, Any]]:
+    def prepare(image: Image.Image, _num_images: int, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         made = processor(
             images=[image],
             text=[processor.image_token],
             return_text_replacement_offsets=True,
             add_special_tokens=False,
             return_tensors="pt",
+            **options,
         )
         (place,) = made["text_replacement_offsets"][0]
         return place["replacement"], {name: value for name, value in made.items() if name not in NO_INPUTS + NO_ENCODER}
@@ -129,8 +147,8 @@ def _spelled(images: Any, tokenizer: Any, token: str, text_of: Callable[[Any], s
     """Use an image processor, and the text that `text_of` writes of what it has made."""
     token_id = int(tokenizer.convert_tokens_to_ids(token))
 
-    def prepare(image: Image.Image, _num_images: int) -> tuple[str, dict[str, Any]]:
-        made = images(images=[image], return_tensors="pt")
+    def prepare(image: Image.Image, _num_images: int, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        made = images(images=[image], return_tensors="pt", **options)
         return text_of(made), {name: value for name, value in made.items() if name not in NO_ENCODER}
 
     return Opened(token, token_id, _counter(tokenizer, token_id), prepare)
