@@ -111,6 +111,10 @@ class MediaTensor:
     data: bytes
 
 
+GIVEN = "given"
+"""The name of the tensor of an item that is not encoded: its rows are the vectors."""
+
+
 @dataclass(frozen=True, slots=True)
 class DefineMedia:
     """Define an item of media for the sequences that name `key`, which stands for its content and tenant."""

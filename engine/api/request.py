@@ -41,7 +41,7 @@ class Task(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RawPrompt:
-    """A prompt without a template, in place of messages: `text`, or `token_ids`."""
+    """A prompt without a template, in place of messages: `text`, `token_ids`, or vectors in place of tokens."""
 
     text: str = ""
     token_ids: tuple[int, ...] | None = None
@@ -55,6 +55,8 @@ class RawPrompt:
     """Only the beginning of the document counts, so many of its tokens."""
     is_ordinary: bool = False
     """Control tokens that `text` spells are ordinary text, as they always are beside a suffix."""
+    embeds: str | None = None
+    """The inputs of the layers (N, E) in place of text: base64, as inputs/sent_tensors.py reads it."""
 
 
 @dataclass(frozen=True, slots=True)

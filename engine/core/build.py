@@ -89,7 +89,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
         batch_invariant=config.batch_invariant,
         progress=lambda phase, fraction: channel.send(CoreProgress(phase, fraction)),
     )
-    media = CoreMedia(_load_media_encoder(config, channel))
+    media = CoreMedia(_load_media_encoder(config, channel), device=config.device)
     if config.device == "cpu":
         page_out(TORCH)
     runner = ModelRunner(loaded, config)

@@ -15,7 +15,7 @@ import torch
 
 from engine.api.errors import EngineFailure, ErrorCode
 from engine.execution.device import has_lost_device
-from engine.messages import AddSequence, DefineMedia, MediaTensor
+from engine.messages import GIVEN, AddSequence, DefineMedia, MediaTensor
 from engine.sequence import InputSpan, Sequence
 
 logger = logging.getLogger(__name__)
@@ -55,8 +55,12 @@ class _Item:
 class CoreMedia:
     """The items of one core. The step loop calls this; a failure concerns one item and its sequences."""
 
-    def __init__(self, encoder: MediaEncoder | None, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(
+        self, encoder: MediaEncoder | None, cache_bytes: int = CACHE_BYTES, device: torch.device | str = "cpu"
+    ) -> None:
+        """`encoder`: None if the model takes no media; it takes vectors that are given all the same."""
         self._encoder = encoder
+        self._device = device
         self._cache_bytes = cache_bytes
         self._items: OrderedDict[str, _Item] = OrderedDict()
         """The one that was needed longest ago comes first."""
@@ -111,8 +115,7 @@ class CoreMedia:
         key, _ = self._waiting.popitem(last=False)
         item = self._items[key]
         try:
-            assert self._encoder is not None
-            vectors = self._encoder.encode({tensor.name: as_tensor(tensor) for tensor in item.tensors})
+            vectors = self._vectors({tensor.name: as_tensor(tensor) for tensor in item.tensors})
             if len(vectors) != item.num_vectors or not vectors.isfinite().all():
                 raise ValueError(
                     f"{len(vectors)} vectors for {item.num_vectors} tokens, or numbers that are not finite"
@@ -126,6 +129,13 @@ class CoreMedia:
             item.has_failed = True
         item.tensors = []
         return True
+
+    def _vectors(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+        if GIVEN in tensors:
+            return tensors[GIVEN].to(self._device)
+        if self._encoder is None:
+            raise ValueError("the model has no encoder of media")
+        return self._encoder.encode(tensors)
 
     def add(self, sequence: Sequence) -> None:
         """Give a sequence the inputs of its media. Raises EngineFailure if one is unknown or could not be encoded."""

@@ -23,6 +23,7 @@ from engine.inputs.limits import (
     ContextLimits,
     check_alternatives,
     check_embedding,
+    check_embeds,
     check_kind,
     check_processors,
     check_prompt_ids,
@@ -149,10 +150,12 @@ class RequestPreparer:
         num_known: Mapping[str, int],
     ) -> Run:
         if request.beam is not None and prompt.media.spans:
-            message = "use_beam_search cannot be combined with images: leave it out, or ask for several choices by n"
+            media = "images" if request.raw is None else "prompt_embeds"
+            message = f"use_beam_search cannot be combined with {media}: leave it out, or ask for several choices by n"
             raise RequestError(ErrorCode.INVALID_VALUE, message, "use_beam_search")
         max_tokens = choice_token_limit(request, len(prompt.token_ids), limits)
         check_prompt_ids(prompt.token_ids, limits, request.raw)
+        check_embeds(prompt.media, limits, request.raw)
         check_token_ids(request, limits)
         check_alternatives(request, limits)
         forbidden = bad_word_ids(request.sampling.bad_words, self._tokenizer, limits)
