@@ -85,7 +85,7 @@ class ModelEntry:
     """Unix seconds."""
     path: str = ""
     modalities: tuple[str, ...] = ()
-    """What messages may have beside text: "image"."""
+    """What messages may have beside text: "image", "video"."""
     alias: str = ""
     """The weighted alias that has led here."""
     adapters: tuple[str, ...] = ()

@@ -21,13 +21,21 @@ BYTES_OF_BASE64, BYTES_OF_CHAR = 3 / 4, 4
 BEGIN_CHARS = 2048
 IMAGE_TOKENS, MOST_IMAGE_TOKENS = 1024, 4096
 """Of an image: what is usual, and what no model that is served takes more of (InternVL: 13 tiles of 256)."""
-IMAGE_TYPES = ("image", "image_url", None)
-IMAGE_KEYS = ("image_url", "data")
-"""What an image part has, as it was sent and as the worker gets it."""
 USUAL_SOUND_BYTES, LEAST_SOUND_BYTES = 16_000, 250
 """Bytes of a second of sound: of 128 kbit/s, and of the least that codecs for speech have."""
 SOUND_TOKENS, SPOKEN_TOKENS, MOST_SPOKEN_TOKENS, WINDOW_S = 50, 4, 15, 30
 """Tokens of a second of sound, of what is usually said in it, and the most that a model writes for it."""
+VIDEO_TOKENS, MOST_VIDEO_TOKENS = 4096, 20_000
+"""Of a video: 16,056 of the patches that one has at most (engine/media/qwen_videos.py), and times between."""
+MEDIA_TOKENS = {
+    "image_url": (IMAGE_TOKENS, MOST_IMAGE_TOKENS),
+    "image": (IMAGE_TOKENS, MOST_IMAGE_TOKENS),
+    "video_url": (VIDEO_TOKENS, MOST_VIDEO_TOKENS),
+    "video": (VIDEO_TOKENS, MOST_VIDEO_TOKENS),
+}
+"""By the type of a part, as it was sent and as the worker gets it."""
+DATA = "data"
+"""What a part has that the worker gets."""
 PACKED = (b"PK", b"%PDF")
 """How files begin whose texts may have more bytes than they have."""
 
@@ -81,14 +89,14 @@ def _size(request: GenerationRequest, messages: Sequence[Any]) -> tuple[int, int
     """Return the characters of a prompt, and the bytes that its tokens cannot outnumber."""
     raw = request.raw
     if raw is None:
-        num_images, messages = _images_apart(messages)
+        num_tokens, most_tokens, messages = _media_apart(messages)
         files, messages = _files_apart(messages)
         contents = [str(message.get("content") or "") for message in messages if isinstance(message, dict)]
         sent = json.dumps([messages, [tool.spec for tool in request.tools]], ensure_ascii=False, default=str)
         num_file_chars = sum(min(_num_bytes(data), MAX_FILE_CHARS) for data in files)
         num_bytes = len(sent.encode(errors="surrogatepass")) + sum(map(_most_file_bytes, files))
-        num_image_chars = CHARS_PER_TOKEN * IMAGE_TOKENS * num_images
-        return sum(map(len, contents)) + num_file_chars + num_image_chars, num_bytes + MOST_IMAGE_TOKENS * num_images
+        num_media_chars = CHARS_PER_TOKEN * num_tokens
+        return sum(map(len, contents)) + num_file_chars + num_media_chars, num_bytes + most_tokens
     num_ids = len(raw.token_ids or ())
     chars = len(raw.text) + len(raw.suffix or "") + CHARS_PER_TOKEN * num_ids
     document = raw.document or ""
@@ -97,22 +105,30 @@ def _size(request: GenerationRequest, messages: Sequence[Any]) -> tuple[int, int
     return chars, num_ids + sum(len(text.encode(errors="surrogatepass")) for text in texts)
 
 
-def _images_apart(messages: Sequence[Any]) -> tuple[int, list[Any]]:
-    """Return how many images messages have, and the messages without them: base64 says nothing of their tokens."""
-    num_images = 0
+def _media_apart(messages: Sequence[Any]) -> tuple[int, int, list[Any]]:
+    """Return the tokens of media, as usual and at most, and the messages without them: base64 says nothing of these."""
+    num_tokens = most_tokens = 0
     rest: list[Any] = []
     for message in messages:
         content = message.get("content") if isinstance(message, dict) else None
         if isinstance(content, list):
-            others = [part for part in content if not _is_image(part)]
-            num_images += len(content) - len(others)
-            message = {**message, "content": others}
+            kinds = [_media_kind(part) for part in content]
+            for kind in filter(None, kinds):
+                usual, most = MEDIA_TOKENS[kind]
+                num_tokens, most_tokens = num_tokens + usual, most_tokens + most
+            message = {**message, "content": [part for part, kind in zip(content, kinds, strict=True) if not kind]}
         rest.append(message)
-    return num_images, rest
+    return num_tokens, most_tokens, rest
 
 
-def _is_image(part: Any) -> bool:
-    return isinstance(part, dict) and part.get("type") in IMAGE_TYPES and any(key in part for key in IMAGE_KEYS)
+def _media_kind(part: Any) -> str:
+    """Return the type of a part that holds an image or a video, whether or not it says so; "" for others."""
+    if not isinstance(part, dict):
+        return ""
+    kind = part.get("type")
+    if kind is None:
+        return next((name for name in ("image_url", "video_url") if name in part), "")
+    return kind if kind in MEDIA_TOKENS and (kind in part or DATA in part) else ""
 
 
 def _files_apart(messages: Sequence[Any]) -> tuple[list[str], list[Any]]:

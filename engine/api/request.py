@@ -115,6 +115,8 @@ class PromptOptions:
     returns_text: bool = False
     returns_tokens: bool = False
     """The text of each token."""
+    media_options: dict[str, dict[str, Json]] = field(default_factory=dict)
+    """`mm_processor_kwargs` and `media_io_kwargs`, where they hold anything. The caller may set them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from engine.api.media import MediaLimits
 from engine.api.request import Json, Message
 from engine.inputs.escaping import PromptPiece
 from engine.inputs.media.decoded import DecodedBudget
+from engine.inputs.media_options import image_background, processor_options, video_decoding
 from engine.inputs.videos import VideoFrames
 from engine.killable import KillableExceeded, KillablePool
 from engine.messages import DefineMedia, MediaSpan, MediaTensor
@@ -65,7 +66,22 @@ class MediaForm:
     around: tuple[str, str] = ("", "")
     """What goes away beside the placeholder, if it stands there."""
     is_whole: bool = False
-    """The tokens of an item see each other in both directions."""
+    """Tokens of an item see each other in both directions."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """What the images of a request share."""
+
+    tenant: str
+    num_images: int
+    deadline: float
+    budget: DecodedBudget
+    options: dict[str, Json]
+    """Of the processor."""
+    background: tuple[int, int, int]
+    video: dict[str, Any]
+    """Of decoding videos."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +110,7 @@ class ImageReader:
         except (EngineFailure, KillableExceeded, RequestError) as error:
             self.close()
             raise ModelLoadError(f"{path}: the processor of its images cannot be opened; the log says why") from error
+        self._options: dict[str, list[Any]] = opened["options"]
         video = opened["video"]
         self._image = MediaForm("image", opened["placeholder"], opened["token_id"], is_whole=opened["is_whole"])
         self._videos = None if video is None else VideoFrames(self._decoder, video)
@@ -103,11 +120,17 @@ class ImageReader:
             form = MediaForm("video", video["placeholder"], video["token_id"], tuple(video["around"]))
             self.forms.append(form)
 
-    def read(self, messages: list[Message], tenant: str) -> tuple[list[Message], list[ImageInput]]:
+    def read(
+        self, messages: list[Message], tenant: str, options: Mapping[str, Any]
+    ) -> tuple[list[Message], list[ImageInput]]:
         """Return the messages with images that hold nothing any more, and what they held, in order.
 
-        Raises RequestError that names the part, and EngineUnavailable.
+        `options`: `PromptOptions.media_options`, which are checked whether or not there are images. Raises RequestError
+        that names the part or the option, and EngineUnavailable.
         """
+        taken = [form.kind for form in self.forms]
+        chosen, background = processor_options(options, self._options), image_background(options, taken)
+        video = video_decoding(options, self._decoder.limits)
         if self._videos is None:
             refuse_media(messages, ("video",))
         kinds = [part["type"] for message in messages for part in _parts(message) if _is_medium(part)]
@@ -115,15 +138,14 @@ class ImageReader:
             return messages, []
         num_images = kinds.count("image")
         deadline, budget = time.monotonic() + PREPARE_S, DecodedBudget(self._decoder.limits)
+        use = _Use(tenant, num_images, deadline, budget, chosen, background, video)
         emptied, images = [], []
         for message in messages:
             parts: list[Json] = []
             for part in _parts(message):
                 if _is_medium(part):
-                    if part["type"] == "video":
-                        images.append(self._prepared_video(part, deadline, tenant, budget))
-                    else:
-                        images.append(self._prepared(part, num_images, deadline, tenant, budget))
+                    prepare = self._prepared_video if part["type"] == "video" else self._prepared
+                    images.append(prepare(part, use))
                     part = {"type": part["type"]}
                 parts.append(part)
             emptied.append(message | {"content": parts} if parts else message)
@@ -134,31 +156,33 @@ class ImageReader:
         self._pool.close()
         self._decoder.close()
 
-    def _prepared(self, part: Any, num_images: int, deadline: float, tenant: str, budget: DecodedBudget) -> ImageInput:
+    def _prepared(self, part: Any, use: _Use) -> ImageInput:
         param, detail = part.get("param") or "messages", part.get("detail") or "auto"
         try:
             data = base64.b64decode(part["data"], validate=True)
         except (binascii.Error, ValueError):
             raise _refused("the image must be base64 behind the head of its data: URL", param) from None
-        image = self._decoder.image(data, param=param, detail=detail, tenant=tenant)
-        budget.take(image.pixels.nbytes, param)
-        pixels = (image.pixels.tobytes(), image.height, image.width, image.content_hash, num_images)
-        return self._made((PREPARE, *pixels), self._image, deadline, tenant, param)
+        image = self._decoder.image(data, param=param, detail=detail, background=use.background, tenant=use.tenant)
+        use.budget.take(image.pixels.nbytes, param)
+        return self._made(PREPARE, image.pixels, image.content_hash, self._image, use, param)
 
-    def _prepared_video(self, part: Any, deadline: float, tenant: str, budget: DecodedBudget) -> ImageInput:
+    def _prepared_video(self, part: Any, use: _Use) -> ImageInput:
         assert self._videos is not None
         param = part.get("param") or "messages"
-        video = self._videos.read(part, param, tenant)
-        budget.take(video.frames.nbytes, param)
-        _, height, width, _ = video.frames.shape
-        shape = (height, width, video.content_hash, 1, list(video.times), video.seconds)
-        return self._made((PREPARE_VIDEO, video.frames.tobytes(), *shape), self.forms[1], deadline, tenant, param)
+        video = self._videos.read(part, use.video, param, use.tenant)
+        use.budget.take(video.frames.nbytes, param)
+        times = (list(video.times), video.seconds)
+        return self._made(PREPARE_VIDEO, video.frames, video.content_hash, self.forms[1], use, param, *times)
 
-    def _made(self, call: tuple[Any, ...], form: MediaForm, deadline: float, tenant: str, param: str) -> ImageInput:
-        """Have the child make inputs of pixels. `call`: its arguments, without the path behind the task."""
-        timeout_s = max(0.1, deadline - time.monotonic())
+    def _made(
+        self, task: str, pixels: Any, digest: str, form: MediaForm, use: _Use, param: str, *times: Any
+    ) -> ImageInput:
+        """Have the child make inputs of pixels (…, H, W, 3)."""
+        height, width = pixels.shape[-3:-1]
+        arguments = (pixels.tobytes(), height, width, digest, use.num_images, use.options, *times)
+        timeout_s, tenant = max(0.1, use.deadline - time.monotonic()), use.tenant
         try:
-            made = self._pool.call(call[0], self._path, *call[1:], timeout_s=timeout_s, tenant=tenant)
+            made = self._pool.call(task, self._path, *arguments, timeout_s=timeout_s, tenant=tenant)
         except RequestError as error:
             raise _refused(error.message, param) from error
         except KillableExceeded as error:
@@ -171,6 +195,12 @@ class ImageReader:
         tensors = [MediaTensor(*tensor) for tensor in made["tensors"]]
         key = sha256(f"{made['key']} {tenant}".encode()).hexdigest()
         return ImageInput(made["text"], made["num_vectors"], tensors, key, form)
+
+
+def refuse_options(options: Mapping[str, Any]) -> None:
+    """Raise RequestError for the first option of media, of a model that takes none."""
+    for name in options:
+        raise _refused("this model takes no images, so there are no options of them", name)
 
 
 def refuse_media(messages: list[Message], kinds: tuple[str, ...]) -> None:

@@ -16,7 +16,16 @@ from engine.api.request import GenerationRequest, Json, Message
 from engine.inputs.encoding import PieceEncoder, Prompt, num_kept_tokens
 from engine.inputs.escaping import ControlTexts, ControlTokenEscaper
 from engine.inputs.files import FileReader
-from engine.inputs.images import MEDIA, ImageInput, ImageReader, media_of, refuse_media, with_images, with_placeholders
+from engine.inputs.images import (
+    MEDIA,
+    ImageInput,
+    ImageReader,
+    media_of,
+    refuse_media,
+    refuse_options,
+    with_images,
+    with_placeholders,
+)
 from engine.inputs.raw_prompt import RawPromptReader
 from engine.inputs.rendering import KillableRenderer, Renderer, RenderJob
 from engine.inputs.template import KNOWN_ROLES
@@ -85,7 +94,7 @@ class PromptProcessor:
         options = request.prompt
         num_kept = num_kept_tokens(options.truncate_to, max_model_len)
         escaper = ControlTokenEscaper(self._controls)
-        messages, images = self._without_images(self._files.read(request.messages, request.tenant), request.tenant)
+        messages, images = self._without_images(self._files.read(request.messages, request.tenant), request)
         messages = [_escape_message(message, escaper) for message in messages]
         if self._images is not None:
             for form in self._images.forms:
@@ -111,9 +120,13 @@ class PromptProcessor:
             token_ids = self._encoder.encode(pieces, options.add_special_tokens)
             return self._with_media(Prompt(token_ids, "".join(piece.text for piece in pieces)), images)
 
-    def _without_images(self, messages: list[Message], tenant: str) -> tuple[list[Message], list[ImageInput]]:
+    def _without_images(
+        self, messages: list[Message], request: GenerationRequest
+    ) -> tuple[list[Message], list[ImageInput]]:
+        options = request.prompt.media_options
         if self._images is not None:
-            return self._images.read(messages, tenant)
+            return self._images.read(messages, request.tenant, options)
+        refuse_options(options)
         refuse_media(messages, MEDIA)
         return messages, []
 

@@ -11,6 +11,7 @@ import binascii
 from typing import TYPE_CHECKING, Any
 
 from engine.api.errors import ErrorCode, RequestError
+from engine.inputs.media_options import FPS, NUM_FRAMES
 
 if TYPE_CHECKING:
     from engine.inputs.media.decoded import DecodedVideo
@@ -28,28 +29,35 @@ class VideoFrames:
         self._least = min(form["min_frames"], self._most)
         self._frame_pixels: int = form["frame_pixels"]
 
-    def read(self, part: dict[str, Any], param: str, tenant: str) -> DecodedVideo:
+    def read(self, part: dict[str, Any], decoding: dict[str, Any], param: str, tenant: str) -> DecodedVideo:
         """Return the frames of a part. Raises RequestError that names the part, and EngineUnavailable.
 
-        A rate that gives fewer frames than the model was trained with, or more, becomes a number of frames.
+        `decoding`: `fps` or `num_frames` of the request (media_options.py). A rate that gives fewer frames than the
+        model was trained with, or more, becomes a number of frames.
         """
+        fps, asked = decoding.get(FPS, self._fps), decoding.get(NUM_FRAMES)
         if part.get("frames") is True:
-            return self._listed(part, param, tenant)
-        data, fps = _bytes_of(part["data"], param), self._fps
+            if asked is not None:
+                message = "the video is a list of frames, which is taken whole; send it without num_frames"
+                raise RequestError(ErrorCode.INVALID_VALUE, message, param)
+            return self._listed(part, fps, param, tenant)
+        data = _bytes_of(part["data"], param)
         options: dict[str, Any] = {"param": param, "max_frame_pixels": self._frame_pixels, "tenant": tenant}
+        if asked is not None:
+            return self._decoder.video(data, num_frames=asked, **options)
         video = self._decoder.video(data, fps=fps, **options)
         count = min(max(len(video.frames), self._least), self._most)
         if count == len(video.frames):
             return video
         return self._decoder.video(data, num_frames=count, **options)
 
-    def _listed(self, part: dict[str, Any], param: str, tenant: str) -> DecodedVideo:
+    def _listed(self, part: dict[str, Any], fps: float, param: str, tenant: str) -> DecodedVideo:
         num_frames = part["data"].count(",") + 1
         if num_frames > self._most:
             message = f"the video must have at most {self._most} frames, got {num_frames}; send fewer"
             raise RequestError(ErrorCode.INVALID_VALUE, message, param)
         frames = tuple(_bytes_of(frame, param) for frame in part["data"].split(","))
-        return self._decoder.video_of_frames(frames, param=param, fps=self._fps, tenant=tenant)
+        return self._decoder.video_of_frames(frames, param=param, fps=fps, tenant=tenant)
 
 
 def _bytes_of(text: str, param: str) -> bytes:

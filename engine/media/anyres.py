@@ -20,13 +20,15 @@ OTHER = Image.new("RGB", (1, 1))
 """Stands for the other images of a prompt."""
 
 
-def onevision(images: Any, token: str, config: Any) -> Callable[[Image.Image, int], tuple[str, dict[str, Any]]]:
+def onevision(
+    images: Any, token: str, config: Any
+) -> Callable[[Image.Image, int, dict[str, Any]], tuple[str, dict[str, Any]]]:
     """Return what makes of an image and the number of images in its prompt the text and the encoder's inputs.
 
     `images`: the image processor. `config`: of the model.
     """
 
-    def prepare(image: Image.Image, num_images: int) -> tuple[str, dict[str, Any]]:
+    def prepare(image: Image.Image, num_images: int, _options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         prompt = [image] if num_images == 1 else [image, OTHER]
         made = images(images=[prompt], return_tensors="pt")
         made["pixel_values"], made["image_sizes"] = made["pixel_values"][:1], made["image_sizes"][:1]

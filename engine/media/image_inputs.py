@@ -5,8 +5,9 @@ Child processes run this module (engine.inputs.images), so that workers need not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from transformers.utils import logging as transformers_logging
 
 from engine.api.errors import ErrorCode, RequestError
 from engine.media.anyres import onevision
+from engine.media.options import OPTIONS, Form
+from engine.media.qwen_images import pixel_options, sized
 from engine.media.qwen_videos import AROUND, QwenVideos
 from engine.media.qwen_videos import TOKEN as VIDEO_TOKEN
 
@@ -44,10 +47,12 @@ class Opened:
     """Of tokens that get vectors."""
     count: Callable[[str], int]
     """Returns how many tokens of a text do."""
-    prepare: Callable[[Image.Image, int], tuple[str, dict[str, Any]]]
-    """Takes an image, and how many images its prompt has."""
+    prepare: Callable[[Image.Image, int, dict[str, Any]], tuple[str, dict[str, Any]]]
+    """Takes an image, how many images its prompt has, and options of the processor."""
     is_whole: bool = False
     """Tokens of an image see each other in both directions."""
+    options: Mapping[str, Form] = field(default_factory=dict)
+    """What requests may set, and what it may be."""
     videos: QwenVideos | None = None
     video_token_id: int = 0
 
@@ -60,35 +65,32 @@ def answer(
     width: int = 0,
     digest: str = "",
     num_images: int = 1,
+    options: dict[str, Any] | None = None,
     times: Sequence[float] = (),
     seconds: float = 0.0,
 ) -> dict[str, Any]:
     """Do one task of the process: open the processor of a folder, or prepare an image. Raises RequestError.
 
-    OPEN returns the `placeholder`, `token_id` and `is_whole` of `Opened`, and the first two of a `video`, if the model
-    takes some. PREPARE takes an image of RGB bytes, their `digest` and how many images the prompt has; PREPARE_VIDEO a
-    video, a frame for each of `times`. It returns the `text` that takes the place of the placeholder, how many of its
-    tokens get vectors, the encoder's `tensors` (name, dtype, shape, bytes), and a `key` that stands for all of it.
+    OPEN returns the fields of `Opened` that are plain, and those of a `video`, if the model takes some. PREPARE takes
+    an image of RGB bytes and their `digest`, how many images its prompt has, and checked options; PREPARE_VIDEO a
+    video: a frame for each of `times`. It returns the `text` that takes the place of the placeholder, how many of its
+    tokens get vectors, the encoder's `tensors` (name, dtype, shape, bytes), and a `key` that stands for it all.
     """
     if path not in _opened:
         _opened[path] = open_processor(Path(path))
     opened = _opened[path]
     if task == OPEN:
-        video = _video_form(opened)
-        return {
-            "placeholder": opened.placeholder,
-            "token_id": opened.token_id,
-            "is_whole": opened.is_whole,
-            "video": video,
-        }
-    array = np.frombuffer(pixels, np.uint8)
+        names = ("placeholder", "token_id", "is_whole")
+        plain = {name: getattr(opened, name) for name in names}
+        return {**plain, "options": dict(opened.options), "video": _video_form(opened)}
+    array, options = np.frombuffer(pixels, np.uint8), options or {}
     try:
         if task == PREPARE_VIDEO and opened.videos is not None:
             frames = array.reshape(len(times), height, width, 3)
-            text, num_vectors, made = opened.videos.prepare(frames, tuple(times), seconds)
+            text, num_vectors, made = opened.videos.prepare(frames, tuple(times), seconds, options)
             digest = f"{digest} {seconds}"
         else:
-            text, made = opened.prepare(Image.fromarray(array.reshape(height, width, 3)), num_images)
+            text, made = opened.prepare(Image.fromarray(array.reshape(height, width, 3)), num_images, options)
             num_vectors = opened.count(text)
     except (ValueError, ZeroDivisionError) as error:
         what = "video" if times else "image"
@@ -99,7 +101,8 @@ def answer(
         tensor = torch.as_tensor(value).contiguous()
         kind = str(tensor.dtype).removeprefix("torch.")
         tensors.append((name, kind, list(tensor.shape), tensor.numpy().tobytes()))
-    key = sha256(f"{digest} {text}".encode()).hexdigest()
+    chosen = json.dumps(options, sort_keys=True) if options else ""
+    key = sha256(f"{digest} {text} {chosen}".encode()).hexdigest()
     return {"text": text, "num_vectors": num_vectors, "tensors": tensors, "key": key}
 
 
@@ -126,22 +129,32 @@ def open_processor(path: Path) -> Opened:
     without CUDA. Of these only the image processor is used, and the text is written here.
     """
     config = AutoConfig.from_pretrained(path)
+    opened = _open(path, config)
+    return replace(
+        opened,
+        is_whole=config.model_type == "gemma3",
+        options=opened.options or OPTIONS.get(config.model_type, {}),
+    )
+
+
+def _open(path: Path, config: Any) -> Opened:
     kind = "pixtral" if config.vision_config.model_type == "pixtral" else config.model_type
     if kind not in ("smolvlm", "pixtral", "internvl", "llava_onevision", *QWEN_KINDS):
-        return replace(_whole(AutoProcessor.from_pretrained(path)), is_whole=kind == "gemma3")
+        return _whole(AutoProcessor.from_pretrained(path))
     images, tokenizer = AutoImageProcessor.from_pretrained(path), _tokenizer(path)
     if kind in QWEN_KINDS:
         merge = config.vision_config.spatial_merge_size
-        opened = _spelled(images, tokenizer, "<|image_pad|>", lambda made: _qwen_text(made, merge))
-        token_id = int(tokenizer.convert_tokens_to_ids(VIDEO_TOKEN))
-        return replace(opened, videos=QwenVideos.read(path, config, images), video_token_id=token_id)
+        opened = _spelled(sized(images), tokenizer, "<|image_pad|>", lambda made: _qwen_text(made, merge))
+        videos, token_id = QwenVideos.read(path, config, images), int(tokenizer.convert_tokens_to_ids(VIDEO_TOKEN))
+        return replace(opened, options=pixel_options(images), videos=videos, video_token_id=token_id)
     if kind == "smolvlm":
         side, patch = config.vision_config.image_size, config.vision_config.patch_size
         return _whole(Idefics3Processor(images, tokenizer, image_seq_len=(side // patch // config.scale_factor) ** 2))
     if kind == "pixtral":
         side = config.vision_config.patch_size * getattr(config, "spatial_merge_size", 1)
         images.patch_size = {"height": side, "width": side}
-        return _spelled(images, tokenizer, "[IMG]", lambda made: _pixtral_text(made, side))
+        opened = _spelled(images, tokenizer, "[IMG]", lambda made: _pixtral_text(made, side))
+        return replace(opened, options={"size": ["longest_edge", side, images.size["longest_edge"]]})
     if kind == "llava_onevision":
         token_id = int(tokenizer.convert_tokens_to_ids("<image>"))
         return Opened("<image>", token_id, _counter(tokenizer, token_id), onevision(images, "<image>", config))
@@ -153,13 +166,14 @@ def _whole(processor: Any) -> Opened:
     """Use a processor that writes the text itself."""
     token_id = int(processor.image_token_ids[0])  # `image_token_id` may be what stands before the image's own
 
-    def prepare(image: Image.Image, _num_images: int) -> tuple[str, dict[str, Any]]:
+    def prepare(image: Image.Image, _num_images: int, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         made = processor(
             images=[image],
             text=[processor.image_token],
             return_text_replacement_offsets=True,
             add_special_tokens=False,
             return_tensors="pt",
+            **options,
         )
         (place,) = made["text_replacement_offsets"][0]
         return place["replacement"], {name: value for name, value in made.items() if name not in NO_INPUTS + NO_ENCODER}
@@ -171,8 +185,8 @@ def _spelled(images: Any, tokenizer: Any, token: str, text_of: Callable[[Any], s
     """Use an image processor, and the text that `text_of` writes of what it has made."""
     token_id = int(tokenizer.convert_tokens_to_ids(token))
 
-    def prepare(image: Image.Image, _num_images: int) -> tuple[str, dict[str, Any]]:
-        made = images(images=[image], return_tensors="pt")
+    def prepare(image: Image.Image, _num_images: int, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        made = images(images=[image], return_tensors="pt", **options)
         return text_of(made), {name: value for name, value in made.items() if name not in NO_ENCODER}
 
     return Opened(token, token_id, _counter(tokenizer, token_id), prepare)

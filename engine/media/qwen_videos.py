@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
+from engine.media.qwen_images import LEAST, MOST, pixels_check
 from engine.tokenizers.folder_files import read_object
 
 TOKEN, START, END = "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"
@@ -82,13 +83,18 @@ class QwenVideos:
         return self.patch * self.merge
 
     def prepare(
-        self, frames: NDArray[np.uint8], times: tuple[float, ...], seconds: float
+        self,
+        frames: NDArray[np.uint8],
+        times: tuple[float, ...],
+        seconds: float,
+        options: Mapping[str, int] | None = None,
     ) -> tuple[str, int, dict[str, NDArray[Any]]]:
         """Return the text of a video, how many of its tokens get vectors, and the inputs of the encoder.
 
-        frames: (N, H, W, 3), shown at `times` of its `seconds`. Raises ValueError for a shape that no model takes.
+        frames: (N, H, W, 3), shown at `times` of its `seconds`. `options`: of the request (qwen_images.py). Raises
+        ValueError for a shape that no model takes, and RequestError.
         """
-        height, width = self.size(len(frames), *frames.shape[1:3])
+        height, width = self.size(len(frames), *frames.shape[1:3], options or {})
         resized = np.stack([_resized(frame, height, width) for frame in frames])
         short = -len(frames) % self.temporal
         resized = np.concatenate((resized, np.repeat(resized[-1:], short, axis=0)))
@@ -108,25 +114,32 @@ class QwenVideos:
             text += f"<{middle:.1f} seconds>{START}{TOKEN * num_tokens}{END}"
         return text, num_tokens * grid[0], tensors
 
-    def size(self, num_frames: int, height: int, width: int) -> tuple[int, int]:
-        """Return the height and width of frames, multiples of what a token sees. Raises ValueError."""
-        side, share = self._side, VIDEO_PIXELS // num_frames
-        if not self.has_times:
-            most = max(min(self.most_pixels, share), int(self.least_pixels * 1.05))
-            return smart_resize(height, width, side, self.least_pixels, most)
+    def size(self, num_frames: int, height: int, width: int, options: Mapping[str, int]) -> tuple[int, int]:
+        """Return the height and width of frames, multiples of what a token sees. Raises ValueError, RequestError.
+
+        `options` are of each frame, and admit no more than the folder does.
+        """
+        pixels_check(options)
         num_frames += -num_frames % self.temporal
-        most = max(min(FRAME_TOKENS * side**2, self.most_pixels // num_frames, share), int(self.least_pixels * 1.05))
-        return smart_resize(height, width, side, math.ceil(self.least_pixels / num_frames), most)
+        share, parts = VIDEO_PIXELS // num_frames, num_frames if self.has_times else 1
+        least = min(options.get(LEAST, math.ceil(self.least_pixels / parts)), share)
+        most = min(self.frame_pixels, self.most_pixels // parts, share, options.get(MOST, share))
+        if MOST not in options:
+            most = max(most, min(int(least * 1.05), share))
+        return smart_resize(height, width, self._side, min(least, most), most)
 
     def _patches(self, frames: NDArray[np.uint8], grid: tuple[int, int, int]) -> NDArray[np.float32]:
         """Return the patches of frames (N, H, W, 3), squares of tokens one after the other: (patches, numbers)."""
         scale = (1 / (255 * np.array(self.deviation))).astype(np.float32)
         offset = (np.array(self.mean) / np.array(self.deviation)).astype(np.float32)
-        pixels = frames * scale - offset
         (times, rows, columns), merge, patch = grid, self.merge, self.patch
-        shape = (times, self.temporal, rows // merge, merge, patch, columns // merge, merge, patch, 3)
-        order = (0, 2, 5, 3, 6, 8, 1, 4, 7)
-        return pixels.reshape(shape).transpose(order).reshape(times * rows * columns, -1)
+        shape = (self.temporal, rows // merge, merge, patch, columns // merge, merge, patch, 3)
+        order = (1, 4, 2, 5, 7, 0, 3, 6)
+        patches = np.empty((times, rows * columns, 3 * self.temporal * patch * patch), np.float32)
+        for time in range(times):  # the pixels of a whole video take 300 MB as numbers
+            shown = frames[time * self.temporal : (time + 1) * self.temporal] * scale - offset
+            patches[time] = shown.reshape(shape).transpose(order).reshape(rows * columns, -1)
+        return patches.reshape(times * rows * columns, -1)
 
 
 def _resized(frame: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:

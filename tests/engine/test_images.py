@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from PIL import Image
 
 from engine.api import BeamOptions, Completed, Delta, Outcome, PromptOptions, Rejected, SamplingParams, StopRules
 from engine.config import EngineConfig
@@ -41,8 +42,8 @@ def engine_messages(conversation):
 
 
 @torch.inference_mode()
-def expected(model, processor, conversation):
-    """Return the prompt and the greedy answer of transformers."""
+def expected(model, processor, conversation, **options):
+    """Return the prompt and the greedy answer of transformers. `options`: of the processor."""
     messages = [
         {
             "role": "user",
@@ -54,7 +55,7 @@ def expected(model, processor, conversation):
     ]
     images = [part for parts in conversation for part in parts if not isinstance(part, str)]
     text = processor.apply_chat_template(messages, add_generation_prompt=True)
-    inputs = processor(text=[text], images=images or None, return_tensors="pt", add_special_tokens=False)
+    inputs = processor(text=[text], images=images or None, return_tensors="pt", add_special_tokens=False, **options)
     output = model.generate(**inputs, max_new_tokens=NUM_TOKENS, eos_token_id=NO_END, do_sample=False, use_cache=True)
     prompt = inputs["input_ids"][0].tolist()
     return prompt, output[0].tolist()[len(prompt) :]
@@ -81,6 +82,29 @@ def test_answers_about_images_are_those_of_transformers(tmp_path, make_real_engi
         engine.submit(str(number), messages=engine_messages(conversation), **GREEDY)
     crowd = engine.events_to_end(*(str(number) for number in range(2 * len(CONVERSATIONS))))
     assert [token_ids(crowd[run_id]) for run_id in crowd] == [answer for _, answer in found * 2]
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("gemma3", {"do_pan_and_scan": True, "pan_and_scan_min_crop_size": 16}),
+        ("idefics3", {"do_image_splitting": False}),
+    ],
+    ids=["gemma3", "idefics3"],
+)
+def test_options_of_the_processor_are_those_of_transformers(tmp_path, make_real_engine, family, options):
+    model, processor = write_seeing(tmp_path, family)
+    conversation = [["hello", image_of(90, 40, 2), " what is it?"]]
+    engine, prompts = make_real_engine(tmp_path, max_num_batched_tokens=24), []
+    for chosen in ({}, options, {}):
+        prompt, answer = expected(model, processor, conversation, **chosen)
+        prompts.append(prompt)
+        asked = PromptOptions(media_options={"mm_processor_kwargs": chosen})
+        engine.submit("run", messages=engine_messages(conversation), prompt=asked, **GREEDY)
+        events = engine.events_to_end("run")["run"]
+        assert events[0].payload.num_prompt_tokens == len(prompt)
+        assert token_ids(events) == answer
+    assert prompts[0] != prompts[1]
 
 
 SEEN = image_of(40, 30, 1)
@@ -146,6 +170,24 @@ def test_a_placeholder_that_somebody_writes_is_text(seeing):
         messages = ({"role": "assistant", "content": quoted}, {"role": "user", "content": [image]})
         seeing.submit("run", messages=messages, **GREEDY)
         assert len(token_ids(seeing.events_to_end("run")["run"])) == NUM_TOKENS
+
+
+def test_options_are_refused_by_name_with_or_without_an_image(seeing):
+    for content in ([{"type": "image", "data": encoded(SEEN)}], [{"type": "text", "text": "hi"}]):
+        for name, value in (("mm_processor_kwargs", {"do_resize": False}), ("media_io_kwargs", {"audio": {"rate": 5}})):
+            found = refusal(seeing, content, prompt=PromptOptions(media_options={name: value}))
+            assert found.param == f"{name}.{next(iter(value))}"
+
+
+def test_what_is_transparent_has_the_background_that_is_asked_for(seeing):
+    clear = Image.new("RGBA", (40, 30), (0, 0, 0, 0))
+    red = {"media_io_kwargs": {"image": {"rgba_background_color": [255, 0, 0]}}}
+    answers = []
+    for image, options in ((clear, red), (Image.new("RGB", (40, 30), "red"), {}), (clear, {})):
+        asked = PromptOptions(media_options=options)
+        seeing.submit("run", messages=engine_messages([["look ", image]]), prompt=asked, **GREEDY)
+        answers.append(token_ids(seeing.events_to_end("run")["run"]))
+    assert answers[0] == answers[1] != answers[2]
 
 
 def test_beam_search_takes_no_images(seeing):

@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from engine.api import Rejected
+from engine.api import PromptOptions, Rejected
 from engine.api.media import MediaLimits
 from engine.inputs.media.decoder import MediaDecoder
 from engine.slow_work import SlowWork
@@ -187,3 +187,65 @@ def test_a_model_that_sees_images_alone_refuses_videos(tmp_path, make_real_engin
     (event,) = asked(make_real_engine(tmp_path), listed(FRAMES).part)
     assert isinstance(event.payload, Rejected)
     assert event.payload.message == "this model takes no videos"
+
+
+def num_tokens(engine, part, **options):
+    """Return the tokens of a prompt of one part. `options`: of media."""
+    prompt = PromptOptions(media_options=options)
+    engine.submit("run", messages=({"role": "user", "content": [part]},), prompt=prompt, **GREEDY)
+    payload = engine.events_to_end("run")["run"][0].payload
+    return payload if isinstance(payload, Rejected) else payload.num_prompt_tokens
+
+
+SEEN = {"type": "image", "data": encoded(image_of(64, 64))}
+
+
+def test_a_request_says_how_many_frames_are_decoded(watching, filmed):
+    plain = num_tokens(watching, filmed.part)
+    more = num_tokens(watching, filmed.part, media_io_kwargs={"video": {"fps": 4}})
+    two = num_tokens(watching, filmed.part, media_io_kwargs={"video": {"num_frames": 2}})
+    assert num_tokens(watching, filmed.part, media_io_kwargs={"video": {"num_frames": 8}}) == more
+    assert two < plain < more
+    slow = num_tokens(watching, listed(FRAMES).part, media_io_kwargs={"video": {"fps": 0.01}})
+    assert slow > plain, "the times of the frames have more digits"
+
+
+def test_a_request_bounds_the_pixels_of_images_and_frames(watching, filmed):
+    for part in (SEEN, filmed.part):
+        plain = num_tokens(watching, part)
+        assert num_tokens(watching, part, mm_processor_kwargs={"max_pixels": 1024}) < plain
+        assert num_tokens(watching, part, mm_processor_kwargs={"min_pixels": 8192}) > plain
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"media_io_kwargs": {"video": {"fps": 0}}}, "media_io_kwargs.video.fps"),
+        ({"media_io_kwargs": {"video": {"fps": True}}}, "media_io_kwargs.video.fps"),
+        ({"media_io_kwargs": {"video": {"num_frames": 129}}}, "media_io_kwargs.video.num_frames"),
+        ({"media_io_kwargs": {"video": {"num_frames": 2, "fps": 2}}}, "media_io_kwargs.video.num_frames"),
+        ({"media_io_kwargs": {"video": {"seek": 2}}}, "media_io_kwargs.video.seek"),
+        ({"media_io_kwargs": {"audio": {}}}, "media_io_kwargs.audio"),
+        ({"mm_processor_kwargs": {"max_pixels": 1 << 40}}, "mm_processor_kwargs.max_pixels"),
+        ({"mm_processor_kwargs": {"min_pixels": 1}}, "mm_processor_kwargs.min_pixels"),
+        ({"mm_processor_kwargs": {"size": {}}}, "mm_processor_kwargs.size"),
+        ({"mm_processor_kwargs": {"min_pixels": 2048, "max_pixels": 1024}}, "messages.0.content.0.video_url"),
+    ],
+    ids=str,
+)
+def test_options_that_a_model_has_not_are_refused(watching, filmed, options, param):
+    found = num_tokens(watching, filmed.part, **options)
+    assert isinstance(found, Rejected)
+    assert found.param == param
+
+
+def test_a_list_of_frames_is_taken_whole(watching):
+    found = num_tokens(watching, listed(FRAMES).part, media_io_kwargs={"video": {"num_frames": 2}})
+    assert "taken whole" in found.message
+
+
+def test_models_without_videos_have_no_options_of_them(tmp_path, make_real_engine):
+    write_seeing(tmp_path, "llava")
+    found = num_tokens(make_real_engine(tmp_path), SEEN, media_io_kwargs={"video": {"fps": 2}})
+    assert found.param == "media_io_kwargs.video"
+    assert "it takes images, so image alone may have options" in found.message

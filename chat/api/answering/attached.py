@@ -16,7 +16,7 @@ from engine.api import Json, Message
 SOURCE = "chat.batches.attached.files_fetch"
 """By name, as the room of files is built on this one."""
 NOT_KEPT = ""
-HELD_IN = {"file": "file", "image": "data"}
+HELD_IN = {"file": "file", "image": "data", "video": "data"}
 """The kinds of parts that hold contents, and where."""
 
 
@@ -51,7 +51,7 @@ def num_file_bytes(files: AttachedFiles) -> int:
 
 
 def attachments_forgotten(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Return messages without the contents of files and images, which a run does not need once it has been started."""
+    """Return messages without the contents of files and media, which a run does not need once it has been started."""
     return tuple(_without_data(message) for message in messages)
 
 

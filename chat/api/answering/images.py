@@ -1,4 +1,4 @@
-"""Fetch the remote images of a request for a model that sees; for another, find the caller's models that do."""
+"""Fetch the remote images and videos of a request for a model that takes them; else find the models that do."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from typing import Any
 from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.answering.named_images import images_named
-from chat.api.request.image_parts import IMAGE, REMOTE, ImageRules, SentImage, image_url, images_sent
+from chat.api.request.image_parts import IMAGE, REMOTE, ImageRules, image_url, images_sent
+from chat.api.request.video_parts import VIDEO, videos_sent
 from chat.catalog.named_models import modalities_live, models_that_take
 from chat.catalog.services import ModelEntry
 from chat.errors import ApiError
+from chat.media.data_urls import MediaBudget
 from chat.media.fetching import MediaFetcher, MediaRequest
 from chat.media.named import named_media
 from engine.api.media import MediaKind
+
+Fetched = dict[str, bytes | ApiError]
 
 
 @lru_cache(maxsize=1)
@@ -26,35 +30,45 @@ def media_fetcher() -> MediaFetcher:
 
 
 async def image_rules(messages: Sequence[Any], model: ModelEntry, caller: Caller) -> ImageRules:
-    """Return what becomes of the images of a request.
+    """Return what becomes of the images and videos of a request.
 
-    No more are fetched than a request may have, and none for a model that does not see. Why one could not be fetched is
-    said with the other problems of the messages, so that limits answer first.
+    No more are fetched than a request may have, and none for a model that does not take them. Why one could not be
+    fetched is said with the other problems of the messages, so that limits answer first.
     """
-    sent = list(images_sent(messages))
-    if not sent:
-        return ImageRules(is_taken=IMAGE in model.modalities)
-    if IMAGE not in await modalities_live(model):
-        return ImageRules(seeing=await models_that_take(IMAGE, caller))
-    fetched = await _images_fetched(sent, caller)
-    named = await images_named(sent, fetched, caller.tenant, named_media())
-    return ImageRules(is_taken=True, fetched=fetched, named=named)
+    images = list(images_sent(messages))
+    sent = {IMAGE: [image_url(image.value) for image in images], VIDEO: list(map(image_url, videos_sent(messages)))}
+    if not any(sent.values()):
+        return ImageRules(is_taken=IMAGE in model.modalities, takes_videos=VIDEO in model.modalities)
+    taken = await modalities_live(model)
+    budget = media_fetcher().budget()
+    fetched, others = dict[str, Fetched](), dict[str, list[str]]()
+    for kind, urls in sent.items():
+        if kind in taken:
+            fetched[kind] = await _fetched(urls, MediaKind(kind), caller, budget)
+        elif urls:
+            others[kind] = await models_that_take(kind, caller)
+    found = fetched.get(IMAGE, {})
+    return ImageRules(
+        is_taken=IMAGE in taken,
+        seeing=others.get(IMAGE, ()),
+        fetched=found,
+        named=await images_named(images, found, caller.tenant, named_media()) if IMAGE in taken else {},
+        takes_videos=VIDEO in taken,
+        watching=others.get(VIDEO, ()),
+        fetched_videos=fetched.get(VIDEO, {}),
+    )
 
 
-async def _images_fetched(sent: Sequence[SentImage], caller: Caller) -> dict[str, bytes | ApiError]:
-    urls = [image_url(image.value) for image in sent]
+async def _fetched(urls: Sequence[Any], kind: MediaKind, caller: Caller, budget: MediaBudget) -> Fetched:
+    """Return the remote items of one kind, or why there is none, by their addresses."""
     remote = [url for url in urls if isinstance(url, str) and REMOTE.match(url)]
-    if not remote:
-        return {}
-    fetcher, may_fetch = media_fetcher(), caller.has_right(str(Right.MEDIA_FETCH))
-    budget = fetcher.budget()
+    fetcher, may_fetch = media_fetcher(), bool(remote) and caller.has_right(str(Right.MEDIA_FETCH))
 
     async def fetched(url: str) -> bytes | ApiError:
         try:
-            return (await fetcher.fetch(url, MediaRequest(MediaKind.IMAGE, "", caller.tenant, may_fetch), budget)).data
+            return (await fetcher.fetch(url, MediaRequest(kind, "", caller.tenant, may_fetch), budget)).data
         except ApiError as error:
             return ApiError(error.code, error.message.strip())
 
-    first = list(dict.fromkeys(remote))[: fetcher.limits.max_media_items]
-    found = await asyncio.gather(*map(fetched, first))
-    return dict(zip(first, found, strict=True))
+    wanted = list(dict.fromkeys(remote))[: fetcher.limits.max_media_items]
+    return dict(zip(wanted, await asyncio.gather(*map(fetched, wanted)), strict=True))

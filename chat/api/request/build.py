@@ -46,7 +46,8 @@ def rights_check(parsed: ParsedRequest, *, model: str, caller: Caller) -> QueueP
     if generation.kv_transfer_params is not None:
         message = "cannot be used: this server has no KV connector; leave it out"
         raise bad_value("kv_transfer_params", message, "unsupported_parameter")
-    _check_media_options(generation, model, caller)
+    for name in generation.media_options:
+        _require(caller, str(Right.MM_KWARGS), name)
     placement = _placement(parsed.delivery, caller)
     if generation.tool_choice.mode == ToolMode.AUTO and settings.LIGHTCONE_TOOL_PARSER == "none":
         message = "cannot be auto: no tool parser is set for this model; name a function, or send none"
@@ -69,14 +70,15 @@ def _require(caller: Caller, right: str, param: str, *, code: str = "unsupported
         raise bad_value(param, message, code)
 
 
-def _check_media_options(generation: GenerationParams, model: str, caller: Caller) -> None:
-    """Refuse any media option: no model of this engine has a media processor that could declare it."""
+def _check_media_options(generation: GenerationParams, model: str, images: ImageRules | None) -> None:
+    """Refuse any media option where no media can be. Those of a model that sees are its worker's to judge."""
+    if generation.raw is None and images is not None and images.is_taken:
+        return
     for name, options in generation.media_options.items():
-        _require(caller, str(Right.MM_KWARGS), name)
         option = next(iter(options))
         message = (
-            f"{name} has the unknown option {echo(option)}: {model} reads text only and declares no media options; "
-            "leave it out"
+            f"{name} has the unknown option {echo(option)}: {model} reads text only here and declares no media "
+            "options; leave it out"
         )
         raise ApiError("invalid_value", message, f"{name}.{option[:200]}")
 
@@ -132,6 +134,7 @@ def generation_request(
     """
     limits = settings.LIGHTCONE_LIMITS
     wanted = parsed.generation
+    _check_media_options(wanted, model, images)
     request = GenerationRequest(
         run_id=run_id_create(),
         model=model,
@@ -175,9 +178,12 @@ def generation_request(
 
 
 def _prompt(wanted: GenerationParams, chat_template: str) -> PromptOptions:
-    if not chat_template or wanted.prompt.chat_template is not None:
-        return wanted.prompt
-    return replace(wanted.prompt, chat_template=chat_template)
+    options: dict[str, Any] = {}
+    if chat_template and wanted.prompt.chat_template is None:
+        options["chat_template"] = chat_template
+    if wanted.media_options:
+        options["media_options"] = {name: dict(values) for name, values in wanted.media_options.items()}
+    return replace(wanted.prompt, **options) if options else wanted.prompt
 
 
 def _sampling(wanted: GenerationParams, defaults: Mapping[str, Any]) -> SamplingParams:

@@ -40,10 +40,15 @@ class ImageRules:
     """The remote images, or why there is none, by their addresses."""
     named: Mapping[str, bytes] = field(default_factory=dict)
     """Those that were sent before, or elsewhere in the request, by their `uuid`."""
+    takes_videos: bool = False
+    watching: Sequence[str] = ()
+    """The caller's models that take videos, for a refusal."""
+    fetched_videos: Mapping[str, bytes | ApiError] = field(default_factory=dict)
 
     @property
     def num_fetched_bytes(self) -> int:
-        return sum(len(found) for found in (*self.fetched.values(), *self.named.values()) if isinstance(found, bytes))
+        found = (*self.fetched.values(), *self.named.values(), *self.fetched_videos.values())
+        return sum(len(each) for each in found if isinstance(each, bytes))
 
 
 class ImagePartReader:
@@ -91,7 +96,7 @@ class ImagePartReader:
         elif (data := base64_of(url, self._rules.fetched)) is None:
             message = f"must have a url of the form data:image/png;base64,DATA, got {echo(url[:ECHO_CHARS])}"
             self._problems.refuse(f"{path}.url", message)
-        elif self._has_room(data, path):
+        elif self.has_room(data, path, IMAGE):
             return [_image_part(data, detail, path)]
         return []
 
@@ -103,15 +108,16 @@ class ImagePartReader:
             self._problems.refuse(place, message)
             return []
         data = base64.b64encode(found).decode()
-        return [_image_part(data, detail, place)] if self._has_room(data, place) else []
+        return [_image_part(data, detail, place)] if self.has_room(data, place, IMAGE) else []
 
-    def _has_room(self, data: str, path: str) -> bool:
+    def has_room(self, data: str, path: str, kind: str) -> bool:
+        """Count the bytes of an item of media; refuse it if it has too many, or all have."""
         limits, num_bytes = settings.LIGHTCONE_MEDIA_LIMITS, int(len(data) * BYTES_OF_BASE64)
         self._num_bytes += num_bytes
         if num_bytes > limits.max_media_bytes + 2:
-            self._problems.refuse(path, f"must have at most {limits.max_media_bytes} bytes; send a smaller image")
+            self._problems.refuse(path, f"must have at most {limits.max_media_bytes} bytes; send a smaller {kind}")
         elif self._num_bytes > limits.max_media_request_bytes:
-            message = f"brings the images of the request above {limits.max_media_request_bytes} bytes; send fewer"
+            message = f"brings the media of the request above {limits.max_media_request_bytes} bytes; send fewer"
             self._problems.refuse(path, message)
         else:
             return True

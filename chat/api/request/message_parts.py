@@ -12,6 +12,7 @@ from chat.api.request.fields import echo
 from chat.api.request.file_parts import AttachedFiles, FilePartReader
 from chat.api.request.image_parts import ImagePartReader, ImageRules
 from chat.api.request.strict_json import json_bounds, json_read
+from chat.api.request.video_parts import VIDEO_URL, VideoPartReader
 from chat.errors import ApiError, Problems
 from engine.api import Json
 
@@ -48,6 +49,7 @@ class PartReader:
         self._problems = problems
         self._files = FilePartReader(problems, files)
         self._images = ImagePartReader(problems, images, model)
+        self._videos = VideoPartReader(problems, images, model, self._images)
         self._model = model
         self._max_parts = max_parts
         self._num_parts = 0
@@ -95,6 +97,8 @@ class PartReader:
             kind = next((word for word in MEDIA_PARTS if word in part), None)
         if kind == "image_url":
             return self._images.read(part.get("image_url"), f"{path}.image_url", part.get("uuid"))
+        if kind == VIDEO_URL:
+            return self._videos.read(part.get(VIDEO_URL), f"{path}.{VIDEO_URL}")
         if kind in MEDIA_PARTS:
             takes = "takes text and images" if self._images.is_taken else "is not a multimodal model"
             message = f"cannot be used: {self._model} {takes}; send text, or choose another model"

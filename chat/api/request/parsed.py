@@ -71,7 +71,7 @@ class GenerationParams:
     speech: Speech | None = None
     kv_transfer_params: Json = None
     media_options: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
-    """`mm_processor_kwargs` and `media_io_kwargs`, where they hold anything. `rights_check` refuses them."""
+    """`mm_processor_kwargs` and `media_io_kwargs`, where they hold anything. The key needs a right for them."""
 
     @property
     def max_choices(self) -> int:

@@ -83,7 +83,7 @@ class WorkerLease:
     kind: str = ""
     """A ModelKind; empty until the model is loaded."""
     modalities: list[str] | None = None
-    """What messages may have beside text: "image"; None until the model's files are read."""
+    """What messages may have beside text: "image", "video"; None until the model's files are read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ STREAM_POOL_SIZE = 2
 STREAM_MEMORY_BYTES = 2048 << 20
 """Of address space: frames of a request twice over, while they are put together, and what a decoder holds."""
 NICENESS = 10
+WHITE = (255, 255, 255)
 DEFAULT_FPS = 2.0
 DEFAULT_RATE = 16_000
 MAX_RATE = 192_000
@@ -50,13 +51,23 @@ class MediaDecoder:
         self._images.close()
         self._streams.close()
 
-    def image(self, data: bytes, *, param: str, detail: str = "auto", tenant: str = "") -> DecodedImage:
+    def image(
+        self,
+        data: bytes,
+        *,
+        param: str,
+        detail: str = "auto",
+        background: tuple[int, int, int] = WHITE,
+        tenant: str = "",
+    ) -> DecodedImage:
         """Return an image, upright in RGB; `detail` "low" shrinks its longer side to 512 pixels.
+
+        `background`: what is seen where it is transparent.
 
         Raises RequestError that names the field, and EngineUnavailable.
         """
         limits = self.limits
-        arguments = (data, detail == "low", limits.max_image_pixels, limits.max_image_side)
+        arguments = (data, detail == "low", limits.max_image_pixels, limits.max_image_side, background)
         value, pixels = self._call(self._images, MediaKind.IMAGE, arguments, param=param, tenant=tenant)
         height, width, digest, name = value
         return DecodedImage(np.frombuffer(pixels, np.uint8).reshape(height, width, 3), digest, name)

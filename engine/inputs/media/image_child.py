@@ -39,7 +39,7 @@ ALPHA_MODES = ("LA", "PA", "La", "RGBA", "RGBa")
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1
 
 
-def decode(data: bytes, is_low: bool, max_pixels: int, max_side: int) -> LargeResult:
+def decode(data: bytes, is_low: bool, max_pixels: int, max_side: int, background: tuple[int, int, int]) -> LargeResult:
     """Return ([height, width, hash, format], RGB bytes) of an image. Runs in the child process. Raises RequestError."""
     found = media_format(data)
     if not data:
@@ -51,7 +51,7 @@ def decode(data: bytes, is_low: bool, max_pixels: int, max_side: int) -> LargeRe
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the sizes that Pillow warns of are refused below
-            pixels = _pixels(data, is_low, max_pixels, max_side)
+            pixels = _pixels(data, is_low, max_pixels, max_side, background)
     except (RequestError, MemoryError):
         raise
     except Image.DecompressionBombError:
@@ -65,11 +65,11 @@ def decode(data: bytes, is_low: bool, max_pixels: int, max_side: int) -> LargeRe
     return LargeResult([height, width, content_hash("image", ("RGB", height, width), flat), found.name], flat)
 
 
-def _pixels(data: bytes, is_low: bool, max_pixels: int, max_side: int) -> np.ndarray:
+def _pixels(data: bytes, is_low: bool, max_pixels: int, max_side: int, background: tuple[int, int, int]) -> np.ndarray:
     """Return the pixels of the first frame.
 
     1. Check the size of the header, then the sums of checks that the format has (PNG).
-    2. Decode, to RGB bytes on white.
+    2. Decode, to RGB bytes on the background.
     3. Shrink with `detail: low`; turn upright as EXIF says.
     """
     with Image.open(io.BytesIO(data), formats=FORMATS) as image:
@@ -79,7 +79,7 @@ def _pixels(data: bytes, is_low: bool, max_pixels: int, max_side: int) -> np.nda
         image.load()
         _check_size(image.size, max_pixels, max_side)
         orientation = _orientation(image)
-        rgb = _rgb(image)
+        rgb = _rgb(image, background)
     if is_low and max(rgb.size) > LOW_SIDE:
         share = LOW_SIDE / max(rgb.size)
         width, height = (max(round(side * share), 1) for side in rgb.size)
@@ -108,28 +108,28 @@ def _orientation(image: Image.Image) -> int:
     return found if isinstance(found, int) else 1
 
 
-def _rgb(image: Image.Image) -> Image.Image:
-    """Return an image of any mode in RGB, what is transparent on white. Raises RequestError."""
+def _rgb(image: Image.Image, background: tuple[int, int, int]) -> Image.Image:
+    """Return an image of any mode in RGB, what is transparent on the background. Raises RequestError."""
     if image.mode in SHORT_MODES:
         image = _bytes_of_shorts(image)
     if image.mode not in PLAIN_MODES + ALPHA_MODES:
         raise _refused("the image has more than 16 bits a channel, or channels that are not known; send 8-bit RGB")
     if image.mode in ALPHA_MODES or image.has_transparency_data:
         full = image.convert("RGBA")
-        canvas = Image.new("RGB", full.size, "white")
+        canvas = Image.new("RGB", full.size, tuple(background))
         canvas.paste(full, mask=full.getchannel("A"))
         return canvas
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _bytes_of_shorts(image: Image.Image) -> Image.Image:
-    """Return a grey image of 16 bits in 8; its transparent value becomes white."""
+    """Return a grey image of 16 bits in 8; where it has its transparent value, it is transparent."""
     shorts = np.asarray(image)
-    grey = ((shorts.astype(np.uint32) + 128) // 257).astype(np.uint8)
+    grey = Image.fromarray(((shorts.astype(np.uint32) + 128) // 257).astype(np.uint8))
     transparent = image.info.get("transparency")
     if isinstance(transparent, int):
-        grey[shorts == transparent] = 255
-    return Image.fromarray(grey)
+        grey.putalpha(Image.fromarray(np.where(shorts == transparent, 0, 255).astype(np.uint8)))
+    return grey
 
 
 def _refused(message: str) -> RequestError:

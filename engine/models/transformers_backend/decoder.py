@@ -98,8 +98,8 @@ class TransformersDecoder:
         inputs: dict[str, torch.Tensor] = {"input_ids": token_ids[None]}
         if vectors:
             hidden = self._layers.get_input_embeddings()(token_ids)
-            for first, rows in vectors:
-                hidden[first : first + len(rows)] = rows.to(hidden.dtype)
+            for rows in vectors:
+                hidden[rows.first : rows.first + len(rows.vectors)] = rows.vectors.to(hidden.dtype)
             inputs = {"inputs_embeds": hidden[None]}
         output = self._layers(**inputs, position_ids=positions[None], use_cache=False)
         return output.last_hidden_state[0]

@@ -36,15 +36,17 @@ class CountingFetcher:
 
     def __init__(self):
         self.asked = []
+        self.kinds = []
 
     def budget(self):
         return None
 
     async def fetch(self, url, request, budget):
         self.asked.append((url, request.may_fetch, request.tenant))
+        self.kinds.append(request.kind)
         if "bad" in url:
             raise media_refused(request.param, "could not be fetched: send the data")
-        return Media(MediaKind.IMAGE, (url.encode(),))
+        return Media(request.kind, (url.encode(),))
 
 
 @pytest.fixture
@@ -132,3 +134,36 @@ async def test_nothing_is_fetched_for_a_model_that_reads_text(fetcher, monkeypat
 async def test_a_model_that_has_just_loaded_sees_before_the_catalogue_says_so(fetcher, live):
     live["reading"] = ModelCondition(state="ready", modalities=["image"])
     assert (await images.image_rules(user(image("https://a/1")), READING, SomeCaller())).is_taken
+
+
+WATCHING = ModelEntry("watching", "me", 0, modalities=("image", "video"))
+
+
+def video(url):
+    return {"type": "video_url", "video_url": {"url": url}}
+
+
+async def test_videos_are_fetched_as_such_for_a_model_that_takes_them(fetcher):
+    messages = user(video("https://a/1"), image("https://a/2"), {"video_url": "https://a/bad"})
+    rules = await images.image_rules(messages, WATCHING, SomeCaller())
+    assert sorted(zip(fetcher.asked, fetcher.kinds, strict=True)) == [
+        (("https://a/1", True, "1"), MediaKind.VIDEO),
+        (("https://a/2", True, "1"), MediaKind.IMAGE),
+        (("https://a/bad", True, "1"), MediaKind.VIDEO),
+    ]
+    with pytest.raises(ApiError) as caught:
+        messages_walk(messages, model="watching", max_parts=99, images=rules)
+    assert caught.value.param == "messages.0.content.2.video_url.url"
+    content = user(*messages[0]["content"][:2])
+    (message,) = messages_walk(content, model="watching", max_parts=99, images=rules)
+    assert [part["data"] for part in message["content"]] == ["aHR0cHM6Ly9hLzE=", "aHR0cHM6Ly9hLzI="]
+
+
+async def test_a_model_that_sees_images_alone_is_told_of_those_that_take_videos(fetcher, monkeypatch):
+    async def models(modality, caller):
+        return [f"takes {modality}"]
+
+    monkeypatch.setattr(images, "models_that_take", models)
+    rules = await images.image_rules(user(video("https://a/1"), image("https://a/2")), SEEING, SomeCaller())
+    assert fetcher.asked == [("https://a/2", True, "1")]
+    assert (rules.is_taken, rules.takes_videos, rules.watching) == (True, False, ["takes video"])

@@ -2,7 +2,15 @@
 
 import base64
 
-from chat.generation.cost import IMAGE_TOKENS, MESSAGE_TOKENS, MOST_IMAGE_TOKENS, TEMPLATE_TOKENS, request_cost
+from chat.generation.cost import (
+    IMAGE_TOKENS,
+    MESSAGE_TOKENS,
+    MOST_IMAGE_TOKENS,
+    MOST_VIDEO_TOKENS,
+    TEMPLATE_TOKENS,
+    VIDEO_TOKENS,
+    request_cost,
+)
 from engine.api import GenerationRequest
 
 FRAME_BYTES = 200
@@ -50,4 +58,19 @@ def test_an_image_is_charged_as_such_however_it_is_written():
         charged = request_cost(GenerationRequest("run", "model", messages, 0.0), messages)
         assert 2 * IMAGE_TOKENS <= charged.input_tokens <= 2 * IMAGE_TOKENS + 20
         least = 2 * MOST_IMAGE_TOKENS
+        assert least <= charged.input_bound <= least + TEMPLATE_TOKENS + MESSAGE_TOKENS + FRAME_BYTES
+
+
+def test_a_video_is_charged_as_such_however_it_is_written():
+    data = base64.b64encode(b"x" * 300_000).decode()
+    parts = [
+        {"type": "video", "data": data, "frames": False, "param": "p"},
+        {"type": "video_url", "video_url": {"url": f"data:video/mp4;base64,{data}"}},
+        {"video_url": "https://files.example/x.mp4"},
+    ]
+    for part in parts:
+        messages = ({"role": "user", "content": [{"type": "text", "text": "Hi"}, part]},)
+        charged = request_cost(GenerationRequest("run", "model", messages, 0.0), messages)
+        assert VIDEO_TOKENS <= charged.input_tokens <= VIDEO_TOKENS + 20
+        least = MOST_VIDEO_TOKENS
         assert least <= charged.input_bound <= least + TEMPLATE_TOKENS + MESSAGE_TOKENS + FRAME_BYTES

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from engine.api.errors import RequestError
 from engine.media.qwen_videos import FRAME_TOKENS, VIDEO_PIXELS, QwenVideos
 
 IMAGES = SimpleNamespace(image_mean=[0.5, 0.4, 0.3], image_std=[0.5, 0.25, 0.2])
@@ -31,7 +32,7 @@ def videos(tmp_path, kind="qwen2_vl", patch=14, **values):
     ],
 )
 def test_frames_have_multiples_of_what_a_token_sees(tmp_path, kind, patch, num_frames, height, width, size):
-    assert videos(tmp_path, kind, patch).size(num_frames, height, width) == size
+    assert videos(tmp_path, kind, patch).size(num_frames, height, width, {}) == size
 
 
 @pytest.mark.parametrize(("kind", "patch"), [("qwen2_vl", 14), ("qwen3_vl", 16)])
@@ -39,7 +40,7 @@ def test_frames_have_multiples_of_what_a_token_sees(tmp_path, kind, patch, num_f
 def test_all_frames_together_are_bounded(tmp_path, kind, patch, num_frames):
     found = videos(tmp_path, kind, patch)
     for height, width in ((1, 150), (480, 640), (2304, 4096), (4096, 2304)):
-        rows, columns = found.size(num_frames, height, width)
+        rows, columns = found.size(num_frames, height, width, {})
         assert rows % (2 * patch) == columns % (2 * patch) == 0
         assert rows * columns <= FRAME_TOKENS * (2 * patch) ** 2
         assert rows * columns * num_frames <= VIDEO_PIXELS + num_frames * 2 * patch * max(rows, columns)
@@ -47,7 +48,7 @@ def test_all_frames_together_are_bounded(tmp_path, kind, patch, num_frames):
 
 def test_a_shape_that_no_model_takes_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="aspect ratio"):
-        videos(tmp_path).size(4, 2, 600)
+        videos(tmp_path).size(4, 2, 600, {})
 
 
 def test_folders_say_rates_sizes_and_colours_or_leave_them_out(tmp_path):
@@ -71,3 +72,17 @@ def test_an_odd_frame_is_shown_twice(tmp_path):
     np.testing.assert_allclose(
         last[0, :, 0, 0, 0], (frames[2, 0, 0] / 255 - IMAGES.image_mean) / IMAGES.image_std, 1e-5
     )
+
+
+@pytest.mark.parametrize(("kind", "patch"), [("qwen2_vl", 14), ("qwen3_vl", 16)])
+def test_a_request_bounds_the_pixels_of_a_frame(tmp_path, kind, patch):
+    found, side = videos(tmp_path, kind, patch), 2 * patch
+    rows, columns = found.size(4, 480, 640, {"max_pixels": 40 * side**2})
+    assert rows * columns <= 40 * side**2
+    assert found.size(4, 480, 640, {"max_pixels": side**2}) == (side, side)
+    rows, columns = found.size(4, side, 2 * side, {"min_pixels": 200 * side**2})
+    assert rows * columns >= 200 * side**2
+    rows, columns = found.size(128, 480, 640, {"min_pixels": 12_000_000})
+    assert rows * columns * 128 <= VIDEO_PIXELS + 128 * side * max(rows, columns)
+    with pytest.raises(RequestError, match="min_pixels must not be above max_pixels"):
+        found.size(4, 480, 640, {"min_pixels": 2000, "max_pixels": 1000})

@@ -21,7 +21,7 @@ NOT_SERVED_YET = {"insufficient_credits"}
 FIELDS = ChatCompletionRequest().fields
 SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^#|\Z)", PAGE, re.MULTILINE | re.DOTALL))
 EXAMPLE = re.compile(r"^Example: `(\{.*\})`$", re.MULTILINE)
-REFUSED = {"web_search_options", "kv_transfer_params", "mm_processor_kwargs", "media_io_kwargs"}
+REFUSED = {"web_search_options", "kv_transfer_params"}
 
 
 def facts(schema: dict[str, Any], is_required: bool) -> str:

@@ -8,6 +8,7 @@ from chat.api.request.build import QueuePlacement, rights_check
 from chat.api.request.parse import request_parse
 from chat.errors import ApiError
 from tests.chat.api.request.bad_values import MESSAGES, tool
+from tests.chat.api.request.building import generation_built
 
 GATED = [
     ({"chat_template": "{{ messages }}"}, "untrusted_chat_template", "chat_template", "Send chat templates"),
@@ -62,8 +63,11 @@ def test_a_right_permits_its_own_fields_only(right, fields):
 
 
 @pytest.mark.parametrize("name", ["mm_processor_kwargs", "media_io_kwargs"])
-def test_undeclared_media_options_are_refused_even_with_the_right(name):
-    error = refused(caller("mm_kwargs"), **{name: {"image": {}}})
+def test_a_model_that_reads_text_refuses_media_options_even_with_the_right(name):
+    parsed = request_parse({"messages": MESSAGES, name: {"image": {}}})
+    with pytest.raises(ApiError) as caught:
+        generation_built(parsed, caller("mm_kwargs"))
+    error = caught.value
     assert (error.code, error.param) == ("invalid_value", f"{name}.image")
 
 

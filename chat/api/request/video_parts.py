@@ -1,0 +1,78 @@
+"""Read the video parts of messages. Nothing is decoded here: base64 goes on to the worker."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.conf import settings
+
+from chat.api.request.fields import echo
+from chat.api.request.image_parts import ECHO_CHARS, HEAD_CHARS, MAX_NAMES, ImagePartReader, ImageRules, image_url
+from chat.errors import ApiError, Problems
+from engine.api import Json
+
+VIDEO = "video"
+"""The word for videos among the modalities of a model."""
+VIDEO_URL = "video_url"
+DATA_URL = re.compile(r"data:([^,;]*)(?:;[^,;]*)*;base64,", re.IGNORECASE)
+FRAMES_TYPE = "video/jpeg"
+"""Of a data URL whose data are frames, with commas between."""
+
+
+class VideoPartReader:
+    """Reads the videos of all messages of one request; counts them. `images`: which counts the bytes of all media."""
+
+    def __init__(self, problems: Problems, rules: ImageRules, model: str, images: ImagePartReader) -> None:
+        self._problems = problems
+        self._rules = rules
+        self._model = model
+        self._images = images
+        self._num_videos = 0
+
+    def read(self, video: Any, path: str) -> list[Json]:
+        """Return the part for the worker, with the path for its errors; nothing after a problem. `video`: as sent."""
+        if not self._rules.takes_videos:
+            names = ", ".join(self._rules.watching[:MAX_NAMES])
+            choice = f"use a model that takes videos: {names}" if names else "choose another model"
+            takes = "takes text and images" if self._images.is_taken else "is not a multimodal model"
+            message = f"cannot be used: {self._model} {takes}; send text, or {choice}"
+            self._problems.refuse(path, message, "unsupported_parameter")
+            return []
+        url, most = image_url(video), settings.LIGHTCONE_MEDIA_LIMITS.max_media_items
+        self._num_videos += 1
+        if self._num_videos > most:
+            self._problems.refuse(path, f"is one video more than the limit of {most} in a request")
+        elif not isinstance(url, str) or not url:
+            message = "must be an object with url, the video as a data: URL with base64"
+            self._problems.refuse(path, message, "missing_required_parameter" if url is None else "invalid_type")
+        elif isinstance(found := self._rules.fetched_videos.get(url), ApiError):
+            self._problems.refuse(f"{path}.url", found.message, found.code)
+        elif isinstance(found, bytes):
+            return self._part(base64.b64encode(found).decode(), path, is_list=False)
+        elif (head := DATA_URL.match(url[:HEAD_CHARS])) is None:
+            message = f"must have a url of the form data:video/mp4;base64,DATA, got {echo(url[:ECHO_CHARS])}"
+            self._problems.refuse(f"{path}.url", message)
+        else:
+            return self._part(url[head.end() :], path, is_list=head.group(1).lower() == FRAMES_TYPE)
+        return []
+
+    def _part(self, data: str, path: str, *, is_list: bool) -> list[Json]:
+        most = settings.LIGHTCONE_MEDIA_LIMITS.max_video_frames
+        if is_list and data.count(",") >= most:
+            message = f"must have at most {most} frames, got {data.count(',') + 1}; send fewer"
+            self._problems.refuse(f"{path}.url", message)
+        elif self._images.has_room(data, path, VIDEO):
+            return [{"type": "video", "data": data, "frames": is_list, "param": path}]
+        return []
+
+
+def videos_sent(messages: Sequence[Any]) -> Iterator[Any]:
+    """Yield the videos of messages as they were sent."""
+    for message in messages:
+        content = message.get("content") if isinstance(message, dict) else None
+        for part in content if isinstance(content, list) else ():
+            if isinstance(part, dict) and part.get("type", VIDEO_URL) == VIDEO_URL and VIDEO_URL in part:
+                yield part[VIDEO_URL]
