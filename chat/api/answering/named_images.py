@@ -40,9 +40,9 @@ def _named(
     for image in sent:
         name = str(image.uuid)
         if image_url(image.value) is None and name not in found:
-            data = media.find(tenant, MediaKind.IMAGE, name)
-            if data is not None:
-                found[name] = data
+            kept = media.find(tenant, MediaKind.IMAGE, name)
+            if kept is not None:
+                found[name] = kept
     return found
 
 
