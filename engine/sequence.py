@@ -23,6 +23,13 @@ class InputSpan(NamedTuple):
     start: int
     end: int
     vectors: Any
+    places: Any = None
+    """Time, row and column by which the rows turn, (3, end - start), where the model's layers know these."""
+    deep: Any = None
+    """What is added to the rows behind each of the first layers, (L, end - start, E), where the model has such."""
+    shift: int = 0
+    """What the positions of the tokens behind it differ by from their numbers: an image takes as many as it is wide or
+    high."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +62,8 @@ class Sequence:
     """Of the media in its prompt, in order (execution/media.py)."""
     inputs_end: int = 0
     """The token behind the last of them."""
+    shift: int = 0
+    """That of the last of them, and so of all tokens behind."""
     is_owed: bool = False
     """It was preempted and has got no token since; its next run lasts until then (scheduling/fair_share.py)."""
 

@@ -51,6 +51,12 @@ def image_background(options: Mapping[str, Any]) -> tuple[int, int, int]:
     return colour[0], colour[1], colour[2]
 
 
+def refuse_options(options: Mapping[str, Any]) -> None:
+    """Raise RequestError for any option, of a model that takes no media."""
+    for name, values in options.items():
+        raise _refused(name, "sets what this model does not take: it reads text alone", values)
+
+
 def _problem(value: Any, kind: str, *bounds: float) -> str | None:
     """Return what a value must be, if it is something else."""
     if kind == "boolean":

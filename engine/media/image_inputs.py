@@ -6,7 +6,7 @@ Child processes run this module (engine.inputs.images), so that workers need not
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -21,8 +21,11 @@ from transformers.utils import logging as transformers_logging
 from engine.api.errors import ErrorCode, RequestError
 from engine.media.anyres import onevision
 from engine.media.options import OPTIONS, Form
+from engine.media.qwen_videos import AROUND, QwenVideos
+from engine.media.qwen_videos import TOKEN as VIDEO_TOKEN
 
-OPEN, PREPARE = "open", "prepare"
+OPEN, PREPARE, PREPARE_VIDEO = "open", "prepare", "prepare_video"
+QWEN_KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 NO_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets")
 """What a processor makes of the text."""
 NO_ENCODER = ("rows", "cols", "num_patches", "num_crops")
@@ -49,6 +52,8 @@ class Opened:
     """Tokens of an image see each other in both directions."""
     options: Mapping[str, Form] = field(default_factory=dict)
     """What requests may set, and what it may be."""
+    videos: QwenVideos | None = None
+    video_token_id: int = 0
 
 
 def answer(
@@ -60,24 +65,36 @@ def answer(
     digest: str = "",
     num_images: int = 1,
     options: dict[str, Any] | None = None,
+    times: Sequence[float] = (),
+    seconds: float = 0.0,
 ) -> dict[str, Any]:
     """Do one task of the process: open the processor of a folder, or prepare an image. Raises RequestError.
 
-    OPEN returns the fields of `Opened` that are plain. PREPARE takes an image of RGB bytes and their `digest`, how many
-    images its prompt has, and checked options. It returns the `text` that takes the place of the placeholder, how many
-    of its tokens get vectors, the encoder's `tensors` (name, dtype, shape, bytes), and a `key` that stands for it all.
+    OPEN returns the fields of `Opened` that are plain, and the first two of a `video`, if the model takes some. PREPARE
+    takes an image of RGB bytes, their `digest`, how many images the prompt has, and checked options; PREPARE_VIDEO a
+    video, a frame for each of `times`. It returns the `text` that takes the place of the placeholder, how many of its
+    tokens get vectors, the encoder's `tensors` (name, dtype, shape, bytes), and a `key` that stands for all of it.
     """
     if path not in _opened:
         _opened[path] = open_processor(Path(path))
     opened = _opened[path]
     if task == OPEN:
         names = ("placeholder", "token_id", "is_whole")
-        return {**{name: getattr(opened, name) for name in names}, "options": dict(opened.options)}
-    image = Image.fromarray(np.frombuffer(pixels, np.uint8).reshape(height, width, 3))
+        plain = {name: getattr(opened, name) for name in names}
+        return {**plain, "options": dict(opened.options), "video": _video_form(opened)}
+    array = np.frombuffer(pixels, np.uint8)
     try:
-        text, made = opened.prepare(image, num_images, options or {})
+        if task == PREPARE_VIDEO and opened.videos is not None:
+            frames = array.reshape(len(times), height, width, 3)
+            text, num_vectors, made = opened.videos.prepare(frames, tuple(times), seconds)
+            digest = f"{digest} {seconds}"
+        else:
+            image = Image.fromarray(array.reshape(height, width, 3))
+            text, made = opened.prepare(image, num_images, options or {})
+            num_vectors = opened.count(text)
     except (ValueError, ZeroDivisionError) as error:
-        message = f"the model's processor takes no image of {width} x {height} pixels; send one of another shape"
+        what = "video" if times else "image"
+        message = f"the model's processor takes no {what} of {width} x {height} pixels; send one of another shape"
         raise RequestError(ErrorCode.INVALID_VALUE, message) from error
     tensors = []
     for name, value in made.items():
@@ -86,7 +103,23 @@ def answer(
         tensors.append((name, kind, list(tensor.shape), tensor.numpy().tobytes()))
     chosen = json.dumps(options, sort_keys=True) if options else ""
     key = sha256(f"{digest} {text} {chosen}".encode()).hexdigest()
-    return {"text": text, "num_vectors": opened.count(text), "tensors": tensors, "key": key}
+    return {"text": text, "num_vectors": num_vectors, "tensors": tensors, "key": key}
+
+
+def _video_form(opened: Opened) -> dict[str, Any] | None:
+    """Say what a template writes for a video, and how many frames of which size are taken (engine.inputs.videos)."""
+    videos = opened.videos
+    if videos is None:
+        return None
+    return {
+        "placeholder": VIDEO_TOKEN,
+        "token_id": opened.video_token_id,
+        "around": AROUND if videos.has_times else ("", ""),
+        "fps": videos.fps,
+        "min_frames": videos.min_frames,
+        "max_frames": videos.max_frames,
+        "frame_pixels": videos.frame_pixels,
+    }
 
 
 def open_processor(path: Path) -> Opened:
@@ -106,9 +139,14 @@ def open_processor(path: Path) -> Opened:
 
 def _open(path: Path, config: Any) -> Opened:
     kind = "pixtral" if config.vision_config.model_type == "pixtral" else config.model_type
-    if kind not in ("smolvlm", "pixtral", "internvl", "llava_onevision"):
+    if kind not in ("smolvlm", "pixtral", "internvl", "llava_onevision", *QWEN_KINDS):
         return _whole(AutoProcessor.from_pretrained(path))
     images, tokenizer = AutoImageProcessor.from_pretrained(path), _tokenizer(path)
+    if kind in QWEN_KINDS:
+        merge = config.vision_config.spatial_merge_size
+        opened = _spelled(images, tokenizer, "<|image_pad|>", lambda made: _qwen_text(made, merge))
+        token_id = int(tokenizer.convert_tokens_to_ids(VIDEO_TOKEN))
+        return replace(opened, videos=QwenVideos.read(path, config, images), video_token_id=token_id)
     if kind == "smolvlm":
         side, patch = config.vision_config.image_size, config.vision_config.patch_size
         return _whole(Idefics3Processor(images, tokenizer, image_seq_len=(side // patch // config.scale_factor) ** 2))
@@ -167,6 +205,11 @@ def _pixtral_text(made: Any, side: int) -> str:
     height, width = (int(number) for number in made["image_sizes"][0])
     rows = ["[IMG]" * (width // side)] * (height // side)
     return "[IMG_BREAK]".join(rows) + "[IMG_END]"
+
+
+def _qwen_text(made: Any, merge: int) -> str:
+    """Write a token for each square of `merge` x `merge` patches; the template has its own around them."""
+    return "<|image_pad|>" * (int(made["image_grid_thw"][0].prod()) // merge**2)
 
 
 def _internvl_text(made: Any, length: int) -> str:

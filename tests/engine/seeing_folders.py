@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import random
 from pathlib import Path
 
@@ -32,6 +33,10 @@ SPECIAL = [
     "<image_soft_token>",
     "<end_of_image>",
     "<pad>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
 ]
 IDS = {text: VOCAB_SIZE + number for number, text in enumerate(SPECIAL)}
 TEXT = {
@@ -45,10 +50,20 @@ TEXT = {
     "tie_word_embeddings": False,
     "pad_token_id": IDS["<pad>"],
 }
+QWEN_TEXT = {**TEXT, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}}
+QWEN_PATCHES = {"patch_size": 8, "spatial_merge_size": 2, "temporal_patch_size": 2}
+QWEN_IDS = {
+    "image_token_id": IDS["<|image_pad|>"],
+    "video_token_id": IDS["<|video_pad|>"],
+    "vision_start_token_id": IDS["<|vision_start|>"],
+    "vision_end_token_id": IDS["<|vision_end|>"],
+    "tie_word_embeddings": False,
+}
 VISION = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{% if message.content is string %}"
-    "{{ message.content }}{% else %}{% for part in message.content %}{% if part.type == 'image' %}PLACE{% else %}"
+    "{{ message.content }}{% else %}{% for part in message.content %}{% if part.type == 'image' %}PLACE"
+    "{% elif part.type == 'video' %}<|vision_start|><|video_pad|><|vision_end|>{% else %}"
     "{{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
@@ -159,6 +174,24 @@ class SpelledProcessor:
         self.tokenizer.save_pretrained(folder)
         self.image_processor.save_pretrained(folder)
         (folder / "chat_template.jinja").write_text(self.chat_template)
+
+
+class QwenProcessor(SpelledProcessor):
+    """Says which tokens are of images, as processors of Qwen-VL do: positions come of it."""
+
+    def __call__(self, text, images, **options):
+        made = super().__call__(text, images, **options)
+        ids = made["input_ids"]
+        kinds = (ids == IDS["<|image_pad|>"]).int() + 2 * (ids == IDS["<|video_pad|>"]).int()
+        return {**made, "mm_token_type_ids": kinds}
+
+    def save_pretrained(self, folder):
+        super().save_pretrained(folder)
+        size = {"shortest_edge": 256, "longest_edge": 8 * 96 * 96}
+        (folder / "video_preprocessor_config.json").write_text(json.dumps({"size": size, "fps": 2}))
+
+    def _joined(self, made):
+        return {name: torch.cat([one[name] for one in made]) for name in made[0]}
 
 
 def _smolvlm(folder: Path):
@@ -300,6 +333,41 @@ def _internvl(folder: Path):
     return transformers.InternVLForConditionalGeneration(config), processor
 
 
+def _qwen2_vl(folder: Path):
+    vision = {"embed_dim": 16, "hidden_size": 32, "depth": 2, "num_heads": 2, "mlp_ratio": 2, **QWEN_PATCHES}
+    config = transformers.Qwen2VLConfig(vision_config=vision, text_config=QWEN_TEXT, **QWEN_IDS)
+    return transformers.Qwen2VLForConditionalGeneration(config), _qwen_processor(folder)
+
+
+def _qwen2_5_vl(folder: Path):
+    vision = {"hidden_size": 16, "out_hidden_size": 32, "depth": 2, "num_heads": 2, "intermediate_size": 32}
+    blocks = {"window_size": 32, "fullatt_block_indexes": [1], "tokens_per_second": 2}
+    config = transformers.Qwen2_5_VLConfig(
+        vision_config={**vision, **blocks, **QWEN_PATCHES}, text_config=QWEN_TEXT, **QWEN_IDS
+    )
+    return transformers.Qwen2_5_VLForConditionalGeneration(config), _qwen_processor(folder)
+
+
+def _qwen3_vl(folder: Path):
+    vision = {"hidden_size": 16, "out_hidden_size": 32, "depth": 3, "num_heads": 2, "intermediate_size": 32}
+    vision |= {"deepstack_visual_indexes": [0, 1], "num_position_embeddings": 16}
+    text = {**QWEN_TEXT, "num_hidden_layers": 3, "head_dim": 16}
+    text["rope_parameters"] = {**QWEN_TEXT["rope_parameters"], "mrope_section": [4, 2, 2]}
+    config = transformers.Qwen3VLConfig(vision_config={**vision, **QWEN_PATCHES}, text_config=text, **QWEN_IDS)
+    return transformers.Qwen3VLForConditionalGeneration(config), _qwen_processor(folder)
+
+
+def _qwen_processor(folder: Path) -> SpelledProcessor:
+    images = transformers.Qwen2VLImageProcessor(
+        size={"shortest_edge": 24 * 24, "longest_edge": 96 * 96}, patch_size=8, temporal_patch_size=2, merge_size=2
+    )
+
+    def text_of(made):
+        return "<|image_pad|>" * (int(made["image_grid_thw"].prod()) // 4)
+
+    return QwenProcessor(images, _tokenizer(folder), "<|image_pad|>", text_of)
+
+
 FAMILIES = {
     "gemma3": _gemma3,
     "idefics3": _idefics3,
@@ -309,6 +377,9 @@ FAMILIES = {
     "llava_onevision": _llava_onevision,
     "mistral3": _mistral3,
     "pixtral": _pixtral,
+    "qwen2_5_vl": _qwen2_5_vl,
+    "qwen2_vl": _qwen2_vl,
+    "qwen3_vl": _qwen3_vl,
     "smolvlm": _smolvlm,
 }
 
@@ -321,7 +392,8 @@ def write_seeing(folder: Path, family: str, spread: float = 0.3):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter) * spread + (parameter.dim() == 1))
-    processor.chat_template = TEMPLATE.replace("PLACE", processor.image_token)
+    around = ("<|vision_start|>", "<|vision_end|>") if isinstance(processor, QwenProcessor) else ("", "")
+    processor.chat_template = TEMPLATE.replace("PLACE", processor.image_token.join(around))
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return model, processor
