@@ -18,7 +18,17 @@ from chat.batches.models import Batch, BatchResult, FileChunk, ProjectFile
 from chat.budgets.models import Budget, BudgetSpend
 from chat.catalog.models import ModelAdapter, ModelPrice, ServedModel, WeightedAlias
 from chat.console.collected import names_translate
-from chat.conversations.models import ChatSpace, Conversation, Draft, SearchFacet, SearchText, ShareLink, Turn
+from chat.conversations.models import (
+    ChatFile,
+    ChatFileUse,
+    ChatSpace,
+    Conversation,
+    Draft,
+    SearchFacet,
+    SearchText,
+    ShareLink,
+    Turn,
+)
 from chat.model_jobs.models import ModelJob
 from chat.playground.models import PageState, Preset
 from chat.usage.models import RequestLog, RequestText, UsageSum, UsageTotal
@@ -35,6 +45,8 @@ __all__ = [
     "Batch",
     "BatchResult",
     "Budget",
+    "ChatFile",
+    "ChatFileUse",
     "ChatProject",
     "BudgetSpend",
     "ChatSpace",

@@ -15,6 +15,7 @@ from chat.api.stored.services import answers_prune
 from chat.audit.services import audit_prune
 from chat.batches.files import files_prune
 from chat.batches.services import batches_prune
+from chat.conversations.files import files_prune as chat_files_prune
 from chat.conversations.services import RESTORABLE, conversations_prune
 from chat.relay.commands import BATCHES_WAKE_TASK
 from chat.relay.state.keys import slug_of
@@ -62,11 +63,11 @@ def answers_retention() -> None:
 
 @shared_task(name="chat.chats_retention", ignore_result=True)
 def chats_retention() -> None:
-    """Remove conversations that can no longer be restored, and those unchanged for LIGHTCONE_CHAT_DAYS."""
+    """Remove conversations that can no longer be restored, those unchanged for LIGHTCONE_CHAT_DAYS, and their files."""
     now, days = timezone.now(), settings.LIGHTCONE_CHAT_DAYS
     unchanged_since = now - timedelta(days=days) if days else None
     num_removed = conversations_prune(unchanged_since=unchanged_since, deleted_before=now - RESTORABLE)
-    logger.info("%d conversations removed", num_removed)
+    logger.info("%d conversations and %d of their files removed", num_removed, chat_files_prune(now=now))
 
 
 @shared_task(name="chat.alerts_retention", ignore_result=True)

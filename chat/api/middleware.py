@@ -83,7 +83,7 @@ FOREIGN_ROUTES = {
 
 PAGE_POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-    "font-src 'self' data:; connect-src 'self'; object-src 'none'; base-uri 'none'; "
+    "media-src 'self' data:; font-src 'self' data:; connect-src 'self'; object-src 'none'; base-uri 'none'; "
     "form-action 'self'; frame-ancestors 'none'"
 )
 CONSOLE_POLICY = PAGE_POLICY.replace("script-src 'self'", "script-src 'self' 'unsafe-inline' 'unsafe-eval'")
@@ -340,7 +340,8 @@ class PageMiddleware:
             return response
         if "Content-Security-Policy" not in response:
             response["Content-Security-Policy"] = CONSOLE_POLICY if request.path.startswith("/admin/") else PAGE_POLICY
-        response["Permissions-Policy"] = "camera=(), microphone=(), geolocation=()"
+        if "Permissions-Policy" not in response:
+            response["Permissions-Policy"] = "camera=(), microphone=(), geolocation=()"
         return await self._compressed(request, response)
 
     async def _compressed(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:

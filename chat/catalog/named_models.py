@@ -109,20 +109,27 @@ async def model_fallback(model: ModelEntry, caller: Caller) -> ModelEntry | None
     return await model_resolve_async(name=model.fallback, caller=caller)
 
 
+async def model_transcriber(model: ModelEntry, caller: Caller) -> ModelEntry | None:
+    """Return the model that writes down sound for this one; None if there is none that the caller may use."""
+    if not model.transcriber:
+        return None
+    return await model_resolve_async(name=model.transcriber, caller=caller)
+
+
 async def modalities_live(model: ModelEntry) -> Collection[str]:
     """Return what messages of the model may have beside text: as its worker says, else as last known."""
-    return _modalities(model, await models_live())
+    return modalities_of(model, (await models_live()).get(model.name, UNLOADED))
 
 
 async def models_that_take(modality: str, caller: Caller) -> list[str]:
     """Return the names of the caller's models whose messages may have it."""
     models, live = await models_for_caller_async(caller=caller), await models_live()
-    return [model.name for model in models if modality in _modalities(model, live)]
+    return [model.name for model in models if modality in modalities_of(model, live.get(model.name, UNLOADED))]
 
 
-def _modalities(model: ModelEntry, live: Conditions) -> Collection[str]:
-    reported = live.get(model.name, UNLOADED).modalities
-    return model.modalities if reported is None else reported
+def modalities_of(model: ModelEntry, condition: ModelCondition) -> Collection[str]:
+    """Return what messages of a model in this condition may have beside text."""
+    return model.modalities if condition.modalities is None else condition.modalities
 
 
 async def model_unknown(name: str, caller: Caller) -> ApiError:

@@ -3,7 +3,8 @@
 The content of a turn is a text, a list of content parts, or an answer: `{"choices": [{"content", "reasoning",
 "calls", "finish_reason", "tokens"}], "shown"}`, as the page keeps it. Anything else in it is kept and has no text.
 
-A text file that is attached to a question is a text part that has the name of the file as `attachment`.
+A file that is attached to a question has its name as `attachment`: a text file is a text part; of others `about` has
+what the page shows of them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from typing import Any
 
 TITLE_CHARS = 60
 ATTACHMENT = "attachment"
+MARKS = (ATTACHMENT, "about")
+"""What is kept of a file and not sent."""
+IMAGE, MEDIA = "image_url", ("image_url", "input_audio", "file")
+"""The kinds of parts that are no text."""
 BEGINS_AS_FILE = re.compile(r"([^\n]{1,255}):\n\n")
 """How the text of an attached file begins: older parts have no other mark."""
 
@@ -43,6 +48,22 @@ def question_split(content: Any) -> tuple[str, list[str]]:
         return content_text(parts), []
     names = [str(part[ATTACHMENT]) for part in parts if _is_file(part)]
     return content_text([part for part in parts if not _is_file(part)]), names
+
+
+def media_names(content: Any) -> list[str]:
+    """Return the names of the images, sounds and documents of a content, or what each is."""
+    parts = content if isinstance(content, list) else []
+    return [str(part.get(ATTACHMENT) or part["type"]) for part in parts if _is_media(part)]
+
+
+def num_media(content: Any) -> tuple[int, int]:
+    """Return how many images a content has, and how many other files that are no text."""
+    kinds = [part["type"] for part in (content if isinstance(content, list) else []) if _is_media(part)]
+    return kinds.count(IMAGE), len(kinds) - kinds.count(IMAGE)
+
+
+def _is_media(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") in MEDIA
 
 
 def _is_file(part: Any) -> bool:
@@ -101,11 +122,11 @@ def _sent(content: Any) -> Any:
     """Return a content as the API has it: without the marks of attached files."""
     if not isinstance(content, list):
         return content
-    return [_without_mark(part) if isinstance(part, dict) else part for part in content]
+    return [_without_marks(part) if isinstance(part, dict) else part for part in content]
 
 
-def _without_mark(part: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in part.items() if name != ATTACHMENT}
+def _without_marks(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in part.items() if name not in MARKS}
 
 
 def _tool_call(call: Mapping[str, Any], place: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from channels.db import database_sync_to_async
 from django.db.models import QuerySet, Sum
 
 from chat.conversations.facets import Filters
-from chat.conversations.models import Conversation, SearchText
+from chat.conversations.models import ChatFileUse, Conversation, SearchText
 from chat.conversations.search import text_ids_matching
 from chat.conversations.transfer import EXPORTS, KIND_SEVERAL
 from chat.errors import ApiError
@@ -20,7 +20,7 @@ from chat.errors import ApiError
 MAX_EXPORTED = 1_000
 """Conversations of one file."""
 MAX_EXPORTED_BYTES = 128 * 1024 * 1024
-"""Of one file, as conversations are stored."""
+"""Of one file, as conversations are stored, and of their files in base64."""
 TEXTS_AT_ONCE = 2_000
 
 
@@ -77,6 +77,8 @@ def _bounded(conversations: QuerySet[Conversation]) -> list[int]:
         message = f"One file takes at most {MAX_EXPORTED} chats, and these are more; narrow them by words or filters."
         raise ApiError("request_too_large", message, limit=MAX_EXPORTED)
     num_bytes = conversations.order_by().aggregate(num_bytes=Sum("num_bytes", default=0))["num_bytes"]
+    uses = ChatFileUse.objects.filter(conversation__in=conversations.order_by())
+    num_bytes += uses.aggregate(num_bytes=Sum("file__num_bytes", default=0))["num_bytes"] * 4 // 3  # as base64
     if num_bytes > MAX_EXPORTED_BYTES:
         message = f"One file takes at most {MAX_EXPORTED_BYTES} bytes of chats, and these have {num_bytes}; take fewer."
         raise ApiError("request_too_large", message, limit=MAX_EXPORTED_BYTES, value=num_bytes)

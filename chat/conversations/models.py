@@ -112,6 +112,44 @@ class Turn(models.Model):
         return str(self.public_id)
 
 
+class ChatFile(models.Model):
+    """An image, a sound or a document that messages of an account name by `public_id` (files.py).
+
+    `digest`: SHA-256 of the content, so that the same file is kept once. `sent_at`: when the page sent it last.
+    """
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    public_id = models.CharField("file id", max_length=32)
+    digest = models.CharField(max_length=64)
+    media_type = models.CharField(max_length=32)
+    num_bytes = models.BigIntegerField("size")
+    content = models.BinaryField()
+    sent_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(fields=("user", "public_id"), name="chat_file_of_user"),
+            models.UniqueConstraint(fields=("user", "digest"), name="chat_file_once"),
+        )
+        indexes = (models.Index(fields=("sent_at",), name="chat_file_age"),)
+
+    def __str__(self) -> str:
+        return str(self.public_id)
+
+
+class ChatFileUse(models.Model):
+    """A file that a turn of a conversation names. It stays with the conversation."""
+
+    file = models.ForeignKey(ChatFile, on_delete=models.CASCADE, related_name="uses")
+    conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="+")
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("file", "conversation"), name="chat_file_use_once"),)
+
+    def __str__(self) -> str:
+        return f"{self.conversation_id}/{self.file_id}"
+
+
 class SearchText(models.Model):
     """The words of a turn or, without one, of a title (search.py). The database keeps their index itself."""
 

@@ -1,6 +1,7 @@
 """Links to read a conversation without an account. Each shows a frozen copy, until it is revoked or expires.
 
-A copy has the title and the texts that were shown: no parameters, no attachments, no other branches. Of a token only
+A copy has the title and the texts that were shown, and says how many images and files it leaves out: no parameters, no
+attachments, no other branches. Of a token only
 the hash is stored, so that the database reveals no link. A link may ask for a password, whose tries are counted as
 those to sign in are.
 """
@@ -22,11 +23,11 @@ from django.utils import timezone
 from chat.access.accounts import chats_may_be_shared
 from chat.access.sign_in import SignIn, sign_in_begin, sign_in_fail, sign_in_succeed
 from chat.audit.services import Subject, audit_record
-from chat.conversations.content import content_text, question_title, title_of
+from chat.conversations.content import content_text, num_media, question_title, title_of
 from chat.conversations.models import Conversation, ShareLink, Turn
 from chat.conversations.services import ROW_BYTES
 from chat.conversations.space import conversation_get, space_lock, space_take
-from chat.conversations.turns import body_of, turns_shown
+from chat.conversations.turns import TurnShown, body_of, turns_shown
 from chat.errors import ApiError
 
 MAX_LINKS = 32
@@ -62,9 +63,7 @@ def link_create(*, user_id: int, conversation_id: str, lives_s: int | None, pass
     with transaction.atomic():
         space = space_lock(user_id)
         conversation = _conversation_for_link(user_id, conversation_id)
-        turns = [
-            {"role": turn.role, "text": text} for turn in turns_shown(conversation=conversation) if (text := turn.typed)
-        ]
+        turns = [copy for turn in turns_shown(conversation=conversation) if (copy := _turn_copy(turn))]
         snapshot = orjson.dumps({"title": _title(conversation), "turns": turns}).decode()
         num_bytes = ROW_BYTES + len(snapshot.encode())
         space_take(space, num_bytes)
@@ -128,6 +127,15 @@ def link_unlock(*, token: str, password: str, address: str) -> dict[str, Any]:
         raise PasswordWanted(is_wrong=True)
     sign_in_succeed(tried=tried, begun=begun)
     return _copy(link)
+
+
+def _turn_copy(turn: TurnShown) -> dict[str, Any] | None:
+    """Return what a copy has of a turn: its text, and how many files it leaves out; None if there is neither."""
+    num_images, num_files = num_media(turn.body.get("content"))
+    if not turn.typed and not num_images and not num_files:
+        return None
+    left_out = {name: num for name, num in (("num_images", num_images), ("num_files", num_files)) if num}
+    return {"role": turn.role, "text": turn.typed, **left_out}
 
 
 def _conversation_for_link(user_id: int, conversation_id: str) -> Conversation:

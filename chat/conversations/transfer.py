@@ -17,8 +17,9 @@ from rest_framework.exceptions import ValidationError
 from chat.api.request.fields import field_problems, field_read
 from chat.api.request.strict_json import json_object_read
 from chat.conversations.chatgpt import chatgpt_read
-from chat.conversations.content import answer_content, content_text, message_of, title_of
+from chat.conversations.content import answer_content, content_text, media_names, message_of, title_of
 from chat.conversations.facets import conversation_tags
+from chat.conversations.files import content_whole
 from chat.conversations.models import Conversation, TurnState
 from chat.conversations.schema import CONVERSATION, TURN, TURN_FIELDS, id_read, page_bounds, turn_body
 from chat.conversations.services import conversation_create
@@ -52,9 +53,15 @@ class Imported:
 
 
 def conversation_json(*, conversation: Conversation) -> bytes:
-    """Return the whole tree with all that is stored of it."""
+    """Return the whole tree with all that is stored of it, its files included."""
     turns = [
-        {"id": turn.public_id, "parent": turn.parent, "role": turn.role, "state": turn.state, **body_of(turn)}
+        {
+            "id": turn.public_id,
+            "parent": turn.parent,
+            "role": turn.role,
+            "state": turn.state,
+            **_with_files(body_of(turn), conversation),
+        }
         for turn in turns_list(conversation=conversation)
     ]
     plain = {
@@ -74,14 +81,23 @@ def conversation_markdown(*, conversation: Conversation) -> bytes:
     """Return title and texts of what is shown, each under the name of its role."""
     blocks = [f"# {conversation.title or 'Chat'}"]
     for turn in turns_shown(conversation=conversation):
-        blocks.append(f"## {ROLE_TITLES.get(turn.role, turn.role)}\n\n{turn.text}".rstrip())
+        names = ", ".join(media_names(turn.body.get("content")))
+        said = "\n\n".join(filter(None, (f"*{names}*" if names else "", turn.text)))
+        blocks.append(f"## {ROLE_TITLES.get(turn.role, turn.role)}\n\n{said}".rstrip())
     return ("\n\n".join(blocks) + "\n").encode()
 
 
 def conversation_jsonl(*, conversation: Conversation) -> bytes:
     """Return what is shown as one line with `messages`, as OpenAI's files for training have them."""
+    user_id = conversation.user_id
     messages = [message_of(turn.role, turn.body) for turn in turns_shown(conversation=conversation)]
+    messages = [one | {"content": content_whole(one["content"], user_id, is_sent=True)} for one in messages]
     return orjson.dumps({"messages": messages}) + b"\n"
+
+
+def _with_files(body: dict[str, Any], conversation: Conversation) -> dict[str, Any]:
+    content = content_whole(body.get("content"), conversation.user_id)
+    return body | {"content": content} if isinstance(content, list) else body
 
 
 EXPORTS = {

@@ -16,6 +16,7 @@ from django.db import transaction
 
 from chat.conversations.content import content_followed, content_text, question_split, question_title
 from chat.conversations.facets import facets_add, facets_drop, turn_facets
+from chat.conversations.files import files_use
 from chat.conversations.models import ChatSpace, Conversation, SearchText, Turn, TurnState
 from chat.conversations.search import words_of
 from chat.conversations.services import ROW_BYTES, conversation_create, conversation_grow, title_index
@@ -109,6 +110,7 @@ def _put(space: ChatSpace, conversation: Conversation, sent: TurnSent) -> Turn:
     conversation_grow(conversation, num_bytes=num_bytes, num_turns=int(stored is None))
     _index(conversation, turn)
     facets_add(conversation, turn_facets(turn.role, sent.body))
+    files_use(conversation, [sent.body.get("content")])
     return turn
 
 
@@ -134,6 +136,7 @@ def turns_add(*, user_id: int, conversation_id: str, sent: Sequence[TurnSent], h
             [text for row in rows if (text := _text(conversation, row)).words], batch_size=500
         )
         facets_add(conversation, set().union(*(turn_facets(turn.role, turn.body) for turn in sent)))
+        files_use(conversation, (turn.body.get("content") for turn in sent))
         asked = next((row for row in rows if row.role == "user"), None)
         if asked is not None:
             _become_titled(conversation, asked)

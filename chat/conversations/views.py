@@ -13,8 +13,8 @@ from channels.db import database_sync_to_async
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 
-from chat.api.view import json_response
-from chat.conversations import drafts, exports, schema, services, sharing, transfer, turns
+from chat.api.view import body_read, json_response
+from chat.conversations import drafts, exports, files, schema, services, sharing, transfer, turns
 from chat.conversations.content import content_text, question_content
 from chat.conversations.disclosure import chats_export_record
 from chat.conversations.facets import Filters, facets_named
@@ -174,7 +174,26 @@ def clear_draft(request: HttpRequest, visit: Visit, conversation_id: str | None 
     return json_response({"num_deleted": drafts.draft_clear(user_id=visit.user_id, conversation_id=conversation_id)})
 
 
-# Files and links.
+# Their files.
+
+
+def add_file(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Keep the body, whatever it is."""
+    request.lightcone_any_type = True
+    made = files.file_put(user_id=visit.user_id, content=body_read(request))
+    return json_response({"id": made.public_id, "media_type": made.media_type, "num_bytes": made.num_bytes})
+
+
+def file(request: HttpRequest, visit: Visit, file_id: str) -> HttpResponse:
+    """Return a file: what browsers show, to be shown, else to be saved."""
+    found = files.file_get(user_id=visit.user_id, public_id=file_id)
+    headers = {"Cache-Control": "private, no-store"}
+    if found.media_type == files.OTHER_TYPE:
+        headers["Content-Disposition"] = "attachment"
+    return HttpResponse(bytes(found.content), content_type=found.media_type, headers=headers)
+
+
+# Exports and links.
 
 
 def export(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResponse:
@@ -331,6 +350,8 @@ conversation_view = page_view(get=retrieve, put=create, patch=change, delete=rem
 turns_view = page_view(post=save_several)
 turn_view = page_view(put=save, delete=drop)
 draft_view = page_view(is_private=True, get=draft, put=keep_draft, delete=clear_draft)
+files_view = page_view(is_private=True, post=add_file)
+file_view = page_view(get=file)
 export_view = page_view(get=export)
 links_view = page_view(get=links, post=share)
 link_view = page_view(delete=unshare)

@@ -24,6 +24,7 @@ from redis.exceptions import RedisError
 
 from chat.access.keys import Caller
 from chat.generation.cost import request_cost
+from chat.generation.kept_media import media_kept
 from chat.generation.kept_parameters import parameters_kept
 from chat.generation.limits import LimitExceeded, LimitKind, admission_error, rate_headers
 from chat.generation.metering import Metering
@@ -339,10 +340,11 @@ def _admission(
 
 def _kept_of(request: GenerationRequest, caller: Caller) -> dict[str, Any]:
     """Return what the log keeps of the request itself, and how much of the texts its worker shall keep."""
+    kept = {"parameters": parameters_kept(request), "media": media_kept(request)}
     if caller.stores_nothing:
-        return {"parameters": parameters_kept(request), "error_message": ""}
+        return {**kept, "error_message": ""}
     most = settings.LIGHTCONE_LOG_TEXT_BYTES if caller.keeps_texts and request.task is not Task.READ else 0
-    return {"parameters": parameters_kept(request), **({"text_bytes": most} if most else {})}
+    return {**kept, **({"text_bytes": most} if most else {})}
 
 
 def _about(trace: RequestTrace, caller: Caller | None, *, model: str, arrived_at: float) -> dict[str, Any]:

@@ -14,14 +14,14 @@ from chat.access.keys import Caller
 from chat.api.request.schema import MAX_TOKENS
 from chat.catalog import acts
 from chat.catalog.model_facts import model_facts
-from chat.catalog.named_models import model_asked, models_live
+from chat.catalog.named_models import modalities_of, model_asked, models_live
 from chat.catalog.prices import TOKENS_PER_PRICE, Prices, prices_now
 from chat.catalog.services import ModelEntry, models_for_caller_async, sampling_defaults_effective
 from chat.errors import ApiError
 from chat.relay.state.workers import UNLOADED, ModelCondition
 from engine.api import ModelKind
 
-MODALITIES = ("text",)
+TEXT = "text"
 READY, FAILED = "ready", "failed"
 
 
@@ -67,7 +67,7 @@ def model_object(
         "reason": condition.reason if sees_reasons and condition.state == FAILED else "",
         "context": context,
         "max_output": min(MAX_TOKENS, context or MAX_TOKENS),
-        "modalities": MODALITIES,
+        "modalities": (TEXT, *modalities_of(entry, condition)),
         "capabilities": facts.abilities,
         "price": None if prices is None else price_object(prices),
         "defaults": sampling_defaults_effective(entry.sampling_defaults),

@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from rest_framework import serializers
 
 from chat.access.keys import Caller
-from chat.api.answering.pipeline import Accepted, StartedRun, run_start
+from chat.api.answering.pipeline import Accepted, StartedRun
 from chat.api.answering.streaming import prompt_read
 from chat.api.openai.tokens import MAX_CHARS, prompt_only, rendered
 from chat.api.request.fields import Object, Text
@@ -21,6 +21,7 @@ from chat.api.request.parse import values_parse
 from chat.api.request.parsed import ParsedRequest
 from chat.conversations.frame import PageFormat
 from chat.conversations.schema import MAX_MODEL_CHARS, fields_read
+from chat.playground.attached import run_start_filled
 from chat.playground.offered import model_ready
 from chat.playground.requests import page_request_parse
 from engine.api import GenerationRequest, RawPrompt, StopRules
@@ -101,4 +102,4 @@ def _full_name(generation: GenerationRequest) -> str:
 
 async def _start(accepted: Accepted[ParsedRequest]) -> StartedRun:
     model = await model_ready(name=accepted.parsed.model, caller=accepted.caller)
-    return await run_start(accepted, by_model=model)
+    return await run_start_filled(accepted, by_model=model)

@@ -22,7 +22,7 @@ from chat.access.authentication import configuration_refresh
 from chat.access.keys import Caller
 from chat.access.policy import may
 from chat.access.roles import Act, Reach
-from chat.api.answering.pipeline import Accepted, rejection_record, run_start
+from chat.api.answering.pipeline import Accepted, rejection_record
 from chat.api.answering.streaming import ending_check
 from chat.api.dialect import AnswerHead
 from chat.api.request.parsed import ParsedRequest
@@ -30,6 +30,7 @@ from chat.conversations.runs import cost_of, run_public_id
 from chat.errors import ApiError, FieldNames, api_error, names_unchanged
 from chat.generation.completions import RequestTrace, RunReader, run_attach, run_find_public, run_stop
 from chat.generation.waiting import Waiting, model_is_away, waiting_watch
+from chat.playground.attached import run_start_filled
 from chat.playground.messages import Message, RunMessages
 from chat.playground.requests import kept_read, page_policy, page_request_parse
 from engine.api import ChoiceFinished, Completed, Delta, Outcome, PromptScored, Usage
@@ -105,7 +106,7 @@ async def run_open(visitor: Visitor, run_name: str, body: Any, *, trace: Request
         parsed = page_request_parse(body)
         trace = _trace_of(trace, visitor, parsed)
         accepted = Accepted(caller, parsed, trace, arrived_at, num_bytes=0, request_id=run_name)
-        started = await run_start(accepted, detach=page_policy(caller, run_name, parsed))
+        started = await run_start_filled(accepted, detach=page_policy(caller, run_name, parsed))
     except Exception as error:
         row_id = rejection_record(error, caller=caller, trace=trace, arrived_at=arrived_at)
         failure = api_error(error)

@@ -37,6 +37,7 @@ from chat.playground.kept import state_get
 from chat.playground.offered import models_offered
 from chat.playground.requests import FIELDS_TAKEN
 from chat.playground.strings import page_strings
+from engine.api import MAX_FILES
 
 
 @never_cache
@@ -51,7 +52,9 @@ async def index(request: HttpRequest, **address: str) -> HttpResponse:
         # The socket would refuse, and the page would retry for ever.
         return await database_sync_to_async(_closed)(request)
     page = await page_data(request, user=user, caller=caller)
-    return await database_sync_to_async(render)(request, "playground/index.html", {"page": page})
+    response: HttpResponse = await database_sync_to_async(render)(request, "playground/index.html", {"page": page})
+    response["Permissions-Policy"] = "camera=(), microphone=(self), geolocation=()"  # messages may be spoken
+    return response
 
 
 async def page_data(request: HttpRequest, *, user: Any, caller: Caller) -> dict[str, Any]:
@@ -70,6 +73,11 @@ async def page_data(request: HttpRequest, *, user: Any, caller: Caller) -> dict[
         "fields": sorted(FIELDS_TAKEN),
         "max_bytes": settings.LIGHTCONE_HTTP_LIMITS.max_ws_message_bytes,
         "max_body_bytes": settings.LIGHTCONE_HTTP_LIMITS.max_page_body_bytes,
+        "media": {
+            "max_items": settings.LIGHTCONE_MEDIA_LIMITS.max_media_items,
+            "max_files": MAX_FILES,
+            "max_file_bytes": settings.LIGHTCONE_LIMITS.max_file_bytes,
+        },
         "language": language,
         "strings": page_strings(language),
         "state": await database_sync_to_async(state_get)(user_id=user.pk),

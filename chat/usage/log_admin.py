@@ -35,7 +35,7 @@ from chat.console.pages import (
     column,
     instant,
 )
-from chat.usage.log_detail import answer_texts, cost_sum, curl_line, message_texts, shown_text, stretches
+from chat.usage.log_detail import answer_texts, cost_sum, curl_line, media_text, message_texts, shown_text, stretches
 from chat.usage.log_export import COLUMNS, export_record, log_values
 from chat.usage.log_filters import LOG_FILTERS, OUTCOMES
 from chat.usage.log_links import limits_of, links_of
@@ -158,6 +158,7 @@ class RequestLogAdmin(ReadOnlyNewestFirst, ScopedPage):
                     "user_label",
                     "metadata",
                     "show_parameters",
+                    "show_media",
                 )
             },
         ),
@@ -310,6 +311,10 @@ class RequestLogAdmin(ReadOnlyNewestFirst, ScopedPage):
             return "–"
         shown = ", ".join(f"{name}={value}" for name, value in log.parameters.items())
         return shown or str(_("the model's defaults"))
+
+    @display(description=_("Beside text"))
+    def show_media(self, log: RequestLog) -> str:
+        return media_text(log.media) or "–"
 
     @display(description=_("Project"))
     def show_project(self, log: RequestLog) -> str:

@@ -11,10 +11,13 @@ from decimal import Decimal
 from typing import Any
 
 from django.conf import settings
+from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from chat.catalog.prices import TOKENS_PER_PRICE, price_book, prices_by_id
 from chat.console.figures import milliseconds, short_number
+from chat.console.figures import number as figure
 from chat.usage.models import RequestLog
 from chat.usage.prices import NANOS, cost_nanos, cost_text
 
@@ -104,6 +107,22 @@ def cost_sum(log: RequestLog) -> CostSum | None:
     factor = settings.LIGHTCONE_BATCH_PRICE_FACTOR if log.batch_id else None
     is_exact = cost_nanos(log, prices) == log.cost_nanos
     return CostSum(lines if is_exact else (), factor, cost_text(log.cost_nanos), is_exact=is_exact)
+
+
+def media_text(media: Mapping[str, Mapping[str, int]] | None) -> str:
+    """Return what a request had beside text, such as "2 images, 1.3 MB · 1 file, 300 kB"; empty without any."""
+    return " · ".join(_media_text(kind, sums) for kind, sums in (media or {}).items())
+
+
+def _media_text(kind: str, sums: Mapping[str, int]) -> str:
+    number, size = sums.get("number", 0), filesizeformat(sums.get("bytes", 0))
+    words = {
+        "image": ngettext("%(number)s image, %(size)s", "%(number)s images, %(size)s", number),
+        "audio": ngettext("%(number)s sound, %(size)s", "%(number)s sounds, %(size)s", number),
+        "video": ngettext("%(number)s video, %(size)s", "%(number)s videos, %(size)s", number),
+    }
+    other = ngettext("%(number)s file, %(size)s", "%(number)s files, %(size)s", number)
+    return words.get(kind, other) % {"number": figure(number), "size": size}
 
 
 def price_text(price: Decimal) -> str:

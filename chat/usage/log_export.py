@@ -18,7 +18,7 @@ COLUMNS = (
     *("run_id", "arrived_at", "org_id", "project_id", "key_public_id", "account_id", "dialect", "route", "is_stream"),
     *("model_asked", "model", "status", "outcome", "finish_reason", "error_code", "prompt_tokens", "cached_tokens"),
     *("completion_tokens", "reasoning_tokens", "queue_ms", "ttft_ms", "duration_ms", "cost_nanos", "attempts"),
-    *("worker", "limit_hit"),
+    *("worker", "limit_hit", "media"),
     *("client_request_id", "user_label", "user_agent", "address", "metadata", "batch_id", "retry_count", "patience_s"),
 )
 
@@ -26,7 +26,11 @@ COLUMNS = (
 def log_values(log: RequestLog) -> dict[str, Any]:
     """Return the columns of a request by name; its time in UTC, its cost in billionths."""
     values = {name: getattr(log, name) for name in COLUMNS}
-    values |= {"reasoning_tokens": log.reasoning_tokens or 0, "limit_hit": log.limit_hit or ""}
+    values |= {
+        "reasoning_tokens": log.reasoning_tokens or 0,
+        "limit_hit": log.limit_hit or "",
+        "media": log.media or {},
+    }
     return values | {"run_id": log.run_id.hex, "arrived_at": log.arrived_at.astimezone(UTC).isoformat()}
 
 

@@ -48,6 +48,8 @@ class RequestLog(models.Model):
     """None in rows from before it was kept: a default would have SQLite copy the table."""
     parameters = models.JSONField(null=True)
     """How the answer was asked for, as far as it differs from the defaults; no texts. None in older rows."""
+    media = models.JSONField(null=True)
+    """What it had beside text: `number` and `bytes` by kind (image, audio, video, file). None in older rows."""
     limit_hit = models.CharField("limit", max_length=120, null=True)  # noqa: DJ001
     """The limit or budget that refused the request: whose, what, how much. None in older rows."""
     prompt_tokens = models.PositiveIntegerField(default=0)

@@ -62,6 +62,8 @@ class TerminalRecord:
     error_message: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
     """How the answer was asked for, without texts."""
+    media: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Number and bytes of what it had beside text, by kind."""
     limit_hit: str = ""
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -196,6 +198,7 @@ def _row(record: TerminalRecord) -> RequestLog:
         patience_s=record.patience_s,
         metadata={storable_text(str(name)): storable_text(str(value)) for name, value in record.metadata.items()},
         parameters=record.parameters,
+        media=record.media,
         **texts,
         **counts,
     )

@@ -21,6 +21,7 @@ KIND_TEXTS = {
     ModelKind.CHAT: ("a chat model", "/v1/chat/completions"),
     ModelKind.EMBEDDING: ("an embedding model", "/v1/embeddings"),
     ModelKind.RERANKER: ("a reranker", "/v1/rerank"),
+    ModelKind.TRANSCRIBER: ("a model that writes down speech", "/v1/audio/transcriptions"),
 }
 """What a kind is called, and its route."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.auth import get_user_model
 
-from chat.conversations.models import Draft, Turn
+from chat.conversations.models import ChatFile, Draft, Turn
 from chat.conversations.sharing import link_create
 from tests.browser.scripted import MESSAGE, ScriptedPage
 
@@ -35,7 +35,7 @@ def page(scripted: ScriptedPage) -> Any:
 def pick(page: Any, *files: tuple[str, str | bytes]) -> None:
     """Choose files after a press on the clip."""
     with page.expect_file_chooser() as chooser:
-        page.click("[aria-label='Attach text files']")
+        page.click("[aria-label='Attach images and files']")
     chosen = [(name, text.encode() if isinstance(text, str) else text) for name, text in files]
     chooser.value.set_files([{"name": name, "mimeType": "text/plain", "buffer": text} for name, text in chosen])
 
@@ -94,11 +94,14 @@ def test_a_file_can_be_sent_alone_and_taken_back_before(scripted: ScriptedPage, 
 @pytest.mark.parametrize(
     ("files", "num_taken", "words"),
     [
-        ([("big.txt", "x" * 200_001), ("good.txt", "")], 1, "big.txt has 200,001 bytes; a text file may have 200,000."),
-        ([("cat.png", b"\x89PNG\xff\xfe")], 0, "cat.png is no text in UTF-8"),
-        ([("nul.bin", b"a\0b")], 0, "nul.bin is no text in UTF-8"),
+        (
+            [("big.pdf", b"%PDF-\xff" + b"x" * 2**20 * 10), ("good.txt", "")],
+            1,
+            "big.pdf has 10.5 MB; a file of a message",
+        ),
+        ([("cat.png", b"\x89PNG\xff\xfe")], 0, "cat.png cannot be read: attach text, PDF"),
+        ([("nul.bin", b"a\0b")], 0, "nul.bin cannot be read"),
         ([(f"{number}.txt", "x") for number in range(21)], 20, "20.txt was left out: a message takes 20 files."),
-        ([(f"{number}.txt", "x" * 190_000) for number in range(3)], 2, "2.txt was left out: the files of a message"),
     ],
 )
 def test_what_cannot_be_taken_is_named_and_the_others_stay(
@@ -107,6 +110,32 @@ def test_what_cannot_be_taken_is_named_and_the_others_stay(
     pick(page, *files)
     page.wait_for_selector(f"#notice.is-problem:has-text('{words}')")
     assert page.locator(CHIPS).count() == num_taken
+
+
+def test_a_document_is_sent_as_a_file_and_shown_by_name_and_size(scripted: ScriptedPage, page: Any) -> None:
+    """A long text is one too: as a part of the message it would be more than the page may save."""
+    document = b"%PDF-1.7\n\xff" + b"x" * 990
+    pick(page, ("plan.pdf", document), ("short.csv", "a,b"), ("long.csv", "a,b\n" * 60_000))
+    page.wait_for_selector(f"{CHIPS}:has-text('240 kB')")
+    assert [chip.split() for chip in page.locator(CHIPS).all_inner_texts()] == [
+        ["plan.pdf", "1", "kB"],
+        ["short.csv", "3", "B"],
+        ["long.csv", "240", "kB"],
+    ]
+    first, second = ChatFile.objects.order_by("pk")
+    sent = [
+        {"type": "file", "file": {"file_data": f"attachment:{first.public_id}", "filename": "plan.pdf"}},
+        part("short.csv", "a,b"),
+        {"type": "file", "file": {"file_data": f"attachment:{second.public_id}", "filename": "long.csv"}},
+        {"type": "text", "text": "What is it?"},
+    ]
+    assert scripted.turn("What is it?", "A plan.")["messages"][0]["content"] == sent
+    page.reload()
+    page.wait_for_selector(f"{QUESTION} .chip:has-text('long.csv')")
+    with page.expect_download() as saved:
+        page.click(f"{QUESTION} .chip:has-text('plan.pdf') a")
+    assert saved.value.suggested_filename == "plan.pdf"
+    assert saved.value.path().read_bytes() == document
 
 
 def test_files_of_two_quick_drops_count_together(page: Any) -> None:

@@ -160,9 +160,10 @@ def generation_request(
         task=wanted.task,
         raw=wanted.raw,
         embed=wanted.embed,
+        speech=wanted.speech,
         adapter=adapter or None,
     )
-    if request.raw is not None and not parsed.messages:
+    if (request.raw is not None or request.speech is not None) and not parsed.messages:
         return request
     try:
         messages = messages_walk(parsed.messages, model=model, max_parts=limits.max_parts, files=files, images=images)

@@ -12,6 +12,7 @@ from typing import Any
 LONGEST_SHOWN = 1024
 """The most characters of base64 that a snippet shows."""
 DATA_URL = re.compile(r"data:([a-z]+)/([A-Za-z0-9.+-]{1,64})(?:;[A-Za-z0-9=.+-]{1,64})*;base64,", re.ASCII)
+FILE_NAME = re.compile(r"\w[\w. ()+-]{0,99}")
 SUFFIX = re.compile(r"[a-z0-9]{1,8}", re.ASCII)
 
 
@@ -24,11 +25,15 @@ class Media:
 
 
 def media_taken_out(request: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a request in which each long data URL and each long `input_audio.data` is a `Media`."""
+    """Return a copy of a request in which each long data URL and each long `input_audio.data` is a `Media`.
+
+    Documents keep their names.
+    """
     names: dict[str, str] = {}
 
     def walked(value: Any, audio_format: str = "") -> Any:
         if isinstance(value, dict):
+            _name_document(value, names)
             return {key: walked(part, _format(value) if key == "data" else "") for key, part in value.items()}
         if isinstance(value, list):
             return [walked(part) for part in value]
@@ -36,6 +41,18 @@ def media_taken_out(request: dict[str, Any]) -> dict[str, Any]:
 
     walk: dict[str, Any] = walked(request)
     return walk
+
+
+def _name_document(file: dict[str, Any], names: dict[str, str]) -> None:
+    """Note the name of a `file` that is sent with its contents, unless another has it."""
+    name, data = file.get("filename"), file.get("file_data")
+    if isinstance(name, str) and isinstance(data, str) and FILE_NAME.fullmatch(name) and name not in names.values():
+        names.setdefault(data[len(_head(data)) :], name)
+
+
+def _head(text: str) -> str:
+    match = DATA_URL.match(text)
+    return match.group() if match else ""
 
 
 def _format(value: dict[str, Any]) -> str:

@@ -32,6 +32,7 @@ OF_THEIR_OWNER = {
     *("conversations", "conversations_search", "conversation_folders", "conversation_facets", "conversations_import"),
     *("new_chat_draft", "conversations_delete", "conversations_restore", "conversations_change"),
     *("shared_conversation", "conversation", "conversation_turns", "conversation_turn", "conversation_draft"),
+    *("chat_files", "chat_file"),
     *("playground_state", "playground_presets", "playground_preset"),
     *("playground_models", "playground_fields", "playground_render", "playground_check", "playground_count"),
 }

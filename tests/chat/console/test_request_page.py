@@ -22,6 +22,7 @@ from chat.batches.services import BatchOrder, batch_create
 from chat.catalog.services import model_register
 from chat.models import ApiKey, AuditEntry, Conversation, Project, RequestLog
 from chat.usage.log_detail import stretches
+from chat.usage.log_export import log_values
 from chat.usage.services import usage_records_write
 from tests.chat.batches.stored_files import file_create
 from tests.chat.records import NOON, price_from, record
@@ -191,3 +192,27 @@ def test_the_page_shows_each_limit_that_the_key_has(admin_client: Client, projec
     text = html.unescape(page(admin_client, log))
     assert "Requests per day: 1,234 · Share of the queue (%): 7 · Context (tokens): 4,096" in text
     assert "Requests per minute" not in text
+
+
+IMAGES = {"image": {"number": 2, "bytes": 1_572_864}, "file": {"number": 1, "bytes": 300}}
+SOUND = {"audio": {"number": 1, "bytes": 2048}, "video": {"number": 3, "bytes": 0}}
+
+
+@pytest.mark.parametrize(
+    ("media", "shown"),
+    [
+        ({}, "–"),
+        (IMAGES, "2 images, 1.5 MB · 1 file, 300 bytes"),
+        (SOUND, "1 sound, 2.0 KB · 3 videos, 0 bytes"),
+        ({"hologram": {"number": 1, "bytes": 1}}, "1 file, 1 byte"),
+    ],
+)
+def test_the_page_says_how_much_there_was_beside_text(
+    admin_client: Client, project: Project, media: Any, shown: str
+) -> None:
+    log = written(project, media=media)
+    assert shown in page(admin_client, log).replace("\xa0", " ")
+    assert log_values(log)["media"] == media
+    RequestLog.objects.filter(pk=log.pk).update(media=None)
+    assert "Beside text" in page(admin_client, log)
+    assert log_values(RequestLog.objects.get(pk=log.pk))["media"] == {}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from typing import Any
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.test import Client
 
 from chat.catalog.services import model_register
+from chat.conversations.files import file_put
 from chat.models import Project
 from tests.chat.playground.code.running import python_sent, text_of
 from tests.people import member
@@ -76,3 +80,25 @@ def test_bad_bodies_are_refused_by_the_field(page: Client, body: Any, code: str,
 
 def test_only_users_of_the_playground_get_code(project: Project) -> None:
     assert post(Client(), {"request": ASK}).status_code == 401
+
+
+def test_files_of_the_chat_are_read_from_files_and_whole_in_the_json(page: Client) -> None:
+    """`attachment:ID` means nothing to a client of the API."""
+    image, document = b"\x89PNG\r\n\x1a\n" + b"x" * 2000, b"%PDF-1.7\n" + b"y" * 2000
+    user_id = get_user_model().objects.get(username="ada").pk
+    kept = [file_put(user_id=user_id, content=content).public_id for content in (image, document)]
+    content = [
+        {"type": "image_url", "image_url": {"url": f"attachment:{kept[0]}"}},
+        {"type": "file", "file": {"file_data": f"attachment:{kept[1]}", "filename": "plan (2).pdf"}},
+    ]
+    asked = {"model": "m", "messages": [{"role": "user", "content": content}]}
+    snippets = post(page, {"request": asked}).json()["snippets"]
+    python = text_of(snippets, "python")
+    assert 'Path("image-1.png")' in python
+    assert 'Path("plan (2).pdf")' in python
+    raw = json.loads(text_of(snippets, "raw"))["messages"][0]["content"]
+    assert raw[0]["image_url"]["url"] == f"data:image/png;base64,{base64.b64encode(image).decode()}"
+    assert raw[1]["file"]["file_data"].endswith(f";base64,{base64.b64encode(document).decode()}")
+    content[0]["image_url"] = {"url": "attachment:gone"}
+    refused = post(page, {"request": asked})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "messages.0.content")

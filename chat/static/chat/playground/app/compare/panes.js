@@ -162,7 +162,7 @@ export function withdrawAll({ chat }) {
 function putBack(draft, { text, files = [] }) {
   const { text: written, files: others = [] } = draft.value;
   const isThere = `\n\n${written}\n\n`.includes(`\n\n${text}\n\n`);
-  const missing = files.filter((file) => !others.some((other) => other.name === file.name && other.text === file.text));
+  const missing = files.filter((file) => !others.some((other) => other.name === file.name && other.text === file.text && other.media?.url === file.media?.url));
   draft.value = { ...draft.value, text: isThere ? written : [text, written].filter(Boolean).join("\n\n"), files: [...missing, ...others] };
 }
 

@@ -55,7 +55,7 @@ export function Panes({ children }) {
       </div>
     </main>
     ${children}
-    <div class="compare-foot" onKeyDown=${stopWhere}><${Composer} open=${shared.value} onSend=${sendToAll} /></div>`;
+    <div class="compare-foot" onKeyDown=${stopWhere}><${Composer} open=${shared.value} asked=${asked.value.map(({ chat }) => chat)} onSend=${sendToAll} /></div>`;
 }
 
 /** The last answer of each pane that has one. */

@@ -35,18 +35,23 @@ export const api = (method, path, body, options = {}) => ask(method, path, body,
 /** Ask for a file and return it. Throws ApiProblem. @param {string} path @param {unknown} body @returns {Promise<Blob>} */
 export const apiFile = (path, body) => ask("POST", path, body, {}, (response) => response.blob());
 
+/** Send a file as it is, and return the JSON of the answer. Throws ApiProblem. @param {string} path @param {Blob} file @returns {Promise<any>} */
+export const sendFile = (path, file) => ask("POST", path, file, {}, (response) => response.json());
+
 /**
  * @param {string} method @param {string} path @param {unknown} body @param {{signal?: AbortSignal, keepalive?: boolean}} options
  * @param {(response: Response) => Promise<any>} read what an answer is read as that is no refusal
  */
 async function ask(method, path, body, options, read) {
-  const headers = { "X-CSRFToken": token(), "X-Lightcone-User": String(page.user), Accept: "application/json", ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
+  const isFile = body instanceof Blob;
+  const type = isFile ? "application/octet-stream" : "application/json";
+  const headers = { "X-CSRFToken": token(), "X-Lightcone-User": String(page.user), Accept: "application/json", ...(body === undefined ? {} : { "Content-Type": type }) };
   /** @type {Response | undefined} */
   let response;
   /** @type {any} */
   let answer;
   try {
-    response = await fetch(`/playground/api/${path}`, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), ...options });
+    response = await fetch(`/playground/api/${path}`, { method, headers, body: isFile || body === undefined ? body : JSON.stringify(body), ...options });
     answer = await (response.ok ? read(response) : response.json());
   } catch (error) {
     if (options.signal?.aborted) throw error;

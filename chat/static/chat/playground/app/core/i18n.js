@@ -36,7 +36,11 @@ export const number = (value, options) => value.toLocaleString(locale, options);
 export const seconds = (value) => `${number(value, { minimumFractionDigits: 2, maximumFractionDigits: 2 })} s`;
 
 /** @param {number} value bytes of a file */
-export const fileSize = (value) => (value < 1000 ? `${number(value)} B` : `${number(value / 1000, { maximumFractionDigits: 1 })} kB`);
+export function fileSize(value) {
+  if (value < 1000) return `${number(value)} B`;
+  const [size, unit] = value < 1e6 ? [value / 1000, "kB"] : [value / 1e6, "MB"];
+  return `${number(size, { maximumFractionDigits: 1 })} ${unit}`;
+}
 
 /** A day and time in the page's language. @param {Date} date @param {Intl.DateTimeFormatOptions} [options] */
 export const moment = (date, options = { dateStyle: "medium", timeStyle: "short" }) => date.toLocaleString(locale, options);

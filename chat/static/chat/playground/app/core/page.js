@@ -12,6 +12,7 @@
  * @property {string[]} fields names that a request may have
  * @property {number} max_bytes of a message to the socket
  * @property {number} max_body_bytes of a request to the page's routes
+ * @property {{max_items: number, max_files: number, max_file_bytes: number}} media what a request may have of images and of sounds, of documents, and what a file may have
  * @property {string} language
  * @property {Record<string, string>} strings translations of the page's English texts
  * @property {Record<string, any>} state what this page has kept for the user

@@ -21,8 +21,13 @@
  * @property {number} [num_unkept_logprobs] how many there were, if they were too large to be kept
  *
  * @typedef {{choices: Choice[], shown: number, prompt_logprobs?: (TokenLogprob | null)[]}} AnswerContent
- * @typedef {{type: string, text?: string, image_url?: {url: string}, attachment?: string}} Part a content part of OpenAI's API;
- *   `attachment`: the name of the file that it is, which is kept and not sent
+ * @typedef {"image_url" | "input_audio" | "file"} MediaKind the types of content parts that are no text
+ * @typedef {{num_bytes: number, width?: number, height?: number, was?: [number, number], seconds?: number}} About
+ *   `was`: width and height before the page made the image smaller
+ * @typedef {{kind: MediaKind, url: string, format?: string} & About} Media an image, a sound or a document; `format`: of a sound
+ * @typedef {{type: string, text?: string, image_url?: {url: string}, input_audio?: {data: string, format?: string},
+ *   file?: {file_data: string, filename?: string}, attachment?: string, about?: About}} Part a content part of OpenAI's API;
+ *   `attachment`: the name of the file that it is, `about`: what is shown of it. Both are kept and not sent
  * @typedef {string | Part[] | AnswerContent} Content
  *
  * @typedef {{prompt_tokens: number, cached_tokens: number, completion_tokens: number, reasoning_tokens: number,
@@ -72,7 +77,7 @@
  *   `results`: unsent tool results by the id of their call; `queue`: messages that wait for the end of the running answer;
  *   `shown`: the choice that is shown of an answer that nothing follows; `edit`: what was written in the open form of a turn
  * @typedef {{id: string, text: string, files?: DraftFile[]}} Queued
- * @typedef {{name: string, text: string}} DraftFile a text file that goes with the message
+ * @typedef {{name: string, text: string, media?: Media}} DraftFile a file that goes with the message; of one that is no text `media`
  *
  * @typedef {object} ChatFacts a conversation as the server lists it
  * @property {string} id

@@ -3,6 +3,7 @@
 import { html, useEffect } from "../../../vendor/preact.js";
 import { api, ApiProblem } from "../core/api.js";
 import * as app from "../core/app.js";
+import { mediaIn } from "../core/attached.js";
 import { number, t } from "../core/i18n.js";
 import { isLoaded } from "../core/loaded.js";
 import { preferences } from "../palette/preferences.js";
@@ -109,8 +110,9 @@ export async function fits(open) {
   return !isCounted(open) || open.excess.value === 0;
 }
 
-/** Whether a message certainly fits: no token is shorter than a byte. @param {Chat} open */
+/** Whether a message certainly fits: no token is shorter than a byte. How many an image has is not known here. @param {Chat} open */
 function isShort(open) {
+  if (mediaIn(open.path.value.map(({ facts }) => facts), open.draft.value.files).length) return false;
   const { model, parameters } = open.settings.value;
   const { context, defaults } = app.modelOf(model) ?? {};
   const reserve = parameters.max_completion_tokens ?? parameters.max_tokens ?? defaults?.max_tokens ?? 0;

@@ -3,7 +3,7 @@
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../../../vendor/preact.js";
 import { api, ApiProblem } from "../core/api.js";
 import { textOf } from "../core/answers.js";
-import { t } from "../core/i18n.js";
+import { number, t } from "../core/i18n.js";
 import { page } from "../core/page.js";
 import { colourCode } from "../text/code.js";
 import { CopyButton, Dialog, Tabs } from "../view/controls.js";
@@ -19,6 +19,8 @@ import { requestBehind, requestOfDraft } from "./asked.js";
 const ORDER = ["curl", "python", "tzafon", "typescript", "raw", "resume"];
 const LANGUAGES = /** @type {Record<string, string>} */ ({ shell: "bash" });
 const EXAMPLE = "Hello!";
+/** Contents of a file in base64, of which the beginning is shown; copies have all of it. */
+const LONG_CONTENT = /[A-Za-z0-9+/]{2000,}={0,2}/g;
 
 /** Show the code of an answer's request, or of what would be sent now. @param {Chat} open @param {Turn} [turn] */
 export function showCode(open, turn) {
@@ -94,5 +96,6 @@ function Code({ snippet: { language, text } }) {
   useLayoutEffect(() => {
     if (ref.current) colourCode(ref.current);
   }, [language, text]);
-  return html`<pre ref=${ref} key=${`${language} ${text}`} class="snippet" tabindex="0"><code data-language=${LANGUAGES[language] ?? language}>${text}</code></pre>`;
+  const shown = text.replace(LONG_CONTENT, (found) => t("{begin}… ({n} characters)", { begin: found.slice(0, 48), n: number(found.length) }));
+  return html`<pre ref=${ref} key=${`${language} ${text}`} class="snippet" tabindex="0"><code data-language=${LANGUAGES[language] ?? language}>${shown}</code></pre>`;
 }

@@ -6,7 +6,7 @@ import { titleOf } from "../core/chat_list.js";
 import { plural, t } from "../core/i18n.js";
 import { Dialog } from "../view/controls.js";
 import { closeDialog } from "../view/layers.js";
-import { bodyOf, halvesOf, nameOf, piecesOf } from "./import_files.js";
+import { bodyOf, filesSent, halvesOf, nameOf, piecesOf } from "./import_files.js";
 import { openAt } from "./reveal.js";
 
 /** @import { ChatFacts } from "../core/types.js" */
@@ -44,9 +44,9 @@ async function bring(files) {
   const result = { chats: [], unknown: [], problems: [], isFull: false };
   for (const file of files) {
     try {
-      for (const piece of piecesOf(await file.text())) await bringPiece(result, file.name, piece);
+      for (const piece of piecesOf(await filesSent(await file.text()))) await bringPiece(result, file.name, piece);
     } catch (error) {
-      if (!(error instanceof SyntaxError)) throw error;
+      if (!(error instanceof SyntaxError) && !(error instanceof ApiProblem)) throw error;
       result.problems.push(`${file.name}: ${error.message}`);
     }
   }

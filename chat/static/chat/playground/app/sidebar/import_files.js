@@ -1,5 +1,7 @@
 // @ts-check
 // What is in a file of chats, in pieces that the server takes at once. It takes all chats of a piece or none.
+import { sendFile } from "../core/api.js";
+import { keptUrl } from "../core/attached.js";
 import { t } from "../core/i18n.js";
 import { parse } from "../core/json.js";
 
@@ -69,4 +71,19 @@ function piecesFrom(format, chats) {
     }
   }
   return pieces;
+}
+
+/** The contents of a file in JSON: what they are, and their base64. */
+const CONTENTS = /"(data:[a-z]+\/[\w.+-]+(?:;[\w=.+-]+)*;base64,[A-Za-z0-9+/]{500,}={0,2})"/g;
+
+/** Have the images and documents in a file of chats kept, and return the text with their names: pieces are small. Throws ApiProblem. @param {string} text */
+export async function filesSent(text) {
+  /** @type {Map<string, string>} */
+  const names = new Map();
+  for (const [, url] of text.matchAll(CONTENTS)) {
+    if (names.has(url)) continue;
+    const bytes = Uint8Array.from(atob(url.slice(url.indexOf(",") + 1)), (letter) => letter.charCodeAt(0));
+    names.set(url, keptUrl((await sendFile("files", new Blob([bytes]))).id));
+  }
+  return text.replace(CONTENTS, (found, url) => (names.has(url) ? `"${names.get(url)}"` : found));
 }

@@ -1,22 +1,27 @@
 // @ts-check
-// The text files of a message, before it is sent and after: name and size, and their text in a dialog, plain.
-import { html, useMemo } from "../../../vendor/preact.js";
+// The files of a message, before it is sent and after: images as they look, texts by name and size. Each opens in a dialog.
+import { html, useMemo, useState } from "../../../vendor/preact.js";
+import { sourceOf } from "../core/attached.js";
 import { fileSize, number, t } from "../core/i18n.js";
 import { sizeOf } from "./attachments.js";
 import { CopyButton, Dialog, IconButton } from "./controls.js";
 import { Icon } from "./icons.js";
 import { closeDialog, openDialog } from "./layers.js";
 
-/** @import { DraftFile } from "../core/types.js" */
+/** @import { DraftFile, Media } from "../core/types.js" */
 
 /** Longer texts would hold the page up. */
 const MAX_SHOWN_CHARS = 20_000;
 
-/** @param {{files: DraftFile[], onRemove?: (at: number) => void}} props */
-export function Files({ files, onRemove }) {
-  if (files.length === 0) return null;
+/** `pending`: the names of files that are being read. @param {{files: DraftFile[], pending?: string[], onRemove?: (at: number) => void}} props */
+export function Files({ files, pending = [], onRemove }) {
+  if (files.length + pending.length === 0) return null;
   return html`<ul class="files" aria-label=${t("Attached files")}>
-    ${files.map((file, at) => html`<${FileChip} key=${`${at} ${file.name}`} file=${file} onRemove=${onRemove && (() => onRemove(at))} />`)}
+    ${files.map((file, at) => {
+      const Shown = file.media ? SHOWN[file.media.kind] : FileChip;
+      return html`<${Shown} key=${`${at} ${file.name}`} file=${file} onRemove=${onRemove && (() => onRemove(at))} />`;
+    })}
+    ${pending.map((name, at) => html`<li key=${`pending ${at}`} class="chip is-pending"><span class="file-name">${name}</span><span class="hint">${t("Being read …")}</span></li>`)}
   </ul>`;
 }
 
@@ -40,3 +45,57 @@ function FileDialog({ file: { name, text }, size }) {
     ${more > 0 && html`<p class="hint">${t("{n} more characters are in the file and not shown here.", { n: number(more) })}</p>`}
   <//>`;
 }
+
+/** A document, by its name and size; a press saves it. @param {{file: DraftFile, onRemove?: () => void}} props */
+function DocumentChip({ file, onRemove }) {
+  const { name } = file;
+  const media = /** @type {Media} */ (file.media);
+  return html`<li class="chip">
+    <a class="file-open" href=${sourceOf(media)} download=${name} title=${t("Save {name}", { name })}>
+      <${Icon} name="document" size=${16} /><span class="file-name">${name}</span><span class="hint">${fileSize(media.num_bytes)}</span></a>
+    ${onRemove && html`<${IconButton} icon="close" size=${14} label=${t("Remove {name}", { name })} onClick=${onRemove} />`}
+  </li>`;
+}
+
+/** A sound, with a player. @param {{file: DraftFile, onRemove?: () => void}} props */
+function SoundChip({ file, onRemove }) {
+  const { name } = file;
+  const media = /** @type {Media} */ (file.media);
+  return html`<li class="sound">
+    <audio controls preload="metadata" src=${sourceOf(media)} aria-label=${name}></audio>
+    <span class="sound-about"><span class="file-name">${name}</span><span class="hint">${fileSize(media.num_bytes)}</span></span>
+    ${onRemove && html`<${IconButton} icon="close" size=${14} label=${t("Remove {name}", { name })} onClick=${onRemove} />`}
+  </li>`;
+}
+
+/** An image: small with its size before it is sent, larger in the conversation. @param {{file: DraftFile, onRemove?: () => void}} props */
+function Picture({ file, onRemove }) {
+  const { name } = file;
+  const media = /** @type {Media} */ (file.media);
+  const [isGone, setGone] = useState(false);
+  const image = html`<img src=${sourceOf(media)} alt=${name} width=${media.width} height=${media.height} loading="lazy" decoding="async" onError=${() => setGone(true)} />`;
+  const open = html`<button type="button" class="picture-open" title=${t("Show {name} large", { name })} onClick=${() => openDialog(() => html`<${PictureDialog} file=${file} />`)}>${image}</button>`;
+  return html`<li class=${`picture ${onRemove ? "is-draft" : ""}`}>
+    ${isGone ? html`<span class="picture-gone"><${Icon} name="image" size=${20} />${!onRemove && html`<span>${t("{name} is not there any more.", { name })}</span>`}</span>` : open}
+    ${onRemove && html`<span class="picture-about"><span class="file-name">${name}</span><span class="hint">${isGone ? t("Not there any more") : factsOf(media)}</span></span>
+      <${IconButton} icon="close" size=${14} label=${t("Remove {name}", { name })} onClick=${onRemove} />`}
+  </li>`;
+}
+
+/** @param {{file: DraftFile}} props */
+function PictureDialog({ file }) {
+  const media = /** @type {Media} */ (file.media);
+  return html`<${Dialog} title=${file.name} class="is-wide" onClose=${closeDialog}>
+    <img class="picture-large" src=${sourceOf(media)} alt=${file.name} width=${media.width} height=${media.height} />
+    <p class="hint">${factsOf(media)} · <a href=${sourceOf(media)} download=${file.name}>${t("Save the image")}</a></p>
+  <//>`;
+}
+
+/** Its width and height, from what to what it was made smaller, and its size. @param {Media} media */
+function factsOf({ width, height, was, num_bytes: size }) {
+  const sides = [was, [width, height]].flatMap((pair) => (pair?.[0] ? `${number(Number(pair[0]), PLAIN)} × ${number(Number(pair[1]), PLAIN)}` : []));
+  return [sides.join(" → "), size ? fileSize(size) : ""].filter(Boolean).join(" · ");
+}
+const PLAIN = { useGrouping: false };
+
+const SHOWN = { image_url: Picture, input_audio: SoundChip, file: DocumentChip };

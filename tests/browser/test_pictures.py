@@ -1,0 +1,306 @@
+"""Images that go with a message: how they come in, what is shown and sent of them, and which models take them."""
+
+from __future__ import annotations
+
+import base64
+import os
+import wave
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from PIL import Image
+
+from chat.catalog.models import ServedModel
+from chat.catalog.services import model_register, models_cache_clear
+from chat.conversations.models import ChatFile, Draft
+from tests.browser.scripted import MESSAGE, ScriptedPage
+from tests.browser.walk import Walk
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+QUESTION, ANSWER = MESSAGE.format(1), MESSAGE.format(2)
+DRAFTED = "#composer .picture"
+SHOTS = os.environ.get("LIGHTCONE_TEST_SHOTS", "")
+GIVE = """([kind, target, name, data]) => {
+    const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+    const transfer = new DataTransfer();
+    transfer.items.add(new File([bytes], name, { type: "image/png" }));
+    const more = { bubbles: true, cancelable: true };
+    const event = kind === "drop" ? new DragEvent(kind, { dataTransfer: transfer, ...more })
+        : new ClipboardEvent(kind, { clipboardData: transfer, ...more });
+    document.querySelector(target).dispatchEvent(event);
+}"""
+
+
+def picture(width: int = 320, height: int = 200, form: str = "PNG", mode: str = "RGB") -> bytes:
+    """Return an image that is no single colour."""
+    made = Image.linear_gradient("L").resize((width, height))
+    bands = [made, made.rotate(180), made.transpose(Image.Transpose.FLIP_LEFT_RIGHT), made][: len(mode)]
+    buffer = BytesIO()
+    Image.merge(mode, bands).save(buffer, form)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def sees(people: None) -> None:
+    model_register(name="seeing", path="/models/seeing")
+    ServedModel.objects.filter(name="seeing").update(modalities=["image"])
+    models_cache_clear()
+
+
+@pytest.fixture
+def page(sees: None, scripted: ScriptedPage) -> Any:
+    page = scripted.sign_in()
+    scripted.pick_model("seeing")
+    return page
+
+
+def pick(page: Any, name: str, content: bytes, mime_type: str = "image/png") -> None:
+    with page.expect_file_chooser() as chooser:
+        page.click("[aria-label='Attach images and files']")
+    chooser.value.set_files([{"name": name, "mimeType": mime_type, "buffer": content}])
+    page.wait_for_selector(f"{DRAFTED}:has-text('{name}')")
+
+
+def is_drawn(page: Any, selector: str) -> bool:
+    """Return True once the image has come."""
+    return bool(page.evaluate("(at) => document.querySelector(at)?.naturalWidth > 0", selector))
+
+
+def reference() -> str:
+    return f"attachment:{ChatFile.objects.get().public_id}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"), [("paste", "#composer-text"), ("drop", "#composer-text"), ("drop", "#conversation")]
+)
+def test_an_image_comes_in_and_is_shown_again_everywhere(
+    scripted: ScriptedPage, page: Any, kind: str, target: str
+) -> None:
+    content = picture()
+    page.evaluate(GIVE, [kind, target, "cat.png", base64.b64encode(content).decode()])
+    page.wait_for_selector(f"{DRAFTED}:has-text('320 × 200')")
+    request = scripted.turn("What is it?", "A gradient.")
+    part = {"type": "image_url", "image_url": {"url": reference()}}
+    assert request["messages"] == [{"role": "user", "content": [part, {"type": "text", "text": "What is it?"}]}]
+    assert bytes(ChatFile.objects.get().content) == content
+    assert page.locator(DRAFTED).count() == 0
+    page.reload()
+    shown = f"{QUESTION} img[alt='cat.png']"
+    scripted.wait_for(lambda: is_drawn(page, shown))
+    page.click(f"{QUESTION} .picture-open")
+    page.wait_for_selector("dialog img[alt='cat.png']")
+    assert page.get_attribute("dialog a[download]", "download") == "cat.png"
+    page.keyboard.press("Escape")
+    page.click(f"{ANSWER} [aria-label='Regenerate']")
+    assert scripted.answer("A picture.")["messages"] == request["messages"]
+    assert scripted.turn("And now?", "The same.")["messages"][0] == request["messages"][0]
+    page.click(f"{QUESTION} [aria-label='Edit']")
+    page.fill(".edit-form textarea", "Is it a cat?")
+    page.click("text=Save & send")
+    assert scripted.answer("No.")["messages"][0]["content"] == [part, {"type": "text", "text": "Is it a cat?"}]
+
+
+def test_text_of_an_office_program_stays_text(page: Any) -> None:
+    """Spreadsheets copy a picture of their cells beside the text."""
+    page.evaluate(
+        """() => {
+            const clipboardData = new DataTransfer();
+            clipboardData.setData("text/plain", "a b");
+            clipboardData.setData("text/html", "<table></table>");
+            clipboardData.items.add(new File(["x"], "image.png", { type: "image/png" }));
+            const event = new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true });
+            window.isTaken = !document.querySelector("#composer-text").dispatchEvent(event);
+        }"""
+    )
+    assert page.evaluate("window.isTaken") is False
+    assert page.locator("#composer .files").count() == 0
+
+
+def test_a_photo_is_made_smaller_and_says_so(scripted: ScriptedPage, page: Any) -> None:
+    pick(page, "photo.jpg", picture(4032, 3024, "JPEG"), "image/jpeg")
+    assert "4032 × 3024 → 2048 × 1536" in page.inner_text(DRAFTED)
+    with Image.open(BytesIO(bytes(ChatFile.objects.get().content))) as kept:
+        assert (kept.format, kept.size) == ("JPEG", (2048, 1536))
+
+
+def test_what_can_be_seen_through_stays_so_and_other_formats_are_written_anew(page: Any) -> None:
+    pick(page, "clear.png", picture(3000, 100, "PNG", "RGBA"))
+    pick(page, "old.bmp", picture(64, 64, "BMP"), "image/bmp")
+    page.wait_for_selector(f"{DRAFTED}:has-text('64 × 64')")
+    formats = []
+    for file in ChatFile.objects.order_by("pk"):
+        with Image.open(BytesIO(bytes(file.content))) as kept:
+            formats.append((kept.format, kept.mode))
+    assert formats == [("WEBP", "RGBA"), ("JPEG", "RGB")]
+
+
+def test_what_is_no_image_for_the_browser_is_named(page: Any) -> None:
+    with page.expect_file_chooser() as chooser:
+        page.click("[aria-label='Attach images and files']")
+    chooser.value.set_files([{"name": "a.heic", "mimeType": "image/heic", "buffer": b"\0\0\0\x18ftypheic"}])
+    page.wait_for_selector("#notice.is-problem:has-text('a.heic is no image that this browser can read')")
+    assert page.locator(DRAFTED).count() == 0
+
+
+def test_a_draft_keeps_its_images_until_they_are_removed(scripted: ScriptedPage, page: Any) -> None:
+    pick(page, "cat.png", picture())
+    page.fill("#composer-text", "What is it?")
+    user = get_user_model().objects.get(username="ada")
+    scripted.wait_for(Draft.objects.filter(user=user, text__contains="What is it?").exists)
+    page.evaluate("sessionStorage.clear()")
+    page.reload()
+    scripted.wait_for(lambda: is_drawn(page, f"{DRAFTED} img"))
+    page.focus("[aria-label='Remove cat.png']")
+    page.keyboard.press("Enter")
+    assert page.locator(DRAFTED).count() == 0
+
+
+def test_a_model_that_does_not_see_is_not_asked(scripted: ScriptedPage, page: Any) -> None:
+    pick(page, "cat.png", picture())
+    scripted.pick_model("plain")
+    line = "#misfit:has-text('plain does not take images. These do:')"
+    page.wait_for_selector(line)
+    assert page.get_attribute("#send", "title") == "plain does not take images."
+    scripted.ask("What is it?")
+    assert page.get_attribute("#send", "aria-disabled") == "true"
+    assert page.input_value("#composer-text") == "What is it?"
+    page.click("#misfit >> text=seeing")
+    page.wait_for_selector(line, state="detached")
+    page.click("#send")
+    scripted.answer("A gradient.")
+    scripted.pick_model("plain")
+    page.wait_for_selector("#misfit:has-text('This chat has images, which plain does not take.')")
+
+
+def test_more_images_than_a_request_takes_are_not_sent(page: Any) -> None:
+    for number in range(9):
+        pick(page, f"{number}.png", picture(10 + number, 10))
+    page.wait_for_selector("#misfit:has-text('A request takes 8 files of a kind')")
+    assert page.get_attribute("#send", "aria-disabled") == "true"
+
+
+def test_a_temporary_chat_stores_no_image(scripted: ScriptedPage, page: Any) -> None:
+    page.click(".account summary")
+    page.click("text=New temporary chat")
+    scripted.pick_model("seeing")
+    pick(page, "photo.jpg", picture(4032, 3024, "JPEG"), "image/jpeg")
+    assert "→ 1024 × 768" in page.inner_text(DRAFTED)
+    url = scripted.turn("What is it?", "A gradient.")["messages"][0]["content"][0]["image_url"]["url"]
+    assert url.startswith("data:image/jpeg;base64,")
+    assert is_drawn(page, f"{QUESTION} img")
+    assert not ChatFile.objects.exists()
+
+
+def test_an_image_that_is_gone_says_so(scripted: ScriptedPage, page: Any) -> None:
+    pick(page, "cat.png", picture())
+    scripted.turn("What is it?", "A gradient.")
+    ChatFile.objects.all().delete()
+    page.reload()
+    page.wait_for_selector(f"{QUESTION} .picture-gone:has-text('cat.png is not there any more.')")
+    scripted.problems[:] = [problem for problem in scripted.problems if "404" not in problem]
+
+
+MICROPHONE = """() => {
+    navigator.mediaDevices.getUserMedia = async () => {
+        const context = new AudioContext();
+        const tone = new OscillatorNode(context);
+        const heard = new MediaStreamAudioDestinationNode(context);
+        tone.connect(heard);
+        tone.start();
+        return heard.stream;
+    };
+}"""
+"""A machine of tests has no microphone: one that hears a tone."""
+
+
+def test_sound_is_recorded_and_played_where_the_model_hears(scripted: ScriptedPage, page: Any) -> None:
+    record = "#composer [aria-label='Record sound']"
+    assert page.locator(record).count() == 0
+    ServedModel.objects.filter(name="seeing").update(modalities=["image", "audio"])
+    models_cache_clear()
+    page.reload()
+    page.evaluate(MICROPHONE)
+    page.click(record)
+    page.wait_for_selector("#composer .recording:has-text('0:01')")
+    page.click("#composer [aria-label='Stop recording']")
+    page.wait_for_selector("#composer .sound:has-text('Recording')")
+    content = bytes(ChatFile.objects.get().content)
+    with wave.open(BytesIO(content)) as sound:
+        assert (sound.getnchannels(), sound.getframerate(), sound.getsampwidth()) == (1, 16_000, 2)
+        assert sound.getnframes() > 8_000
+        assert any(sound.readframes(sound.getnframes())), "a tone, and no silence"
+    message = scripted.turn("What is it?", "A tone.")["messages"][0]
+    assert message["content"][0] == {"type": "input_audio", "input_audio": {"data": reference(), "format": "wav"}}
+    page.reload()
+    player = f"{QUESTION} .sound audio"
+    scripted.wait_for(lambda: page.evaluate("(at) => document.querySelector(at)?.duration > 0.5", player))
+    if SHOTS:
+        page.screenshot(path=f"{SHOTS}/sound.png")
+    scripted.pick_model("plain")
+    page.wait_for_selector("#misfit:has-text('This chat has sound, which plain does not take.')")
+
+
+def test_a_microphone_that_may_not_be_used_is_explained(scripted: ScriptedPage, page: Any) -> None:
+    ServedModel.objects.filter(name="seeing").update(modalities=["audio"])
+    models_cache_clear()
+    page.reload()
+    refuse = "navigator.mediaDevices.getUserMedia = async () => { throw new DOMException('', 'NotAllowedError'); }"
+    page.evaluate(f"() => {{ {refuse} }}")
+    page.click("#composer [aria-label='Record sound']")
+    page.wait_for_selector("#notice.is-problem:has-text('does not let this page use the microphone')")
+    assert page.locator("#composer [aria-label='Record sound']").count() == 1
+
+
+def test_no_state_with_files_has_a_finding(sees: None, walk: Walk) -> None:
+    ServedModel.objects.filter(name="seeing").update(modalities=["image", "audio"])
+    models_cache_clear()
+    walk.sign_in()
+    page = walk.page
+    walk.scripted.pick_model("seeing")
+    pick(page, "a-photo-with-a-long-name.jpg", picture(400, 300, "JPEG"), "image/jpeg")
+    with page.expect_file_chooser() as chooser:
+        page.click("[aria-label='Attach images and files']")
+    tone = BytesIO()
+    with wave.open(tone, "wb") as sound:
+        sound.setparams((1, 2, 16_000, 0, "NONE", ""))
+        sound.writeframes(bytes(16_000))
+    files = {"plan.pdf": b"%PDF-\xff", "tone.wav": tone.getvalue(), "a.txt": b"one"}
+    chooser.value.set_files([{"name": name, "mimeType": "", "buffer": content} for name, content in files.items()])
+    walk.look("written", "#composer .chip:has-text('a.txt')")
+    run = walk.ask()
+    walk.scripted.say(run, "A gradient.")
+    walk.end(run)
+    walk.look("asked", f"{QUESTION} .sound")
+    walk.peek("large", "dialog img", f"{QUESTION} .picture-open")
+    page.click(f"{QUESTION} [aria-label='Edit']")
+    walk.look("edited", ".edit-form .picture")
+    walk.scripted.pick_model("plain")
+    walk.look("of a model without eyes", "#misfit")
+    assert walk.findings == []
+
+
+@pytest.mark.skipif(not SHOTS, reason="for people who look at the page: LIGHTCONE_TEST_SHOTS names a folder")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [(1280, 800), (390, 844)])
+def test_shots(scripted: ScriptedPage, page: Any, theme: str, size: tuple[int, int]) -> None:
+    page.emulate_media(color_scheme=theme)
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    name = Path(SHOTS) / f"{theme}-{size[0]}"
+    pick(page, "a-photo-with-a-rather-long-name-of-the-camera-2026.jpg", picture(4032, 3024, "JPEG"), "image/jpeg")
+    pick(page, "chart.png", picture(300, 500))
+    page.fill("#composer-text", "What do these show?")
+    page.screenshot(path=f"{name}-draft.png")
+    page.click("#send")
+    scripted.answer("Two gradients. The first goes from black to white.")
+    page.screenshot(path=f"{name}-chat.png")
+    page.click(f"{QUESTION} .picture-open")
+    scripted.wait_for(lambda: is_drawn(page, "dialog img"))
+    page.screenshot(path=f"{name}-large.png")
+    page.keyboard.press("Escape")
+    pick(page, "chart.png", picture(300, 500))
+    scripted.pick_model("plain")
+    page.screenshot(path=f"{name}-misfit.png")
