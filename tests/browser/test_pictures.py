@@ -270,7 +270,9 @@ def test_no_state_with_files_has_a_finding(sees: None, walk: Walk) -> None:
         sound.writeframes(bytes(16_000))
     files = {"plan.pdf": b"%PDF-\xff", "tone.wav": tone.getvalue(), "a.txt": b"one"}
     chooser.value.set_files([{"name": name, "mimeType": "", "buffer": content} for name, content in files.items()])
-    walk.look("written", "#composer .chip:has-text('a.txt')")
+    walk.look("being read", "#composer .chip:has-text('a.txt')")
+    page.wait_for_selector("#composer .is-pending", state="detached")
+    walk.look("written", "#composer .sound")
     run = walk.ask()
     walk.scripted.say(run, "A gradient.")
     walk.end(run)
