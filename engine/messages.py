@@ -38,6 +38,46 @@ class MediaSpan:
     length: int
     first: int = 0
     """The item's vector of the first token."""
+    is_whole: bool = False
+    """The tokens see each other in both directions, so one step computes them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechOptions:
+    """How speech is written down."""
+
+    language: str = ""
+    """A code that the model knows; "": as it hears."""
+    translates: bool = False
+    """Write English, whatever is spoken."""
+    temperature: float = 0.0
+    """0: the most likely tokens, and warmer ones where these are doubtful."""
+    seed: int = 0
+    wants_times: bool = False
+    """Say when each token is spoken."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenSegment:
+    """A stretch of speech, written down. Times are in seconds from the start of the sound."""
+
+    start_s: float
+    end_s: float
+    token_ids: list[int]
+    """Of text alone."""
+    logprobs: list[float]
+    """Of each of them."""
+    mean_logprob: float = 0.0
+    """Of the window's tokens, its end too."""
+    silence: float = 0.0
+    """The probability that nobody speaks in the window."""
+    temperature: float = 0.0
+    seek: int = 0
+    """Where the window begins, in hundredths of a second."""
+    language: str = ""
+    token_starts: list[float] = field(default_factory=list)
+    token_ends: list[float] = field(default_factory=list)
+    """When each token is spoken, if that is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +119,8 @@ class AddSequence:
     """The id of an AddAdapter that was sent before; 0: the model itself."""
     media: list[MediaSpan] = field(default_factory=list)
     """In order of their places; no two overlap."""
+    speech: SpeechOptions | None = None
+    """The sound of the one item of `media` becomes text; `prompt_ids` are what is said to come before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +149,10 @@ class MediaTensor:
     """As numpy spells it."""
     shape: list[int]
     data: bytes
+
+
+GIVEN = "given"
+"""The name of the tensor of an item that is not encoded: its rows are the vectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +233,7 @@ class SequenceOutput:
     logprobs: list[SampledLogprobs] | None = None
     finish: str | None = None
     """None, "stop" (a stop id was sampled, last of `token_ids`), "complete" (the grammar allows nothing more),
-    "length", "embedded" (with the `vector`), "aborted" or "failed".
+    "length", "embedded" (with the `vector`), "transcribed", "aborted" or "failed".
     """
     num_cached: int | None = None
     """Set in the first output of a sequence."""
@@ -200,6 +246,9 @@ class SequenceOutput:
     failed_param: str = ""
     """The request field that left no token to choose, if that is why the sequence has failed."""
     vector: list[float] | None = None
+    segments: list[SpokenSegment] = field(default_factory=list)
+    """Of speech, as they become known. The last output, "transcribed", has the `language`, "" if it is not known."""
+    language: str = ""
 
 
 @dataclass(frozen=True, slots=True)

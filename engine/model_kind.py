@@ -1,7 +1,7 @@
-"""What a model is for, as its files say: to chat, to turn texts into vectors, or to rank documents. No torch.
+"""What a model is for, as its files say: to chat, to make vectors of texts, to rank documents, to write down speech.
 
-A folder of sentence-transformers lists its modules in modules.json (https://sbert.net): the model, a pooling, dense
-layers, a normalisation. Read by the worker, which prepares prompts, and by the core, which computes them.
+No torch. A folder of sentence-transformers lists its modules in modules.json (https://sbert.net): the model, a pooling,
+dense layers, a normalisation. Read by the worker, which prepares prompts, and by the core, which computes them.
 """
 
 from __future__ import annotations
@@ -32,20 +32,38 @@ OLD_NAMES = {"cls_token": "cls", "mean_tokens": "mean"}
 DENSE_ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu"}
 IDENTITY = "Identity"
 SEEING = (
+    "Gemma3ForConditionalGeneration",
     "Idefics3ForConditionalGeneration",
     "InternVLForConditionalGeneration",
     "LlavaForConditionalGeneration",
+    "LlavaNextForConditionalGeneration",
+    "LlavaOnevisionForConditionalGeneration",
     "Mistral3ForConditionalGeneration",
+    "Qwen2VLForConditionalGeneration",
+    "Qwen2_5_VLForConditionalGeneration",
+    "Qwen3VLForConditionalGeneration",
     "SmolVLMForConditionalGeneration",
 )
 """Architectures whose images are served: a tower, a projector, and a text model that sees their vectors as tokens."""
+WATCHING = tuple(name for name in SEEING if name.startswith("Qwen"))
+"""Those whose videos are served too."""
 TEXT_MODELS = {
+    "gemma3_text": "Gemma3ForCausalLM",
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
+    "qwen2_5_vl": "Qwen2ForCausalLM",
+    "qwen2_5_vl_text": "Qwen2ForCausalLM",
+    "qwen2_vl": "Qwen2ForCausalLM",
+    "qwen2_vl_text": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "qwen3_vl_text": "Qwen3ForCausalLM",
 }
 """`model_type` of the text model in a model that sees -> the architecture of it alone. Layers of ours compute these."""
+WHISPER, MOONSHINE = "WhisperForConditionalGeneration", "MoonshineForConditionalGeneration"
+"""Architectures that write down speech."""
+WHISPER_RATE, MOONSHINE_RATE = 50.0, 16_000 / 384
+"""States of their encoders for a second of sound, which count as tokens."""
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 RANKING_TAG = "text-ranking"
 CARD_CHARS = 1 << 16
@@ -62,6 +80,23 @@ class DenseModule:
     size_out: int
     has_bias: bool
     activation: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechPurpose:
+    """What a model that writes down speech can do."""
+
+    family: str
+    """The architecture."""
+    tokens_per_second: float
+    languages: tuple[str, ...]
+    """Codes; the first counts where there is one alone."""
+    hears_language: bool = False
+    """It says which one is spoken."""
+    translates: bool = False
+    """Into English."""
+    takes_prompt: bool = False
+    has_word_times: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +120,14 @@ class ModelPurpose:
     score_ids: tuple[int, int] | None = None
     """Of a causal reranker the tokens for no and yes, if its files name them."""
     takes_images: bool = False
+    takes_videos: bool = False
+    speech: SpeechPurpose | None = None
 
     @property
     def modalities(self) -> list[str]:
-        """What messages may have beside text: "image"."""
-        return ["image"] if self.takes_images else []
+        """What messages may have beside text: "image", "video"."""
+        marks = {"image": self.takes_images, "video": self.takes_videos}
+        return [name for name, is_taken in marks.items() if is_taken]
 
 
 def read_purpose(path: Path) -> ModelPurpose:
@@ -99,6 +137,8 @@ def read_purpose(path: Path) -> ModelPurpose:
     config = read_object(path / "config.json")
     architectures = config.get("architectures")
     name = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
+    if name in (WHISPER, MOONSHINE):
+        return _transcriber(path, name)
     modules = list(_modules(path))
     if is_encoder_name(name):
         if name.endswith(SCORER):
@@ -112,13 +152,38 @@ def read_purpose(path: Path) -> ModelPurpose:
                 f"{path / 'config.json'}: {name[:80]} that sees texts in both directions is not served"
             )
         return _embedder(path, modules, is_encoder=False)
-    return ModelPurpose(takes_images=name in SEEING and _sees(path, config))
+    sees = name in SEEING and _sees(path, config)
+    return ModelPurpose(takes_images=sees, takes_videos=sees and name in WATCHING)
+
+
+def _transcriber(path: Path, name: str) -> ModelPurpose:
+    """Read what a model that writes down speech knows. Raises ModelLoadError without generation_config.json."""
+    if name == MOONSHINE:
+        return ModelPurpose(ModelKind.TRANSCRIBER, speech=SpeechPurpose(name, MOONSHINE_RATE, ("en",)))
+    file = path / "generation_config.json"
+    known = read_object(file)
+    if type(known.get("no_timestamps_token_id")) is not int:
+        raise ModelLoadError(f"{file}: no_timestamps_token_id is missing; take the file of the model's makers")
+    listed, tasks = known.get("lang_to_id"), known.get("task_to_id")
+    languages = tuple(str(token).strip("<|>") for token in listed) if isinstance(listed, dict) else ()
+    if languages and not (isinstance(tasks, dict) and "transcribe" in tasks):
+        raise ModelLoadError(f"{file}: task_to_id is missing beside lang_to_id; take the file of the model's makers")
+    speech = SpeechPurpose(
+        name,
+        WHISPER_RATE,
+        languages or ("en",),
+        hears_language=bool(languages),
+        translates=isinstance(tasks, dict) and "translate" in tasks,
+        takes_prompt=True,
+        has_word_times=bool(known.get("alignment_heads")),
+    )
+    return ModelPurpose(ModelKind.TRANSCRIBER, speech=speech)
 
 
 def _sees(path: Path, config: Mapping[str, Any]) -> bool:
     """Return True for a folder whose text model has layers of ours, and that says how images become inputs."""
     text = config.get("text_config")
-    kind = text.get("model_type", "llama") if isinstance(text, Mapping) else ""
+    kind = text.get("model_type", "llama") if isinstance(text, Mapping) else config.get("model_type")
     return kind in TEXT_MODELS and any((path / name).is_file() for name in PROCESSOR_FILES)
 
 

@@ -23,6 +23,13 @@ class InputSpan(NamedTuple):
     start: int
     end: int
     vectors: Any
+    places: Any = None
+    """Time, row and column by which the rows turn, (3, end - start), where the model's layers know these."""
+    deep: Any = None
+    """What is added to the rows behind each of the first layers, (L, end - start, E), where the model has such."""
+    shift: int = 0
+    """What the positions of the tokens behind it differ by from their numbers: an image takes as many as it is wide or
+    high."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +62,8 @@ class Sequence:
     """Of the media in its prompt, in order (execution/media.py)."""
     inputs_end: int = 0
     """The token behind the last of them."""
+    shift: int = 0
+    """That of the last of them, and so of all tokens behind."""
     is_owed: bool = False
     """It was preempted and has got no token since; its next run lasts until then (scheduling/fair_share.py)."""
 
@@ -70,6 +79,8 @@ class Sequence:
     priority: int = field(init=False)
     tenant: str = field(init=False)
     embed: EmbedOptions | None = field(init=False)
+    whole_spans: tuple[tuple[int, int], ...] = field(init=False)
+    """Start and end of tokens that one step computes, as they see each other in both directions."""
 
     def __post_init__(self) -> None:
         request = self.request
@@ -82,6 +93,7 @@ class Sequence:
         self.priority = request.priority
         self.tenant = request.tenant
         self.embed = request.embed
+        self.whole_spans = tuple((span.start, span.start + span.length) for span in request.media if span.is_whole)
 
     def with_output(self, output_ids: list[int]) -> Sequence:
         """Return a sequence of the same request with other output, of which nothing is computed."""
@@ -92,6 +104,13 @@ class Sequence:
     @property
     def num_tokens(self) -> int:
         return len(self.prompt_ids) + len(self.output_ids)
+
+    def span_cut_at(self, position: int) -> tuple[int, int] | None:
+        """Return the span of `whole_spans` that a chunk which ends before `position` would cut; None if none."""
+        for start, end in self.whole_spans:
+            if start < position < end:
+                return start, end
+        return None
 
     def end_reason(self, capacity_tokens: int) -> str | None:
         """Return why the sequence ends with its last token: "stop" (a stop id) or "length"; None if it goes on.

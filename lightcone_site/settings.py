@@ -123,6 +123,9 @@ LIGHTCONE_MEDIA_NETWORKS = env.networks("MEDIA_NETWORKS")
 LIGHTCONE_MEDIA_REDIRECTS = env.integer("MEDIA_REDIRECTS", 3, maximum=10)
 LIGHTCONE_MEDIA_CACHE_BYTES = env.integer("MEDIA_CACHE_BYTES", 2**30)
 
+# Whether keys that may do so send vectors in place of tokens.
+LIGHTCONE_EMBEDS = env.boolean("EMBEDS")
+
 # How long an answer of the playground continues while no page reads it.
 LIGHTCONE_PLAYGROUND_DETACH_GRACE_S = env.integer("PLAYGROUND_DETACH_GRACE", 900, minimum=1, maximum=86400)
 

@@ -16,7 +16,7 @@ MAX_ENTRY_CHARS = 200
 
 
 class Right(models.TextChoices):
-    """A use of a key. The last four bring code, templates or memory into the model's worker, or have this
+    """A use of a key. The last five bring code, templates, vectors or memory into the model's worker, or have this
     server connect to others."""
 
     INFERENCE = "inference", gettext_lazy("Inference")
@@ -27,6 +27,7 @@ class Right(models.TextChoices):
     LOGITS_PROCESSORS = "logits_processors", gettext_lazy("Use logits processors")
     MM_KWARGS = "mm_kwargs", gettext_lazy("Set media options")
     MEDIA_FETCH = "media_fetch", gettext_lazy("Have media fetched")
+    EMBEDS = "embeds", gettext_lazy("Send vectors as inputs")
 
 
 def check_texts(value: object) -> list[str]:

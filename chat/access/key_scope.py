@@ -21,6 +21,7 @@ NEEDS: dict[str, tuple[Act, Reach]] = {
     str(Right.LOGITS_PROCESSORS): (Act.SYSTEM_TRUST, Reach.ORG),
     str(Right.MM_KWARGS): (Act.SYSTEM_TRUST, Reach.ORG),
     str(Right.MEDIA_FETCH): (Act.SYSTEM_TRUST, Reach.ORG),
+    str(Right.EMBEDS): (Act.SYSTEM_TRUST, Reach.ORG),
 }
 """What somebody must be able to do, and how far, to give a key this right."""
 

@@ -49,6 +49,8 @@ class AnswerHead:
     temperature: float = 1.0
     """As used; so is `top_p`."""
     top_p: float = 1.0
+    transcription: Mapping[str, Any] = field(default_factory=dict)
+    """What writing down the sound of the messages took, if they had some (JSON)."""
     echo_fields: Mapping[str, Any] = field(default_factory=dict)
     """The further fields of the request that the dialect's answers repeat (JSON)."""
 

@@ -31,7 +31,13 @@ from chat.catalog.acts import model_load, model_pin, model_restart, model_unload
 from chat.catalog.adapters import adapter_check, adapter_delete, adapter_save
 from chat.catalog.models import ModelAdapter, ModelState, ServedModel, WeightedAlias
 from chat.catalog.removal import model_remove
-from chat.catalog.services import fallback_check, model_names_check, model_path_check, model_update
+from chat.catalog.services import (
+    fallback_check,
+    model_names_check,
+    model_path_check,
+    model_update,
+    transcriber_check,
+)
 from chat.catalog.stored_models import stored_manifest
 from chat.catalog.weighted_aliases import name_check as alias_name_check
 from chat.catalog.weighted_aliases import targets_check, weighted_alias_delete, weighted_alias_set
@@ -108,7 +114,7 @@ class ServedModelForm(FreshForm, LimitFields):
         model = ServedModel
         fields = (
             *("name", "aliases", "path", "owned_by", "enabled", "is_default", "max_model_len", "sampling_defaults"),
-            *("system_prompt", "chat_template", "pinned", "idle_s", "fallback", "deprecated_at"),
+            *("system_prompt", "chat_template", "pinned", "idle_s", "fallback", "transcriber", "deprecated_at"),
             *RATE_COLUMNS,
         )
         labels = {
@@ -135,6 +141,10 @@ class ServedModelForm(FreshForm, LimitFields):
             "fallback": gettext_lazy(
                 "The model that answers while this one has no worker, cannot be loaded or has a full queue. "
                 "The answer's head says so."
+            ),
+            "transcriber": gettext_lazy(
+                "The model that writes down sound in messages to this one, which then reads it as text. Callers need "
+                "both. Empty: messages have no sound."
             ),
             "deprecated_at": gettext_lazy(
                 "Answers say from when on the model is deprecated, also before (the header Deprecation)."
@@ -167,8 +177,10 @@ class ServedModelForm(FreshForm, LimitFields):
                 self.add_error("path", [*error.messages, hint])
         names = (cleaned.get("name", ""), *cleaned.get("aliases", []))
         self.instance.name, self.instance.fallback = cleaned.get("name", ""), cleaned.get("fallback", "")
+        self.instance.transcriber = cleaned.get("transcriber", "")
         try:
             fallback_check(model=self.instance)
+            transcriber_check(model=self.instance)
             model_names_check(names=names, own_pk=self.instance.pk)
         except ValidationError as error:
             self.add_error(None, error)
@@ -191,7 +203,7 @@ class ServedModelAdmin(FreshPage, ModelAdmin):
         (None, {"fields": ("name", "aliases", "path", "is_elsewhere", "owned_by", "enabled", "is_default")}),
         (gettext_lazy("Going over to another model"), {"fields": ("fallback", "deprecated_at")}),
         (gettext_lazy("Loading"), {"fields": ("pinned", "idle_s", "max_model_len")}),
-        (gettext_lazy("Defaults"), {"fields": ("sampling_defaults", "system_prompt", "chat_template")}),
+        (gettext_lazy("Defaults"), {"fields": ("sampling_defaults", "system_prompt", "chat_template", "transcriber")}),
         RATE_LIMITS,
         (gettext_lazy("What the workers report"), {"fields": readonly_fields}),
     )

@@ -35,6 +35,8 @@ MAX_JSON_BYTES = 64 * 2**20
 """Of config.json, of a template and of the head of a safetensors file."""
 THINKS = ("enable_thinking", "</think>", "reasoning_content")
 """Words in templates of models that think."""
+ABILITIES = {"reranker": ["rerank"], "transcriber": ["transcription"]}
+"""What models of other kinds than chat can do, where that has another name."""
 UNITS = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))
 
 
@@ -82,7 +84,7 @@ class ModelFacts:
     def abilities(self) -> list[str]:
         """Return what the model can do, in the words of `GET /v1/models`."""
         if self.kind != "chat":
-            return ["rerank"] if self.kind == "reranker" else [self.kind]
+            return ABILITIES.get(self.kind, [self.kind])
         can = ["chat", "completion", "structured_output", "embedding"]
         marks = {"vision": self.sees, "tools": self.has_tools, "reasoning": self.thinks}
         return [*can, *(word for word, is_true in marks.items() if is_true)]

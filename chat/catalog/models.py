@@ -43,6 +43,8 @@ class ServedModel(RateColumns):
     """Further names that clients may ask for."""
     fallback = models.CharField(max_length=200, default="", blank=True)
     """The model that answers in its place while it has no worker or its queue is full."""
+    transcriber = models.CharField(max_length=200, default="", blank=True)
+    """The model that writes down sound in its messages; without one they have none."""
     deprecated_at = models.DateTimeField("deprecated from", null=True, blank=True)
     """Answers say it in a header, also before."""
     chat_template = models.TextField(default="", blank=True)

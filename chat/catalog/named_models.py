@@ -109,6 +109,13 @@ async def model_fallback(model: ModelEntry, caller: Caller) -> ModelEntry | None
     return await model_resolve_async(name=model.fallback, caller=caller)
 
 
+async def model_transcriber(model: ModelEntry, caller: Caller) -> ModelEntry | None:
+    """Return the model that writes down sound for this one; None if there is none that the caller may use."""
+    if not model.transcriber:
+        return None
+    return await model_resolve_async(name=model.transcriber, caller=caller)
+
+
 async def modalities_live(model: ModelEntry) -> Collection[str]:
     """Return what messages of the model may have beside text: as its worker says, else as last known."""
     return modalities_of(model, (await models_live()).get(model.name, UNLOADED))

@@ -41,7 +41,7 @@ from chat.relay.state.meters import Scope, ScopeKind
 
 AUDITED = (
     *("name", "aliases", "path", "owned_by", "enabled", "is_default", "max_model_len", "sampling_defaults"),
-    *("system_prompt", "chat_template", "pinned", "idle_s", "fallback", "deprecated_at"),
+    *("system_prompt", "chat_template", "pinned", "idle_s", "fallback", "transcriber", "deprecated_at"),
     *RATE_COLUMNS,
 )
 CACHE_TTL_S = 5.0
@@ -79,6 +79,8 @@ class ModelEntry:
     """In place of the template in the model's files; empty: that."""
     fallback: str = ""
     """The name of the model that answers in its place; empty: none does."""
+    transcriber: str = ""
+    """The name of the model that writes down sound in its messages; empty: they may have none."""
     deprecated_at: int | None = None
     """Unix seconds."""
     path: str = ""
@@ -146,6 +148,8 @@ def model_update(*, model: ServedModel) -> None:
         before = ServedModel.objects.filter(pk=model.pk).values(*AUDITED).first()
         if before is None or before["fallback"] != model.fallback:
             fallback_check(model=model)
+        if before is None or before["transcriber"] != model.transcriber:
+            transcriber_check(model=model)
         if before is not None and before["name"] != model.name:
             _references_follow(name=before["name"], new_name=model.name)
         model_names_check(names=(model.name, *model.aliases), own_pk=model.pk)
@@ -204,6 +208,15 @@ def fallback_check(*, model: ServedModel) -> None:
         name = following.get(name, "")
 
 
+def transcriber_check(*, model: ServedModel) -> None:
+    """Raise ValidationError if the transcriber of a model is no other model. A request finds out what it is for."""
+    name = model.transcriber
+    if name == model.name and name:
+        raise ValidationError(_("A model cannot be its own transcriber; name one that writes down speech."))
+    if name and not ServedModel.objects.filter(name=name).exists():
+        raise ValidationError(_("There is no model %(name)r to write down sound.") % {"name": name})
+
+
 def model_path_check(*, path: str) -> None:
     """Raise ValidationError if `path` is no kind of model on this machine; loading checks the rest."""
     place = Path(path)
@@ -228,7 +241,7 @@ def model_path_check(*, path: str) -> None:
 
 
 def model_delete(*, model: ServedModel) -> None:
-    """Delete a model from the catalogue; fallbacks and weighted aliases that lead to it lead elsewhere or nowhere."""
+    """Delete a model from the catalogue; fallbacks, transcribers and weighted aliases that lead to it lead nowhere."""
     with transaction.atomic():
         _references_follow(name=model.name, new_name="")
         audit_record(action="model.delete", on=model_subject(model), before=row_values(model, AUDITED))
@@ -238,10 +251,12 @@ def model_delete(*, model: ServedModel) -> None:
 
 def _references_follow(*, name: str, new_name: str) -> None:
     """Let what names a model name it anew, or no more if `new_name` is empty."""
-    for other in ServedModel.objects.filter(fallback=name):
-        before, after = {"fallback": name}, {"fallback": new_name}
-        audit_record(action="model.change", on=model_subject(other), before=before, after=after)
-    ServedModel.objects.filter(fallback=name).update(fallback=new_name)
+    for field_name in ("fallback", "transcriber"):
+        others = ServedModel.objects.filter(**{field_name: name})
+        for other in others:
+            before, after = {field_name: name}, {field_name: new_name}
+            audit_record(action="model.change", on=model_subject(other), before=before, after=after)
+        others.update(**{field_name: new_name})
     for alias in WeightedAlias.objects.all():
         if any(one["model"] == name for one in alias.targets):
             named = [one | {"model": new_name} if one["model"] == name else one for one in alias.targets]
@@ -365,6 +380,7 @@ def _entry(model: ServedModel) -> ModelEntry:
         system_prompt=model.system_prompt,
         chat_template=model.chat_template,
         fallback=model.fallback,
+        transcriber=model.transcriber,
         deprecated_at=int(model.deprecated_at.timestamp()) if model.deprecated_at else None,
         path=model.path,
         modalities=tuple(model.modalities),

@@ -191,6 +191,7 @@ NAMES = (
     _("time in queue (ms)"),
     _("time to first token (ms)"),
     _("times sent before"),
+    _("transcriber"),
     _("user"),
     _("user agent"),
     _("value"),

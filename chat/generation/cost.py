@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
+from django.conf import settings
+
 from chat.relay.state.meters import Cost
-from engine.api import MAX_FILE_CHARS, GenerationRequest, Task
+from engine.api import MAX_FILE_CHARS, GenerationRequest, Speech, Task
 
 CHARS_PER_TOKEN = 4
 USUAL_OUTPUT_TOKENS = 512
@@ -21,6 +24,10 @@ IMAGE_TOKENS, MOST_IMAGE_TOKENS = 1024, 4096
 IMAGE_TYPES = ("image", "image_url", None)
 IMAGE_KEYS = ("image_url", "data")
 """What an image part has, as it was sent and as the worker gets it."""
+USUAL_SOUND_BYTES, LEAST_SOUND_BYTES = 16_000, 250
+"""Bytes of a second of sound: of 128 kbit/s, and of the least that codecs for speech have."""
+SOUND_TOKENS, SPOKEN_TOKENS, MOST_SPOKEN_TOKENS, WINDOW_S = 50, 4, 15, 30
+"""Tokens of a second of sound, of what is usually said in it, and the most that a model writes for it."""
 PACKED = (b"PK", b"%PDF")
 """How files begin whose texts may have more bytes than they have."""
 
@@ -32,6 +39,8 @@ def request_cost(request: GenerationRequest, messages: Sequence[Any], *, context
     """
     if request.task is Task.READ:
         return Cost()
+    if request.speech is not None:
+        return _speech_cost(request.speech)
     num_chars, num_bytes = _size(request, messages)
     num_chars = num_chars if context is None else min(num_chars, CHARS_PER_TOKEN * context)
     bound = num_bytes + TEMPLATE_TOKENS + MESSAGE_TOKENS * len(messages)
@@ -51,6 +60,20 @@ def request_cost(request: GenerationRequest, messages: Sequence[Any], *, context
         num_answers=answers,
         min_tokens=max(0, stop.min_tokens),
         is_open=is_open,
+    )
+
+
+def _speech_cost(speech: Speech) -> Cost:
+    """Return the cost of a sound, of whose length its bytes say little."""
+    most_s = settings.LIGHTCONE_MEDIA_LIMITS.max_transcription_seconds
+    num_bytes = _num_bytes(speech.data)
+    usual_s, longest_s = min(most_s, num_bytes / USUAL_SOUND_BYTES), min(most_s, num_bytes / LEAST_SOUND_BYTES)
+    text = len(speech.prompt)
+    return Cost(
+        input_tokens=round(usual_s * SOUND_TOKENS) + text // CHARS_PER_TOKEN,
+        output_tokens=round(usual_s * SPOKEN_TOKENS),
+        input_bound=math.ceil(longest_s * SOUND_TOKENS) + BYTES_OF_CHAR * text + 1,
+        output_bound=math.ceil((longest_s + WINDOW_S) * MOST_SPOKEN_TOKENS),
     )
 
 

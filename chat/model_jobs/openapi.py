@@ -24,7 +24,8 @@ SCHEMAS = requests(
         id: string; object: 'model'; created: seconds; state: state; state_reason: string;
         context: integer | null; memory_bytes: integer | null "Of its core; what it would need if it is not loaded.";
         computed_by, path: string; enabled, is_default, pinned: boolean; idle_s, max_model_len: integer | null;
-        fallback: string | null "Answers in its place."; deprecated_at: integer | null;
+        fallback: string | null "Answers in its place.";
+        transcriber: string | null "Writes down sound in its messages."; deprecated_at: integer | null;
         system_prompt, chat_template: string | null; aliases: [string];
         sampling_defaults, maker_defaults: object; stored: StoredModel | null
     }

@@ -96,6 +96,11 @@ class ModelChange(serializers.Serializer):
     fallback = Text(
         "The model that answers while this one cannot; empty: none.", max_chars=MAX_NAME_CHARS, is_label=True
     )
+    transcriber = Text(
+        "The model that writes down sound in its messages; empty: they have none.",
+        max_chars=MAX_NAME_CHARS,
+        is_label=True,
+    )
     deprecated_at = Integer("Unix seconds; null: it is not.", minimum=0, maximum=2**34)
     system_prompt = Text("The first message of conversations without a system message.", max_bytes=MAX_TEXT_BYTES)
     chat_template = Text("In place of the template in the model's files; empty: that.", max_bytes=MAX_TEXT_BYTES)
@@ -266,6 +271,7 @@ def model_object(row: ServedModel, condition: ModelCondition) -> dict[str, Any]:
         "idle_s": row.idle_s,
         "max_model_len": row.max_model_len,
         "fallback": row.fallback or None,
+        "transcriber": row.transcriber or None,
         "deprecated_at": unix_seconds(row.deprecated_at),
         "system_prompt": row.system_prompt or None,
         "chat_template": row.chat_template or None,

@@ -23,10 +23,13 @@ from engine.api.events import (
     RankedLogprob,
     Rejected,
     Scored,
+    SegmentSpoken,
+    SpokenWord,
     Timings,
     TokenLogprob,
     ToolCallDelta,
     TopLogprob,
+    Transcribed,
     Usage,
 )
 from engine.api.model import KINDS_OF_TASKS, AdapterInfo, MemoryNeed, ModelDescription, ModelKind
@@ -45,6 +48,7 @@ from engine.api.request import (
     RawPrompt,
     RepetitionRule,
     SamplingParams,
+    Speech,
     StopRules,
     Task,
     Tool,

@@ -3,6 +3,7 @@
     Admitted | Rejected        exactly one, first; Rejected is terminal: nothing was computed for the client
     Embedded                   once, in an EMBED run
     Scored                     once, in a SCORE run
+    SegmentSpoken*, Transcribed    in a TRANSCRIBE run: stretches of speech in order, then the language once
     PromptScored               once, before the first Delta, if log-probabilities of the prompt were requested
     Delta*                     new tokens of one choice, in order; its texts may be empty while text is held back
     ChoiceFinished             once per choice; nothing follows for that choice
@@ -91,6 +92,9 @@ class Usage:
     accepted_prediction_tokens: int = 0
     rejected_prediction_tokens: int = 0
     """Not part of `completion_tokens`."""
+    audio_tokens: int = 0
+    """Of sound; part of `prompt_tokens`."""
+    audio_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +160,46 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True)
+class SpokenWord:
+    """A word with the seconds when it is spoken. `text` has the punctuation that follows it, and no space around."""
+
+    text: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSpoken:
+    """A stretch of speech, written down. `text` begins with the space that parts it from the one before."""
+
+    start_s: float
+    end_s: float
+    text: str
+    token_ids: tuple[int, ...] = ()
+    mean_logprob: float = 0.0
+    compression_ratio: float = 0.0
+    """How much smaller the text becomes when it is compressed: above 2.4 it repeats itself."""
+    silence: float = 0.0
+    """The probability that nobody speaks."""
+    temperature: float = 0.0
+    seek: int = 0
+    """Where the window of the segment begins, in hundredths of a second."""
+    words: tuple[SpokenWord, ...] = ()
+    """If they are asked for, as `logprobs`."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Transcribed:
+    """All of a sound is written down."""
+
+    language: str
+    """A code, "" if the model does not know it."""
+    seconds: float
+    """Of the sound."""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCallDelta:
     """A piece of call number `index` of a choice: first `id` and `name`, then more of `arguments` (JSON text)."""
 
@@ -215,7 +259,19 @@ class Failed:
     """The request field that left no token to choose, if one did."""
 
 
-Payload = Admitted | Rejected | PromptScored | Embedded | Scored | Delta | ChoiceFinished | Completed | Failed
+Payload = (
+    Admitted
+    | Rejected
+    | PromptScored
+    | Embedded
+    | Scored
+    | SegmentSpoken
+    | Transcribed
+    | Delta
+    | ChoiceFinished
+    | Completed
+    | Failed
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ class MediaLimits:
     max_image_pixels: int = 50_000_000
     max_image_side: int = 16_384
     max_audio_seconds: int = 600
+    max_transcription_seconds: int = 3600
+    """Of a sound that is written down, which is not the part of a message."""
     max_video_seconds: int = 600
     max_video_frames: int = 128
     media_image_timeout: float = 5

@@ -17,12 +17,15 @@ class ModelKind(StrEnum):
     """It turns texts into vectors."""
     RERANKER = "reranker"
     """It scores how well documents answer a query."""
+    TRANSCRIBER = "transcriber"
+    """It writes down speech."""
 
 
 KINDS_OF_TASKS = {
     Task.GENERATE: (ModelKind.CHAT,),
     Task.EMBED: (ModelKind.EMBEDDING, ModelKind.CHAT),
     Task.SCORE: (ModelKind.RERANKER,),
+    Task.TRANSCRIBE: (ModelKind.TRANSCRIBER,),
 }
 """The kinds of models that can do a task, the one made for it first; any kind can read prompts."""
 

@@ -37,11 +37,13 @@ class Task(StrEnum):
     """Compute its vector. The run is Admitted, Embedded, then Completed."""
     SCORE = "score"
     """Compute how well a document answers a query. The run is Admitted, Scored, then Completed."""
+    TRANSCRIBE = "transcribe"
+    """Write down speech. The run is Admitted, SegmentSpoken*, Transcribed, then Completed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawPrompt:
-    """A prompt without a template, in place of messages: `text`, or `token_ids`."""
+    """A prompt without a template, in place of messages: `text`, `token_ids`, or vectors in place of tokens."""
 
     text: str = ""
     token_ids: tuple[int, ...] | None = None
@@ -55,6 +57,8 @@ class RawPrompt:
     """Only the beginning of the document counts, so many of its tokens."""
     is_ordinary: bool = False
     """Control tokens that `text` spells are ordinary text, as they always are beside a suffix."""
+    embeds: str | None = None
+    """The inputs of the layers (N, E) in place of text: base64, as inputs/sent_tensors.py reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,28 @@ class EmbedOptions:
     """Keep only the first dimensions."""
     normalizes: bool | None = None
     """The vector gets length 1; None: as the model's files say, and it does if they say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """The sound of a TRANSCRIBE run, and how it is written down."""
+
+    data: str
+    """A file of sound, or a video with some, in base64."""
+    param: str = "file"
+    """The request field that errors name."""
+    language: str = ""
+    """A code or an English name; "": as the model hears."""
+    translates: bool = False
+    """Write English, whatever is spoken."""
+    prompt: str = ""
+    """Text that is said to come before the sound: it sets names, spelling and style."""
+    temperature: float = 0.0
+    """0: the most likely tokens, and warmer ones where these are doubtful."""
+    wants_words: bool = False
+    """Say when each word is spoken."""
+    wants_logprobs: bool = False
+    """Report the log-probability of each token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +292,8 @@ class GenerationRequest:
     """The prompt itself; there are no messages then."""
     embed: EmbedOptions = field(default_factory=EmbedOptions)
     """Used by EMBED only."""
+    speech: Speech | None = None
+    """Used by TRANSCRIBE only; there are neither messages nor `raw` then."""
     adapter: str | None = None
     """The name of a LoRA adapter that the engine has loaded; None: the model itself. The caller has checked that its
     key may use it."""

@@ -32,6 +32,8 @@ from engine.api.events import (
     PromptScored,
     Rejected,
     Scored,
+    SegmentSpoken,
+    Transcribed,
 )
 from engine.api.request import GenerationRequest, Json
 
@@ -44,6 +46,8 @@ PAYLOAD_TYPES: dict[str, type[Payload]] = {
     "prompt_scored": PromptScored,
     "embedded": Embedded,
     "scored": Scored,
+    "segment_spoken": SegmentSpoken,
+    "transcribed": Transcribed,
     "delta": Delta,
     "choice_finished": ChoiceFinished,
     "completed": Completed,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -50,6 +50,18 @@ class AttentionShape:
         return self.source is None
 
 
+class WholeSpan(NamedTuple):
+    """Adjacent tokens of one sequence that see each other in both directions, all new in the step."""
+
+    first: int
+    """The row of the first of `length` tokens."""
+    start: int
+    """Its position."""
+    length: int
+    block_ids: list[int]
+    """As in StepLayout."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepLayout:
     """The positions of one step's tokens in batch and cache. Tokens of one sequence are adjacent.
@@ -65,6 +77,7 @@ class StepLayout:
     slots: torch.Tensor
     block_ids: list[list[int]]
     num_decodes: int
+    whole_spans: tuple[WholeSpan, ...] = ()
 
 
 class StepAttention(Protocol):

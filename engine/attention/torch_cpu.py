@@ -23,6 +23,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from engine.attention.backend import CPU, AttentionShape, StepLayout, kv_sizes
+from engine.attention.both_ways import BothWays
 from engine.attention.cache_groups import CacheGroups, LayerPlace, group_layers
 from engine.kernels.cpu import operators
 from engine.kernels.cpu.operators import RowAttention, tile_rows
@@ -67,7 +68,7 @@ class TorchCpuAttention:
                 place.group,
                 *self._blocks_of(place, one),
                 constants[one.scale, one.softcap],
-                one.window,
+                one,
             )
             for place, one in zip(groups.places, shapes, strict=True)
         ]
@@ -111,7 +112,8 @@ class TorchCpuAttention:
         table = torch.zeros(num_tiles, self.groups.count, width, dtype=torch.int64)
         rows = RowIndex(self, sum(run.num_rows for run in runs), most_rows, table)
         rows.fill(runs)
-        return CpuStep(self, rows.attentions(layout.slots), chunks)
+        both_ways = BothWays(layout.whole_spans, self.groups, CPU) if layout.whole_spans else None
+        return CpuStep(self, rows.attentions(layout.slots), chunks, both_ways)
 
     def tile_rows(self, num_rows: int) -> int:
         """Return how many of a sequence's `num_rows` new rows are computed together."""
@@ -123,13 +125,19 @@ class TorchCpuAttention:
 
 
 class LayerCache(NamedTuple):
-    """The cache of a layer, and the numbers of its attention: scale and softcap, float32, and the window."""
+    """The cache of a layer, its attention, and of this scale and softcap in float32."""
 
     group: int
     keys: torch.Tensor
     values: torch.Tensor
     constants: torch.Tensor
-    window: int
+    shape: AttentionShape
+
+    def gather(self, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return keys and values of positions, (N, K, D)."""
+        block_size, size = self.keys.shape[3], self.shape.head_size
+        blocks, places = slots // block_size, slots % block_size
+        return self.keys[blocks, :, :size, places], self.values[blocks, :, places, :size]
 
 
 class Run(NamedTuple):
@@ -196,11 +204,18 @@ class RowIndex:
 class CpuStep:
     """The attention of one step. Rows and chunks together cover all tokens."""
 
-    def __init__(self, backend: TorchCpuAttention, rows: list[RowAttention], chunks: list[ChunkPart]) -> None:
+    def __init__(
+        self,
+        backend: TorchCpuAttention,
+        rows: list[RowAttention],
+        chunks: list[ChunkPart],
+        both_ways: BothWays | None = None,
+    ) -> None:
         """`rows`: by cache group. `chunks`: only of a backend with one group."""
         self._layers = backend.layers
         self._rows = rows
         self._chunks = chunks
+        self._both_ways = both_ways
 
     def attend(
         self,
@@ -211,13 +226,15 @@ class CpuStep:
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """q: (T, H, D)  k, v: (T, K, D), float32, or None  ->  (T, H, D)"""
-        group, keys, values, constants, window = self._layers[layer]
+        group, keys, values, constants, shape = own = self._layers[layer]
         out = operators.empty(q.shape, torch.float32)
-        self._rows[group].attend(keys, values, q, k, v, out, constants, window, sinks)
+        self._rows[group].attend(keys, values, q, k, v, out, constants, shape.window, sinks)
         for part in self._chunks:
             assert k is not None
             assert v is not None
             out[part.tokens] = part.attend(keys, values, q[part.tokens], k[part.tokens], v[part.tokens])
+        if self._both_ways is not None:
+            self._both_ways.attend(group, shape, own.gather, q, out)
         return out
 
 

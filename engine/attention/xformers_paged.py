@@ -19,6 +19,7 @@ import torch
 
 from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape, StepLayout, kv_sizes
+from engine.attention.both_ways import BothWays
 from engine.attention.cache_groups import CacheGroups, group_layers
 from engine.attention.chunk_attention import WAYS, Attend, choose_chunk_way
 from engine.kernels.cpu.transfer import upload
@@ -99,7 +100,8 @@ class XformersAttention:
             rows = Rows(self, upload(tables, torch.int32, self.device), contexts)
         if num_rows < len(query_lens):
             chunks = Chunks(self, query_lens[num_rows:], context_lens[num_rows:], block_ids[num_rows:])
-        return XformersStep(self, layout.slots, num_rows, rows, chunks)
+        both_ways = BothWays(layout.whole_spans, self.groups, self.device) if layout.whole_spans else None
+        return XformersStep(self, layout.slots, num_rows, rows, chunks, both_ways)
 
     def fixed_rows(self, slots: torch.Tensor, contexts: torch.Tensor, tables: torch.Tensor) -> XformersStep:
         """Return a step of single rows whose index tensors are read anew on each replay: (G, S), (S,), (G, S, N)."""
@@ -120,18 +122,30 @@ class LayerCache(NamedTuple):
     values: torch.Tensor
     shape: AttentionShape
 
+    def gather(self, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return keys and values of positions, (N, K, D)."""
+        keys, values = (indexable(kept).index_select(0, slots).view(kept.dtype) for kept in (self.keys, self.values))
+        return keys, values
+
 
 class XformersStep:
     """The attention of one step. The first `num_rows` tokens are single rows, the others belong to chunks."""
 
     def __init__(
-        self, backend: XformersAttention, slots: torch.Tensor, num_rows: int, rows: Rows | None, chunks: Chunks | None
+        self,
+        backend: XformersAttention,
+        slots: torch.Tensor,
+        num_rows: int,
+        rows: Rows | None,
+        chunks: Chunks | None,
+        both_ways: BothWays | None = None,
     ) -> None:
         self._backend = backend
         self._slots = slots
         self._num_rows = num_rows
         self._rows = rows
         self._chunks = chunks
+        self._both_ways = both_ways
 
     def attend(
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None = None
@@ -155,8 +169,17 @@ class XformersStep:
     def _attend_stored(
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None
     ) -> torch.Tensor:
-        """Attend rows and chunks. k, v: those of the step, which the cache already holds."""
+        """Attend. k, v: those of the step, which the cache already holds."""
         cache = self._backend.layers[layer]
+        out = self._attend_before(cache, q, k, v, sinks)
+        if self._both_ways is not None:
+            self._both_ways.attend(cache.group, cache.shape, cache.gather, q, out)
+        return out
+
+    def _attend_before(
+        self, cache: LayerCache, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Attend rows and chunks, each token over itself and those before it."""
         if self._rows is None:
             assert self._chunks is not None
             return self._chunks.attend(cache, q, k, v)

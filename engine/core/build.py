@@ -15,6 +15,7 @@ from engine.core.encoder_loop import EncoderCore
 from engine.core.heartbeat import HeartbeatThread
 from engine.core.link import PipeChannel
 from engine.core.loop import EngineCore
+from engine.core.speech_loop import SpeechCore
 from engine.core.turns import Turns
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import LookupDrafter
@@ -31,9 +32,11 @@ from engine.loading.loader import load_model
 from engine.memory import page_out, trim_heap
 from engine.messages import CoreFailed, CoreProgress, CoreReady, LoadModel
 from engine.model_kind import ModelPurpose, read_purpose
+from engine.models.config import ModelConfig
 from engine.sampling.processors.registry import load_registry
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.transcriptions import Transcriptions
 from engine.scheduling.whole_prompts import WholePrompts
 from engine.structured.backends.vocabulary import Vocabulary
 from engine.structured.core_grammars import CoreGrammars
@@ -70,7 +73,7 @@ def serve(config: EngineConfig, channel: PipeChannel) -> None:
         heartbeat.stopped.set()
 
 
-def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore | EncoderCore, CoreReady]:
+def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore | EncoderCore | SpeechCore, CoreReady]:
     """Load the model and size everything for it. Raises ModelLoadError."""
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
@@ -79,8 +82,11 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
     check_device(config.device, config.weights, config.kv_cache, config.batch_invariant)
     check_spill(config)
     turns = make_turns(config)
-    if _purpose_of(config.model_path).is_encoder:
+    purpose = _purpose_of(config.model_path)
+    if purpose.is_encoder:
         return _build_encoder_core(config, channel, turns)
+    if purpose.speech is not None:
+        return _build_speech_core(config, channel, turns)
     loaded = load_model(
         config.model_path,
         device=config.device,
@@ -89,7 +95,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
         batch_invariant=config.batch_invariant,
         progress=lambda phase, fraction: channel.send(CoreProgress(phase, fraction)),
     )
-    media = CoreMedia(_load_media_encoder(config, channel))
+    media = CoreMedia(_load_media_encoder(config, loaded.config, channel), device=config.device)
     if config.device == "cpu":
         page_out(TORCH)
     runner = ModelRunner(loaded, config)
@@ -143,20 +149,33 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
     )
 
 
-def _load_media_encoder(config: EngineConfig, channel: PipeChannel) -> MediaEncoder | None:
+def _load_media_encoder(config: EngineConfig, model: ModelConfig, channel: PipeChannel) -> MediaEncoder | None:
     """Load the part of a model that turns images into inputs of its decoder; None if it has none."""
     if not _purpose_of(config.model_path).takes_images:
         return None
     # NOTE: imported here, as it takes seconds and hundreds of MiB that other models save.
     from engine.models.transformers_backend.media_encoder import TransformersMediaEncoder
+    from engine.models.transformers_backend.qwen_media_encoder import QwenMediaEncoder
 
     channel.send(CoreProgress("loading the image encoder", 1.0))
-    return TransformersMediaEncoder.load(config.model_path, torch.device(config.device), media_dtype(config))
+    kind = QwenMediaEncoder if model.rotations[0].sections else TransformersMediaEncoder
+    return kind.load(config.model_path, torch.device(config.device), media_dtype(config))
 
 
 def media_dtype(config: EngineConfig) -> torch.dtype:
     """Return the dtype of the encoder of images: on a CPU torch computes bfloat16 more slowly than float32."""
     return torch.float32 if config.device == "cpu" or config.weights == "float32" else torch.bfloat16
+
+
+def speech_dtype(config: EngineConfig) -> torch.dtype:
+    """Return the dtype of a model of speech. Raises ModelLoadError for weights that are not served."""
+    if config.weights not in ("auto", "float32", "bf16"):
+        raise ModelLoadError(
+            f"{config.model_path}: the weights of models of speech are auto, float32, bf16, got {config.weights}: set "
+            "LIGHTCONE_WEIGHTS"
+        )
+    is_wide = config.weights == "float32" or (config.weights == "auto" and config.device == "cpu")
+    return torch.float32 if is_wide else torch.bfloat16
 
 
 def make_turns(config: EngineConfig) -> Turns | None:
@@ -198,3 +217,19 @@ def _build_encoder_core(
     gc.enable()
     ready = CoreReady(runner.vocab_size, runner.max_model_len, 0, [], runner.size, runner.computed_by())
     return EncoderCore(prompts, runner, channel, turns=turns), ready
+
+
+def _build_speech_core(config: EngineConfig, channel: PipeChannel, turns: Turns | None) -> tuple[SpeechCore, CoreReady]:
+    """Load a model that writes down speech. Raises ModelLoadError."""
+    # NOTE: imported here, as it takes seconds and hundreds of MiB that other models save.
+    from engine.models.speech.registry import load_speech_model
+
+    channel.send(CoreProgress("loading the model of speech", 0.5))
+    model = load_speech_model(config.model_path, torch.device(config.device), speech_dtype(config))
+    gc.collect()
+    trim_heap()
+    gc.freeze()
+    gc.enable()
+    computed_by = "; ".join(f"{name} {text}" for name, text in model.forms().items())
+    ready = CoreReady(model.vocab_size, model.max_tokens, 0, [], 0, computed_by)
+    return SpeechCore(model, Transcriptions(), channel, turns=turns), ready

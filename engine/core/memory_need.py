@@ -20,18 +20,20 @@ from engine.api.model import LEAST_CONTEXT, MemoryNeed
 from engine.attention.backend import cache_dtype
 from engine.attention.cache_groups import CacheGroups
 from engine.config import EngineConfig
-from engine.core.build import COMPILER, TORCH, media_dtype
+from engine.core.build import COMPILER, TORCH, media_dtype, speech_dtype
 from engine.core.link import unpack_config
 from engine.execution.device import check_device
 from engine.execution.encoder_runner import MAX_STEP_TOKENS
 from engine.execution.kv_cache import CacheSize, bytes_per_block, free_memory, size_cache, step_bytes
 from engine.execution.step_sizes import cache_groups, most_prefill_only_tokens
+from engine.inputs.sound import MAX_HELD_BYTES
 from engine.loading.checkpoint import FileCheckpoint
 from engine.loading.encoder_checkpoint import open_encoder
 from engine.loading.loader import open_checkpoint
 from engine.loading.maker_defaults import maker_defaults
+from engine.loading.speech_checkpoint import open_speech
 from engine.memory import page_out, trim_heap
-from engine.model_kind import read_purpose
+from engine.model_kind import SpeechPurpose, read_purpose
 from engine.quantization.scheme import WeightScheme
 
 BASE_BYTES = 370 << 20
@@ -39,6 +41,12 @@ BASE_BYTES = 370 << 20
 LOGIT_BYTES = 4
 STEP_ROWS = 12
 """Numbers of the width of an encoder that a token of a step has at once."""
+TRANSFORMERS_BYTES = 150 << 20
+"""What transformers with the modules of a family takes."""
+SOUND_ROWS = 16_000 + 2 * 128 * 100
+"""Numbers of a second of sound that a request holds: its samples, and twice the bands of its frames."""
+SPEECH_REQUESTS, WINDOW_STATES = 4, 1_500
+"""Requests of one tenant that go on at once, and states of a window of 30 seconds."""
 KEPT_BYTES = 64 << 20
 """Freed memory that the C library keeps (`trim_threshold` of engine.core.link), programs of few rows, and what
 libraries allocate in their first steps: 35 to 88 MiB where it was measured (benchmarks/LOG.md)."""
@@ -58,6 +66,8 @@ def memory_need(config: EngineConfig, memory_bytes: int = 0) -> MemoryNeed:
     purpose = read_purpose(config.model_path)
     if purpose.is_encoder:
         return encoder_need(config, base)
+    if purpose.speech is not None:
+        return speech_need(config, purpose.speech, base)
     scheme = WeightScheme(config.weights, device, config.batch_invariant)
     checkpoint, model, _ = open_checkpoint(config.model_path)
     weights = checkpoint.held_bytes(scheme)
@@ -98,6 +108,27 @@ def encoder_need(config: EngineConfig, base_bytes: int) -> MemoryNeed:
         base_bytes=base_bytes,
         context=context,
         max_context=checkpoint.max_position,
+    )
+
+
+def speech_need(config: EngineConfig, speech: SpeechPurpose, base_bytes: int) -> MemoryNeed:
+    """Compute the memory of a core that writes down speech. Raises ModelLoadError.
+
+    Beside weights it holds sounds and their inputs, and for each request that goes on the states of a window.
+    """
+    opened = open_speech(config.model_path, speech)
+    num_bytes = speech_dtype(config).itemsize
+    sounds = MAX_HELD_BYTES + SOUND_ROWS * config.media.max_transcription_seconds * 4
+    states = SPEECH_REQUESTS * WINDOW_STATES * opened.width * num_bytes * 2 * opened.num_layers
+    return MemoryNeed(
+        weights_bytes=num_bytes * opened.num_weights,
+        mapped_bytes=0,
+        cache_bytes=0,
+        cache_bytes_per_token=0,
+        scratch_bytes=sounds + states,
+        base_bytes=base_bytes + TRANSFORMERS_BYTES,
+        context=opened.max_position,
+        max_context=opened.max_position,
     )
 
 

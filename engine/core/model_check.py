@@ -16,6 +16,7 @@ import torch
 
 from engine.api.errors import ModelLoadError
 from engine.config import EngineConfig
+from engine.core.build import speech_dtype
 from engine.core.link import unpack_config
 from engine.execution.batch import dummy_sequence
 from engine.execution.device import check_device, refused_if_too_large
@@ -24,9 +25,11 @@ from engine.execution.runner import ModelRunner
 from engine.execution.spill_file import check_spill
 from engine.loading.inspection import describe_model
 from engine.loading.loader import load_model
+from engine.messages import SpeechOptions
 from engine.model_kind import read_purpose
 from engine.sequence import Chunk, StepPlan
 
+PROBE_S = 10
 CONTEXT, PROMPT, NUM_STEPS = 128, 512, 9
 """Tokens behind which steps are timed, tokens of the timed prompt, and steps of each kind."""
 
@@ -40,6 +43,9 @@ def model_facts(config: EngineConfig) -> Iterator[tuple[str, str]]:
     check_spill(config)
     if read_purpose(config.model_path).is_encoder:
         yield from _encoder_facts(config)
+        return
+    if read_purpose(config.model_path).speech is not None:
+        yield from _speech_facts(config)
         return
     started = perf_counter()
     with refused_if_too_large():
@@ -60,6 +66,21 @@ def model_facts(config: EngineConfig) -> Iterator[tuple[str, str]]:
         yield f"{num_rows} at once", f"{num_rows / seconds:,.0f} tokens/s, {seconds * 1000:.1f} ms a step"
     _, seconds = _timed_step(runner, [(length, length)])
     yield "prompt", f"{length / seconds:,.0f} tokens/s"
+
+
+def _speech_facts(config: EngineConfig) -> Iterator[tuple[str, str]]:
+    """Load a model of speech, write down some silence, and yield names and texts. Raises ModelLoadError."""
+    from engine.models.speech.model import RATE
+    from engine.models.speech.registry import load_speech_model
+
+    started = perf_counter()
+    model = load_speech_model(config.model_path, torch.device(config.device), speech_dtype(config))
+    yield "ready after", f"{perf_counter() - started:.1f} s"
+    yield from model.forms().items()
+    started = perf_counter()
+    for _ in model.transcribe(torch.zeros(PROBE_S * RATE), [], SpeechOptions("en", temperature=1.0)):
+        pass
+    yield "a window", f"{perf_counter() - started:.1f} s for {PROBE_S} s of silence"
 
 
 def _encoder_facts(config: EngineConfig) -> Iterator[tuple[str, str]]:

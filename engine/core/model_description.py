@@ -15,13 +15,14 @@ from pathlib import Path
 from gguf import LlamaFileType
 
 from engine.api.errors import ModelLoadError
-from engine.api.model import ModelDescription
+from engine.api.model import ModelDescription, ModelKind
 from engine.gguf_file import GgufFile
 from engine.loading.encoder_checkpoint import open_encoder
 from engine.loading.loader import open_checkpoint
 from engine.loading.maker_defaults import maker_defaults
 from engine.loading.safetensors_file import read_config
-from engine.model_kind import read_purpose
+from engine.loading.speech_checkpoint import open_speech
+from engine.model_kind import SpeechPurpose, read_purpose
 from engine.outputs.parsing import OutputParsing
 from engine.tokenizers.tokenizer import Tokenizer
 
@@ -34,6 +35,8 @@ LICENCE = re.compile(r"^license:\s*(\S[^\n]*)", re.MULTILINE)
 def describe(path: Path) -> ModelDescription:
     """Check the tables of a model's files and its tokenizer, and describe it. Raises ModelLoadError."""
     purpose = read_purpose(path)
+    if purpose.speech is not None:
+        return _transcriber(path, purpose.speech)
     checkpoint, config, _ = open_encoder(path) if purpose.is_encoder else open_checkpoint(path)
     tokenizer = Tokenizer.from_path(path)
     parsing = OutputParsing(tokenizer, "auto", "auto")
@@ -49,6 +52,22 @@ def describe(path: Path) -> ModelDescription:
         licence=_card_licence(path) if is_folder else _gguf_licence(path),
         defaults=maker_defaults(path),
         kind=str(purpose.kind),
+    )
+
+
+def _transcriber(path: Path, speech: SpeechPurpose) -> ModelDescription:
+    opened = open_speech(path, speech)
+    Tokenizer.from_path(path)
+    return ModelDescription(
+        architecture=opened.architecture,
+        num_layers=opened.num_layers,
+        context=opened.max_position,
+        format=_dtype(path),
+        has_template=False,
+        tool_parser="none",
+        reasoning_parser="none",
+        licence=_card_licence(path),
+        kind=str(ModelKind.TRANSCRIBER),
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from engine.api.request import LogprobOptions, SamplingParams, StopRules
-from engine.attention.backend import StepLayout
+from engine.attention.backend import StepLayout, WholeSpan
 from engine.attention.cache_groups import CacheGroups
 from engine.kernels.cpu.transfer import upload
 from engine.layers.adapters import AdapterRun
@@ -58,7 +58,8 @@ class BatchBuilder:
             self._reserve(2 * num_tokens)
         token_ids, positions, *slots = self._buffer[:, :num_tokens]
         block_size, num_groups = self._block_size, self._num_groups
-        samples, adapters, vectors, first = [], list[AdapterRun](), list[InputRows](), 0
+        samples, adapters, vectors, first = list[int](), list[AdapterRun](), list[InputRows](), 0
+        whole = list[WholeSpan]()
         for sequence, start, num_known, is_sampled, draft_ids in chunks:
             count = num_known + len(draft_ids)
             end, last = start + count, first + count
@@ -66,13 +67,13 @@ class BatchBuilder:
             if draft_ids:
                 token_ids[first + num_known : last] = draft_ids
             if count == 1:
-                positions[first] = start
+                positions[first] = start + sequence.shift
                 table, place = sequence.block_ids, start // block_size * num_groups
                 for group in range(num_groups):
                     slots[group][first] = table[place + group] * block_size + start % block_size
             else:
                 places = np.arange(start, end)
-                positions[first:last] = places
+                positions[first:last] = places + sequence.shift
                 blocks = np.asarray(sequence.block_ids).reshape(-1, num_groups)[places // block_size]
                 for group in range(num_groups):
                     slots[group][first:last] = blocks[:, group] * block_size + places % block_size
@@ -81,10 +82,15 @@ class BatchBuilder:
             if sequence.adapter_index:
                 adapters.append(AdapterRun(sequence.adapter_index, first, count))
             if start < sequence.inputs_end:
+                _shift_before(sequence, positions[first:last], start)
                 vectors += _input_rows(sequence, start, end, first)
+                whole += _whole_spans(sequence, start, end, first)
             first = last
         batch = self._to_device(plan, num_tokens, samples, tuple(adapters))
-        return replace(batch, vectors=tuple(vectors)) if vectors else batch
+        if not vectors:
+            return batch
+        layout = replace(batch.layout, whole_spans=tuple(whole)) if whole else batch.layout
+        return replace(batch, vectors=tuple(vectors), layout=layout)
 
     def _to_device(
         self, plan: StepPlan, num_tokens: int, samples: list[int], adapters: tuple[AdapterRun, ...]
@@ -109,12 +115,31 @@ class BatchBuilder:
         self._buffer = self._tensor.numpy()
 
 
+def _shift_before(sequence: Sequence, positions: np.ndarray, start: int) -> None:
+    """Take the shifts of media off the positions of the tokens before them. positions: of tokens from `start` on."""
+    before = 0
+    for span in sequence.inputs:
+        if span.shift != before and span.end > start:
+            positions[: span.end - start] -= span.shift - before
+        before = span.shift
+
+
 def _input_rows(sequence: Sequence, start: int, end: int, first: int) -> Iterator[InputRows]:
     """Yield the inputs of the tokens `start..end` that have some of their own. `first`: the row of token `start`."""
     for span in sequence.inputs:
         low, high = max(start, span.start), min(end, span.end)
         if low < high:
-            yield InputRows(first + low - start, span.vectors[low - span.start : high - span.start])
+            part = slice(low - span.start, high - span.start)
+            places = None if span.places is None else span.places[:, part]
+            deep = None if span.deep is None else span.deep[:, part]
+            yield InputRows(first + low - start, span.vectors[part], places, deep)
+
+
+def _whole_spans(sequence: Sequence, start: int, end: int, first: int) -> Iterator[WholeSpan]:
+    """Yield the spans in the tokens `start..end` that see each other. `first`: the row of token `start`."""
+    for low, high in sequence.whole_spans:
+        if start <= low and high <= end:
+            yield WholeSpan(first + low - start, low, high - low, sequence.block_ids)
 
 
 def dummy_sequence(seq_id: int, prompt_ids: list[int], block_ids: list[int], max_tokens: int = 1) -> Sequence:

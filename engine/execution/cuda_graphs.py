@@ -161,7 +161,8 @@ class DecodeGraphs:
             for group in range(num_groups)
         ]
         self._tables.fill(blocks)
-        places = np.array([token_ids, starts, starts, *slots])
+        positions = [chunk.start + chunk.sequence.shift for chunk in chunks]
+        places = np.array([token_ids, positions, starts, *slots])
         places[2] += 1
         return self._graphs[bisect_left(self._counts, len(chunks))].forward(places, fed)
 

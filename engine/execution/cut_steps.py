@@ -34,7 +34,9 @@ class CutSteps:
     def takes(self, plan: StepPlan) -> bool:
         """Return True for a step in which nobody waits for a next token, and which can be cut."""
         is_prefill_only = all(chunk.start + 1 < chunk.sequence.num_tokens for chunk in plan.chunks)
-        return is_prefill_only and self._runner.can_cut(sum(chunk.num_positions for chunk in plan.chunks))
+        if not is_prefill_only or any(chunk.sequence.whole_spans for chunk in plan.chunks):
+            return False
+        return self._runner.can_cut(sum(chunk.num_positions for chunk in plan.chunks))
 
     def begin(self, plan: StepPlan) -> CutStep:
         """Return a step of which nothing is computed yet. Before it ends no other is begun."""

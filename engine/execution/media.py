@@ -15,7 +15,8 @@ import torch
 
 from engine.api.errors import EngineFailure, ErrorCode
 from engine.execution.device import has_lost_device
-from engine.messages import AddSequence, DefineMedia, MediaTensor
+from engine.layers.embedding import EncodedMedia
+from engine.messages import GIVEN, AddSequence, DefineMedia, MediaTensor
 from engine.sequence import InputSpan, Sequence
 
 logger = logging.getLogger(__name__)
@@ -27,17 +28,17 @@ CACHE_BYTES = 256 << 20
 class MediaEncoder(Protocol):
     """The part of a model that reads media."""
 
-    def encode(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Return the vectors of one item (N, E)."""
+    def encode(self, tensors: dict[str, torch.Tensor]) -> EncodedMedia:
+        """Return the vectors of one item."""
 
 
 @dataclass(slots=True, eq=False)
 class _Item:
-    """An item that was defined. It has its `tensors` until it has `vectors` (N, E), or until encoding has failed."""
+    """An item that was defined. It has its `tensors` until it is `encoded`, or until encoding has failed."""
 
     num_vectors: int
     tensors: list[MediaTensor]
-    vectors: torch.Tensor | None = None
+    encoded: EncodedMedia | None = None
     has_failed: bool = False
     num_defined: int = 0
     """How often it was defined, less how often it was forgotten."""
@@ -45,18 +46,22 @@ class _Item:
 
     @property
     def is_done(self) -> bool:
-        return self.vectors is not None or self.has_failed
+        return self.encoded is not None or self.has_failed
 
     @property
     def num_bytes(self) -> int:
-        return 0 if self.vectors is None else self.vectors.nbytes
+        return 0 if self.encoded is None else self.encoded.num_bytes
 
 
 class CoreMedia:
     """The items of one core. The step loop calls this; a failure concerns one item and its sequences."""
 
-    def __init__(self, encoder: MediaEncoder | None, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(
+        self, encoder: MediaEncoder | None, cache_bytes: int = CACHE_BYTES, device: torch.device | str = "cpu"
+    ) -> None:
+        """`encoder`: None if the model takes no media; it takes vectors that are given all the same."""
         self._encoder = encoder
+        self._device = device
         self._cache_bytes = cache_bytes
         self._items: OrderedDict[str, _Item] = OrderedDict()
         """The one that was needed longest ago comes first."""
@@ -111,13 +116,13 @@ class CoreMedia:
         key, _ = self._waiting.popitem(last=False)
         item = self._items[key]
         try:
-            assert self._encoder is not None
-            vectors = self._encoder.encode({tensor.name: as_tensor(tensor) for tensor in item.tensors})
+            encoded = self._encoded({tensor.name: as_tensor(tensor) for tensor in item.tensors})
+            vectors = encoded.vectors
             if len(vectors) != item.num_vectors or not vectors.isfinite().all():
                 raise ValueError(
                     f"{len(vectors)} vectors for {item.num_vectors} tokens, or numbers that are not finite"
                 )
-            item.vectors = vectors
+            item.encoded = encoded
         except Exception as error:
             logger.exception("an item of media cannot be encoded")
             if has_lost_device(error):
@@ -127,16 +132,29 @@ class CoreMedia:
         item.tensors = []
         return True
 
+    def _encoded(self, tensors: dict[str, torch.Tensor]) -> EncodedMedia:
+        if GIVEN in tensors:
+            return EncodedMedia(tensors[GIVEN].to(self._device))
+        if self._encoder is None:
+            raise ValueError("the model has no encoder of media")
+        return self._encoder.encode(tensors)
+
     def add(self, sequence: Sequence) -> None:
         """Give a sequence the inputs of its media. Raises EngineFailure if one is unknown or could not be encoded."""
-        spans = []
+        spans, shift = [], 0
         for span in sequence.request.media:
             item = self._items.get(span.key)
-            if item is None or item.vectors is None or span.first + span.length > len(item.vectors):
+            encoded = None if item is None else item.encoded
+            if encoded is None or span.first + span.length > len(encoded.vectors):
                 raise EngineFailure(ErrorCode.ENGINE_ERROR, "an item of media is unknown to the core, or has failed")
-            vectors = item.vectors[span.first : span.first + span.length]
-            spans.append(InputSpan(span.start, span.start + span.length, vectors))
+            part, places = slice(span.first, span.first + span.length), None
+            deep = None if encoded.deep is None else encoded.deep[:, part]
+            if encoded.places is not None:
+                places = encoded.places[:, part] + (span.start + shift)
+                shift = int(places.max()) + 1 - span.start - span.length
+            spans.append(InputSpan(span.start, span.start + span.length, encoded.vectors[part], places, deep, shift))
         sequence.inputs = tuple(spans)
+        sequence.shift = shift
         sequence.inputs_end = max((span.end for span in spans), default=0)
 
     def remove(self, seq_id: int) -> None:
@@ -154,7 +172,7 @@ class CoreMedia:
         free = [(key, item) for key, item in self._items.items() if item.num_defined <= 0 and not item.seq_ids]
         num_bytes = sum(item.num_bytes for _, item in free)
         for key, item in free:
-            if item.vectors is None or num_bytes > self._cache_bytes:
+            if item.encoded is None or num_bytes > self._cache_bytes:
                 num_bytes -= item.num_bytes
                 del self._items[key]
 

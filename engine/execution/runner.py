@@ -183,6 +183,8 @@ class ModelRunner:
             self._adapted_programs = self._programs.with_adapters(adapters)
 
     def _programs_of(self, batch: StepBatch) -> StepPrograms | None:
+        if batch.layout.whole_spans:
+            return None
         return self._adapted_programs if batch.adapters else self._programs
 
     @torch.inference_mode()

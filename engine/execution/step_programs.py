@@ -27,7 +27,7 @@ from engine.execution.batch import StepBatch, dummy_batch
 from engine.kernels.cpu import operators
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.layers.adapters import CpuAdapters, CpuStepAdapters
-from engine.models.decoder import Decoder
+from engine.models.decoder import Decoder, add_deep, num_deep
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,13 @@ class StepProgram:
         """
         self._keep_loaded()
         self._fill(batch)
-        self._recording.run(len(batch.token_ids), end=self._end(needs_hidden))
+        num_rows, start, last = len(batch.token_ids), 0, self._end(needs_hidden)
+        for number in range(min(num_deep(batch.vectors), len(self._deltas))):
+            end = min(self._ends[number + 1], last)
+            self._recording.run(num_rows, start, end)
+            add_deep(self._deltas[number], batch.vectors, number)
+            start = end
+        self._recording.run(num_rows, start, last)
         return self._hidden(batch, needs_hidden)
 
     def begin(self, batch: StepBatch, *, needs_hidden: bool) -> StepInFlight:
@@ -98,6 +104,7 @@ class StepProgram:
             self._loaded, step.kept = step, []
         start, end = self._ends[step.num_done], min(self._ends[step.num_done + 1], self._end(step.needs_hidden))
         self._recording.run(num_rows, start, end)
+        add_deep(self._deltas[step.num_done], step.batch.vectors, step.num_done)
         step.num_done += 1
         if step.num_done < step.num_layers:
             return None

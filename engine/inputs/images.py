@@ -1,9 +1,9 @@
-"""Takes the images out of messages: templates see that there is one, the encoder gets what the processor made of it.
+"""Takes images and videos out of messages: templates see that there is one, the encoder gets what is made of it.
 
-Web processes pass image parts on undecoded: `{"type": "image", "data": base64, "detail", "param"}`. One killable child
-decodes them (media/decoder.py), another makes inputs of the pixels (engine/media/image_inputs.py). The text that stands
-for an image, hundreds of tokens that are all alike, takes the place of the template's placeholder, as in the processors
-of transformers.
+Web processes pass the parts on undecoded: `{"type": "image", "data": base64, "detail", "param"}`, and videos as
+videos.py has them. One killable child decodes them (media/decoder.py), another makes inputs of the pixels
+(engine/media/image_inputs.py). The text that stands for an image, hundreds of tokens that are all alike, takes the
+place of the template's placeholder, as in the processors of transformers.
 """
 
 from __future__ import annotations
@@ -11,22 +11,26 @@ from __future__ import annotations
 import base64
 import binascii
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from engine.api.errors import EngineFailure, ErrorCode, ModelLoadError, RequestError
 from engine.api.media import MediaLimits
 from engine.api.request import Json, Message
 from engine.inputs.escaping import PromptPiece
 from engine.inputs.media.decoded import DecodedBudget
+from engine.inputs.videos import VideoFrames
 from engine.killable import KillableExceeded, KillablePool
 from engine.messages import DefineMedia, MediaSpan, MediaTensor
 from engine.slow_work import SlowWork
 
 TARGET = "engine.media.image_inputs:answer"
-OPEN, PREPARE = "open", "prepare"
+MEDIA = ("image", "video")
+"""The types of parts that hold media."""
+OPEN, PREPARE, PREPARE_VIDEO = "open", "prepare", "prepare_video"
 """The tasks of the child."""
 POOL_SIZE = 2
 MEMORY_BYTES = 2 << 30
@@ -37,12 +41,30 @@ PREPARE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ImageInput:
-    """An image of a request, ready for the encoder. `tensors` are its inputs; `key` stands for content and tenant."""
+    """An image or a video of a request, ready for the encoder. `tensors` are its inputs; `key` stands for content and
+    tenant.
+    """
 
     text: str
     num_vectors: int
     tensors: list[MediaTensor]
     key: str
+    form: MediaForm
+
+
+@dataclass(frozen=True, slots=True)
+class MediaForm:
+    """How a model's prompts have one kind of media: "image" or "video"."""
+
+    kind: str
+    placeholder: str
+    """What a template writes for an item."""
+    token_id: int
+    """Of the tokens that get vectors."""
+    around: tuple[str, str] = ("", "")
+    """What goes away beside the placeholder, if it stands there."""
+    is_whole: bool = False
+    """The tokens of an item see each other in both directions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +91,37 @@ class ImageReader:
         except (EngineFailure, KillableExceeded, RequestError) as error:
             self.close()
             raise ModelLoadError(f"{path}: the processor of its images cannot be opened; the log says why") from error
-        self.placeholder: str = opened["placeholder"]
-        self.token_id: int = opened["token_id"]
+        video = opened["video"]
+        self._image = MediaForm("image", opened["placeholder"], opened["token_id"], is_whole=opened["is_whole"])
+        self._videos = None if video is None else VideoFrames(self._decoder, video)
+        self.forms = [self._image]
+        """Of the media that the model takes."""
+        if video is not None:
+            form = MediaForm("video", video["placeholder"], video["token_id"], tuple(video["around"]))
+            self.forms.append(form)
 
     def read(self, messages: list[Message], tenant: str) -> tuple[list[Message], list[ImageInput]]:
         """Return the messages with images that hold nothing any more, and what they held, in order.
 
         Raises RequestError that names the part, and EngineUnavailable.
         """
-        num_images = sum(1 for message in messages for part in _parts(message) if _is_image(part))
-        if not num_images:
+        if self._videos is None:
+            refuse_media(messages, ("video",))
+        kinds = [part["type"] for message in messages for part in _parts(message) if _is_medium(part)]
+        if not kinds:
             return messages, []
+        num_images = kinds.count("image")
         deadline, budget = time.monotonic() + PREPARE_S, DecodedBudget(self._decoder.limits)
         emptied, images = [], []
         for message in messages:
             parts: list[Json] = []
             for part in _parts(message):
-                if _is_image(part):
-                    images.append(self._prepared(part, deadline, tenant, budget))
-                    part = {"type": "image"}
+                if _is_medium(part):
+                    if part["type"] == "video":
+                        images.append(self._prepared_video(part, deadline, tenant, budget))
+                    else:
+                        images.append(self._prepared(part, num_images, deadline, tenant, budget))
+                    part = {"type": part["type"]}
                 parts.append(part)
             emptied.append(message | {"content": parts} if parts else message)
         return emptied, images
@@ -97,7 +131,7 @@ class ImageReader:
         self._pool.close()
         self._decoder.close()
 
-    def _prepared(self, part: Any, deadline: float, tenant: str, budget: DecodedBudget) -> ImageInput:
+    def _prepared(self, part: Any, num_images: int, deadline: float, tenant: str, budget: DecodedBudget) -> ImageInput:
         param, detail = part.get("param") or "messages", part.get("detail") or "auto"
         try:
             data = base64.b64decode(part["data"], validate=True)
@@ -105,46 +139,70 @@ class ImageReader:
             raise _refused("the image must be base64 behind the head of its data: URL", param) from None
         image = self._decoder.image(data, param=param, detail=detail, tenant=tenant)
         budget.take(image.pixels.nbytes, param)
-        pixels = (image.pixels.tobytes(), image.height, image.width, image.content_hash)
+        pixels = (image.pixels.tobytes(), image.height, image.width, image.content_hash, num_images)
+        return self._made((PREPARE, *pixels), self._image, deadline, tenant, param)
+
+    def _prepared_video(self, part: Any, deadline: float, tenant: str, budget: DecodedBudget) -> ImageInput:
+        assert self._videos is not None
+        param = part.get("param") or "messages"
+        video = self._videos.read(part, param, tenant)
+        budget.take(video.frames.nbytes, param)
+        _, height, width, _ = video.frames.shape
+        shape = (height, width, video.content_hash, 1, list(video.times), video.seconds)
+        return self._made((PREPARE_VIDEO, video.frames.tobytes(), *shape), self.forms[1], deadline, tenant, param)
+
+    def _made(self, call: tuple[Any, ...], form: MediaForm, deadline: float, tenant: str, param: str) -> ImageInput:
+        """Have the child make inputs of pixels. `call`: its arguments, without the path behind the task."""
         timeout_s = max(0.1, deadline - time.monotonic())
         try:
-            made = self._pool.call(PREPARE, self._path, *pixels, timeout_s=timeout_s, tenant=tenant)
+            made = self._pool.call(call[0], self._path, *call[1:], timeout_s=timeout_s, tenant=tenant)
         except RequestError as error:
             raise _refused(error.message, param) from error
         except KillableExceeded as error:
             limit = f"{PREPARE_S:g} s" if error.reason == "time" else f"{MEMORY_BYTES >> 20} MiB"
-            message = f"the images take more than {limit} to prepare; send fewer or smaller ones"
+            message = f"the {form.kind}s take more than {limit} to prepare; send fewer or smaller ones"
             raise _refused(message, param) from error
         except EngineFailure as error:
-            raise _refused("the model's processor cannot read the image; send another form of it", param) from error
+            message = f"the model's processor cannot read the {form.kind}; send another form of it"
+            raise _refused(message, param) from error
         tensors = [MediaTensor(*tensor) for tensor in made["tensors"]]
         key = sha256(f"{made['key']} {tenant}".encode()).hexdigest()
-        return ImageInput(made["text"], made["num_vectors"], tensors, key)
+        return ImageInput(made["text"], made["num_vectors"], tensors, key, form)
 
 
-def refuse_images(messages: list[Message]) -> None:
-    """Raise RequestError for the first image, of a model that takes none."""
+def refuse_media(messages: list[Message], kinds: tuple[str, ...]) -> None:
+    """Raise RequestError for the first item of kinds that a model does not take."""
     for message in messages:
         for part in _parts(message):
-            if isinstance(part, dict) and _is_image(part):
+            if isinstance(part, dict) and part.get("type") in kinds:
                 param = part.get("param")
-                raise _refused("this model takes no images", param if isinstance(param, str) else "messages")
+                what = f"this model takes no {part['type']}s"
+                raise _refused(what, param if isinstance(param, str) else "messages")
 
 
-def with_placeholders(messages: list[Message], placeholder: str) -> list[Message]:
-    """Return messages whose images say what a template without parts is to write for them."""
-    image: Json = {"type": "image", "placeholder": placeholder}
+def with_placeholders(messages: list[Message], forms: list[MediaForm]) -> list[Message]:
+    """Return messages whose media say what a template without parts is to write for them."""
+    empty: dict[str, Json] = {form.kind: {"type": form.kind, "placeholder": form.placeholder} for form in forms}
     return [
-        message | {"content": [image if _is_image(part) else part for part in parts]}
-        if any(map(_is_image, parts := _parts(message)))
+        message | {"content": [empty[str(part["type"])] if _is_medium(part) else part for part in parts]}
+        if any(map(_is_medium, parts := _parts(message)))
         else message
         for message in messages
     ]
 
 
-def with_images(pieces: list[PromptPiece], images: list[ImageInput], placeholder: str) -> list[PromptPiece]:
-    """Return the pieces with the texts of the images in place of the template's placeholders. Raises RequestError."""
+def with_images(pieces: list[PromptPiece], images: list[ImageInput], forms: list[MediaForm]) -> list[PromptPiece]:
+    """Return the pieces with the texts of the media in place of the template's placeholders. Raises RequestError."""
+    replaced = pieces
+    for form in forms:
+        replaced = _with_texts(replaced, [image for image in images if image.form.kind == form.kind], form)
+    return replaced
+
+
+def _with_texts(pieces: list[PromptPiece], images: list[ImageInput], form: MediaForm) -> list[PromptPiece]:
+    """Put in the texts of one kind of media. No text of one kind has the placeholder of another."""
     texts, replaced, num_places = iter(images), list[PromptPiece](), 0
+    placeholder, (before, behind) = form.placeholder, form.around
     for piece in pieces:
         if piece.is_typed or placeholder not in piece.text:
             replaced.append(piece)
@@ -153,38 +211,45 @@ def with_images(pieces: list[PromptPiece], images: list[ImageInput], placeholder
         num_places += len(others)
         for other in others:
             image = next(texts, None)
+            if image is not None and first.endswith(before) and other.startswith(behind):
+                first, other = first.removesuffix(before), other.removeprefix(behind)
             first += (placeholder if image is None else image.text) + other
         replaced.append(PromptPiece(first))
     if num_places != len(images):
         raise _refused(
-            f"the messages have {len(images)} images, but the prompt of the model's template has {num_places} places "
-            f"for them; send images in messages of the user, and no {placeholder} of your own",
+            f"the messages have {len(images)} {form.kind}s, but the prompt of the model's template has {num_places} "
+            f"places for them; send {form.kind}s in messages of the user, and no {placeholder} of your own",
             "messages",
         )
     return replaced
 
 
-def media_of(images: list[ImageInput], token_ids: list[int], token_id: int) -> PromptMedia:
-    """Return the media of a prompt. `token_id`: of the tokens that get vectors.
+def media_of(images: list[ImageInput], token_ids: list[int]) -> PromptMedia:
+    """Return the media of a prompt. Raises RequestError if the prompt has been cut, and lacks tokens of an item."""
+    spans = list[MediaSpan]()
+    for token_id in {image.form.token_id for image in images}:
+        spans += _spans([image for image in images if image.form.token_id == token_id], token_ids, token_id)
+    definitions = {image.key: DefineMedia(image.key, image.num_vectors, image.tensors) for image in images}
+    return PromptMedia(tuple(definitions.values()), tuple(sorted(spans, key=lambda span: span.start)))
 
-    Raises RequestError if the prompt has been cut, and lacks tokens of an image.
-    """
+
+def _spans(images: list[ImageInput], token_ids: list[int], token_id: int) -> Iterator[MediaSpan]:
+    """Yield the spans of the media whose tokens are `token_id`."""
     places = [place for place, one in enumerate(token_ids) if one == token_id]
     if len(places) != sum(image.num_vectors for image in images):
         raise _refused(
-            "the prompt has not all the tokens of its images; send it without truncate_prompt_tokens", "messages"
+            f"the prompt has not all the tokens of its {images[0].form.kind}s; send it without truncate_prompt_tokens",
+            "messages",
         )
-    spans, position = list[MediaSpan](), 0
+    position = 0
     for image in images:
         own = places[position : position + image.num_vectors]
         position += image.num_vectors
         first = 0
         for number in range(1, len(own) + 1):
             if number == len(own) or own[number] != own[number - 1] + 1:
-                spans.append(MediaSpan(image.key, own[first], number - first, first))
+                yield MediaSpan(image.key, own[first], number - first, first, image.form.is_whole)
                 first = number
-    definitions = {image.key: DefineMedia(image.key, image.num_vectors, image.tensors) for image in images}
-    return PromptMedia(tuple(definitions.values()), tuple(spans))
 
 
 def _parts(message: Message) -> list[Json]:
@@ -192,8 +257,8 @@ def _parts(message: Message) -> list[Json]:
     return content if isinstance(content, list) else []
 
 
-def _is_image(part: Json) -> bool:
-    return isinstance(part, dict) and part.get("type") == "image"
+def _is_medium(part: Json) -> TypeGuard[dict[str, Json]]:
+    return isinstance(part, dict) and part.get("type") in MEDIA
 
 
 def _refused(message: str, param: str) -> RequestError:

@@ -12,6 +12,7 @@ from engine.api.errors import ErrorCode, RequestError
 from engine.api.model import KINDS_OF_TASKS, ModelKind
 from engine.api.prompt_size import context_length_exceeded
 from engine.api.request import GenerationRequest, RawPrompt, SamplingParams
+from engine.inputs.images import PromptMedia
 from engine.messages import ProcessorSpec
 from engine.sampling.processors.arguments import bind_arguments
 
@@ -20,6 +21,7 @@ KIND_TEXTS = {
     ModelKind.CHAT: ("a chat model", "/v1/chat/completions"),
     ModelKind.EMBEDDING: ("an embedding model", "/v1/embeddings"),
     ModelKind.RERANKER: ("a reranker", "/v1/rerank"),
+    ModelKind.TRANSCRIBER: ("a model that writes down speech", "/v1/audio/transcriptions"),
 }
 """What a kind is called, and its route."""
 
@@ -158,6 +160,16 @@ def check_prompt_ids(prompt_ids: list[int], limits: ContextLimits, raw: RawPromp
         place, param = ("the prompt holds", raw.param) if raw is not None else ("the messages hold", "messages")
         message = f"{place} a token that the model does not have: {unknown}, its ids end at {width - 1}"
         raise RequestError(ErrorCode.INVALID_VALUE, message, param)
+
+
+def check_embeds(prompt: PromptMedia, limits: ContextLimits, raw: RawPrompt | None) -> None:
+    """Check the width of vectors that stand in place of tokens. Raises RequestError."""
+    if raw is None or raw.embeds is None:
+        return
+    width = prompt.definitions[0].tensors[0].shape[1]
+    if width != limits.hidden_size:
+        message = f"{raw.param} must have rows of {limits.hidden_size} numbers, the width of this model; got {width}"
+        raise RequestError(ErrorCode.INVALID_VALUE, message, raw.param)
 
 
 def check_processors(sampling: SamplingParams, limits: ContextLimits) -> None:

@@ -16,7 +16,7 @@ from engine.api.request import GenerationRequest, Json, Message
 from engine.inputs.encoding import PieceEncoder, Prompt, num_kept_tokens
 from engine.inputs.escaping import ControlTexts, ControlTokenEscaper
 from engine.inputs.files import FileReader
-from engine.inputs.images import ImageInput, ImageReader, media_of, refuse_images, with_images, with_placeholders
+from engine.inputs.images import MEDIA, ImageInput, ImageReader, media_of, refuse_media, with_images, with_placeholders
 from engine.inputs.raw_prompt import RawPromptReader
 from engine.inputs.rendering import KillableRenderer, Renderer, RenderJob
 from engine.inputs.template import KNOWN_ROLES
@@ -88,9 +88,10 @@ class PromptProcessor:
         messages, images = self._without_images(self._files.read(request.messages, request.tenant), request.tenant)
         messages = [_escape_message(message, escaper) for message in messages]
         if self._images is not None:
-            typed = escaper.escape(self._images.placeholder)
-            messages = [_without_text(message, self._images.placeholder, typed) for message in messages]
-            messages = with_placeholders(messages, self._images.placeholder)
+            for form in self._images.forms:
+                typed = escaper.escape(form.placeholder)
+                messages = [_without_text(message, form.placeholder, typed) for message in messages]
+            messages = with_placeholders(messages, self._images.forms)
         if options.continue_final_message and messages:
             messages = [*messages[:-1], _leave_open(messages[-1], escaper)]
         max_chars = prompt_chars(request, self._tokenizer.longest_token_chars, max_model_len)
@@ -99,7 +100,7 @@ class PromptProcessor:
             text = _cut_at_end(text, messages[-1], escaper) if options.continue_final_message and messages else text
             pieces = escaper.split(escaper.close_open_reasoning(text))
             if self._images is not None and images:
-                pieces = with_images(pieces, images, self._images.placeholder)
+                pieces = with_images(pieces, images, self._images.forms)
         num_chars = 0 if text is None else sum(len(piece.text) for piece in pieces)
         if text is None or num_chars > max_chars:
             raise prompt_too_long(request, max_chars, max_model_len)
@@ -113,7 +114,7 @@ class PromptProcessor:
     def _without_images(self, messages: list[Message], tenant: str) -> tuple[list[Message], list[ImageInput]]:
         if self._images is not None:
             return self._images.read(messages, tenant)
-        refuse_images(messages)
+        refuse_media(messages, MEDIA)
         return messages, []
 
     def _with_media(self, prompt: Prompt, images: list[ImageInput]) -> Prompt:
@@ -122,7 +123,7 @@ class PromptProcessor:
             return prompt
         if not images:
             return prompt
-        return replace(prompt, media=media_of(images, prompt.token_ids, self._images.token_id))
+        return replace(prompt, media=media_of(images, prompt.token_ids))
 
     def _render(
         self, request: GenerationRequest, messages: list[Message], escaper: ControlTokenEscaper, max_chars: int

@@ -1,9 +1,11 @@
-"""Prompts without a template: text, token ids, or the text before and after a gap to fill.
+"""Prompts without a template: text, token ids, vectors, or the text before and after a gap to fill.
 
 Control tokens that the text spells are control tokens. limits.py checks that the model has the ids.
 """
 
 from __future__ import annotations
+
+from hashlib import sha256
 
 from engine.api.errors import ErrorCode, RequestError
 from engine.api.prompt_size import prompt_chars, prompt_too_long
@@ -11,7 +13,10 @@ from engine.api.request import GenerationRequest, RawPrompt, Task
 from engine.inputs.encoding import PieceEncoder, Prompt, check_characters, cut_ids, cut_pieces, num_kept_tokens
 from engine.inputs.escaping import PromptPiece
 from engine.inputs.fill_in_the_middle import FillInTheMiddle
+from engine.inputs.images import PromptMedia
 from engine.inputs.pairs import PairReader
+from engine.inputs.sent_tensors import read_matrix
+from engine.messages import GIVEN, DefineMedia, MediaSpan
 from engine.model_kind import ModelPurpose
 from engine.tokenizers.tokenizer import Tokenizer
 
@@ -37,6 +42,8 @@ class RawPromptReader:
 
         A text that is too long is refused before it is tokenised.
         """
+        if raw.embeds is not None:
+            return self._of_vectors(request, raw, raw.embeds)
         if raw.document is not None:
             return self._pairs.prompt(request, raw, raw.document, max_model_len)
         num_kept = num_kept_tokens(request.prompt.truncate_to, max_model_len)
@@ -65,6 +72,19 @@ class RawPromptReader:
             return Prompt(self._tokenizer.encode_cut(beginning, num_kept, request.prompt.truncation_side), None)
         kept, text = self._encoder.encode_truncated(pieces, num_kept, request.prompt)
         return Prompt(kept or self._start(request), text)
+
+    def _of_vectors(self, request: GenerationRequest, raw: RawPrompt, embeds: str) -> Prompt:
+        """Make the prompt of vectors. Its tokens only hold their places."""
+        if request.prompt.truncate_to is not None:
+            message = "truncate_prompt_tokens cannot be combined with prompt_embeds: send the rows that shall count"
+            raise RequestError(ErrorCode.INVALID_VALUE, message, "truncate_prompt_tokens")
+        sent = read_matrix(embeds, GIVEN, raw.param)
+        key = sha256(f"{GIVEN} {sent.content_hash} {request.tenant}".encode()).hexdigest()
+        media = PromptMedia(
+            (DefineMedia(key, sent.num_rows, [sent.tensor]),), (MediaSpan(key, start=0, length=sent.num_rows),)
+        )
+        holder = self._tokenizer.bos_id or 0  # penalties count tokens of prompts, and no answer has this one
+        return Prompt([holder] * sent.num_rows, "", media=media)
 
     def _around_a_gap(self, request: GenerationRequest, raw: RawPrompt, suffix: str, max_model_len: int) -> Prompt:
         self._filling.require()

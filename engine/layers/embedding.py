@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
@@ -15,6 +16,25 @@ class InputRows(NamedTuple):
 
     first: int
     vectors: torch.Tensor
+    places: torch.Tensor | None = None
+    """Time, row and column by which they turn in place of their positions: (3, N) int64."""
+    deep: torch.Tensor | None = None
+    """What is added to the rows behind each of the first layers: (L, N, E)."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedMedia:
+    """What the encoder makes of an item: `vectors` (N, E), and what else the model's layers know of their tokens."""
+
+    vectors: torch.Tensor
+    places: torch.Tensor | None = None
+    """Time, row and column of each vector within its span, from 0: (3, N) int64."""
+    deep: torch.Tensor | None = None
+    """What is added to the tokens' rows behind each of the first layers: (L, N, E)."""
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(part.nbytes for part in (self.vectors, self.places, self.deep) if part is not None)
 
 
 class Embedding(Protocol):

@@ -14,6 +14,7 @@ import torch
 
 from engine.api.errors import ModelLoadError
 from engine.kernels.cpu import operators
+from engine.layers.embedding import InputRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class RopeScaling:
     """The long factors are used: the context is opened for more than `original_length`."""
 
 
+NUM_AXES = 3
+"""Time, row and column."""
 KINDS = ("default", "linear", "llama3", "yarn", "longrope", "proportional")
 
 
@@ -61,6 +64,11 @@ class Rotation:
     growth: float = 0.0
     """Of queries: all numbers of a head at position p are multiplied by 1 + growth * ln(1 + p // growth_length)."""
     growth_length: int = 1
+    sections: tuple[int, ...] = ()
+    """Pairs that turn by time, row and column of a token of an image, where text turns all of them by its position
+    (M-RoPE, https://arxiv.org/abs/2409.12191); empty: all turn by the position."""
+    is_interleaved: bool = False
+    """Pairs of the three lie in turns, and what is left of them turns by time (Qwen3-VL)."""
 
     def check(self, source: str) -> None:
         """Raise ModelLoadError if the values do not fit together."""
@@ -74,6 +82,19 @@ class Rotation:
                 raise ModelLoadError(
                     f"{source}: short_factor and long_factor must have {self.size // 2} numbers, got {len(factors)}"
                 )
+        if self.sections and (len(self.sections) != NUM_AXES or sum(self.sections) != self.size // 2):
+            raise ModelLoadError(
+                f"{source}: mrope_section must be {NUM_AXES} numbers whose sum is {self.size // 2}, got {self.sections}"
+            )
+
+    @property
+    def axes(self) -> list[int]:
+        """By which of time, row and column each rotated pair turns (0, 1, 2)."""
+        if not self.is_interleaved:
+            return [axis for axis, count in enumerate(self.sections) for _ in range(count)]
+        num_pairs = self.size // 2
+        turns = (pair % NUM_AXES for pair in range(num_pairs))
+        return [axis if pair < NUM_AXES * self.sections[axis] else 0 for pair, axis in enumerate(turns)]
 
     def opened(self, length: int) -> Rotation:
         """Return the rotation of a context of `length` tokens. All its positions have the same factors."""
@@ -89,9 +110,17 @@ class RotaryEmbedding:
     """
 
     def __init__(
-        self, frequencies: torch.Tensor, magnitudes: torch.Tensor, growth: tuple[torch.Tensor, torch.Tensor] | None
+        self,
+        frequencies: torch.Tensor,
+        magnitudes: torch.Tensor,
+        growth: tuple[torch.Tensor, torch.Tensor] | None,
+        axes: torch.Tensor | None = None,
     ) -> None:
-        """`growth`: factors and lengths, (N,), of kinds whose magnitudes grow with the position; None if none does."""
+        """`growth`: factors and lengths, (N,), of kinds whose magnitudes grow with the position; None if none does.
+
+        `axes`: by which of the places of an image's token each pair turns, (D/2,) int64; None: by none.
+        """
+        self._axes = axes
         self._frequencies = frequencies[:, None]
         self._magnitudes = magnitudes[:, None]
         self._growth = None if growth is None else tuple(values[:, None] for values in growth)
@@ -115,11 +144,22 @@ class RotaryEmbedding:
         if any(rotation.growth for rotation in rotations):
             factors = torch.tensor([rotation.growth for rotation in rotations], device=device)
             growth = factors, torch.tensor([rotation.growth_length for rotation in rotations], device=device)
-        return cls(frequencies.to(device), magnitudes.to(device), growth)
+        axes = None
+        if rotations[0].sections:
+            axes = torch.zeros(num_pairs, dtype=torch.int64, device=device)
+            axes[: rotations[0].size // 2] = torch.tensor(rotations[0].axes, device=device)
+        return cls(frequencies.to(device), magnitudes.to(device), growth, axes)
 
-    def at(self, positions: torch.Tensor) -> torch.Tensor:
-        """Compute the rotations of a step. positions: (T,) int64  ->  (N, T, 1, D/2) complex64."""
+    def at(self, positions: torch.Tensor, media: tuple[InputRows, ...] = ()) -> torch.Tensor:
+        """Compute the rotations of a step. positions: (T,) int64  ->  (N, T, 1, D/2) complex64.
+
+        `media`: rows that may have places of their own.
+        """
         angles = positions[:, None] * self._frequencies
+        for rows in media:
+            if rows.places is not None and self._axes is not None:
+                places = rows.places.index_select(0, self._axes).t()
+                angles[:, rows.first : rows.first + len(places)] = places * self._frequencies
         magnitudes = self._magnitudes
         if self._growth is not None:
             factors, lengths = self._growth

@@ -14,6 +14,7 @@ from engine.api.model import ModelKind
 from engine.loading.checkpoint import FileCheckpoint
 from engine.loading.encoder_checkpoint import EncoderCheckpoint, open_encoder
 from engine.loading.loader import open_checkpoint
+from engine.loading.speech_checkpoint import open_speech
 from engine.model_kind import read_purpose
 from engine.tokenizers.tokenizer import Tokenizer
 
@@ -27,6 +28,14 @@ def describe_model(path: Path) -> str:
     4. Build the tokenizer.
     """
     purpose = read_purpose(path)
+    if purpose.speech is not None:
+        opened = open_speech(path, purpose.speech)
+        Tokenizer.from_path(path)
+        num_bytes = sum(file.stat().st_size for file in opened.files)
+        return (
+            f"{opened.architecture} ({purpose.kind}), {opened.num_layers} layers of transformers, windows of "
+            f"{opened.max_position} tokens, {num_bytes / 2**20:,.0f} MiB"
+        )
     checkpoint, config, files = open_encoder(path) if purpose.is_encoder else open_checkpoint(path)
     tokenizer = Tokenizer.from_path(path)
     num_bytes = sum(file.stat().st_size for file in files)

@@ -5,8 +5,8 @@ Child processes run this module (engine.inputs.images), so that workers need not
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,15 @@ from transformers import AutoConfig, AutoImageProcessor, AutoProcessor, AutoToke
 from transformers.utils import logging as transformers_logging
 
 from engine.api.errors import ErrorCode, RequestError
+from engine.media.anyres import onevision
+from engine.media.qwen_videos import AROUND, QwenVideos
+from engine.media.qwen_videos import TOKEN as VIDEO_TOKEN
 
-OPEN, PREPARE = "open", "prepare"
+OPEN, PREPARE, PREPARE_VIDEO = "open", "prepare", "prepare_video"
+QWEN_KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 NO_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets")
 """What a processor makes of the text."""
-NO_ENCODER = ("rows", "cols", "num_patches")
+NO_ENCODER = ("rows", "cols", "num_patches", "num_crops")
 """What an image processor says for the text alone."""
 
 transformers_logging.set_verbosity_error()
@@ -40,28 +44,55 @@ class Opened:
     """Of tokens that get vectors."""
     count: Callable[[str], int]
     """Returns how many tokens of a text do."""
-    prepare: Callable[[Image.Image], tuple[str, dict[str, Any]]]
+    prepare: Callable[[Image.Image, int], tuple[str, dict[str, Any]]]
+    """Takes an image, and how many images its prompt has."""
+    is_whole: bool = False
+    """Tokens of an image see each other in both directions."""
+    videos: QwenVideos | None = None
+    video_token_id: int = 0
 
 
 def answer(
-    task: str, path: str, pixels: bytes = b"", height: int = 0, width: int = 0, digest: str = ""
+    task: str,
+    path: str,
+    pixels: bytes = b"",
+    height: int = 0,
+    width: int = 0,
+    digest: str = "",
+    num_images: int = 1,
+    times: Sequence[float] = (),
+    seconds: float = 0.0,
 ) -> dict[str, Any]:
     """Do one task of the process: open the processor of a folder, or prepare an image. Raises RequestError.
 
-    OPEN returns the `placeholder` and `token_id` of `Opened`. PREPARE takes an image of RGB bytes and their `digest`.
-    It returns the `text` that takes the place of the placeholder, how many of its tokens get vectors, the encoder's
-    `tensors` (name, dtype, shape, bytes), and a `key` that stands for all of it.
+    OPEN returns the `placeholder`, `token_id` and `is_whole` of `Opened`, and the first two of a `video`, if the model
+    takes some. PREPARE takes an image of RGB bytes, their `digest` and how many images the prompt has; PREPARE_VIDEO a
+    video, a frame for each of `times`. It returns the `text` that takes the place of the placeholder, how many of its
+    tokens get vectors, the encoder's `tensors` (name, dtype, shape, bytes), and a `key` that stands for all of it.
     """
     if path not in _opened:
         _opened[path] = open_processor(Path(path))
     opened = _opened[path]
     if task == OPEN:
-        return {"placeholder": opened.placeholder, "token_id": opened.token_id}
-    image = Image.fromarray(np.frombuffer(pixels, np.uint8).reshape(height, width, 3))
+        video = _video_form(opened)
+        return {
+            "placeholder": opened.placeholder,
+            "token_id": opened.token_id,
+            "is_whole": opened.is_whole,
+            "video": video,
+        }
+    array = np.frombuffer(pixels, np.uint8)
     try:
-        text, made = opened.prepare(image)
+        if task == PREPARE_VIDEO and opened.videos is not None:
+            frames = array.reshape(len(times), height, width, 3)
+            text, num_vectors, made = opened.videos.prepare(frames, tuple(times), seconds)
+            digest = f"{digest} {seconds}"
+        else:
+            text, made = opened.prepare(Image.fromarray(array.reshape(height, width, 3)), num_images)
+            num_vectors = opened.count(text)
     except (ValueError, ZeroDivisionError) as error:
-        message = f"the model's processor takes no image of {width} x {height} pixels; send one of another shape"
+        what = "video" if times else "image"
+        message = f"the model's processor takes no {what} of {width} x {height} pixels; send one of another shape"
         raise RequestError(ErrorCode.INVALID_VALUE, message) from error
     tensors = []
     for name, value in made.items():
@@ -69,7 +100,23 @@ def answer(
         kind = str(tensor.dtype).removeprefix("torch.")
         tensors.append((name, kind, list(tensor.shape), tensor.numpy().tobytes()))
     key = sha256(f"{digest} {text}".encode()).hexdigest()
-    return {"text": text, "num_vectors": opened.count(text), "tensors": tensors, "key": key}
+    return {"text": text, "num_vectors": num_vectors, "tensors": tensors, "key": key}
+
+
+def _video_form(opened: Opened) -> dict[str, Any] | None:
+    """Say what a template writes for a video, and how many frames of which size are taken (engine.inputs.videos)."""
+    videos = opened.videos
+    if videos is None:
+        return None
+    return {
+        "placeholder": VIDEO_TOKEN,
+        "token_id": opened.video_token_id,
+        "around": AROUND if videos.has_times else ("", ""),
+        "fps": videos.fps,
+        "min_frames": videos.min_frames,
+        "max_frames": videos.max_frames,
+        "frame_pixels": videos.frame_pixels,
+    }
 
 
 def open_processor(path: Path) -> Opened:
@@ -79,26 +126,34 @@ def open_processor(path: Path) -> Opened:
     without CUDA. Of these only the image processor is used, and the text is written here.
     """
     config = AutoConfig.from_pretrained(path)
-    kind = config.model_type
-    if kind not in ("smolvlm", "mistral3", "internvl"):
-        return _whole(AutoProcessor.from_pretrained(path))
-    images, tokenizer = AutoImageProcessor.from_pretrained(path), AutoTokenizer.from_pretrained(path)
+    kind = "pixtral" if config.vision_config.model_type == "pixtral" else config.model_type
+    if kind not in ("smolvlm", "pixtral", "internvl", "llava_onevision", *QWEN_KINDS):
+        return replace(_whole(AutoProcessor.from_pretrained(path)), is_whole=kind == "gemma3")
+    images, tokenizer = AutoImageProcessor.from_pretrained(path), _tokenizer(path)
+    if kind in QWEN_KINDS:
+        merge = config.vision_config.spatial_merge_size
+        opened = _spelled(images, tokenizer, "<|image_pad|>", lambda made: _qwen_text(made, merge))
+        token_id = int(tokenizer.convert_tokens_to_ids(VIDEO_TOKEN))
+        return replace(opened, videos=QwenVideos.read(path, config, images), video_token_id=token_id)
     if kind == "smolvlm":
         side, patch = config.vision_config.image_size, config.vision_config.patch_size
         return _whole(Idefics3Processor(images, tokenizer, image_seq_len=(side // patch // config.scale_factor) ** 2))
-    if kind == "mistral3":
-        side = config.vision_config.patch_size * config.spatial_merge_size
+    if kind == "pixtral":
+        side = config.vision_config.patch_size * getattr(config, "spatial_merge_size", 1)
         images.patch_size = {"height": side, "width": side}
         return _spelled(images, tokenizer, "[IMG]", lambda made: _pixtral_text(made, side))
+    if kind == "llava_onevision":
+        token_id = int(tokenizer.convert_tokens_to_ids("<image>"))
+        return Opened("<image>", token_id, _counter(tokenizer, token_id), onevision(images, "<image>", config))
     length = config.image_seq_length
     return _spelled(images, tokenizer, "<IMG_CONTEXT>", lambda made: _internvl_text(made, length))
 
 
 def _whole(processor: Any) -> Opened:
     """Use a processor that writes the text itself."""
-    token_id = int(processor.image_token_id)
+    token_id = int(processor.image_token_ids[0])  # `image_token_id` may be what stands before the image's own
 
-    def prepare(image: Image.Image) -> tuple[str, dict[str, Any]]:
+    def prepare(image: Image.Image, _num_images: int) -> tuple[str, dict[str, Any]]:
         made = processor(
             images=[image],
             text=[processor.image_token],
@@ -107,7 +162,7 @@ def _whole(processor: Any) -> Opened:
             return_tensors="pt",
         )
         (place,) = made["text_replacement_offsets"][0]
-        return place["replacement"], {name: value for name, value in made.items() if name not in NO_INPUTS}
+        return place["replacement"], {name: value for name, value in made.items() if name not in NO_INPUTS + NO_ENCODER}
 
     return Opened(processor.image_token, token_id, _counter(processor.tokenizer, token_id), prepare)
 
@@ -116,11 +171,15 @@ def _spelled(images: Any, tokenizer: Any, token: str, text_of: Callable[[Any], s
     """Use an image processor, and the text that `text_of` writes of what it has made."""
     token_id = int(tokenizer.convert_tokens_to_ids(token))
 
-    def prepare(image: Image.Image) -> tuple[str, dict[str, Any]]:
+    def prepare(image: Image.Image, _num_images: int) -> tuple[str, dict[str, Any]]:
         made = images(images=[image], return_tensors="pt")
         return text_of(made), {name: value for name, value in made.items() if name not in NO_ENCODER}
 
     return Opened(token, token_id, _counter(tokenizer, token_id), prepare)
+
+
+def _tokenizer(path: Path) -> Any:
+    return AutoTokenizer.from_pretrained(path)
 
 
 def _counter(tokenizer: Any, token_id: int) -> Callable[[str], int]:
@@ -132,6 +191,11 @@ def _pixtral_text(made: Any, side: int) -> str:
     height, width = (int(number) for number in made["image_sizes"][0])
     rows = ["[IMG]" * (width // side)] * (height // side)
     return "[IMG_BREAK]".join(rows) + "[IMG_END]"
+
+
+def _qwen_text(made: Any, merge: int) -> str:
+    """Write a token for each square of `merge` x `merge` patches; the template has its own around them."""
+    return "<|image_pad|>" * (int(made["image_grid_thw"][0].prod()) // merge**2)
 
 
 def _internvl_text(made: Any, length: int) -> str:

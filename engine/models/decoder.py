@@ -171,6 +171,18 @@ class DecoderLayer:
         return delta
 
 
+def num_deep(vectors: tuple[InputRows, ...]) -> int:
+    """Return behind how many layers something is added to rows of media."""
+    return max((0 if rows.deep is None else len(rows.deep) for rows in vectors), default=0)
+
+
+def add_deep(delta: torch.Tensor, vectors: tuple[InputRows, ...], layer: int) -> None:
+    """Add to the output of a layer (T, E) what rows of media get behind it."""
+    for rows in vectors:
+        if rows.deep is not None and layer < len(rows.deep):
+            delta[rows.first : rows.first + len(rows.vectors)] += rows.deep[layer].to(delta.dtype)
+
+
 class LayerInputs(NamedTuple):
     """What the layers read of a step: the residual stream (T, E), which they change, the rotations (N, T, 1, D/2), and
     their own inputs (T, P of all layers) where they have some.
@@ -223,7 +235,7 @@ class Decoder:
         `adapters`: of the rows, if any has one. `vectors`: as of `begin`.
         """
         inputs = self.begin(token_ids, positions, vectors)
-        return self.end(inputs.hidden, self.run_layers(inputs, attention, adapters))
+        return self.end(inputs.hidden, self.run_layers(inputs, attention, adapters, vectors=vectors))
 
     def begin(
         self, token_ids: torch.Tensor, positions: torch.Tensor, vectors: tuple[InputRows, ...] = ()
@@ -232,10 +244,10 @@ class Decoder:
         hidden = self._embedding(token_ids)
         if self._config.embedding_scale != 1.0:
             hidden *= self._config.embedding_scale
-        for first, rows in vectors:
-            hidden[first : first + len(rows)] = rows.to(hidden.dtype)
+        for rows in vectors:
+            hidden[rows.first : rows.first + len(rows.vectors)] = rows.vectors.to(hidden.dtype)
         own = None if self._own_inputs is None else self._own_inputs(token_ids, hidden)
-        return LayerInputs(hidden, self._rotary.at(positions), own)
+        return LayerInputs(hidden, self._rotary.at(positions, vectors), own)
 
     def run_layers(
         self,
@@ -243,15 +255,17 @@ class Decoder:
         attention: StepAttention,
         adapters: StepAdapters | None = None,
         after_layer: Callable[[torch.Tensor], None] = lambda delta: None,
+        vectors: tuple[InputRows, ...] = (),
     ) -> torch.Tensor:
         """Run the layers over `begin`'s rows; return the last layer's output (T, E), not yet added to the stream.
 
-        `after_layer`: called with the output of each.
+        `after_layer`: called with the output of each. `vectors`: as of `begin`.
         """
         hidden, rotations, own = inputs
         delta = None
-        for layer in self._layers:
+        for number, layer in enumerate(self._layers):
             delta = layer(hidden, delta, rotations, attention, own, adapters)
+            add_deep(delta, vectors, number)
             after_layer(delta)
         return torch.zeros_like(hidden) if delta is None else delta
 

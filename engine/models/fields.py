@@ -11,7 +11,7 @@ from math import log, sqrt
 
 from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape
-from engine.layers.rotary import KINDS, RopeScaling, Rotation
+from engine.layers.rotary import KINDS, NUM_AXES, RopeScaling, Rotation
 
 MAX_SIZE = 1 << 24
 MAX_LAYERS = 1 << 12
@@ -121,6 +121,15 @@ class Fields:
         if not isinstance(values, list) or len(values) > MAX_LAYERS:
             raise self.wrong(name, "a list of positive numbers", values)
         return tuple(Fields(self.source, {name: value}, architecture="").number(name) for value in values)
+
+    def integers(self, name: str, most: int) -> tuple[int, ...]:
+        """Read a list of at most so many positive integers; empty if it is absent."""
+        values = self.get(name)
+        if values is None:
+            return ()
+        if not isinstance(values, list) or len(values) > most:
+            raise self.wrong(name, f"a list of {most} positive integers", values)
+        return tuple(Fields(self.source, {name: value}, architecture="").size(name) for value in values)
 
     def flag(self, name: str, default: bool = False) -> bool:
         value = self.get(name)
@@ -272,11 +281,11 @@ class Fields:
             return Rotation(theta, head_size, head_size, RopeScaling(kind, rope.number("factor", 1.0), share=share))
         size = self._rotated_size(head_size)
         kind = "longrope" if kind == "su" else kind
-        if kind not in KINDS:
+        if kind not in (*KINDS, "mrope"):
             raise rope.wrong("rope_type", f"one of {', '.join(KINDS)}", kind)
         rope.expect("truncate", True)
-        if kind == "default":
-            return Rotation(theta, size, head_size)
+        if kind in ("default", "mrope"):
+            return Rotation(theta, size, head_size, sections=rope.integers("mrope_section", NUM_AXES))
         if kind == "longrope":
             return Rotation(theta, size, head_size, self._longrope(rope))
         scaling = RopeScaling(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from engine.models.config import ModelConfig, QkNorm
 from engine.models.family import Family, dense_model, with_windows
 from engine.models.fields import Fields
@@ -14,7 +16,14 @@ def describe_qwen2(fields: Fields) -> ModelConfig:
 def describe_qwen3(fields: Fields) -> ModelConfig:
     has_bias = fields.flag("attention_bias")
     layer = {"qk_norm": QkNorm.HEAD, "qkv_bias": has_bias, "output_bias": has_bias}
-    return _with_windows(fields, dense_model(fields, layer))
+    config = _with_windows(fields, dense_model(fields, layer))
+    return _with_turns(config) if fields.get("model_type") == VL else config
+
+
+def _with_turns(config: ModelConfig) -> ModelConfig:
+    """Let the pairs of time, row and column lie in turns, whatever the file says of it."""
+    (rotation,) = config.rotations
+    return replace(config, rotations=(replace(rotation, sections=rotation.sections or SECTIONS, is_interleaved=True),))
 
 
 def _with_windows(fields: Fields, config: ModelConfig) -> ModelConfig:
@@ -28,6 +37,8 @@ def _with_windows(fields: Fields, config: ModelConfig) -> ModelConfig:
     return with_windows(config, windows)
 
 
+VL, SECTIONS = "qwen3_vl_text", (24, 20, 20)
+"""The `model_type` of the text model of Qwen3-VL, and its pairs of time, row and column, if the file has none."""
 DEFAULTS = {"max_window_layers": 28}
 QWEN2 = Family(
     "Qwen 2 and 2.5",

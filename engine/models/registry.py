@@ -62,9 +62,10 @@ LLAMA_DEFAULTS: dict[str, object] = {
 def text_architecture(values: Mapping[str, object]) -> object:
     """Return the architecture of the text model that a config.json describes, None if it names none."""
     architecture, text = architecture_of(values), values.get("text_config")
-    if architecture in SEEING and architecture not in HF_FAMILIES and isinstance(text, dict):
-        return TEXT_MODELS.get(str(text.get("model_type", "llama")), architecture)
-    return architecture
+    if architecture not in SEEING or architecture in HF_FAMILIES:
+        return architecture
+    kind = text.get("model_type", "llama") if isinstance(text, dict) else values.get("model_type")
+    return TEXT_MODELS.get(str(kind), architecture)
 
 
 def with_causal_name(values: dict[str, object]) -> dict[str, object]:

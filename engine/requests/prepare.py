@@ -19,10 +19,12 @@ from engine.api.errors import ErrorCode, RequestError
 from engine.config import EngineConfig
 from engine.decoding.beam_search import BeamSearch, EndRules
 from engine.inputs.encoding import Prompt
+from engine.inputs.images import PromptMedia
 from engine.inputs.limits import (
     ContextLimits,
     check_alternatives,
     check_embedding,
+    check_embeds,
     check_kind,
     check_processors,
     check_prompt_ids,
@@ -30,6 +32,7 @@ from engine.inputs.limits import (
     choice_token_limit,
 )
 from engine.inputs.processor import PromptProcessor
+from engine.inputs.sound import SoundReader
 from engine.inputs.text_fields import bad_word_ids, prediction_ids
 from engine.messages import AddAdapter
 from engine.model_kind import ModelPurpose
@@ -41,6 +44,7 @@ from engine.requests.runs.beams import BeamRun
 from engine.requests.runs.buffered import RankedRun
 from engine.requests.runs.non_generating import EmbedRun, PromptRun, TokenizeRun
 from engine.requests.runs.run import Choice, PreparedRequest, Run
+from engine.requests.runs.transcribing import TranscribeRun
 from engine.requests.served_adapters import ServedAdapters
 from engine.scheduling.waiting import check_place
 from engine.structured.registry import AnswerGrammars
@@ -86,8 +90,12 @@ class RequestPreparer:
         grammars: AnswerGrammars,
         adapters: ServedAdapters,
         purpose: ModelPurpose | None = None,
+        sounds: SoundReader | None = None,
     ) -> None:
-        """`purpose`: what the model is for, to chat if it is None."""
+        """`purpose`: what the model is for, to chat if it is None. `sounds`: the reader of a model that writes down
+        speech.
+        """
+        self._sounds = sounds
         self._purpose = purpose or ModelPurpose()
         self._config = config
         self._tokenizer = tokenizer
@@ -107,6 +115,8 @@ class RequestPreparer:
             context = min(request.max_context, limits.max_model_len)
             limits = dataclasses.replace(limits, max_model_len=context)
         adapter = None if request.adapter is None else self._adapters.find(request.adapter)
+        if request.task is Task.TRANSCRIBE:
+            return self._transcribing_run(request, limits, resume, num_known)
         if request.task is Task.GENERATE:
             self._parsing.check(request)
         prompt = self._processor.prompt(request, limits.max_model_len)
@@ -133,6 +143,30 @@ class RequestPreparer:
         )
         return EmbedRun(prepared, choices, resume.position)
 
+    def _transcribing_run(
+        self, request: GenerationRequest, limits: ContextLimits, resume: Resume, num_known: Mapping[str, int]
+    ) -> Run:
+        assert self._sounds is not None
+        assert request.speech is not None
+        self._check_queue(request, num_known, 1)
+        admitted, asked = resume.admitted, request.sampling.seed
+        seed = secrets.randbits(SEED_BITS) if asked is None else asked
+        options = self._sounds.options(request.speech, admitted.seed if admitted is not None else seed)
+        prompt_ids = self._sounds.prompt_ids(request.speech)
+        sound = self._sounds.read(request.speech, request.run_id, request.tenant)
+        prepared = PreparedRequest(
+            request=dataclasses.replace(request, speech=dataclasses.replace(request.speech, data="")),
+            prompt_ids=prompt_ids,
+            cache_root=b"",
+            context_length=limits.max_model_len,
+            media=PromptMedia((sound.definition,)),
+            seed=options.seed,
+        )
+        choice = Choice(next(self._seq_ids), ChoicePipeline(0, self._tokenizer, request.stop, request.logprobs))
+        return TranscribeRun(
+            prepared, [choice], resume.position, sound=sound, speech=options, tokenizer=self._tokenizer
+        )
+
     def _embed_options(self, asked: EmbedOptions) -> EmbedOptions:
         """Return the options with what the model's files say where the request says nothing."""
         purpose = self._purpose
@@ -149,10 +183,12 @@ class RequestPreparer:
         num_known: Mapping[str, int],
     ) -> Run:
         if request.beam is not None and prompt.media.spans:
-            message = "use_beam_search cannot be combined with images: leave it out, or ask for several choices by n"
+            media = "images" if request.raw is None else "prompt_embeds"
+            message = f"use_beam_search cannot be combined with {media}: leave it out, or ask for several choices by n"
             raise RequestError(ErrorCode.INVALID_VALUE, message, "use_beam_search")
         max_tokens = choice_token_limit(request, len(prompt.token_ids), limits)
         check_prompt_ids(prompt.token_ids, limits, request.raw)
+        check_embeds(prompt.media, limits, request.raw)
         check_token_ids(request, limits)
         check_alternatives(request, limits)
         forbidden = bad_word_ids(request.sampling.bad_words, self._tokenizer, limits)

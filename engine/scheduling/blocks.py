@@ -193,11 +193,14 @@ class BlockTables:
         return (sequence.num_tokens - 1) // self.block_size
 
     def match(self, sequence: Sequence) -> list[int]:
-        """Return the table of the longest beginning of a sequence that the cache has."""
+        """Return the table of the longest beginning of a sequence that the cache has, and that cuts no whole span."""
         limit = self.num_matchable(sequence)
         digests = self._digests[sequence.seq_id]
         extend_digests(digests, sequence, limit, self.block_size)
-        return self.cache.match(digests, limit)
+        table = self.cache.match(digests, limit)
+        while span := sequence.span_cut_at(self.num_matched(table)):
+            table = self.cache.match(digests, span[0] // self.block_size)
+        return table
 
     def num_matched(self, matched: list[int]) -> int:
         """Count the tokens of the spans in a table."""
@@ -255,13 +258,17 @@ class BlockTables:
         number = sequence.num_computed // self.block_size
         return (
             self.spilled is not None
+            and not sequence.whole_spans
             and number < self.num_matchable(sequence)
             and self._digests[sequence.seq_id][number] in self.spilled
         )
 
     def spilled_digests(self, sequence: Sequence, first: int) -> list[bytes]:
-        """Return the digests of a sequence's spans from number `first` on, up to one that is not in the spill file."""
-        if self.spilled is None:
+        """Return the digests of a sequence's spans from number `first` on, up to one that is not in the spill file.
+
+        NOTE: copied back in part, they might end within tokens that one step computes.
+        """
+        if self.spilled is None or sequence.whole_spans:
             return []
         known = self._digests[sequence.seq_id][first : self.num_matchable(sequence)]
         return list(takewhile(self.spilled.__contains__, known))

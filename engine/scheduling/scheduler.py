@@ -11,7 +11,8 @@ There are no prefill and decode phases. A step
    if that is more (step_budget.py), but beside decodes no more than these may wait for;
 4. starts waiting sequences in their turn (waiting.py), while tokens, `max_num_seqs` and blocks allow it;
 5. gives what is left to the prompts that were held to their share;
-6. gives prompts more, in proportion, if there is nothing else in it and all go on: it can be cut between layers.
+6. cuts no span of tokens that see each other in both directions (whole_spans.py);
+7. gives prompts more, in proportion, if there is nothing else in it and all go on: it can be cut between layers.
 
 A sequence takes the blocks for all its known tokens when it starts, so only decodes can run out of blocks, and long
 prompts in layers with windows, which get theirs on the way (blocks.py). A preempted one releases its blocks and later
@@ -43,6 +44,7 @@ from engine.scheduling.step_budget import (
     add_drafts,
 )
 from engine.scheduling.waiting import WaitingQueue, check_place, urgency
+from engine.scheduling.whole_spans import check_spans, end_of_least_chunk, keep_whole
 from engine.sequence import Chunk, Finished, Sequence, SequenceStatus, StepPlan
 
 
@@ -71,7 +73,7 @@ class Scheduler:
     ) -> None:
         """`groups`: of layers, one unless given. `file`: for evicted blocks. `is_complete`: an answer can only end now.
 
-        `prefill_only_token_budget`: that of a step without decodes. `cut_step_tokens`: the budget of 6, 0: none.
+        `prefill_only_token_budget`: that of a step without decodes. `cut_step_tokens`: the budget of 7, 0: none.
         `mixed_step_tokens`: the most of a step with decodes, if it has more than MIN_PROMPT_TOKENS of prompts; 0: no
         bound of its own.
         """
@@ -84,6 +86,7 @@ class Scheduler:
         self._max_waiting = max_waiting
         self._max_num_seqs = max_num_seqs
         self._is_complete = is_complete
+        self._longest_chunk = groups.chunk_tokens if groups is not None else 0
         self._blocks = BlockTables(num_blocks, block_size, prefix_caching, groups, file)
         self._num_restorable = 0
         """Blocks that may still be copied back before this step."""
@@ -130,6 +133,7 @@ class Scheduler:
         if given > most:
             message = f"the prompt must have at most {most} tokens, the size of the KV cache, got {given}"
             raise RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, message, "messages")
+        check_spans(sequence, self._longest_chunk)
         if not sequence.prompt_ids or len(sequence.output_ids) >= sequence.max_tokens:
             message = "the sequence has no prompt or nothing left to generate"
             raise RequestError(ErrorCode.INVALID_VALUE, message, "max_tokens")
@@ -182,6 +186,7 @@ class Scheduler:
         if budget.is_shared:
             budget.is_shared = False
             decodes += self._start_waiting(grants, budget)
+        keep_whole(grants)
         if not decodes and not drafted and not any(grants.values()):
             return None
         if not decodes and not drafted and self._plan_in_flight is None:
@@ -373,7 +378,7 @@ class Scheduler:
         NOTE: no chunk has been planned yet. A sequence that runs alone always finds blocks within the capacity.
         """
         self._extend(sequence, sequence.num_tokens)
-        while sequence.num_placed <= sequence.num_computed:
+        while sequence.num_placed < end_of_least_chunk(sequence):
             self._preempt(self._fair.victim_for_block())
             if sequence.status is SequenceStatus.PREEMPTED:
                 return
@@ -443,6 +448,8 @@ class Scheduler:
 
         NOTE: a prompt that ends should not wait for those that go on. Mostly none ends because there is one alone.
         """
+        if any(sequence.whole_spans for sequence in grants):
+            return
         rooms = {sequence: min(sequence.num_tokens, sequence.num_placed) - sequence.num_computed for sequence in grants}
         total = sum(grants.values())
         if total >= self._cut_step_tokens or any(

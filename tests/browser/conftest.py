@@ -11,7 +11,7 @@ import pytest
 from django.db import connections
 
 from chat.catalog.services import model_register, model_update
-from tests.browser.contexts import Contexts
+from tests.browser.contexts import Contexts, PatientBrowser
 from tests.browser.scripted import ScriptedPage, note_problems
 from tests.browser.walk import SIZES, Walk, walked
 from tests.conftest import CHROMIUMS
@@ -44,7 +44,7 @@ def chromium() -> Iterator[object]:
         patch.setenv(
             "DJANGO_ALLOW_ASYNC_UNSAFE", "1"
         )  # that loop is the driver's: our queries in this thread hold up nobody
-        browser = driver.chromium.launch(executable_path=binary, args=FLAGS)
+        browser = PatientBrowser(driver.chromium.launch(executable_path=binary, args=FLAGS))
         yield browser
         browser.close()
         for connection in connections.all(initialized_only=True):

@@ -11,6 +11,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+PATIENCE_MS = 90_000
+"""How long tests wait for what a page does: a busy machine may take a while, and nothing is timed."""
+
+
+class PatientBrowser:
+    """A browser whose contexts wait for `PATIENCE_MS` unless a test says otherwise."""
+
+    def __init__(self, browser: Any) -> None:
+        self._browser = browser
+
+    def new_context(self, **options: Any) -> Any:
+        context = self._browser.new_context(**options)
+        context.set_default_timeout(PATIENCE_MS)
+        return context
+
+    def close(self) -> None:
+        self._browser.close()
+
 
 class Contexts:
     """Lends contexts of a browser, one for each set of options. Each is as if it were new, but for its cache."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.test import Client
+
+from tests.browser.contexts import PATIENCE_MS
 
 USAGE = {"prompt_tokens": 3, "cached_tokens": 0, "completion_tokens": 5, "reasoning_tokens": 0}
 TIMINGS = {"first_token_s": 0.1, "total_s": 0.5, "tokens_per_s": 10.0}
@@ -125,7 +128,8 @@ class ScriptedPage:
 
         Playwright's own `wait_for_function` polls by `eval`, which the pages' content security policy forbids.
         """
-        for _ in range(2000):
+        deadline = time.monotonic() + PATIENCE_MS / 1000
+        while time.monotonic() < deadline:
             found = look()
             if found:
                 return found

@@ -152,7 +152,7 @@ def test_a_key_of_an_invited_person_is_seen_live_in_log_usage_and_audit(
     console.locator(".lc-live-bar[data-state=live]").wait_for()
     ended: list[httpx.Response] = []
     thread = asked_beside(app, ended, max_tokens=400, ignore_eos=True)
-    console.locator("[data-key=runs] tbody tr").wait_for(timeout=30_000)
+    console.locator("[data-key=runs] tbody tr").wait_for()
     thread.join(180)
     usage = ended[0].json()["usage"]
 
@@ -197,9 +197,9 @@ def test_requests_at_once_are_limited(console: Any, served: ServedLightcone) -> 
     app = App(served, made_key(console, "one-at-once", max_concurrency="1"))
     ended: list[httpx.Response] = []
     console.goto("/admin/workers/")
-    console.get_by_text("None at this moment.").wait_for(timeout=20_000)
+    console.get_by_text("None at this moment.").wait_for()
     thread = asked_beside(app, ended, max_tokens=300, ignore_eos=True)
-    console.locator("[data-key=runs] tbody tr").wait_for(timeout=30_000)
+    console.locator("[data-key=runs] tbody tr").wait_for()
     assert "at once" in app.refusal()
     thread.join(180)
     assert ended[0].status_code == 200
@@ -256,7 +256,7 @@ def test_a_model_is_loaded_and_unloaded_while_another_streams(console: Any, serv
     second = console.locator(".lc-live-model", has=console.get_by_role("heading", name="second", exact=True))
     for act, state in (("Load", "ready"), ("Unload", "unloaded")):
         console.goto("/admin/workers/")
-        second.get_by_role("link", name=act, exact=True).first.click(timeout=60_000)
+        second.get_by_role("link", name=act, exact=True).first.click()
         console.locator("form button.lc-button", has_text=act).click()
         console.goto("/admin/workers/")
         # A model that has just left has the lease of its worker and that of its host for a moment.

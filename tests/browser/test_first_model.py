@@ -34,10 +34,10 @@ def test_a_pulled_model_is_chatted_with_at_once(chromium, tmp_path: Path) -> Non
             page.fill("#composer-text", "Say hi")
             page.keyboard.press("Enter")
             page.locator(".waits-for:visible", has_text="model").wait_for()
-            page.locator(".message-assistant .message-foot", has_text="tok").wait_for(timeout=90_000)
+            page.locator(".message-assistant .message-foot", has_text="tok").wait_for()
             assert page.inner_text(".message-assistant .message-body").strip()
             page.goto("/admin/chat/servedmodel/")
             row = page.locator("#result_list tr", has_text=NAME)
-            row.get_by_text("Ready").wait_for(timeout=5000)
+            row.get_by_text("Ready").wait_for()
             assert problems == []
             page.context.close()

@@ -46,7 +46,7 @@ def answering(chromium: Any, served: ServedLightcone) -> Any:
     set_fields(page, f'{{"ignore_eos": true, "max_tokens": {NUM_TOKENS}}}')
     page.fill("#composer-text", "Write a very long story about the sea.")
     page.press("#composer-text", "Enter")
-    shown(page).filter(has_text=re.compile(r".{40}")).wait_for(timeout=60_000)
+    shown(page).filter(has_text=re.compile(r".{40}")).wait_for()
     return page
 
 
@@ -87,7 +87,7 @@ def test_an_answer_whose_model_was_killed_is_resumed_and_the_page_says_so(
     num_rows = len(request_log(served))
     page = answering(chromium, served)
     kill(served, process)
-    page.wait_for_selector(f"{ANSWER} .waiting:has-text('Resuming')", timeout=60_000)
+    page.wait_for_selector(f"{ANSWER} .waiting:has-text('Resuming')")
     expect_whole(page, shown(page).inner_text())
     expect_row(served, num_rows, attempts=attempts)
 

@@ -95,18 +95,18 @@ def test_a_model_is_loaded_and_unloaded_while_another_page_watches(open_page: Ca
     state_of(watching, "ready").wait_for()
     watching.locator("[data-chart=tokens] canvas").wait_for()
     act(acting, "Unload")
-    state_of(watching, "unloaded").wait_for(timeout=20_000)
-    state_of(acting, "unloaded").wait_for(timeout=20_000)
+    state_of(watching, "unloaded").wait_for()
+    state_of(acting, "unloaded").wait_for()
     act(acting, "Load")
-    state_of(watching, "ready").wait_for(timeout=90_000)
+    state_of(watching, "ready").wait_for()
 
 
 def test_figures_change_and_one_request_is_cancelled(open_page: Callable[..., Any], served: ServedLightcone) -> None:
     page = open_page("/admin/workers/")
-    state_of(page, "ready").wait_for(timeout=60_000)
+    state_of(page, "ready").wait_for()
     ended: list[dict[str, Any]] = []
     thread = ask_long(served, ended)
-    page.locator("[data-key=runs] tbody tr").wait_for(timeout=30_000)
+    page.locator("[data-key=runs] tbody tr").wait_for()
     generated = page.locator(".lc-live-facts div", has=page.get_by_text("Generated tokens", exact=True)).locator("dd")
     assert wait_until(lambda: generated.inner_text() not in ("0/s", ""))
     page.get_by_role("link", name="Cancel", exact=True).click()
@@ -114,7 +114,7 @@ def test_figures_change_and_one_request_is_cancelled(open_page: Callable[..., An
     page.locator("form button.lc-button", has_text="Cancel").click()
     thread.join(30)
     assert ended, "the request goes on"
-    page.get_by_text("None at this moment.").wait_for(timeout=20_000)
+    page.get_by_text("None at this moment.").wait_for()
 
 
 def wait_until(is_true: Callable[[], bool], timeout_s: float = 20.0) -> bool:
@@ -129,7 +129,7 @@ def wait_until(is_true: Callable[[], bool], timeout_s: float = 20.0) -> bool:
 def test_a_page_without_a_socket_polls(open_page: Callable[..., Any]) -> None:
     page = open_page("/admin/workers/", is_blocked=True)
     page.locator(".lc-live-bar[data-state=polling]").wait_for()
-    state_of(page, "ready").wait_for(timeout=60_000)
+    state_of(page, "ready").wait_for()
     with page.expect_response(lambda answer: "/admin/live/snapshot" in answer.url) as found:
         pass
     assert found.value.json()["snapshot"]["hosts"]
@@ -139,23 +139,23 @@ def test_a_page_without_a_socket_polls(open_page: Callable[..., Any]) -> None:
 
 def test_a_worker_is_drained_and_resumed(open_page: Callable[..., Any], served: ServedLightcone) -> None:
     page = open_page("/admin/workers/")
-    state_of(page, "ready").wait_for(timeout=60_000)
+    state_of(page, "ready").wait_for()
     act(page, "Drain")
-    state_of(page, "draining").wait_for(timeout=20_000)
+    state_of(page, "draining").wait_for()
     assert served.post("/v1/completions", {"model": MODEL, "prompt": "a", "max_tokens": 1})[0] == 503
     act(page, "Resume")
-    state_of(page, "ready").wait_for(timeout=30_000)
+    state_of(page, "ready").wait_for()
     assert served.post("/v1/completions", {"model": MODEL, "prompt": "a", "max_tokens": 1})[0] == 200
 
 
 def test_a_model_is_warmed_up_and_its_fit_is_told(open_page: Callable[..., Any]) -> None:
     page = open_page("/admin/workers/")
-    state_of(page, "ready").wait_for(timeout=60_000)
+    state_of(page, "ready").wait_for()
     act(page, "Warm up")
-    page.get_by_text("generated 5 tokens in").wait_for(timeout=60_000)
+    page.get_by_text("generated 5 tokens in").wait_for()
     page.locator("#live-panel .lc-state-ready").wait_for()
     page.get_by_role("link", name="Does it fit?").click(timeout=120_000)
-    page.get_by_text("It fits the memory").wait_for(timeout=60_000)
+    page.get_by_text("It fits the memory").wait_for()
     page.get_by_role("rowheader", name="Weights").wait_for()
 
 

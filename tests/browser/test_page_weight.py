@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.browser.contexts import PATIENCE_MS
+
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 MAX_BYTES = 120_000
@@ -22,6 +24,7 @@ ROOMS = """async () => {
 def test_the_first_visit_is_light(page: Any) -> None:
     context = page.context.browser.new_context(base_url=page.url, viewport={"width": 1280, "height": 800})
     context.add_cookies(page.context.cookies())
+    context.set_default_timeout(PATIENCE_MS)
     visit = context.new_page()
     sizes: list[int] = []
     session = context.new_cdp_session(visit)

@@ -21,7 +21,7 @@ def send(page, text: str) -> None:
 
 def finished(page, index: int) -> str:
     """Wait until message `index` shows its counters, and all of its text; that text."""
-    page.wait_for_selector(f"#messages > li:nth-child({index}) .message-foot:has-text('tokens')", timeout=60_000)
+    page.wait_for_selector(f"#messages > li:nth-child({index}) .message-foot:has-text('tokens')")
     page.wait_for_selector(f"#messages > li:nth-child({index}) [aria-busy]", state="detached")
     return page.inner_text(ANSWER.format(index))
 
@@ -57,7 +57,7 @@ def test_a_second_turn_sees_the_first(page):
 def test_stop_keeps_the_text_and_marks_the_answer(page):
     set_fields(page, '{"max_tokens": 2000}')
     send(page, "Write a very long story about the sea.")
-    page.locator(ANSWER.format(2), has_text=re.compile(r".{40}")).wait_for(timeout=60_000)
+    page.locator(ANSWER.format(2), has_text=re.compile(r".{40}")).wait_for()
     page.click("#stop")
     assert len(finished(page, 2)) > 20
     assert "stopped" in page.inner_text("#messages > li:nth-child(2) .message-foot")
@@ -70,7 +70,7 @@ def test_an_error_names_the_field_and_the_chat_stays_usable(page):
     assert "logit_bias" in page.inner_text(".message-error")
     set_fields(page, '{"max_tokens": 8}')
     page.click(".message-error button:has-text('Try again')")
-    page.wait_for_selector("#messages > li:nth-child(2) .message-foot:has-text('tokens')", timeout=60_000)
+    page.wait_for_selector("#messages > li:nth-child(2) .message-foot:has-text('tokens')")
     assert page.locator(".message-error:visible").count() == 0
 
 
@@ -86,7 +86,7 @@ def test_a_reload_during_an_answer_resumes_it(page, lightcone):
     """Question and answer were lost, and the run was recorded as disconnected."""
     set_fields(page, '{"max_tokens": 400, "ignore_eos": true}')
     send(page, "Write a very long story about the sea.")
-    page.locator(ANSWER.format(2), has_text=re.compile(r".{40}")).wait_for(timeout=60_000)
+    page.locator(ANSWER.format(2), has_text=re.compile(r".{40}")).wait_for()
     before = page.inner_text(ANSWER.format(2))
     page.reload()
     text = finished(page, 2)
@@ -98,7 +98,7 @@ def test_a_reload_during_an_answer_resumes_it(page, lightcone):
 def test_a_second_tab_of_the_same_chat_shows_the_same_answer(page):
     set_fields(page, '{"ignore_eos": true, "max_tokens": 200}')
     send(page, "Write a very long story about the sea.")
-    page.locator(ANSWER.format(2), has_text=re.compile(r".{40}")).wait_for(timeout=60_000)
+    page.locator(ANSWER.format(2), has_text=re.compile(r".{40}")).wait_for()
     other = page.context.new_page()
     other.goto(page.url)
     assert finished(other, 2) == finished(page, 2)
@@ -107,7 +107,7 @@ def test_a_second_tab_of_the_same_chat_shows_the_same_answer(page):
 def test_a_stop_in_another_tab_is_shown_here(page):
     set_fields(page, '{"ignore_eos": true, "max_tokens": 4000}')
     send(page, "Write a very long story about the sea.")
-    page.locator(ANSWER.format(2), has_text=re.compile(r".{40}")).wait_for(timeout=60_000)
+    page.locator(ANSWER.format(2), has_text=re.compile(r".{40}")).wait_for()
     other = page.context.new_page()
     other.goto(page.url)
     other.click("#stop")

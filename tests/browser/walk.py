@@ -37,7 +37,6 @@ class Walk:
         self.rules = rules
         self.page = scripted.page
         self.findings: list[str] = []
-        self.page.set_default_timeout(15_000)
         self.page.route("**/playground/api/check", lambda route: route.fulfill(json=CHECKED))
         code_route(self.page)
         self.measures = [rendered(1200, 300)]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import http.server
+import io
 import json
 import threading
 
+import numpy as np
 import openai
 import pytest
 
@@ -61,6 +63,7 @@ def seeing(tmp_path_factory, pictures):
         "LIGHTCONE_MEDIA_DOMAINS": pictures,
         "LIGHTCONE_MEDIA_HTTP": "1",
         "LIGHTCONE_MEDIA_NETWORKS": "127.0.0.0/8",
+        "LIGHTCONE_EMBEDS": "1",
     }
     with served.running():
         yield served
@@ -182,3 +185,28 @@ def test_the_playground_sends_an_image_that_it_keeps(seeing):
             lambda: browser.get(end["log_url"]).status_code == 200, timeout_s=30, what="the row of the request log"
         )
         assert "1 image," in browser.get(end["log_url"]).text
+
+
+def base64_of_rows(width, value):
+    file = io.BytesIO()
+    np.save(file, np.full((7, width), value, np.float32))
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def test_prompts_of_vectors_are_answered_for_keys_that_may_send_them(seeing):
+    width = json.loads((seeing.folder.parent / "llava" / "config.json").read_text())["text_config"]["hidden_size"]
+
+    def complete(client, embeds):
+        return client.completions.create(
+            model="llava", prompt="", max_tokens=MOST, temperature=0, extra_body={"prompt_embeds": embeds}
+        )
+
+    with client_of(seeing, seeing.make_key(rights=["inference", "embeds"])) as client:
+        answers = [complete(client, base64_of_rows(width, value)) for value in (0.5, -0.5, 0.5)]
+        with pytest.raises(openai.BadRequestError, match=f"must have rows of {width} numbers"):
+            complete(client, base64_of_rows(width + 1, 0.5))
+    assert {answer.usage.prompt_tokens for answer in answers} == {7}
+    first, second, again = (answer.choices[0].text for answer in answers)
+    assert first == again != second
+    with client_of(seeing) as client, pytest.raises(openai.BadRequestError, match="Send vectors as inputs"):
+        complete(client, base64_of_rows(width, 0.5))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.engine.pool_in_process import PoolInProcess
 from tests.engine.stage import Stage
 from tests.engine.tiny_tokenizer import write_tokenizer
 
@@ -36,9 +37,16 @@ def stage(make_stage):
 
 
 @pytest.fixture
-def make_real_engine():
-    """Return a function that starts an engine on the model at a path, with its core in this process."""
+def make_real_engine(monkeypatch):
+    """Return a function that starts an engine on the model at a path, with its core in this process.
+
+    So are decoders and processors of media: each child imports torch and transformers for five seconds. Served models
+    have children, and so have tests of the decoder.
+    """
     from tests.engine.real_engine import RealEngine  # torch is large
+
+    for user in ("engine.inputs.images", "engine.inputs.media.decoder"):
+        monkeypatch.setattr(f"{user}.KillablePool", PoolInProcess)
 
     made = []
 

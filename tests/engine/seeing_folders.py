@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import random
 from pathlib import Path
 
@@ -28,7 +29,14 @@ SPECIAL = [
     "<img>",
     "</img>",
     "<video>",
+    "<start_of_image>",
+    "<image_soft_token>",
+    "<end_of_image>",
     "<pad>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
 ]
 IDS = {text: VOCAB_SIZE + number for number, text in enumerate(SPECIAL)}
 TEXT = {
@@ -42,10 +50,20 @@ TEXT = {
     "tie_word_embeddings": False,
     "pad_token_id": IDS["<pad>"],
 }
+QWEN_TEXT = {**TEXT, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}}
+QWEN_PATCHES = {"patch_size": 8, "spatial_merge_size": 2, "temporal_patch_size": 2}
+QWEN_IDS = {
+    "image_token_id": IDS["<|image_pad|>"],
+    "video_token_id": IDS["<|video_pad|>"],
+    "vision_start_token_id": IDS["<|vision_start|>"],
+    "vision_end_token_id": IDS["<|vision_end|>"],
+    "tie_word_embeddings": False,
+}
 VISION = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{% if message.content is string %}"
-    "{{ message.content }}{% else %}{% for part in message.content %}{% if part.type == 'image' %}PLACE{% else %}"
+    "{{ message.content }}{% else %}{% for part in message.content %}{% if part.type == 'image' %}PLACE"
+    "{% elif part.type == 'video' %}<|vision_start|><|video_pad|><|vision_end|>{% else %}"
     "{{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
@@ -62,6 +80,29 @@ def _tokenizer(folder: Path, **names: str) -> PreTrainedTokenizerFast:
         pad_token="<pad>",
         extra_special_tokens=names,
     )
+
+
+def _gemma3(folder: Path):
+    config = transformers.Gemma3Config(
+        vision_config=transformers.SiglipVisionConfig(**VISION, image_size=32, patch_size=4, vision_use_head=False),
+        text_config=transformers.Gemma3TextConfig(
+            **{**TEXT, "num_hidden_layers": 3, "tie_word_embeddings": True},
+            head_dim=8,
+            query_pre_attn_scalar=8,
+            sliding_window=20,
+            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        ),
+        mm_tokens_per_image=16,
+        image_token_index=IDS["<image_soft_token>"],
+        boi_token_index=IDS["<start_of_image>"],
+        eoi_token_index=IDS["<end_of_image>"],
+    )
+    tokenizer = _tokenizer(
+        folder, image_token="<image_soft_token>", boi_token="<start_of_image>", eoi_token="<end_of_image>"
+    )
+    images = transformers.Gemma3ImageProcessor(size={"height": 32, "width": 32})
+    processor = transformers.Gemma3Processor(images, tokenizer, image_seq_length=16)
+    return transformers.Gemma3ForConditionalGeneration(config), processor
 
 
 def _llava(folder: Path):
@@ -135,6 +176,24 @@ class SpelledProcessor:
         (folder / "chat_template.jinja").write_text(self.chat_template)
 
 
+class QwenProcessor(SpelledProcessor):
+    """Says which tokens are of images, as processors of Qwen-VL do: positions come of it."""
+
+    def __call__(self, text, images, **options):
+        made = super().__call__(text, images, **options)
+        ids = made["input_ids"]
+        kinds = (ids == IDS["<|image_pad|>"]).int() + 2 * (ids == IDS["<|video_pad|>"]).int()
+        return {**made, "mm_token_type_ids": kinds}
+
+    def save_pretrained(self, folder):
+        super().save_pretrained(folder)
+        size = {"shortest_edge": 256, "longest_edge": 8 * 96 * 96}
+        (folder / "video_preprocessor_config.json").write_text(json.dumps({"size": size, "fps": 2}))
+
+    def _joined(self, made):
+        return {name: torch.cat([one[name] for one in made]) for name in made[0]}
+
+
 def _smolvlm(folder: Path):
     config = transformers.SmolVLMConfig(
         vision_config={**VISION, "image_size": 32, "patch_size": 8},
@@ -169,6 +228,92 @@ def _mistral3(folder: Path):
     return transformers.Mistral3ForConditionalGeneration(config), processor
 
 
+def _pixtral(folder: Path):
+    config = transformers.LlavaConfig(
+        vision_config=transformers.PixtralVisionConfig(**VISION, image_size=64, patch_size=8, head_dim=8),
+        text_config=transformers.MistralConfig(**TEXT, head_dim=8),
+        image_token_index=IDS["[IMG]"],
+        vision_feature_select_strategy="full",
+        vision_feature_layer=-1,
+    )
+    images = transformers.PixtralImageProcessor(size={"longest_edge": 64}, patch_size={"height": 8, "width": 8})
+
+    def text_of(made):
+        (height, width), text = made["image_sizes"][0].tolist(), ""
+        for _ in range(height // 8):
+            text += "[IMG]" * (width // 8) + "[IMG_BREAK]"
+        return text.removesuffix("[IMG_BREAK]") + "[IMG_END]"
+
+    processor = SpelledProcessor(images, _tokenizer(folder), "[IMG]", text_of)
+    return transformers.LlavaForConditionalGeneration(config), processor
+
+
+GRID = [[28, 56], [56, 28], [56, 56], [28, 84]]
+
+
+def _llava_next(folder: Path):
+    config = transformers.LlavaNextConfig(
+        vision_config=transformers.CLIPVisionConfig(**VISION, image_size=28, patch_size=7, projection_dim=16),
+        text_config=transformers.MistralConfig(**TEXT, head_dim=8),
+        image_token_index=IDS["<image>"],
+        image_grid_pinpoints=GRID,
+    )
+    images = transformers.LlavaNextImageProcessor(
+        size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28}, image_grid_pinpoints=GRID
+    )
+    processor = transformers.LlavaNextProcessor(
+        images,
+        _tokenizer(folder),
+        patch_size=7,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+    )
+    return transformers.LlavaNextForConditionalGeneration(config), processor
+
+
+class OnevisionProcessor:
+    """Stands in for LlavaOnevisionProcessor, which cannot be built without torchvision: its own method writes text."""
+
+    def __init__(self, images, tokenizer, num_image_tokens):
+        self.image_processor = images
+        self.tokenizer = tokenizer
+        self.image_token = "<image>"
+        self.num_image_tokens = num_image_tokens
+        self.chat_template = ""
+
+    apply_chat_template = SpelledProcessor.apply_chat_template
+    save_pretrained = SpelledProcessor.save_pretrained
+
+    def __call__(self, text, images, **options):
+        made, (text,) = {}, text
+        if images:
+            made = self.image_processor(images=[images], return_tensors="pt")
+            writer = transformers.LlavaOnevisionProcessor.__new__(transformers.LlavaOnevisionProcessor)
+            writer.image_processor = self.image_processor
+            writer.image_token = self.image_token
+            writer.num_image_tokens = self.num_image_tokens
+            writer.vision_feature_select_strategy = "full"
+            writer.vision_aspect_ratio = "anyres_max_2"
+            first, *others = text.split(self.image_token)
+            texts = [writer.replace_image_token(made, number) for number in range(len(images))]
+            text = first + "".join(one + other for one, other in zip(texts, others, strict=True))
+        return {**self.tokenizer(text, return_tensors="pt", add_special_tokens=False), **made}
+
+
+def _llava_onevision(folder: Path):
+    config = transformers.LlavaOnevisionConfig(
+        vision_config=transformers.SiglipVisionConfig(**VISION, image_size=28, patch_size=7, vision_use_head=False),
+        text_config=transformers.Qwen2Config(**TEXT),
+        image_token_index=IDS["<image>"],
+        video_token_index=IDS["<video>"],
+        image_grid_pinpoints=GRID,
+        vision_aspect_ratio="anyres_max_2",
+    )
+    images = transformers.LlavaOnevisionImageProcessor(size={"height": 28, "width": 28}, image_grid_pinpoints=GRID)
+    processor = OnevisionProcessor(images, _tokenizer(folder), num_image_tokens=16)
+    return transformers.LlavaOnevisionForConditionalGeneration(config), processor
+
+
 def _internvl(folder: Path):
     config = transformers.InternVLConfig(
         vision_config=transformers.InternVLVisionConfig(**VISION, image_size=[32, 32], patch_size=[8, 8]),
@@ -188,11 +333,53 @@ def _internvl(folder: Path):
     return transformers.InternVLForConditionalGeneration(config), processor
 
 
+def _qwen2_vl(folder: Path):
+    vision = {"embed_dim": 16, "hidden_size": 32, "depth": 2, "num_heads": 2, "mlp_ratio": 2, **QWEN_PATCHES}
+    config = transformers.Qwen2VLConfig(vision_config=vision, text_config=QWEN_TEXT, **QWEN_IDS)
+    return transformers.Qwen2VLForConditionalGeneration(config), _qwen_processor(folder)
+
+
+def _qwen2_5_vl(folder: Path):
+    vision = {"hidden_size": 16, "out_hidden_size": 32, "depth": 2, "num_heads": 2, "intermediate_size": 32}
+    blocks = {"window_size": 32, "fullatt_block_indexes": [1], "tokens_per_second": 2}
+    config = transformers.Qwen2_5_VLConfig(
+        vision_config={**vision, **blocks, **QWEN_PATCHES}, text_config=QWEN_TEXT, **QWEN_IDS
+    )
+    return transformers.Qwen2_5_VLForConditionalGeneration(config), _qwen_processor(folder)
+
+
+def _qwen3_vl(folder: Path):
+    vision = {"hidden_size": 16, "out_hidden_size": 32, "depth": 3, "num_heads": 2, "intermediate_size": 32}
+    vision |= {"deepstack_visual_indexes": [0, 1], "num_position_embeddings": 16}
+    text = {**QWEN_TEXT, "num_hidden_layers": 3, "head_dim": 16}
+    text["rope_parameters"] = {**QWEN_TEXT["rope_parameters"], "mrope_section": [4, 2, 2]}
+    config = transformers.Qwen3VLConfig(vision_config={**vision, **QWEN_PATCHES}, text_config=text, **QWEN_IDS)
+    return transformers.Qwen3VLForConditionalGeneration(config), _qwen_processor(folder)
+
+
+def _qwen_processor(folder: Path) -> SpelledProcessor:
+    images = transformers.Qwen2VLImageProcessor(
+        size={"shortest_edge": 24 * 24, "longest_edge": 96 * 96}, patch_size=8, temporal_patch_size=2, merge_size=2
+    )
+
+    def text_of(made):
+        return "<|image_pad|>" * (int(made["image_grid_thw"].prod()) // 4)
+
+    return QwenProcessor(images, _tokenizer(folder), "<|image_pad|>", text_of)
+
+
 FAMILIES = {
+    "gemma3": _gemma3,
     "idefics3": _idefics3,
     "internvl": _internvl,
     "llava": _llava,
+    "llava_next": _llava_next,
+    "llava_onevision": _llava_onevision,
     "mistral3": _mistral3,
+    "pixtral": _pixtral,
+    "qwen2_5_vl": _qwen2_5_vl,
+    "qwen2_vl": _qwen2_vl,
+    "qwen3_vl": _qwen3_vl,
     "smolvlm": _smolvlm,
 }
 
@@ -205,7 +392,8 @@ def write_seeing(folder: Path, family: str, spread: float = 0.3):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter) * spread + (parameter.dim() == 1))
-    processor.chat_template = TEMPLATE.replace("PLACE", processor.image_token)
+    around = ("<|vision_start|>", "<|vision_end|>") if isinstance(processor, QwenProcessor) else ("", "")
+    processor.chat_template = TEMPLATE.replace("PLACE", processor.image_token.join(around))
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return model, processor

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -19,6 +19,7 @@ from chat.access.addresses import request_address
 from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.answering.attached import attachments_forgotten, files_attached, num_file_bytes
+from chat.api.answering.hearing import sounds_heard
 from chat.api.answering.images import image_rules
 from chat.api.dialect import AnswerHead, P_co, RequestReader
 from chat.api.request.build import MessagesRefused, QueuePlacement, generation_request, rights_check
@@ -88,9 +89,13 @@ class StartedRun:
 
 
 async def request_start(
-    request: HttpRequest, dialect: RequestReader[P], start: Callable[[Accepted[P]], Awaitable[T]]
+    request: HttpRequest,
+    dialect: RequestReader[P],
+    start: Callable[[Accepted[P]], Awaitable[T]],
+    *,
+    read: Callable[[bytes], dict[str, Any]] = json_object_read,
 ) -> tuple[Accepted[P], T]:
-    """Check a request that computes, then call `start`. Raises ApiError.
+    """Check a request that computes, then call `start`. Raises ApiError. `read`: what makes fields of its body.
 
     A failure is logged. Once the caller is known, its answer says what is left of the limits.
     """
@@ -100,7 +105,7 @@ async def request_start(
         caller = await caller_require(request, dialect)
         caller.require_right(str(Right.INFERENCE))
         body = body_read(request)
-        known_request = parsed = await run_in_thread_if_large(len(body), _parse, body, request, dialect)
+        known_request = parsed = await run_in_thread_if_large(len(body), _parse, body, request, dialect, read)
         trace = _trace(request, dialect.name, parsed)
         accepted = Accepted(caller, parsed, trace, arrived_at, len(body), request_id(request))
         return accepted, await start(accepted)
@@ -114,8 +119,8 @@ async def request_start(
         raise
 
 
-def _parse(body: bytes, request: HttpRequest, dialect: RequestReader[P]) -> P:
-    parsed = dialect.parse(json_object_read(body))
+def _parse(body: bytes, request: HttpRequest, dialect: RequestReader[P], read: Callable[[bytes], dict[str, Any]]) -> P:
+    parsed = dialect.parse(read(body))
     request.lightcone_field_names = parsed.field_names
     if parsed.delivery.request_id is not None and getattr(request, "lightcone_request_id", None) is None:
         request.lightcone_request_id = parsed.delivery.request_id
@@ -215,6 +220,9 @@ async def _run_start(
 ) -> StartedRun:
     """Start the run with one model. The bytes of files that messages name count until its reader leaves."""
     placement = rights_check(accepted.parsed, model=model.name, caller=accepted.caller)
+    heard = await sounds_heard(accepted.parsed, model, accepted.caller, partial(_transcribing_start, accepted))
+    if heard is not None:
+        accepted = replace(accepted, parsed=replace(accepted.parsed, messages=heard.messages))
     fetched = await files_attached(accepted.parsed.messages, accepted.caller)
     try:
         run = await _run_start_with(fetched.files if fetched else {}, accepted, model, placement, detach)
@@ -224,7 +232,19 @@ async def _run_start(
         raise
     if fetched is not None:
         run.reader.when_left(fetched.give_back)
-    return replace(run, generation=replace(run.generation, messages=attachments_forgotten(run.generation.messages)))
+    head = run.head if heard is None else replace(run.head, transcription=heard.usage)
+    forgotten = replace(run.generation, messages=attachments_forgotten(run.generation.messages))
+    return replace(run, generation=forgotten, head=head)
+
+
+async def _transcribing_start(accepted: Accepted[P], parsed: ParsedRequest, model: ModelEntry) -> RunReader:
+    """Start a run that writes down a sound of the request's messages. Raises ApiError."""
+    assert parsed.generation.speech is not None
+    num_bytes = len(parsed.generation.speech.data)
+    whole: Accepted[ParsedRequest] = accepted
+    trace = replace(accepted.trace, is_stream=False, model_asked=model.full_name)
+    run = await _run_start(replace(whole, parsed=parsed, num_bytes=num_bytes, trace=trace), model, None)
+    return run.reader
 
 
 async def _run_start_with(
@@ -280,7 +300,7 @@ def _head(
 ) -> AnswerHead:
     response = parsed.response
     last_role, last_text = "assistant", ""
-    if generation.raw is None:
+    if generation.raw is None and generation.speech is None:
         last_role, last_text = last_message_text(generation.messages, parsed.messages)
     opens_turn = generation.prompt.add_generation_prompt and not generation.prompt.continue_final_message
     role = "assistant" if opens_turn else last_role

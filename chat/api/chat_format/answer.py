@@ -6,7 +6,7 @@ Log-probabilities of generated tokens have OpenAI's shape, those of the prompt v
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -56,7 +56,8 @@ def finite_logprob(logprob: float) -> float:
     return logprob if logprob > LOWEST_LOGPROB else LOWEST_LOGPROB
 
 
-def usage_object(usage: Usage) -> dict[str, Any]:
+def usage_object(usage: Usage, transcription: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the counts, with what the `transcription` of sound in the messages took, which is counted apart."""
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
@@ -67,6 +68,7 @@ def usage_object(usage: Usage) -> dict[str, Any]:
             "accepted_prediction_tokens": usage.accepted_prediction_tokens,
             "rejected_prediction_tokens": usage.rejected_prediction_tokens,
         },
+        **({"transcription": dict(transcription)} if transcription else {}),
     }
 
 
@@ -141,7 +143,7 @@ class ChatAnswer:
             "model": head.model,
             "choices": [self._choice(index, parts) for index, parts in enumerate(self.choices)],
             "system_fingerprint": head.fingerprint,
-            "usage": usage_object(self.usage),
+            "usage": usage_object(self.usage, self.head.transcription),
             "prompt_logprobs": prompt_logprobs_list(self.prompt_scores) if self.prompt_scores is not None else None,
             "prompt_token_ids": head.prompt_ids,
             "kv_transfer_params": None,

@@ -200,7 +200,10 @@ class ChatStream:
     def _end(self, usage: Usage) -> bytes:
         if not self.head.include_usage:
             return self.framing.end
-        return data_frame(f'{self._open}],"usage":{compact_json(usage_object(usage))}}}') + self.framing.end
+        return (
+            data_frame(f'{self._open}],"usage":{compact_json(usage_object(usage, self.head.transcription))}}}')
+            + self.framing.end
+        )
 
     def _bodies(self, payload: Delta | ChoiceFinished) -> list[str]:
         """Return the `delta` objects of new output: reasoning, then content, then calls."""

@@ -4,7 +4,7 @@ from chat.api.dialect import DialectEntry
 
 BOTH_FORMS = (
     *("chat/completions", "chat/completions/render", "completions", "embeddings", "rerank"),
-    *("tokenize", "detokenize"),
+    *("audio/transcriptions", "audio/translations", "tokenize", "detokenize"),
 )
 """Routes that exist bare and under /v1."""
 
@@ -12,7 +12,10 @@ OPENAI = DialectEntry(
     urls=("chat.api.openai.urls",),
     error_format="chat.api.openai.dialect:LIGHTCONE",
     path_prefixes=(),
-    segments=("v1", "v2", "models", "chat", "completions", "embeddings", "rerank", "tokenize", "detokenize"),
+    segments=(
+        *("v1", "v2", "models", "chat", "completions", "embeddings", "rerank", "audio"),
+        *("tokenize", "detokenize"),
+    ),
     counted_routes=(*(f"{prefix}/{route}" for route in BOTH_FORMS for prefix in ("/v1", "")), "/v2/rerank"),
     described_in=("chat.api.openai.openapi",),
     batch_endpoints={

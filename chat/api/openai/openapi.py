@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chat.api.openai.audio import TranscriptionRequest
 from chat.api.openai.embeddings import EmbeddingRequest
 from chat.api.openai.rerank import RerankRequest
 from chat.api.openai.tokens import DetokenizeRequest, TokenizeRequest
@@ -17,7 +18,8 @@ RANKING_EXAMPLE = {"query": "How deep is the sea?", "documents": ["Some 3,700 me
 LABELS = Metadata("Replaces the labels.", is_required=True)
 
 SCHEMAS = requests(
-    ChatCompletionRequest, CompletionRequest, EmbeddingRequest, RerankRequest, TokenizeRequest, DetokenizeRequest
+    *(ChatCompletionRequest, CompletionRequest, EmbeddingRequest, RerankRequest, TokenizeRequest, DetokenizeRequest),
+    TranscriptionRequest,
 ) | components(
     """
     defaults = {
@@ -28,8 +30,9 @@ SCHEMAS = requests(
         id, owned_by: string; object: 'model'; created: seconds; state: state;
         max_model_len: integer | null "Context in tokens; null before the model was first loaded.";
         context: integer | null "Tokens that it was made for, as its files say.";
-        kind: 'chat' | 'embedding' | 'reranker' | null "What it is for; null while no worker has it.";
-        capabilities: [string] "chat, completion, structured_output, embedding, tools, reasoning, rerank.";
+        kind: 'chat' | 'embedding' | 'reranker' | 'transcriber' | null "What it is for; null while no worker has it.";
+        capabilities: [string]
+            "chat, completion, structured_output, embedding, tools, reasoning, rerank, transcription.";
         format: string | null "Of its weights, such as Q4_K_M."; architecture: string | null;
         deprecated_at: integer | null "Unix seconds.";
         default_parameters: defaults "The values of fields that a request leaves out.";
@@ -43,6 +46,25 @@ SCHEMAS = requests(
     RenderedChat = {
         object: 'chat.completion.prompt'; model, prompt: string; token_ids: [integer];
         num_tokens, max_model_len: integer; sampling_params: object "What would be used, defaults included."
+    }
+    token_usage = {
+        type: 'tokens'; input_tokens, output_tokens, total_tokens: integer;
+        input_token_details: {audio_tokens, text_tokens: integer}
+    }
+    spoken_logprob = {token: string; logprob: number; bytes: [integer]}
+    spoken_segment = {
+        id: integer; seek: integer "Where its window begins, in hundredths of a second.";
+        start, end: number "Seconds."; text: string; tokens: [integer]; temperature: number;
+        avg_logprob, compression_ratio, no_speech_prob: number
+    }
+    Transcript = {
+        text: string; logprobs?: [spoken_logprob]; usage: token_usage | {type: 'duration'; seconds: integer};
+        task?: string; language?: string "In English."; duration?: number "Seconds.";
+        segments?: [spoken_segment]; words?: [{word: string; start, end: number}]
+    } "From `task` on with verbose_json alone. Other formats than json and verbose_json are plain text."
+    TranscriptEvent = {
+        type: 'transcript.text.delta' | 'transcript.text.done'; delta?, text?: string; logprobs?: [spoken_logprob];
+        usage?: token_usage
     }
     Embedding = {object: 'embedding'; index: integer; embedding: [number] | string "Numbers, or base64."}
     EmbeddingList = {
@@ -106,7 +128,15 @@ PROMPTS = """
     POST /detokenize detokenize(DetokenizeRequest) -> DetokenizedText
         Tokens to text
 """
+AUDIO = """
+    POST /v1/audio/transcriptions create_transcription(form TranscriptionRequest) -> Transcript stream TranscriptEvent
+        Write down speech. In the language that is spoken; the served model is a transcriber. As a stream, server-sent
+        events with a segment in each, then [DONE].
+    POST /v1/audio/translations create_translation(form TranscriptionRequest) -> Transcript stream TranscriptEvent
+        Write down speech in English. Whatever is spoken.
+"""
 OPERATIONS = {
+    **routes("audio", AUDIO),
     **routes(
         "chat",
         CHAT,

@@ -3,11 +3,14 @@
 from django.urls import re_path
 
 from chat.api.completions import chat_completion, text_completion
-from chat.api.openai import embeddings, models, rerank, stored, tokens
+from chat.api.openai import audio, embeddings, models, rerank, stored, tokens
 from chat.api.openai.dialect import LIGHTCONE, TEXT_COMPLETIONS
 from chat.api.view import api_view, unknown_view
 
 COMPLETION = r"^(?:v1/)?chat/completions/(?P<completion_id>[^/]+)"
+AUDIO = r"^(?:v1/)?audio/"
+transcriptions = api_view(audio.TRANSCRIPTIONS, post=audio.transcription)
+translations = api_view(audio.TRANSLATIONS, post=audio.transcription)
 completions = api_view(LIGHTCONE, get=stored.completions_list, post=chat_completion)
 one_completion = api_view(
     LIGHTCONE, get=stored.completion_retrieve, post=stored.completion_update, delete=stored.completion_delete
@@ -24,6 +27,8 @@ urlpatterns = [
     re_path(r"^(?:v1/)?embeddings/?\Z", api_view(embeddings.EMBEDDINGS, post=embeddings.embeddings), name="embeddings"),
     re_path(r"^(?:v1/)?rerank/?\Z", api_view(rerank.JINA, post=rerank.rerank), name="rerank"),
     re_path(r"^v2/rerank/?\Z", api_view(rerank.COHERE, post=rerank.rerank), name="rerank_v2"),
+    re_path(rf"{AUDIO}transcriptions/?\Z", transcriptions, name="transcriptions"),
+    re_path(rf"{AUDIO}translations/?\Z", translations, name="translations"),
     re_path(r"^(?:v1/)?tokenize/?\Z", tokenize, name="tokenize"),
     re_path(r"^(?:v1/)?detokenize/?\Z", detokenize, name="detokenize"),
     re_path(r"^(?:v1/)?chat/completions/?\Z", completions, name="chat_completions"),
@@ -32,5 +37,5 @@ urlpatterns = [
     re_path(rf"{COMPLETION}/messages/?\Z", messages, name="chat_completion_messages"),
     re_path(r"^(?:v1/)?models/?\Z", api_view(LIGHTCONE, get=models.models_list), name="models"),
     re_path(r"^(?:v1/)?models/(?P<model_id>.+?)/?\Z", api_view(LIGHTCONE, get=models.model_retrieve), name="model"),
-    re_path(r"^(?:v1|v2|chat|models)(?:/.*)?\Z", unknown_view(LIGHTCONE)),
+    re_path(r"^(?:v1|v2|chat|models|audio)(?:/.*)?\Z", unknown_view(LIGHTCONE)),
 ]

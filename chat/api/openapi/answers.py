@@ -25,7 +25,9 @@ SCHEMAS = components(
     ErrorDetail = {message, type: string; param: fault; code: string | null}
     UsageBody = {
         prompt_tokens, completion_tokens, total_tokens: integer; prompt_tokens_details: {cached_tokens: integer};
-        completion_tokens_details: {reasoning_tokens, accepted_prediction_tokens, rejected_prediction_tokens: integer}
+        completion_tokens_details: {reasoning_tokens, accepted_prediction_tokens, rejected_prediction_tokens: integer};
+        transcription?: {model: string; seconds: number; input_tokens, output_tokens: integer}
+            "What writing down the sound of the messages took; not part of the other counts."
     }
     ItemList = {...page; data: items}
     Deleted = {id, object: string; deleted: boolean}

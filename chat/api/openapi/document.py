@@ -24,6 +24,7 @@ GROUPS = {
     "chat": "Chat completions in OpenAI's shape, whole and streamed, and those that are stored",
     "models": "What is served, and what each model can do",
     "prompts": "Text completions, embeddings, reranking, tokens",
+    "audio": "Speech to text",
     "responses": "OpenAI's Responses API",
     "messages": "Anthropic's Messages API",
     "ollama": "The API of Ollama",

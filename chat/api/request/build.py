@@ -41,6 +41,8 @@ def rights_check(parsed: ParsedRequest, *, model: str, caller: Caller) -> QueueP
         _require(caller, str(Right.CHAT_TEMPLATE), "chat_template", code="untrusted_chat_template")
     if generation.sampling.processors:
         _require(caller, str(Right.LOGITS_PROCESSORS), "logits_processors")
+    if generation.raw is not None and generation.raw.embeds is not None:
+        embeds_check("prompt_embeds", caller)
     if generation.kv_transfer_params is not None:
         message = "cannot be used: this server has no KV connector; leave it out"
         raise bad_value("kv_transfer_params", message, "unsupported_parameter")
@@ -50,6 +52,14 @@ def rights_check(parsed: ParsedRequest, *, model: str, caller: Caller) -> QueueP
         message = "cannot be auto: no tool parser is set for this model; name a function, or send none"
         raise bad_value("tool_choice", message, "unsupported_parameter")
     return placement
+
+
+def embeds_check(param: str, caller: Caller) -> None:
+    """Refuse vectors from a client unless the server takes them and the key may send them. Raises ApiError."""
+    if not settings.LIGHTCONE_EMBEDS:
+        message = "cannot be used: this server takes no vectors (LIGHTCONE_EMBEDS); send text"
+        raise bad_value(param, message, "unsupported_parameter")
+    _require(caller, str(Right.EMBEDS), param)
 
 
 def _require(caller: Caller, right: str, param: str, *, code: str = "unsupported_parameter") -> None:
@@ -147,9 +157,10 @@ def generation_request(
         task=wanted.task,
         raw=wanted.raw,
         embed=wanted.embed,
+        speech=wanted.speech,
         adapter=adapter or None,
     )
-    if request.raw is not None and not parsed.messages:
+    if (request.raw is not None or request.speech is not None) and not parsed.messages:
         return request
     try:
         messages = messages_walk(parsed.messages, model=model, max_parts=limits.max_parts, files=files, images=images)

@@ -6,7 +6,7 @@ import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 
@@ -24,6 +24,7 @@ HEAD_CHARS = 1024
 """The longest head of a data URL."""
 DETAILS = ("auto", "low", "high")
 ECHO_CHARS = 60
+MAX_NAME_CHARS = 256
 MAX_NAMES = 10
 
 
@@ -37,10 +38,12 @@ class ImageRules:
     """The caller's models that see, for a refusal."""
     fetched: Mapping[str, bytes | ApiError] = field(default_factory=dict)
     """The remote images, or why there is none, by their addresses."""
+    named: Mapping[str, bytes] = field(default_factory=dict)
+    """Those that were sent before, or elsewhere in the request, by their `uuid`."""
 
     @property
     def num_fetched_bytes(self) -> int:
-        return sum(len(found) for found in self.fetched.values() if isinstance(found, bytes))
+        return sum(len(found) for found in (*self.fetched.values(), *self.named.values()) if isinstance(found, bytes))
 
 
 class ImagePartReader:
@@ -57,8 +60,11 @@ class ImagePartReader:
     def is_taken(self) -> bool:
         return self._rules.is_taken
 
-    def read(self, image: Any, path: str) -> list[Json]:
-        """Return the part for the worker, with the path for its errors; nothing after a problem. `image`: as sent."""
+    def read(self, image: Any, path: str, uuid: Any = None) -> list[Json]:
+        """Return the part for the worker, with the path for its errors; nothing after a problem.
+
+        `image`, and its `uuid` beside it: as sent.
+        """
         if not self._rules.is_taken:
             names = ", ".join(self._rules.seeing[:MAX_NAMES])
             choice = f"use a model that takes images: {names}" if names else "choose another model"
@@ -70,6 +76,11 @@ class ImagePartReader:
         self._num_images += 1
         if self._num_images > most:
             self._problems.refuse(path, f"is one image more than the limit of {most} in a request")
+        elif uuid is not None and not is_name(uuid):
+            message = f"must be a string of 1 to {MAX_NAME_CHARS} characters, got {echo(uuid)}"
+            self._problems.refuse(f"{path.removesuffix(IMAGE_URL)}uuid", message, "invalid_type")
+        elif url is None and uuid is not None:
+            return self._named(uuid, path, detail)
         elif not isinstance(url, str) or not url:
             message = "must be an object with url, the image as a data: URL with base64"
             self._problems.refuse(path, message, "missing_required_parameter" if url is None else "invalid_type")
@@ -77,18 +88,22 @@ class ImagePartReader:
             self._problems.refuse(f"{path}.detail", f"must be one of {', '.join(DETAILS)}, got {echo(detail)}")
         elif isinstance(found := self._rules.fetched.get(url), ApiError):
             self._problems.refuse(f"{path}.url", found.message, found.code)
-        elif (data := self._data(url)) is None:
+        elif (data := base64_of(url, self._rules.fetched)) is None:
             message = f"must have a url of the form data:image/png;base64,DATA, got {echo(url[:ECHO_CHARS])}"
             self._problems.refuse(f"{path}.url", message)
         elif self._has_room(data, path):
-            return [{"type": "image", "data": data, "detail": detail or "auto", "param": path}]
+            return [_image_part(data, detail, path)]
         return []
 
-    def _data(self, url: str) -> str | None:
-        if isinstance(found := self._rules.fetched.get(url), bytes):
-            return base64.b64encode(found).decode()
-        head = DATA_URL.match(url[:HEAD_CHARS])
-        return None if head is None else url[head.end() :]
+    def _named(self, name: str, path: str, detail: str | None) -> list[Json]:
+        """Return the part of an image that was sent before."""
+        found, place = self._rules.named.get(name), f"{path.removesuffix(IMAGE_URL)}uuid"
+        if found is None:
+            message = f"names no image that is kept: {echo(name)}; send the image with its uuid again"
+            self._problems.refuse(place, message)
+            return []
+        data = base64.b64encode(found).decode()
+        return [_image_part(data, detail, place)] if self._has_room(data, place) else []
 
     def _has_room(self, data: str, path: str) -> bool:
         limits, num_bytes = settings.LIGHTCONE_MEDIA_LIMITS, int(len(data) * BYTES_OF_BASE64)
@@ -103,15 +118,42 @@ class ImagePartReader:
         return False
 
 
+def _image_part(data: str, detail: str | None, path: str) -> Json:
+    return {"type": "image", "data": data, "detail": detail or "auto", "param": path}
+
+
+def is_name(value: object) -> bool:
+    """Return True for what may be a `uuid`."""
+    return isinstance(value, str) and 0 < len(value) <= MAX_NAME_CHARS
+
+
+def base64_of(url: str, fetched: Mapping[str, bytes | ApiError]) -> str | None:
+    """Return the bytes of an image, as they were fetched or as the address has them; None if it has none."""
+    if isinstance(found := fetched.get(url), bytes):
+        return base64.b64encode(found).decode()
+    head = DATA_URL.match(url[:HEAD_CHARS])
+    return None if head is None else url[head.end() :]
+
+
 def image_url(image: Any) -> Any:
     """Return the address of an image as it was sent: in an object, or bare."""
     return image.get("url") if isinstance(image, dict) else image
 
 
-def images_sent(messages: Sequence[Any]) -> Iterator[tuple[Any, str]]:
-    """Yield the images of messages as they were sent, each with its path."""
-    for index, message in enumerate(messages):
+class SentImage(NamedTuple):
+    """An image of a message as it was sent."""
+
+    value: Any
+    uuid: Any
+
+
+def images_sent(messages: Sequence[Any]) -> Iterator[SentImage]:
+    """Yield the images of messages."""
+    for message in messages:
         content = message.get("content") if isinstance(message, dict) else None
-        for place, part in enumerate(content if isinstance(content, list) else ()):
-            if isinstance(part, dict) and part.get("type", IMAGE_URL) == IMAGE_URL and IMAGE_URL in part:
-                yield part[IMAGE_URL], f"messages.{index}.content.{place}.{IMAGE_URL}"
+        for part in content if isinstance(content, list) else ():
+            if not isinstance(part, dict):
+                continue
+            kind = part.get("type", IMAGE_URL if IMAGE_URL in part else None)
+            if kind == IMAGE_URL:
+                yield SentImage(part.get(IMAGE_URL), part.get("uuid"))

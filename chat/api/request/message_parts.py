@@ -94,7 +94,7 @@ class PartReader:
         if kind is None:
             kind = next((word for word in MEDIA_PARTS if word in part), None)
         if kind == "image_url":
-            return self._images.read(part.get("image_url"), f"{path}.image_url")
+            return self._images.read(part.get("image_url"), f"{path}.image_url", part.get("uuid"))
         if kind in MEDIA_PARTS:
             takes = "takes text and images" if self._images.is_taken else "is not a multimodal model"
             message = f"cannot be used: {self._model} {takes}; send text, or choose another model"

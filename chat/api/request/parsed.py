@@ -22,6 +22,7 @@ from engine.api import (
     PromptOptions,
     RawPrompt,
     SamplingParams,
+    Speech,
     StopRules,
     Task,
     Tool,
@@ -67,6 +68,7 @@ class GenerationParams:
     raw: RawPrompt | None = None
     """The prompt itself. `messages`, if there are any, are then only checked."""
     embed: EmbedOptions = field(default_factory=EmbedOptions)
+    speech: Speech | None = None
     kv_transfer_params: Json = None
     media_options: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
     """`mm_processor_kwargs` and `media_io_kwargs`, where they hold anything. `rights_check` refuses them."""

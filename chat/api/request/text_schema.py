@@ -44,8 +44,8 @@ class Prompts(RequestField):
 
     missing = f"is required: {FORMS}"
 
-    def __init__(self, *, max_items: int, **kwargs: Any) -> None:
-        super().__init__(is_required=True, **kwargs)
+    def __init__(self, *, max_items: int, is_required: bool = True, **kwargs: Any) -> None:
+        super().__init__(is_required=is_required, **kwargs)
         self.max_items = max_items
         several = {**array({"oneOf": [TEXT, TOKEN_IDS]}), "minItems": 1, "maxItems": max_items}
         self.json_schema = {"oneOf": [TEXT, TOKEN_IDS, several]}
@@ -64,6 +64,25 @@ class Prompts(RequestField):
             message = f"must have at most {self.max_items} items, got {len(data)}; send the rest in further requests"
             raise refuse("invalid_value", message)
         return [read_at(index, partial(_prompt, f"{name}.{index}"), item) for index, item in enumerate(data)]
+
+
+class PromptEmbeds(RequestField):
+    """Prompts of vectors, each base64. Reads to RawPrompts, like `Prompts`."""
+
+    def __init__(self, help_text: str, *, max_items: int) -> None:
+        super().__init__(help_text)
+        self.max_items = max_items
+        self.json_schema = {"oneOf": [TEXT, {**array(TEXT), "minItems": 1, "maxItems": max_items}]}
+
+    def to_internal_value(self, data: Any) -> list[RawPrompt]:
+        name = str(self.field_name)
+        if isinstance(data, str):
+            return [RawPrompt(embeds=data, param=name)]
+        if not isinstance(data, list) or not all(isinstance(item, str) for item in data):
+            raise refuse("invalid_type", f"must be a base64 string or an array of such strings; got {echo(data)}")
+        if not 0 < len(data) <= self.max_items:
+            raise refuse("invalid_value", f"must have 1 to {self.max_items} items, got {len(data)}")
+        return [RawPrompt(embeds=item, param=f"{name}.{index}") for index, item in enumerate(data)]
 
 
 def _prompt(param: str, data: Any) -> RawPrompt:
@@ -104,7 +123,17 @@ class Logprobs(Alternatives):
 
 
 class CompletionRequest(SharingRequest):
-    prompt = Prompts(max_items=LIMITS.max_prompts, help_text="One prompt or several, as text or as token ids.")
+    prompt = Prompts(
+        max_items=LIMITS.max_prompts,
+        is_required=False,
+        help_text="One prompt or several, as text or as token ids. Required unless prompt_embeds is sent.",
+    )
+    prompt_embeds = PromptEmbeds(
+        "Prompts as vectors, which come before those of `prompt`: base64 of a .npy file, or of a safetensors file with "
+        "one tensor, of shape (tokens, width of the model). Needs the server's setting LIGHTCONE_EMBEDS and a right of "
+        "the key.",
+        max_items=LIMITS.max_prompts,
+    )
     suffix = Text("What follows the answer: the model fills in the middle. Empty: none.")
     max_tokens = Integer(
         "Limit of generated tokens; 0 only with echo: the prompt alone.",
@@ -149,6 +178,10 @@ class TextRequest(PromptsRequest):
         return replace(parsed, generation=replace(generation, raw=raw, prompt=prompt, logprobs=logprobs))
 
     @property
+    def has_embeds(self) -> bool:
+        return any(raw.embeds is not None for raw in self.prompts)
+
+    @property
     def scores_echo(self) -> bool:
         """True if the answer tells log-probabilities of an echoed prompt. The shape of chats has no place for them."""
         return self.response.echo and self.generation.logprobs.enabled and not self.has_chat_logprobs
@@ -174,13 +207,18 @@ def text_parse(body: Mapping[str, Any]) -> TextRequest:
         {**given, "logprobs": logprobs is not None, "top_logprobs": logprobs or 0},
         ignored=unknown_names(body, SCHEMA.fields),
     )
+    prompts = _prompts(body, given)
+    if len(prompts) > LIMITS.max_prompts:
+        message = f"and prompt together must have at most {LIMITS.max_prompts} items, got {len(prompts)}"
+        raise bad_value("prompt_embeds", message)
     parsed = TextRequest.extending(
         shared,
         generation=replace(shared.generation, best_of=given["best_of"]),
         field_names=partial(_field_name, shared.generation.logprobs.prompt is None),
-        prompts=given["prompt"],
+        prompts=prompts,
         suffix=suffix,
     )
+    _check_embeds(parsed)
     _check_choices(parsed)
     _check_max_tokens(parsed)
     together_check(parsed)
@@ -190,10 +228,35 @@ def text_parse(body: Mapping[str, Any]) -> TextRequest:
     return parsed
 
 
+def _prompts(body: Mapping[str, Any], given: Mapping[str, Any]) -> list[RawPrompt]:
+    """Return the prompts, those of vectors first. Clients that cannot leave `prompt` out send an empty text beside."""
+    embeds, prompts = given["prompt_embeds"] or [], given["prompt"] or []
+    if not embeds and not prompts:
+        if "prompt" in body:
+            raise bad_value("prompt", "must not be null", "invalid_type")
+        raise bad_value("prompt", Prompts.missing, "missing_required_parameter")
+    return embeds if embeds and body.get("prompt") == "" else [*embeds, *prompts]
+
+
 def _field_name(has_no_prompt_logprobs: bool, path: str) -> str:
     """Return this schema's name for a field of chats."""
     is_logprobs = path == "top_logprobs" or (path == "prompt_logprobs" and has_no_prompt_logprobs)
     return "logprobs" if is_logprobs else path
+
+
+def _check_embeds(parsed: TextRequest) -> None:
+    """Refuse what needs the tokens of a prompt, which vectors have not."""
+    if not parsed.has_embeds:
+        return
+    asked = {
+        "suffix": parsed.suffix is not None,
+        "echo": parsed.response.echo,
+        "prompt_logprobs": parsed.generation.logprobs.prompt is not None,
+        "return_token_ids": parsed.generation.prompt.returns_ids,
+    }
+    for name, is_asked in asked.items():
+        if is_asked:
+            raise bad_value(name, "cannot be combined with prompt_embeds, which have no tokens; leave one of them out")
 
 
 def _check_choices(parsed: TextRequest) -> None:

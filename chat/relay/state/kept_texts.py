@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from engine.api import Delta, Event, GenerationRequest
+from engine.api import Delta, Event, GenerationRequest, SegmentSpoken
 
 DATA_URL = re.compile(r"data:([\w.+/-]{0,100})(?:;[\w=.+-]{1,100}){0,4},", re.ASCII)
 MEDIA_NAMES = frozenset({"file_data", "data", "b64_json"})
@@ -65,6 +65,9 @@ def _request(request: GenerationRequest) -> dict[str, Any]:
             "prompt": raw.text if raw.token_ids is None else f"[{len(raw.token_ids):,} token ids]",
         }
         plain |= {name: value for name in ("suffix", "document") if (value := getattr(raw, name)) is not None}
+    if (speech := request.speech) is not None:
+        plain = {"model": request.model, speech.param: media_replaced(f"data:audio;base64,{speech.data}")}
+        plain |= {"prompt": speech.prompt} if speech.prompt else {}
     if request.tools:
         plain["tools"] = [tool.spec for tool in request.tools]
     if request.stop.stop:
@@ -87,6 +90,8 @@ def _answers(events: Iterable[Event]) -> list[dict[str, Any]]:
     calls: dict[int, dict[int, dict[str, str]]] = defaultdict(dict)
     for event in events:
         delta = event.payload
+        if isinstance(delta, SegmentSpoken):
+            texts[0]["content"].append(delta.text)
         if not isinstance(delta, Delta):
             continue
         texts[delta.choice]["reasoning"].append(delta.reasoning)

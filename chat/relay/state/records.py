@@ -21,6 +21,7 @@ from engine.api import (
     GenerationRequest,
     Outcome,
     Rejected,
+    SegmentSpoken,
     Timings,
     Usage,
 )
@@ -135,7 +136,7 @@ def usage_of(events: Iterable[Event]) -> Usage:
     for event in events:
         if isinstance(event.payload, Admitted):
             prompt_tokens = event.payload.num_prompt_tokens
-        elif isinstance(event.payload, Delta):
+        elif isinstance(event.payload, Delta | SegmentSpoken):
             completion_tokens += len(event.payload.token_ids)
     return Usage(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
 

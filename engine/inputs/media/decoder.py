@@ -61,14 +61,19 @@ class MediaDecoder:
         height, width, digest, name = value
         return DecodedImage(np.frombuffer(pixels, np.uint8).reshape(height, width, 3), digest, name)
 
-    def audio(self, data: bytes, *, param: str, rate: int = DEFAULT_RATE, tenant: str = "") -> DecodedAudio:
+    def audio(
+        self, data: bytes, *, param: str, rate: int = DEFAULT_RATE, max_seconds: int = 0, tenant: str = ""
+    ) -> DecodedAudio:
         """Return the sound of a file, all channels as one, at a rate of 1000 to 192 000 samples a second.
+
+        `max_seconds`: another limit than that of messages.
 
         Raises RequestError that names the field, and EngineUnavailable.
         """
         assert 1_000 <= rate <= MAX_RATE
         limits = self.limits
-        options = {"rate": rate, "max_seconds": limits.max_audio_seconds, "max_bytes": limits.max_media_decoded_bytes}
+        most = max_seconds or limits.max_audio_seconds
+        options = {"rate": rate, "max_seconds": most, "max_bytes": limits.max_media_decoded_bytes}
         arguments = (data, MediaKind.AUDIO, options)
         value, samples = self._call(self._streams, MediaKind.AUDIO, arguments, param=param, tenant=tenant)
         return DecodedAudio(np.frombuffer(samples, np.float32), *value)

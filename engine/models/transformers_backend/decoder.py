@@ -78,9 +78,8 @@ class TransformersDecoder:
     ) -> torch.Tensor:
         """Run the layers. token_ids, positions: (T,) int64  ->  hidden (T, E), after the final norm.
 
-        `adapters`: of the rows, if any has one. `vectors`: none, as models with media have layers of ours.
+        `adapters`: of the rows, if any has one. `vectors`: of rows that have other inputs than those of their tokens.
         """
-        assert not vectors
 
         def attend(
             module: nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: None, others: dict[str, Any]
@@ -90,11 +89,19 @@ class TransformersDecoder:
             return attention.attend(self._places[module], q, k, v, None if sinks is None else sinks.float())
 
         with attention_by(attend), changed_by(adapters):
-            return self.run(token_ids, positions)
+            return self.run(token_ids, positions, vectors)
 
-    def run(self, token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    def run(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, vectors: tuple[InputRows, ...] = ()
+    ) -> torch.Tensor:
         """Run the layers with the attention of this context. token_ids, positions: (T,) int64  ->  (T, E)"""
-        output = self._layers(input_ids=token_ids[None], position_ids=positions[None], use_cache=False)
+        inputs: dict[str, torch.Tensor] = {"input_ids": token_ids[None]}
+        if vectors:
+            hidden = self._layers.get_input_embeddings()(token_ids)
+            for first, rows in vectors:
+                hidden[first : first + len(rows)] = rows.to(hidden.dtype)
+            inputs = {"inputs_embeds": hidden[None]}
+        output = self._layers(**inputs, position_ids=positions[None], use_cache=False)
         return output.last_hidden_state[0]
 
     @torch.inference_mode()

@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText
 from transformers.utils import logging as transformers_logging
 
 from engine.api.errors import ModelLoadError
+from engine.layers.embedding import EncodedMedia
 
 
 class TransformersMediaEncoder:
@@ -26,7 +27,11 @@ class TransformersMediaEncoder:
         self._model = model
         self._device = device
         self._dtype = dtype
-        self._names = set(inspect.signature(model.get_image_features).parameters)
+        self._names = {
+            name
+            for part in (model, model.base_model)  # either may pass on what it does not name
+            for name in inspect.signature(part.get_image_features).parameters
+        }
 
     @classmethod
     def load(cls, path: Path, device: torch.device, dtype: torch.dtype) -> TransformersMediaEncoder:
@@ -50,13 +55,21 @@ class TransformersMediaEncoder:
         return cls(model.eval().requires_grad_(False).to(device), device, dtype)
 
     @torch.inference_mode()
-    def encode(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Return the vectors of one image (N, E), in the order of its tokens. `tensors`: what the processor made."""
+    def encode(self, tensors: dict[str, torch.Tensor]) -> EncodedMedia:
+        """Return the vectors of one image, in the order of its tokens. `tensors`: what the processor made."""
+        return EncodedMedia(rows_of(self._features(tensors).pooler_output))
+
+    def _features(self, tensors: dict[str, torch.Tensor]) -> Any:
+        """Return what the model says of an image."""
         inputs = {name: self._placed(tensor) for name, tensor in tensors.items() if name in self._names}
-        features = self._model.get_image_features(**inputs).pooler_output
-        if not isinstance(features, torch.Tensor):
-            features = torch.cat([part.reshape(-1, part.shape[-1]) for part in features])
-        return features.reshape(-1, features.shape[-1])
+        return self._model.get_image_features(**inputs)
 
     def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self._device, self._dtype if tensor.is_floating_point() else tensor.dtype)
+
+
+def rows_of(features: Any) -> torch.Tensor:
+    """Return vectors (N, E) that may come in parts."""
+    if not isinstance(features, torch.Tensor):
+        features = torch.cat([part.reshape(-1, part.shape[-1]) for part in features])
+    return features.reshape(-1, features.shape[-1])

@@ -40,7 +40,7 @@ OF_CLIENTS = {
     *("POST /v1/chat/completions", "POST /v1/chat/completions/{completion_id}"),
     *("DELETE /v1/chat/completions/{completion_id}", "POST /v1/completions", "POST /v1/chat/completions/render"),
     *("POST /v1/embeddings", "POST /v1/rerank", "POST /v2/rerank", "POST /tokenize", "POST /detokenize"),
-    *("POST /v1/files", "POST /v1/batches"),
+    *("POST /v1/audio/transcriptions", "POST /v1/audio/translations", "POST /v1/files", "POST /v1/batches"),
 }
 """What clients ask for, and their own answers, files and batches: the request log has these."""
 OF_A_JOB = {"POST /api/pull"}

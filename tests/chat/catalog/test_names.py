@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from chat.access.keys import Caller
 from chat.catalog.models import ServedModel
-from chat.catalog.services import model_register, model_resolve, model_update, models_cache_clear
+from chat.catalog.services import model_delete, model_register, model_resolve, model_update, models_cache_clear
 from chat.catalog.weighted_aliases import target_choose, weighted_alias_delete, weighted_alias_set
 
 TARGETS = st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 9)), unique_by=lambda one: one[0], max_size=5)
@@ -72,6 +72,18 @@ class TestNames:
         weighted_alias_set(name="canary", targets=[{"model": "small", "weight": 1}])
         with pytest.raises(ValidationError, match="weighted alias"):
             model_register(name="canary", path="/models/canary.gguf")
+
+    def test_a_transcriber_is_another_model_and_ends_with_it(self) -> None:
+        small, large = (ServedModel.objects.get(name=name) for name in ("small", "large"))
+        for name, words in (("none", "no model 'none'"), ("small", "its own transcriber")):
+            small.transcriber = name
+            with pytest.raises(ValidationError, match=words):
+                model_update(model=small)
+        small.transcriber = "large"
+        model_update(model=small)
+        model_delete(model=large)
+        small.refresh_from_db()
+        assert small.transcriber == ""
 
     def test_a_fallback_is_a_model_and_never_leads_back(self) -> None:
         small, large = (ServedModel.objects.get(name=name) for name in ("small", "large"))

@@ -70,7 +70,7 @@ def test_the_list_shows_key_id_and_last_four(admin_client: Client, project: Proj
 
 
 def test_rights_over_the_worker_and_to_fetch_are_off_by_default(admin_client: Client, project: Project) -> None:
-    powers = {"chat_template", "logits_processors", "mm_kwargs", "media_fetch"}
+    powers = {"chat_template", "logits_processors", "mm_kwargs", "media_fetch", "embeds"}
     page = admin_client.get(reverse("admin:chat_apikey_add")).text
     assert all(f'value="{power}"' in page for power in powers)
     assert key_authenticate(raw=key_create(project=project, name="plain")[1]).rights == {"inference"}

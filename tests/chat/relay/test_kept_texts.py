@@ -8,7 +8,7 @@ import pytest
 
 from chat.relay.state import runs
 from chat.relay.state.kept_texts import texts_packed, texts_unpacked
-from engine.api import Delta, Event, GenerationRequest, RawPrompt, ToolCallDelta
+from engine.api import Delta, Event, GenerationRequest, RawPrompt, SegmentSpoken, Speech, ToolCallDelta
 from tests.chat.relay.world import ABOUT, World
 
 MOST = 10_000
@@ -64,6 +64,15 @@ def test_prompts_of_tokens_and_texts_are_kept_without_messages() -> None:
     for raw, prompt in ((RawPrompt("Once"), "Once"), (RawPrompt(token_ids=(1, 2)), "[2 token ids]")):
         kept = texts_unpacked(texts_packed(request(raw=raw), [], most=MOST), most=MOST)
         assert kept["request"] == {"model": "small", "prompt": prompt}
+
+
+def test_of_sound_the_text_is_kept_and_the_size_alone() -> None:
+    speech = Speech("QUJD" * 200, prompt="Names")
+    events = [Event(place, 1, SegmentSpoken(0.0, 1.0, text)) for place, text in enumerate((" The", " sea."))]
+    kept = texts_unpacked(texts_packed(request(speech=speech), events, most=MOST), most=MOST)
+    assert kept["answers"] == [{"content": " The sea."}]
+    assert kept["request"]["prompt"] == "Names"
+    assert kept["request"]["file"].startswith("[audio, 600 bytes, sha256")
 
 
 @pytest.mark.parametrize("packed", [b"", b"x", zlib.compress(b"[]"), zlib.compress(b"{"), zlib.compress(b" " * 20_000)])

@@ -11,7 +11,7 @@ import random
 
 import torch
 
-from engine.attention.backend import AttentionShape, StepLayout
+from engine.attention.backend import AttentionShape, StepLayout, WholeSpan
 from engine.attention.cache_groups import NO_BLOCK, CacheGroups
 
 
@@ -23,14 +23,21 @@ def dense_attention(
     window: int = 0,
     softcap: float = 0.0,
     sinks: torch.Tensor | None = None,
+    whole: tuple[tuple[int, int], ...] = (),
 ) -> torch.Tensor:
-    """Attend causally from the last `len(q)` of `len(k)` positions. q: (T, H, D) k, v: (C, K, D) -> (T, H, D)"""
+    """Attend causally from the last `len(q)` of `len(k)` positions. q: (T, H, D) k, v: (C, K, D) -> (T, H, D)
+
+    `whole`: start and end of positions that also see those behind them, up to the end.
+    """
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
     scores = torch.einsum("thd,chd->htc", q, k) * scale
     if softcap:
         scores = softcap * torch.tanh(scores / softcap)
-    visible = torch.ones(len(q), len(k), dtype=torch.bool).tril(len(k) - len(q))
+    num_before = len(k) - len(q)
+    visible = torch.ones(len(q), len(k), dtype=torch.bool).tril(num_before)
+    for start, end in whole:
+        visible[start - num_before : end - num_before, start:end] = True
     if window:
         visible = visible.triu(len(k) - len(q) - window + 1)
     scores = scores.masked_fill(~visible, float("-inf"))
@@ -98,11 +105,19 @@ class PagedWorld:
         del self.known[sequence], self.computed[sequence]
 
     def step(
-        self, backend, plan: list[tuple[int, int]], sinks: torch.Tensor | None = None
+        self,
+        backend,
+        plan: list[tuple[int, int]],
+        sinks: torch.Tensor | None = None,
+        whole: dict[int, tuple[tuple[int, int], ...]] | None = None,
     ) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Advance (sequence, new tokens) pairs, one-token ones first; return (result, expected) of each layer, (T, H,
         D).
+
+        `whole`: of sequences, the new positions that see each other in both directions.
         """
+        whole = whole or {}
+        spans = []
         block_ids, contexts, parts = [], [], []
         size, num_groups = self.block_size, self.groups.count
         slots: list[list[int]] = [[] for _ in range(num_groups)]
@@ -114,12 +129,15 @@ class PagedWorld:
                 blocks += [self.free.pop() for _ in range(num_groups)]
             for group, own in enumerate(slots):
                 own += [blocks[i // size * num_groups + group] * size + i % size for i in range(start, end)]
+            first = len(slots[0]) - num_new - start
+            spans += [WholeSpan(first + low, low, high - low, list(blocks)) for low, high in whole.get(sequence, ())]
             block_ids.append(list(blocks))
             contexts.append(end)
             parts.append((sequence, start, end))
             self.computed[sequence] = end
         lens = [num_new for _, num_new in plan]
-        layout = StepLayout(lens, contexts, torch.tensor(slots), block_ids, sum(1 for num_new in lens if num_new == 1))
+        num_decodes = sum(1 for num_new in lens if num_new == 1)
+        layout = StepLayout(lens, contexts, torch.tensor(slots), block_ids, num_decodes, tuple(spans))
         attention = backend.begin_step(layout)
         results = []
         for layer, shape in enumerate(self.shapes):
@@ -133,6 +151,7 @@ class PagedWorld:
                     shape.window,
                     shape.softcap,
                     sinks,
+                    whole.get(s, ()),
                 )
                 for s, start, end in parts
             ]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine.attention.cache_groups import CacheGroups
 from engine.execution.batch import BatchBuilder, dummy_sequence
-from engine.sequence import Chunk, StepPlan
+from engine.sequence import Chunk, InputSpan, StepPlan
 from tests.examples import examples
 
 BLOCK_SIZE = 4
@@ -61,3 +61,24 @@ def test_every_token_has_its_id_position_and_slot(plan):
     assert all(length == 1 for length in batch.layout.query_lens[: batch.layout.num_decodes])
     rows = list(range(len(ids))) if batch.sample_rows is None else batch.sample_rows.tolist()
     assert rows == samples
+
+
+def test_positions_behind_an_image_go_on_from_its_longer_side():
+    seq = dummy_sequence(0, list(range(40)), list(range(200)))
+    places = torch.zeros(3, 6, dtype=torch.int64)
+    seq.inputs = (
+        InputSpan(4, 10, torch.zeros(6, 2), places, None, -3),
+        InputSpan(20, 26, torch.zeros(6, 2), places + 1, None, -7),
+    )
+    seq.inputs_end, seq.shift = 26, -7
+    expected = [
+        *range(10),
+        *(position - 3 for position in range(10, 26)),
+        *(position - 7 for position in range(26, 40)),
+    ]
+    for start in range(40):
+        for count in (1, 3, 40 - start):
+            batch = BUILDER.build(StepPlan((Chunk(seq, start, min(count, 40 - start), False),)))
+            assert batch.positions.tolist() == expected[start : start + count]
+    (rows,) = BUILDER.build(StepPlan((Chunk(seq, 22, 10, False),))).vectors
+    assert (rows.first, rows.places.tolist()) == (0, [[1] * 4] * 3)

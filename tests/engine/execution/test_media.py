@@ -8,6 +8,7 @@ import torch
 from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.api.errors import EngineFailure
 from engine.execution.media import CoreMedia
+from engine.layers.embedding import EncodedMedia
 from engine.messages import AddSequence, DefineMedia, MediaSpan, MediaTensor
 from engine.scheduling.prefix_cache import extend_digests
 from engine.sequence import Sequence
@@ -27,7 +28,7 @@ class CountingEncoder:
         (numbers,) = tensors.values()
         if numbers.min() < 0:
             raise ValueError("a broken item")
-        return numbers[:, None].expand(-1, WIDTH).contiguous()
+        return EncodedMedia(numbers[:, None].expand(-1, WIDTH).contiguous())
 
 
 def item(key, *numbers, num_vectors=None):
@@ -148,3 +149,43 @@ def test_prefixes_differ_by_the_content_and_the_place_of_media():
     assert len({tuple(found) for found in (plain, first, other, moved, later)}) == 5
     assert digests(MediaSpan("a", 20, 8))[0] == plain[0], "what comes behind changes nothing before"
     assert digests(MediaSpan("a", 4, 8)) == first
+
+
+class GridEncoder:
+    """Makes a vector for each cell of a grid of the item's one tensor: rows and columns."""
+
+    def encode(self, tensors):
+        rows, columns = next(iter(tensors.values())).int().tolist()
+        places = torch.cartesian_prod(torch.zeros(1, dtype=torch.int64), torch.arange(rows), torch.arange(columns)).t()
+        return EncodedMedia(torch.ones(rows * columns, WIDTH), places)
+
+
+def test_tokens_behind_an_image_count_from_its_longer_side():
+    media = CoreMedia(GridEncoder())
+    media.define(item("a", 2, 3, num_vectors=6))
+    message = sequence(1, MediaSpan("a", 4, 6), MediaSpan("a", 12, 6))
+    media.expect(message)
+    media.encode_next()
+    found = Sequence(message)
+    media.add(found)
+    first, second = found.inputs
+    assert first.places.tolist() == [[4] * 6, [4, 4, 4, 5, 5, 5], [4, 5, 6] * 2]
+    assert first.shift == -3
+    assert second.places[2].tolist() == [9, 10, 11] * 2
+    assert found.shift == second.shift == -6
+
+
+def test_tokens_behind_a_long_video_come_after_its_last_time():
+    class Watching:
+        def encode(self, tensors):
+            return EncodedMedia(torch.ones(4, WIDTH), torch.tensor([[0, 2, 0, 2], [0] * 4, [0] * 4]))
+
+    media = CoreMedia(Watching())
+    media.define(item("a", 1, num_vectors=4))
+    message = sequence(1, MediaSpan("a", 3, 2), MediaSpan("a", 9, 2, first=2))
+    media.expect(message)
+    media.encode_next()
+    found = Sequence(message)
+    media.add(found)
+    assert [span.places[0].tolist() for span in found.inputs] == [[3, 5], [10, 12]]
+    assert [span.shift for span in found.inputs] == [1, 2]

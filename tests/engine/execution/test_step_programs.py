@@ -13,7 +13,7 @@ from engine.attention.torch_cpu import TorchCpuAttention
 from engine.execution.batch import StepBatch
 from engine.execution.step_programs import FEW_ROWS, LEAST_SHARED_ROWS, StepProgram, StepPrograms
 from engine.layers.attention import Attention
-from engine.layers.embedding import OpenEmbedding
+from engine.layers.embedding import InputRows, OpenEmbedding
 from engine.layers.feed_forward import FeedForward
 from engine.layers.linear import Linear
 from engine.layers.norm import HeadsNorm, Norm
@@ -134,7 +134,8 @@ def decode_batch(step, num_rows):
 
 
 def ordinary(decoder, attention, batch):
-    return decoder.forward(batch.token_ids, batch.positions, attention.begin_step(batch.layout))
+    attended = attention.begin_step(batch.layout)
+    return decoder.forward(batch.token_ids, batch.positions, attended, vectors=batch.vectors)
 
 
 @pytest.fixture(params=WAYS, autouse=True)
@@ -290,6 +291,37 @@ def test_a_step_left_between_layers_equals_a_whole_one_to_the_bit(has_everything
         assert torch.equal(programs.forward(other), whole.forward(other))
     assert torch.equal(attention.keys, twin.keys)
     assert torch.equal(attention.values, twin.values)
+
+
+def media_rows():
+    """Return the rows of an image of which something is added behind the first two layers."""
+    return (InputRows(2, torch.randn(5, SIZE), None, torch.randn(2, 5, SIZE)),)
+
+
+@PANELS
+@pytest.mark.parametrize("lengths", [(40,), (9,)])
+@torch.inference_mode()
+def test_rows_of_images_get_what_is_added_behind_the_first_layers(lengths):
+    decoder, attention, twin = make_decoder(), make_attention(takes_rows=True), make_attention(takes_rows=True)
+    programs = StepPrograms(decoder, attention, MAX_TOKENS)
+    programs.prepare_many(MOST)
+    programs.prepare(9)
+    plain = drafted_batch(0, lengths)
+    batch = replace(plain, vectors=media_rows())
+    shallow = replace(plain, vectors=(batch.vectors[0]._replace(deep=None),))
+    expected = ordinary(decoder, twin, batch)
+    assert not torch.equal(expected, ordinary(decoder, twin, shallow))
+    ordinary(decoder, twin, batch)
+    assert torch.equal(programs.forward(batch), expected)
+    if len(expected) > FEW_ROWS:
+        step, found = programs.begin(batch, needs_hidden=True), None
+        while found is None:
+            programs.forward(moved(drafted_batch(0, (3,)), 20))
+            found = step.advance()
+        assert torch.equal(found, expected)
+    programs.forward(batch, needs_hidden=False)
+    written = batch.layout.slots.unique() // BLOCK_SIZE
+    assert torch.equal(attention.keys[:, written], twin.keys[:, written])
 
 
 def moved(batch, num_blocks):

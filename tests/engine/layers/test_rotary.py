@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from engine.layers.embedding import InputRows
 from engine.layers.rotary import RotaryEmbedding, Rotation, adjacent_pairs, rotate
 
 THETA = 10000.0
@@ -65,3 +66,19 @@ def test_numbers_behind_the_rotated_ones_stay_and_each_kind_of_layer_has_its_own
 
 def test_only_rotated_numbers_are_reordered():
     assert adjacent_pairs(2, 6, 4).tolist() == [0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11]
+
+
+@pytest.mark.parametrize(
+    ("is_interleaved", "axes"), [(False, [0, 0, 0, 0, 1, 1, 2, 2]), (True, [0, 1, 2, 0, 1, 2, 0, 0])]
+)
+def test_tokens_of_images_turn_by_time_row_and_column(is_interleaved, axes):
+    rotation = Rotation(THETA, 16, 20, sections=(4, 2, 2), is_interleaved=is_interleaved)
+    assert rotation.axes == axes
+    rotary = RotaryEmbedding.build([rotation], torch.device("cpu"))
+    places = torch.tensor([[5, 5], [6, 7], [8, 9]])
+    found = rotary.at(torch.tensor([4, 5, 6, 10]), (InputRows(1, torch.zeros(2, 4), places),))[0, :, 0]
+    for row, at in ((0, [4] * 3), (1, [5, 6, 8]), (2, [5, 7, 9]), (3, [10] * 3)):
+        for pair, axis in enumerate([*axes, 0, 0]):
+            torch.testing.assert_close(found[row, pair], rotary.at(torch.tensor([at[axis]]))[0, 0, 0, pair])
+    plain = rotary.at(torch.tensor([4, 5]))
+    assert torch.equal(plain, rotary.at(torch.tensor([4, 5]), (InputRows(0, torch.zeros(2, 4)),)))

@@ -7,6 +7,7 @@ import pytest
 from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape
 from engine.layers.rotary import RopeScaling, Rotation
+from engine.models.qwen import QWEN2
 from engine.models.registry import describe_folder, describe_gguf
 
 GGUF = {
@@ -280,3 +281,36 @@ def test_a_text_model_of_llava_has_the_defaults_that_its_folder_leaves_out():
     assert (config.num_layers, config.hidden_size, config.intermediate_size) == (32, 4096, 11008)
     assert (config.vocab_size, config.max_position, config.norm_eps) == (32064, 4096, 1e-5)
     assert config.attention_shape.num_heads == config.attention_shape.num_kv_heads == 32
+
+
+SECTIONS = {"mrope_section": [2, 1, 1]}
+QWEN2_VL = {
+    "architectures": ["Qwen2VLForConditionalGeneration"],
+    "model_type": "qwen2_vl",
+    "vocab_size": 512,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+    "rms_norm_eps": 1e-6,
+}
+
+
+@pytest.mark.parametrize("is_flat", [True, False])
+def test_the_text_model_of_qwen2_vl_is_described_beside_its_tower_or_in_an_object(is_flat):
+    values = QWEN2_VL | {"rope_scaling": {"type": "mrope"} | SECTIONS}
+    if not is_flat:
+        text = values | {"model_type": "qwen2_vl_text", "rope_scaling": {"rope_type": "default"} | SECTIONS}
+        values = {"architectures": values["architectures"], "text_config": text}
+    family, config = describe_folder("config.json", values)
+    (rotation,) = config.rotations
+    assert (family, rotation.axes) == (QWEN2, [0, 0, 1, 2])
+
+
+@pytest.mark.parametrize("sections", [[2, 2, 2], [4], [2, 2, 0], "221", [2, 1, 1, 1]])
+def test_sections_that_do_not_fill_a_head_are_refused(sections):
+    values = QWEN2_VL | {"rope_scaling": {"type": "mrope", "mrope_section": sections}}
+    with pytest.raises(ModelLoadError, match="mrope_section"):
+        describe_folder("config.json", values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.api.request import EmbedOptions, LogprobOptions, SamplingParams, StopRules
-from engine.messages import AddSequence
+from engine.messages import AddSequence, MediaSpan
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.spilled_blocks import RESTORED_BYTES
 from engine.scheduling.step_budget import Drafter
@@ -29,6 +29,7 @@ def make_sequence(
     stop_ids: list[int] | None = None,
     bad_word_ids: list[list[int]] | None = None,
     draft_ids: list[int] | None = None,
+    media: list[MediaSpan] | None = None,
 ) -> Sequence:
     request = AddSequence(
         seq_id=seq_id,
@@ -46,6 +47,7 @@ def make_sequence(
         group=group,
         tenant=tenant,
         embed=embed,
+        media=media or [],
     )
     return Sequence(request)
 

@@ -5,6 +5,7 @@ import pytest
 from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.openai.dialect import TEXT_COMPLETIONS
+from chat.api.request.build import rights_check
 from chat.api.request.parse import request_parse
 from chat.api.request.schema import ChatCompletionRequest
 from chat.api.request.text_schema import CompletionRequest
@@ -130,6 +131,15 @@ def test_beam_search_and_the_best_of_several_reach_the_engine():
 REFUSALS = [
     ({"prompt": None}, "invalid_type", "prompt"),
     ({}, "missing_required_parameter", "prompt"),
+    ({"prompt_embeds": 5}, "invalid_type", "prompt_embeds"),
+    ({"prompt_embeds": ["a", 5]}, "invalid_type", "prompt_embeds"),
+    ({"prompt_embeds": []}, "invalid_value", "prompt_embeds"),
+    ({"prompt_embeds": ["a"] * 129}, "invalid_value", "prompt_embeds"),
+    ({"prompt_embeds": ["a"] * 100, "prompt": ["b"] * 100}, "invalid_value", "prompt_embeds"),
+    ({"prompt_embeds": "a", "echo": True}, "invalid_value", "echo"),
+    ({"prompt_embeds": "a", "suffix": "b"}, "invalid_value", "suffix"),
+    ({"prompt_embeds": "a", "prompt_logprobs": 1}, "invalid_value", "prompt_logprobs"),
+    ({"prompt_embeds": "a", "return_token_ids": True}, "invalid_value", "return_token_ids"),
     ({"prompt": 5}, "invalid_type", "prompt"),
     ({"prompt": {}}, "invalid_type", "prompt"),
     ({"prompt": []}, "invalid_value", "prompt"),
@@ -219,3 +229,34 @@ def test_an_engine_refusal_names_the_sent_field(fields, param, sent):
     other = ApiError("invalid_value", "prompt.0 is long", "prompt.0")
     other.rename_fields(names)
     assert (other.message, other.param) == ("prompt.0 is long", "prompt.0")
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"prompt_embeds": "a"}, [("a", "prompt_embeds")]),
+        ({"prompt_embeds": "a", "prompt": ""}, [("a", "prompt_embeds")]),
+        ({"prompt_embeds": "a", "prompt": None}, [("a", "prompt_embeds")]),
+        ({"prompt_embeds": ["a", "b"]}, [("a", "prompt_embeds.0"), ("b", "prompt_embeds.1")]),
+        (
+            {"prompt_embeds": "a", "prompt": ["x", "y"]},
+            [("a", "prompt_embeds"), (None, "prompt.0"), (None, "prompt.1")],
+        ),
+    ],
+    ids=str,
+)
+def test_prompts_of_vectors_come_before_those_of_text(body, expected):
+    assert [(raw.embeds, raw.param) for raw in TEXT_COMPLETIONS.parse(body).prompts] == expected
+
+
+def test_vectors_need_the_setting_and_the_right(settings):
+    parsed = TEXT_COMPLETIONS.parse({"prompt_embeds": "a"}).of(0)
+    plain = Caller(1, "a", 1, 1, "1", frozenset({"inference"}))
+    for takes, caller, words in ((False, CALLER, "LIGHTCONE_EMBEDS"), (True, plain, "Send vectors as inputs")):
+        settings.LIGHTCONE_EMBEDS = takes
+        with pytest.raises(ApiError) as refused:
+            rights_check(parsed, model="m", caller=caller)
+        assert (refused.value.code, refused.value.param) == ("unsupported_parameter", "prompt_embeds")
+        assert words in refused.value.message
+    settings.LIGHTCONE_EMBEDS = True
+    assert rights_check(parsed, model="m", caller=CALLER)

@@ -210,7 +210,7 @@ async def test_the_document_is_read_only(pages):
 
 def test_routes_are_grouped_by_purpose(document):
     operations = [operation for methods in document["paths"].values() for operation in methods.values()]
-    groups = "chat models prompts messages responses scale ollama health files batches models_manage organization"
+    groups = "chat models prompts audio messages responses scale ollama health files batches models_manage organization"
     assert {tag for operation in operations for tag in operation["tags"]} == set(groups.split())
 
 

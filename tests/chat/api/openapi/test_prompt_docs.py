@@ -1,4 +1,4 @@
-"""The pages on text completions, tokens, embeddings and rankings have types, limits, defaults and accepted examples."""
+"""The pages on texts, tokens, embeddings, rankings and speech have types, limits, defaults and accepted examples."""
 
 import json
 import re
@@ -6,14 +6,24 @@ from pathlib import Path
 
 import pytest
 
+from chat.api.openai.audio import TRANSCRIPTIONS, TranscriptionRequest
 from chat.api.openai.embeddings import EMBEDDINGS, EmbeddingRequest
 from chat.api.openai.rerank import JINA, RerankRequest
 from chat.api.openai.tokens import PROMPT_FIELDS, DetokenizeRequest, TokenizeRequest
+from chat.api.request.form import SentFile
 from chat.api.request.text_schema import CompletionRequest, text_parse
 from tests.chat.api.openapi.test_pages import EXAMPLE, facts
 
 PAGES = Path(__file__).resolve().parents[4] / "docs" / "api"
+
+
+def form_parse(example):
+    """Read an example of the fields of a form, whose file is a name."""
+    return TRANSCRIPTIONS.parse(example | {"file": SentFile("meeting.m4a", b"sound")})
+
+
 DESCRIBED = {
+    "audio": (TranscriptionRequest(), form_parse),
     "completions": (CompletionRequest(), text_parse),
     "embeddings": (EmbeddingRequest(), EMBEDDINGS.parse),
     "rerank": (RerankRequest(), JINA.parse),

@@ -1,0 +1,1 @@
+"""Models that write down speech, by the modules of transformers, window by window."""

@@ -1,0 +1,156 @@
+"""A run that writes down speech: segments of tokens become segments of text, with words if they are asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from engine.api import (
+    Admitted,
+    Event,
+    SegmentSpoken,
+    SpokenWord,
+    TokenLogprob,
+    Transcribed,
+    Usage,
+)
+from engine.inputs.sound import Sound
+from engine.messages import AddSequence, MediaSpan, SequenceOutput, SpeechOptions, SpokenSegment
+from engine.requests.runs.run import FAILED, Choice, Run
+from engine.tokenizers.tokenizer import Tokenizer
+
+WITHOUT_SPACES = frozenset(("zh", "ja", "th", "lo", "my", "yue"))
+"""Languages whose words are not parted: there each token that can be spelled is one."""
+OPENING = "\"'“¿([{-«"
+"""Marks that belong to the word that follows."""
+
+
+@dataclass(eq=False, kw_only=True)
+class TranscribeRun(Run):
+    """A run of one sequence. After a takeover, or with another core, it begins anew and publishes what is not known."""
+
+    sound: Sound
+    speech: SpeechOptions
+    tokenizer: Tokenizer
+    num_published: int = 0
+    """Segments that are in the log, or on their way to it."""
+    num_said: int = 0
+    """Segments that the present core has made."""
+    num_tokens: int = 0
+    """Of the published segments."""
+
+    def sequences(self) -> list[AddSequence]:
+        self.num_said = 0
+        span = MediaSpan(self.sound.definition.key, 0, 0)
+        return [dataclasses.replace(one, media=[span], speech=self.speech) for one in super().sequences()]
+
+    def replay(self, events: tuple[Event, ...]) -> list[Event]:
+        """Count what is logged; a run whose text is complete only ends."""
+        for event in events:
+            self.num_published += isinstance(event.payload, SegmentSpoken)
+            if isinstance(event.payload, Transcribed):
+                for choice in self.choices:
+                    choice.is_live = False
+        self.num_tokens = sum(len(one.payload.token_ids) for one in events if isinstance(one.payload, SegmentSpoken))
+        return []
+
+    def admitted(self) -> Admitted:
+        return dataclasses.replace(super().admitted(), num_prompt_tokens=self.usage().prompt_tokens)
+
+    def usage(self) -> Usage:
+        num_prompt = len(self.prepared.prompt_ids)
+        return Usage(
+            prompt_tokens=num_prompt + self.sound.num_tokens,
+            completion_tokens=self.num_tokens,
+            audio_tokens=self.sound.num_tokens,
+            audio_seconds=round(self.sound.seconds, 3),
+        )
+
+    def _take(self, choice: Choice, output: SequenceOutput, now: float) -> list[Event]:
+        self._record(output, now)
+        events = []
+        for segment in output.segments:
+            self.num_said += 1
+            if self.num_said > self.num_published and self.termination is None:
+                self.num_published = self.num_said
+                self.num_tokens += len(segment.token_ids)
+                events.append(self.event(self._spoken(segment)))
+        if events and self.timings.first_token_at is None:
+            self.timings = dataclasses.replace(self.timings, first_token_at=now)
+        if output.finish is None:
+            return events
+        choice.is_live = False
+        if output.finish != "transcribed" and self.termination is None:
+            self.termination = FAILED
+        if self.termination is None:
+            events.append(self.event(Transcribed(output.language, round(self.sound.seconds, 3))))
+        return [*events, self.end(now)]
+
+    def _spoken(self, segment: SpokenSegment) -> SegmentSpoken:
+        text = b"".join(map(self.tokenizer.token_bytes, segment.token_ids)).decode("utf-8", "replace")
+        written = text.encode()
+        asked = self.request.speech
+        logprobs: tuple[TokenLogprob, ...] = ()
+        if asked is not None and asked.wants_logprobs:
+            spelled = [(token_id, self.tokenizer.token_bytes(token_id)) for token_id in segment.token_ids]
+            logprobs = tuple(
+                TokenLogprob(token_id, logprob, data.decode("utf-8", "replace"), data)
+                for (token_id, data), logprob in zip(spelled, segment.logprobs, strict=True)
+            )
+        return SegmentSpoken(
+            start_s=round(segment.start_s, 3),
+            end_s=round(min(max(segment.start_s, segment.end_s), max(segment.start_s, self.sound.seconds)), 3),
+            text=text,
+            token_ids=tuple(segment.token_ids),
+            mean_logprob=segment.mean_logprob,
+            compression_ratio=len(written) / len(zlib.compress(written)),
+            silence=segment.silence,
+            temperature=segment.temperature,
+            seek=segment.seek,
+            words=tuple(spoken_words(segment, self.tokenizer)) if segment.token_starts else (),
+            logprobs=logprobs,
+        )
+
+
+def spoken_words(segment: SpokenSegment, tokenizer: Tokenizer) -> Iterator[SpokenWord]:
+    """Yield the words of a segment: from a space to the next, or, in languages without spaces, each character's tokens.
+
+    Marks of punctuation belong to the word before them, opening ones to that behind.
+    """
+    has_spaces = segment.language not in WITHOUT_SPACES
+    text, start_s, end_s = "", 0.0, 0.0
+    for piece, began_s, ended_s in _pieces(segment, tokenizer):
+        bare = piece.strip()
+        is_mark = bool(bare) and not any(map(str.isalnum, bare))
+        opens = is_mark and bare in OPENING and piece.startswith(" ")
+        begins = (piece.startswith(" ") if has_spaces else True) and not (is_mark and not opens)
+        if begins and text and not _is_opening(text):
+            yield SpokenWord(text, round(start_s, 3), round(end_s, 3))
+            text = ""
+        if not text:
+            start_s = began_s
+        text = f"{text}{piece}".strip()
+        end_s = end_s if is_mark and text != bare else ended_s
+    if text:
+        yield SpokenWord(text, round(start_s, 3), round(end_s, 3))
+
+
+def _is_opening(text: str) -> bool:
+    return all(character in OPENING for character in text)
+
+
+def _pieces(segment: SpokenSegment, tokenizer: Tokenizer) -> Iterator[tuple[str, float, float]]:
+    """Yield texts with their times, of as few tokens as give whole characters."""
+    held, start_s = b"", 0.0
+    for token_id, began_s, ended_s in zip(segment.token_ids, segment.token_starts, segment.token_ends, strict=True):
+        start_s = start_s if held else began_s
+        held += tokenizer.token_bytes(token_id)
+        try:
+            yield held.decode(), start_s, max(start_s, ended_s)
+        except UnicodeDecodeError:
+            continue
+        held = b""
+    if held:
+        yield held.decode("utf-8", "replace"), start_s, max(start_s, ended_s)
