@@ -16,6 +16,7 @@ from PIL import Image
 from chat.catalog.models import ServedModel
 from chat.catalog.services import model_register, models_cache_clear
 from chat.conversations.models import ChatFile, Draft
+from tests.browser.compared import COMPARE, answered, asked
 from tests.browser.scripted import MESSAGE, ScriptedPage
 from tests.browser.stub_routes import rendered
 from tests.browser.walk import Walk
@@ -191,6 +192,22 @@ def test_more_images_than_a_request_takes_are_not_sent(page: Any) -> None:
         pick(page, f"{number}.png", picture(10 + number, 10))
     page.wait_for_selector("#misfit:has-text('A request takes 8 files of a kind')")
     assert page.get_attribute("#send", "aria-disabled") == "true"
+
+
+def test_compared_models_all_have_to_see(scripted: ScriptedPage, page: Any) -> None:
+    """The press that names a seeing model has every pane use it."""
+    page.click(COMPARE)
+    page.wait_for_selector("#pane-2")
+    pick(page, "cat.png", picture())
+    page.wait_for_selector("#misfit:has-text('does not take images. These do:')")
+    page.click("#misfit >> text=seeing")
+    page.wait_for_selector("#misfit", state="detached")
+    starts = asked(scripted, "What is it?")
+    part = {"type": "image_url", "image_url": {"url": reference()}}
+    assert [start["request"]["model"] for start in starts] == ["seeing", "seeing"]
+    assert all(start["request"]["messages"][0]["content"][0] == part for start in starts)
+    answered(scripted, starts, "A gradient.", "A picture.")
+    assert is_drawn(page, "#pane-2 .picture img")
 
 
 def test_a_temporary_chat_stores_no_image(scripted: ScriptedPage, page: Any) -> None:
