@@ -28,6 +28,8 @@ from chat.errors import ApiError
 SNIPPET_CHARS = 160
 BEFORE_CHARS = 40
 """What of a snippet stands before the word that was found."""
+RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})", re.ASCII)
+"""One range of bytes (RFC 9110, 14.1.2), as players ask for. Any other is answered with the whole."""
 NOT_INDEXED = {"X-Robots-Tag": "noindex", "Referrer-Policy": "no-referrer"}
 
 
@@ -187,10 +189,17 @@ def add_file(request: HttpRequest, visit: Visit) -> HttpResponse:
 def file(request: HttpRequest, visit: Visit, file_id: str) -> HttpResponse:
     """Return a file: what browsers show, to be shown, else to be saved."""
     found = files.file_get(user_id=visit.user_id, public_id=file_id)
-    headers = {"Cache-Control": "private, no-store"}
+    content, headers = bytes(found.content), {"Cache-Control": "private, no-store", "Accept-Ranges": "bytes"}
     if found.media_type == files.OTHER_TYPE:
         headers["Content-Disposition"] = "attachment"
-    return HttpResponse(bytes(found.content), content_type=found.media_type, headers=headers)
+    asked = RANGE.fullmatch(request.headers.get("Range", ""))
+    start = int(asked[1]) if asked else 0
+    part = content[start : int(asked[2]) + 1 if asked[2] else None] if asked else b""
+    if not part:
+        return HttpResponse(content, content_type=found.media_type, headers=headers)
+    # Safari plays nothing of which it does not get the part that it asks for.
+    headers["Content-Range"] = f"bytes {start}-{start + len(part) - 1}/{len(content)}"
+    return HttpResponse(part, status=206, content_type=found.media_type, headers=headers)
 
 
 # Exports and links.

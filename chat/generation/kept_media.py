@@ -12,13 +12,15 @@ CONTENTS = {"image": "data", "audio": "data", "video": "data", "file": "file"}
 
 
 def media_kept(request: GenerationRequest) -> dict[str, dict[str, int]]:
-    """Return number and bytes of what the messages have, by kind; empty for text alone."""
+    """Return number and bytes of what the messages have, or is to be written down, by kind; empty for text alone."""
+    found = [media for message in request.messages for media in _media(message.get("content"))]
+    if request.speech is not None:
+        found.append(("audio", _num_bytes(request.speech.data)))
     kept: dict[str, dict[str, int]] = {}
-    for message in request.messages:
-        for kind, num_bytes in _media(message.get("content")):
-            sums = kept.setdefault(kind, {"number": 0, "bytes": 0})
-            sums["number"] += 1
-            sums["bytes"] += num_bytes
+    for kind, num_bytes in found:
+        sums = kept.setdefault(kind, {"number": 0, "bytes": 0})
+        sums["number"] += 1
+        sums["bytes"] += num_bytes
     return kept
 
 

@@ -21,7 +21,7 @@ from chat.errors import ApiError
 from chat.relay.state.workers import UNLOADED, ModelCondition
 from engine.api import ModelKind
 
-TEXT = "text"
+TEXT, AUDIO = "text", "audio"
 READY, FAILED = "ready", "failed"
 
 
@@ -38,6 +38,7 @@ async def models_offered(*, caller: Caller, sees_reasons: bool) -> list[dict[str
     entries = [entry for entry in entries if caller.can_use_model(entry.full_name)]
     live = await models_live()
     prices = await database_sync_to_async(prices_now)([entry.name for entry in entries])
+    names = {name for entry in entries for name in (entry.full_name, *entry.aliases)}
 
     def described() -> list[dict[str, Any]]:
         """Reads the heads of files, once while they stay as they are."""
@@ -45,6 +46,9 @@ async def models_offered(*, caller: Caller, sees_reasons: bool) -> list[dict[str
             model_object(entry, live.get(entry.name, UNLOADED), prices.get(entry.name), sees_reasons=sees_reasons)
             for entry in entries
         ]
+        for entry, model in zip(entries, found, strict=True):
+            if model is not None and entry.transcriber in names and AUDIO not in model["modalities"]:
+                model["modalities"] = (*model["modalities"], AUDIO)
         return [model for model in found if model is not None]
 
     return await asyncio.to_thread(described)

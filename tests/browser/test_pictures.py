@@ -16,7 +16,9 @@ from PIL import Image
 from chat.catalog.models import ServedModel
 from chat.catalog.services import model_register, models_cache_clear
 from chat.conversations.models import ChatFile, Draft
+from tests.browser.compared import COMPARE, answered, asked
 from tests.browser.scripted import MESSAGE, ScriptedPage
+from tests.browser.stub_routes import rendered
 from tests.browser.walk import Walk
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -42,6 +44,15 @@ def picture(width: int = 320, height: int = 200, form: str = "PNG", mode: str = 
     buffer = BytesIO()
     Image.merge(mode, bands).save(buffer, form)
     return buffer.getvalue()
+
+
+def silence() -> bytes:
+    """Return half a second of it."""
+    file = BytesIO()
+    with wave.open(file, "wb") as sound:
+        sound.setparams((1, 2, 16_000, 0, "NONE", ""))
+        sound.writeframes(bytes(16_000))
+    return file.getvalue()
 
 
 @pytest.fixture
@@ -183,6 +194,22 @@ def test_more_images_than_a_request_takes_are_not_sent(page: Any) -> None:
     assert page.get_attribute("#send", "aria-disabled") == "true"
 
 
+def test_compared_models_all_have_to_see(scripted: ScriptedPage, page: Any) -> None:
+    """The press that names a seeing model has every pane use it."""
+    page.click(COMPARE)
+    page.wait_for_selector("#pane-2")
+    pick(page, "cat.png", picture())
+    page.wait_for_selector("#misfit:has-text('does not take images. These do:')")
+    page.click("#misfit >> text=seeing")
+    page.wait_for_selector("#misfit", state="detached")
+    starts = asked(scripted, "What is it?")
+    part = {"type": "image_url", "image_url": {"url": reference()}}
+    assert [start["request"]["model"] for start in starts] == ["seeing", "seeing"]
+    assert all(start["request"]["messages"][0]["content"][0] == part for start in starts)
+    answered(scripted, starts, "A gradient.", "A picture.")
+    assert is_drawn(page, "#pane-2 .picture img")
+
+
 def test_a_temporary_chat_stores_no_image(scripted: ScriptedPage, page: Any) -> None:
     page.click(".account summary")
     page.click("text=New temporary chat")
@@ -244,6 +271,31 @@ def test_sound_is_recorded_and_played_where_the_model_hears(scripted: ScriptedPa
     page.wait_for_selector("#misfit:has-text('This chat has sound, which plain does not take.')")
 
 
+def test_an_image_is_counted_before_it_is_sent_and_sound_is_not(scripted: ScriptedPage, page: Any) -> None:
+    """No byte of the request says what an image takes; sound would have to be written down for it."""
+    ServedModel.objects.filter(name="seeing").update(modalities=["image", "audio"])
+    models_cache_clear()
+    page.reload()
+    scripted.turn("hello", "yes")
+    counted: list[Any] = []
+
+    def count(route: Any) -> None:
+        counted.append(route.request.post_data_json)
+        route.fulfill(json=rendered(1000))
+
+    page.route("**/playground/api/render", count)
+    pick(page, "cat.png", picture())
+    scripted.turn("What is it?", "A gradient.")
+    assert counted[-1]["request"]["messages"][-1]["content"][0]["type"] == "image_url"
+    del counted[:]
+    with page.expect_file_chooser() as chooser:
+        page.click("[aria-label='Attach images and files']")
+    chooser.value.set_files([{"name": "tone.wav", "mimeType": "audio/wav", "buffer": silence()}])
+    page.wait_for_selector("#composer .sound")
+    scripted.turn("And that?", "Nothing.")
+    assert counted == []
+
+
 def test_a_microphone_that_may_not_be_used_is_explained(scripted: ScriptedPage, page: Any) -> None:
     ServedModel.objects.filter(name="seeing").update(modalities=["audio"])
     models_cache_clear()
@@ -264,13 +316,11 @@ def test_no_state_with_files_has_a_finding(sees: None, walk: Walk) -> None:
     pick(page, "a-photo-with-a-long-name.jpg", picture(400, 300, "JPEG"), "image/jpeg")
     with page.expect_file_chooser() as chooser:
         page.click("[aria-label='Attach images and files']")
-    tone = BytesIO()
-    with wave.open(tone, "wb") as sound:
-        sound.setparams((1, 2, 16_000, 0, "NONE", ""))
-        sound.writeframes(bytes(16_000))
-    files = {"plan.pdf": b"%PDF-\xff", "tone.wav": tone.getvalue(), "a.txt": b"one"}
+    files = {"plan.pdf": b"%PDF-\xff", "tone.wav": silence(), "a.txt": b"one"}
     chooser.value.set_files([{"name": name, "mimeType": "", "buffer": content} for name, content in files.items()])
-    walk.look("written", "#composer .chip:has-text('a.txt')")
+    walk.look("being read", "#composer .chip:has-text('a.txt')")
+    page.wait_for_selector("#composer .is-pending", state="detached")
+    walk.look("written", "#composer .sound")
     run = walk.ask()
     walk.scripted.say(run, "A gradient.")
     walk.end(run)

@@ -13,6 +13,8 @@ import openai
 import pytest
 from PIL import Image
 
+from tests.contract.conftest import browser_of
+from tests.contract.test_page_runs import frames, start
 from tests.engine.seeing_folders import encoded, image_of, write_seeing
 from tests.served import ServedLightcone
 
@@ -200,6 +202,29 @@ def test_a_model_that_reads_text_alone_says_so(lightcone):
             client.chat.completions.create(model=lightcone.model, messages=messages)
     assert caught.value.code == "unsupported_parameter"
     assert "is not a multimodal model" in caught.value.message
+
+
+def test_the_playground_sends_an_image_that_it_keeps(seeing):
+    """By the name of a file, which the server replaces as the run starts; the log says how large it was."""
+    content = base64.b64decode(FIRST)
+    with client_of(seeing) as client:
+        expected = chat(client, data_url(FIRST))
+    with browser_of(seeing) as browser:
+        sent = browser.post("/playground/api/files", content=content, headers={"Content-Type": "image/png"})
+        assert sent.status_code == 200, sent.text
+        assert browser.get(f"/playground/api/files/{sent.json()['id']}").content == content
+        image = {"type": "image_url", "image_url": {"url": f"attachment:{sent.json()['id']}", "detail": "auto"}}
+        messages = [{"role": "user", "content": [{"type": "text", "text": "what is it?"}, image]}]
+        request = {"model": "llava", "messages": messages, "temperature": 0, "max_tokens": MOST}
+        counted = browser.post("/playground/api/render", json={"request": request}).json()
+        *said, (_, end) = frames(browser, start(browser, request))
+        assert end["type"] == "completed", end
+        assert "".join(message.get("text", "") for _, message in said) == texts(expected)[0]
+        assert end["usage"]["prompt_tokens"] == counted["num_tokens"] == expected.usage.prompt_tokens
+        seeing.wait_for(
+            lambda: browser.get(end["log_url"]).status_code == 200, timeout_s=30, what="the row of the request log"
+        )
+        assert "1 image," in browser.get(end["log_url"]).text
 
 
 def base64_of_rows(width, value):

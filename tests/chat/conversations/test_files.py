@@ -68,6 +68,26 @@ def test_a_file_comes_back_as_what_its_first_bytes_say(
     assert "no-store" in found.headers["Cache-Control"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "status", "part", "place"),
+    [
+        ("bytes=0-1", 206, slice(0, 2), "bytes 0-1/100"),
+        ("bytes=90-", 206, slice(90, None), "bytes 90-99/100"),
+        ("bytes=90-500", 206, slice(90, None), "bytes 90-99/100"),
+        ("bytes=100-", 200, slice(None), None),
+        ("bytes=5-2", 200, slice(None), None),
+        ("bytes=-5", 200, slice(None), None),
+        ("bytes=0-1,5-6", 200, slice(None), None),
+        ("lines=0-1", 200, slice(None), None),
+    ],
+)
+def test_players_get_the_part_that_they_ask_for(
+    ann: Page, asked: str, status: int, part: slice, place: str | None
+) -> None:
+    found = ann.client.get(f"{API}files/{kept(ann)}", HTTP_RANGE=asked)
+    assert (found.status_code, found.content, found.headers.get("Content-Range")) == (status, PNG[part], place)
+
+
 def test_a_page_of_html_is_never_shown(ann: Page) -> None:
     file_id = kept(ann, b"<html><script>alert(1)</script>")
     found = ann.client.get(f"{API}files/{file_id}")

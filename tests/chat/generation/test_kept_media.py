@@ -3,7 +3,7 @@
 import base64
 
 from chat.generation.kept_media import media_kept
-from engine.api import GenerationRequest
+from engine.api import GenerationRequest, Speech
 
 
 def kept(*parts):
@@ -35,4 +35,11 @@ def test_text_has_nothing_and_odd_parts_count_without_bytes():
     assert kept({"type": "file", "file": None}, {"type": "image"}, "text") == {
         "file": {"number": 1, "bytes": 0},
         "image": {"number": 1, "bytes": 0},
+    }
+
+
+def test_sound_that_is_written_down_is_counted():
+    speech = Speech(encoded(500))
+    assert media_kept(GenerationRequest("run", "model", (), 0.0, speech=speech)) == {
+        "audio": {"number": 1, "bytes": 500}
     }

@@ -10,6 +10,7 @@ import pytest
 from chat.catalog import acts
 from chat.catalog.adapters import adapter_set
 from chat.catalog.model_facts import ModelFacts
+from chat.catalog.models import ServedModel
 from chat.catalog.prices import price_add
 from chat.catalog.services import model_register, model_update, models_cache_clear
 from chat.playground import api_views, offered
@@ -132,3 +133,20 @@ def test_what_cannot_be_loaded_is_said(ann: Page, asked: list[str]) -> None:
 
 def test_models_are_for_users_of_the_playground(db: None) -> None:
     assert Page()("GET", "models")[0] == 401
+
+
+def test_a_model_takes_what_it_says_and_sound_where_another_writes_it_down(
+    ann: Page, live: dict[str, ModelCondition]
+) -> None:
+    """A transcriber that the caller may not use is none."""
+    ranks = ServedModel.objects.get(name="ranks")
+    ServedModel.objects.filter(name="another").update(modalities=["image"], transcriber="ranks")
+    models_cache_clear()
+    assert listed(ann)["another"]["modalities"] == ["text", "image", "audio"]
+    assert listed(ann)["chats"]["modalities"] == ["text"]
+    live["another"] = ModelCondition("ready", modalities=("audio",))
+    assert listed(ann)["another"]["modalities"] == ["text", "audio"]
+    live["another"] = ModelCondition("ready", modalities=())
+    ranks.delete()
+    models_cache_clear()
+    assert listed(ann)["another"]["modalities"] == ["text"]

@@ -70,10 +70,11 @@ function useCount(open) {
   const hasDraft = Boolean(draft.text.trim() || draft.files?.length);
   const model = app.modelOf(settings.model);
   const canCount = isLoaded(settings.model);
+  const isHeard = hasSound(open);
   useEffect(() => {
-    if (!hasDraft || isBusy || !canCount) {
+    if (!hasDraft || isBusy || !canCount || isHeard) {
       counted.delete(open);
-      open.measure.value = hasDraft && !isBusy ? null : estimate(open, model?.context);
+      open.measure.value = (hasDraft && !isBusy) || isHeard ? null : estimate(open, model?.context);
       return;
     }
     const aborting = new AbortController();
@@ -82,10 +83,15 @@ function useCount(open) {
       clearTimeout(timer);
       aborting.abort();
     };
-  }, [open.id, draft.text, draft.files, settings, head, isBusy, canCount]);
+  }, [open.id, draft.text, draft.files, settings, head, isBusy, canCount, isHeard]);
   useEffect(() => () => void (open.measure.value = null), [open]);
-  return hasDraft && !isBusy && !canCount && model !== undefined;
+  return hasDraft && !isBusy && !canCount && !isHeard && model !== undefined;
 }
+
+/** Whether there is sound. It may have to be written down to be counted, and that costs what an answer does. @param {Chat} open */
+const hasSound = (open) => mediaOf(open).some(({ kind }) => kind === "input_audio");
+/** @param {Chat} open */
+const mediaOf = (open) => mediaIn(open.path.value.map(({ facts }) => facts), open.draft.value.files);
 
 /** What each chat would have sent when it was last counted. @type {WeakMap<Chat, unknown[]>} */
 const counted = new WeakMap();
@@ -97,7 +103,7 @@ const written = (open) => [open.draft.value.text, open.draft.value.files, open.s
 /** Whether what is written may be sent. It is counted first, if that is not done yet and it may be too long. @param {Chat} open */
 export async function fits(open) {
   if (open.isCounting.value) return false;
-  if (open.isBusy.value || !isLoaded(open.settings.value.model)) return true;
+  if (open.isBusy.value || !isLoaded(open.settings.value.model) || hasSound(open)) return true;
   if (!isCounted(open)) {
     if (isShort(open)) return true;
     open.isCounting.value = true;
@@ -112,7 +118,7 @@ export async function fits(open) {
 
 /** Whether a message certainly fits: no token is shorter than a byte. How many an image has is not known here. @param {Chat} open */
 function isShort(open) {
-  if (mediaIn(open.path.value.map(({ facts }) => facts), open.draft.value.files).length) return false;
+  if (mediaOf(open).length) return false;
   const { model, parameters } = open.settings.value;
   const { context, defaults } = app.modelOf(model) ?? {};
   const reserve = parameters.max_completion_tokens ?? parameters.max_tokens ?? defaults?.max_tokens ?? 0;
