@@ -21,6 +21,10 @@ BYTES_OF_BASE64, BYTES_OF_CHAR = 3 / 4, 4
 BEGIN_CHARS = 2048
 IMAGE_TOKENS, MOST_IMAGE_TOKENS = 1024, 4096
 """Of an image: what is usual, and what no model that is served takes more of (InternVL: 13 tiles of 256)."""
+USUAL_SOUND_BYTES, LEAST_SOUND_BYTES = 16_000, 250
+"""Bytes of a second of sound: of 128 kbit/s, and of the least that codecs for speech have."""
+SOUND_TOKENS, SPOKEN_TOKENS, MOST_SPOKEN_TOKENS, WINDOW_S = 50, 4, 15, 30
+"""Tokens of a second of sound, of what is usually said in it, and the most that a model writes for it."""
 VIDEO_TOKENS, MOST_VIDEO_TOKENS = 4096, 20_000
 """Of a video: 16,056 of the patches that one has at most (engine/media/qwen_videos.py), and times between."""
 MEDIA_TOKENS = {
@@ -32,10 +36,6 @@ MEDIA_TOKENS = {
 """By the type of a part, as it was sent and as the worker gets it."""
 DATA = "data"
 """What a part has that the worker gets."""
-USUAL_SOUND_BYTES, LEAST_SOUND_BYTES = 16_000, 250
-"""Bytes of a second of sound: of 128 kbit/s, and of the least that codecs for speech have."""
-SOUND_TOKENS, SPOKEN_TOKENS, MOST_SPOKEN_TOKENS, WINDOW_S = 50, 4, 15, 30
-"""Tokens of a second of sound, of what is usually said in it, and the most that a model writes for it."""
 PACKED = (b"PK", b"%PDF")
 """How files begin whose texts may have more bytes than they have."""
 

@@ -110,7 +110,7 @@ def cost_sum(log: RequestLog) -> CostSum | None:
 
 
 def media_text(media: Mapping[str, Mapping[str, int]] | None) -> str:
-    """Return what a request had beside text, such as "2 images, 1.3 MB · 1 file, 300 kB"; empty without any."""
+    """Return what a request had beside text, such as "2 images, 1.3 MB, 640 tokens · 1 file, 3 kB"; or empty."""
     return " · ".join(_media_text(kind, sums) for kind, sums in (media or {}).items())
 
 
@@ -122,7 +122,13 @@ def _media_text(kind: str, sums: Mapping[str, int]) -> str:
         "video": ngettext("%(number)s video, %(size)s", "%(number)s videos, %(size)s", number),
     }
     other = ngettext("%(number)s file, %(size)s", "%(number)s files, %(size)s", number)
-    return words.get(kind, other) % {"number": figure(number), "size": size}
+    text = words.get(kind, other) % {"number": figure(number), "size": size}
+    if tokens := sums.get("tokens", 0):
+        return ngettext("%(media)s, %(number)s token", "%(media)s, %(number)s tokens", tokens) % {
+            "media": text,
+            "number": figure(tokens),
+        }
+    return text
 
 
 def price_text(price: Decimal) -> str:

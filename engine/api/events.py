@@ -93,8 +93,16 @@ class Usage:
     rejected_prediction_tokens: int = 0
     """Not part of `completion_tokens`."""
     audio_tokens: int = 0
-    """Of sound; part of `prompt_tokens`."""
+    """Of sound; part of `prompt_tokens`, like the next two."""
+    image_tokens: int = 0
+    video_tokens: int = 0
     audio_seconds: float = 0.0
+
+    @property
+    def media_tokens(self) -> dict[str, int]:
+        """The tokens of a prompt that stand for media, by kind; of kinds that it has."""
+        tokens = {"audio": self.audio_tokens, "image": self.image_tokens, "video": self.video_tokens}
+        return {kind: number for kind, number in tokens.items() if number}
 
 
 @dataclass(frozen=True, slots=True)

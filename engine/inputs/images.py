@@ -11,8 +11,9 @@ from __future__ import annotations
 import base64
 import binascii
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -89,6 +90,8 @@ class PromptMedia:
 
     definitions: tuple[DefineMedia, ...] = ()
     spans: tuple[MediaSpan, ...] = ()
+    num_tokens: Mapping[str, int] = field(default_factory=dict)
+    """By kind: how many tokens of the prompt its media are."""
 
 
 class ImageReader:
@@ -260,7 +263,10 @@ def media_of(images: list[ImageInput], token_ids: list[int]) -> PromptMedia:
     for token_id in {image.form.token_id for image in images}:
         spans += _spans([image for image in images if image.form.token_id == token_id], token_ids, token_id)
     definitions = {image.key: DefineMedia(image.key, image.num_vectors, image.tensors) for image in images}
-    return PromptMedia(tuple(definitions.values()), tuple(sorted(spans, key=lambda span: span.start)))
+    num_tokens = Counter[str]()
+    for image in images:
+        num_tokens[image.form.kind] += image.num_vectors
+    return PromptMedia(tuple(definitions.values()), tuple(sorted(spans, key=lambda span: span.start)), num_tokens)
 
 
 def _spans(images: list[ImageInput], token_ids: list[int], token_id: int) -> Iterator[MediaSpan]:

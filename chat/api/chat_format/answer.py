@@ -62,7 +62,10 @@ def usage_object(usage: Usage, transcription: Mapping[str, Any] | None = None) -
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cached_tokens,
+            **{f"{kind}_tokens": number for kind, number in usage.media_tokens.items()},
+        },
         "completion_tokens_details": {
             "reasoning_tokens": usage.reasoning_tokens,
             "accepted_prediction_tokens": usage.accepted_prediction_tokens,

@@ -24,11 +24,12 @@ SCHEMAS = components(
     ErrorBody = {error: ErrorDetail; message: string}
     ErrorDetail = {message, type: string; param: fault; code: string | null}
     UsageBody = {
-        prompt_tokens, completion_tokens, total_tokens: integer; prompt_tokens_details: {cached_tokens: integer};
+        prompt_tokens, completion_tokens, total_tokens: integer; prompt_tokens_details: InputTokens;
         completion_tokens_details: {reasoning_tokens, accepted_prediction_tokens, rejected_prediction_tokens: integer};
         transcription?: {model: string; seconds: number; input_tokens, output_tokens: integer}
             "What writing down the sound of the messages took; not part of the other counts."
     }
+    InputTokens = {cached_tokens: integer; audio_tokens?, image_tokens?, video_tokens?: integer "Of media, if any."}
     ItemList = {...page; data: items}
     Deleted = {id, object: string; deleted: boolean}
     Status = {status: string}

@@ -116,11 +116,18 @@ def terminal_record(
         cached_tokens=usage.cached_tokens,
         completion_tokens=usage.completion_tokens,
         reasoning_tokens=usage.reasoning_tokens,
+        media=_media_counted(record.get("media") or {}, usage),
         started_at=timings.started_at if timings else None,
         first_token_at=timings.first_token_at if timings else None,
         ended_at=(timings.ended_at if timings else None) or ended_at,
     )
     return record
+
+
+def _media_counted(media: Mapping[str, Mapping[str, int]], usage: Usage) -> dict[str, dict[str, int]]:
+    """Return how many media of which size a request had, with the tokens that stood for them."""
+    tokens = usage.media_tokens
+    return {kind: dict(sums) | ({"tokens": tokens[kind]} if kind in tokens else {}) for kind, sums in media.items()}
 
 
 def client_outcome_fields(client_outcome: str) -> dict[str, Any]:
