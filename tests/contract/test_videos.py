@@ -33,10 +33,14 @@ def watching(tmp_path_factory):
         yield served
 
 
-def chat(client, url, model="qwen"):
+def chat(client, url, model="qwen", **options):
     content = [{"type": "text", "text": "what happens?"}, {"type": "video_url", "video_url": {"url": url}}]
     return client.chat.completions.create(
-        model=model, messages=[{"role": "user", "content": content}], temperature=0, max_tokens=6
+        model=model,
+        messages=[{"role": "user", "content": content}],
+        temperature=0,
+        max_tokens=6,
+        extra_body=options,
     )
 
 
@@ -58,6 +62,20 @@ def test_answers_depend_on_the_video_and_on_its_time(watching):
     assert first.usage.prompt_tokens == frames.usage.prompt_tokens < longer.usage.prompt_tokens
     assert broken.value.param == "messages.0.content.1.video_url"
     assert (far.value.param, far.value.code) == ("messages.0.content.1.video_url.url", "invalid_media")
+
+
+def test_a_key_that_may_says_how_many_frames_are_decoded(watching):
+    url, options = data_url(base64.b64encode(film(20, 10, SIZE)).decode()), {"video": {"num_frames": 2}}
+    with openai.OpenAI(api_key=watching.api_key, base_url=watching.api_url, max_retries=0) as client:
+        plain = chat(client, url)
+        with pytest.raises(openai.BadRequestError) as caught:
+            chat(client, url, media_io_kwargs=options)
+    assert caught.value.param == "media_io_kwargs"
+    key = watching.make_key(rights=["inference", "mm_kwargs"])
+    with openai.OpenAI(api_key=key, base_url=watching.api_url, max_retries=0) as client:
+        fewer = chat(client, url, media_io_kwargs=options)
+        smaller = chat(client, url, mm_processor_kwargs={"max_pixels": 1024})
+    assert max(fewer.usage.prompt_tokens, smaller.usage.prompt_tokens) < plain.usage.prompt_tokens
 
 
 def test_a_model_that_reads_text_alone_says_so(lightcone):

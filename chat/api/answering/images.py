@@ -36,7 +36,8 @@ async def image_rules(messages: Sequence[Any], model: ModelEntry, caller: Caller
     fetched is said with the other problems of the messages, so that limits answer first.
     """
     images = list(images_sent(messages))
-    sent = {IMAGE: [image_url(image.value) for image in images], VIDEO: list(map(image_url, videos_sent(messages)))}
+    videos = list(videos_sent(messages))
+    sent = {IMAGE: [image_url(image.value) for image in images], VIDEO: [image_url(video.value) for video in videos]}
     if not any(sent.values()):
         return ImageRules(is_taken=IMAGE in model.modalities, takes_videos=VIDEO in model.modalities)
     taken = await modalities_live(model)
@@ -47,15 +48,17 @@ async def image_rules(messages: Sequence[Any], model: ModelEntry, caller: Caller
             fetched[kind] = await _fetched(urls, MediaKind(kind), caller, budget)
         elif urls:
             others[kind] = await models_that_take(kind, caller)
-    found = fetched.get(IMAGE, {})
+    found, watched = fetched.get(IMAGE, {}), fetched.get(VIDEO, {})
+    kept = (caller.tenant, named_media())
     return ImageRules(
         is_taken=IMAGE in taken,
         seeing=others.get(IMAGE, ()),
         fetched=found,
-        named=await images_named(images, found, caller.tenant, named_media()) if IMAGE in taken else {},
+        named=await images_named(images, found, *kept) if IMAGE in taken else {},
         takes_videos=VIDEO in taken,
         watching=others.get(VIDEO, ()),
-        fetched_videos=fetched.get(VIDEO, {}),
+        fetched_videos=watched,
+        named_videos=await images_named(videos, watched, *kept, MediaKind.VIDEO) if VIDEO in taken else {},
     )
 
 

@@ -1,4 +1,4 @@
-"""Images with a `uuid`: remember those that are sent, find those that are named alone."""
+"""Images and videos with a `uuid`: remember those that are sent, find those that are named alone."""
 
 from __future__ import annotations
 
@@ -16,31 +16,39 @@ from engine.api.media import MediaKind
 
 
 async def images_named(
-    sent: Sequence[SentImage], fetched: Mapping[str, bytes | ApiError], tenant: str, media: NamedMedia
+    sent: Sequence[SentImage],
+    fetched: Mapping[str, bytes | ApiError],
+    tenant: str,
+    media: NamedMedia,
+    kind: MediaKind = MediaKind.IMAGE,
 ) -> dict[str, bytes]:
-    """Return the images that a request names without sending them, by their names. Unknown ones are left out.
+    """Return the items of a kind that a request names without sending them, by their names; no unknown ones.
 
-    An image that the same request sends with a name is found by it, kept or not.
+    An item that the same request sends with a name is found by it, kept or not.
     """
     named = [image for image in sent[: settings.LIGHTCONE_MEDIA_LIMITS.max_media_items] if is_name(image.uuid)]
     if not named:
         return {}
-    return await asyncio.to_thread(_named, named, fetched, tenant, media)
+    return await asyncio.to_thread(_named, named, fetched, tenant, media, kind)
 
 
 def _named(
-    sent: Sequence[SentImage], fetched: Mapping[str, bytes | ApiError], tenant: str, media: NamedMedia
+    sent: Sequence[SentImage],
+    fetched: Mapping[str, bytes | ApiError],
+    tenant: str,
+    media: NamedMedia,
+    kind: MediaKind,
 ) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for image in sent:
         url, name = image_url(image.value), str(image.uuid)
         if isinstance(url, str) and (data := _bytes_of(url, fetched)):
-            media.remember(tenant, MediaKind.IMAGE, name, data)
+            media.remember(tenant, kind, name, data)
             found[name] = data
     for image in sent:
         name = str(image.uuid)
         if image_url(image.value) is None and name not in found:
-            kept = media.find(tenant, MediaKind.IMAGE, name)
+            kept = media.find(tenant, kind, name)
             if kept is not None:
                 found[name] = kept
     return found

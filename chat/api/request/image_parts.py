@@ -44,10 +44,16 @@ class ImageRules:
     watching: Sequence[str] = ()
     """The caller's models that take videos, for a refusal."""
     fetched_videos: Mapping[str, bytes | ApiError] = field(default_factory=dict)
+    named_videos: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def num_fetched_bytes(self) -> int:
-        found = (*self.fetched.values(), *self.named.values(), *self.fetched_videos.values())
+        found = (
+            *self.fetched.values(),
+            *self.named.values(),
+            *self.fetched_videos.values(),
+            *self.named_videos.values(),
+        )
         return sum(len(each) for each in found if isinstance(each, bytes))
 
 
@@ -147,7 +153,7 @@ def image_url(image: Any) -> Any:
 
 
 class SentImage(NamedTuple):
-    """An image of a message as it was sent."""
+    """An image or a video of a message as it was sent."""
 
     value: Any
     uuid: Any

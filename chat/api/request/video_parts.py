@@ -10,7 +10,17 @@ from typing import Any
 from django.conf import settings
 
 from chat.api.request.fields import echo
-from chat.api.request.image_parts import ECHO_CHARS, HEAD_CHARS, MAX_NAMES, ImagePartReader, ImageRules, image_url
+from chat.api.request.image_parts import (
+    ECHO_CHARS,
+    HEAD_CHARS,
+    MAX_NAME_CHARS,
+    MAX_NAMES,
+    ImagePartReader,
+    ImageRules,
+    SentImage,
+    image_url,
+    is_name,
+)
 from chat.errors import ApiError, Problems
 from engine.api import Json
 
@@ -32,8 +42,11 @@ class VideoPartReader:
         self._images = images
         self._num_videos = 0
 
-    def read(self, video: Any, path: str) -> list[Json]:
-        """Return the part for the worker, with the path for its errors; nothing after a problem. `video`: as sent."""
+    def read(self, video: Any, path: str, uuid: Any = None) -> list[Json]:
+        """Return the part for the worker, with the path for its errors; nothing after a problem.
+
+        `video`, and its `uuid` beside it: as sent.
+        """
         if not self._rules.takes_videos:
             names = ", ".join(self._rules.watching[:MAX_NAMES])
             choice = f"use a model that takes videos: {names}" if names else "choose another model"
@@ -45,6 +58,11 @@ class VideoPartReader:
         self._num_videos += 1
         if self._num_videos > most:
             self._problems.refuse(path, f"is one video more than the limit of {most} in a request")
+        elif uuid is not None and not is_name(uuid):
+            message = f"must be a string of 1 to {MAX_NAME_CHARS} characters, got {echo(uuid)}"
+            self._problems.refuse(_name_of(path), message, "invalid_type")
+        elif url is None and uuid is not None:
+            return self._named(uuid, _name_of(path))
         elif not isinstance(url, str) or not url:
             message = "must be an object with url, the video as a data: URL with base64"
             self._problems.refuse(path, message, "missing_required_parameter" if url is None else "invalid_type")
@@ -55,8 +73,19 @@ class VideoPartReader:
         elif (head := DATA_URL.match(url[:HEAD_CHARS])) is None:
             message = f"must have a url of the form data:video/mp4;base64,DATA, got {echo(url[:ECHO_CHARS])}"
             self._problems.refuse(f"{path}.url", message)
+        elif (is_list := head.group(1).lower() == FRAMES_TYPE) and uuid is not None:
+            self._problems.refuse(_name_of(path), "names a list of frames, which is not kept; send it without uuid")
         else:
-            return self._part(url[head.end() :], path, is_list=head.group(1).lower() == FRAMES_TYPE)
+            return self._part(url[head.end() :], path, is_list=is_list)
+        return []
+
+    def _named(self, name: str, path: str) -> list[Json]:
+        """Return the part of a video that was sent before."""
+        found = self._rules.named_videos.get(name)
+        if found is not None:
+            return self._part(base64.b64encode(found).decode(), path, is_list=False)
+        message = f"names no video that is kept: {echo(name)}; send the video with its uuid again"
+        self._problems.refuse(path, message)
         return []
 
     def _part(self, data: str, path: str, *, is_list: bool) -> list[Json]:
@@ -69,10 +98,16 @@ class VideoPartReader:
         return []
 
 
-def videos_sent(messages: Sequence[Any]) -> Iterator[Any]:
-    """Yield the videos of messages as they were sent."""
+def _name_of(path: str) -> str:
+    return f"{path.removesuffix(VIDEO_URL)}uuid"
+
+
+def videos_sent(messages: Sequence[Any]) -> Iterator[SentImage]:
+    """Yield the videos of messages."""
     for message in messages:
         content = message.get("content") if isinstance(message, dict) else None
         for part in content if isinstance(content, list) else ():
-            if isinstance(part, dict) and part.get("type", VIDEO_URL) == VIDEO_URL and VIDEO_URL in part:
-                yield part[VIDEO_URL]
+            if not isinstance(part, dict):
+                continue
+            if part.get("type", VIDEO_URL if VIDEO_URL in part else None) == VIDEO_URL:
+                yield SentImage(part.get(VIDEO_URL), part.get("uuid"))

@@ -13,7 +13,8 @@ from chat.api.request.messages import messages_walk
 from chat.errors import ApiError
 from chat.media.cache import MediaCache
 from chat.media.named import NamedMedia
-from tests.chat.api.test_remote_images import SEEING, CountingFetcher, SomeCaller, user
+from tests.chat.api.test_remote_images import SEEING, WATCHING, CountingFetcher, SomeCaller, user
+from tests.engine.inputs.media.streams import film
 
 PNG, JPEG = b"\x89PNG\r\n\x1a\n" + bytes(40), b"\xff\xd8\xff\xe0" + bytes(40)
 
@@ -119,3 +120,16 @@ async def test_the_oldest_names_are_forgotten_as_the_room_fills(monkeypatch, tmp
     assert await walked(named("n39")) == [PNG + bytes(400)]
     assert "names no image" in (await refusal(named("n0"))).message
     assert sum(file.stat().st_size for file in (tmp_path / "few").iterdir()) < 8000
+
+
+async def test_a_video_is_kept_apart_from_an_image_of_its_name():
+    film_bytes = film(4, 2, (16, 16))
+    video = {"video_url": f"data:video/mp4;base64,{base64.b64encode(film_bytes).decode()}", "uuid": "a"}
+    await walked(sent(PNG, "a"))
+    for parts in ([video], [named("a"), {"video_url": None, "uuid": "a"}]):
+        messages = user(*parts)
+        rules = await images.image_rules(messages, WATCHING, SomeCaller(rights=()))
+        (message,) = messages_walk(messages, model="watching", max_parts=99, images=rules)
+        found = [base64.b64decode(part["data"]) for part in message["content"]]
+        assert found[-1] == film_bytes
+    assert found[0] == PNG

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from chat.api.request.image_parts import ImageRules
@@ -87,3 +89,26 @@ def test_a_refusal_names_the_models_that_take_videos(is_taken, words):
     assert (error.code, error.param) == ("unsupported_parameter", "messages.0.content.0.video_url")
     assert words in error.message
     assert error.message.endswith("use a model that takes videos: qwen3, qwen2")
+
+
+@pytest.mark.parametrize("part", [{"type": "video_url", "uuid": "a"}, {"video_url": None, "uuid": "a"}], ids=str)
+def test_a_video_is_named_later(part):
+    (video,) = watched(part, rules=replace(WATCHING, named_videos={"a": b"hi"}))
+    assert video == {"type": "video", "data": "aGk=", "frames": False, "param": "messages.0.content.0.uuid"}
+    error = refused(part)
+    assert error.param == "messages.0.content.0.uuid"
+    assert "names no video that is kept: 'a'" in error.message
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ({"video_url": DATA_URL, "uuid": 5}, "must be a string of 1 to 256 characters"),
+        ({"video_url": "data:video/jpeg;base64,aGk=,aGk=", "uuid": "a"}, "names a list of frames"),
+    ],
+    ids=str,
+)
+def test_a_name_that_cannot_be_is_refused(part, words):
+    error = refused(part)
+    assert error.param == "messages.0.content.0.uuid"
+    assert words in error.message
