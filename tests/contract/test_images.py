@@ -11,6 +11,7 @@ import threading
 import numpy as np
 import openai
 import pytest
+from PIL import Image
 
 from tests.engine.seeing_folders import encoded, image_of, write_seeing
 from tests.served import ServedLightcone
@@ -133,6 +134,43 @@ def test_an_address_is_fetched_for_a_key_that_may(seeing, pictures):
     assert texts(fetched) == texts(inline)
     assert Pictures.num_asked == 1
     assert caught.value.code == "invalid_media"
+
+
+def test_an_image_is_sent_once_and_named_later(seeing):
+    def ask(client, image):
+        messages = [{"role": "user", "content": [{"type": "text", "text": "what is it?"}, image]}]
+        return client.chat.completions.create(model="llava", messages=messages, temperature=0, max_tokens=MOST)
+
+    url, name = {"url": data_url(SECOND)}, {"type": "image_url", "image_url": None, "uuid": "photo 7"}
+    with client_of(seeing) as client:
+        with pytest.raises(openai.BadRequestError) as caught:
+            ask(client, name)
+        sent, named = (ask(client, part) for part in ({"type": "image_url", "image_url": url, "uuid": "photo 7"}, name))
+    assert caught.value.param == "messages.0.content.1.uuid"
+    assert texts(sent) == texts(named)
+    assert named.usage.prompt_tokens == sent.usage.prompt_tokens
+
+
+def test_options_of_media_need_a_right_and_are_those_of_the_model(seeing):
+    clear = io.BytesIO()
+    Image.new("RGBA", (40, 30), (0, 0, 0, 0)).save(clear, "PNG")
+    content = [{"type": "image_url", "image_url": {"url": data_url(base64.b64encode(clear.getvalue()).decode())}}]
+    fields = {"model": "llava", "messages": [{"role": "user", "content": content}], "temperature": 0}
+    red = {"media_io_kwargs": {"image": {"rgba_background_color": [255, 0, 0]}}}
+    key = seeing.make_key(rights=["inference", "mm_kwargs"])
+    for used, options, param in (
+        ("", red, "media_io_kwargs"),
+        (key, {"mm_processor_kwargs": {"size": 5}}, "mm_processor_kwargs.size"),
+        (key, {"media_io_kwargs": {"image": {"mode": "L"}}}, "media_io_kwargs.image.mode"),
+    ):
+        with client_of(seeing, used) as client, pytest.raises(openai.BadRequestError) as caught:
+            client.chat.completions.create(**fields, max_tokens=MOST, extra_body=options)
+        assert caught.value.param == param
+    with client_of(seeing, key) as client:
+        white, coloured = (
+            client.chat.completions.create(**fields, max_tokens=MOST, extra_body=options) for options in ({}, red)
+        )
+    assert texts(white) != texts(coloured)
 
 
 def test_a_stream_goes_on_beside_images_that_are_refused(seeing):
