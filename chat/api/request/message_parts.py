@@ -98,7 +98,7 @@ class PartReader:
         if kind == "image_url":
             return self._images.read(part.get("image_url"), f"{path}.image_url", part.get("uuid"))
         if kind == VIDEO_URL:
-            return self._videos.read(part.get(VIDEO_URL), f"{path}.{VIDEO_URL}")
+            return self._videos.read(part.get(VIDEO_URL), f"{path}.{VIDEO_URL}", part.get("uuid"))
         if kind in MEDIA_PARTS:
             takes = "takes text and images" if self._images.is_taken else "is not a multimodal model"
             message = f"cannot be used: {self._model} {takes}; send text, or choose another model"

@@ -10,7 +10,17 @@ from typing import Any
 from django.conf import settings
 
 from chat.api.request.fields import echo
-from chat.api.request.image_parts import ECHO_CHARS, HEAD_CHARS, MAX_NAMES, ImagePartReader, ImageRules, image_url
+from chat.api.request.image_parts import (
+    ECHO_CHARS,
+    HEAD_CHARS,
+    MAX_NAMES,
+    ImagePartReader,
+    ImageRules,
+    SentMedia,
+    image_url,
+    is_name,
+    refuse_name,
+)
 from chat.errors import ApiError, Problems
 from engine.api import Json
 
@@ -32,8 +42,11 @@ class VideoPartReader:
         self._images = images
         self._num_videos = 0
 
-    def read(self, video: Any, path: str) -> list[Json]:
-        """Return the part for the worker, with the path for its errors; nothing after a problem. `video`: as sent."""
+    def read(self, video: Any, path: str, uuid: Any = None) -> list[Json]:
+        """Return the part for the worker, with the path for its errors; nothing after a problem.
+
+        `video`, and its `uuid` beside it: as sent.
+        """
         if not self._rules.takes_videos:
             names = ", ".join(self._rules.watching[:MAX_NAMES])
             choice = f"use a model that takes videos: {names}" if names else "choose another model"
@@ -41,10 +54,15 @@ class VideoPartReader:
             message = f"cannot be used: {self._model} {takes}; send text, or {choice}"
             self._problems.refuse(path, message, "unsupported_parameter")
             return []
+        place = f"{path.removesuffix(VIDEO_URL)}uuid"
         url, most = image_url(video), settings.LIGHTCONE_MEDIA_LIMITS.max_media_items
         self._num_videos += 1
         if self._num_videos > most:
             self._problems.refuse(path, f"is one video more than the limit of {most} in a request")
+        elif uuid is not None and not is_name(uuid):
+            refuse_name(self._problems, uuid, place)
+        elif url is None and uuid is not None:
+            return self._named(uuid, place)
         elif not isinstance(url, str) or not url:
             message = "must be an object with url, the video as a data: URL with base64"
             self._problems.refuse(path, message, "missing_required_parameter" if url is None else "invalid_type")
@@ -56,8 +74,20 @@ class VideoPartReader:
             message = f"must have a url of the form data:video/mp4;base64,DATA, got {echo(url[:ECHO_CHARS])}"
             self._problems.refuse(f"{path}.url", message)
         else:
-            return self._part(url[head.end() :], path, is_list=head.group(1).lower() == FRAMES_TYPE)
+            is_list = head.group(1).lower() == FRAMES_TYPE
+            if uuid is None or not is_list:
+                return self._part(url[head.end() :], path, is_list=is_list)
+            self._problems.refuse(place, "names files, not lists of frames; leave it out, or send a file")
         return []
+
+    def _named(self, name: str, place: str) -> list[Json]:
+        """Return the part of a video that was sent before."""
+        found = self._rules.named_videos.get(name)
+        if found is None:
+            message = f"names no video that is kept: {echo(name)}; send the video with its uuid again"
+            self._problems.refuse(place, message)
+            return []
+        return self._part(base64.b64encode(found).decode(), place, is_list=False)
 
     def _part(self, data: str, path: str, *, is_list: bool) -> list[Json]:
         most = settings.LIGHTCONE_MEDIA_LIMITS.max_video_frames
@@ -69,10 +99,13 @@ class VideoPartReader:
         return []
 
 
-def videos_sent(messages: Sequence[Any]) -> Iterator[Any]:
-    """Yield the videos of messages as they were sent."""
+def videos_sent(messages: Sequence[Any]) -> Iterator[SentMedia]:
+    """Yield the videos of messages."""
     for message in messages:
         content = message.get("content") if isinstance(message, dict) else None
         for part in content if isinstance(content, list) else ():
-            if isinstance(part, dict) and part.get("type", VIDEO_URL) == VIDEO_URL and VIDEO_URL in part:
-                yield part[VIDEO_URL]
+            if not isinstance(part, dict):
+                continue
+            kind = part.get("type", VIDEO_URL if VIDEO_URL in part else None)
+            if kind == VIDEO_URL:
+                yield SentMedia(part.get(VIDEO_URL), part.get("uuid"))

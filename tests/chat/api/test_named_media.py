@@ -1,4 +1,4 @@
-"""Images with a `uuid`: sent once, named later, by their tenant alone, and only as long as they are kept."""
+"""Images and videos with a `uuid`: sent once, named later, by their tenant alone, and only as long as they are kept."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def named(uuid, **fields):
 
 async def walked(*parts, caller=SomeCaller(rights=())):
     messages = user(*parts)
-    rules = await images.image_rules(messages, SEEING, caller)
+    rules = await images.image_rules(messages, replace(SEEING, modalities=("image", "video")), caller)
     (message,) = messages_walk(messages, model="seeing", max_parts=99, images=rules)
     return [base64.b64decode(part["data"]) for part in message["content"]]
 
@@ -119,3 +119,28 @@ async def test_the_oldest_names_are_forgotten_as_the_room_fills(monkeypatch, tmp
     assert await walked(named("n39")) == [PNG + bytes(400)]
     assert "names no image" in (await refusal(named("n0"))).message
     assert sum(file.stat().st_size for file in (tmp_path / "few").iterdir()) < 8000
+
+
+MP4 = b"\x00\x00\x00\x18ftypmp42" + bytes(60)
+
+
+def video(data, **fields):
+    url = None if data is None else f"data:video/mp4;base64,{base64.b64encode(data).decode()}"
+    return {"type": "video_url", "video_url": url and {"url": url}, **fields}
+
+
+async def test_a_video_is_sent_once_and_named_later_apart_from_images():
+    assert await walked(video(MP4, uuid="a")) == [MP4]
+    assert await walked(video(None, uuid="a")) == [MP4]
+    error = await refusal(named("a"))
+    assert "names no image" in error.message
+    error = await refusal(video(None, uuid="b"))
+    assert error.param == "messages.0.content.0.uuid"
+    assert "names no video that is kept: 'b'" in error.message
+
+
+async def test_a_list_of_frames_has_no_name():
+    part = {"video_url": f"data:video/jpeg;base64,{base64.b64encode(JPEG).decode()}", "uuid": "a"}
+    error = await refusal(part)
+    assert error.param == "messages.0.content.0.uuid"
+    assert "lists of frames" in error.message

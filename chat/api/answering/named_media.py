@@ -1,0 +1,56 @@
+"""Images and videos with a `uuid`: remember those that are sent, find those that are named alone."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+
+from django.conf import settings
+
+from chat.api.request.image_parts import SentMedia, base64_of, image_url, is_name
+from chat.errors import ApiError
+from chat.media.named import NamedMedia
+from engine.api.media import MediaKind
+
+
+async def media_named(
+    kind: MediaKind, sent: Sequence[SentMedia], fetched: Mapping[str, bytes | ApiError], tenant: str, media: NamedMedia
+) -> dict[str, bytes]:
+    """Return the media of a kind that a request names without sending them, by their names. Unknown ones are left out.
+
+    What the same request sends with a name is found by it, kept or not.
+    """
+    named = [item for item in sent[: settings.LIGHTCONE_MEDIA_LIMITS.max_media_items] if is_name(item.uuid)]
+    if not named:
+        return {}
+    return await asyncio.to_thread(_named, kind, named, fetched, tenant, media)
+
+
+def _named(
+    kind: MediaKind, sent: Sequence[SentMedia], fetched: Mapping[str, bytes | ApiError], tenant: str, media: NamedMedia
+) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for item in sent:
+        url, name = image_url(item.value), str(item.uuid)
+        if isinstance(url, str) and (data := _bytes_of(url, fetched)):
+            media.remember(tenant, kind, name, data)
+            found[name] = data
+    for item in sent:
+        name = str(item.uuid)
+        if image_url(item.value) is None and name not in found:
+            kept = media.find(tenant, kind, name)
+            if kept is not None:
+                found[name] = kept
+    return found
+
+
+def _bytes_of(url: str, fetched: Mapping[str, bytes | ApiError]) -> bytes:
+    """Return the bytes of an item that was sent; none of one that is refused for its size or its base64."""
+    text = base64_of(url, fetched) or ""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+    return data if len(data) <= settings.LIGHTCONE_MEDIA_LIMITS.max_media_bytes else b""
