@@ -110,7 +110,7 @@ def cost_sum(log: RequestLog) -> CostSum | None:
 
 
 def media_text(media: Mapping[str, Mapping[str, int]] | None) -> str:
-    """Return what a request had beside text, such as "2 images, 1.3 MB, 640 tokens · 1 file, 3 kB"; empty if nothing."""
+    """Return what a request had beside text, such as "2 images, 1.3 MB, 640 tokens · 1 file, 3 kB"; or empty."""
     return " · ".join(_media_text(kind, sums) for kind, sums in (media or {}).items())
 
 

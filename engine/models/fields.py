@@ -11,7 +11,7 @@ from math import log, sqrt
 
 from engine.api.errors import ModelLoadError
 from engine.attention.backend import AttentionShape
-from engine.layers.rotary import KINDS, NUM_AXES, RopeScaling, Rotation
+from engine.layers.rotary import KINDS, RopeScaling, Rotation
 
 MAX_SIZE = 1 << 24
 MAX_LAYERS = 1 << 12
@@ -285,7 +285,7 @@ class Fields:
             raise rope.wrong("rope_type", f"one of {', '.join(KINDS)}", kind)
         rope.expect("truncate", True)
         if kind in ("default", "mrope"):
-            return Rotation(theta, size, head_size, sections=rope.integers("mrope_section", NUM_AXES))
+            return Rotation(theta, size, head_size)
         if kind == "longrope":
             return Rotation(theta, size, head_size, self._longrope(rope))
         scaling = RopeScaling(

@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+from engine.layers.rotary import NUM_AXES
 from engine.models.config import ModelConfig, QkNorm
 from engine.models.family import Family, dense_model, with_windows
 from engine.models.fields import Fields
 
 
 def describe_qwen2(fields: Fields) -> ModelConfig:
-    return _with_windows(fields, dense_model(fields, {"qkv_bias": True}))
+    return _with_sections(fields, _with_windows(fields, dense_model(fields, {"qkv_bias": True})))
 
 
 def describe_qwen3(fields: Fields) -> ModelConfig:
     has_bias = fields.flag("attention_bias")
     layer = {"qk_norm": QkNorm.HEAD, "qkv_bias": has_bias, "output_bias": has_bias}
-    config = _with_windows(fields, dense_model(fields, layer))
-    return _with_turns(config) if fields.get("model_type") == VL else config
+    return _with_sections(fields, _with_windows(fields, dense_model(fields, layer)))
 
 
-def _with_turns(config: ModelConfig) -> ModelConfig:
-    """Let the pairs of time, row and column lie in turns, whatever the file says of it."""
-    (rotation,) = config.rotations
-    return replace(config, rotations=(replace(rotation, sections=rotation.sections or SECTIONS, is_interleaved=True),))
+def _with_sections(fields: Fields, config: ModelConfig) -> ModelConfig:
+    """Give the rotations of a text model of Qwen-VL their pairs of time, row and column, in any rule of stretching.
+
+    Those of Qwen3-VL lie in turns, whatever the file says of it.
+    """
+    kind = fields.get("model_type")
+    if kind not in SEEING:
+        return config
+    values = fields.get("rope_parameters") or fields.get("rope_scaling")
+    rope = fields.with_values(values if isinstance(values, dict) else {})
+    sections = rope.integers("mrope_section", NUM_AXES) or (SECTIONS if kind == QWEN3_VL else ())
+    if not sections:
+        raise rope.wrong("mrope_section", f"a list of {NUM_AXES} positive integers", None)
+    changes: dict[str, Any] = {"sections": sections, "is_interleaved": kind == QWEN3_VL}
+    return replace(config, rotations=tuple(replace(rotation, **changes) for rotation in config.rotations))
 
 
 def _with_windows(fields: Fields, config: ModelConfig) -> ModelConfig:
@@ -37,8 +49,10 @@ def _with_windows(fields: Fields, config: ModelConfig) -> ModelConfig:
     return with_windows(config, windows)
 
 
-VL, SECTIONS = "qwen3_vl_text", (24, 20, 20)
+QWEN3_VL, SECTIONS = "qwen3_vl_text", (24, 20, 20)
 """The `model_type` of the text model of Qwen3-VL, and its pairs of time, row and column, if the file has none."""
+SEEING = ("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", QWEN3_VL)
+"""By `model_type`, of folders of one object too."""
 DEFAULTS = {"max_window_layers": 28}
 QWEN2 = Family(
     "Qwen 2 and 2.5",

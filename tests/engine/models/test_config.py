@@ -309,7 +309,30 @@ def test_the_text_model_of_qwen2_vl_is_described_beside_its_tower_or_in_an_objec
     assert (family, rotation.axes) == (QWEN2, [0, 0, 1, 2])
 
 
-@pytest.mark.parametrize("sections", [[2, 2, 2], [4], [2, 2, 0], "221", [2, 1, 1, 1]])
+def test_stretched_rotations_of_qwen_vl_keep_their_sections():
+    values = QWEN2_VL | {"rope_scaling": {"type": "yarn", "factor": 4.0} | SECTIONS}
+    _, config = describe_folder("config.json", values)
+    (rotation,) = config.rotations
+    assert (rotation.scaling.kind, rotation.axes) == ("yarn", [0, 0, 1, 2])
+
+
+def test_pairs_of_qwen3_vl_lie_in_turns():
+    text = QWEN2_VL | {"model_type": "qwen3_vl_text", "head_dim": 128, "rope_parameters": {"rope_theta": 5e6}}
+    values = {"architectures": ["Qwen3VLForConditionalGeneration"], "text_config": text}
+    _, config = describe_folder("config.json", values)
+    (rotation,) = config.rotations
+    assert rotation.axes == [0, 1, 2] * 20 + [0] * 4
+
+
+def test_text_models_of_others_have_no_sections():
+    values = QWEN2_VL | {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
+    _, config = describe_folder(
+        "config.json", values | {"rope_scaling": {"rope_type": "default", "mrope_section": [9]}}
+    )
+    assert config.rotations[0].sections == ()
+
+
+@pytest.mark.parametrize("sections", [[2, 2, 2], [4], [2, 2, 0], "221", [2, 1, 1, 1], None])
 def test_sections_that_do_not_fill_a_head_are_refused(sections):
     values = QWEN2_VL | {"rope_scaling": {"type": "mrope", "mrope_section": sections}}
     with pytest.raises(ModelLoadError, match="mrope_section"):
