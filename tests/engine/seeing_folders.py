@@ -157,7 +157,8 @@ class SpelledProcessor:
     def __call__(self, text, images, **options):
         made, (text,) = {}, text
         if images:
-            made = [self.image_processor(images=[image], return_tensors="pt") for image in images]
+            own = {"size": options["size"]} if "size" in options else {}
+            made = [self.image_processor(images=[image], return_tensors="pt", **own) for image in images]
             first, *others = text.split(self.image_token)
             text = first + "".join(self._text_of(one) + other for one, other in zip(made, others, strict=True))
             made = self._joined(made)

@@ -9,7 +9,7 @@ from typing import Any
 
 from chat.access.checks import Right
 from chat.access.keys import Caller
-from chat.api.answering.named_images import images_named
+from chat.api.answering.named_media import media_named
 from chat.api.request.image_parts import IMAGE, REMOTE, ImageRules, image_url, images_sent
 from chat.api.request.video_parts import VIDEO, videos_sent
 from chat.catalog.named_models import modalities_live, models_that_take
@@ -35,30 +35,29 @@ async def image_rules(messages: Sequence[Any], model: ModelEntry, caller: Caller
     No more are fetched than a request may have, and none for a model that does not take them. Why one could not be
     fetched is said with the other problems of the messages, so that limits answer first.
     """
-    images = list(images_sent(messages))
-    videos = list(videos_sent(messages))
-    sent = {IMAGE: [image_url(image.value) for image in images], VIDEO: [image_url(video.value) for video in videos]}
-    if not any(sent.values()):
+    all_sent = {IMAGE: list(images_sent(messages)), VIDEO: list(videos_sent(messages))}
+    if not any(all_sent.values()):
         return ImageRules(is_taken=IMAGE in model.modalities, takes_videos=VIDEO in model.modalities)
     taken = await modalities_live(model)
     budget = media_fetcher().budget()
     fetched, others = dict[str, Fetched](), dict[str, list[str]]()
-    for kind, urls in sent.items():
+    named = dict[str, dict[str, bytes]]()
+    for kind, sent in all_sent.items():
         if kind in taken:
+            urls = [image_url(item.value) for item in sent]
             fetched[kind] = await _fetched(urls, MediaKind(kind), caller, budget)
-        elif urls:
+            named[kind] = await media_named(MediaKind(kind), sent, fetched[kind], caller.tenant, named_media())
+        elif sent:
             others[kind] = await models_that_take(kind, caller)
-    found, watched = fetched.get(IMAGE, {}), fetched.get(VIDEO, {})
-    kept = (caller.tenant, named_media())
     return ImageRules(
         is_taken=IMAGE in taken,
         seeing=others.get(IMAGE, ()),
-        fetched=found,
-        named=await images_named(images, found, *kept) if IMAGE in taken else {},
+        fetched=fetched.get(IMAGE, {}),
+        named=named.get(IMAGE, {}),
         takes_videos=VIDEO in taken,
         watching=others.get(VIDEO, ()),
-        fetched_videos=watched,
-        named_videos=await images_named(videos, watched, *kept, MediaKind.VIDEO) if VIDEO in taken else {},
+        fetched_videos=fetched.get(VIDEO, {}),
+        named_videos=named.get(VIDEO, {}),
     )
 
 

@@ -48,13 +48,8 @@ class ImageRules:
 
     @property
     def num_fetched_bytes(self) -> int:
-        found = (
-            *self.fetched.values(),
-            *self.named.values(),
-            *self.fetched_videos.values(),
-            *self.named_videos.values(),
-        )
-        return sum(len(each) for each in found if isinstance(each, bytes))
+        maps = (self.fetched, self.named, self.fetched_videos, self.named_videos)
+        return sum(len(each) for found in maps for each in found.values() if isinstance(each, bytes))
 
 
 class ImagePartReader:
@@ -88,8 +83,7 @@ class ImagePartReader:
         if self._num_images > most:
             self._problems.refuse(path, f"is one image more than the limit of {most} in a request")
         elif uuid is not None and not is_name(uuid):
-            message = f"must be a string of 1 to {MAX_NAME_CHARS} characters, got {echo(uuid)}"
-            self._problems.refuse(f"{path.removesuffix(IMAGE_URL)}uuid", message, "invalid_type")
+            refuse_name(self._problems, uuid, f"{path.removesuffix(IMAGE_URL)}uuid")
         elif url is None and uuid is not None:
             return self._named(uuid, path, detail)
         elif not isinstance(url, str) or not url:
@@ -139,6 +133,12 @@ def is_name(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= MAX_NAME_CHARS
 
 
+def refuse_name(problems: Problems, uuid: Any, place: str) -> None:
+    """Refuse what can be no `uuid`."""
+    message = f"must be a string of 1 to {MAX_NAME_CHARS} characters, got {echo(uuid)}"
+    problems.refuse(place, message, "invalid_type")
+
+
 def base64_of(url: str, fetched: Mapping[str, bytes | ApiError]) -> str | None:
     """Return the bytes of an image, as they were fetched or as the address has them; None if it has none."""
     if isinstance(found := fetched.get(url), bytes):
@@ -152,14 +152,14 @@ def image_url(image: Any) -> Any:
     return image.get("url") if isinstance(image, dict) else image
 
 
-class SentImage(NamedTuple):
-    """An image or a video of a message as it was sent."""
+class SentMedia(NamedTuple):
+    """An image or video of a message as it was sent."""
 
     value: Any
     uuid: Any
 
 
-def images_sent(messages: Sequence[Any]) -> Iterator[SentImage]:
+def images_sent(messages: Sequence[Any]) -> Iterator[SentMedia]:
     """Yield the images of messages."""
     for message in messages:
         content = message.get("content") if isinstance(message, dict) else None
@@ -168,4 +168,4 @@ def images_sent(messages: Sequence[Any]) -> Iterator[SentImage]:
                 continue
             kind = part.get("type", IMAGE_URL if IMAGE_URL in part else None)
             if kind == IMAGE_URL:
-                yield SentImage(part.get(IMAGE_URL), part.get("uuid"))
+                yield SentMedia(part.get(IMAGE_URL), part.get("uuid"))

@@ -13,13 +13,13 @@ from chat.api.request.fields import echo
 from chat.api.request.image_parts import (
     ECHO_CHARS,
     HEAD_CHARS,
-    MAX_NAME_CHARS,
     MAX_NAMES,
     ImagePartReader,
     ImageRules,
-    SentImage,
+    SentMedia,
     image_url,
     is_name,
+    refuse_name,
 )
 from chat.errors import ApiError, Problems
 from engine.api import Json
@@ -54,15 +54,15 @@ class VideoPartReader:
             message = f"cannot be used: {self._model} {takes}; send text, or {choice}"
             self._problems.refuse(path, message, "unsupported_parameter")
             return []
+        place = f"{path.removesuffix(VIDEO_URL)}uuid"
         url, most = image_url(video), settings.LIGHTCONE_MEDIA_LIMITS.max_media_items
         self._num_videos += 1
         if self._num_videos > most:
             self._problems.refuse(path, f"is one video more than the limit of {most} in a request")
         elif uuid is not None and not is_name(uuid):
-            message = f"must be a string of 1 to {MAX_NAME_CHARS} characters, got {echo(uuid)}"
-            self._problems.refuse(_name_of(path), message, "invalid_type")
+            refuse_name(self._problems, uuid, place)
         elif url is None and uuid is not None:
-            return self._named(uuid, _name_of(path))
+            return self._named(uuid, place)
         elif not isinstance(url, str) or not url:
             message = "must be an object with url, the video as a data: URL with base64"
             self._problems.refuse(path, message, "missing_required_parameter" if url is None else "invalid_type")
@@ -73,20 +73,21 @@ class VideoPartReader:
         elif (head := DATA_URL.match(url[:HEAD_CHARS])) is None:
             message = f"must have a url of the form data:video/mp4;base64,DATA, got {echo(url[:ECHO_CHARS])}"
             self._problems.refuse(f"{path}.url", message)
-        elif (is_list := head.group(1).lower() == FRAMES_TYPE) and uuid is not None:
-            self._problems.refuse(_name_of(path), "names a list of frames, which is not kept; send it without uuid")
         else:
-            return self._part(url[head.end() :], path, is_list=is_list)
+            is_list = head.group(1).lower() == FRAMES_TYPE
+            if uuid is None or not is_list:
+                return self._part(url[head.end() :], path, is_list=is_list)
+            self._problems.refuse(place, "names files, not lists of frames; leave it out, or send a file")
         return []
 
-    def _named(self, name: str, path: str) -> list[Json]:
+    def _named(self, name: str, place: str) -> list[Json]:
         """Return the part of a video that was sent before."""
         found = self._rules.named_videos.get(name)
-        if found is not None:
-            return self._part(base64.b64encode(found).decode(), path, is_list=False)
-        message = f"names no video that is kept: {echo(name)}; send the video with its uuid again"
-        self._problems.refuse(path, message)
-        return []
+        if found is None:
+            message = f"names no video that is kept: {echo(name)}; send the video with its uuid again"
+            self._problems.refuse(place, message)
+            return []
+        return self._part(base64.b64encode(found).decode(), place, is_list=False)
 
     def _part(self, data: str, path: str, *, is_list: bool) -> list[Json]:
         most = settings.LIGHTCONE_MEDIA_LIMITS.max_video_frames
@@ -98,16 +99,13 @@ class VideoPartReader:
         return []
 
 
-def _name_of(path: str) -> str:
-    return f"{path.removesuffix(VIDEO_URL)}uuid"
-
-
-def videos_sent(messages: Sequence[Any]) -> Iterator[SentImage]:
+def videos_sent(messages: Sequence[Any]) -> Iterator[SentMedia]:
     """Yield the videos of messages."""
     for message in messages:
         content = message.get("content") if isinstance(message, dict) else None
         for part in content if isinstance(content, list) else ():
             if not isinstance(part, dict):
                 continue
-            if part.get("type", VIDEO_URL if VIDEO_URL in part else None) == VIDEO_URL:
-                yield SentImage(part.get(VIDEO_URL), part.get("uuid"))
+            kind = part.get("type", VIDEO_URL if VIDEO_URL in part else None)
+            if kind == VIDEO_URL:
+                yield SentMedia(part.get(VIDEO_URL), part.get("uuid"))

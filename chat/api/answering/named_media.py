@@ -9,45 +9,37 @@ from collections.abc import Mapping, Sequence
 
 from django.conf import settings
 
-from chat.api.request.image_parts import SentImage, base64_of, image_url, is_name
+from chat.api.request.image_parts import SentMedia, base64_of, image_url, is_name
 from chat.errors import ApiError
 from chat.media.named import NamedMedia
 from engine.api.media import MediaKind
 
 
-async def images_named(
-    sent: Sequence[SentImage],
-    fetched: Mapping[str, bytes | ApiError],
-    tenant: str,
-    media: NamedMedia,
-    kind: MediaKind = MediaKind.IMAGE,
+async def media_named(
+    kind: MediaKind, sent: Sequence[SentMedia], fetched: Mapping[str, bytes | ApiError], tenant: str, media: NamedMedia
 ) -> dict[str, bytes]:
-    """Return the items of a kind that a request names without sending them, by their names; no unknown ones.
+    """Return the media of a kind that a request names without sending them, by their names. Unknown ones are left out.
 
-    An item that the same request sends with a name is found by it, kept or not.
+    What the same request sends with a name is found by it, kept or not.
     """
-    named = [image for image in sent[: settings.LIGHTCONE_MEDIA_LIMITS.max_media_items] if is_name(image.uuid)]
+    named = [item for item in sent[: settings.LIGHTCONE_MEDIA_LIMITS.max_media_items] if is_name(item.uuid)]
     if not named:
         return {}
-    return await asyncio.to_thread(_named, named, fetched, tenant, media, kind)
+    return await asyncio.to_thread(_named, kind, named, fetched, tenant, media)
 
 
 def _named(
-    sent: Sequence[SentImage],
-    fetched: Mapping[str, bytes | ApiError],
-    tenant: str,
-    media: NamedMedia,
-    kind: MediaKind,
+    kind: MediaKind, sent: Sequence[SentMedia], fetched: Mapping[str, bytes | ApiError], tenant: str, media: NamedMedia
 ) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
-    for image in sent:
-        url, name = image_url(image.value), str(image.uuid)
+    for item in sent:
+        url, name = image_url(item.value), str(item.uuid)
         if isinstance(url, str) and (data := _bytes_of(url, fetched)):
             media.remember(tenant, kind, name, data)
             found[name] = data
-    for image in sent:
-        name = str(image.uuid)
-        if image_url(image.value) is None and name not in found:
+    for item in sent:
+        name = str(item.uuid)
+        if image_url(item.value) is None and name not in found:
             kept = media.find(tenant, kind, name)
             if kept is not None:
                 found[name] = kept
@@ -55,7 +47,7 @@ def _named(
 
 
 def _bytes_of(url: str, fetched: Mapping[str, bytes | ApiError]) -> bytes:
-    """Return the bytes of an image that was sent; none of one that is refused for its size or its base64."""
+    """Return the bytes of an item that was sent; none of one that is refused for its size or its base64."""
     text = base64_of(url, fetched) or ""
     try:
         data = base64.b64decode(text, validate=True)

@@ -1,4 +1,4 @@
-"""Images with a `uuid`: sent once, named later, by their tenant alone, and only as long as they are kept."""
+"""Images and videos with a `uuid`: sent once, named later, by their tenant alone, and only as long as they are kept."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from chat.api.request.messages import messages_walk
 from chat.errors import ApiError
 from chat.media.cache import MediaCache
 from chat.media.named import NamedMedia
-from tests.chat.api.test_remote_images import SEEING, WATCHING, CountingFetcher, SomeCaller, user
-from tests.engine.inputs.media.streams import film
+from tests.chat.api.test_remote_images import SEEING, CountingFetcher, SomeCaller, user
 
 PNG, JPEG = b"\x89PNG\r\n\x1a\n" + bytes(40), b"\xff\xd8\xff\xe0" + bytes(40)
 
@@ -41,7 +40,7 @@ def named(uuid, **fields):
 
 async def walked(*parts, caller=SomeCaller(rights=())):
     messages = user(*parts)
-    rules = await images.image_rules(messages, SEEING, caller)
+    rules = await images.image_rules(messages, replace(SEEING, modalities=("image", "video")), caller)
     (message,) = messages_walk(messages, model="seeing", max_parts=99, images=rules)
     return [base64.b64decode(part["data"]) for part in message["content"]]
 
@@ -122,14 +121,26 @@ async def test_the_oldest_names_are_forgotten_as_the_room_fills(monkeypatch, tmp
     assert sum(file.stat().st_size for file in (tmp_path / "few").iterdir()) < 8000
 
 
-async def test_a_video_is_kept_apart_from_an_image_of_its_name():
-    film_bytes = film(4, 2, (16, 16))
-    video = {"video_url": f"data:video/mp4;base64,{base64.b64encode(film_bytes).decode()}", "uuid": "a"}
-    await walked(sent(PNG, "a"))
-    for parts in ([video], [named("a"), {"video_url": None, "uuid": "a"}]):
-        messages = user(*parts)
-        rules = await images.image_rules(messages, WATCHING, SomeCaller(rights=()))
-        (message,) = messages_walk(messages, model="watching", max_parts=99, images=rules)
-        found = [base64.b64decode(part["data"]) for part in message["content"]]
-        assert found[-1] == film_bytes
-    assert found[0] == PNG
+MP4 = b"\x00\x00\x00\x18ftypmp42" + bytes(60)
+
+
+def video(data, **fields):
+    url = None if data is None else f"data:video/mp4;base64,{base64.b64encode(data).decode()}"
+    return {"type": "video_url", "video_url": url and {"url": url}, **fields}
+
+
+async def test_a_video_is_sent_once_and_named_later_apart_from_images():
+    assert await walked(video(MP4, uuid="a")) == [MP4]
+    assert await walked(video(None, uuid="a")) == [MP4]
+    error = await refusal(named("a"))
+    assert "names no image" in error.message
+    error = await refusal(video(None, uuid="b"))
+    assert error.param == "messages.0.content.0.uuid"
+    assert "names no video that is kept: 'b'" in error.message
+
+
+async def test_a_list_of_frames_has_no_name():
+    part = {"video_url": f"data:video/jpeg;base64,{base64.b64encode(JPEG).decode()}", "uuid": "a"}
+    error = await refusal(part)
+    assert error.param == "messages.0.content.0.uuid"
+    assert "lists of frames" in error.message
