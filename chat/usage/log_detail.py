@@ -24,6 +24,8 @@ from chat.usage.prices import NANOS, cost_nanos, cost_text
 WIDTH = 1000
 """Of the drawing, whose unit is a thousandth of the duration."""
 LEAST_WIDTH = 2
+AUDIO = "/audio/"
+"""In the routes that take a form with a sound."""
 CURL_ROUTE = "/v1/chat/completions"
 CURL_NAMES = (
     *("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "seed"),
@@ -141,6 +143,14 @@ def curl_line(log: RequestLog, *, address: str, request: Mapping[str, Any] | Non
 
     `address`: of the server. `request`: the kept texts; without them the question is left to be filled in.
     """
+    if AUDIO in log.route:
+        fields = {"model": log.model_asked or log.model, **({"stream": "true"} if log.is_stream else {})}
+        written = "".join(f" \\\n  -F {shlex.quote(f'{name}={value}')}" for name, value in fields.items())
+        return (
+            f"curl {shlex.quote(address + log.route)} \\\n"
+            '  -H "Authorization: Bearer $LIGHTCONE_API_KEY" \\\n'
+            f"  -F file=@…{written}"
+        )
     parameters = log.parameters or {}
     body: dict[str, Any] = {"model": log.model_asked or log.model}
     route = CURL_ROUTE

@@ -40,6 +40,8 @@ class RealEngine:
         }
         self._num_threads = torch.get_num_threads()
         torch.set_num_threads(1)
+        self.patience_s = 60.0
+        """How long `publication` waits."""
         self._published: queue.SimpleQueue = queue.SimpleQueue()
         self.engine = Engine(
             EngineConfig(folder, "tiny", **settings | config),
@@ -63,7 +65,7 @@ class RealEngine:
 
     def publication(self):
         """Return the next publication."""
-        return self._published.get(timeout=60)
+        return self._published.get(timeout=self.patience_s)
 
     def events_to_end(self, *run_ids):
         """Return all events of these runs."""

