@@ -11,6 +11,7 @@ from engine.messages import Heartbeat
 if TYPE_CHECKING:
     from engine.core.encoder_loop import EncoderCore
     from engine.core.loop import EngineCore
+    from engine.core.speech_loop import SpeechCore
 
 HEARTBEAT_S = 1.0
 IMPORT_LIMIT_S = 1800.0
@@ -25,7 +26,7 @@ class HeartbeatThread(threading.Thread):
         self._channel = channel
         self._most = limit_s / HEARTBEAT_S
         self.stopped = threading.Event()
-        self.core: EngineCore | EncoderCore | None = None
+        self.core: EngineCore | EncoderCore | SpeechCore | None = None
         """None while the model is loaded."""
 
     def run(self) -> None:

@@ -121,7 +121,7 @@ def test_whisper_writes_what_transformers_does_alone_and_in_a_crowd(tmp_path, ma
 def test_a_text_before_the_sound_and_a_translation_change_the_tokens_as_in_transformers(tmp_path, make_real_engine):
     model, sound = write_whisper(tmp_path), tones(30, 5)
     engine = make_real_engine(tmp_path)
-    plain, told, translated = transcribe(
+    plain, prompted, translated = transcribe(
         engine,
         speech(sound, language="en"),
         speech(sound, language="en", prompt="  w "),
@@ -129,10 +129,10 @@ def test_a_text_before_the_sound_and_a_translation_change_the_tokens_as_in_trans
     )
     mark = model.generation_config.prev_sot_token_id
     prompt_ids = torch.tensor([mark, Tokenizer.from_path(tmp_path).encode(" w")[0]])
-    same(found(told), reference(model, sound, language="en", task="transcribe", prompt_ids=prompt_ids), 30)
+    same(found(prompted), reference(model, sound, language="en", task="transcribe", prompt_ids=prompt_ids), 30)
     same(found(translated), reference(model, sound, language="en", task="translate"), 30)
-    assert found(plain) != found(told)
-    assert (plain[0].num_prompt_tokens, told[0].num_prompt_tokens) == (1500, 1502)
+    assert found(plain) != found(prompted)
+    assert (plain[0].num_prompt_tokens, prompted[0].num_prompt_tokens) == (1500, 1502)
 
 
 def test_the_language_is_heard_as_transformers_hears_it(tmp_path, make_real_engine):
