@@ -1,6 +1,7 @@
 """Models of speech through `submit()`: their tokens are those of transformers, alone, in a crowd and after an abort."""
 
 import base64
+import json
 import os
 import queue
 import signal
@@ -235,6 +236,22 @@ def test_after_a_takeover_only_what_is_not_logged_is_published(tmp_path, make_re
     rest = engine.events_to_end("run")["run"]
     assert [(one.start, one.payload) for one in rest[:-1]] == [(one.start, one.payload) for one in events[2:-1]]
     assert rest[-1].payload.usage == events[-1].payload.usage
+
+
+def test_an_english_model_without_suppressed_tokens_knows_no_languages(tmp_path, make_real_engine):
+    write_whisper(tmp_path)
+    file = tmp_path / "generation_config.json"
+    known = json.loads(file.read_text())
+    for name in ("lang_to_id", "task_to_id", "suppress_tokens", "begin_suppress_tokens"):
+        del known[name]
+    file.write_text(json.dumps(known))
+    engine = make_real_engine(tmp_path)
+    sound = tones(2, 1)
+    plain, refused, german = transcribe(
+        engine, speech(sound), speech(sound, translates=True), speech(sound, language="de")
+    )
+    assert plain[-2] == Transcribed("en", 2.0)
+    assert (refused[0].param, german[0].param) == ("model", "language")
 
 
 def test_silence_has_no_text(tmp_path, make_real_engine):
