@@ -30,6 +30,7 @@ VIDEO_TOKENS, MOST_VIDEO_TOKENS = 4096, 20_000
 MEDIA_TOKENS = {
     "image_url": (IMAGE_TOKENS, MOST_IMAGE_TOKENS),
     "image": (IMAGE_TOKENS, MOST_IMAGE_TOKENS),
+    "image_embeds": (IMAGE_TOKENS, MOST_IMAGE_TOKENS),
     "video_url": (VIDEO_TOKENS, MOST_VIDEO_TOKENS),
     "video": (VIDEO_TOKENS, MOST_VIDEO_TOKENS),
 }
@@ -127,7 +128,7 @@ def _media_kind(part: Any) -> str:
         return ""
     kind = part.get("type")
     if kind is None:
-        return next((name for name in ("image_url", "video_url") if name in part), "")
+        return next((name for name in ("image_url", "image_embeds", "video_url") if name in part), "")
     return kind if kind in MEDIA_TOKENS and (kind in part or DATA in part) else ""
 
 

@@ -24,9 +24,10 @@ from engine.api.request import Json, Message
 from engine.inputs.escaping import PromptPiece
 from engine.inputs.media.decoded import DecodedBudget
 from engine.inputs.media_options import image_background, processor_options, video_decoding
+from engine.inputs.sent_tensors import read_matrix
 from engine.inputs.videos import VideoFrames
 from engine.killable import KillableExceeded, KillablePool
-from engine.messages import DefineMedia, MediaSpan, MediaTensor
+from engine.messages import GIVEN, DefineMedia, MediaSpan, MediaTensor
 from engine.slow_work import SlowWork
 
 TARGET = "engine.media.image_inputs:answer"
@@ -37,6 +38,8 @@ OPEN, PREPARE, PREPARE_VIDEO = "open", "prepare", "prepare_video"
 POOL_SIZE = 2
 MEMORY_BYTES = 2 << 30
 NICENESS = 5
+MAX_VECTORS = 4096
+"""Of an image, where they are sent."""
 PREPARE_S = 30.0
 """For all images of a request together."""
 
@@ -52,6 +55,8 @@ class ImageInput:
     tensors: list[MediaTensor]
     key: str
     form: MediaForm
+    given: tuple[str, int] | None = None
+    """The field and the width of vectors that were sent in place of the image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,8 @@ class PromptMedia:
     spans: tuple[MediaSpan, ...] = ()
     num_tokens: Mapping[str, int] = field(default_factory=dict)
     """By kind: how many tokens of the prompt its media are."""
+    given: tuple[tuple[str, int], ...] = ()
+    """The fields and the widths of vectors that were sent."""
 
 
 class ImageReader:
@@ -111,6 +118,8 @@ class ImageReader:
             self.close()
             raise ModelLoadError(f"{path}: the processor of its images cannot be opened; the log says why") from error
         self._options: dict[str, list[Any]] = opened["options"]
+        self._token: str = opened["token"]
+        self._plain: list[str] | None = opened["plain"]
         video = opened["video"]
         self._image = MediaForm("image", opened["placeholder"], opened["token_id"], is_whole=opened["is_whole"])
         self._videos = None if video is None else VideoFrames(self._decoder, video)
@@ -158,6 +167,8 @@ class ImageReader:
 
     def _prepared(self, part: Any, use: _Use) -> ImageInput:
         param, detail = part.get("param") or "messages", part.get("detail") or "auto"
+        if part.get("is_vectors") is True:
+            return self._given(part["data"], param, use.tenant)
         try:
             data = base64.b64decode(part["data"], validate=True)
         except (binascii.Error, ValueError):
@@ -165,6 +176,19 @@ class ImageReader:
         image = self._decoder.image(data, param=param, detail=detail, background=use.background, tenant=use.tenant)
         use.budget.take(image.pixels.nbytes, param)
         return self._made(PREPARE, image.pixels, image.content_hash, self._image, use, param)
+
+    def _given(self, data: str, param: str, tenant: str) -> ImageInput:
+        """Return the vectors that were sent in place of an image."""
+        if self._plain is None:
+            message = f"{param} cannot be used: images of this model are more than rows of vectors; send the image"
+            raise _refused(message, param)
+        sent = read_matrix(data, GIVEN, param)
+        if sent.num_rows > MAX_VECTORS:
+            raise _refused(f"{param} must have at most {MAX_VECTORS} rows, got {sent.num_rows}", param)
+        before, after = self._plain
+        key = sha256(f"{GIVEN} {sent.content_hash} {tenant}".encode()).hexdigest()
+        text = before + self._token * sent.num_rows + after
+        return ImageInput(text, sent.num_rows, [sent.tensor], key, self._image, (param, sent.width))
 
     def _prepared_video(self, part: Any, use: _Use) -> ImageInput:
         assert self._videos is not None
@@ -266,7 +290,9 @@ def media_of(images: list[ImageInput], token_ids: list[int]) -> PromptMedia:
     num_tokens = Counter[str]()
     for image in images:
         num_tokens[image.form.kind] += image.num_vectors
-    return PromptMedia(tuple(definitions.values()), tuple(sorted(spans, key=lambda span: span.start)), num_tokens)
+    in_order = tuple(sorted(spans, key=lambda span: span.start))
+    given = tuple(image.given for image in images if image.given is not None)
+    return PromptMedia(tuple(definitions.values()), in_order, num_tokens, given)
 
 
 def _spans(images: list[ImageInput], token_ids: list[int], token_id: int) -> Iterator[MediaSpan]:

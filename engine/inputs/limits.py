@@ -162,14 +162,12 @@ def check_prompt_ids(prompt_ids: list[int], limits: ContextLimits, raw: RawPromp
         raise RequestError(ErrorCode.INVALID_VALUE, message, param)
 
 
-def check_embeds(prompt: PromptMedia, limits: ContextLimits, raw: RawPrompt | None) -> None:
-    """Check the width of vectors that stand in place of tokens. Raises RequestError."""
-    if raw is None or raw.embeds is None:
-        return
-    width = prompt.definitions[0].tensors[0].shape[1]
-    if width != limits.hidden_size:
-        message = f"{raw.param} must have rows of {limits.hidden_size} numbers, the width of this model; got {width}"
-        raise RequestError(ErrorCode.INVALID_VALUE, message, raw.param)
+def check_given(media: PromptMedia, limits: ContextLimits) -> None:
+    """Check the width of vectors that were sent. Raises RequestError."""
+    for param, width in media.given:
+        if width != limits.hidden_size:
+            message = f"{param} must have rows of {limits.hidden_size} numbers, the width of this model; got {width}"
+            raise RequestError(ErrorCode.INVALID_VALUE, message, param)
 
 
 def check_processors(sampling: SamplingParams, limits: ContextLimits) -> None:

@@ -81,7 +81,9 @@ class RawPromptReader:
         sent = read_matrix(embeds, GIVEN, raw.param)
         key = sha256(f"{GIVEN} {sent.content_hash} {request.tenant}".encode()).hexdigest()
         media = PromptMedia(
-            (DefineMedia(key, sent.num_rows, [sent.tensor]),), (MediaSpan(key, start=0, length=sent.num_rows),)
+            (DefineMedia(key, sent.num_rows, [sent.tensor]),),
+            (MediaSpan(key, start=0, length=sent.num_rows),),
+            given=((raw.param, sent.width),),
         )
         holder = self._tokenizer.bos_id or 0  # penalties count tokens of prompts, and no answer has this one
         return Prompt([holder] * sent.num_rows, "", media=media)

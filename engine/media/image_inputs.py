@@ -26,6 +26,8 @@ from engine.media.qwen_videos import AROUND, QwenVideos
 from engine.media.qwen_videos import TOKEN as VIDEO_TOKEN
 
 OPEN, PREPARE, PREPARE_VIDEO = "open", "prepare", "prepare_video"
+SMALL = (64, 48)
+"""An image of several rows of tokens, in pixels."""
 QWEN_KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 NO_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets")
 """What a processor makes of the text."""
@@ -53,6 +55,10 @@ class Opened:
     """Tokens of an image see each other in both directions."""
     options: Mapping[str, Form] = field(default_factory=dict)
     """What requests may set, and what it may be."""
+    token: str = ""
+    """The text of `token_id`."""
+    plain: tuple[str, str] | None = None
+    """What stands around the tokens of a small image; None if something stands between them, or they have places."""
     videos: QwenVideos | None = None
     video_token_id: int = 0
 
@@ -80,7 +86,7 @@ def answer(
         _opened[path] = open_processor(Path(path))
     opened = _opened[path]
     if task == OPEN:
-        names = ("placeholder", "token_id", "is_whole")
+        names = ("placeholder", "token_id", "is_whole", "token", "plain")
         plain = {name: getattr(opened, name) for name in names}
         return {**plain, "options": dict(opened.options), "video": _video_form(opened)}
     array, options = np.frombuffer(pixels, np.uint8), options or {}
@@ -134,7 +140,16 @@ def open_processor(path: Path) -> Opened:
         opened,
         is_whole=config.model_type == "gemma3",
         options=opened.options or OPTIONS.get(config.model_type, {}),
+        plain=None if config.model_type in QWEN_KINDS else _around_tokens(opened),
     )
+
+
+def _around_tokens(opened: Opened) -> tuple[str, str] | None:
+    text, _ = opened.prepare(Image.new("RGB", SMALL), 1, {})
+    before, token, rest = text.partition(opened.token)
+    while rest.startswith(token):
+        rest = rest.removeprefix(token)
+    return None if token in rest else (before, rest)
 
 
 def _open(path: Path, config: Any) -> Opened:
@@ -157,7 +172,8 @@ def _open(path: Path, config: Any) -> Opened:
         return replace(opened, options={"size": ["longest_edge", side, images.size["longest_edge"]]})
     if kind == "llava_onevision":
         token_id = int(tokenizer.convert_tokens_to_ids("<image>"))
-        return Opened("<image>", token_id, _counter(tokenizer, token_id), onevision(images, "<image>", config))
+        prepare = onevision(images, "<image>", config)
+        return Opened("<image>", token_id, _counter(tokenizer, token_id), prepare, token="<image>")
     length = config.image_seq_length
     return _spelled(images, tokenizer, "<IMG_CONTEXT>", lambda made: _internvl_text(made, length))
 
@@ -178,7 +194,9 @@ def _whole(processor: Any) -> Opened:
         (place,) = made["text_replacement_offsets"][0]
         return place["replacement"], {name: value for name, value in made.items() if name not in NO_INPUTS + NO_ENCODER}
 
-    return Opened(processor.image_token, token_id, _counter(processor.tokenizer, token_id), prepare)
+    tokenizer = processor.tokenizer
+    token = tokenizer.convert_ids_to_tokens(token_id)
+    return Opened(processor.image_token, token_id, _counter(tokenizer, token_id), prepare, token=token)
 
 
 def _spelled(images: Any, tokenizer: Any, token: str, text_of: Callable[[Any], str]) -> Opened:
@@ -189,7 +207,7 @@ def _spelled(images: Any, tokenizer: Any, token: str, text_of: Callable[[Any], s
         made = images(images=[image], return_tensors="pt", **options)
         return text_of(made), {name: value for name, value in made.items() if name not in NO_ENCODER}
 
-    return Opened(token, token_id, _counter(tokenizer, token_id), prepare)
+    return Opened(token, token_id, _counter(tokenizer, token_id), prepare, token=token)
 
 
 def _tokenizer(path: Path) -> Any:

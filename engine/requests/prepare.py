@@ -24,7 +24,7 @@ from engine.inputs.limits import (
     ContextLimits,
     check_alternatives,
     check_embedding,
-    check_embeds,
+    check_given,
     check_kind,
     check_processors,
     check_prompt_ids,
@@ -188,7 +188,7 @@ class RequestPreparer:
             raise RequestError(ErrorCode.INVALID_VALUE, message, "use_beam_search")
         max_tokens = choice_token_limit(request, len(prompt.token_ids), limits)
         check_prompt_ids(prompt.token_ids, limits, request.raw)
-        check_embeds(prompt.media, limits, request.raw)
+        check_given(prompt.media, limits)
         check_token_ids(request, limits)
         check_alternatives(request, limits)
         forbidden = bad_word_ids(request.sampling.bad_words, self._tokenizer, limits)

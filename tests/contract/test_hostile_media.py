@@ -121,6 +121,16 @@ PARTS = {
 }
 
 
+IMAGE_TENSORS = {
+    "NaN": "finite",
+    "bfloat16 minus infinity": "finite",
+    "pickle": "neither",
+    "objects": "Python objects",
+    "huge shape": "another size",
+    "code in the header": "header",
+}
+
+
 def cases(port: int) -> dict[str, Case]:
     """Return the table. `port`: of a server on this machine that nobody may connect to."""
     found = {f"image, bomb: {name}": Case(chat(image(data_url(data))), "pixels") for name, data in BOMBS.items()}
@@ -138,6 +148,10 @@ def cases(port: int) -> dict[str, Case]:
     found |= {
         f"vectors: {name}": Case({"prompt_embeds": text}, words, "/v1/completions")
         for name, (text, words) in TENSORS.items()
+    }
+    found |= {
+        f"vectors of an image: {name}": Case(chat({"type": "image_embeds", "image_embeds": TENSORS[name][0]}), words)
+        for name, words in IMAGE_TENSORS.items()
     }
     found |= {
         f"file: {name}": Case(chat(document(content, file_name)), words)

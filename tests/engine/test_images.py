@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import io
+
+import numpy
 import pytest
 import torch
 from PIL import Image
@@ -225,3 +229,46 @@ def test_a_folder_without_a_processor_reads_text(tmp_path):
     for name in ("preprocessor_config.json", "processor_config.json"):
         (tmp_path / name).unlink(missing_ok=True)
     assert read_purpose(tmp_path).modalities == []
+
+
+def as_vectors(model, processor, image):
+    """Return what the encoder of transformers makes of an image, as clients send it."""
+    made = processor(text=[processor.image_token], images=[image], return_tensors="pt", add_special_tokens=False)
+    with torch.inference_mode():
+        features = model.get_image_features(pixel_values=made["pixel_values"]).pooler_output
+    file = io.BytesIO()
+    numpy.save(file, torch.cat([one.reshape(-1, one.shape[-1]) for one in features]).numpy())
+    return base64.b64encode(file.getvalue()).decode()
+
+
+@pytest.mark.parametrize("family", ["llava", "gemma3"])
+def test_vectors_of_an_image_answer_as_the_image_does(tmp_path, make_real_engine, family):
+    model, processor = write_seeing(tmp_path, family)
+    image = image_of(40, 30, 1)
+    engine = make_real_engine(tmp_path, max_num_batched_tokens=24)
+    engine.submit("image", messages=engine_messages([["hello", image, " what is it?"]]), **GREEDY)
+    vectors = {"type": "image", "is_vectors": True, "data": as_vectors(model, processor, image), "param": "x"}
+    parts = [{"type": "text", "text": "hello"}, vectors, {"type": "text", "text": " what is it?"}]
+    engine.submit("vectors", messages=({"role": "user", "content": parts},), **GREEDY)
+    found = engine.events_to_end("image", "vectors")
+    assert token_ids(found["vectors"]) == token_ids(found["image"])
+    usages = [found[name][-1].payload.usage for name in ("image", "vectors")]
+    assert usages[0].image_tokens == usages[1].image_tokens > 0
+
+
+@pytest.mark.parametrize(
+    ("family", "width", "words"),
+    [("llava", 31, "rows of 32 numbers"), ("pixtral", 32, "more than rows"), ("qwen2_vl", 32, "more than rows")],
+)
+def test_vectors_that_cannot_stand_for_an_image_are_refused(tmp_path, make_real_engine, family, width, words):
+    write_seeing(tmp_path, family)
+    file = io.BytesIO()
+    numpy.save(file, numpy.zeros((16, width), numpy.float32))
+    data = base64.b64encode(file.getvalue()).decode()
+    part = {"type": "image", "is_vectors": True, "data": data, "param": "messages.0.content.0.image_embeds"}
+    engine = make_real_engine(tmp_path)
+    engine.submit("run", messages=({"role": "user", "content": [part]},), **GREEDY)
+    (rejected,) = (event.payload for event in engine.events_to_end("run")["run"])
+    assert isinstance(rejected, Rejected)
+    assert words in rejected.message
+    assert rejected.param == "messages.0.content.0.image_embeds"

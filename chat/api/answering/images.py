@@ -10,8 +10,9 @@ from typing import Any
 from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.answering.named_media import media_named
-from chat.api.request.image_parts import IMAGE, REMOTE, ImageRules, image_url, images_sent
-from chat.api.request.video_parts import VIDEO, videos_sent
+from chat.api.request.build import embeds_problem
+from chat.api.request.image_parts import IMAGE, IMAGE_EMBEDS, IMAGE_URL, REMOTE, ImageRules, image_url, media_sent
+from chat.api.request.video_parts import VIDEO, VIDEO_URL
 from chat.catalog.named_models import modalities_live, models_that_take
 from chat.catalog.services import ModelEntry
 from chat.errors import ApiError
@@ -35,8 +36,9 @@ async def image_rules(messages: Sequence[Any], model: ModelEntry, caller: Caller
     No more are fetched than a request may have, and none for a model that does not take them. Why one could not be
     fetched is said with the other problems of the messages, so that limits answer first.
     """
-    all_sent = {IMAGE: list(images_sent(messages)), VIDEO: list(videos_sent(messages))}
-    if not any(all_sent.values()):
+    all_sent = {IMAGE: list(media_sent(messages, IMAGE_URL)), VIDEO: list(media_sent(messages, VIDEO_URL))}
+    has_vectors = next(media_sent(messages, IMAGE_EMBEDS), None) is not None
+    if not any(all_sent.values()) and not has_vectors:
         return ImageRules(is_taken=IMAGE in model.modalities, takes_videos=VIDEO in model.modalities)
     taken = await modalities_live(model)
     budget = media_fetcher().budget()
@@ -47,13 +49,14 @@ async def image_rules(messages: Sequence[Any], model: ModelEntry, caller: Caller
             urls = [image_url(item.value) for item in sent]
             fetched[kind] = await _fetched(urls, MediaKind(kind), caller, budget)
             named[kind] = await media_named(MediaKind(kind), sent, fetched[kind], caller.tenant, named_media())
-        elif sent:
+        elif sent or (kind == IMAGE and has_vectors):
             others[kind] = await models_that_take(kind, caller)
     return ImageRules(
         is_taken=IMAGE in taken,
         seeing=others.get(IMAGE, ()),
         fetched=fetched.get(IMAGE, {}),
         named=named.get(IMAGE, {}),
+        embeds_problem=embeds_problem(caller) if has_vectors else "",
         takes_videos=VIDEO in taken,
         watching=others.get(VIDEO, ()),
         fetched_videos=fetched.get(VIDEO, {}),

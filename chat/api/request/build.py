@@ -41,8 +41,8 @@ def rights_check(parsed: ParsedRequest, *, model: str, caller: Caller) -> QueueP
         _require(caller, str(Right.CHAT_TEMPLATE), "chat_template", code="untrusted_chat_template")
     if generation.sampling.processors:
         _require(caller, str(Right.LOGITS_PROCESSORS), "logits_processors")
-    if generation.raw is not None and generation.raw.embeds is not None:
-        embeds_check("prompt_embeds", caller)
+    if generation.raw is not None and generation.raw.embeds is not None and (problem := embeds_problem(caller)):
+        raise bad_value("prompt_embeds", problem, "unsupported_parameter")
     if generation.kv_transfer_params is not None:
         message = "cannot be used: this server has no KV connector; leave it out"
         raise bad_value("kv_transfer_params", message, "unsupported_parameter")
@@ -55,19 +55,23 @@ def rights_check(parsed: ParsedRequest, *, model: str, caller: Caller) -> QueueP
     return placement
 
 
-def embeds_check(param: str, caller: Caller) -> None:
-    """Refuse vectors from a client unless the server takes them and the key may send them. Raises ApiError."""
+def embeds_problem(caller: Caller) -> str:
+    """Return why a caller may not send vectors, as it continues behind the field's name; empty if they may."""
     if not settings.LIGHTCONE_EMBEDS:
-        message = "cannot be used: this server takes no vectors (LIGHTCONE_EMBEDS); send text"
-        raise bad_value(param, message, "unsupported_parameter")
-    _require(caller, str(Right.EMBEDS), param)
+        return "cannot be used: this server takes no vectors (LIGHTCONE_EMBEDS); leave it out"
+    return _missing(caller, str(Right.EMBEDS))
 
 
 def _require(caller: Caller, right: str, param: str, *, code: str = "unsupported_parameter") -> None:
-    if not caller.has_right(right):
-        label = Right(right).label
-        message = f"needs the right {label!r} on this API key; leave it out, or have the right given in the console"
-        raise bad_value(param, message, code)
+    if problem := _missing(caller, right):
+        raise bad_value(param, problem, code)
+
+
+def _missing(caller: Caller, right: str) -> str:
+    if caller.has_right(right):
+        return ""
+    label = Right(right).label
+    return f"needs the right {label!r} on this API key; leave it out, or have the right given in the console"
 
 
 def _check_media_options(generation: GenerationParams, model: str, images: ImageRules | None) -> None:

@@ -16,7 +16,7 @@ from engine.api import Json
 
 IMAGE = "image"
 """The word for images among the modalities of a model."""
-IMAGE_URL = "image_url"
+IMAGE_URL, IMAGE_EMBEDS = "image_url", "image_embeds"
 BYTES_OF_BASE64 = 3 / 4
 DATA_URL = re.compile(r"data:[^,;]*(?:;[^,;]*)*;base64,", re.IGNORECASE)
 REMOTE = re.compile(r"https?://", re.IGNORECASE)
@@ -40,6 +40,8 @@ class ImageRules:
     """The remote images, or why there is none, by their addresses."""
     named: Mapping[str, bytes] = field(default_factory=dict)
     """Those that were sent before, or elsewhere in the request, by their `uuid`."""
+    embeds_problem: str = ""
+    """Why vectors in place of images are refused; empty: they are taken."""
     takes_videos: bool = False
     watching: Sequence[str] = ()
     """The caller's models that take videos, for a refusal."""
@@ -71,18 +73,10 @@ class ImagePartReader:
 
         `image`, and its `uuid` beside it: as sent.
         """
-        if not self._rules.is_taken:
-            names = ", ".join(self._rules.seeing[:MAX_NAMES])
-            choice = f"use a model that takes images: {names}" if names else "choose another model"
-            message = f"cannot be used: {self._model} is not a multimodal model; send text, or {choice}"
-            self._problems.refuse(path, message, "unsupported_parameter")
-            return []
         url, detail = image_url(image), image.get("detail") if isinstance(image, dict) else None
-        most = settings.LIGHTCONE_MEDIA_LIMITS.max_media_items
-        self._num_images += 1
-        if self._num_images > most:
-            self._problems.refuse(path, f"is one image more than the limit of {most} in a request")
-        elif uuid is not None and not is_name(uuid):
+        if not self._is_one_more(path):
+            return []
+        if uuid is not None and not is_name(uuid):
             refuse_name(self._problems, uuid, f"{path.removesuffix(IMAGE_URL)}uuid")
         elif url is None and uuid is not None:
             return self._named(uuid, path, detail)
@@ -99,6 +93,36 @@ class ImagePartReader:
         elif self.has_room(data, path, IMAGE):
             return [_image_part(data, detail, path)]
         return []
+
+    def read_vectors(self, vectors: Any, path: str) -> list[Json]:
+        """Return the part of vectors in place of an image; nothing after a problem."""
+        if isinstance(vectors, dict) and list(vectors) == [IMAGE_EMBEDS]:
+            vectors = vectors[IMAGE_EMBEDS]
+        if not self._is_one_more(path):
+            return []
+        if self._rules.embeds_problem:
+            self._problems.refuse(path, self._rules.embeds_problem, "unsupported_parameter")
+        elif not isinstance(vectors, str):
+            message = f"must be a string, the vectors as base64 of a .npy or safetensors file; got {echo(vectors)}"
+            self._problems.refuse(path, message, "invalid_type")
+        elif self.has_room(vectors, path, IMAGE):
+            return [{"type": IMAGE, "data": vectors, "is_vectors": True, "param": path}]
+        return []
+
+    def _is_one_more(self, path: str) -> bool:
+        """Count an image; refuse it if the model takes none, or no more."""
+        if not self._rules.is_taken:
+            names = ", ".join(self._rules.seeing[:MAX_NAMES])
+            choice = f"use a model that takes images: {names}" if names else "choose another model"
+            message = f"cannot be used: {self._model} is not a multimodal model; send text, or {choice}"
+            self._problems.refuse(path, message, "unsupported_parameter")
+            return False
+        most = settings.LIGHTCONE_MEDIA_LIMITS.max_media_items
+        self._num_images += 1
+        if self._num_images > most:
+            self._problems.refuse(path, f"is one image more than the limit of {most} in a request")
+            return False
+        return True
 
     def _named(self, name: str, path: str, detail: str | None) -> list[Json]:
         """Return the part of an image that was sent before."""
@@ -159,13 +183,13 @@ class SentMedia(NamedTuple):
     uuid: Any
 
 
-def images_sent(messages: Sequence[Any]) -> Iterator[SentMedia]:
-    """Yield the images of messages."""
+def media_sent(messages: Sequence[Any], name: str) -> Iterator[SentMedia]:
+    """Yield what the parts of messages of type `name` hold."""
     for message in messages:
         content = message.get("content") if isinstance(message, dict) else None
         for part in content if isinstance(content, list) else ():
             if not isinstance(part, dict):
                 continue
-            kind = part.get("type", IMAGE_URL if IMAGE_URL in part else None)
-            if kind == IMAGE_URL:
-                yield SentMedia(part.get(IMAGE_URL), part.get("uuid"))
+            kind = part.get("type", name if name in part else None)
+            if kind == name:
+                yield SentMedia(part.get(name), part.get("uuid"))

@@ -10,7 +10,7 @@ from typing import Any
 
 from chat.api.request.fields import echo
 from chat.api.request.file_parts import AttachedFiles, FilePartReader
-from chat.api.request.image_parts import ImagePartReader, ImageRules
+from chat.api.request.image_parts import IMAGE_EMBEDS, ImagePartReader, ImageRules
 from chat.api.request.strict_json import json_bounds, json_read
 from chat.api.request.video_parts import VIDEO_URL, VideoPartReader
 from chat.errors import ApiError, Problems
@@ -97,6 +97,8 @@ class PartReader:
             kind = next((word for word in MEDIA_PARTS if word in part), None)
         if kind == "image_url":
             return self._images.read(part.get("image_url"), f"{path}.image_url", part.get("uuid"))
+        if kind == IMAGE_EMBEDS:
+            return self._images.read_vectors(part.get(IMAGE_EMBEDS), f"{path}.{IMAGE_EMBEDS}")
         if kind == VIDEO_URL:
             return self._videos.read(part.get(VIDEO_URL), f"{path}.{VIDEO_URL}", part.get("uuid"))
         if kind in MEDIA_PARTS:

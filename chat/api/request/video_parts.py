@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.conf import settings
@@ -16,7 +15,6 @@ from chat.api.request.image_parts import (
     MAX_NAMES,
     ImagePartReader,
     ImageRules,
-    SentMedia,
     image_url,
     is_name,
     refuse_name,
@@ -97,15 +95,3 @@ class VideoPartReader:
         elif self._images.has_room(data, path, VIDEO):
             return [{"type": "video", "data": data, "frames": is_list, "param": path}]
         return []
-
-
-def videos_sent(messages: Sequence[Any]) -> Iterator[SentMedia]:
-    """Yield the videos of messages."""
-    for message in messages:
-        content = message.get("content") if isinstance(message, dict) else None
-        for part in content if isinstance(content, list) else ():
-            if not isinstance(part, dict):
-                continue
-            kind = part.get("type", VIDEO_URL if VIDEO_URL in part else None)
-            if kind == VIDEO_URL:
-                yield SentMedia(part.get(VIDEO_URL), part.get("uuid"))
