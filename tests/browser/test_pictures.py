@@ -115,6 +115,22 @@ def test_an_image_comes_in_and_is_shown_again_everywhere(
     assert scripted.answer("No.")["messages"][0]["content"] == [part, {"type": "text", "text": "Is it a cat?"}]
 
 
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+def test_where_a_photo_was_taken_stays_with_who_took_it(scripted: ScriptedPage, page: Any, form: str) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # it lies on its side
+    exif[0x010F] = "camera of a test"
+    buffer = BytesIO()
+    Image.open(BytesIO(picture())).save(buffer, form, exif=exif)
+    assert b"camera of a test" in buffer.getvalue()
+    pick(page, "photo", buffer.getvalue(), f"image/{form.lower()}")
+    page.wait_for_selector(f"{DRAFTED}:has-text('200 × 320')")
+    scripted.turn("What is it?", "A gradient.")
+    kept = bytes(ChatFile.objects.get().content)
+    assert b"camera of a test" not in kept
+    assert Image.open(BytesIO(kept)).size == (200, 320)
+
+
 def test_text_of_an_office_program_stays_text(page: Any) -> None:
     """Spreadsheets copy a picture of their cells beside the text."""
     page.evaluate(

@@ -16,11 +16,18 @@ export async function prepare(file, { maxSide, maxBytes }) {
   try {
     const { width, height } = bitmap;
     const scale = Math.min(1, maxSide / Math.max(width, height));
-    if (scale === 1 && file.size <= maxBytes && TAKEN.has(file.type)) return { blob: file, width, height };
+    const isFit = scale === 1 && file.size <= maxBytes && TAKEN.has(file.type);
+    if (isFit && !(await tells(file))) return { blob: file, width, height };
     return await written(bitmap, scale, maxBytes);
   } finally {
     bitmap.close();
   }
+}
+
+/** Whether a file says where and with what it was taken: that is never sent. The bitmap is turned as it says. @param {File} file */
+async function tells(file) {
+  const text = new TextDecoder("latin1").decode(await file.arrayBuffer());
+  return text.includes("Exif\0\0") || text.includes("eXIf") || text.includes("EXIF");
 }
 
 /** @param {ImageBitmap} bitmap @param {number} scale @param {number} maxBytes @returns {Promise<Picture | null>} */
