@@ -19,8 +19,10 @@ TEMPLATE_TOKENS, MESSAGE_TOKENS = 256, 32
 """What chat templates add to a prompt, and to each message, at most."""
 BYTES_OF_BASE64, BYTES_OF_CHAR = 3 / 4, 4
 BEGIN_CHARS = 2048
-IMAGE_TOKENS, MOST_IMAGE_TOKENS = 1024, 4096
-"""Of an image: what is usual, and what no model that is served takes more of (InternVL: 13 tiles of 256)."""
+IMAGE_TOKENS, MOST_IMAGE_TOKENS = 1024, 16_640
+"""Of an image: what is usual, and what no model that is served takes more of (Qwen2-VL: 16,384, and what is around)."""
+USUAL_VECTOR_BYTES, LEAST_VECTOR_BYTES = 4096, 128
+"""Of a token whose vector is sent: 2048 numbers of two bytes, and the least that models have."""
 USUAL_SOUND_BYTES, LEAST_SOUND_BYTES = 16_000, 250
 """Bytes of a second of sound: of 128 kbit/s, and of the least that codecs for speech have."""
 SOUND_TOKENS, SPOKEN_TOKENS, MOST_SPOKEN_TOKENS, WINDOW_S = 50, 4, 15, 30
@@ -103,6 +105,9 @@ def _size(request: GenerationRequest, messages: Sequence[Any]) -> tuple[int, int
     document = raw.document or ""
     chars += min(len(document), CHARS_PER_TOKEN * (raw.max_document_tokens or len(document)))
     texts = (raw.text, raw.suffix or "", document)
+    num_vector_bytes = _num_bytes(raw.embeds or "")
+    chars += CHARS_PER_TOKEN * (num_vector_bytes // USUAL_VECTOR_BYTES)
+    num_ids += num_vector_bytes // LEAST_VECTOR_BYTES
     return chars, num_ids + sum(len(text.encode(errors="surrogatepass")) for text in texts)
 
 
@@ -129,7 +134,7 @@ def _media_kind(part: Any) -> str:
     kind = part.get("type")
     if kind is None:
         return next((name for name in ("image_url", "image_embeds", "video_url") if name in part), "")
-    return kind if kind in MEDIA_TOKENS and (kind in part or DATA in part) else ""
+    return kind if isinstance(kind, str) and kind in MEDIA_TOKENS and (kind in part or DATA in part) else ""
 
 
 def _files_apart(messages: Sequence[Any]) -> tuple[list[str], list[Any]]:

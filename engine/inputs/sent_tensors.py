@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import prod
@@ -28,7 +29,7 @@ KINDS = ("float16", "float32")
 """What .npy files may hold. They know no bfloat16."""
 FORMS = "base64 of a .npy file, or of a safetensors file with one tensor"
 BFLOAT16_EXPONENT = 0x7F80
-MAX_HEADER_BYTES = 10_000
+MAX_HEADER_BYTES, MAX_DIMENSIONS = 10_000, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +59,7 @@ def read_matrix(encoded: str, name: str, param: str) -> SentTensor:
     if len(tensor.shape) == 3 and tensor.shape[0] == 1:
         tensor = MediaTensor(name, tensor.dtype, tensor.shape[1:], tensor.data)
     if len(tensor.shape) != 2 or 0 in tensor.shape:
-        shape = " x ".join(map(str, tensor.shape)) or "no dimension"
-        raise _refused(f"must have a row of numbers for each token, shape (tokens, width); got {shape}", param)
+        raise _no_matrix(tensor.shape, param)
     if not _is_finite(tensor):
         raise _refused("must hold finite numbers; got NaN or infinity", param)
     digest = sha256(f"{tensor.dtype} {tensor.shape} ".encode() + tensor.data).hexdigest()
@@ -81,6 +81,10 @@ def _npy(data: bytes, name: str, param: str) -> MediaTensor:
         kind = "Python objects" if dtype.hasobject else str(dtype)[:40]
         raise _refused(f"must hold {' or '.join(KINDS)}; got {kind}", param)
     numbers = data[file.tell() :]
+    if len(shape) > MAX_DIMENSIONS or any(type(length) is not int for length in shape):
+        raise _refused(f"must have at most {MAX_DIMENSIONS} dimensions, each a number", param)
+    if 0 in shape:
+        raise _no_matrix(shape, param)
     if any(length < 0 for length in shape) or len(numbers) != prod(shape) * dtype.itemsize:
         raise _refused("must be a whole .npy file; its header says another size than it has", param)
     array = np.frombuffer(numbers, dtype).reshape(shape, order="F" if is_fortran else "C")
@@ -91,6 +95,8 @@ def _npy(data: bytes, name: str, param: str) -> MediaTensor:
 def _safetensors(data: bytes, name: str, param: str) -> MediaTensor:
     from safetensors import SafetensorError, deserialize  # noqa: PLC0415  # as numpy above
 
+    if int.from_bytes(data[:8], "little") > MAX_HEADER_BYTES:
+        raise _refused(f"must be {FORMS}; this is neither", param)
     try:
         tensors: list[tuple[str, dict[str, Any]]] = deserialize(data)
     except (SafetensorError, ValueError, OverflowError) as error:
@@ -110,6 +116,11 @@ def _is_finite(tensor: MediaTensor) -> bool:
         bits: np.ndarray = np.frombuffer(tensor.data, "<u2")
         return not bool(((bits & BFLOAT16_EXPONENT) == BFLOAT16_EXPONENT).any())
     return bool(np.isfinite(np.frombuffer(tensor.data, tensor.dtype)).all())
+
+
+def _no_matrix(shape: Sequence[int], param: str) -> RequestError:
+    found = " x ".join(map(str, shape))[:80] or "no dimension"
+    return _refused(f"must have a row of numbers for each token, shape (tokens, width); got {found}", param)
 
 
 def _refused(message: str, param: str) -> RequestError:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import os
 import wave
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +23,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 QUESTION, ANSWER = MESSAGE.format(1), MESSAGE.format(2)
 DRAFTED = "#composer .picture"
-SHOTS = os.environ.get("LIGHTCONE_TEST_SHOTS", "")
 GIVE = """([kind, target, name, data]) => {
     const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
     const transfer = new DataTransfer();
@@ -281,8 +278,6 @@ def test_sound_is_recorded_and_played_where_the_model_hears(scripted: ScriptedPa
     page.reload()
     player = f"{QUESTION} .sound audio"
     scripted.wait_for(lambda: page.evaluate("(at) => document.querySelector(at)?.duration > 0.5", player))
-    if SHOTS:
-        page.screenshot(path=f"{SHOTS}/sound.png")
     scripted.pick_model("plain")
     page.wait_for_selector("#misfit:has-text('This chat has sound, which plain does not take.')")
 
@@ -347,26 +342,3 @@ def test_no_state_with_files_has_a_finding(sees: None, walk: Walk) -> None:
     walk.scripted.pick_model("plain")
     walk.look("of a model without eyes", "#misfit")
     assert walk.findings == []
-
-
-@pytest.mark.skipif(not SHOTS, reason="for people who look at the page: LIGHTCONE_TEST_SHOTS names a folder")
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", [(1280, 800), (390, 844)])
-def test_shots(scripted: ScriptedPage, page: Any, theme: str, size: tuple[int, int]) -> None:
-    page.emulate_media(color_scheme=theme)
-    page.set_viewport_size({"width": size[0], "height": size[1]})
-    name = Path(SHOTS) / f"{theme}-{size[0]}"
-    pick(page, "a-photo-with-a-rather-long-name-of-the-camera-2026.jpg", picture(4032, 3024, "JPEG"), "image/jpeg")
-    pick(page, "chart.png", picture(300, 500))
-    page.fill("#composer-text", "What do these show?")
-    page.screenshot(path=f"{name}-draft.png")
-    page.click("#send")
-    scripted.answer("Two gradients. The first goes from black to white.")
-    page.screenshot(path=f"{name}-chat.png")
-    page.click(f"{QUESTION} .picture-open")
-    scripted.wait_for(lambda: is_drawn(page, "dialog img"))
-    page.screenshot(path=f"{name}-large.png")
-    page.keyboard.press("Escape")
-    pick(page, "chart.png", picture(300, 500))
-    scripted.pick_model("plain")
-    page.screenshot(path=f"{name}-misfit.png")

@@ -118,6 +118,9 @@ PARTS = {
     "vectors of audio": ({"type": "audio_embeds", "audio_embeds": "AAAA"}, "cannot be used"),
     "an unknown type": ({"type": "hologram", "hologram": "x"}, "known type"),
     "a number": (5, "content part"),
+    "a list for a type": ({"type": ["image_url"], "image_url": "x"}, "known type"),
+    "an object for a type": ({"type": {}}, "known type"),
+    "vectors without a type": ({"type": None, "image_embeds": "AAAA"}, "neither"),
 }
 
 

@@ -56,7 +56,7 @@ async def image_rules(messages: Sequence[Any], model: ModelEntry, caller: Caller
         seeing=others.get(IMAGE, ()),
         fetched=fetched.get(IMAGE, {}),
         named=named.get(IMAGE, {}),
-        embeds_problem=embeds_problem(caller) if has_vectors else "",
+        embeds_problem=embeds_problem(caller),
         takes_videos=VIDEO in taken,
         watching=others.get(VIDEO, ()),
         fetched_videos=fetched.get(VIDEO, {}),

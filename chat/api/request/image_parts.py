@@ -17,6 +17,8 @@ from engine.api import Json
 IMAGE = "image"
 """The word for images among the modalities of a model."""
 IMAGE_URL, IMAGE_EMBEDS = "image_url", "image_embeds"
+MEDIA_PARTS = (IMAGE_URL, "input_audio", "audio_url", "video_url", IMAGE_EMBEDS, "audio_embeds")
+"""The types of parts that hold media. A part without a type has that of the medium in it."""
 BYTES_OF_BASE64 = 3 / 4
 DATA_URL = re.compile(r"data:[^,;]*(?:;[^,;]*)*;base64,", re.IGNORECASE)
 REMOTE = re.compile(r"https?://", re.IGNORECASE)
@@ -40,7 +42,7 @@ class ImageRules:
     """The remote images, or why there is none, by their addresses."""
     named: Mapping[str, bytes] = field(default_factory=dict)
     """Those that were sent before, or elsewhere in the request, by their `uuid`."""
-    embeds_problem: str = ""
+    embeds_problem: str = "cannot be used; send the image"
     """Why vectors in place of images are refused; empty: they are taken."""
     takes_videos: bool = False
     watching: Sequence[str] = ()
@@ -183,13 +185,16 @@ class SentMedia(NamedTuple):
     uuid: Any
 
 
+def part_type(part: dict[str, Any]) -> Any:
+    """Return the type of a part: as it says, else of the medium that it has; None if it has none."""
+    kind = part.get("type")
+    return next((word for word in MEDIA_PARTS if word in part), None) if kind is None else kind
+
+
 def media_sent(messages: Sequence[Any], name: str) -> Iterator[SentMedia]:
     """Yield what the parts of messages of type `name` hold."""
     for message in messages:
         content = message.get("content") if isinstance(message, dict) else None
         for part in content if isinstance(content, list) else ():
-            if not isinstance(part, dict):
-                continue
-            kind = part.get("type", name if name in part else None)
-            if kind == name:
+            if isinstance(part, dict) and part_type(part) == name:
                 yield SentMedia(part.get(name), part.get("uuid"))

@@ -10,14 +10,13 @@ from typing import Any
 
 from chat.api.request.fields import echo
 from chat.api.request.file_parts import AttachedFiles, FilePartReader
-from chat.api.request.image_parts import IMAGE_EMBEDS, ImagePartReader, ImageRules
+from chat.api.request.image_parts import IMAGE_EMBEDS, MEDIA_PARTS, ImagePartReader, ImageRules, part_type
 from chat.api.request.strict_json import json_bounds, json_read
 from chat.api.request.video_parts import VIDEO_URL, VideoPartReader
 from chat.errors import ApiError, Problems
 from engine.api import Json
 
 TEXT_PARTS = ("text", "input_text", "output_text")
-MEDIA_PARTS = ("image_url", "input_audio", "audio_url", "video_url", "image_embeds", "audio_embeds")
 ABSENT = object()
 
 
@@ -92,9 +91,7 @@ class PartReader:
         if not isinstance(part, dict):
             self._problems.refuse(path, f"must be a content part, got {echo(part)}", "invalid_type")
             return []
-        kind = part.get("type")
-        if kind is None:
-            kind = next((word for word in MEDIA_PARTS if word in part), None)
+        kind = part_type(part)
         if kind == "image_url":
             return self._images.read(part.get("image_url"), f"{path}.image_url", part.get("uuid"))
         if kind == IMAGE_EMBEDS:

@@ -74,6 +74,26 @@ HOSTILE = {
         encoded(npy_of_header("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, -1), }", bytes(4))),
         "another size",
     ),
+    "65 dimensions": (
+        encoded(npy_of_header(f"{{'descr': '<f4', 'fortran_order': False, 'shape': {(1,) * 65}, }}", bytes(4))),
+        "at most 3 dimensions",
+    ),
+    "no numbers of a huge width": (
+        encoded(npy_of_header(f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({10**100}, 0), }}")),
+        "must have",
+    ),
+    "a shape of truth": (
+        encoded(npy_of_header("{'descr': '<f4', 'fortran_order': False, 'shape': (True, 1), }", bytes(4))),
+        "dimensions, each a number",
+    ),
+    "safe with many empty tensors": (
+        encoded(
+            safetensors_of_header(
+                "{" + ",".join(f'"{n}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}' for n in range(9000)) + "}"
+            )
+        ),
+        "neither",
+    ),
     "code in the header": (
         encoded(npy_of_header("__import__('os').system('true')")),
         "header",

@@ -104,7 +104,7 @@ def test_a_video_is_named_later(part):
     ("part", "words"),
     [
         ({"video_url": DATA_URL, "uuid": 5}, "must be a string of 1 to 256 characters"),
-        ({"video_url": "data:video/jpeg;base64,aGk=,aGk=", "uuid": "a"}, "names a list of frames"),
+        ({"video_url": "data:video/jpeg;base64,aGk=,aGk=", "uuid": "a"}, "not lists of frames"),
     ],
     ids=str,
 )
