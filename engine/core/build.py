@@ -95,7 +95,9 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
         batch_invariant=config.batch_invariant,
         progress=lambda phase, fraction: channel.send(CoreProgress(phase, fraction)),
     )
-    media = CoreMedia(_load_media_encoder(config, loaded.config, channel), device=config.device)
+    media = CoreMedia(
+        _load_media_encoder(config, loaded.config, channel), device=config.device, in_thread=config.device == "cpu"
+    )
     if config.device == "cpu":
         page_out(TORCH)
     runner = ModelRunner(loaded, config)

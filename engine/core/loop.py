@@ -138,9 +138,9 @@ class EngineCore:
     def step(self) -> bool:
         """Compute one step, or a part of one, and emit its results; False if there was nothing to do.
 
-        Before it, encode one item of media that a sequence waits for: text streams beside a pile of images.
+        Before it, go on with the media that sequences wait for (execution/media.py): text streams beside images.
         """
-        if self._announces_steps and (seq_ids := self._media.next_seq_ids):
+        if self._announces_steps and not self._media.is_encoding and (seq_ids := self._media.next_seq_ids):
             self._channel.send(StepStarted(seq_ids))
         has_encoded = self._media.encode_next()
         if self._held:
@@ -260,7 +260,8 @@ class EngineCore:
 
     def _announce(self, plan: StepPlan) -> None:
         if self._announces_steps:
-            self._channel.send(StepStarted([chunk.sequence.seq_id for chunk in plan.chunks]))
+            encoded = self._media.next_seq_ids if self._media.is_encoding else []
+            self._channel.send(StepStarted([*encoded, *(chunk.sequence.seq_id for chunk in plan.chunks)]))
 
     def _emit(
         self, plan: StepPlan, chunks: list[Chunk], drawn: list[list[SampledToken]], prompts: PromptResults
@@ -375,6 +376,9 @@ class EngineCore:
 
     def _wait_for_held(self) -> None:
         """Wait a moment for what a sequence is held for."""
+        if self._media.is_encoding:
+            self._media.wait()
+            return
         adapter_ids = [one.adapter_id for one in self._held if not self._adapters.is_ready(one.adapter_id)]
         if adapter_ids:
             self._adapters.wait_for(adapter_ids)

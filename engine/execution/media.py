@@ -1,13 +1,19 @@
 """The media of the core: what the encoder makes of images, kept by content while sequences need it, and for a while.
 
 Sequences with media wait outside the scheduler until all of theirs are encoded (core/loop.py). The vectors of an item
-are then inputs of its tokens like rows of the embedding. Items are encoded one at a time, in the order of arrival.
+are then inputs of its tokens like rows of the embedding. Items are encoded one at a time, in the order of arrival: on a
+processor in a thread that gives way to the steps, as a tower takes seconds where a step takes milliseconds; on a device
+between two steps.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,6 +27,9 @@ from engine.sequence import InputSpan, Sequence
 
 logger = logging.getLogger(__name__)
 
+NICENESS = 10
+"""How much the thread gives way: a step's threads get nine tenths of the time."""
+WAIT_S = 0.01
 CACHE_BYTES = 256 << 20
 """Of vectors that no sequence needs at present."""
 
@@ -53,14 +62,44 @@ class _Item:
         return 0 if self.encoded is None else self.encoded.num_bytes
 
 
+class _Encoding:
+    """An item that is encoded in a thread of its own."""
+
+    def __init__(self, key: str, item: _Item, encode: Callable[[_Item], EncodedMedia]) -> None:
+        self.key, self.item = key, item
+        self.result: EncodedMedia | None = None
+        self.error: Exception | None = None
+        self.is_over = threading.Event()
+        threading.Thread(target=self._run, args=(encode,), name="media encoder", daemon=True).start()
+
+    def _run(self, encode: Callable[[_Item], EncodedMedia]) -> None:
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)  # threads that it starts have it too
+        try:
+            self.result = encode(self.item)
+        except Exception as error:
+            self.error = error
+        self.is_over.set()
+
+
 class CoreMedia:
     """The items of one core. The step loop calls this; a failure concerns one item and its sequences."""
 
     def __init__(
-        self, encoder: MediaEncoder | None, cache_bytes: int = CACHE_BYTES, device: torch.device | str = "cpu"
+        self,
+        encoder: MediaEncoder | None,
+        cache_bytes: int = CACHE_BYTES,
+        device: torch.device | str = "cpu",
+        *,
+        in_thread: bool = False,
     ) -> None:
-        """`encoder`: None if the model takes no media; it takes vectors that are given all the same."""
+        """`encoder`: None if the model takes no media; it takes vectors that are given all the same.
+
+        `in_thread`: encode beside the steps, not between them.
+        """
         self._encoder = encoder
+        self._has_thread = in_thread
+        self._encoding: _Encoding | None = None
         self._device = device
         self._cache_bytes = cache_bytes
         self._items: OrderedDict[str, _Item] = OrderedDict()
@@ -104,33 +143,65 @@ class CoreMedia:
 
     @property
     def next_seq_ids(self) -> list[int]:
-        """The sequences that need the item which is encoded next; none if none waits."""
+        """The sequences that need the item which is encoded now, or next; none if none waits."""
         key = next(iter(self._waiting), None)
         return [] if key is None else sorted(self._items[key].seq_ids)
 
-    @torch.inference_mode()
+    @property
+    def is_encoding(self) -> bool:
+        """A thread encodes an item."""
+        return self._encoding is not None
+
+    def wait(self) -> None:
+        """Wait a moment for the thread."""
+        if self._encoding is not None:
+            self._encoding.is_over.wait(WAIT_S)
+
     def encode_next(self) -> bool:
-        """Encode the item that has waited longest; False if none waits. Raises EngineFailure if the device is lost."""
-        if not self._waiting:
-            return False
-        key, _ = self._waiting.popitem(last=False)
+        """Go on with the item that has waited longest; True if one is encoded, or has failed, since the last call.
+
+        Raises EngineFailure if the device is lost.
+        """
+        has_ended = False
+        if self._encoding is not None:
+            if not self._encoding.is_over.is_set():
+                return False
+            ended, self._encoding = self._encoding, None
+            self._end(ended.key, ended.item, ended.result, ended.error)
+            has_ended = True
+        key = next(iter(self._waiting), None)
+        if key is None:
+            return has_ended
         item = self._items[key]
+        if self._has_thread:
+            self._encoding = _Encoding(key, item, self._encode)
+            return has_ended
         try:
-            encoded = self._encoded({tensor.name: as_tensor(tensor) for tensor in item.tensors})
-            vectors = encoded.vectors
-            if len(vectors) != item.num_vectors or not vectors.isfinite().all():
-                raise ValueError(
-                    f"{len(vectors)} vectors for {item.num_vectors} tokens, or numbers that are not finite"
-                )
-            item.encoded = encoded
+            self._end(key, item, self._encode(item), None)
         except Exception as error:
-            logger.exception("an item of media cannot be encoded")
+            self._end(key, item, None, error)
+        return True
+
+    @torch.inference_mode()
+    def _encode(self, item: _Item) -> EncodedMedia:
+        """Return what the encoder makes of an item. Raises any error of it."""
+        encoded = self._encoded({tensor.name: as_tensor(tensor) for tensor in item.tensors})
+        if len(encoded.vectors) != item.num_vectors or not encoded.vectors.isfinite().all():
+            raise ValueError(
+                f"{len(encoded.vectors)} vectors for {item.num_vectors} tokens, or numbers that are not finite"
+            )
+        return encoded
+
+    def _end(self, key: str, item: _Item, encoded: EncodedMedia | None, error: Exception | None) -> None:
+        """Keep what was made of an item, unless it was forgotten. Raises EngineFailure if the device is lost."""
+        if self._items.get(key) is item:
+            self._waiting.pop(key, None)
+        item.encoded, item.has_failed, item.tensors = encoded, error is not None, []
+        if error is not None:
+            logger.error("an item of media cannot be encoded", exc_info=error)
             if has_lost_device(error):
                 message = "the device has failed and computes nothing more in this process"
                 raise EngineFailure(ErrorCode.ENGINE_ERROR, message) from error
-            item.has_failed = True
-        item.tensors = []
-        return True
 
     def _encoded(self, tensors: dict[str, torch.Tensor]) -> EncodedMedia:
         if GIVEN in tensors:

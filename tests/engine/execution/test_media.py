@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 
@@ -189,3 +191,78 @@ def test_tokens_behind_a_long_video_come_after_its_last_time():
     media.add(found)
     assert [span.places[0].tolist() for span in found.inputs] == [[3, 5], [10, 12]]
     assert [span.shift for span in found.inputs] == [1, 2]
+
+
+class HeldEncoder(CountingEncoder):
+    """Encodes once it is let."""
+
+    def __init__(self):
+        super().__init__()
+        self.may_go, self.has_begun = threading.Event(), threading.Event()
+
+    def encode(self, tensors):
+        self.has_begun.set()
+        assert self.may_go.wait(60)
+        return super().encode(tensors)
+
+
+@pytest.fixture
+def held():
+    encoder = HeldEncoder()
+    yield encoder
+    encoder.may_go.set()
+
+
+def until_encoded(media):
+    while not media.encode_next():
+        media.wait()
+
+
+def test_a_thread_encodes_while_the_loop_goes_on(held):
+    media = CoreMedia(held, in_thread=True)
+    for seq_id, key in enumerate("ab", 1):
+        media.define(item(key, seq_id))
+        media.expect(sequence(seq_id, MediaSpan(key, 0, 1)))
+    assert not media.encode_next()
+    assert held.has_begun.wait(60)
+    assert media.is_encoding
+    assert media.next_seq_ids == [1]
+    assert not media.encode_next(), "the loop does not wait"
+    held.may_go.set()
+    until_encoded(media)
+    assert media.is_ready(sequence(1, MediaSpan("a", 0, 1)))
+    until_encoded(media)
+    assert held.calls == 2
+    assert not media.is_encoding
+
+
+def test_what_is_aborted_while_a_thread_encodes_it_is_forgotten(held):
+    media = CoreMedia(held, in_thread=True)
+    message = sequence(1, MediaSpan("a", 0, 1))
+    media.define(item("a", 1))
+    media.expect(message)
+    media.encode_next()
+    assert held.has_begun.wait(60)
+    media.forget(["a"])
+    media.remove(1)
+    again = sequence(2, MediaSpan("a", 0, 1))
+    media.define(item("a", 1))
+    media.expect(again)
+    held.may_go.set()
+    until_encoded(media)
+    assert not media.is_ready(again), "the item that was forgotten is another one"
+    until_encoded(media)
+    assert media.is_ready(again)
+    media.add(Sequence(again))
+
+
+def test_a_failure_in_the_thread_fails_its_sequences_alone():
+    media = CoreMedia(CountingEncoder(), in_thread=True)
+    for seq_id, (key, number) in enumerate((("a", -1), ("b", 2)), 1):
+        media.define(item(key, number))
+        media.expect(sequence(seq_id, MediaSpan(key, 0, 1)))
+    for _ in range(2):
+        until_encoded(media)
+    with pytest.raises(EngineFailure):
+        media.add(Sequence(sequence(1, MediaSpan("a", 0, 1))))
+    media.add(Sequence(sequence(2, MediaSpan("b", 0, 1))))
