@@ -38,6 +38,8 @@ OPEN, PREPARE, PREPARE_VIDEO = "open", "prepare", "prepare_video"
 POOL_SIZE = 2
 MEMORY_BYTES = 2 << 30
 NICENESS = 5
+MOST_TOKENS_ON_CPU, MOST_TOKENS = 1280, 16_384
+"""Of an image whose size the model leaves open: towers take seconds for a thousand tokens on a processor."""
 MAX_VECTORS = 4096
 """Of an image, where they are sent."""
 PREPARE_S = 30.0
@@ -104,12 +106,13 @@ class PromptMedia:
 class ImageReader:
     """The reader of the images of requests to one model. Thread-safe."""
 
-    def __init__(self, path: Path, work: SlowWork, limits: MediaLimits) -> None:
+    def __init__(self, path: Path, work: SlowWork, limits: MediaLimits, *, on_cpu: bool = True) -> None:
         """Start a child, which says what the model's processor writes for an image. Raises ModelLoadError."""
         from engine.inputs.media.decoder import MediaDecoder  # noqa: PLC0415  # with numpy, for models that see only
 
-        self._path = str(path)
-        first = (OPEN, self._path)
+        most = limits.max_image_tokens or (MOST_TOKENS_ON_CPU if on_cpu else MOST_TOKENS)
+        self._folder = (str(path), most)
+        first = (OPEN, *self._folder)
         self._decoder = MediaDecoder(work, limits)
         self._pool = KillablePool(TARGET, POOL_SIZE, MEMORY_BYTES, first, niceness=NICENESS, work=work)
         try:
@@ -130,9 +133,11 @@ class ImageReader:
             self.forms.append(form)
 
     def read(
-        self, messages: list[Message], tenant: str, options: Mapping[str, Any]
+        self, messages: list[Message], tenant: str, options: Mapping[str, Any], max_model_len: int
     ) -> tuple[list[Message], list[ImageInput]]:
         """Return the messages with images that hold nothing any more, and what they held, in order.
+
+        No more is made of them than the context has room for.
 
         `options`: `PromptOptions.media_options`, which are checked whether or not there are images. Raises RequestError
         that names the part or the option, and EngineUnavailable.
@@ -155,6 +160,7 @@ class ImageReader:
                 if _is_medium(part):
                     prepare = self._prepared_video if part["type"] == "video" else self._prepared
                     images.append(prepare(part, use))
+                    _check_room(images, max_model_len)
                     part = {"type": part["type"]}
                 parts.append(part)
             emptied.append(message | {"content": parts} if parts else message)
@@ -206,7 +212,7 @@ class ImageReader:
         arguments = (pixels.tobytes(), height, width, digest, use.num_images, use.options, *times)
         timeout_s, tenant = max(0.1, use.deadline - time.monotonic()), use.tenant
         try:
-            made = self._pool.call(task, self._path, *arguments, timeout_s=timeout_s, tenant=tenant)
+            made = self._pool.call(task, *self._folder, *arguments, timeout_s=timeout_s, tenant=tenant)
         except RequestError as error:
             raise _refused(error.message, param) from error
         except KillableExceeded as error:
@@ -217,8 +223,16 @@ class ImageReader:
             message = f"the model's processor cannot read the {form.kind}; send another form of it"
             raise _refused(message, param) from error
         tensors = [MediaTensor(*tensor) for tensor in made["tensors"]]
+        use.budget.take(sum(len(tensor.data) for tensor in tensors), param)
         key = sha256(f"{made['key']} {tenant}".encode()).hexdigest()
         return ImageInput(made["text"], made["num_vectors"], tensors, key, form)
+
+
+def _check_room(images: list[ImageInput], max_model_len: int) -> None:
+    num_tokens = sum(image.num_vectors for image in images)
+    if num_tokens > max_model_len:
+        message = f"the media have {num_tokens} tokens or more, and the context {max_model_len}"
+        raise RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, f"{message}; send fewer or smaller ones", "messages")
 
 
 def refuse_options(options: Mapping[str, Any]) -> None:

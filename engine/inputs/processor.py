@@ -94,7 +94,9 @@ class PromptProcessor:
         options = request.prompt
         num_kept = num_kept_tokens(options.truncate_to, max_model_len)
         escaper = ControlTokenEscaper(self._controls)
-        messages, images = self._without_images(self._files.read(request.messages, request.tenant), request)
+        messages, images = self._without_images(
+            self._files.read(request.messages, request.tenant), request, max_model_len
+        )
         messages = [_escape_message(message, escaper) for message in messages]
         if self._images is not None:
             for form in self._images.forms:
@@ -121,11 +123,11 @@ class PromptProcessor:
             return self._with_media(Prompt(token_ids, "".join(piece.text for piece in pieces)), images)
 
     def _without_images(
-        self, messages: list[Message], request: GenerationRequest
+        self, messages: list[Message], request: GenerationRequest, max_model_len: int
     ) -> tuple[list[Message], list[ImageInput]]:
         options = request.prompt.media_options
         if self._images is not None:
-            return self._images.read(messages, request.tenant, options)
+            return self._images.read(messages, request.tenant, options, max_model_len)
         refuse_options(options)
         refuse_media(messages, MEDIA)
         return messages, []

@@ -21,7 +21,7 @@ from transformers.utils import logging as transformers_logging
 from engine.api.errors import ErrorCode, RequestError
 from engine.media.anyres import onevision
 from engine.media.options import OPTIONS, Form
-from engine.media.qwen_images import pixel_options, sized
+from engine.media.qwen_images import cap_pixels, pixel_options, sized
 from engine.media.qwen_videos import AROUND, QwenVideos
 from engine.media.qwen_videos import TOKEN as VIDEO_TOKEN
 
@@ -35,7 +35,7 @@ NO_ENCODER = ("rows", "cols", "num_patches", "num_crops")
 """What an image processor says for the text alone."""
 
 transformers_logging.set_verbosity_error()
-_opened: dict[str, Opened] = {}
+_opened: dict[tuple[str, int], Opened] = {}
 """What this process has opened, by its folder."""
 
 
@@ -66,6 +66,7 @@ class Opened:
 def answer(
     task: str,
     path: str,
+    most_tokens: int,
     pixels: bytes = b"",
     height: int = 0,
     width: int = 0,
@@ -77,14 +78,15 @@ def answer(
 ) -> dict[str, Any]:
     """Do one task of the process: open the processor of a folder, or prepare an image. Raises RequestError.
 
-    OPEN returns the fields of `Opened` that are plain, and those of a `video`, if the model takes some. PREPARE takes
-    an image of RGB bytes and their `digest`, how many images its prompt has, and checked options; PREPARE_VIDEO a
-    video: a frame for each of `times`. It returns the `text` that takes the place of the placeholder, how many of its
-    tokens get vectors, the encoder's `tensors` (name, dtype, shape, bytes), and a `key` that stands for it all.
+    `most_tokens`: of an image, for models that leave its size open. OPEN returns the fields of `Opened` that are plain,
+    and those of a `video`, if the model takes some. PREPARE takes an image of RGB bytes and their `digest`, how many
+    images its prompt has, and checked options; PREPARE_VIDEO a video, a frame for each of `times`. It returns the
+    `text` that takes the place of the placeholder, how many of its tokens get vectors, the encoder's `tensors` (name,
+    dtype, shape, bytes), and a `key` that stands for it all.
     """
-    if path not in _opened:
-        _opened[path] = open_processor(Path(path))
-    opened = _opened[path]
+    if (path, most_tokens) not in _opened:
+        _opened[path, most_tokens] = open_processor(Path(path), most_tokens)
+    opened = _opened[path, most_tokens]
     if task == OPEN:
         names = ("placeholder", "token_id", "is_whole", "token", "plain")
         plain = {name: getattr(opened, name) for name in names}
@@ -128,14 +130,14 @@ def _video_form(opened: Opened) -> dict[str, Any] | None:
     }
 
 
-def open_processor(path: Path) -> Opened:
+def open_processor(path: Path, most_tokens: int) -> Opened:
     """Open the processor of a folder.
 
     Those of transformers that read videos too, and Pixtral's, need torchvision, whose wheels do not load beside a torch
     without CUDA. Of these only the image processor is used, and the text is written here.
     """
     config = AutoConfig.from_pretrained(path)
-    opened = _open(path, config)
+    opened = _open(path, config, most_tokens)
     return replace(
         opened,
         is_whole=config.model_type == "gemma3",
@@ -152,15 +154,19 @@ def _around_tokens(opened: Opened) -> tuple[str, str] | None:
     return None if token in rest else (before, rest)
 
 
-def _open(path: Path, config: Any) -> Opened:
+def _open(path: Path, config: Any, most_tokens: int) -> Opened:
     kind = "pixtral" if config.vision_config.model_type == "pixtral" else config.model_type
     if kind not in ("smolvlm", "pixtral", "internvl", "llava_onevision", *QWEN_KINDS):
         return _whole(AutoProcessor.from_pretrained(path))
     images, tokenizer = AutoImageProcessor.from_pretrained(path), _tokenizer(path)
     if kind in QWEN_KINDS:
         merge = config.vision_config.spatial_merge_size
+        cap_pixels(images, most_tokens)
         opened = _spelled(sized(images), tokenizer, "<|image_pad|>", lambda made: _qwen_text(made, merge))
-        videos, token_id = QwenVideos.read(path, config, images), int(tokenizer.convert_tokens_to_ids(VIDEO_TOKEN))
+        videos, token_id = (
+            QwenVideos.read(path, config, images, most_tokens),
+            int(tokenizer.convert_tokens_to_ids(VIDEO_TOKEN)),
+        )
         return replace(opened, options=pixel_options(images), videos=videos, video_token_id=token_id)
     if kind == "smolvlm":
         side, patch = config.vision_config.image_size, config.vision_config.patch_size

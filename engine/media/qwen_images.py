@@ -11,6 +11,12 @@ from engine.media.options import Form
 LEAST, MOST = "min_pixels", "max_pixels"
 
 
+def cap_pixels(images: Any, most_tokens: int) -> None:
+    """Let the folder's image processor make no more tokens of an image."""
+    most = min(images.size["longest_edge"], most_tokens * (images.patch_size * images.merge_size) ** 2)
+    images.size = {"shortest_edge": min(images.size["shortest_edge"], most), "longest_edge": most}
+
+
 def pixel_options(images: Any) -> dict[str, Form]:
     """Return what a request may set: from what one token sees to the most of the folder's image processor."""
     bounds: Form = ["integer", (images.patch_size * images.merge_size) ** 2, images.size["longest_edge"]]

@@ -25,6 +25,8 @@ AROUND = START, END
 """What templates write around the token, and what the text of frames with times takes the place of too."""
 VIDEO_PIXELS = 24_576 * 32 * 32
 """Of all frames together, for every model: what Qwen3-VL's processor has."""
+IMAGES_OF_VIDEO, MOST_TOKENS = 4, 16_384
+"""A video may have the tokens of so many images, of so many tokens each unless the server says fewer."""
 FRAME_TOKENS = 768
 """Of a frame at most."""
 LEAST_TOKENS = 128
@@ -48,10 +50,12 @@ class QwenVideos:
     fps: float
     min_frames: int
     max_frames: int
+    video_pixels: int
+    """Of all frames together at most."""
 
     @classmethod
-    def read(cls, path: Path, config: Any, images: Any) -> QwenVideos:
-        """Read what a folder says of videos. `images`: its image processor."""
+    def read(cls, path: Path, config: Any, images: Any, most_tokens: int = MOST_TOKENS) -> QwenVideos:
+        """Read what a folder says of videos. `images`: its image processor. `most_tokens`: of an image."""
         own = read_object(path / "processor_config.json").get("video_processor")
         values = own if isinstance(own, dict) else read_object(path / "video_preprocessor_config.json")
         vision, has_times = config.vision_config, config.model_type == "qwen3_vl"
@@ -71,6 +75,7 @@ class QwenVideos:
             fps=float(values.get("fps") or DEFAULT_FPS),
             min_frames=int(values.get("min_frames") or MIN_FRAMES),
             max_frames=int(values.get("max_frames") or MAX_FRAMES),
+            video_pixels=min(VIDEO_PIXELS, IMAGES_OF_VIDEO * most_tokens * side * side * vision.temporal_patch_size),
         )
 
     @property
@@ -121,7 +126,7 @@ class QwenVideos:
         """
         pixels_check(options)
         num_frames += -num_frames % self.temporal
-        share, parts = VIDEO_PIXELS // num_frames, num_frames if self.has_times else 1
+        share, parts = self.video_pixels // num_frames, num_frames if self.has_times else 1
         least = min(options.get(LEAST, math.ceil(self.least_pixels / parts)), share)
         most = min(self.frame_pixels, self.most_pixels // parts, share, options.get(MOST, share))
         if MOST not in options:

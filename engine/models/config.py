@@ -80,6 +80,8 @@ class ModelConfig:
     has_norm_bias: bool = False
     """Norms subtract the mean and add a bias (LayerNorm) instead of dividing by the root of the mean square."""
     embedding_scale: float = 1.0
+    scales_vectors: bool = False
+    """That scale is for vectors in place of tokens too."""
     residual_scale: float = 1.0
     """Multiplies what attention and feed-forward add to the residual stream."""
     logits_scale: float = 1.0

@@ -245,7 +245,9 @@ class Decoder:
         if self._config.embedding_scale != 1.0:
             hidden *= self._config.embedding_scale
         for rows in vectors:
-            hidden[rows.first : rows.first + len(rows.vectors)] = rows.vectors.to(hidden.dtype)
+            own = rows.vectors.to(hidden.dtype)
+            scale = self._config.embedding_scale if self._config.scales_vectors else 1.0
+            hidden[rows.first : rows.first + len(own)] = own if scale == 1.0 else own * scale
         own = None if self._own_inputs is None else self._own_inputs(token_ids, hidden)
         return LayerInputs(hidden, self._rotary.at(positions, vectors), own)
 

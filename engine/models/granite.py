@@ -27,6 +27,7 @@ def describe(fields: Fields) -> ModelConfig:
         fields,
         layer,
         embedding_scale=fields.number("embedding_scale", 1.0),
+        scales_vectors=True,
         residual_scale=fields.number("residual_scale", 1.0),
         logits_scale=1 / fields.number("logits_divisor", 1.0),
     )

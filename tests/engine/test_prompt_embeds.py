@@ -7,10 +7,13 @@ import io
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import save
 
 from engine.api import Completed, RawPrompt, Rejected, SamplingParams, StopRules
+from tests.engine.random_model import random_model
 from tests.engine.real_engine import tokens_of, write_model
+from tests.engine.tiny_tokenizer import VOCAB_SIZE, write_tokenizer
 
 GREEDY = {
     "messages": (),
@@ -18,6 +21,7 @@ GREEDY = {
     "stop": StopRules(max_tokens=8, ignore_eos=True),
 }
 TOKEN_IDS = tuple(range(5, 45))
+NO_END = 10**6
 
 
 def npy(array) -> str:
@@ -63,6 +67,23 @@ def test_a_crowd_of_vectors_shares_prefixes_with_its_like_alone(engine_and_rows)
         engine.submit(f"run-{number}", raw=raw, **GREEDY)
     found = engine.events_to_end(*(f"run-{number}" for number in range(6)))
     assert [tokens_of([event.payload for event in found[f"run-{number}"]]) for number in range(6)] == alone * 2
+
+
+@pytest.mark.parametrize("family", ["Granite", "Gemma2"])
+def test_vectors_are_scaled_where_the_family_scales_them(tmp_path, make_real_engine, family):
+    """Granite scales whatever enters its layers, Gemma the rows of its embedding."""
+    write_tokenizer(tmp_path)
+    scale = {"embedding_multiplier": 12.0} if family == "Granite" else {}
+    sizes = {"vocab_size": VOCAB_SIZE, "hidden_size": 32, "intermediate_size": 64}
+    model = random_model(family, seed=3, spread=0.4, **sizes, **scale)
+    model.save_pretrained(tmp_path)
+    with torch.inference_mode():
+        rows = model.get_input_embeddings()(torch.tensor(TOKEN_IDS))
+        inputs = {"inputs_embeds": rows[None], "attention_mask": torch.ones(1, len(TOKEN_IDS), dtype=torch.long)}
+        expected = model.generate(**inputs, max_new_tokens=8, do_sample=False, eos_token_id=NO_END)[0].tolist()
+    engine = make_real_engine(tmp_path)
+    assert tokens_of(engine.answer(raw=given(npy(rows.numpy())), **GREEDY)) == expected
+    assert tokens_of(engine.answer(raw=RawPrompt(token_ids=TOKEN_IDS), **GREEDY)) == expected
 
 
 def test_half_precision_is_taken(engine_and_rows):

@@ -37,12 +37,16 @@ def _named(
         if isinstance(url, str) and (data := _bytes_of(url, fetched)):
             media.remember(tenant, kind, name, data)
             found[name] = data
+    num_left = settings.LIGHTCONE_MEDIA_LIMITS.max_media_request_bytes - sum(map(len, found.values()))
     for item in sent:
         name = str(item.uuid)
         if image_url(item.value) is None and name not in found:
             kept = media.find(tenant, kind, name)
             if kept is not None:
                 found[name] = kept
+                num_left -= len(kept)
+        if num_left < 0:  # one beyond the bound is refused with it, and no more are read
+            break
     return found
 
 
