@@ -48,7 +48,7 @@ async def image_rules(messages: Sequence[Any], model: ModelEntry, caller: Caller
         if kind in taken:
             urls = [image_url(item.value) for item in sent]
             fetched[kind] = await _fetched(urls, MediaKind(kind), caller, budget)
-            named[kind] = await media_named(MediaKind(kind), sent, fetched[kind], caller.tenant, named_media())
+            named[kind] = await media_named(MediaKind(kind), sent, fetched[kind], caller, named_media())
         elif sent or (kind == IMAGE and has_vectors):
             others[kind] = await models_that_take(kind, caller)
     return ImageRules(

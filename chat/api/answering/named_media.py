@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from django.conf import settings
 
+from chat.access.keys import Caller
 from chat.api.request.image_parts import SentMedia, base64_of, image_url, is_name
 from chat.errors import ApiError
 from chat.media.named import NamedMedia
@@ -16,32 +17,41 @@ from engine.api.media import MediaKind
 
 
 async def media_named(
-    kind: MediaKind, sent: Sequence[SentMedia], fetched: Mapping[str, bytes | ApiError], tenant: str, media: NamedMedia
+    kind: MediaKind,
+    sent: Sequence[SentMedia],
+    fetched: Mapping[str, bytes | ApiError],
+    caller: Caller,
+    media: NamedMedia,
 ) -> dict[str, bytes]:
     """Return the media of a kind that a request names without sending them, by their names. Unknown ones are left out.
 
-    What the same request sends with a name is found by it, kept or not.
+    What the same request sends with a name is found by it, kept or not: nothing is of a project that stores nothing.
     """
     named = [item for item in sent[: settings.LIGHTCONE_MEDIA_LIMITS.max_media_items] if is_name(item.uuid)]
     if not named:
         return {}
-    return await asyncio.to_thread(_named, kind, named, fetched, tenant, media)
+    return await asyncio.to_thread(_named, kind, named, fetched, caller, media)
 
 
 def _named(
-    kind: MediaKind, sent: Sequence[SentMedia], fetched: Mapping[str, bytes | ApiError], tenant: str, media: NamedMedia
+    kind: MediaKind,
+    sent: Sequence[SentMedia],
+    fetched: Mapping[str, bytes | ApiError],
+    caller: Caller,
+    media: NamedMedia,
 ) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for item in sent:
         url, name = image_url(item.value), str(item.uuid)
         if isinstance(url, str) and (data := _bytes_of(url, fetched)):
-            media.remember(tenant, kind, name, data)
+            if not caller.stores_nothing:
+                media.remember(caller.tenant, kind, name, data)
             found[name] = data
     num_left = settings.LIGHTCONE_MEDIA_LIMITS.max_media_request_bytes - sum(map(len, found.values()))
     for item in sent:
         name = str(item.uuid)
         if image_url(item.value) is None and name not in found:
-            kept = media.find(tenant, kind, name)
+            kept = media.find(caller.tenant, kind, name)
             if kept is not None:
                 found[name] = kept
                 num_left -= len(kept)

@@ -70,6 +70,12 @@ async def test_a_name_of_another_tenant_is_unknown():
     assert error.message.endswith("names no image that is kept: 'a'; send the image with its uuid again")
 
 
+async def test_nothing_is_kept_of_a_project_that_stores_nothing():
+    silent = replace(SomeCaller(rights=()), stores_nothing=True)
+    assert await walked(sent(PNG, "a"), named("a"), caller=silent) == [PNG, PNG]
+    assert "names no image" in (await refusal(named("a"), caller=silent)).message
+
+
 async def test_data_that_is_sent_is_what_is_seen_and_a_name_stands_for_the_newest():
     await walked(sent(PNG, "a"))
     assert await walked(sent(JPEG, "a")) == [JPEG]

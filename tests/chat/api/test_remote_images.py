@@ -24,6 +24,7 @@ READING = ModelEntry("reading", "me", 0)
 class SomeCaller:
     tenant: str = "1"
     rights: tuple[str, ...] = ("media_fetch",)
+    stores_nothing: bool = False
 
     def has_right(self, right):
         return right in self.rights
