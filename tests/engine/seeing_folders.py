@@ -69,7 +69,7 @@ TEMPLATE = (
 )
 
 
-def _tokenizer(folder: Path, **names: str) -> PreTrainedTokenizerFast:
+def seeing_tokenizer(folder: Path, **names: str) -> PreTrainedTokenizerFast:
     """Return the tiny tokenizer with the special tokens. `names`: those that a processor looks up by an attribute."""
     backend = tiny_tokenizer().backend
     backend.add_special_tokens(SPECIAL)
@@ -97,7 +97,7 @@ def _gemma3(folder: Path):
         boi_token_index=IDS["<start_of_image>"],
         eoi_token_index=IDS["<end_of_image>"],
     )
-    tokenizer = _tokenizer(
+    tokenizer = seeing_tokenizer(
         folder, image_token="<image_soft_token>", boi_token="<start_of_image>", eoi_token="<end_of_image>"
     )
     images = transformers.Gemma3ImageProcessor(size={"height": 32, "width": 32})
@@ -116,7 +116,7 @@ def _llava(folder: Path):
     )
     processor = transformers.LlavaProcessor(
         images,
-        _tokenizer(folder),
+        seeing_tokenizer(folder),
         patch_size=7,
         vision_feature_select_strategy="default",
         num_additional_image_tokens=1,
@@ -136,7 +136,7 @@ def _idefics3(folder: Path):
     images = transformers.Idefics3ImageProcessor(size={"longest_edge": 96}, max_image_size={"longest_edge": 32})
     return (
         transformers.Idefics3ForConditionalGeneration(config),
-        transformers.Idefics3Processor(images, _tokenizer(folder), image_seq_len=4),
+        transformers.Idefics3Processor(images, seeing_tokenizer(folder), image_seq_len=4),
     )
 
 
@@ -205,7 +205,7 @@ def _smolvlm(folder: Path):
         tie_word_embeddings=False,
     )
     images = transformers.SmolVLMImageProcessor(size={"longest_edge": 96}, max_image_size={"longest_edge": 32})
-    processor = transformers.Idefics3Processor(images, _tokenizer(folder), image_seq_len=4)
+    processor = transformers.Idefics3Processor(images, seeing_tokenizer(folder), image_seq_len=4)
     return transformers.SmolVLMForConditionalGeneration(config), processor
 
 
@@ -225,7 +225,7 @@ def _mistral3(folder: Path):
             text += "[IMG]" * (width // 16) + "[IMG_BREAK]"
         return text.removesuffix("[IMG_BREAK]") + "[IMG_END]"
 
-    processor = SpelledProcessor(images, _tokenizer(folder), "[IMG]", text_of)
+    processor = SpelledProcessor(images, seeing_tokenizer(folder), "[IMG]", text_of)
     return transformers.Mistral3ForConditionalGeneration(config), processor
 
 
@@ -245,7 +245,7 @@ def _pixtral(folder: Path):
             text += "[IMG]" * (width // 8) + "[IMG_BREAK]"
         return text.removesuffix("[IMG_BREAK]") + "[IMG_END]"
 
-    processor = SpelledProcessor(images, _tokenizer(folder), "[IMG]", text_of)
+    processor = SpelledProcessor(images, seeing_tokenizer(folder), "[IMG]", text_of)
     return transformers.LlavaForConditionalGeneration(config), processor
 
 
@@ -264,7 +264,7 @@ def _llava_next(folder: Path):
     )
     processor = transformers.LlavaNextProcessor(
         images,
-        _tokenizer(folder),
+        seeing_tokenizer(folder),
         patch_size=7,
         vision_feature_select_strategy="default",
         num_additional_image_tokens=1,
@@ -311,7 +311,7 @@ def _llava_onevision(folder: Path):
         vision_aspect_ratio="anyres_max_2",
     )
     images = transformers.LlavaOnevisionImageProcessor(size={"height": 28, "width": 28}, image_grid_pinpoints=GRID)
-    processor = OnevisionProcessor(images, _tokenizer(folder), num_image_tokens=16)
+    processor = OnevisionProcessor(images, seeing_tokenizer(folder), num_image_tokens=16)
     return transformers.LlavaOnevisionForConditionalGeneration(config), processor
 
 
@@ -330,7 +330,7 @@ def _internvl(folder: Path):
     def text_of(made):
         return "<img>" + len(made["pixel_values"]) * 4 * "<IMG_CONTEXT>" + "</img>"
 
-    processor = SpelledProcessor(images, _tokenizer(folder), "<IMG_CONTEXT>", text_of)
+    processor = SpelledProcessor(images, seeing_tokenizer(folder), "<IMG_CONTEXT>", text_of)
     return transformers.InternVLForConditionalGeneration(config), processor
 
 
@@ -366,7 +366,7 @@ def _qwen_processor(folder: Path) -> SpelledProcessor:
     def text_of(made):
         return "<|image_pad|>" * (int(made["image_grid_thw"].prod()) // 4)
 
-    return QwenProcessor(images, _tokenizer(folder), "<|image_pad|>", text_of)
+    return QwenProcessor(images, seeing_tokenizer(folder), "<|image_pad|>", text_of)
 
 
 FAMILIES = {
