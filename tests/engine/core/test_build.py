@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -51,7 +53,7 @@ def test_a_model_too_large_for_the_device_is_reported(part, tmp_path, monkeypatc
     def refuse(*arguments, **options):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    monkeypatch.setattr(build, "load_model", lambda *arguments, **options: None)
+    monkeypatch.setattr(build, "load_model", lambda *arguments, **options: SimpleNamespace(config=None))
     monkeypatch.setattr(build, part, refuse)
     assert "does not suffice for this model: CUDA out of memory. Tried to allocate 2.00 GiB." in failure(tmp_path)
 
