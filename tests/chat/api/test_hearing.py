@@ -7,6 +7,7 @@ import json
 import pytest
 
 from chat.api.answering import hearing
+from chat.api.chat_format.stored import RESUMABLE_HEADER, kept_read
 from chat.catalog import named_models
 from engine.api import (
     Admitted,
@@ -86,6 +87,13 @@ async def test_a_stream_says_it_in_its_last_chunk(api, hears):
     response = await ask(api, AUDIO, AUDIO, stream=True, stream_options={"include_usage": True})
     frames = [frame.removeprefix("data: ") for frame in response.text.strip().split("\n\n")]
     assert json.loads(frames[-2])["usage"]["transcription"]["seconds"] == 2.4
+
+
+async def test_an_answer_that_is_read_again_says_it_too(api, hears):
+    body = {"messages": [{"role": "user", "content": [AUDIO]}], "stream": True}
+    assert (await api.post(ROUTE, json=body, headers={RESUMABLE_HEADER: "true"})).status_code == 200
+    head, _ = kept_read(hears.detach_policies[-1].resume_context)
+    assert head.transcription == {"model": "whisper", "seconds": 1.2, "input_tokens": 60, "output_tokens": 3}
 
 
 async def test_without_a_transcriber_sound_is_refused(api, scripted):
