@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,7 @@ from engine.api.media import MediaKind
 
 INPUT, URL = "input_audio", "audio_url"
 Start = Callable[[ParsedRequest, ModelEntry], Awaitable[RunReader]]
+Hearing = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +43,12 @@ class Heard:
     """`model`, `seconds`, `input_tokens` and `output_tokens` of all transcripts together."""
 
 
-async def sounds_heard(parsed: ParsedRequest, model: ModelEntry, caller: Caller, start: Start) -> Heard | None:
+async def sounds_heard(
+    parsed: ParsedRequest, model: ModelEntry, caller: Caller, start: Start, hearing: Hearing
+) -> Heard | None:
     """Return the messages as the model is to read them; None if they have no sound, or the model no transcriber.
 
-    `start` begins a run of the transcriber. Raises ApiError that names the part.
+    `start` begins a run of the transcriber, within `hearing`. Raises ApiError that names the part.
     """
     places = list(_sounds(parsed.messages)) if model.transcriber else []
     if not places:
@@ -67,7 +71,8 @@ async def sounds_heard(parsed: ParsedRequest, model: ModelEntry, caller: Caller,
         path = _path(index, place, kind)
         data = await _data(part.get(kind), kind, path, caller)
         speech = Speech(data, param=path)
-        text, usage = await _written(_request(parsed.delivery, transcriber, speech), transcriber, start)
+        with hearing():
+            text, usage = await _written(_request(parsed.delivery, transcriber, speech), transcriber, start)
         texts[index, place] = f'Sound {number}, written down by {transcriber.full_name}:\n"{text}"'
         usages.append(usage)
     return Heard(tuple(_replaced(parsed.messages, texts)), _together(transcriber, usages))

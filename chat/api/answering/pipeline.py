@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -19,7 +20,7 @@ from chat.access.addresses import request_address
 from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.answering.attached import attachments_forgotten, files_attached, num_file_bytes
-from chat.api.answering.hearing import sounds_heard
+from chat.api.answering.hearing import Hearing, sounds_heard
 from chat.api.answering.images import image_rules
 from chat.api.dialect import AnswerHead, P_co, RequestReader
 from chat.api.request.build import MessagesRefused, QueuePlacement, generation_request, rights_check
@@ -76,6 +77,8 @@ class Accepted(Generic[P_co]):
     request_id: str
     transcription: Mapping[str, Any] = field(default_factory=dict)
     """What writing down the sound of the messages took, if they had some (JSON)."""
+    hearing: Hearing = nullcontext
+    """Entered while that is done: the run is not there yet, so a stop cannot reach it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +225,8 @@ async def _run_start(
 ) -> StartedRun:
     """Start the run with one model. The bytes of files that messages name count until its reader leaves."""
     placement = rights_check(accepted.parsed, model=model.name, caller=accepted.caller)
-    heard = await sounds_heard(accepted.parsed, model, accepted.caller, partial(_transcribing_start, accepted))
+    start = partial(_transcribing_start, accepted)
+    heard = await sounds_heard(accepted.parsed, model, accepted.caller, start, accepted.hearing)
     if heard is not None:
         read = replace(accepted.parsed, messages=heard.messages)
         accepted = replace(accepted, parsed=read, transcription=heard.usage)
