@@ -7,6 +7,7 @@ draft names it, and a day longer: a page saves the message after its files. It c
 from __future__ import annotations
 
 import base64
+import re
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -25,6 +26,8 @@ from chat.errors import ApiError
 from engine.api.media_formats import media_format
 
 SCHEME = "attachment:"
+NAME = re.compile(SCHEME + "([a-z0-9]{1,32})")
+"""As the route of files has ids. Anything else names no file, and never reaches the database."""
 PLACES = {"image_url": "url", "file": "file_data", "input_audio": "data"}
 """Where each kind of part has its contents."""
 MEDIA_TYPES = {
@@ -195,6 +198,5 @@ def _part_filled(part: Any, fill: Callable[[str, Mapping[str, Any]], Any]) -> An
     if not isinstance(kind, str) or kind not in PLACES or not isinstance(value := part.get(kind), dict):
         return part
     sent = value.get(PLACES[kind])
-    if not isinstance(sent, str) or not sent.startswith(SCHEME):
-        return part
-    return {**part, kind: {**value, PLACES[kind]: fill(sent.removeprefix(SCHEME), part)}}
+    named = NAME.fullmatch(sent) if isinstance(sent, str) else None
+    return {**part, kind: {**value, PLACES[kind]: fill(named[1], part)}} if named else part

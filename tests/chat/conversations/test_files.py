@@ -12,7 +12,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from chat.conversations import exports, transfer
+from chat.conversations import exports, files, transfer
 from chat.conversations.models import ChatFile, ChatSpace, Conversation
 from chat.tasks import chats_retention
 from tests.chat.conversations.conftest import API, Page
@@ -166,6 +166,12 @@ def test_a_turn_may_name_what_is_not_there(ann: Page) -> None:
     """Such as one of a file that was written elsewhere: the page says that it is gone."""
     asked(ann, "a", [image("0" * 32), {"type": "image_url", "image_url": {"url": "attachment:"}}, {"type": []}, 5])
     assert ann.read("a")["turns"][0]["content"][0] == image("0" * 32)
+
+
+@pytest.mark.parametrize("name", ["\0", "a\0", "../a", "A", "a" * 33, "a\n", ""])
+def test_what_is_no_id_names_no_file(name: str) -> None:
+    """PostgreSQL takes no NUL, also in a condition."""
+    assert files.files_in([image(name), image("a1")]) == ["a1"]
 
 
 def test_an_image_alone_gives_the_chat_its_title(ann: Page) -> None:
