@@ -180,9 +180,8 @@ class ApiHandler(ASGIHandler):
             return
         set_script_prefix(get_script_prefix(scope))
         try:
-            request = ASGIRequest(scope, body)
-        except UnicodeDecodeError:
-            refusal = ApiError("not_found", "The path is not valid UTF-8.")
+            request = request_of(scope, body)
+        except ApiError as refusal:
             await self.send_response(error_response(LIGHTCONE, refusal), send)
             return
         admitted: Admitted | None = scope.get(ADMITTED)
@@ -206,6 +205,18 @@ class ApiHandler(ASGIHandler):
         finally:
             response.close()
             request.close()
+
+
+def request_of(scope: Scope, body: io.BytesIO) -> ASGIRequest:
+    """Return the request that the server describes. Raises ApiError if its path or Content-Type cannot be read."""
+    try:
+        return ASGIRequest(scope, body)
+    except UnicodeDecodeError:
+        raise ApiError("not_found", "The path is not valid UTF-8.") from None
+    except (TypeError, ValueError):
+        # What parameters in extended notation (RFC 2231) make Django's reader and Python's raise.
+        message = "The Content-Type header has parameters that cannot be read; leave out those with a star."
+        raise ApiError("invalid_content_type", message) from None
 
 
 async def view_call(request: HttpRequest) -> HttpResponseBase:
@@ -298,7 +309,7 @@ async def body_admit(scope: Scope) -> Admitted:
     Without a valid key a body is refused before it fills memory; pages and open routes accept that of a form, and from
     people who are signed in a file of a chat. The view finds the caller in the scope.
     """
-    request = ASGIRequest(scope, io.BytesIO())
+    request = request_of(scope, io.BytesIO())
     small = Admitted(
         owner=f"address {request_address(request)}", max_body_bytes=settings.LIGHTCONE_HTTP_LIMITS.max_page_body_bytes
     )

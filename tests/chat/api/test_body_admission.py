@@ -60,6 +60,11 @@ async def test_the_refusal_returns_the_clients_request_id() -> None:
     assert (await refused(x_request_id="not clean")).request_id is None
 
 
+async def test_a_content_type_that_cannot_be_read_is_refused() -> None:
+    error = await refused(content_type="multipart/form-data; boundary*=no-encoding''a")
+    assert (error.status, error.code) == (400, "invalid_content_type")
+
+
 async def test_a_valid_key_admits_the_body_and_passes_its_caller_on(project: Project) -> None:
     _, raw = await database_sync_to_async(key_create)(project=project, name="k")
     admitted = await body_admit(scope(authorization=f"Bearer {raw}"))
