@@ -25,6 +25,7 @@ from chat.catalog.services import ModelEntry
 from chat.errors import ApiError, engine_api_error
 from chat.generation.completions import RunReader
 from chat.generation.waiting import admission_await
+from chat.media.data_urls import MediaBudget
 from chat.media.fetching import MediaRequest
 from engine.api import Completed, EngineError, Failed, Outcome, SegmentSpoken, Speech, Task, Usage
 from engine.api.media import MediaKind
@@ -66,10 +67,10 @@ async def sounds_heard(
         )
         raise ApiError("unsupported_parameter", message, path)
     texts: dict[tuple[int, int], str] = {}
-    usages = []
+    usages, budget = [], media_fetcher().budget()
     for number, (index, place, kind, part) in enumerate(places, 1):
         path = _path(index, place, kind)
-        data = await _data(part.get(kind), kind, path, caller)
+        data = await _data(part.get(kind), kind, path, caller, budget)
         speech = Speech(data, param=path)
         with hearing():
             text, usage = await _written(_request(parsed.delivery, transcriber, speech), transcriber, start)
@@ -112,8 +113,8 @@ async def _written(parsed: ParsedRequest, transcriber: ModelEntry, start: Start)
     return "".join(pieces).strip(), usage
 
 
-async def _data(sound: Any, kind: str, path: str, caller: Caller) -> str:
-    """Return the base64 of a part. Raises ApiError."""
+async def _data(sound: Any, kind: str, path: str, caller: Caller, budget: MediaBudget) -> str:
+    """Return the base64 of a part, whose bytes are of the request's budget if they are fetched. Raises ApiError."""
     name = "data" if kind == INPUT else "url"
     value = sound.get(name) if isinstance(sound, dict) else sound
     if not isinstance(value, str) or not value:
@@ -122,8 +123,7 @@ async def _data(sound: Any, kind: str, path: str, caller: Caller) -> str:
     limits = settings.LIGHTCONE_MEDIA_LIMITS
     if kind == URL and REMOTE.match(value):
         asked = MediaRequest(MediaKind.AUDIO, f"{path}.url", caller.tenant, caller.has_right(str(Right.MEDIA_FETCH)))
-        fetcher = media_fetcher()
-        return base64.b64encode((await fetcher.fetch(value, asked, fetcher.budget())).data).decode("ascii")
+        return base64.b64encode((await media_fetcher().fetch(value, asked, budget)).data).decode("ascii")
     head = DATA_URL.match(value[:HEAD_CHARS])
     if kind == URL and head is None:
         message = f"{path}.url must be of the form data:audio/wav;base64,DATA, got {echo(value[:ECHO_CHARS])}"
