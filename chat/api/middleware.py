@@ -16,6 +16,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from asgiref.sync import markcoroutinefunction
+from channels.db import database_sync_to_async
 from django.conf import settings
 from django.core.exceptions import DisallowedHost, RequestAborted, RequestDataTooBig
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
@@ -24,6 +25,7 @@ from django.http.response import HttpResponseBase
 from django.middleware.gzip import GZipMiddleware
 from django.urls import Resolver404, ResolverMatch, URLResolver, get_resolver, set_script_prefix
 
+from chat.access.accounts import session_user
 from chat.access.addresses import request_address
 from chat.api.answering.pipeline import FALLBACK_HEADER, MODEL_HEADER
 from chat.api.dialect import ErrorFormat
@@ -74,6 +76,8 @@ API_SEGMENTS = frozenset(
 
 PAGE_PATHS = ("/api/schema", "/api/schema/")
 """Pages whose first segment is one of the API's."""
+CHAT_FILES_PATH = "/playground/api/files"
+"""The only page to which people who are signed in send more than a form."""
 FOREIGN_ROUTES = {
     **dict.fromkeys(("/completion", "/infill", "/props", "/slots", "/apply-template"), "llama.cpp's own API"),
     **dict.fromkeys(("/generate", "/info"), "the API of Text Generation Inference"),
@@ -176,9 +180,8 @@ class ApiHandler(ASGIHandler):
             return
         set_script_prefix(get_script_prefix(scope))
         try:
-            request = ASGIRequest(scope, body)
-        except UnicodeDecodeError:
-            refusal = ApiError("not_found", "The path is not valid UTF-8.")
+            request = request_of(scope, body)
+        except ApiError as refusal:
             await self.send_response(error_response(LIGHTCONE, refusal), send)
             return
         admitted: Admitted | None = scope.get(ADMITTED)
@@ -202,6 +205,18 @@ class ApiHandler(ASGIHandler):
         finally:
             response.close()
             request.close()
+
+
+def request_of(scope: Scope, body: io.BytesIO) -> ASGIRequest:
+    """Return the request that the server describes. Raises ApiError if its path or Content-Type cannot be read."""
+    try:
+        return ASGIRequest(scope, body)
+    except UnicodeDecodeError:
+        raise ApiError("not_found", "The path is not valid UTF-8.") from None
+    except (TypeError, ValueError):
+        # What parameters in extended notation (RFC 2231) make Django's reader and Python's raise.
+        message = "The Content-Type header has parameters that cannot be read; leave out those with a star."
+        raise ApiError("invalid_content_type", message) from None
 
 
 async def view_call(request: HttpRequest) -> HttpResponseBase:
@@ -291,13 +306,15 @@ def _allow_origin(origin: str | None, response: HttpResponseBase) -> None:
 async def body_admit(scope: Scope) -> Admitted:
     """Return the bounds of a body, once the server has its headers. Raises ApiError if the body is not wanted.
 
-    Without a valid key a body is refused before it fills memory; pages and open routes accept that of a form. The view
-    finds the caller in the scope.
+    Without a valid key a body is refused before it fills memory; pages and open routes accept that of a form, and from
+    people who are signed in a file of a chat. The view finds the caller in the scope.
     """
-    request = ASGIRequest(scope, io.BytesIO())
+    request = request_of(scope, io.BytesIO())
     small = Admitted(
         owner=f"address {request_address(request)}", max_body_bytes=settings.LIGHTCONE_HTTP_LIMITS.max_page_body_bytes
     )
+    if scope["path"] == CHAT_FILES_PATH and scope["method"] == "POST":
+        return await _chat_file_admit(request, small)
     if not is_api_path(scope["path"]) or scope["method"] == "OPTIONS" or _leads_to(OPEN_VIEWS, scope["path"]):
         return small
     try:
@@ -312,6 +329,22 @@ async def body_admit(scope: Scope) -> Admitted:
         logger.exception("A key could not be looked at before its body")
         return Admitted(owner=small.owner)  # its view fails as well, with an answer and a record
     return Admitted(owner=f"project {caller.project_id}", known=caller)
+
+
+async def _chat_file_admit(request: ASGIRequest, small: Admitted) -> Admitted:
+    """Return the bounds of a file of a chat. Who is not signed in sends no more than to any page."""
+    session_key = request.COOKIES.get(settings.SESSION_COOKIE_NAME)
+    if not session_key:
+        return small
+    try:
+        user = await database_sync_to_async(session_user)(session_key=session_key, is_use=False)
+    except Exception:
+        logger.exception("A session could not be looked at before its body")
+        return small  # its view fails as well, with an answer and a record
+    if not user.is_authenticated:
+        return small
+    limit = max(settings.LIGHTCONE_LIMITS.max_file_bytes, settings.LIGHTCONE_HTTP_LIMITS.max_page_body_bytes)
+    return Admitted(owner=f"account {user.pk}", max_body_bytes=limit, known=user.pk)
 
 
 class PageMiddleware:

@@ -12,15 +12,15 @@ from channels.db import database_sync_to_async
 from django.db.models import QuerySet, Sum
 
 from chat.conversations.facets import Filters
-from chat.conversations.models import ChatFileUse, Conversation, SearchText
+from chat.conversations.files import SCHEME, file_sizes, num_bytes_named
+from chat.conversations.models import Conversation, SearchText, Turn
 from chat.conversations.search import text_ids_matching
-from chat.conversations.transfer import EXPORTS, KIND_SEVERAL
+from chat.conversations.transfer import EXPORTS, KIND_SEVERAL, MAX_EXPORTED_BYTES
+from chat.conversations.turns import body_of
 from chat.errors import ApiError
 
 MAX_EXPORTED = 1_000
 """Conversations of one file."""
-MAX_EXPORTED_BYTES = 128 * 1024 * 1024
-"""Of one file, as conversations are stored, and of their files in base64."""
 TEXTS_AT_ONCE = 2_000
 
 
@@ -77,14 +77,23 @@ def _bounded(conversations: QuerySet[Conversation]) -> list[int]:
         message = f"One file takes at most {MAX_EXPORTED} chats, and these are more; narrow them by words or filters."
         raise ApiError("request_too_large", message, limit=MAX_EXPORTED)
     num_bytes = conversations.order_by().aggregate(num_bytes=Sum("num_bytes", default=0))["num_bytes"]
-    uses = ChatFileUse.objects.filter(conversation__in=conversations.order_by())
-    num_bytes += uses.aggregate(num_bytes=Sum("file__num_bytes", default=0))["num_bytes"] * 4 // 3  # as base64
+    if num_bytes <= MAX_EXPORTED_BYTES:
+        num_bytes += _num_bytes_of_files(conversations)
     if num_bytes > MAX_EXPORTED_BYTES:
         message = f"One file takes at most {MAX_EXPORTED_BYTES} bytes of chats, and these have {num_bytes}; take fewer."
         raise ApiError("request_too_large", message, limit=MAX_EXPORTED_BYTES, value=num_bytes)
     if not keys:
         raise ApiError("not_found", "None of your chats is meant by this; there is nothing to export.")
     return keys
+
+
+def _num_bytes_of_files(conversations: QuerySet[Conversation]) -> int:
+    """Return what the files of conversations have in an export, which has each of them wherever a turn names it."""
+    sizes = file_sizes(conversations)
+    if not sizes:
+        return 0
+    naming = Turn.objects.filter(conversation__in=conversations.order_by(), body__contains=SCHEME)
+    return num_bytes_named(sizes, (body_of(turn).get("content") for turn in naming.only("body").iterator()))
 
 
 async def export_written(keys: Sequence[int], format_name: str) -> AsyncIterator[bytes]:

@@ -7,9 +7,11 @@ draft names it, and a day longer: a page saves the message after its files. It c
 from __future__ import annotations
 
 import base64
+import re
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cache
 from hashlib import sha256
 from typing import Any
 
@@ -24,6 +26,8 @@ from chat.errors import ApiError
 from engine.api.media_formats import media_format
 
 SCHEME = "attachment:"
+NAME = re.compile(SCHEME + "([a-z0-9]{1,32})")
+"""As the route of files has ids. Anything else names no file, and never reaches the database."""
 PLACES = {"image_url": "url", "file": "file_data", "input_audio": "data"}
 """Where each kind of part has its contents."""
 MEDIA_TYPES = {
@@ -128,20 +132,48 @@ def _remove_unused(pk: int, user_id: int, now: datetime) -> int:
     return 1
 
 
-def content_whole(content: Any, user_id: int, *, is_sent: bool = False) -> Any:
-    """Return a content with its files as data: URLs. `is_sent`: as a request has it, in which sound is plain base64.
+def contents_whole(
+    conversation: Conversation, contents: Sequence[Any], *, limit: int, is_sent: bool = False
+) -> list[Any]:
+    """Return contents of a conversation's turns with their files as data: URLs. Raises ApiError above `limit` bytes.
 
-    A file that is gone keeps its name.
+    `is_sent`: as a request has it, in which sound is plain base64. A file that is gone keeps its name.
     """
+    sizes = file_sizes(Conversation.objects.filter(pk=conversation.pk))
+    num_bytes = num_bytes_named(sizes, contents)
+    if num_bytes > limit:
+        message = (
+            f"The files of this chat would have {num_bytes} bytes in its export, once for each place that names them, "
+            f"and may have {limit}; export it as Markdown, which has their names."
+        )
+        raise ApiError("request_too_large", message, limit=limit, value=num_bytes)
 
-    def whole(file_id: str, part: Mapping[str, Any]) -> str:
-        file = ChatFile.objects.filter(user_id=user_id, public_id=file_id).first()
+    @cache
+    def encoded(file_id: str, is_plain: bool) -> str:
+        file = ChatFile.objects.filter(user_id=conversation.user_id, public_id=file_id).first()
         if file is None:
             return SCHEME + file_id
         data = base64.b64encode(bytes(file.content)).decode()
-        return data if is_sent and part["type"] == "input_audio" else f"data:{file.media_type};base64,{data}"
+        return data if is_plain else f"data:{file.media_type};base64,{data}"
 
-    return content_filled(content, whole)
+    def whole(file_id: str, part: Mapping[str, Any]) -> str:
+        if file_id not in sizes:
+            return SCHEME + file_id
+        return encoded(file_id, is_sent and part["type"] == "input_audio")
+
+    return [content_filled(content, whole) for content in contents]
+
+
+def file_sizes(conversations: QuerySet[Conversation]) -> dict[str, int]:
+    """Return the bytes of the files of conversations, by their ids."""
+    uses = ChatFileUse.objects.filter(conversation__in=conversations.order_by())
+    return dict(uses.values_list("file__public_id", "file__num_bytes"))
+
+
+def num_bytes_named(sizes: Mapping[str, int], contents: Iterable[Any]) -> int:
+    """Return what files of these sizes have in base64 where contents name them, each time."""
+    named = (file_id for content in contents for file_id in files_in(content))
+    return sum(sizes.get(file_id, 0) for file_id in named) * 4 // 3
 
 
 def files_in(content: Any) -> list[str]:
@@ -166,6 +198,5 @@ def _part_filled(part: Any, fill: Callable[[str, Mapping[str, Any]], Any]) -> An
     if not isinstance(kind, str) or kind not in PLACES or not isinstance(value := part.get(kind), dict):
         return part
     sent = value.get(PLACES[kind])
-    if not isinstance(sent, str) or not sent.startswith(SCHEME):
-        return part
-    return {**part, kind: {**value, PLACES[kind]: fill(sent.removeprefix(SCHEME), part)}}
+    named = NAME.fullmatch(sent) if isinstance(sent, str) else None
+    return {**part, kind: {**value, PLACES[kind]: fill(named[1], part)}} if named else part

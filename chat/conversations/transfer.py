@@ -6,7 +6,7 @@ An import makes new conversations. What it does not know in a file is listed, ne
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from chat.api.request.strict_json import json_object_read
 from chat.conversations.chatgpt import chatgpt_read
 from chat.conversations.content import answer_content, content_text, media_names, message_of, title_of
 from chat.conversations.facets import conversation_tags
-from chat.conversations.files import content_whole
+from chat.conversations.files import contents_whole
 from chat.conversations.models import Conversation, TurnState
 from chat.conversations.schema import CONVERSATION, TURN, TURN_FIELDS, id_read, page_bounds, turn_body
 from chat.conversations.services import conversation_create
@@ -30,6 +30,8 @@ KIND = "lightcone.conversation"
 KIND_SEVERAL = "lightcone.conversations"
 MAX_IMPORTED = 100
 """Conversations of one import."""
+MAX_EXPORTED_BYTES = 128 * 1024 * 1024
+"""Of one file, as conversations are stored, and of their files in base64 wherever they are named."""
 MAX_UNKNOWN = 50
 TURN_NAMES = ("id", *(name for name in TURN_FIELDS if name != "run"))
 MESSAGE_NAMES = ("role", "content", "tool_calls", "tool_call_id")
@@ -53,16 +55,17 @@ class Imported:
 
 
 def conversation_json(*, conversation: Conversation) -> bytes:
-    """Return the whole tree with all that is stored of it, its files included."""
+    """Return the whole tree with all that is stored of it, its files included. Raises ApiError if it is too large."""
+    stored = turns_list(conversation=conversation)
     turns = [
         {
             "id": turn.public_id,
             "parent": turn.parent,
             "role": turn.role,
             "state": turn.state,
-            **_with_files(body_of(turn), conversation),
+            **body,
         }
-        for turn in turns_list(conversation=conversation)
+        for turn, body in zip(stored, _with_files([body_of(turn) for turn in stored], conversation), strict=True)
     ]
     plain = {
         "object": KIND,
@@ -88,16 +91,21 @@ def conversation_markdown(*, conversation: Conversation) -> bytes:
 
 
 def conversation_jsonl(*, conversation: Conversation) -> bytes:
-    """Return what is shown as one line with `messages`, as OpenAI's files for training have them."""
-    user_id = conversation.user_id
+    """Return what is shown as one line with `messages`, as OpenAI's files for training have them. Raises ApiError."""
     messages = [message_of(turn.role, turn.body) for turn in turns_shown(conversation=conversation)]
-    messages = [one | {"content": content_whole(one["content"], user_id, is_sent=True)} for one in messages]
-    return orjson.dumps({"messages": messages}) + b"\n"
+    return orjson.dumps({"messages": _with_files(messages, conversation, is_sent=True)}) + b"\n"
 
 
-def _with_files(body: dict[str, Any], conversation: Conversation) -> dict[str, Any]:
-    content = content_whole(body.get("content"), conversation.user_id)
-    return body | {"content": content} if isinstance(content, list) else body
+def _with_files(
+    said: Sequence[dict[str, Any]], conversation: Conversation, *, is_sent: bool = False
+) -> list[dict[str, Any]]:
+    """Return bodies of turns, or messages, with their files in the place of the names. Raises ApiError."""
+    contents = [one.get("content") for one in said]
+    whole = contents_whole(conversation, contents, limit=MAX_EXPORTED_BYTES, is_sent=is_sent)
+    return [
+        one | {"content": content} if isinstance(content, list) else one
+        for one, content in zip(said, whole, strict=True)
+    ]
 
 
 EXPORTS = {

@@ -209,10 +209,9 @@ def export(request: HttpRequest, visit: Visit, conversation_id: str) -> HttpResp
     name = schema.query_read(request, schema.EXPORT_QUERY)["format"]
     found = conversation_get(user_id=visit.user_id, public_id=conversation_id)
     write, content_type = transfer.EXPORTS[name]
+    written = write(conversation=found)
     chats_export_record(user_id=visit.user_id, format_name=name, conversation=conversation_id)
-    return HttpResponse(
-        write(conversation=found), content_type=content_type, headers=_file_headers(found.title or "chat", name)
-    )
+    return HttpResponse(written, content_type=content_type, headers=_file_headers(found.title or "chat", name))
 
 
 async def export_several(request: HttpRequest, visit: Visit) -> HttpResponseBase:

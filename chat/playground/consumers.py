@@ -16,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -53,6 +54,7 @@ SIGNED_OUT = 4401
 TOO_LARGE = 1009
 MAX_RUNS = 8
 """As many as two comparisons of four models have."""
+STOPPED_MESSAGE = "The answer was stopped while the sound of its messages was written down."
 
 
 class PlaygroundConsumer(AsyncWebsocketConsumer):
@@ -61,6 +63,7 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         self.runs: dict[str, asyncio.Task[None]] = {}
         self.readers: dict[str, RunReader] = {}
         self.unstopped: set[str] = set()
+        self.heard: set[str] = set()
         self.ending = asyncio.create_task(self.end_with_server(self.scope.get(STOP)))
         await self.accept()
         try:
@@ -122,10 +125,17 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
         task.add_done_callback(lambda _: self.runs.pop(run_name, None))
 
     async def stop(self, run_name: str) -> None:
-        """Stop the run in the engine; its reader still gets the end. Stop a run in its start afterwards."""
+        """Stop the run in the engine; its reader still gets the end. Stop a run in its start afterwards.
+
+        Writing sound down may take minutes, and ends at once.
+        """
         try:
             if run_name in self.readers:
                 await self.readers[run_name].stop()
+            elif run_name in self.heard:
+                self.heard.discard(run_name)
+                self.runs[run_name].cancel()
+                await self.send_error(run_name, ApiError("conflict", STOPPED_MESSAGE))
             elif run_name in self.runs:
                 self.unstopped.add(run_name)
             else:
@@ -164,7 +174,19 @@ class PlaygroundConsumer(AsyncWebsocketConsumer):
                 await self.send_message(message | {"id": run_name})
 
     async def open(self, run_name: str, body: Any) -> OpenRun:
-        return await run_open(await self.visitor(), run_name, body, trace=self.trace())
+        hearing = partial(self.hearing, run_name)
+        return await run_open(await self.visitor(), run_name, body, trace=self.trace(), hearing=hearing)
+
+    @contextmanager
+    def hearing(self, run_name: str) -> Iterator[None]:
+        """Have a stop end the start of a run, in which sound is written down. Raises ApiError after a stop."""
+        if run_name in self.unstopped:
+            raise ApiError("conflict", STOPPED_MESSAGE)
+        self.heard.add(run_name)
+        try:
+            yield
+        finally:
+            self.heard.discard(run_name)
 
     async def rejoin(self, run_name: str) -> OpenRun:
         return await run_rejoin(await self.visitor(), run_name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 from uuid import UUID
@@ -22,6 +23,7 @@ from chat.access.authentication import configuration_refresh
 from chat.access.keys import Caller
 from chat.access.policy import may
 from chat.access.roles import Act, Reach
+from chat.api.answering.hearing import Hearing
 from chat.api.answering.pipeline import Accepted, rejection_record
 from chat.api.answering.streaming import ending_check
 from chat.api.dialect import AnswerHead
@@ -91,10 +93,13 @@ def page_trace(*, route: str, user_agent: str, address: str) -> RequestTrace:
     )
 
 
-async def run_open(visitor: Visitor, run_name: str, body: Any, *, trace: RequestTrace) -> OpenRun:
+async def run_open(
+    visitor: Visitor, run_name: str, body: Any, *, trace: RequestTrace, hearing: Hearing = nullcontext
+) -> OpenRun:
     """Check the request as the API does, and start it. Raises ApiError.
 
-    `trace` has what neither the visitor nor the body says.
+    `trace` has what neither the visitor nor the body says. `hearing`: entered while sound is written down, before the
+    run is there.
     """
     if not isinstance(body, dict):
         raise ApiError("invalid_type", "request must be an object", "request")
@@ -105,7 +110,7 @@ async def run_open(visitor: Visitor, run_name: str, body: Any, *, trace: Request
     try:
         parsed = page_request_parse(body)
         trace = _trace_of(trace, visitor, parsed)
-        accepted = Accepted(caller, parsed, trace, arrived_at, num_bytes=0, request_id=run_name)
+        accepted = Accepted(caller, parsed, trace, arrived_at, num_bytes=0, request_id=run_name, hearing=hearing)
         started = await run_start_filled(accepted, detach=page_policy(caller, run_name, parsed))
     except Exception as error:
         row_id = rejection_record(error, caller=caller, trace=trace, arrived_at=arrived_at)

@@ -145,7 +145,7 @@ def curl_line(log: RequestLog, *, address: str, request: Mapping[str, Any] | Non
     """
     if AUDIO in log.route:
         fields = {"model": log.model_asked or log.model, **({"stream": "true"} if log.is_stream else {})}
-        written = "".join(f" \\\n  -F {shlex.quote(f'{name}={value}')}" for name, value in fields.items())
+        written = "".join(f" \\\n  --form-string {shlex.quote(f'{name}={value}')}" for name, value in fields.items())
         return (
             f"curl {shlex.quote(address + log.route)} \\\n"
             '  -H "Authorization: Bearer $LIGHTCONE_API_KEY" \\\n'

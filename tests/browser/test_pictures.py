@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import wave
 from io import BytesIO
 from typing import Any
@@ -14,6 +15,7 @@ from PIL import Image
 from chat.catalog.models import ServedModel
 from chat.catalog.services import model_register, models_cache_clear
 from chat.conversations.models import ChatFile, Draft
+from chat.conversations.transfer import conversations_import
 from tests.browser.compared import COMPARE, answered, asked
 from tests.browser.scripted import MESSAGE, ScriptedPage
 from tests.browser.stub_routes import rendered
@@ -242,6 +244,24 @@ def test_an_image_that_is_gone_says_so(scripted: ScriptedPage, page: Any) -> Non
     page.reload()
     page.wait_for_selector(f"{QUESTION} .picture-gone:has-text('cat.png is not there any more.')")
     scripted.problems[:] = [problem for problem in scripted.problems if "404" not in problem]
+
+
+def test_nothing_is_shown_from_an_address_that_a_chat_names(scripted: ScriptedPage, page: Any) -> None:
+    """An imported chat could have the page ask for any path of this server, and link to any script."""
+    shown = """async (urls) => {
+        const { sourceOf } = await import('/static/chat/playground/app/core/attached.js');
+        return urls.map((url) => sourceOf({ url, kind: "image_url", num_bytes: 0 }) ?? null);
+    }"""
+    inline = "data:image/png;base64,AAAA"
+    others = ["javascript:alert(1)", "/sign-out", "https://example.com/a.png", "attachment:../draft", "attachment:", ""]
+    assert page.evaluate(shown, ["attachment:a1", inline, *others]) == ["/playground/api/files/a1", inline] + [None] * 6
+    part = {"type": "image_url", "image_url": {"url": "/sign-out"}, "attachment": "cat.png"}
+    turn = {"id": "1", "parent": "", "role": "user", "state": "ended", "content": [part]}
+    chat = {"object": "lightcone.conversation", "title": "A chat", "turns": [turn], "head": "1"}
+    user = get_user_model().objects.get(username="ada")
+    made = conversations_import(user_id=user.pk, format_name="lightcone", text=json.dumps(chat)).conversations[0]
+    page.goto(f"/c/{made.public_id}")
+    page.wait_for_selector(f"{QUESTION} .picture-gone:has-text('cat.png')")
 
 
 MICROPHONE = """() => {

@@ -55,3 +55,14 @@ def test_refusals_are_json_with_their_own_words(browser: httpx.Client) -> None:
     assert (forged.status_code, forged.json()["error"]["code"]) == (403, "permission_denied")
     nobody = httpx.get(f"{browser.base_url}{API}conversations".replace("//playground", "/playground"))
     assert (nobody.status_code, nobody.json()["error"]["code"]) == (401, "signed_out")
+
+
+def test_a_file_above_the_size_of_a_page_is_kept_for_people_who_are_signed_in(browser: httpx.Client) -> None:
+    content, headers = b"%PDF-1.7\n" + b"x" * 2_000_000, {"Content-Type": "application/pdf"}
+    kept = browser.post(f"{API}files", content=content, headers=headers)
+    assert (kept.status_code, kept.json().get("num_bytes")) == (200, len(content)), kept.text
+    assert browser.get(f"{API}files/{kept.json()['id']}").content == content
+    large = browser.post(f"{API}files", content=b"x" * (10 * 2**20 + 1), headers=headers)
+    assert (large.status_code, large.json()["error"]["code"]) == (413, "request_too_large")
+    address = f"{browser.base_url}{API}files".replace("//playground", "/playground")
+    assert httpx.post(address, content=content, headers=headers).status_code == 413

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +25,14 @@ from chat.catalog.services import ModelEntry
 from chat.errors import ApiError, engine_api_error
 from chat.generation.completions import RunReader
 from chat.generation.waiting import admission_await
+from chat.media.data_urls import MediaBudget
 from chat.media.fetching import MediaRequest
 from engine.api import Completed, EngineError, Failed, Outcome, SegmentSpoken, Speech, Task, Usage
 from engine.api.media import MediaKind
 
 INPUT, URL = "input_audio", "audio_url"
 Start = Callable[[ParsedRequest, ModelEntry], Awaitable[RunReader]]
+Hearing = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,12 @@ class Heard:
     """`model`, `seconds`, `input_tokens` and `output_tokens` of all transcripts together."""
 
 
-async def sounds_heard(parsed: ParsedRequest, model: ModelEntry, caller: Caller, start: Start) -> Heard | None:
+async def sounds_heard(
+    parsed: ParsedRequest, model: ModelEntry, caller: Caller, start: Start, hearing: Hearing
+) -> Heard | None:
     """Return the messages as the model is to read them; None if they have no sound, or the model no transcriber.
 
-    `start` begins a run of the transcriber. Raises ApiError that names the part.
+    `start` begins a run of the transcriber, within `hearing`. Raises ApiError that names the part.
     """
     places = list(_sounds(parsed.messages)) if model.transcriber else []
     if not places:
@@ -62,12 +67,13 @@ async def sounds_heard(parsed: ParsedRequest, model: ModelEntry, caller: Caller,
         )
         raise ApiError("unsupported_parameter", message, path)
     texts: dict[tuple[int, int], str] = {}
-    usages = []
+    usages, budget = [], media_fetcher().budget()
     for number, (index, place, kind, part) in enumerate(places, 1):
         path = _path(index, place, kind)
-        data = await _data(part.get(kind), kind, path, caller)
+        data = await _data(part.get(kind), kind, path, caller, budget)
         speech = Speech(data, param=path)
-        text, usage = await _written(_request(parsed.delivery, transcriber, speech), transcriber, start)
+        with hearing():
+            text, usage = await _written(_request(parsed.delivery, transcriber, speech), transcriber, start)
         texts[index, place] = f'Sound {number}, written down by {transcriber.full_name}:\n"{text}"'
         usages.append(usage)
     return Heard(tuple(_replaced(parsed.messages, texts)), _together(transcriber, usages))
@@ -107,8 +113,8 @@ async def _written(parsed: ParsedRequest, transcriber: ModelEntry, start: Start)
     return "".join(pieces).strip(), usage
 
 
-async def _data(sound: Any, kind: str, path: str, caller: Caller) -> str:
-    """Return the base64 of a part. Raises ApiError."""
+async def _data(sound: Any, kind: str, path: str, caller: Caller, budget: MediaBudget) -> str:
+    """Return the base64 of a part, whose bytes are of the request's budget if they are fetched. Raises ApiError."""
     name = "data" if kind == INPUT else "url"
     value = sound.get(name) if isinstance(sound, dict) else sound
     if not isinstance(value, str) or not value:
@@ -117,8 +123,7 @@ async def _data(sound: Any, kind: str, path: str, caller: Caller) -> str:
     limits = settings.LIGHTCONE_MEDIA_LIMITS
     if kind == URL and REMOTE.match(value):
         asked = MediaRequest(MediaKind.AUDIO, f"{path}.url", caller.tenant, caller.has_right(str(Right.MEDIA_FETCH)))
-        fetcher = media_fetcher()
-        return base64.b64encode((await fetcher.fetch(value, asked, fetcher.budget())).data).decode("ascii")
+        return base64.b64encode((await media_fetcher().fetch(value, asked, budget)).data).decode("ascii")
     head = DATA_URL.match(value[:HEAD_CHARS])
     if kind == URL and head is None:
         message = f"{path}.url must be of the form data:audio/wav;base64,DATA, got {echo(value[:ECHO_CHARS])}"

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -19,7 +20,7 @@ from chat.access.addresses import request_address
 from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.answering.attached import attachments_forgotten, files_attached, num_file_bytes
-from chat.api.answering.hearing import sounds_heard
+from chat.api.answering.hearing import Hearing, sounds_heard
 from chat.api.answering.images import image_rules
 from chat.api.dialect import AnswerHead, P_co, RequestReader
 from chat.api.request.build import MessagesRefused, QueuePlacement, generation_request, rights_check
@@ -74,6 +75,10 @@ class Accepted(Generic[P_co]):
     """Unix seconds."""
     num_bytes: int
     request_id: str
+    transcription: Mapping[str, Any] = field(default_factory=dict)
+    """What writing down the sound of the messages took, if they had some (JSON)."""
+    hearing: Hearing = nullcontext
+    """Entered while that is done: the run is not there yet, so a stop cannot reach it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +225,11 @@ async def _run_start(
 ) -> StartedRun:
     """Start the run with one model. The bytes of files that messages name count until its reader leaves."""
     placement = rights_check(accepted.parsed, model=model.name, caller=accepted.caller)
-    heard = await sounds_heard(accepted.parsed, model, accepted.caller, partial(_transcribing_start, accepted))
+    start = partial(_transcribing_start, accepted)
+    heard = await sounds_heard(accepted.parsed, model, accepted.caller, start, accepted.hearing)
     if heard is not None:
-        accepted = replace(accepted, parsed=replace(accepted.parsed, messages=heard.messages))
+        read = replace(accepted.parsed, messages=heard.messages)
+        accepted = replace(accepted, parsed=read, transcription=heard.usage)
     fetched = await files_attached(accepted.parsed.messages, accepted.caller)
     try:
         run = await _run_start_with(fetched.files if fetched else {}, accepted, model, placement, detach)
@@ -232,9 +239,7 @@ async def _run_start(
         raise
     if fetched is not None:
         run.reader.when_left(fetched.give_back)
-    head = run.head if heard is None else replace(run.head, transcription=heard.usage)
-    forgotten = replace(run.generation, messages=attachments_forgotten(run.generation.messages))
-    return replace(run, generation=forgotten, head=head)
+    return replace(run, generation=replace(run.generation, messages=attachments_forgotten(run.generation.messages)))
 
 
 async def _transcribing_start(accepted: Accepted[P], parsed: ParsedRequest, model: ModelEntry) -> RunReader:
@@ -283,7 +288,7 @@ async def _run_start_with(
         )
         error.extra_headers = await _within_limits(ending)
         raise
-    head = _head(accepted.request_id, parsed, model, generation, placement.tier)
+    head = _head(accepted, model, generation, placement.tier)
     starting = completion_start(
         request=generation,
         caller=caller,
@@ -296,16 +301,16 @@ async def _run_start_with(
 
 
 def _head(
-    request_id: str, parsed: ParsedRequest, model: ModelEntry, generation: GenerationRequest, tier: str | None
+    accepted: Accepted[ParsedRequest], model: ModelEntry, generation: GenerationRequest, tier: str | None
 ) -> AnswerHead:
-    response = parsed.response
+    parsed, response = accepted.parsed, accepted.parsed.response
     last_role, last_text = "assistant", ""
     if generation.raw is None and generation.speech is None:
         last_role, last_text = last_message_text(generation.messages, parsed.messages)
     opens_turn = generation.prompt.add_generation_prompt and not generation.prompt.continue_final_message
     role = "assistant" if opens_turn else last_role
     return AnswerHead(
-        request_id=request_id,
+        request_id=accepted.request_id,
         created=int(generation.arrived_at),
         model=model.full_name,
         fingerprint=model.fingerprint,
@@ -325,6 +330,7 @@ def _head(
         is_call_forced=is_forced(generation.tool_choice),
         temperature=generation.sampling.temperature,
         top_p=generation.sampling.top_p,
+        transcription=accepted.transcription,
         echo_fields=response.echo_fields,
     )
 

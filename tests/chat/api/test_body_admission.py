@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from channels.db import database_sync_to_async
+from django.test import Client
 
 from chat.access import authentication as auth
 from chat.access.keys import key_create
@@ -14,6 +15,7 @@ from chat.api.server_contract import Admitted
 from chat.errors import ApiError
 from chat.models import Project
 from lightcone_site.limits import MIB
+from tests.people import member
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -58,6 +60,11 @@ async def test_the_refusal_returns_the_clients_request_id() -> None:
     assert (await refused(x_request_id="not clean")).request_id is None
 
 
+async def test_a_content_type_that_cannot_be_read_is_refused() -> None:
+    error = await refused(content_type="multipart/form-data; boundary*=no-encoding''a")
+    assert (error.status, error.code) == (400, "invalid_content_type")
+
+
 async def test_a_valid_key_admits_the_body_and_passes_its_caller_on(project: Project) -> None:
     _, raw = await database_sync_to_async(key_create)(project=project, name="k")
     admitted = await body_admit(scope(authorization=f"Bearer {raw}"))
@@ -79,3 +86,37 @@ async def test_clients_behind_a_proxy_have_separate_body_budgets(settings: Any) 
     settings.LIGHTCONE_TRUSTED_PROXIES = ["192.0.2.1"]
     admitted = await body_admit(scope(path="/sign-in", x_forwarded_for="203.0.113.9, 198.51.100.7"))
     assert admitted.owner == "address 198.51.100.7"
+
+
+FILES = "/playground/api/files"
+
+
+def session_of(name: str) -> str:
+    """Return the cookie of somebody who is signed in."""
+    client = Client()
+    client.force_login(member(name))
+    return f"lightcone_session={client.cookies['lightcone_session'].value}"
+
+
+async def test_people_who_are_signed_in_may_send_a_file_of_a_chat(settings: Any) -> None:
+    cookie = await database_sync_to_async(session_of)("ann")
+    admitted = await body_admit(scope(path=FILES, cookie=cookie))
+    assert admitted.max_body_bytes == settings.LIGHTCONE_LIMITS.max_file_bytes == 10 * MIB
+    assert admitted.owner.startswith("account ")
+    assert admitted.known is not None
+
+
+@pytest.mark.parametrize(
+    ("path", "method"),
+    [(FILES, "PUT"), (f"{FILES}/", "POST"), (f"{FILES}/1", "POST"), ("/playground/api/draft", "POST")],
+)
+async def test_other_pages_accept_small_bodies_of_people_who_are_signed_in(path: str, method: str) -> None:
+    cookie = await database_sync_to_async(session_of)("ann")
+    admitted = await body_admit(scope(path=path, method=method, cookie=cookie))
+    assert admitted == Admitted(owner="address 192.0.2.1", max_body_bytes=MIB)
+
+
+@pytest.mark.parametrize("headers", [{}, {"cookie": "lightcone_session=" + "x" * 32}, {"cookie": "lightcone_session="}])
+async def test_strangers_may_not_send_a_file_of_a_chat(headers: dict[str, str]) -> None:
+    admitted = await body_admit(scope(path=FILES, **headers))
+    assert admitted == Admitted(owner="address 192.0.2.1", max_body_bytes=MIB)

@@ -7,7 +7,9 @@ import json
 import pytest
 
 from chat.api.answering import hearing
+from chat.api.chat_format.stored import RESUMABLE_HEADER, kept_read
 from chat.catalog import named_models
+from chat.media.data_urls import Media, MediaBudget
 from engine.api import (
     Admitted,
     ChoiceFinished,
@@ -23,6 +25,7 @@ from engine.api import (
     Transcribed,
     Usage,
 )
+from engine.api.media import MediaLimits
 from tests.chat.api.conftest import MODEL, ROUTE
 
 SOUND = base64.b64encode(b"RIFF sound").decode()
@@ -88,6 +91,13 @@ async def test_a_stream_says_it_in_its_last_chunk(api, hears):
     assert json.loads(frames[-2])["usage"]["transcription"]["seconds"] == 2.4
 
 
+async def test_an_answer_that_is_read_again_says_it_too(api, hears):
+    body = {"messages": [{"role": "user", "content": [AUDIO]}], "stream": True}
+    assert (await api.post(ROUTE, json=body, headers={RESUMABLE_HEADER: "true"})).status_code == 200
+    head, _ = kept_read(hears.detach_policies[-1].resume_context)
+    assert head.transcription == {"model": "whisper", "seconds": 1.2, "input_tokens": 60, "output_tokens": 3}
+
+
 async def test_without_a_transcriber_sound_is_refused(api, scripted):
     response = await ask(api, AUDIO)
     assert response.status_code == 400
@@ -122,6 +132,28 @@ async def test_a_bad_part_is_refused_by_its_path(api, hears, part, param):
 async def test_too_many_sounds_are_refused(api, hears):
     error = (await ask(api, *[AUDIO] * 9)).json()["error"]
     assert (error["param"], "limit of 8" in error["message"]) == ("messages.0.content.9.input_audio", True)
+
+
+class Fetcher:
+    """Fetches ten bytes of sound, from anywhere."""
+
+    def budget(self):
+        return MediaBudget(MediaLimits(max_media_bytes=10, max_media_request_bytes=15))
+
+    async def fetch(self, url, request, budget):
+        budget.take(10, request.param)
+        return Media(request.kind, (b"RIFF sound",))
+
+
+async def test_all_sounds_of_a_request_count_for_the_bytes_that_it_may_fetch(api, hears, monkeypatch):
+    monkeypatch.setattr(hearing, "media_fetcher", Fetcher)
+    sounds = [{"type": "audio_url", "audio_url": {"url": f"https://a/{number}.wav"}} for number in range(2)]
+    assert (await ask(api, sounds[0])).status_code == 200
+    error = (await ask(api, *sounds)).json()["error"]
+    assert (error["param"], "all media of a request" in error["message"]) == (
+        "messages.0.content.2.audio_url.url",
+        True,
+    )
 
 
 async def test_what_the_transcriber_refuses_is_refused_by_the_part(api, hears, monkeypatch):

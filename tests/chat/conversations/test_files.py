@@ -8,9 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from chat.conversations import exports
+from chat.conversations import exports, files, transfer
 from chat.conversations.models import ChatFile, ChatSpace, Conversation
 from chat.tasks import chats_retention
 from tests.chat.conversations.conftest import API, Page
@@ -166,6 +168,12 @@ def test_a_turn_may_name_what_is_not_there(ann: Page) -> None:
     assert ann.read("a")["turns"][0]["content"][0] == image("0" * 32)
 
 
+@pytest.mark.parametrize("name", ["\0", "a\0", "../a", "A", "a" * 33, "a\n", ""])
+def test_what_is_no_id_names_no_file(name: str) -> None:
+    """PostgreSQL takes no NUL, also in a condition."""
+    assert files.files_in([image(name), image("a1")]) == ["a1"]
+
+
 def test_an_image_alone_gives_the_chat_its_title(ann: Page) -> None:
     asked(ann, "a", [image(kept(ann))])
     assert ann.read("a")["title"] == "cat.png"
@@ -207,6 +215,34 @@ def test_exports_of_several_count_their_files(ann: Page, monkeypatch: pytest.Mon
     monkeypatch.setattr(exports, "MAX_EXPORTED_BYTES", ann.read("a")["num_bytes"])
     status, refused = ann("POST", "export", {"format": "json", "ids": ["a"]})
     assert (status, refused["error"]["code"]) == (413, "request_too_large")
+
+
+@pytest.fixture
+def _three_times(ann: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chat that names its one file three times, where an export has room for two."""
+    named = image(kept(ann, PNG * 100))
+    asked(ann, "a", [named, named])
+    asked(ann, "a", [named], turn="2")
+    for module in (exports, transfer):
+        monkeypatch.setattr(module, "MAX_EXPORTED_BYTES", 300 * len(PNG))
+
+
+@pytest.mark.usefixtures("_three_times")
+def test_an_export_has_room_for_each_place_that_names_a_file(ann: Page) -> None:
+    """A turn of a mebibyte could name a large file thousands of times, and its export would fill the memory."""
+    status, refused = ann("GET", "conversations/a/export?format=json")
+    assert (status, refused["error"]["code"]) == (413, "request_too_large")
+    assert "Markdown" in refused["error"]["message"]
+    assert ann("GET", "conversations/a/export?format=markdown")[0] == 200
+    assert ann("POST", "export", {"format": "json", "ids": ["a"]})[0] == 413
+
+
+def test_an_export_reads_each_file_once(ann: Page) -> None:
+    named = image(kept(ann))
+    asked(ann, "a", [named, named, named])
+    with CaptureQueriesContext(connection) as captured:
+        assert exported(ann, "json").count("data:image/png;base64,") == 3
+    assert sum('"content"' in query["sql"] for query in captured) == 1
 
 
 def test_a_link_says_that_there_was_an_image(ann: Page) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from chat.access.keys import Caller
 from chat.api.answering import pipeline
 from chat.api.request.schema import REQUEST_ID
 from chat.api.server_contract import STOP, Stop
+from chat.catalog import named_models
 from chat.catalog.services import model_register, model_update
 from chat.conversations.runs import run_public_id
 from chat.models import Project
@@ -30,8 +31,10 @@ from engine.api import (
     ErrorCode,
     Event,
     FinishReason,
+    GenerationRequest,
     Outcome,
     Payload,
+    Task,
     ToolCallDelta,
     Usage,
 )
@@ -245,6 +248,35 @@ async def test_a_stop_reaches_a_run_during_its_admission(
     assert (await page.receive_json_from())["id"] == "b"
     may_start.set()
     assert (await messages_until_end(page))[-1]["outcome"] == "stopped"
+
+
+async def test_a_stop_ends_the_writing_down_of_sound(
+    page: WebsocketCommunicator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ran on for minutes, and the answer was stopped as it began."""
+    reader, is_heard = WaitingReader(), asyncio.Event()
+    reader.is_admitted.clear()
+
+    async def resolve(*, name: str | None = None, caller: Any = None) -> Any:
+        return replace(MODEL, name="whisper") if name == "whisper" else replace(MODEL, transcriber="whisper")
+
+    async def start(*, request: GenerationRequest, **_: Any) -> WaitingReader:
+        assert request.task is Task.TRANSCRIBE
+        is_heard.set()
+        return reader
+
+    monkeypatch.setattr(named_models, "model_resolve_async", resolve)
+    monkeypatch.setattr(pipeline, "completion_start", start)
+    sound = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
+    request = {"messages": [{"role": "user", "content": [sound]}]}
+    await page.send_json_to({"type": "start", "id": "a", "request": request})
+    await is_heard.wait()
+    await page.send_json_to({"type": "stop", "id": "a"})
+    answer = await page.receive_json_from()
+    assert (answer["type"], answer["id"], answer["error"]["message"]) == ("error", "a", consumers.STOPPED_MESSAGE)
+    await page.send_json_to({"type": "sing", "id": "b"})
+    assert (await page.receive_json_from())["id"] == "b"
+    assert reader.num_left == 1
 
 
 async def test_a_run_outlives_its_page_and_can_be_reread_from_the_start(

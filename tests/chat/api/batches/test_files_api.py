@@ -174,7 +174,15 @@ async def test_a_bad_upload_is_refused_by_name(api: httpx.AsyncClient, body: str
 
 
 @pytest.mark.parametrize(
-    "content_type", ["application/json", "", "multipart/form-data", "multipart/form-data; boundary=" + "x" * 300]
+    "content_type",
+    [
+        "application/json",
+        "",
+        "multipart/form-data",
+        "multipart/form-data; boundary=" + "x" * 300,
+        "multipart/form-data; boundary*=no-encoding''a",
+        "multipart/form-data; boundary*=UTF-8''%ff; boundary*0*=b",
+    ],
 )
 async def test_a_body_that_is_no_form_is_refused(api: httpx.AsyncClient, content_type: str) -> None:
     answer = await post_raw(api, FILE + PURPOSE + END, content_type)

@@ -15,13 +15,19 @@ export const KINDS = {
 };
 const NAMES = { image_url: mark("Image"), input_audio: mark("Sound"), file: mark("File") };
 const SCHEME = "attachment:";
+const KEPT = /^attachment:([a-z0-9]+)$/;
 const DATA_HEAD = /^data:[^,]*,/;
 
 /** What a part calls a file that the server keeps. @param {string} id */
 export const keptUrl = (id) => SCHEME + id;
 
-/** Where a file is shown from. @param {Media} media */
-export const sourceOf = ({ url }) => (url.startsWith(SCHEME) ? `/playground/api/files/${url.slice(SCHEME.length)}` : url);
+/** Where a file is shown from; undefined: nowhere, as a chat that was imported may name any address.
+ * @param {Media} media @returns {string | undefined} */
+export function sourceOf({ url }) {
+  const id = KEPT.exec(url)?.[1];
+  if (id) return `/playground/api/files/${id}`;
+  return url.startsWith("data:") ? url : undefined;
+}
 
 /** A message with its files, each a part of its own. @param {string} text @param {DraftFile[]} [files] @returns {Content} */
 export function contentOf(text, files = []) {

@@ -72,7 +72,7 @@ function SoundChip({ file, onRemove }) {
 function Picture({ file, onRemove }) {
   const { name } = file;
   const media = /** @type {Media} */ (file.media);
-  const [isGone, setGone] = useState(false);
+  const [isGone, setGone] = useState(sourceOf(media) === undefined);
   const image = html`<img src=${sourceOf(media)} alt=${name} width=${media.width} height=${media.height} loading="lazy" decoding="async" onError=${() => setGone(true)} />`;
   const open = html`<button type="button" class="picture-open" title=${t("Show {name} large", { name })} onClick=${() => openDialog(() => html`<${PictureDialog} file=${file} />`)}>${image}</button>`;
   return html`<li class=${`picture ${onRemove ? "is-draft" : ""}`}>
