@@ -34,6 +34,7 @@ from engine.loading.inspection import describe_model
 from engine.messages import SpokenSegment
 from engine.models.speech.alignment import cheapest_way
 from engine.models.speech.log_mel import LogMel
+from engine.models.speech.model import chosen_token
 from engine.models.speech.moonshine import windows
 from engine.models.speech.registry import load_speech_model
 from engine.requests.prepare import Resume
@@ -202,6 +203,34 @@ def test_a_bad_sound_is_refused_with_the_field_and_the_remedy(tmp_path, make_rea
     assert isinstance(refused, Rejected)
     assert refused.param == "file"
     assert said in refused.message
+
+
+@pytest.mark.parametrize("write", [write_whisper, write_moonshine])
+def test_a_tiny_temperature_is_none(tmp_path, make_real_engine, write):
+    write(tmp_path)
+    sound = tones(3, 2)
+    tiny, none = transcribe(make_real_engine(tmp_path), speech(sound, temperature=1e-39), speech(sound))
+    assert found(tiny) == found(none)
+    assert spoken(tiny)
+    assert {one.temperature for one in spoken(tiny)} == {0.0}
+
+
+def test_a_small_temperature_draws_what_is_most_likely():
+    scores, draws = torch.tensor([1.0, 3e38, -torch.inf]), torch.Generator().manual_seed(0)
+    assert chosen_token(scores, 1e-5, draws) == 1
+
+
+def test_a_prompt_of_tokens_that_the_model_lacks_is_refused(tmp_path, make_real_engine):
+    write_whisper(tmp_path)
+    file = tmp_path / "tokenizer.json"
+    written = json.loads(file.read_text())
+    piece = Tokenizer.from_path(tmp_path).backend.encode(" w").tokens[0]
+    written["model"]["vocab"][piece] = 1_000_000
+    file.write_text(json.dumps(written))
+    ((refused,),) = transcribe(make_real_engine(tmp_path), speech(tones(1), language="en", prompt="w"))
+    assert isinstance(refused, Rejected)
+    assert (refused.code, refused.param) == (ErrorCode.INVALID_VALUE, "prompt")
+    assert "token that the model does not have" in refused.message
 
 
 def test_an_aborted_request_is_freed_and_others_go_on(tmp_path, make_real_engine):

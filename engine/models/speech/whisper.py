@@ -30,7 +30,7 @@ from engine.messages import SpeechOptions, SpokenSegment
 from engine.models.speech.alignment import token_starts
 from engine.models.speech.loading import load_quietly, read_model
 from engine.models.speech.log_mel import LogMel
-from engine.models.speech.model import RATE, Steps
+from engine.models.speech.model import RATE, Steps, chosen_token
 
 WINDOW_FRAMES = 3_000
 FRAMES_PER_STATE = 2
@@ -195,10 +195,7 @@ class Whisper:
             known = torch.tensor([[*prefix, *token_ids]], device=self._device)
             for rule in rules:
                 scores = rule(known, scores)
-            if temperature:
-                chosen = int(torch.multinomial((scores[0] / temperature).softmax(-1), 1, generator=draws))
-            else:
-                chosen = int(scores[0].argmax())
+            chosen = chosen_token(scores[0], temperature, draws)
             logprobs.append(float(scores[0].log_softmax(-1)[chosen]))
             if chosen == self._end:
                 break
