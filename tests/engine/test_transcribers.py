@@ -1,10 +1,12 @@
 """Models of speech through `submit()`: their tokens are those of transformers, alone, in a crowd and after an abort."""
 
 import base64
+import inspect
 import json
 import os
 import queue
 import signal
+import weakref
 
 import numpy as np
 import pytest
@@ -31,7 +33,7 @@ from engine.core.memory_need import memory_need
 from engine.core.model_description import describe
 from engine.engine import Engine
 from engine.loading.inspection import describe_model
-from engine.messages import SpokenSegment
+from engine.messages import SpeechOptions, SpokenSegment
 from engine.models.speech.alignment import cheapest_way
 from engine.models.speech.log_mel import LogMel
 from engine.models.speech.model import chosen_token
@@ -307,6 +309,25 @@ def test_the_input_is_that_of_transformers_also_where_it_is_made_in_pieces():
     pieces = list(log_mel.pieces(torch.from_numpy(sound)))
     assert len(pieces) == 2
     torch.testing.assert_close(LogMel.joined(pieces), wanted.input_features[0], atol=1e-4, rtol=0)
+
+
+def test_a_request_that_goes_on_keeps_the_input_of_the_encoder_and_no_other_form_of_its_sound(tmp_path):
+    write_whisper(tmp_path)
+    model = load_speech_model(tmp_path, torch.device("cpu"), torch.float32)
+    samples = torch.from_numpy(tones(90, 1).astype(np.float32) / 2**15)
+    sound = weakref.ref(samples)
+    steps = model.transcribe(samples, [], SpeechOptions("en"))
+    del samples
+    for _ in range(3):  # two pieces, and a window
+        next(steps)
+    assert sound() is None
+    kept = inspect.getgeneratorlocals(steps)
+    assert kept["frames"].shape == (80, 9_000)
+    assert {name for name, one in kept.items() if isinstance(one, torch.Tensor | list) and len(one)} == {
+        "frames",
+        "states",
+    }
+    steps.close()
 
 
 def test_the_cheapest_way_is_that_of_trying_all():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,11 +105,9 @@ class Whisper:
 
     def transcribe(self, samples: torch.Tensor, prompt_ids: list[int], options: SpeechOptions) -> Steps:
         """Follow the seconds of the sound, a window at a time."""
-        pieces = []
-        for piece in self._log_mel.pieces(samples):
-            pieces.append(piece)
-            yield []
-        frames = LogMel.joined(pieces)
+        pieces = self._log_mel.pieces(samples)
+        del samples  # an hour of it is 230 MB, and frames are all that is needed
+        frames = yield from self._joined(pieces)
         total, seek, language = frames.shape[1], 0, options.language
         draws = torch.Generator(self._device).manual_seed(options.seed)
         while seek < total:
@@ -131,6 +129,13 @@ class Whisper:
             yield segments
             seek += advance or count
         return language
+
+    def _joined(self, pieces: Iterator[torch.Tensor]) -> Generator[list[SpokenSegment], None, torch.Tensor]:
+        made = []
+        for piece in pieces:
+            made.append(piece)
+            yield []
+        return LogMel.joined(made)
 
     @torch.inference_mode()
     def _encode(self, frames: torch.Tensor) -> torch.Tensor:
