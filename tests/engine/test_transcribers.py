@@ -169,6 +169,19 @@ def test_moonshine_writes_what_transformers_does_in_windows_cut_at_pauses(tmp_pa
     assert describe(tmp_path).kind == "transcriber"
 
 
+def test_moonshine_leaves_no_window_at_a_quiet_end_that_its_encoder_refuses(tmp_path):
+    write_moonshine(tmp_path)
+    model = load_speech_model(tmp_path, torch.device("cpu"), torch.float32)
+    loud = torch.from_numpy(tones(30, 3).astype(np.float32) / 2**15)
+    for length in (480_001, 480_051, 481_600):
+        samples = torch.cat([loud, torch.zeros(1_600)])[:length]
+        samples[-2_400:] = 0
+        places = list(windows(samples))
+        assert min(stop - start for start, stop in places) >= 1_600
+        for _ in model.transcribe(samples[places[-1][0] :], [], SpeechOptions("en")):
+            pass
+
+
 @pytest.mark.parametrize(
     ("options", "param"),
     [

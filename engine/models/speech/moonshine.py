@@ -112,7 +112,7 @@ def windows(samples: torch.Tensor) -> Iterator[tuple[int, int]]:
     """Yield the windows of a sound, one behind the other: what is longer than LONGEST is cut where it is quietest."""
     start = 0
     while len(samples) - start > LONGEST:
-        part = samples[start + SHORTEST : start + LONGEST]
+        part = samples[start + SHORTEST : start + LONGEST - QUIET]  # the encoder refuses a rest below 895
         loudness = part[: len(part) // QUIET * QUIET].view(-1, QUIET).square().mean(1)
         stop = start + SHORTEST + int(loudness.argmin()) * QUIET + QUIET // 2
         yield start, stop
