@@ -305,6 +305,24 @@ def test_silence_has_no_text(tmp_path, make_real_engine):
     assert payloads[-2] == Transcribed("en", 2.0)
 
 
+def test_special_tokens_are_no_part_of_a_text(tmp_path, make_real_engine):
+    write_whisper(tmp_path)
+    file = tmp_path / "generation_config.json"
+    known = json.loads(file.read_text())
+    end = known["eos_token_id"]
+    known["suppress_tokens"] = [token_id for token_id in range(end + 1) if token_id % 50]
+    known["begin_suppress_tokens"] = []
+    file.write_text(json.dumps(known))
+    asked = [speech(tones(12, seed), language="en", wants_words=True, wants_logprobs=True) for seed in range(3)]
+    tokenizer = Tokenizer.from_path(tmp_path)
+    for payloads in transcribe(make_real_engine(tmp_path), *asked):
+        for one in spoken(payloads):
+            assert not any(map(tokenizer.is_special, one.token_ids))
+            assert "<|" not in "".join([one.text, *(word.text for word in one.words)])
+            assert b"".join(part.token_bytes for part in one.logprobs).decode(errors="replace") == one.text
+        assert payloads[-1].usage.completion_tokens == sum(len(one.token_ids) for one in spoken(payloads))
+
+
 def test_words_come_with_their_times_in_order(tmp_path, make_real_engine):
     write_whisper(tmp_path)
     (payloads,) = transcribe(make_real_engine(tmp_path), speech(tones(12, 4), language="en", wants_words=True))
