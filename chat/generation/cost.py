@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,8 +24,12 @@ IMAGE_TOKENS, MOST_IMAGE_TOKENS = 1024, 16_640
 """Of an image: what is usual, and what no model that is served takes more of (Qwen2-VL: 16,384, and what is around)."""
 USUAL_VECTOR_BYTES, LEAST_VECTOR_BYTES = 4096, 128
 """Of a token whose vector is sent: 2048 numbers of two bytes, and the least that models have."""
-USUAL_SOUND_BYTES, LEAST_SOUND_BYTES = 16_000, 250
-"""Bytes of a second of sound: of 128 kbit/s, and of the least that codecs for speech have."""
+USUAL_SOUND_BYTES = 16_000
+"""Of a second of sound: 128 kbit/s."""
+WAV_HEAD = struct.Struct("<4s4x8s4xHHI6xH")
+"""The begin of a WAV file: RIFF, WAVEfmt, then encoding, channels, samples a second, and bits of a sample."""
+PLAIN_ENCODINGS = (1, 3)
+"""Whole numbers and floats, not compressed."""
 SOUND_TOKENS, SPOKEN_TOKENS, MOST_SPOKEN_TOKENS, WINDOW_S = 50, 4, 15, 30
 """Tokens of a second of sound, of what is usually said in it, and the most that a model writes for it."""
 VIDEO_TOKENS, MOST_VIDEO_TOKENS = 4096, 20_000
@@ -75,10 +80,9 @@ def request_cost(request: GenerationRequest, messages: Sequence[Any], *, context
 
 
 def _speech_cost(speech: Speech) -> Cost:
-    """Return the cost of a sound, of whose length its bytes say little."""
-    most_s = settings.LIGHTCONE_MEDIA_LIMITS.max_transcription_seconds
-    num_bytes = _num_bytes(speech.data)
-    usual_s, longest_s = min(most_s, num_bytes / USUAL_SOUND_BYTES), min(most_s, num_bytes / LEAST_SOUND_BYTES)
+    """Return the cost of a sound. The bytes of a compressed one do not bound its length."""
+    longest_s = min(settings.LIGHTCONE_MEDIA_LIMITS.max_transcription_seconds, _wav_seconds(speech.data))
+    usual_s = min(longest_s, _num_bytes(speech.data) / USUAL_SOUND_BYTES)
     text = len(speech.prompt)
     return Cost(
         input_tokens=round(usual_s * SOUND_TOKENS) + text // CHARS_PER_TOKEN,
@@ -86,6 +90,19 @@ def _speech_cost(speech: Speech) -> Cost:
         input_bound=math.ceil(longest_s * SOUND_TOKENS) + BYTES_OF_CHAR * text + 1,
         output_bound=math.ceil((longest_s + WINDOW_S) * MOST_SPOKEN_TOKENS),
     )
+
+
+def _wav_seconds(data: str) -> float:
+    """Return the length of a WAV file that is not compressed, by its head and its bytes; infinity for other sound."""
+    try:
+        head = WAV_HEAD.unpack(base64.b64decode(data[: WAV_HEAD.size * 4 // 3]))
+    except (ValueError, struct.error):
+        return math.inf
+    riff, wave, encoding, channels, rate, bits = head
+    bytes_per_s = rate * channels * -(-bits // 8)
+    if (riff, wave) != (b"RIFF", b"WAVEfmt ") or encoding not in PLAIN_ENCODINGS or not bytes_per_s:
+        return math.inf
+    return len(data) * BYTES_OF_BASE64 / bytes_per_s
 
 
 def _size(request: GenerationRequest, messages: Sequence[Any]) -> tuple[int, int]:

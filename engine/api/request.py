@@ -128,12 +128,16 @@ class ProcessorCall:
     kwargs: dict[str, Json] = field(default_factory=dict)
 
 
+GREEDY_BELOW = 1e-5
+"""The temperature below which the most likely token is chosen."""
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How the next token is chosen."""
 
     temperature: float = 1.0
-    """Below 1e-5 the choice is greedy."""
+    """Below GREEDY_BELOW the choice is greedy."""
     top_k: int = 0
     """0 is off."""
     top_p: float = 1.0
@@ -156,7 +160,7 @@ class SamplingParams:
 
     @property
     def is_greedy(self) -> bool:
-        return self.temperature < 1e-5
+        return self.temperature < GREEDY_BELOW
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from engine.loading.speech_checkpoint import open_speech
 from engine.memory import page_out, trim_heap
 from engine.model_kind import SpeechPurpose, read_purpose
 from engine.quantization.scheme import WeightScheme
+from engine.scheduling.transcriptions import MOST_BEGUN, MOST_BEGUN_S, SHORT_S
 
 BASE_BYTES = 370 << 20
 """An idle core on Linux with torch 2.13, where the system does not say what this process has."""
@@ -43,10 +44,10 @@ STEP_ROWS = 12
 """Numbers of the width of an encoder that a token of a step has at once."""
 TRANSFORMERS_BYTES = 150 << 20
 """What transformers with the modules of a family takes."""
-SOUND_ROWS = 16_000 + 2 * 128 * 100
-"""Numbers of a second of sound that a request holds: its samples, and twice the bands of its frames."""
-SPEECH_REQUESTS, WINDOW_STATES = 4, 1_500
-"""Requests of one tenant that go on at once, and states of a window of 30 seconds."""
+SOUND_ROWS = 16_000 + 128 * 100
+"""Numbers of a second of sound that a request holds while it begins: its samples, and the bands of its frames."""
+WINDOW_STATES = 1_500
+"""Of a window of 30 seconds."""
 KEPT_BYTES = 64 << 20
 """Freed memory that the C library keeps (`trim_threshold` of engine.core.link), programs of few rows, and what
 libraries allocate in their first steps: 35 to 88 MiB where it was measured (benchmarks/LOG.md)."""
@@ -118,8 +119,9 @@ def speech_need(config: EngineConfig, speech: SpeechPurpose, base_bytes: int) ->
     """
     opened = open_speech(config.model_path, speech)
     num_bytes = speech_dtype(config).itemsize
-    sounds = MAX_HELD_BYTES + SOUND_ROWS * config.media.max_transcription_seconds * 4
-    states = SPEECH_REQUESTS * WINDOW_STATES * opened.width * num_bytes * 2 * opened.num_layers
+    begun_s = max(MOST_BEGUN_S, config.media.max_transcription_seconds) + MOST_BEGUN * SHORT_S
+    sounds = MAX_HELD_BYTES + SOUND_ROWS * begun_s * 4
+    states = MOST_BEGUN * WINDOW_STATES * opened.width * num_bytes * 2 * opened.num_layers
     return MemoryNeed(
         weights_bytes=num_bytes * opened.num_weights,
         mapped_bytes=0,

@@ -34,7 +34,7 @@ from engine.messages import (
     StepStarted,
     ToCore,
 )
-from engine.models.speech.model import SpeechModel, Steps
+from engine.models.speech.model import RATE, SpeechModel, Steps
 from engine.scheduling.transcriptions import Transcription, Transcriptions
 
 logger = logging.getLogger(__name__)
@@ -162,7 +162,8 @@ class SpeechCore:
         try:
             (span,) = message.media
             sound = self._sounds[span.key][-1]
-            self._queue.add(Transcription(message, sound))
+            (tensor,) = sound.tensors
+            self._queue.add(Transcription(message, sound, tensor.shape[0] / RATE))
         except Exception:
             logger.exception("sequence %d cannot be taken", message.seq_id)
             self._channel.send(StepResult([SequenceOutput(message.seq_id, [], finish="failed")]))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from engine.api.errors import EngineUnavailable, ErrorCode, RequestError
 from engine.api.languages import code_of
 from engine.api.media import MediaLimits
-from engine.api.request import Speech
+from engine.api.request import GREEDY_BELOW, Speech
 from engine.messages import DefineMedia, MediaTensor, SpeechOptions
 from engine.model_kind import SpeechPurpose
 from engine.slow_work import SlowWork
@@ -99,9 +99,8 @@ class SoundReader:
                 "follow the sound (alignment_heads); ask for segment"
             )
             raise _refused(message, "timestamp_granularities[]")
-        return SpeechOptions(
-            self._language(speech.language), speech.translates, speech.temperature, seed, speech.wants_words
-        )
+        temperature = 0.0 if speech.temperature < GREEDY_BELOW else speech.temperature
+        return SpeechOptions(self._language(speech.language), speech.translates, temperature, seed, speech.wants_words)
 
     def _language(self, asked: str) -> str:
         known = self._purpose.languages

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from engine.api import Admitted, Delta, EmbedOptions, Event, GenerationRequest, Task, Usage
+from engine.api import Admitted, Delta, EmbedOptions, Event, GenerationRequest, RawPrompt, Task, Usage
 from engine.api.errors import ErrorCode, RequestError
 from engine.config import EngineConfig
 from engine.decoding.beam_search import BeamSearch, EndRules
@@ -153,6 +153,7 @@ class RequestPreparer:
         seed = secrets.randbits(SEED_BITS) if asked is None else asked
         options = self._sounds.options(request.speech, admitted.seed if admitted is not None else seed)
         prompt_ids = self._sounds.prompt_ids(request.speech)
+        check_prompt_ids(prompt_ids, limits, RawPrompt(request.speech.prompt))
         sound = self._sounds.read(request.speech, request.run_id, request.tenant)
         prepared = PreparedRequest(
             request=dataclasses.replace(request, speech=dataclasses.replace(request.speech, data="")),

@@ -1,11 +1,13 @@
 """The requests of a core that writes down speech: which goes on next.
 
 Of each tenant a few go on side by side, in the order of priority and arrival; the others wait, as each holds the input
-of its whole sound. The tenant that has had the least time is next, and its requests take turns. Pure Python.
+of its whole sound. So do those for which the core has no room. The tenant that has had the least time is next, and its
+requests take turns. Pure Python.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from engine.api.errors import ErrorCode, RequestError
@@ -13,6 +15,10 @@ from engine.messages import AddSequence, CoreStats, DefineMedia
 
 SIDE_BY_SIDE = 4
 """Requests of a tenant that go on at once."""
+MOST_BEGUN, MOST_BEGUN_S = 6, 7_200
+"""Requests of a core that go on at once, and the seconds of their sounds; one that is longer goes on alone."""
+SHORT_S = 60
+"""A sound that goes on beside any others, as it takes little."""
 
 
 @dataclass(slots=True, eq=False)
@@ -21,6 +27,7 @@ class Transcription:
 
     request: AddSequence
     sound: DefineMedia
+    seconds: float
     arrival: int = 0
     turn: int = 0
     """When it last went on."""
@@ -68,15 +75,36 @@ class Transcriptions:
 
     def next(self) -> Transcription | None:
         """Return the request whose turn it is."""
-        if not self._by_tenant:
-            return None
-        held = self._by_tenant[min(self._by_tenant, key=lambda tenant: self._spent_s[tenant])]
-        begun = [one for one in held if one.has_begun]
-        waiting = [one for one in held if not one.has_begun][: max(0, SIDE_BY_SIDE - len(begun))]
-        chosen = min([*begun, *waiting], key=lambda one: one.turn)
+        room_s = self._room_s()
+        for tenant in sorted(self._by_tenant, key=lambda tenant: self._spent_s[tenant]):
+            held = self._by_tenant[tenant]
+            ready = [one for one in held if one.has_begun]
+            waiting = next((one for one in held if not one.has_begun), None)
+            if waiting is not None and len(ready) < SIDE_BY_SIDE:
+                if waiting.seconds <= room_s or (room_s >= 0 and waiting.seconds <= SHORT_S):
+                    ready.append(waiting)
+                else:
+                    room_s = min(room_s, 0)  # kept for the tenant that has had less
+            if ready:
+                return self._go_on(tenant, min(ready, key=lambda one: one.turn))
+        return None
+
+    def _go_on(self, tenant: str, chosen: Transcription) -> Transcription:
+        """Give a request its turn. A tenant that has waited for room begins where the least of the others stands."""
+        going = {name for name, held in self._by_tenant.items() if any(one.has_begun for one in held)}
+        if going and tenant not in going:
+            self._spent_s[tenant] = max(self._spent_s[tenant], min(self._spent_s[name] for name in going))
         self._num_steps += 1
         chosen.turn, chosen.has_begun = self._num_steps, True
         return chosen
+
+    def _room_s(self) -> float:
+        """Return the seconds that a sound may have that begins now, if it is not short; below 0 if none may begin."""
+        begun_s = [one.seconds for held in self._by_tenant.values() for one in held if one.has_begun]
+        if len(begun_s) >= MOST_BEGUN:
+            return -1.0
+        long_s = sum(seconds for seconds in begun_s if seconds > SHORT_S)
+        return max(0.0, MOST_BEGUN_S - long_s) if long_s else math.inf
 
     def charge(self, one: Transcription, seconds: float) -> None:
         """Count the time that a request had."""

@@ -1,10 +1,12 @@
 """Models of speech through `submit()`: their tokens are those of transformers, alone, in a crowd and after an abort."""
 
 import base64
+import inspect
 import json
 import os
 import queue
 import signal
+import weakref
 
 import numpy as np
 import pytest
@@ -31,9 +33,10 @@ from engine.core.memory_need import memory_need
 from engine.core.model_description import describe
 from engine.engine import Engine
 from engine.loading.inspection import describe_model
-from engine.messages import SpokenSegment
+from engine.messages import SpeechOptions, SpokenSegment
 from engine.models.speech.alignment import cheapest_way
 from engine.models.speech.log_mel import LogMel
+from engine.models.speech.model import chosen_token
 from engine.models.speech.moonshine import windows
 from engine.models.speech.registry import load_speech_model
 from engine.requests.prepare import Resume
@@ -166,6 +169,19 @@ def test_moonshine_writes_what_transformers_does_in_windows_cut_at_pauses(tmp_pa
     assert describe(tmp_path).kind == "transcriber"
 
 
+def test_moonshine_leaves_no_window_at_a_quiet_end_that_its_encoder_refuses(tmp_path):
+    write_moonshine(tmp_path)
+    model = load_speech_model(tmp_path, torch.device("cpu"), torch.float32)
+    loud = torch.from_numpy(tones(30, 3).astype(np.float32) / 2**15)
+    for length in (480_001, 480_051, 481_600):
+        samples = torch.cat([loud, torch.zeros(1_600)])[:length]
+        samples[-2_400:] = 0
+        places = list(windows(samples))
+        assert min(stop - start for start, stop in places) >= 1_600
+        for _ in model.transcribe(samples[places[-1][0] :], [], SpeechOptions("en")):
+            pass
+
+
 @pytest.mark.parametrize(
     ("options", "param"),
     [
@@ -202,6 +218,34 @@ def test_a_bad_sound_is_refused_with_the_field_and_the_remedy(tmp_path, make_rea
     assert isinstance(refused, Rejected)
     assert refused.param == "file"
     assert said in refused.message
+
+
+@pytest.mark.parametrize("write", [write_whisper, write_moonshine])
+def test_a_tiny_temperature_is_none(tmp_path, make_real_engine, write):
+    write(tmp_path)
+    sound = tones(3, 2)
+    tiny, none = transcribe(make_real_engine(tmp_path), speech(sound, temperature=1e-39), speech(sound))
+    assert found(tiny) == found(none)
+    assert spoken(tiny)
+    assert {one.temperature for one in spoken(tiny)} == {0.0}
+
+
+def test_a_small_temperature_draws_what_is_most_likely():
+    scores, draws = torch.tensor([1.0, 3e38, -torch.inf]), torch.Generator().manual_seed(0)
+    assert chosen_token(scores, 1e-5, draws) == 1
+
+
+def test_a_prompt_of_tokens_that_the_model_lacks_is_refused(tmp_path, make_real_engine):
+    write_whisper(tmp_path)
+    file = tmp_path / "tokenizer.json"
+    written = json.loads(file.read_text())
+    piece = Tokenizer.from_path(tmp_path).backend.encode(" w").tokens[0]
+    written["model"]["vocab"][piece] = 1_000_000
+    file.write_text(json.dumps(written))
+    ((refused,),) = transcribe(make_real_engine(tmp_path), speech(tones(1), language="en", prompt="w"))
+    assert isinstance(refused, Rejected)
+    assert (refused.code, refused.param) == (ErrorCode.INVALID_VALUE, "prompt")
+    assert "token that the model does not have" in refused.message
 
 
 def test_an_aborted_request_is_freed_and_others_go_on(tmp_path, make_real_engine):
@@ -261,6 +305,24 @@ def test_silence_has_no_text(tmp_path, make_real_engine):
     assert payloads[-2] == Transcribed("en", 2.0)
 
 
+def test_special_tokens_are_no_part_of_a_text(tmp_path, make_real_engine):
+    write_whisper(tmp_path)
+    file = tmp_path / "generation_config.json"
+    known = json.loads(file.read_text())
+    end = known["eos_token_id"]
+    known["suppress_tokens"] = [token_id for token_id in range(end + 1) if token_id % 50]
+    known["begin_suppress_tokens"] = []
+    file.write_text(json.dumps(known))
+    asked = [speech(tones(12, seed), language="en", wants_words=True, wants_logprobs=True) for seed in range(3)]
+    tokenizer = Tokenizer.from_path(tmp_path)
+    for payloads in transcribe(make_real_engine(tmp_path), *asked):
+        for one in spoken(payloads):
+            assert not any(map(tokenizer.is_special, one.token_ids))
+            assert "<|" not in "".join([one.text, *(word.text for word in one.words)])
+            assert b"".join(part.token_bytes for part in one.logprobs).decode(errors="replace") == one.text
+        assert payloads[-1].usage.completion_tokens == sum(len(one.token_ids) for one in spoken(payloads))
+
+
 def test_words_come_with_their_times_in_order(tmp_path, make_real_engine):
     write_whisper(tmp_path)
     (payloads,) = transcribe(make_real_engine(tmp_path), speech(tones(12, 4), language="en", wants_words=True))
@@ -278,6 +340,25 @@ def test_the_input_is_that_of_transformers_also_where_it_is_made_in_pieces():
     pieces = list(log_mel.pieces(torch.from_numpy(sound)))
     assert len(pieces) == 2
     torch.testing.assert_close(LogMel.joined(pieces), wanted.input_features[0], atol=1e-4, rtol=0)
+
+
+def test_a_request_that_goes_on_keeps_the_input_of_the_encoder_and_no_other_form_of_its_sound(tmp_path):
+    write_whisper(tmp_path)
+    model = load_speech_model(tmp_path, torch.device("cpu"), torch.float32)
+    samples = torch.from_numpy(tones(90, 1).astype(np.float32) / 2**15)
+    sound = weakref.ref(samples)
+    steps = model.transcribe(samples, [], SpeechOptions("en"))
+    del samples
+    for _ in range(3):  # two pieces, and a window
+        next(steps)
+    assert sound() is None
+    kept = inspect.getgeneratorlocals(steps)
+    assert kept["frames"].shape == (80, 9_000)
+    assert {name for name, one in kept.items() if isinstance(one, torch.Tensor | list) and len(one)} == {
+        "frames",
+        "states",
+    }
+    steps.close()
 
 
 def test_the_cheapest_way_is_that_of_trying_all():

@@ -33,11 +33,11 @@ class LogMel:
     def pieces(self, samples: torch.Tensor) -> Iterator[torch.Tensor]:
         """Yield log10 of the energies (bands, frames), piece by piece. `samples`: float32, at least `n_fft`."""
         half = self._n_fft // 2
-        padded = functional.pad(samples[None], (half, half), mode="reflect")[0]
         total = self.num_frames(len(samples))
+        samples = functional.pad(samples[None], (half, half), mode="reflect")[0]
         for start in range(0, total, PIECE_FRAMES):
             stop = min(total, start + PIECE_FRAMES)
-            part = padded[start * self._hop : (stop - 1) * self._hop + self._n_fft]
+            part = samples[start * self._hop : (stop - 1) * self._hop + self._n_fft]
             spectrum = torch.stft(part, self._n_fft, self._hop, window=self._window, center=False, return_complex=True)
             energies = self._filters.T @ spectrum.abs().square()
             yield energies.clamp(min=LEAST).log10()
@@ -46,4 +46,4 @@ class LogMel:
     def joined(pieces: list[torch.Tensor]) -> torch.Tensor:
         """Return the input of the encoder for all the sound (bands, frames)."""
         whole = torch.cat(pieces, dim=1)
-        return (torch.maximum(whole, whole.max() - RANGE) + 4.0) / 4.0
+        return whole.clamp_(min=whole.max() - RANGE).add_(4.0).div_(4.0)

@@ -19,6 +19,13 @@ Steps = Generator[list[SpokenSegment], None, str]
 """Yields the segments that a step has settled, mostly none; returns the language, "" if it is not known."""
 
 
+def chosen_token(scores: torch.Tensor, temperature: float, draws: torch.Generator) -> int:
+    """Return the most likely token, or draw one from `scores` (vocabulary) if the temperature is above 0."""
+    if not temperature:
+        return int(scores.argmax())
+    return int(torch.multinomial(((scores - scores.max()) / temperature).softmax(-1), 1, generator=draws))
+
+
 class SpeechModel(Protocol):
     """A loaded model."""
 

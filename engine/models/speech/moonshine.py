@@ -15,7 +15,7 @@ from transformers import AutoFeatureExtractor, GenerationConfig, MoonshineForCon
 from engine.api.errors import ModelLoadError
 from engine.messages import SpeechOptions, SpokenSegment
 from engine.models.speech.loading import load_quietly, read_model
-from engine.models.speech.model import RATE, Steps
+from engine.models.speech.model import RATE, Steps, chosen_token
 
 LONGEST, SHORTEST = 30 * RATE, 15 * RATE
 """The samples of a window that is cut off a longer sound."""
@@ -70,10 +70,7 @@ class Moonshine:
             most = min(self.max_tokens - 1, LEAST_TOKENS + int((stop - start) / RATE * TOKENS_PER_SECOND))
             while len(token_ids) < most:
                 scores, cache = self._logits(states, last, cache)
-                if options.temperature:
-                    last = int(torch.multinomial((scores / options.temperature).softmax(-1), 1, generator=draws))
-                else:
-                    last = int(scores.argmax())
+                last = chosen_token(scores, options.temperature, draws)
                 logprob = float(scores.log_softmax(-1)[last])
                 logprobs.append(logprob)
                 if last in self._ends:
@@ -115,7 +112,7 @@ def windows(samples: torch.Tensor) -> Iterator[tuple[int, int]]:
     """Yield the windows of a sound, one behind the other: what is longer than LONGEST is cut where it is quietest."""
     start = 0
     while len(samples) - start > LONGEST:
-        part = samples[start + SHORTEST : start + LONGEST]
+        part = samples[start + SHORTEST : start + LONGEST - QUIET]  # the encoder refuses a rest below 895
         loudness = part[: len(part) // QUIET * QUIET].view(-1, QUIET).square().mean(1)
         stop = start + SHORTEST + int(loudness.argmin()) * QUIET + QUIET // 2
         yield start, stop

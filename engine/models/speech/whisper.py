@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from engine.messages import SpeechOptions, SpokenSegment
 from engine.models.speech.alignment import token_starts
 from engine.models.speech.loading import load_quietly, read_model
 from engine.models.speech.log_mel import LogMel
-from engine.models.speech.model import RATE, Steps
+from engine.models.speech.model import RATE, Steps, chosen_token
 
 WINDOW_FRAMES = 3_000
 FRAMES_PER_STATE = 2
@@ -105,11 +105,9 @@ class Whisper:
 
     def transcribe(self, samples: torch.Tensor, prompt_ids: list[int], options: SpeechOptions) -> Steps:
         """Follow the seconds of the sound, a window at a time."""
-        pieces = []
-        for piece in self._log_mel.pieces(samples):
-            pieces.append(piece)
-            yield []
-        frames = LogMel.joined(pieces)
+        pieces = self._log_mel.pieces(samples)
+        del samples  # an hour of it is 230 MB, and frames are all that is needed
+        frames = yield from self._joined(pieces)
         total, seek, language = frames.shape[1], 0, options.language
         draws = torch.Generator(self._device).manual_seed(options.seed)
         while seek < total:
@@ -131,6 +129,13 @@ class Whisper:
             yield segments
             seek += advance or count
         return language
+
+    def _joined(self, pieces: Iterator[torch.Tensor]) -> Generator[list[SpokenSegment], None, torch.Tensor]:
+        made = []
+        for piece in pieces:
+            made.append(piece)
+            yield []
+        return LogMel.joined(made)
 
     @torch.inference_mode()
     def _encode(self, frames: torch.Tensor) -> torch.Tensor:
@@ -195,10 +200,7 @@ class Whisper:
             known = torch.tensor([[*prefix, *token_ids]], device=self._device)
             for rule in rules:
                 scores = rule(known, scores)
-            if temperature:
-                chosen = int(torch.multinomial((scores[0] / temperature).softmax(-1), 1, generator=draws))
-            else:
-                chosen = int(scores[0].argmax())
+            chosen = chosen_token(scores[0], temperature, draws)
             logprobs.append(float(scores[0].log_softmax(-1)[chosen]))
             if chosen == self._end:
                 break

@@ -71,7 +71,7 @@ class TranscribeRun(Run):
     def _take(self, choice: Choice, output: SequenceOutput, now: float) -> list[Event]:
         self._record(output, now)
         events = []
-        for segment in output.segments:
+        for segment in map(self._without_special, output.segments):
             self.num_said += 1
             if self.num_said > self.num_published and self.termination is None:
                 self.num_published = self.num_said
@@ -87,6 +87,17 @@ class TranscribeRun(Run):
         if self.termination is None:
             events.append(self.event(Transcribed(output.language, round(self.sound.seconds, 3))))
         return [*events, self.end(now)]
+
+    def _without_special(self, segment: SpokenSegment) -> SpokenSegment:
+        """Leave out what is no text: the model may write marks of languages and tasks."""
+        places = [place for place, one in enumerate(segment.token_ids) if not self.tokenizer.is_special(one)]
+        if len(places) == len(segment.token_ids):
+            return segment
+        names = ("token_ids", "logprobs", "token_starts", "token_ends")
+        lists = {name: getattr(segment, name) for name in names}
+        return dataclasses.replace(
+            segment, **{name: [held[place] for place in places] for name, held in lists.items() if held}
+        )
 
     def _spoken(self, segment: SpokenSegment) -> SegmentSpoken:
         text = b"".join(map(self.tokenizer.token_bytes, segment.token_ids)).decode("utf-8", "replace")
