@@ -6,6 +6,7 @@ import dataclasses
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from engine.api import (
     Admitted,
@@ -93,11 +94,12 @@ class TranscribeRun(Run):
         places = [place for place, one in enumerate(segment.token_ids) if not self.tokenizer.is_special(one)]
         if len(places) == len(segment.token_ids):
             return segment
-        names = ("token_ids", "logprobs", "token_starts", "token_ends")
-        lists = {name: getattr(segment, name) for name in names}
-        return dataclasses.replace(
-            segment, **{name: [held[place] for place in places] for name, held in lists.items() if held}
-        )
+        kept: dict[str, Any] = {
+            name: [held[place] for place in places]
+            for name in ("token_ids", "logprobs", "token_starts", "token_ends")
+            if (held := getattr(segment, name))
+        }
+        return dataclasses.replace(segment, **kept)
 
     def _spoken(self, segment: SpokenSegment) -> SegmentSpoken:
         text = b"".join(map(self.tokenizer.token_bytes, segment.token_ids)).decode("utf-8", "replace")
