@@ -1,9 +1,8 @@
 """Links to read a conversation without an account. Each shows a frozen copy, until it is revoked or expires.
 
-A copy has the title and the texts that were shown, and says how many images and files it leaves out: no parameters, no
-attachments, no other branches. Of a token only
-the hash is stored, so that the database reveals no link. A link may ask for a password, whose tries are counted as
-those to sign in are.
+A copy has the title and the texts that were shown: no parameters, no attachments, no other branches. It says how many
+images and files it leaves out. Of a token only the hash is stored, so that the database reveals no link. A link may ask
+for a password, whose tries are counted as those to sign in are.
 """
 
 from __future__ import annotations

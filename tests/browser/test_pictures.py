@@ -302,6 +302,54 @@ def test_sound_is_recorded_and_played_where_the_model_hears(scripted: ScriptedPa
     page.wait_for_selector("#misfit:has-text('This chat has sound, which plain does not take.')")
 
 
+SLOW_MICROPHONE = """() => {
+    window.streams = [];
+    const { promise, resolve } = Promise.withResolvers();
+    window.allow = resolve;
+    navigator.mediaDevices.getUserMedia = async () => {
+        const heard = new MediaStreamAudioDestinationNode(new AudioContext());
+        window.streams.push(heard.stream);
+        await promise;
+        return heard.stream;
+    };
+}"""
+"""One whose browser asks first whether the page may use it, until `allow` is called."""
+TRACKS = "() => window.streams.flatMap((stream) => stream.getTracks().map((track) => track.readyState))"
+
+
+@pytest.fixture
+def asked_for_sound(page: Any) -> Any:
+    """The page while the browser asks for the microphone, after a press on the button."""
+    ServedModel.objects.filter(name="seeing").update(modalities=["image", "audio"])
+    models_cache_clear()
+    page.reload()
+    page.evaluate(SLOW_MICROPHONE)
+    page.click("#composer [aria-label='Record sound']")
+    assert page.evaluate(TRACKS) == ["live"]
+    return page
+
+
+def test_a_second_press_while_the_browser_asks_starts_no_second_recording(
+    scripted: ScriptedPage, asked_for_sound: Any
+) -> None:
+    """The first one could not be stopped, and held the microphone."""
+    page = asked_for_sound
+    page.click("#composer [aria-label='Record sound']")
+    page.evaluate("window.allow()")
+    page.wait_for_selector("#composer .recording")
+    assert page.evaluate(TRACKS) == ["live"]
+    page.click("#composer [aria-label='Stop recording']")
+    scripted.wait_for(lambda: page.evaluate(TRACKS) == ["ended"])
+
+
+def test_a_microphone_that_is_allowed_too_late_is_let_go(scripted: ScriptedPage, asked_for_sound: Any) -> None:
+    page = asked_for_sound
+    scripted.pick_model("plain")
+    page.wait_for_selector("#composer [aria-label='Record sound']", state="detached")
+    page.evaluate("window.allow()")
+    scripted.wait_for(lambda: page.evaluate(TRACKS) == ["ended"])
+
+
 def test_an_image_is_counted_before_it_is_sent_and_sound_is_not(scripted: ScriptedPage, page: Any) -> None:
     """No byte of the request says what an image takes; sound would have to be written down for it."""
     ServedModel.objects.filter(name="seeing").update(modalities=["image", "audio"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,12 +25,21 @@ from engine.api import Speech, Task
 ARRAYS = ("timestamp_granularities", "include")
 GRANULARITIES, INCLUDED = ("word", "segment"), ("logprobs",)
 MAX_PROMPT_CHARS = 8_192
+WITH_EXPONENT = re.compile(r"[+-]?([0-9]{1,64}(\.[0-9]{0,64})?|\.[0-9]{1,64})[eE][+-]?[0-9]{1,4}", re.ASCII)
 NOT_SERVED = {
     "known_speaker_names": "speakers are not told apart; leave it out",
     "known_speaker_references": "speakers are not told apart; leave it out",
     "hotwords": "name them in prompt",
 }
 """Fields that would change the text -> what to do instead."""
+
+
+class FormNumber(Number):
+    """A number of a form, which clients write as their language does: small ones with an exponent."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        is_with_exponent = isinstance(data, str) and WITH_EXPONENT.fullmatch(data)
+        return super().to_internal_value(float(data) if is_with_exponent else data)
 
 
 class SoundFile(RequestField):
@@ -60,7 +70,7 @@ class TranscriptionRequest(SharingRequest):
     )
     prompt = Text("Text that came before, or that sets names, spelling and style.", max_chars=MAX_PROMPT_CHARS)
     response_format = Text("The form of the answer.", choices=FORMATS, default=JSON)
-    temperature = Number(
+    temperature = FormNumber(
         "0: the most likely text, and warmer draws where that is doubtful.", minimum=0.0, maximum=1.0, default=0.0
     )
     timestamp_granularities = Array(

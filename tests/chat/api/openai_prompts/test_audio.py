@@ -81,6 +81,14 @@ async def test_json_has_the_text_and_counts_tokens(api, said, components, path):
     assert said.readers[0].num_left == 1
 
 
+@pytest.mark.parametrize(("written", "read"), [("1e-05", 1e-5), ("5E-1", 0.5), (".5e+0", 0.5), ("0e0", 0.0)])
+async def test_small_temperatures_may_have_an_exponent(api, said, written, read):
+    """Clients of Python write 0.00001 so."""
+    response = await ask(api, temperature=written)
+    assert response.status_code == 200, response.text
+    assert said.requests[0].speech.temperature == read
+
+
 async def test_verbose_json_has_segments_and_words_as_asked(api, said, components):
     plain = (await ask(api, response_format="verbose_json")).json()
     assert (plain["task"], plain["language"], plain["duration"]) == ("transcribe", "english", 3662.4)
@@ -161,6 +169,9 @@ async def test_a_stream_has_a_delta_for_each_segment_and_then_the_whole(api, sai
         ({"response_format": "diarized_json"}, "response_format", "must be one of json"),
         ({"temperature": "1.5"}, "temperature", "at most 1"),
         ({"temperature": "hot"}, "temperature", "must be a number"),
+        ({"temperature": "1e5"}, "temperature", "at most 1"),
+        ({"temperature": "1e9999"}, "temperature", "finite"),
+        ({"temperature": "1e"}, "temperature", "must be a number"),
         ({"language": "x" * 65}, "language", "at most 64"),
         ({"prompt": "x" * 8193}, "prompt", "at most 8192"),
         ({"timestamp_granularities[]": "word"}, "timestamp_granularities[]", "verbose_json alone"),

@@ -17,6 +17,8 @@ const MAX_S = 300;
  */
 export function RecordButton({ isOff, onDone, onProblem }) {
   const recorder = useRef(/** @type {MediaRecorder | null} */ (null));
+  /** Whether the browser asks for the microphone, and whether the button is gone meanwhile. */
+  const asking = useRef({ isOpen: false, isLeft: false });
   const [since, setSince] = useState(0);
   const [seconds, setSeconds] = useState(0);
   const stop = () => recorder.current?.state === "recording" && recorder.current.stop();
@@ -29,18 +31,25 @@ export function RecordButton({ isOff, onDone, onProblem }) {
     }, 250);
     return () => clearInterval(timer);
   }, [since]);
-  useEffect(() => () => void stop(), []);
+  const leave = () => {
+    asking.current.isLeft = true;
+    stop();
+  };
+  useEffect(() => leave, []);
 
   const record = async () => {
     if (!navigator.mediaDevices) return onProblem(t("Browsers let a page record over HTTPS or at localhost alone."));
+    if (asking.current.isOpen) return;
+    asking.current.isOpen = true;
     try {
       const stream = await navigator.mediaDevices.getUserMedia({ audio: true });
+      if (asking.current.isLeft) return endTracks(stream);
       const pieces = /** @type {Blob[]} */ ([]);
       const made = new MediaRecorder(stream);
       recorder.current = made;
       made.addEventListener("dataavailable", ({ data }) => pieces.push(data));
       made.addEventListener("stop", async () => {
-        for (const track of stream.getTracks()) track.stop();
+        endTracks(stream);
         setSince(0);
         setSeconds(0);
         const wav = await wavOf(new Blob(pieces)).catch(() => null);
@@ -52,11 +61,18 @@ export function RecordButton({ isOff, onDone, onProblem }) {
     } catch (error) {
       if (!(error instanceof DOMException)) throw error;
       onProblem(error.name === "NotAllowedError" ? t("The browser does not let this page use the microphone; allow it in its settings.") : t("No microphone was found."));
+    } finally {
+      asking.current.isOpen = false;
     }
   };
   if (!since) return html`<${IconButton} icon="microphone" label=${t("Record sound")} disabled=${isOff} onClick=${record} />`;
   const passed = `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
   return html`<button type="button" class="button button-quiet recording" aria-label=${t("Stop recording")} title=${t("Stop recording")} onClick=${stop}><${StopIcon} /><span aria-hidden="true">${passed}</span></button>`;
+}
+
+/** Let the microphone go. @param {MediaStream} stream */
+function endTracks(stream) {
+  for (const track of stream.getTracks()) track.stop();
 }
 
 /** The time of the day, as a part of a file's name. */
