@@ -97,7 +97,7 @@ def _wav_seconds(data: str) -> float:
     except (ValueError, struct.error):
         return math.inf
     riff, wave, encoding, channels, rate, bits = head
-    bytes_per_s = rate * channels * -(-bits // 8)
+    bytes_per_s: int = rate * channels * -(-bits // 8)
     if (riff, wave) != (b"RIFF", b"WAVEfmt ") or encoding not in PLAIN_ENCODINGS or not bytes_per_s:
         return math.inf
     return len(data) * BYTES_OF_BASE64 / bytes_per_s

@@ -102,10 +102,13 @@ class TranscribeRun(Run):
         places = [place for place, one in enumerate(segment.token_ids) if not self.tokenizer.is_special(one)]
         if len(places) == len(segment.token_ids):
             return segment
-        names = ("token_ids", "logprobs", "token_starts", "token_ends")
-        lists = {name: getattr(segment, name) for name in names}
+        has_times = bool(segment.token_starts)
         return dataclasses.replace(
-            segment, **{name: [held[place] for place in places] for name, held in lists.items() if held}
+            segment,
+            token_ids=[segment.token_ids[place] for place in places],
+            logprobs=[segment.logprobs[place] for place in places],
+            token_starts=[segment.token_starts[place] for place in places] if has_times else [],
+            token_ends=[segment.token_ends[place] for place in places] if has_times else [],
         )
 
     def _spoken(self, segment: SpokenSegment) -> SegmentSpoken:
