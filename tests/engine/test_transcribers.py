@@ -1,6 +1,7 @@
 """Models of speech through `submit()`: their tokens are those of transformers, alone, in a crowd and after an abort."""
 
 import base64
+import dataclasses
 import inspect
 import json
 import os
@@ -280,6 +281,20 @@ def test_after_a_takeover_only_what_is_not_logged_is_published(tmp_path, make_re
     rest = engine.events_to_end("run")["run"]
     assert [(one.start, one.payload) for one in rest[:-1]] == [(one.start, one.payload) for one in events[2:-1]]
     assert rest[-1].payload.usage == events[-1].payload.usage
+
+
+def test_a_takeover_by_a_device_that_cuts_otherwise_goes_on_where_the_log_ends(tmp_path, make_real_engine):
+    write_whisper(tmp_path)
+    engine = make_real_engine(tmp_path)
+    asked = speech(tones(70, 1), language="en")
+    engine.submit("run", task=Task.TRANSCRIBE, speech=asked, messages=())
+    events = engine.events_to_end("run")["run"]
+    first, second, third = (one.payload for one in events[1:4])
+    assert second.end_s <= third.start_s
+    joined = dataclasses.replace(events[1], payload=dataclasses.replace(first, end_s=second.end_s))
+    engine.submit("run", resume=Resume((events[0], joined)), task=Task.TRANSCRIBE, speech=asked, messages=())
+    rest = engine.events_to_end("run")["run"]
+    assert [one.payload for one in rest[:-1]] == [one.payload for one in events[3:-1]]
 
 
 def test_an_english_model_without_suppressed_tokens_knows_no_languages(tmp_path, make_real_engine):

@@ -6,7 +6,6 @@ import dataclasses
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from engine.api import (
     Admitted,
@@ -30,31 +29,35 @@ OPENING = "\"'“¿([{-«"
 
 @dataclass(eq=False, kw_only=True)
 class TranscribeRun(Run):
-    """A run of one sequence. After a takeover, or with another core, it begins anew and publishes what is not known."""
+    """A run of one sequence. After a takeover, or with another core, it begins anew and publishes what is not known.
+
+    Another device may cut the sound otherwise, so that what is known goes by its times.
+    """
 
     sound: Sound
     speech: SpeechOptions
     tokenizer: Tokenizer
-    num_published: int = 0
-    """Segments that are in the log, or on their way to it."""
-    num_said: int = 0
-    """Segments that the present core has made."""
+    last: SegmentSpoken | None = None
+    """The last segment that is in the log, or on its way to it."""
+    is_catching_up: bool = False
+    """The present core has made no segment yet that is not known."""
     num_tokens: int = 0
     """Of the published segments."""
 
     def sequences(self) -> list[AddSequence]:
-        self.num_said = 0
+        self.is_catching_up = True
         span = MediaSpan(self.sound.definition.key, 0, 0)
         return [dataclasses.replace(one, media=[span], speech=self.speech) for one in super().sequences()]
 
     def replay(self, events: tuple[Event, ...]) -> list[Event]:
-        """Count what is logged; a run whose text is complete only ends."""
+        """Take what is logged; a run whose text is complete only ends."""
         for event in events:
-            self.num_published += isinstance(event.payload, SegmentSpoken)
+            if isinstance(event.payload, SegmentSpoken):
+                self.last = event.payload
+                self.num_tokens += len(event.payload.token_ids)
             if isinstance(event.payload, Transcribed):
                 for choice in self.choices:
                     choice.is_live = False
-        self.num_tokens = sum(len(one.payload.token_ids) for one in events if isinstance(one.payload, SegmentSpoken))
         return []
 
     def admitted(self) -> Admitted:
@@ -73,11 +76,11 @@ class TranscribeRun(Run):
         self._record(output, now)
         events = []
         for segment in map(self._without_special, output.segments):
-            self.num_said += 1
-            if self.num_said > self.num_published and self.termination is None:
-                self.num_published = self.num_said
-                self.num_tokens += len(segment.token_ids)
-                events.append(self.event(self._spoken(segment)))
+            spoken = self._spoken(segment)
+            if self.termination is None and spoken.token_ids and not self._is_known(spoken):
+                self.last, self.is_catching_up = spoken, False
+                self.num_tokens += len(spoken.token_ids)
+                events.append(self.event(spoken))
         if events and self.timings.first_token_at is None:
             self.timings = dataclasses.replace(self.timings, first_token_at=now)
         if output.finish is None:
@@ -89,17 +92,24 @@ class TranscribeRun(Run):
             events.append(self.event(Transcribed(output.language, round(self.sound.seconds, 3))))
         return [*events, self.end(now)]
 
+    def _is_known(self, spoken: SegmentSpoken) -> bool:
+        """Return True for what an earlier attempt has published: segments begin one after the other."""
+        last = self.last if self.is_catching_up else None
+        return last is not None and (spoken.start_s <= last.start_s or spoken.start_s < last.end_s)
+
     def _without_special(self, segment: SpokenSegment) -> SpokenSegment:
         """Leave out what is no text: the model may write marks of languages and tasks."""
         places = [place for place, one in enumerate(segment.token_ids) if not self.tokenizer.is_special(one)]
         if len(places) == len(segment.token_ids):
             return segment
-        kept: dict[str, Any] = {
-            name: [held[place] for place in places]
-            for name in ("token_ids", "logprobs", "token_starts", "token_ends")
-            if (held := getattr(segment, name))
-        }
-        return dataclasses.replace(segment, **kept)
+        has_times = bool(segment.token_starts)
+        return dataclasses.replace(
+            segment,
+            token_ids=[segment.token_ids[place] for place in places],
+            logprobs=[segment.logprobs[place] for place in places],
+            token_starts=[segment.token_starts[place] for place in places] if has_times else [],
+            token_ends=[segment.token_ends[place] for place in places] if has_times else [],
+        )
 
     def _spoken(self, segment: SpokenSegment) -> SegmentSpoken:
         text = b"".join(map(self.tokenizer.token_bytes, segment.token_ids)).decode("utf-8", "replace")
