@@ -97,8 +97,8 @@ def test_answers_depend_on_the_image_and_on_nothing_else(seeing):
         )
     assert texts(first) == texts(again) != texts(second)
     assert first.usage.prompt_tokens == second.usage.prompt_tokens == alone.usage.prompt_tokens + 16
-    assert first.usage.prompt_tokens_details.model_extra == {"image_tokens": 16}
-    assert alone.usage.prompt_tokens_details.model_extra == {}
+    assert first.usage.prompt_tokens_details.image_tokens == 16
+    assert alone.usage.prompt_tokens_details.image_tokens is None
 
 
 def test_the_other_dialects_see_the_same(seeing):
