@@ -8,8 +8,6 @@ place of the template's placeholder, as in the processors of transformers.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -25,7 +23,7 @@ from engine.inputs.escaping import PromptPiece
 from engine.inputs.media.decoded import DecodedBudget
 from engine.inputs.media_options import image_background, processor_options, video_decoding
 from engine.inputs.sent_tensors import read_matrix
-from engine.inputs.videos import VideoFrames
+from engine.inputs.videos import VideoFrames, bytes_of
 from engine.killable import KillableExceeded, KillablePool
 from engine.messages import GIVEN, DefineMedia, MediaSpan, MediaTensor
 from engine.slow_work import SlowWork
@@ -175,10 +173,7 @@ class ImageReader:
         param, detail = part.get("param") or "messages", part.get("detail") or "auto"
         if part.get("is_vectors") is True:
             return self._given(part["data"], param, use.tenant)
-        try:
-            data = base64.b64decode(part["data"], validate=True)
-        except (binascii.Error, ValueError):
-            raise _refused("the image must be base64 behind the head of its data: URL", param) from None
+        data = bytes_of(part["data"], "image", param)
         image = self._decoder.image(data, param=param, detail=detail, background=use.background, tenant=use.tenant)
         use.budget.take(image.pixels.nbytes, param)
         return self._made(PREPARE, image.pixels, image.content_hash, self._image, use, param)

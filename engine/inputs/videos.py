@@ -41,7 +41,7 @@ class VideoFrames:
                 message = "the video is a list of frames, which is taken whole; send it without num_frames"
                 raise RequestError(ErrorCode.INVALID_VALUE, message, param)
             return self._listed(part, fps, param, tenant)
-        data = _bytes_of(part["data"], param)
+        data = bytes_of(part["data"], "video", param)
         options: dict[str, Any] = {"param": param, "max_frame_pixels": self._frame_pixels, "tenant": tenant}
         if asked is not None:
             return self._decoder.video(data, num_frames=asked, **options)
@@ -56,13 +56,14 @@ class VideoFrames:
         if num_frames > self._most:
             message = f"the video must have at most {self._most} frames, got {num_frames}; send fewer"
             raise RequestError(ErrorCode.INVALID_VALUE, message, param)
-        frames = tuple(_bytes_of(frame, param) for frame in part["data"].split(","))
+        frames = tuple(bytes_of(frame, "video", param) for frame in part["data"].split(","))
         return self._decoder.video_of_frames(frames, param=param, fps=fps, tenant=tenant)
 
 
-def _bytes_of(text: str, param: str) -> bytes:
+def bytes_of(text: str, kind: str, param: str) -> bytes:
+    """Return the bytes of an item of media in base64. Raises RequestError."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        message = "the video must be base64 behind the head of its data: URL"
+        message = f"the {kind} must be base64 behind the head of its data: URL"
         raise RequestError(ErrorCode.INVALID_VALUE, message, param) from None

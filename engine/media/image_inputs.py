@@ -158,7 +158,7 @@ def _open(path: Path, config: Any, most_tokens: int) -> Opened:
     kind = "pixtral" if config.vision_config.model_type == "pixtral" else config.model_type
     if kind not in ("smolvlm", "pixtral", "internvl", "llava_onevision", *QWEN_KINDS):
         return _whole(AutoProcessor.from_pretrained(path))
-    images, tokenizer = AutoImageProcessor.from_pretrained(path), _tokenizer(path)
+    images, tokenizer = AutoImageProcessor.from_pretrained(path), AutoTokenizer.from_pretrained(path)
     if kind in QWEN_KINDS:
         merge = config.vision_config.spatial_merge_size
         cap_pixels(images, most_tokens)
@@ -214,10 +214,6 @@ def _spelled(images: Any, tokenizer: Any, token: str, text_of: Callable[[Any], s
         return text_of(made), {name: value for name, value in made.items() if name not in NO_ENCODER}
 
     return Opened(token, token_id, _counter(tokenizer, token_id), prepare, token=token)
-
-
-def _tokenizer(path: Path) -> Any:
-    return AutoTokenizer.from_pretrained(path)
 
 
 def _counter(tokenizer: Any, token_id: int) -> Callable[[str], int]:

@@ -62,9 +62,10 @@ def _named(
 
 def _bytes_of(url: str, fetched: Mapping[str, bytes | ApiError]) -> bytes:
     """Return the bytes of an item that was sent; none of one that is refused for its size or its base64."""
-    text = base64_of(url, fetched) or ""
-    try:
-        data = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return b""
+    data = fetched.get(url)
+    if not isinstance(data, bytes):
+        try:
+            data = base64.b64decode(base64_of(url, fetched) or "", validate=True)
+        except (binascii.Error, ValueError):
+            return b""
     return data if len(data) <= settings.LIGHTCONE_MEDIA_LIMITS.max_media_bytes else b""
