@@ -284,7 +284,7 @@ def test_an_adapter_that_cannot_be_loaded_leaves_its_name_free(served):
 def test_an_encoder_takes_no_adapters(tmp_path):
     write_encoder(tmp_path, "Bert")
     real = RealEngine(tmp_path)
-    with pytest.raises(ModelLoadError, match="adapters are served beside decoders alone"):
+    with pytest.raises(ModelLoadError, match="adapters are served beside decoders of text alone"):
         real.engine.add_adapter("one", tmp_path)
     real.close()
 

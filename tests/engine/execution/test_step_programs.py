@@ -186,7 +186,9 @@ def test_an_incomplete_recording_is_discarded_without_effect():
 def test_what_torch_computes_of_the_positions_alone_is_missed_too():
     decoder, attention = make_decoder(), make_attention()
     layers = decoder.run_layers
-    decoder.run_layers = lambda inputs, *rest: layers(inputs._replace(rotations=inputs.rotations * 1.0), *rest)
+    decoder.run_layers = lambda inputs, *rest, **named: layers(
+        inputs._replace(rotations=inputs.rotations * 1.0), *rest, **named
+    )
     programs = StepPrograms(decoder, attention, MAX_TOKENS)
     programs.forward(decode_batch(0, 1))
     assert programs._programs == {1: None}
