@@ -71,7 +71,11 @@ def signed_in_page(chromium, served, problems: list[str]):
     page.fill("#id_username", served.admin_user)
     page.fill("#id_password", served.admin_password)
     page.click("button[type=submit]")
-    page.wait_for_selector("#connection[data-state=ready]")
+    try:
+        page.wait_for_selector("#connection[data-state=ready]")
+    except playwright_sync.TimeoutError as error:
+        error.add_note(f"The page {page.url} says: {page.inner_text('body')[:1000]!r}; its console: {problems}")
+        raise
     return page
 
 
