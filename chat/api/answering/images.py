@@ -1,15 +1,17 @@
-"""Fetch the remote images and videos of a request for a model that takes them; else find the models that do."""
+"""Fetch the remote media of a request for a model that takes them; else find the models that do."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.answering.named_media import media_named
+from chat.api.request.audio_parts import AUDIO, AUDIO_EMBEDS, sounds_sent
 from chat.api.request.build import embeds_problem
 from chat.api.request.image_parts import IMAGE, IMAGE_EMBEDS, IMAGE_URL, REMOTE, ImageRules, image_url, media_sent
 from chat.api.request.video_parts import VIDEO, VIDEO_URL
@@ -22,6 +24,8 @@ from chat.media.named import named_media
 from engine.api.media import MediaKind
 
 Fetched = dict[str, bytes | ApiError]
+EMBEDS = {IMAGE: IMAGE_EMBEDS, AUDIO: AUDIO_EMBEDS}
+"""The parts that hold vectors in place of an item."""
 
 
 @lru_cache(maxsize=1)
@@ -31,15 +35,19 @@ def media_fetcher() -> MediaFetcher:
 
 
 async def image_rules(messages: Sequence[Any], model: ModelEntry, caller: Caller) -> ImageRules:
-    """Return what becomes of the images and videos of a request.
+    """Return what becomes of the images, videos and sounds of a request.
 
     No more are fetched than a request may have, and none for a model that does not take them. Why one could not be
     fetched is said with the other problems of the messages, so that limits answer first.
     """
-    all_sent = {IMAGE: list(media_sent(messages, IMAGE_URL)), VIDEO: list(media_sent(messages, VIDEO_URL))}
-    has_vectors = next(media_sent(messages, IMAGE_EMBEDS), None) is not None
-    if not any(all_sent.values()) and not has_vectors:
-        return ImageRules(is_taken=IMAGE in model.modalities, takes_videos=VIDEO in model.modalities)
+    all_sent = {
+        IMAGE: list(media_sent(messages, IMAGE_URL)),
+        VIDEO: list(media_sent(messages, VIDEO_URL)),
+        AUDIO: list(sounds_sent(messages)),
+    }
+    vectors = {kind: any(media_sent(messages, name)) for kind, name in EMBEDS.items()}
+    if not any(all_sent.values()) and not any(vectors.values()):
+        return _taking(model.modalities)
     taken = await modalities_live(model)
     budget = media_fetcher().budget()
     fetched, others = dict[str, Fetched](), dict[str, list[str]]()
@@ -49,19 +57,27 @@ async def image_rules(messages: Sequence[Any], model: ModelEntry, caller: Caller
             urls = [image_url(item.value) for item in sent]
             fetched[kind] = await _fetched(urls, MediaKind(kind), caller, budget)
             named[kind] = await media_named(MediaKind(kind), sent, fetched[kind], caller, named_media())
-        elif sent or (kind == IMAGE and has_vectors):
+        elif sent or vectors.get(kind):
             others[kind] = await models_that_take(kind, caller)
-    return ImageRules(
-        is_taken=IMAGE in taken,
+    hearing = await models_that_take(AUDIO, caller, by_transcriber=True) if AUDIO in others else ()
+    return replace(
+        _taking(taken),
         seeing=others.get(IMAGE, ()),
         fetched=fetched.get(IMAGE, {}),
         named=named.get(IMAGE, {}),
         embeds_problem=embeds_problem(caller),
-        takes_videos=VIDEO in taken,
         watching=others.get(VIDEO, ()),
         fetched_videos=fetched.get(VIDEO, {}),
         named_videos=named.get(VIDEO, {}),
+        hearing=hearing,
+        hearing_itself=others.get(AUDIO, ()),
+        fetched_sounds=fetched.get(AUDIO, {}),
+        named_sounds=named.get(AUDIO, {}),
     )
+
+
+def _taking(modalities: Collection[str]) -> ImageRules:
+    return ImageRules(is_taken=IMAGE in modalities, takes_videos=VIDEO in modalities, takes_sounds=AUDIO in modalities)
 
 
 async def _fetched(urls: Sequence[Any], kind: MediaKind, caller: Caller, budget: MediaBudget) -> Fetched:
