@@ -22,6 +22,8 @@ TARGET = "engine.media.sound_inputs:answer"
 OPEN, PREPARE = "open", "prepare"
 """The tasks of the child."""
 LEAST_S = 0.1
+SPARE_S = 0.1
+"""What files may have beyond the longest sound: encoders fill their last frame. The model's processor drops it."""
 
 
 class MessageSounds:
@@ -50,7 +52,7 @@ class MessageSounds:
         if sound.seconds < LEAST_S:
             message = f"the audio must have at least {LEAST_S} seconds, got {sound.seconds:.2f}; send a longer one"
             raise RequestError(ErrorCode.INVALID_VALUE, message, param)
-        if self._max_seconds and sound.seconds > self._max_seconds:
+        if self._max_seconds and sound.seconds > self._max_seconds + SPARE_S:
             message = (
                 f"the audio must have at most {self._max_seconds:g} seconds, which this model hears at once, got "
                 f"{sound.seconds:.1f}; send parts of it, each as a sound of its own"

@@ -31,7 +31,9 @@ class ProcessorChild:
         """Return what the child says of the folder. Raises ModelLoadError."""
         try:
             opened: dict[str, Any] = self._pool.call(*self._opening, timeout_s=PREPARE_S)
-        except (EngineFailure, KillableExceeded, RequestError) as error:
+        except RequestError as error:
+            raise ModelLoadError(error.message) from error
+        except (EngineFailure, KillableExceeded) as error:
             message = f"{path}: the processor of its {PLURALS[kind]} cannot be opened; the log says why"
             raise ModelLoadError(message) from error
         return opened

@@ -10,13 +10,15 @@ import pytest
 import torch
 import transformers
 
-from engine.api import PromptOptions, Rejected
+from engine.api import BeamOptions, PromptOptions, Rejected
 from engine.config import EngineConfig
 from engine.core.memory_need import memory_need
 from engine.model_kind import read_purpose
 from engine.models.registry import describe_folder
 from tests.engine.hearing_folders import FAMILIES, RATE, SHORT_S, encoded, sound_of, write_hearing
+from tests.engine.inputs.media.streams import film
 from tests.engine.real_engine import RealEngine
+from tests.engine.speech_folders import wav
 from tests.engine.test_images import GREEDY, NO_END, NUM_TOKENS, token_ids
 
 CONVERSATIONS = [
@@ -133,7 +135,7 @@ def test_tenants_share_no_prefix_with_sounds(hearing):
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (SHORT_S + 0.1, "at most 2 seconds, which this model hears at once, got 2.1; send parts of it"),
+        (SHORT_S + 0.2, "at most 2 seconds, which this model hears at once, got 2.2; send parts of it"),
         (0.05, "at least 0.1 seconds"),
     ],
 )
@@ -144,10 +146,43 @@ def test_a_sound_that_is_too_long_or_too_short_is_refused_with_the_limit(hearing
     assert words in found.message
 
 
-def test_a_broken_sound_is_refused_with_the_name_of_its_part(hearing):
-    data = base64.b64encode(b"RIFF" + bytes(40)).decode()
-    found = refusal(hearing, [{"type": "audio", "data": data, "param": "messages.0.content.0.audio_url"}])
-    assert found.param == "messages.0.content.0.audio_url"
+def test_what_an_encoder_has_added_to_the_longest_sound_is_dropped(hearing):
+    answers = []
+    for seconds in (SHORT_S, SHORT_S + 0.05):
+        hearing.submit("run", messages=engine_messages([[sound_of(seconds, 6)]]), **GREEDY)
+        answers.append(token_ids(hearing.events_to_end("run")["run"]))
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"RIFF" + bytes(40),
+        wav(np.zeros(0)),
+        base64.b64decode(encoded(HEARD))[:30],
+        b"ID3" + bytes(4000),
+        b"OggS" + bytes(200),
+        b"%PDF-1.4",
+        film(count=4, fps=10, size=(32, 32)),
+    ],
+    ids=["nothing", "head", "no samples", "cut", "MP3 of zeros", "Ogg of zeros", "PDF", "film without sound"],
+)
+def test_what_is_no_sound_is_refused_with_the_name_of_its_part(hearing, data):
+    path = "messages.0.content.0.audio_url"
+    found = refusal(hearing, [{"type": "audio", "data": base64.b64encode(data).decode(), "param": path}])
+    assert found.param == path
+    assert found.message.startswith(("the audio", path))
+
+
+def test_silence_is_a_sound(hearing):
+    hearing.submit("run", messages=engine_messages([[np.zeros(RATE, np.float32), "hm"]]), **GREEDY)
+    assert len(token_ids(hearing.events_to_end("run")["run"])) == NUM_TOKENS
+
+
+def test_beam_search_takes_no_sounds(hearing):
+    part = {"type": "audio", "data": encoded(HEARD)}
+    assert refusal(hearing, [part], beam=BeamOptions(), num_choices=2).param == "use_beam_search"
 
 
 def test_a_model_that_hears_takes_no_images_and_no_options(hearing):
