@@ -36,6 +36,8 @@ class MediaLimits:
     max_image_side: int = 16_384
     max_image_tokens: int = 0
     """To which images are shrunk whose model would take more of them; 0: 1280 on processors, 16,384 on devices."""
+    max_page_images: int = 16
+    """Of PDF files in a request, beside its images."""
     max_audio_seconds: int = 600
     max_transcription_seconds: int = 3600
     """Of a sound that is written down, which is not the part of a message."""

@@ -11,6 +11,7 @@ from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.answering.named_media import media_named
 from chat.api.request.build import embeds_problem
+from chat.api.request.file_parts import has_files
 from chat.api.request.image_parts import IMAGE, IMAGE_EMBEDS, IMAGE_URL, REMOTE, ImageRules, image_url, media_sent
 from chat.api.request.video_parts import VIDEO, VIDEO_URL
 from chat.catalog.named_models import modalities_live, models_that_take
@@ -37,8 +38,8 @@ async def image_rules(messages: Sequence[Any], model: ModelEntry, caller: Caller
     fetched is said with the other problems of the messages, so that limits answer first.
     """
     all_sent = {IMAGE: list(media_sent(messages, IMAGE_URL)), VIDEO: list(media_sent(messages, VIDEO_URL))}
-    has_vectors = next(media_sent(messages, IMAGE_EMBEDS), None) is not None
-    if not any(all_sent.values()) and not has_vectors:
+    has_others = next(media_sent(messages, IMAGE_EMBEDS), None) is not None or has_files(messages)
+    if not any(all_sent.values()) and not has_others:
         return ImageRules(is_taken=IMAGE in model.modalities, takes_videos=VIDEO in model.modalities)
     taken = await modalities_live(model)
     budget = media_fetcher().budget()
@@ -49,7 +50,7 @@ async def image_rules(messages: Sequence[Any], model: ModelEntry, caller: Caller
             urls = [image_url(item.value) for item in sent]
             fetched[kind] = await _fetched(urls, MediaKind(kind), caller, budget)
             named[kind] = await media_named(MediaKind(kind), sent, fetched[kind], caller, named_media())
-        elif sent or (kind == IMAGE and has_vectors):
+        elif sent or (kind == IMAGE and has_others):
             others[kind] = await models_that_take(kind, caller)
     return ImageRules(
         is_taken=IMAGE in taken,

@@ -12,6 +12,7 @@ from typing import Any
 from django.conf import settings
 
 from chat.api.request.fields import echo
+from chat.api.request.image_parts import DETAILS, MAX_NAMES
 from chat.errors import Problems
 from engine.api import Json
 
@@ -33,6 +34,13 @@ AttachedFiles = Mapping[str, AttachedFile]
 """By file id."""
 
 
+def has_files(messages: Sequence[Any]) -> bool:
+    """Return True if a message has a file part."""
+    contents = (message.get("content") for message in messages if isinstance(message, dict))
+    parts = (part for content in contents if isinstance(content, list) for part in content)
+    return any(isinstance(part, dict) and part.get("type") == "file" for part in parts)
+
+
 def file_ids(messages: Sequence[Any], max_parts: int) -> Iterator[str]:
     """Yield the id of each file part that has one, in order, of the parts that a request may have."""
     num_parts = 0
@@ -52,9 +60,11 @@ def file_ids(messages: Sequence[Any], max_parts: int) -> Iterator[str]:
 class FilePartReader:
     """A reader of the file parts of one request."""
 
-    def __init__(self, problems: Problems, files: AttachedFiles) -> None:
+    def __init__(self, problems: Problems, files: AttachedFiles, seeing: Sequence[str] = ()) -> None:
+        """`seeing`: for a model that takes no images, the caller's models that do."""
         self._problems = problems
         self._files = files
+        self._seeing: list[Json] = list(seeing[:MAX_NAMES])
 
     def read(self, file: Any, path: str) -> list[Json]:
         """Return the part for the worker, with the path for its errors; nothing after a problem."""
@@ -63,24 +73,36 @@ class FilePartReader:
             self._problems.refuse(path, message, "invalid_type")
             return []
         data, file_id, name = file.get("file_data"), file.get("file_id"), file.get("filename")
+        detail = file.get("detail")
         limits = settings.LIGHTCONE_LIMITS
         if name is not None and not isinstance(name, str):
             self._problems.refuse(path, f"must have a string as filename, got {echo(name)}", "invalid_type")
         elif name is not None and (len(name) > limits.max_label_chars or not name.isprintable()):
             message = f"must have a filename of at most {limits.max_label_chars} printable characters"
             self._problems.refuse(path, message)
+        elif detail not in (None, *DETAILS):
+            self._problems.refuse(f"{path}.detail", f"must be one of {', '.join(DETAILS)}, got {echo(detail)}")
         elif file_id is not None:
-            return self._named(file_id, data, name, path)
+            return self._named(file_id, data, name, detail, path)
         elif not isinstance(data, str) or not data:
             message = "must have file_data (the content in base64, or a data: URL with base64) or file_id"
             self._problems.refuse(path, message)
         elif len(data) * BYTES_OF_BASE64 > limits.max_file_bytes + URL_HEAD_BYTES:
             self._problems.refuse(path, f"must have at most {limits.max_file_bytes} bytes; send a part of it")
         else:
-            return [{"type": "file", "file": {"file_data": data, "filename": name}, "param": path}]
+            return [self._part(data, name, detail, path)]
         return []
 
-    def _named(self, file_id: Any, data: Any, name: str | None, path: str) -> list[Json]:
+    def _part(self, data: str, name: str | None, detail: str | None, path: str) -> Json:
+        sent: dict[str, Json] = {"file_data": data, "filename": name}
+        if detail is not None:
+            sent["detail"] = detail
+        part: dict[str, Json] = {"type": "file", "file": sent, "param": path}
+        if self._seeing:
+            part["seeing"] = self._seeing
+        return part
+
+    def _named(self, file_id: Any, data: Any, name: str | None, detail: str | None, path: str) -> list[Json]:
         """Return the part of a file that the project keeps."""
         if data is not None:
             self._problems.refuse(path, "must have file_data or file_id, not both; leave one of them out")
@@ -89,8 +111,7 @@ class FilePartReader:
         else:
             found = self._files.get(file_id) or AttachedFile(problem=unknown_file(file_id))
             if not found.problem:
-                sent: Json = {"file_data": found.file_data, "filename": name or found.filename}
-                return [{"type": "file", "file": sent, "param": path}]
+                return [self._part(found.file_data, name or found.filename, detail, path)]
             self._problems.refuse(f"{path}.file_id", found.problem)
         return []
 

@@ -18,7 +18,10 @@ ROLES = ("user", "assistant", "system", "developer")
 STATUSES = ("in_progress", "completed", "incomplete")
 KINDS = ("message", "function_call", "function_call_output", "reasoning", "item_reference")
 PARTS = ("input_text", "output_text", "text", "refusal", "input_file", "input_image")
-MEDIA_KEYS = {"input_file": ("file_data", "file_id", "filename"), "input_image": ("image_url", "file_id", "detail")}
+MEDIA_KEYS = {
+    "input_file": ("file_data", "file_id", "filename", "detail"),
+    "input_image": ("image_url", "file_id", "detail"),
+}
 OUTPUT_PARTS = ("input_text", "output_text", "text", "input_file", "input_image")
 
 
