@@ -15,6 +15,8 @@ class MediaKind(StrEnum):
     IMAGE = "image"
     AUDIO = "audio"
     VIDEO = "video"
+    DOCUMENT = "document"
+    """A file that is fetched and read (engine.inputs.files)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class MediaLimits:
             MediaKind.IMAGE: self.media_image_timeout,
             MediaKind.AUDIO: self.media_audio_timeout,
             MediaKind.VIDEO: self.media_video_timeout,
+            MediaKind.DOCUMENT: self.media_audio_timeout,
         }[kind]
 
     def decode_timeout_s(self, kind: MediaKind) -> float:
