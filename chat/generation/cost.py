@@ -44,7 +44,8 @@ MEDIA_TOKENS = {
 """By the type of a part, as it was sent and as the worker gets it."""
 DATA = "data"
 """What a part has that the worker gets."""
-PACKED = (b"PK", b"%PDF")
+PDF = b"%PDF"
+PACKED = (b"PK", PDF)
 """How files begin whose texts may have more bytes than they have."""
 
 
@@ -174,13 +175,15 @@ def _num_bytes(file_data: str) -> int:
 
 
 def _most_file_bytes(file_data: str) -> int:
-    """Return the bytes that the text of a file cannot outnumber: its own, or those of any file for a packed one."""
+    """Return what the tokens of a file cannot outnumber: its bytes; of a packed one those of any text, and pages."""
     most = BYTES_OF_CHAR * MAX_FILE_CHARS
     head = file_data[: file_data.find(",") + 1 if file_data.startswith("data:") else 0]
     try:
         begin = base64.b64decode(file_data[len(head) : len(head) + BEGIN_CHARS]).lstrip()
     except ValueError:
         return most
+    if begin.startswith(PDF):
+        return most + MOST_IMAGE_TOKENS * int(settings.LIGHTCONE_MEDIA_LIMITS.max_page_images)
     return most if begin.startswith(PACKED) else min(most, _num_bytes(file_data))
 
 

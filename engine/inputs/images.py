@@ -1,9 +1,9 @@
 """Takes images and videos out of messages: templates see that there is one, the encoder gets what is made of it.
 
 Web processes pass the parts on undecoded: `{"type": "image", "data": base64, "detail", "param"}`, and videos as
-videos.py has them. One killable child decodes them (media/decoder.py), another makes inputs of the pixels
-(engine/media/image_inputs.py). The text that stands for an image, hundreds of tokens that are all alike, takes the
-place of the template's placeholder, as in the processors of transformers.
+videos.py has them; pages of files have bytes as `data`. One killable child decodes them (media/decoder.py), another
+makes inputs of the pixels (engine/media/image_inputs.py). The text that stands for an image, hundreds of tokens that
+are all alike, takes the place of the template's placeholder, as in the processors of transformers.
 """
 
 from __future__ import annotations
@@ -163,6 +163,11 @@ class ImageReader:
                 parts.append(part)
             emptied.append(message | {"content": parts} if parts else message)
         return emptied, images
+
+    @property
+    def page_limits(self) -> MediaLimits | None:
+        """The limits of pages of files as images; None if the model takes no images."""
+        return self._decoder.limits if any(form.kind == "image" for form in self.forms) else None
 
     def close(self) -> None:
         """End the child processes. Idempotent."""

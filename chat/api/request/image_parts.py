@@ -49,6 +49,8 @@ class ImageRules:
     """The caller's models that take videos, for a refusal."""
     fetched_videos: Mapping[str, bytes | ApiError] = field(default_factory=dict)
     named_videos: Mapping[str, bytes] = field(default_factory=dict)
+    num_other_bytes: int = 0
+    """Of other media of the request."""
 
     @property
     def num_fetched_bytes(self) -> int:
@@ -64,7 +66,7 @@ class ImagePartReader:
         self._rules = rules
         self._model = model
         self._num_images = 0
-        self._num_bytes = 0
+        self._num_bytes = rules.num_other_bytes
 
     @property
     def is_taken(self) -> bool:
