@@ -47,6 +47,8 @@ SEEING = (
 """Architectures whose images are served: a tower, a projector, and a text model that sees their vectors as tokens."""
 WATCHING = tuple(name for name in SEEING if name.startswith("Qwen"))
 """Those whose videos are served too."""
+HEARING = ("Qwen2AudioForConditionalGeneration", "VoxtralForConditionalGeneration")
+"""Architectures whose sounds are served: an encoder, a projector, and a text model that takes vectors as tokens."""
 TEXT_MODELS = {
     "gemma3_text": "Gemma3ForCausalLM",
     "llama": "LlamaForCausalLM",
@@ -59,7 +61,7 @@ TEXT_MODELS = {
     "qwen3": "Qwen3ForCausalLM",
     "qwen3_vl_text": "Qwen3ForCausalLM",
 }
-"""`model_type` of the text model in a model that sees -> the architecture of it alone. Layers of ours compute these."""
+"""`model_type` of the text model in one that sees or hears -> its architecture, which layers of ours compute."""
 WHISPER, MOONSHINE = "WhisperForConditionalGeneration", "MoonshineForConditionalGeneration"
 """Architectures that write down speech."""
 WHISPER_RATE, MOONSHINE_RATE = 50.0, 16_000 / 384
@@ -121,12 +123,13 @@ class ModelPurpose:
     """Of a causal reranker the tokens for no and yes, if its files name them."""
     takes_images: bool = False
     takes_videos: bool = False
+    takes_sounds: bool = False
     speech: SpeechPurpose | None = None
 
     @property
     def modalities(self) -> list[str]:
-        """What messages may have beside text: "image", "video"."""
-        marks = {"image": self.takes_images, "video": self.takes_videos}
+        """What messages may have beside text: "image", "video", "audio"."""
+        marks = {"image": self.takes_images, "video": self.takes_videos, "audio": self.takes_sounds}
         return [name for name, is_taken in marks.items() if is_taken]
 
 
@@ -152,8 +155,12 @@ def read_purpose(path: Path) -> ModelPurpose:
                 f"{path / 'config.json'}: {name[:80]} that sees texts in both directions is not served"
             )
         return _embedder(path, modules, is_encoder=False)
-    sees = name in SEEING and _sees(path, config)
-    return ModelPurpose(takes_images=sees, takes_videos=sees and name in WATCHING)
+    takes = name in (*SEEING, *HEARING) and _takes_media(path, config)
+    return ModelPurpose(
+        takes_images=takes and name in SEEING,
+        takes_videos=takes and name in WATCHING,
+        takes_sounds=takes and name in HEARING,
+    )
 
 
 def _transcriber(path: Path, name: str) -> ModelPurpose:
@@ -180,8 +187,8 @@ def _transcriber(path: Path, name: str) -> ModelPurpose:
     return ModelPurpose(ModelKind.TRANSCRIBER, speech=speech)
 
 
-def _sees(path: Path, config: Mapping[str, Any]) -> bool:
-    """Return True for a folder whose text model has layers of ours, and that says how images become inputs."""
+def _takes_media(path: Path, config: Mapping[str, Any]) -> bool:
+    """Return True for a folder whose text model has layers of ours, and that says how media become inputs."""
     text = config.get("text_config")
     kind = text.get("model_type", "llama") if isinstance(text, Mapping) else config.get("model_type")
     return kind in TEXT_MODELS and any((path / name).is_file() for name in PROCESSOR_FILES)

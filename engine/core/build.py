@@ -152,20 +152,25 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
 
 
 def _load_media_encoder(config: EngineConfig, model: ModelConfig, channel: PipeChannel) -> MediaEncoder | None:
-    """Load the part of a model that turns images into inputs of its decoder; None if it has none."""
-    if not _purpose_of(config.model_path).takes_images:
+    """Load the part of a model that turns media into inputs of its decoder; None if it has none."""
+    purpose, place = _purpose_of(config.model_path), (config.model_path, torch.device(config.device))
+    if not purpose.modalities:
         return None
     # NOTE: imported here, as it takes seconds and hundreds of MiB that other models save.
     from engine.models.transformers_backend.media_encoder import TransformersMediaEncoder
     from engine.models.transformers_backend.qwen_media_encoder import QwenMediaEncoder
+    from engine.models.transformers_backend.sound_encoder import SoundEncoder
 
+    if purpose.takes_sounds:
+        channel.send(CoreProgress("loading the encoder of sound", 1.0))
+        return SoundEncoder.load(*place, media_dtype(config))
     channel.send(CoreProgress("loading the image encoder", 1.0))
     kind = QwenMediaEncoder if model.rotations[0].sections else TransformersMediaEncoder
-    return kind.load(config.model_path, torch.device(config.device), media_dtype(config))
+    return kind.load(*place, media_dtype(config))
 
 
 def media_dtype(config: EngineConfig) -> torch.dtype:
-    """Return the dtype of the encoder of images: on a CPU torch computes bfloat16 more slowly than float32."""
+    """Return the dtype of the encoder of media: on a CPU torch computes bfloat16 more slowly than float32."""
     return torch.float32 if config.device == "cpu" or config.weights == "float32" else torch.bfloat16
 
 

@@ -72,7 +72,7 @@ def memory_need(config: EngineConfig, memory_bytes: int = 0) -> MemoryNeed:
     scheme = WeightScheme(config.weights, device, config.batch_invariant)
     checkpoint, model, _ = open_checkpoint(config.model_path)
     weights = checkpoint.held_bytes(scheme)
-    if purpose.takes_images and isinstance(checkpoint, FileCheckpoint):
+    if purpose.modalities and isinstance(checkpoint, FileCheckpoint):
         weights += checkpoint.num_other_weights * media_dtype(config).itemsize
     groups = cache_groups(model, config, device)
     block_bytes = bytes_per_block(groups, cache_dtype(config.weights, config.kv_cache, device))

@@ -184,7 +184,7 @@ class RequestPreparer:
         num_known: Mapping[str, int],
     ) -> Run:
         if request.beam is not None and prompt.media.spans:
-            media = "images" if request.raw is None else "prompt_embeds"
+            media = "images, videos and sounds" if request.raw is None else "prompt_embeds"
             message = f"use_beam_search cannot be combined with {media}: leave it out, or ask for several choices by n"
             raise RequestError(ErrorCode.INVALID_VALUE, message, "use_beam_search")
         max_tokens = choice_token_limit(request, len(prompt.token_ids), limits)

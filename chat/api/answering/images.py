@@ -1,10 +1,11 @@
-"""Fetch the remote images, videos and files of a request, for models that take them; else find those that do."""
+"""Fetch the remote media and files of a request, for models that take them; else find those that do."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
@@ -15,6 +16,7 @@ from django.conf import settings
 from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.answering.named_media import media_named
+from chat.api.request.audio_parts import AUDIO, AUDIO_EMBEDS, sounds_sent
 from chat.api.request.build import embeds_problem
 from chat.api.request.file_parts import AttachedFile, file_urls, has_files
 from chat.api.request.image_parts import IMAGE, IMAGE_EMBEDS, IMAGE_URL, REMOTE, ImageRules, image_url, media_sent
@@ -28,6 +30,8 @@ from chat.media.named import named_media
 from engine.api.media import MediaKind
 
 Fetched = dict[str, bytes | ApiError]
+EMBEDS = {IMAGE: IMAGE_EMBEDS, AUDIO: AUDIO_EMBEDS}
+"""The parts that hold vectors in place of an item."""
 
 
 @lru_cache(maxsize=1)
@@ -39,16 +43,21 @@ def media_fetcher() -> MediaFetcher:
 async def image_rules(
     messages: Sequence[Any], model: ModelEntry, caller: Caller, budget: MediaBudget | None = None
 ) -> ImageRules:
-    """Return what becomes of the images and videos of a request.
+    """Return what becomes of the images, videos and sounds of a request.
 
     No more are fetched than a request may have, and none for a model that does not take them. Why one could not be
     fetched is said with the other problems of the messages, so that limits answer first. `budget`: of the request,
     whose sounds may have taken some.
     """
-    all_sent = {IMAGE: list(media_sent(messages, IMAGE_URL)), VIDEO: list(media_sent(messages, VIDEO_URL))}
-    has_others = next(media_sent(messages, IMAGE_EMBEDS), None) is not None or has_files(messages)
-    if not any(all_sent.values()) and not has_others:
-        return ImageRules(is_taken=IMAGE in model.modalities, takes_videos=VIDEO in model.modalities)
+    all_sent = {
+        IMAGE: list(media_sent(messages, IMAGE_URL)),
+        VIDEO: list(media_sent(messages, VIDEO_URL)),
+        AUDIO: list(sounds_sent(messages)),
+    }
+    is_there = {kind: any(media_sent(messages, name)) for kind, name in EMBEDS.items()}
+    is_there[IMAGE] = is_there[IMAGE] or has_files(messages)
+    if not any(all_sent.values()) and not any(is_there.values()):
+        return _taking(model.modalities)
     taken = await modalities_live(model)
     budget = budget or media_fetcher().budget()
     num_other_bytes = budget.num_taken
@@ -59,20 +68,28 @@ async def image_rules(
             urls = [image_url(item.value) for item in sent]
             fetched[kind], unkept = await _fetched(urls, MediaKind(kind), caller, budget)
             named[kind] = await media_named(MediaKind(kind), sent, fetched[kind], unkept, caller, named_media())
-        elif sent or (kind == IMAGE and has_others):
+        elif sent or is_there.get(kind):
             others[kind] = await models_that_take(kind, caller)
-    return ImageRules(
-        is_taken=IMAGE in taken,
+    hearing = await models_that_take(AUDIO, caller, by_transcriber=True) if AUDIO in others else ()
+    return replace(
+        _taking(taken),
         seeing=others.get(IMAGE, ()),
         fetched=fetched.get(IMAGE, {}),
         named=named.get(IMAGE, {}),
         embeds_problem=embeds_problem(caller),
-        takes_videos=VIDEO in taken,
         watching=others.get(VIDEO, ()),
         fetched_videos=fetched.get(VIDEO, {}),
         named_videos=named.get(VIDEO, {}),
         num_other_bytes=num_other_bytes,
+        hearing=hearing,
+        hearing_itself=others.get(AUDIO, ()),
+        fetched_sounds=fetched.get(AUDIO, {}),
+        named_sounds=named.get(AUDIO, {}),
     )
+
+
+def _taking(modalities: Collection[str]) -> ImageRules:
+    return ImageRules(is_taken=IMAGE in modalities, takes_videos=VIDEO in modalities, takes_sounds=AUDIO in modalities)
 
 
 async def files_fetched(messages: Sequence[Any], caller: Caller, budget: MediaBudget) -> dict[str, AttachedFile]:

@@ -36,23 +36,8 @@ class TransformersMediaEncoder:
     @classmethod
     def load(cls, path: Path, device: torch.device, dtype: torch.dtype) -> TransformersMediaEncoder:
         """Load the encoder of a folder. Raises ModelLoadError."""
-        verbosity = transformers_logging.get_verbosity()
-        transformers_logging.set_verbosity_error()  # the layers that are left out would be listed
-        try:
-            config = AutoConfig.from_pretrained(path)
-            text = config.get_text_config()
-            text.num_hidden_layers = 0
-            if getattr(text, "layer_types", None):
-                text.layer_types = []
-            model = AutoModelForImageTextToText.from_pretrained(path, config=config, dtype=dtype)
-        except (OSError, ValueError, RuntimeError, AttributeError, KeyError) as error:
-            raise ModelLoadError(f"{path}: the image encoder cannot be loaded: {error}") from error
-        finally:
-            transformers_logging.set_verbosity(verbosity)
-        model.set_input_embeddings(nn.Identity())
-        if hasattr(model, "lm_head"):
-            model.lm_head = nn.Identity()
-        return cls(model.eval().requires_grad_(False).to(device), device, dtype)
+        model = without_text_layers(path, AutoModelForImageTextToText, dtype, "image")
+        return cls(model.to(device), device, dtype)
 
     @torch.inference_mode()
     def encode(self, tensors: dict[str, torch.Tensor]) -> EncodedMedia:
@@ -73,3 +58,27 @@ def rows_of(features: Any) -> torch.Tensor:
     if not isinstance(features, torch.Tensor):
         features = torch.cat([part.reshape(-1, part.shape[-1]) for part in features])
     return features.reshape(-1, features.shape[-1])
+
+
+def without_text_layers(path: Path, kind: Any, dtype: torch.dtype, what: str) -> Any:
+    """Load a model of transformers without the layers of its text model, on the CPU. Raises ModelLoadError.
+
+    `kind`: the class that finds the model's own. `what`: it reads, for errors.
+    """
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()  # the layers that are left out would be listed
+    try:
+        config = AutoConfig.from_pretrained(path)
+        text = config.get_text_config()
+        text.num_hidden_layers = 0
+        if getattr(text, "layer_types", None):
+            text.layer_types = []
+        model = kind.from_pretrained(path, config=config, dtype=dtype)
+    except (OSError, ValueError, RuntimeError, AttributeError, KeyError) as error:
+        raise ModelLoadError(f"{path}: the {what} encoder cannot be loaded: {error}") from error
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+    model.set_input_embeddings(nn.Identity())
+    if hasattr(model, "lm_head"):
+        model.lm_head = nn.Identity()
+    return model.eval().requires_grad_(False)

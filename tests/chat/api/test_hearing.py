@@ -98,6 +98,21 @@ async def test_an_answer_that_is_read_again_says_it_too(api, hears):
     assert head.transcription == {"model": "whisper", "seconds": 1.2, "input_tokens": 60, "output_tokens": 3}
 
 
+async def test_a_model_that_hears_by_itself_gets_the_sound_in_spite_of_its_transcriber(api, hears, monkeypatch):
+    both = dataclasses.replace(READER, modalities=("audio",))
+
+    async def resolved(*, name=None, caller=None):
+        return both
+
+    monkeypatch.setattr(named_models, "model_resolve_async", resolved)
+    response = await ask(api, AUDIO)
+    assert response.status_code == 200, response.text
+    (request,) = hears.requests
+    sent = {"type": "audio", "data": SOUND, "param": "messages.0.content.1.input_audio"}
+    assert request.messages[0]["content"][1] == sent
+    assert "transcription" not in response.json()["usage"]
+
+
 async def test_without_a_transcriber_sound_is_refused(api, scripted):
     response = await ask(api, AUDIO)
     assert response.status_code == 400
