@@ -104,18 +104,26 @@ class PromptMedia:
 class ImageReader:
     """The reader of the images of requests to one model. Thread-safe."""
 
-    def __init__(self, path: Path, work: SlowWork, limits: MediaLimits, *, on_cpu: bool = True) -> None:
-        """Start a child, which says what the model's processor writes for an image. Raises ModelLoadError."""
+    def __init__(
+        self, path: Path, work: SlowWork, limits: MediaLimits, *, on_cpu: bool = True, projector: str = ""
+    ) -> None:
+        """Start a child, which says what the model's processor writes for an image. Raises ModelLoadError.
+
+        `projector`: the choice of `EngineConfig`.
+        """
         from engine.inputs.media.decoder import MediaDecoder  # noqa: PLC0415  # with numpy, for models that see only
 
         most = limits.max_image_tokens or (MOST_TOKENS_ON_CPU if on_cpu else MOST_TOKENS)
-        self._folder = (str(path), most)
+        self._folder = (str(path), projector, most)
         first = (OPEN, *self._folder)
         self._decoder = MediaDecoder(work, limits)
         self._pool = KillablePool(TARGET, POOL_SIZE, MEMORY_BYTES, first, niceness=NICENESS, work=work)
         try:
             opened = self._pool.call(*first, timeout_s=PREPARE_S)
-        except (EngineFailure, KillableExceeded, RequestError) as error:
+        except RequestError as error:
+            self.close()
+            raise ModelLoadError(error.message) from error
+        except (EngineFailure, KillableExceeded) as error:
             self.close()
             raise ModelLoadError(f"{path}: the processor of its images cannot be opened; the log says why") from error
         self._options: dict[str, list[Any]] = opened["options"]

@@ -1,4 +1,4 @@
-"""The encoder of images of a Hugging Face folder: the tower and the projector of transformers, without its text model.
+"""The encoder of images of a model: the tower and the projector of transformers, without its text model.
 
 Every such model of transformers has `get_image_features`, which takes what the model's processor makes of an image and
 returns the vectors that stand in the prompt for it (https://huggingface.co/docs/transformers).
@@ -7,6 +7,8 @@ returns the vectors that stand in the prompt for it (https://huggingface.co/docs
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,11 @@ class TransformersMediaEncoder:
     """A tower with its projector."""
 
     def __init__(self, model: Any, device: torch.device, dtype: torch.dtype) -> None:
-        """`model`: a transformers model that has `get_image_features`."""
-        self._model = model
+        """`model`: a transformers model that has `get_image_features`, whose text model is dropped."""
+        model.set_input_embeddings(nn.Identity())
+        if hasattr(model, "lm_head"):
+            model.lm_head = nn.Identity()
+        self._model = model.eval().requires_grad_(False).to(device)
         self._device = device
         self._dtype = dtype
         self._names = {
@@ -32,27 +37,6 @@ class TransformersMediaEncoder:
             for part in (model, model.base_model)  # either may pass on what it does not name
             for name in inspect.signature(part.get_image_features).parameters
         }
-
-    @classmethod
-    def load(cls, path: Path, device: torch.device, dtype: torch.dtype) -> TransformersMediaEncoder:
-        """Load the encoder of a folder. Raises ModelLoadError."""
-        verbosity = transformers_logging.get_verbosity()
-        transformers_logging.set_verbosity_error()  # the layers that are left out would be listed
-        try:
-            config = AutoConfig.from_pretrained(path)
-            text = config.get_text_config()
-            text.num_hidden_layers = 0
-            if getattr(text, "layer_types", None):
-                text.layer_types = []
-            model = AutoModelForImageTextToText.from_pretrained(path, config=config, dtype=dtype)
-        except (OSError, ValueError, RuntimeError, AttributeError, KeyError) as error:
-            raise ModelLoadError(f"{path}: the image encoder cannot be loaded: {error}") from error
-        finally:
-            transformers_logging.set_verbosity(verbosity)
-        model.set_input_embeddings(nn.Identity())
-        if hasattr(model, "lm_head"):
-            model.lm_head = nn.Identity()
-        return cls(model.eval().requires_grad_(False).to(device), device, dtype)
 
     @torch.inference_mode()
     def encode(self, tensors: dict[str, torch.Tensor]) -> EncodedMedia:
@@ -66,6 +50,32 @@ class TransformersMediaEncoder:
 
     def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self._device, self._dtype if tensor.is_floating_point() else tensor.dtype)
+
+
+def folder_model(path: Path, dtype: torch.dtype) -> Any:
+    """Load the model of a folder without the layers of its text model. Raises ModelLoadError."""
+    with loaded_quietly(path):
+        config = AutoConfig.from_pretrained(path)
+        text = config.get_text_config()
+        text.num_hidden_layers = 0
+        if getattr(text, "layer_types", None):
+            text.layer_types = []
+        return AutoModelForImageTextToText.from_pretrained(path, config=config, dtype=dtype)
+
+
+@contextmanager
+def loaded_quietly(path: Path) -> Iterator[None]:
+    """Make a ModelLoadError of what transformers raises, and keep the layers that are left out out of the log."""
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    except ModelLoadError:
+        raise
+    except Exception as error:  # transformers has as many kinds of errors as it has checks
+        raise ModelLoadError(f"{path}: the image encoder cannot be loaded: {error}") from error
+    finally:
+        transformers_logging.set_verbosity(verbosity)
 
 
 def rows_of(features: Any) -> torch.Tensor:
