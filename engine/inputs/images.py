@@ -107,11 +107,18 @@ class ImageReader:
     """The reader of the media of requests to one model. Thread-safe."""
 
     def __init__(
-        self, path: Path, work: SlowWork, limits: MediaLimits, purpose: ModelPurpose, *, on_cpu: bool = True
+        self,
+        path: Path,
+        work: SlowWork,
+        limits: MediaLimits,
+        purpose: ModelPurpose,
+        *,
+        on_cpu: bool = True,
+        projector: str = "",
     ) -> None:
         """Start children, which say what the model's processors write for an item. Raises ModelLoadError.
 
-        `purpose`: says which media the model takes.
+        `purpose`: says which media the model takes. `projector`: the choice of `EngineConfig`.
         """
         from engine.inputs.media.decoder import MediaDecoder  # noqa: PLC0415  # with numpy, for models of media only
 
@@ -126,7 +133,7 @@ class ImageReader:
         try:
             if purpose.takes_images:
                 most = limits.max_image_tokens or (MOST_TOKENS_ON_CPU if on_cpu else MOST_TOKENS)
-                self._child = ProcessorChild(TARGET, (OPEN, str(path), most), work)
+                self._child = ProcessorChild(TARGET, (OPEN, str(path), projector, most), work)
                 self._take_images(self._child.open(path, "image"))
             if purpose.takes_sounds:
                 self._sounds = sounds = MessageSounds(path, work, self._decoder)

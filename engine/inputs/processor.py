@@ -52,7 +52,9 @@ class PromptProcessor:
         """
         self._work = work = work or SlowWork()
         self._tokenizer = tokenizer
-        self._controls = ControlTexts(tokenizer.added_texts)
+        # NOTE: placeholders too, which need be no tokens: nobody may type them.
+        placeholders = [form.placeholder for form in images.forms] if images is not None else []
+        self._controls = ControlTexts((*tokenizer.added_texts, *placeholders))
         self._encoder = PieceEncoder(tokenizer, self._controls)
         self._raw = RawPromptReader(tokenizer, self._encoder, purpose)
         self._renderer = renderer or KillableRenderer(work)
