@@ -7,13 +7,14 @@ dense layers, a normalisation. Read by the worker, which prepares prompts, and b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from engine.api.errors import ModelLoadError
 from engine.api.model import ModelKind
 from engine.gguf_file import GgufFile
+from engine.gguf_pair import find_projector, text_file
 from engine.tokenizers.folder_files import read_object, read_objects, read_text
 
 SCORER = "ForSequenceClassification"
@@ -133,10 +134,18 @@ class ModelPurpose:
         return [name for name, is_taken in marks.items() if is_taken]
 
 
-def read_purpose(path: Path) -> ModelPurpose:
-    """Read what a GGUF file or a folder is for. Raises ModelLoadError for modules that are not served."""
+def read_purpose(path: Path, projector: str = "") -> ModelPurpose:
+    """Read what a GGUF file or a folder is for. `projector`: the choice of `EngineConfig`.
+
+    Raises ModelLoadError for modules and projectors that are not served.
+    """
+    path = text_file(path)
     if not path.is_dir():
-        return _gguf_purpose(GgufFile.read_metadata(path, before="tokenizer."))  # which is long, and comes last
+        purpose = _gguf_purpose(GgufFile.read_metadata(path, before="tokenizer."))  # which is long, and comes last
+        found = find_projector(path, projector) if purpose.kind is ModelKind.CHAT else None
+        if found is None:
+            return purpose
+        return replace(purpose, takes_images=True, takes_videos=found.kind.takes_videos)
     config = read_object(path / "config.json")
     architectures = config.get("architectures")
     name = str(architectures[0]) if isinstance(architectures, list) and architectures else ""

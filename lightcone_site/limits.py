@@ -110,6 +110,7 @@ MAXIMUM = {
     "max_media_decoded_bytes": 512 * MIB,
     "max_image_pixels": 50_000_000,
     "max_image_tokens": 16_384,
+    "max_page_images": 32,
     "max_video_frames": 1_024,
 }
 """Upper ends of the settings. Packing a request fails at 511 levels; writing a schema fails at 254, up to three for

@@ -25,6 +25,7 @@ from chat.catalog.stored_models import stored_manifest
 from chat.model_store.folder import ModelStore
 from chat.model_store.manifest import Manifest
 from engine.api import EngineError
+from engine.gguf_pair import text_file
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +112,7 @@ def _facts(path: Path, states: tuple[FileState, ...]) -> ModelFacts:
     if not states:
         return ModelFacts()
     try:
+        path = text_file(path)
         read = _gguf_facts(path) if path.suffix.lower() == ".gguf" else _folder_facts(path)
     except (*UNREADABLE, EngineError) as error:
         logger.warning("The files of a model do not say what it is: %s", error)

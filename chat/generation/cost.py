@@ -40,6 +40,8 @@ HEARD_TOKENS, WINDOW_TOKENS = 25, 375
 """Of a second of sound for models that hear, at most, and of the window that silence may fill."""
 MOST_VECTORS = 4096
 """Of a sound, where they are sent."""
+DATA = "data"
+"""What a part has that the worker gets."""
 SOUNDS = {"input_audio": "data", "audio_url": "url", "audio": DATA}
 """The parts that are sound, and what holds its base64."""
 MEDIA_TOKENS = {
@@ -53,7 +55,8 @@ MEDIA_TOKENS = {
 """By the type of a part, as it was sent and as the worker gets it."""
 BY_NAME = ("image_url", "image_embeds", "video_url", "audio_embeds", "input_audio", "audio_url")
 """The media of parts that have no type."""
-PACKED = (b"PK", b"%PDF")
+PDF = b"%PDF"
+PACKED = (b"PK", PDF)
 """How files begin whose texts may have more bytes than they have."""
 
 
@@ -197,13 +200,15 @@ def _num_bytes(file_data: str) -> int:
 
 
 def _most_file_bytes(file_data: str) -> int:
-    """Return the bytes that the text of a file cannot outnumber: its own, or those of any file for a packed one."""
+    """Return what the tokens of a file cannot outnumber: its bytes; of a packed one those of any text, and pages."""
     most = BYTES_OF_CHAR * MAX_FILE_CHARS
     head = file_data[: file_data.find(",") + 1 if file_data.startswith("data:") else 0]
     try:
         begin = base64.b64decode(file_data[len(head) : len(head) + BEGIN_CHARS]).lstrip()
     except ValueError:
         return most
+    if begin.startswith(PDF):
+        return most + MOST_IMAGE_TOKENS * int(settings.LIGHTCONE_MEDIA_LIMITS.max_page_images)
     return most if begin.startswith(PACKED) else min(most, _num_bytes(file_data))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -27,6 +26,7 @@ from engine.execution.media import CoreMedia
 from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
 from engine.execution.spill_file import check_spill
+from engine.gguf_pair import find_projector, text_file
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.loading.loader import load_model
 from engine.memory import page_out, trim_heap
@@ -82,7 +82,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
     check_device(config.device, config.weights, config.kv_cache, config.batch_invariant)
     check_spill(config)
     turns = make_turns(config)
-    purpose = _purpose_of(config.model_path)
+    purpose = _purpose_of(config)
     if purpose.is_encoder:
         return _build_encoder_core(config, channel, turns)
     if purpose.speech is not None:
@@ -153,20 +153,24 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
 
 def _load_media_encoder(config: EngineConfig, model: ModelConfig, channel: PipeChannel) -> MediaEncoder | None:
     """Load the part of a model that turns media into inputs of its decoder; None if it has none."""
-    purpose, place = _purpose_of(config.model_path), (config.model_path, torch.device(config.device))
+    purpose, path = _purpose_of(config), text_file(config.model_path)
     if not purpose.modalities:
         return None
     # NOTE: imported here, as it takes seconds and hundreds of MiB that other models save.
-    from engine.models.transformers_backend.media_encoder import TransformersMediaEncoder
+    from engine.loading.projector_model import pair_model
+    from engine.models.transformers_backend.media_encoder import TransformersMediaEncoder, folder_model
     from engine.models.transformers_backend.qwen_media_encoder import QwenMediaEncoder
     from engine.models.transformers_backend.sound_encoder import SoundEncoder
 
+    device, dtype = torch.device(config.device), media_dtype(config)
     if purpose.takes_sounds:
         channel.send(CoreProgress("loading the encoder of sound", 1.0))
-        return SoundEncoder.load(*place, media_dtype(config))
+        return SoundEncoder.load(path, device, dtype)
     channel.send(CoreProgress("loading the image encoder", 1.0))
     kind = QwenMediaEncoder if model.rotations[0].sections else TransformersMediaEncoder
-    return kind.load(*place, media_dtype(config))
+    projector = find_projector(path, config.projector)
+    whole = folder_model(path, dtype) if projector is None else pair_model(projector, path, dtype)
+    return kind(whole, device, dtype)
 
 
 def media_dtype(config: EngineConfig) -> torch.dtype:
@@ -202,10 +206,10 @@ def make_turns(config: EngineConfig) -> Turns | None:
     return Turns(config.turns_file, torch.get_num_threads(), limit)
 
 
-def _purpose_of(path: Path) -> ModelPurpose:
+def _purpose_of(config: EngineConfig) -> ModelPurpose:
     """Return what a model is for; of one that cannot be read, to chat: loading it says why."""
     try:
-        return read_purpose(path)
+        return read_purpose(config.model_path, config.projector)
     except ModelLoadError:
         return ModelPurpose()
 

@@ -41,10 +41,11 @@ def model_facts(config: EngineConfig) -> Iterator[tuple[str, str]]:
         torch.set_num_threads(config.num_threads)
     check_device(config.device, config.weights, config.kv_cache, config.batch_invariant)
     check_spill(config)
-    if read_purpose(config.model_path).is_encoder:
+    purpose = read_purpose(config.model_path, config.projector)
+    if purpose.is_encoder:
         yield from _encoder_facts(config)
         return
-    if read_purpose(config.model_path).speech is not None:
+    if purpose.speech is not None:
         yield from _speech_facts(config)
         return
     started = perf_counter()

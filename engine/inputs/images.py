@@ -1,9 +1,10 @@
 """Takes media out of messages: templates see that there is an item, the encoder gets what is made of it.
 
 Web processes pass the parts on undecoded: `{"type": "image", "data": base64, "detail", "param"}`, videos as videos.py
-has them, and sounds as message_sounds.py has. One killable child decodes them (media/decoder.py), another makes inputs
-of the pixels (engine/media/image_inputs.py). The text that stands for an image, hundreds of tokens that are all alike,
-takes the place of the template's placeholder, as in the processors of transformers.
+has them, and sounds as message_sounds.py has; pages of files have bytes as `data`. One killable child decodes them
+(media/decoder.py), another makes inputs of the pixels (engine/media/image_inputs.py). The text that stands for an
+image, hundreds of tokens that are all alike, takes the place of the template's placeholder, as in the processors of
+transformers.
 """
 
 from __future__ import annotations
@@ -106,11 +107,18 @@ class ImageReader:
     """The reader of the media of requests to one model. Thread-safe."""
 
     def __init__(
-        self, path: Path, work: SlowWork, limits: MediaLimits, purpose: ModelPurpose, *, on_cpu: bool = True
+        self,
+        path: Path,
+        work: SlowWork,
+        limits: MediaLimits,
+        purpose: ModelPurpose,
+        *,
+        on_cpu: bool = True,
+        projector: str = "",
     ) -> None:
         """Start children, which say what the model's processors write for an item. Raises ModelLoadError.
 
-        `purpose`: says which media the model takes.
+        `purpose`: says which media the model takes. `projector`: the choice of `EngineConfig`.
         """
         from engine.inputs.media.decoder import MediaDecoder  # noqa: PLC0415  # with numpy, for models of media only
 
@@ -125,7 +133,7 @@ class ImageReader:
         try:
             if purpose.takes_images:
                 most = limits.max_image_tokens or (MOST_TOKENS_ON_CPU if on_cpu else MOST_TOKENS)
-                self._child = ProcessorChild(TARGET, (OPEN, str(path), most), work)
+                self._child = ProcessorChild(TARGET, (OPEN, str(path), projector, most), work)
                 self._take_images(self._child.open(path, "image"))
             if purpose.takes_sounds:
                 self._sounds = sounds = MessageSounds(path, work, self._decoder)
@@ -180,6 +188,11 @@ class ImageReader:
                 parts.append(part)
             emptied.append(message | {"content": parts} if parts else message)
         return emptied, images
+
+    @property
+    def page_limits(self) -> MediaLimits | None:
+        """The limits of pages of files as images; None if the model takes no images."""
+        return self._decoder.limits if any(form.kind == "image" for form in self.forms) else None
 
     def close(self) -> None:
         """End the child processes. Idempotent."""

@@ -47,11 +47,12 @@ class Heard:
 
 
 async def sounds_heard(
-    parsed: ParsedRequest, model: ModelEntry, caller: Caller, start: Start, hearing: Hearing
+    parsed: ParsedRequest, model: ModelEntry, caller: Caller, start: Start, hearing: Hearing, budget: MediaBudget
 ) -> Heard | None:
     """Return the messages as the model is to read them; None if they have no sound, or the model takes it as it is.
 
-    `start` begins a run of the transcriber, within `hearing`. Raises ApiError that names the part.
+    `start` begins a run of the transcriber, within `hearing`. `budget`: of the request's media. Raises ApiError that
+    names the part.
     """
     places = list(_sounds(parsed.messages)) if model.transcriber else []
     if not places or AUDIO in await modalities_live(model):
@@ -69,7 +70,7 @@ async def sounds_heard(
         )
         raise ApiError("unsupported_parameter", message, path)
     texts: dict[tuple[int, int], str] = {}
-    usages, budget = [], media_fetcher().budget()
+    usages = []
     for number, (index, place, kind, part) in enumerate(places, 1):
         path = _path(index, place, kind)
         data = await _data(part.get(kind), kind, path, caller, budget)
@@ -116,7 +117,7 @@ async def _written(parsed: ParsedRequest, transcriber: ModelEntry, start: Start)
 
 
 async def _data(sound: Any, kind: str, path: str, caller: Caller, budget: MediaBudget) -> str:
-    """Return the base64 of a part, whose bytes are of the request's budget if they are fetched. Raises ApiError."""
+    """Return the base64 of a part, whose bytes are of the request's budget. Raises ApiError."""
     name = "data" if kind == INPUT_AUDIO else "url"
     value = sound.get(name) if isinstance(sound, dict) else sound
     if not isinstance(value, str) or not value:
@@ -131,8 +132,10 @@ async def _data(sound: Any, kind: str, path: str, caller: Caller, budget: MediaB
         message = f"{path}.url must be of the form data:audio/wav;base64,DATA, got {echo(value[:ECHO_CHARS])}"
         raise ApiError("invalid_value", message, f"{path}.url")
     data = value if head is None else value[head.end() :]
-    if int(len(data) * BYTES_OF_BASE64) > limits.max_media_bytes + 2:
+    num_bytes = int(len(data) * BYTES_OF_BASE64)
+    if num_bytes > limits.max_media_bytes + 2:
         raise ApiError("invalid_value", f"{path} must have at most {limits.max_media_bytes} bytes; send less", path)
+    budget.take(max(num_bytes - 2, 0), path)
     return data
 
 

@@ -49,6 +49,8 @@ class ImageRules:
     """The caller's models that take videos, for a refusal."""
     fetched_videos: Mapping[str, bytes | ApiError] = field(default_factory=dict)
     named_videos: Mapping[str, bytes] = field(default_factory=dict)
+    num_other_bytes: int = 0
+    """Of other media of the request."""
     takes_sounds: bool = False
     hearing: Sequence[str] = ()
     """The caller's models that take sound, by themselves or by a transcriber."""
@@ -85,7 +87,7 @@ class ImagePartReader:
         self._rules = rules
         self._model = model
         self._num_images = 0
-        self._num_bytes = 0
+        self._num_bytes = rules.num_other_bytes
 
     def read(self, image: Any, path: str, uuid: Any = None) -> list[Json]:
         """Return the part for the worker, with the path for its errors; nothing after a problem.

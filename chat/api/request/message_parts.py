@@ -47,7 +47,7 @@ class PartReader:
         self, problems: Problems, *, model: str, max_parts: int, files: AttachedFiles, images: ImageRules
     ) -> None:
         self._problems = problems
-        self._files = FilePartReader(problems, files)
+        self._files = FilePartReader(problems, files, () if images.is_taken else images.seeing)
         self._images = ImagePartReader(problems, images, model)
         self._videos = VideoPartReader(problems, images, model, self._images)
         self._sounds = AudioPartReader(problems, images, model, self._images)

@@ -10,7 +10,7 @@ from transformers import AutoModelForMultimodalLM
 from transformers.masking_utils import create_bidirectional_mask
 
 from engine.layers.embedding import EncodedMedia
-from engine.models.transformers_backend.media_encoder import without_text_layers
+from engine.models.transformers_backend.media_encoder import folder_model, without_text_model
 
 FEATURES, FRAMES_MASK = "input_features", "feature_attention_mask"
 STEP = 2
@@ -29,7 +29,8 @@ class SoundEncoder:
     @classmethod
     def load(cls, path: Path, device: torch.device, dtype: torch.dtype) -> SoundEncoder:
         """Load the encoder of a folder. Raises ModelLoadError."""
-        return cls(without_text_layers(path, AutoModelForMultimodalLM, dtype, "sound").to(device), device, dtype)
+        model = folder_model(path, dtype, AutoModelForMultimodalLM, "sound")
+        return cls(without_text_model(model).to(device), device, dtype)
 
     @torch.inference_mode()
     def encode(self, tensors: dict[str, torch.Tensor]) -> EncodedMedia:
