@@ -147,7 +147,13 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
     gc.enable()
     specs = sampler.processor_specs
     return core, CoreReady(
-        logits_width, runner.max_model_len, runner.num_blocks, specs, runner.hidden_size, runner.computed_by()
+        logits_width,
+        runner.max_model_len,
+        runner.num_blocks,
+        specs,
+        runner.hidden_size,
+        runner.computed_by(),
+        runner.groups.chunk_tokens,
     )
 
 

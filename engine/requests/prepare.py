@@ -47,6 +47,7 @@ from engine.requests.runs.run import Choice, PreparedRequest, Run
 from engine.requests.runs.transcribing import TranscribeRun
 from engine.requests.served_adapters import ServedAdapters
 from engine.scheduling.waiting import check_place
+from engine.scheduling.whole_spans import check_spans
 from engine.structured.registry import AnswerGrammars
 from engine.tokenizers.tokenizer import Tokenizer
 
@@ -190,6 +191,7 @@ class RequestPreparer:
         max_tokens = choice_token_limit(request, len(prompt.token_ids), limits)
         check_prompt_ids(prompt.token_ids, limits, request.raw)
         check_given(prompt.media, limits)
+        check_spans(prompt.media.spans, limits.longest_chunk)
         check_token_ids(request, limits)
         check_alternatives(request, limits)
         forbidden = bad_word_ids(request.sampling.bad_words, self._tokenizer, limits)

@@ -195,6 +195,16 @@ def test_what_is_transparent_has_the_background_that_is_asked_for(seeing):
     assert answers[0] == answers[1] != answers[2]
 
 
+def test_an_image_that_no_step_has_room_for_is_refused_with_the_setting_to_raise(tmp_path, make_real_engine):
+    """Tokens of an image of Gemma 3 see each other, so one step computes all 16."""
+    write_seeing(tmp_path, "gemma3")
+    engine = make_real_engine(tmp_path, max_num_batched_tokens=6, max_num_seqs=2)
+    found = refusal(engine, [{"type": "image", "data": encoded(SEEN)}])
+    assert found.param == "messages"
+    assert "an image of 16 tokens is computed in one step, and steps of this model have at most 12" in found.message
+    assert "LIGHTCONE_MAX_NUM_BATCHED_TOKENS" in found.message
+
+
 def test_beam_search_takes_no_images(seeing):
     found = refusal(seeing, [{"type": "image", "data": encoded(SEEN)}], beam=BeamOptions(), num_choices=2)
     assert found.param == "use_beam_search"
