@@ -140,7 +140,7 @@ class ForgetGrammars:
     keys: list[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class MediaTensor:
     """One input of the encoder of media."""
 

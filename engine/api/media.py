@@ -36,6 +36,9 @@ class MediaLimits:
     max_image_side: int = 16_384
     max_image_tokens: int = 0
     """To which images are shrunk whose model would take more of them; 0: 1280 on processors, 16,384 on devices."""
+    max_encoder_tokens: int = 0
+    """Of images that are encoded together; a larger one is alone. 0: one image at a time on processors, 2048 on
+    devices."""
     max_audio_seconds: int = 600
     max_transcription_seconds: int = 3600
     """Of a sound that is written down, which is not the part of a message."""

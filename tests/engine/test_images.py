@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from engine.api import BeamOptions, Completed, Delta, Outcome, PromptOptions, Rejected, SamplingParams, StopRules
+from engine.api.media import MediaLimits
 from engine.config import EngineConfig
 from engine.core.memory_need import memory_need
 from engine.model_kind import read_purpose
@@ -30,6 +31,8 @@ CONVERSATIONS = [
     [[image_of(40, 30, 1), "first"], ["second ", image_of(64, 64, 3)]],
 ]
 """The parts of each message of the user."""
+TOGETHER = MediaLimits(max_encoder_tokens=256)
+"""Images that wait at the same time are encoded together."""
 
 
 def engine_messages(conversation):
@@ -76,7 +79,7 @@ def token_ids(events):
 def test_answers_about_images_are_those_of_transformers(tmp_path, make_real_engine, family):
     model, processor = write_seeing(tmp_path, family)
     found = [expected(model, processor, conversation) for conversation in CONVERSATIONS]
-    engine = make_real_engine(tmp_path, max_num_batched_tokens=24)
+    engine = make_real_engine(tmp_path, max_num_batched_tokens=24, media=TOGETHER)
     for conversation, (prompt, answer) in zip(CONVERSATIONS, found, strict=True):
         engine.submit("alone", messages=engine_messages(conversation), **GREEDY)
         events = engine.events_to_end("alone")["alone"]
