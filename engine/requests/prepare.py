@@ -40,6 +40,7 @@ from engine.outputs.detokenizer import Detokenizer
 from engine.outputs.parsing import OutputParsing
 from engine.outputs.pipeline import ChoicePipeline
 from engine.outputs.prompt_scores import PromptScores
+from engine.requests.held_inputs import HeldInputs
 from engine.requests.runs.beams import BeamRun
 from engine.requests.runs.buffered import RankedRun
 from engine.requests.runs.non_generating import EmbedRun, PromptRun, TokenizeRun
@@ -104,6 +105,7 @@ class RequestPreparer:
         self._parsing = parsing
         self._grammars = grammars
         self._adapters = adapters
+        self._held = HeldInputs(config.media.max_encoder_input_bytes)
         self._cache_secret = secrets.token_bytes(32)
         self._seq_ids = itertools.count(1)
 
@@ -121,6 +123,7 @@ class RequestPreparer:
         if request.task is Task.GENERATE:
             self._parsing.check(request)
         prompt = self._processor.prompt(request, limits.max_model_len)
+        self._held.hold(prompt.media, request.tenant)
         if request.task is Task.GENERATE:
             return self._generating_run(request, adapter, prompt, limits, resume, num_known)
         choices = []

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from engine.api import ErrorCode, Outcome
 from engine.api.media import MediaLimits
 from engine.models.transformers_backend.media_encoder import TransformersMediaEncoder
 from tests.engine.seeing_folders import image_of, write_seeing
@@ -73,6 +74,25 @@ def test_the_one_image_of_a_tenant_does_not_wait_for_all_of_another(tmp_path, ma
     gate.let(2)
     assert token_ids(ended(engine, "one"))
     assert gate.batches == [1, 1]
+
+
+def test_what_unfinished_requests_hold_is_bounded_and_free_once_they_are_stopped(tmp_path, make_real_engine, gate):
+    """Inputs of an image are 28 x 28 pixels of three floats, 9408 bytes."""
+    write_seeing(tmp_path, "llava")
+    engine = make_real_engine(tmp_path, media=MediaLimits(max_encoder_input_bytes=4 * 9408))
+    for number in range(2):
+        ask(engine, f"held-{number}", number)
+    assert gate.has_begun.wait(60)
+    ask(engine, "refused", 3)
+    refused = ended(engine, "refused")[-1].payload
+    assert refused.code is ErrorCode.OVERLOADED
+    assert "LIGHTCONE_MAX_ENCODER_INPUT_BYTES" in refused.message
+    engine.engine.abort("held-1", Outcome.STOPPED)
+    ended(engine, "held-1")
+    engine.core_stats()  # its answer comes behind the end of the run
+    ask(engine, "taken", 4)
+    gate.let(2)
+    assert token_ids(ended(engine, "taken"))
 
 
 def test_images_that_wait_while_one_is_encoded_are_encoded_together(tmp_path, make_real_engine, gate):
