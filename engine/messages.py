@@ -140,7 +140,7 @@ class ForgetGrammars:
     keys: list[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class MediaTensor:
     """One input of the encoder of media."""
 
@@ -301,6 +301,8 @@ class CoreReady:
     hidden_size: int = 0
     computed_by: str = ""
     """Which form each part of the model runs in, for the operator."""
+    longest_chunk: int = 0
+    """The most tokens that a step computes of a prompt; 0: there is no such bound."""
 
 
 @dataclass(frozen=True, slots=True)

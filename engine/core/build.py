@@ -26,6 +26,7 @@ from engine.execution.media import CoreMedia
 from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
 from engine.execution.spill_file import check_spill
+from engine.execution.step_sizes import encoder_tokens
 from engine.gguf_pair import find_projector, text_file
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.loading.loader import load_model
@@ -96,7 +97,10 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
         progress=lambda phase, fraction: channel.send(CoreProgress(phase, fraction)),
     )
     media = CoreMedia(
-        _load_media_encoder(config, loaded.config, channel), device=config.device, in_thread=config.device == "cpu"
+        _load_media_encoder(config, loaded.config, channel),
+        device=config.device,
+        in_thread=config.device == "cpu",
+        max_tokens=encoder_tokens(config),
     )
     if config.device == "cpu":
         page_out(TORCH)
@@ -147,7 +151,13 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
     gc.enable()
     specs = sampler.processor_specs
     return core, CoreReady(
-        logits_width, runner.max_model_len, runner.num_blocks, specs, runner.hidden_size, runner.computed_by()
+        logits_width,
+        runner.max_model_len,
+        runner.num_blocks,
+        specs,
+        runner.hidden_size,
+        runner.computed_by(),
+        runner.groups.chunk_tokens,
     )
 
 

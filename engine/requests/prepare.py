@@ -40,6 +40,7 @@ from engine.outputs.detokenizer import Detokenizer
 from engine.outputs.parsing import OutputParsing
 from engine.outputs.pipeline import ChoicePipeline
 from engine.outputs.prompt_scores import PromptScores
+from engine.requests.held_inputs import HeldInputs
 from engine.requests.runs.beams import BeamRun
 from engine.requests.runs.buffered import RankedRun
 from engine.requests.runs.non_generating import EmbedRun, PromptRun, TokenizeRun
@@ -47,6 +48,7 @@ from engine.requests.runs.run import Choice, PreparedRequest, Run
 from engine.requests.runs.transcribing import TranscribeRun
 from engine.requests.served_adapters import ServedAdapters
 from engine.scheduling.waiting import check_place
+from engine.scheduling.whole_spans import check_spans
 from engine.structured.registry import AnswerGrammars
 from engine.tokenizers.tokenizer import Tokenizer
 
@@ -103,6 +105,7 @@ class RequestPreparer:
         self._parsing = parsing
         self._grammars = grammars
         self._adapters = adapters
+        self._held = HeldInputs(config.media.max_encoder_input_bytes)
         self._cache_secret = secrets.token_bytes(32)
         self._seq_ids = itertools.count(1)
 
@@ -120,6 +123,7 @@ class RequestPreparer:
         if request.task is Task.GENERATE:
             self._parsing.check(request)
         prompt = self._processor.prompt(request, limits.max_model_len)
+        self._held.hold(prompt.media, request.tenant)
         if request.task is Task.GENERATE:
             return self._generating_run(request, adapter, prompt, limits, resume, num_known)
         choices = []
@@ -190,6 +194,7 @@ class RequestPreparer:
         max_tokens = choice_token_limit(request, len(prompt.token_ids), limits)
         check_prompt_ids(prompt.token_ids, limits, request.raw)
         check_given(prompt.media, limits)
+        check_spans(prompt.media.spans, limits.longest_chunk)
         check_token_ids(request, limits)
         check_alternatives(request, limits)
         forbidden = bad_word_ids(request.sampling.bad_words, self._tokenizer, limits)
