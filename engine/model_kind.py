@@ -39,6 +39,7 @@ SEEING = (
     "LlavaNextForConditionalGeneration",
     "LlavaOnevisionForConditionalGeneration",
     "Mistral3ForConditionalGeneration",
+    "Phi4MultimodalForCausalLM",
     "Qwen2VLForConditionalGeneration",
     "Qwen2_5_VLForConditionalGeneration",
     "Qwen3VLForConditionalGeneration",
@@ -51,6 +52,7 @@ TEXT_MODELS = {
     "gemma3_text": "Gemma3ForCausalLM",
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
+    "phi4_multimodal": "Phi3ForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen2_5_vl": "Qwen2ForCausalLM",
     "qwen2_5_vl_text": "Qwen2ForCausalLM",
@@ -60,6 +62,8 @@ TEXT_MODELS = {
     "qwen3_vl_text": "Qwen3ForCausalLM",
 }
 """`model_type` of the text model in a model that sees -> the architecture of it alone. Layers of ours compute these."""
+IMAGE_ADAPTERS = {"Phi4MultimodalForCausalLM": "vision-lora"}
+"""Architectures whose text model sees images by an adapter -> its place in the folder."""
 WHISPER, MOONSHINE = "WhisperForConditionalGeneration", "MoonshineForConditionalGeneration"
 """Architectures that write down speech."""
 WHISPER_RATE, MOONSHINE_RATE = 50.0, 16_000 / 384
@@ -121,6 +125,8 @@ class ModelPurpose:
     """Of a causal reranker the tokens for no and yes, if its files name them."""
     takes_images: bool = False
     takes_videos: bool = False
+    image_adapter: Path | None = None
+    """The adapter of requests with images; None if the model sees without one."""
     speech: SpeechPurpose | None = None
 
     @property
@@ -153,7 +159,12 @@ def read_purpose(path: Path) -> ModelPurpose:
             )
         return _embedder(path, modules, is_encoder=False)
     sees = name in SEEING and _sees(path, config)
-    return ModelPurpose(takes_images=sees, takes_videos=sees and name in WATCHING)
+    adapter = path / IMAGE_ADAPTERS[name] if name in IMAGE_ADAPTERS else None
+    if adapter is not None and not adapter.is_dir():
+        return ModelPurpose()
+    return ModelPurpose(
+        takes_images=sees, takes_videos=sees and name in WATCHING, image_adapter=adapter if sees else None
+    )
 
 
 def _transcriber(path: Path, name: str) -> ModelPurpose:

@@ -19,7 +19,7 @@ from engine.core.speech_loop import SpeechCore
 from engine.core.turns import Turns
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import LookupDrafter
-from engine.execution.adapters import CoreAdapters
+from engine.execution.adapters import CoreAdapters, ImageAdapter
 from engine.execution.cut_steps import CutSteps
 from engine.execution.device import check_device, refused_if_too_large
 from engine.execution.encoder_runner import EncoderRunner
@@ -29,6 +29,7 @@ from engine.execution.runner import ModelRunner
 from engine.execution.spill_file import check_spill
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.loading.loader import load_model
+from engine.loading.safetensors_file import read_part
 from engine.memory import page_out, trim_heap
 from engine.messages import CoreFailed, CoreProgress, CoreReady, LoadModel
 from engine.model_kind import ModelPurpose, read_purpose
@@ -98,6 +99,9 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
     media = CoreMedia(
         _load_media_encoder(config, loaded.config, channel), device=config.device, in_thread=config.device == "cpu"
     )
+    adapters_as, image_adapter = adapter_dtype(config), None
+    if purpose.image_adapter is not None:
+        image_adapter = ImageAdapter.read(purpose.image_adapter, loaded, adapters_as)
     if config.device == "cpu":
         page_out(TORCH)
     runner = ModelRunner(loaded, config)
@@ -123,7 +127,6 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
         drafter=drafter,
         is_complete=grammars.is_complete,
     )
-    adapter_dtype = torch.float32 if config.weights == "float32" else torch.bfloat16
     sampler = Sampler(logits_width, config.device, processors)
     overlap = OverlappedSteps(scheduler, runner, sampler) if config.device != "cpu" else None
     core = EngineCore(
@@ -133,7 +136,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
         channel,
         drafter=drafter,
         grammars=grammars,
-        adapters=CoreAdapters(loaded, runner, adapter_dtype, channel.send),
+        adapters=CoreAdapters(loaded, runner, adapters_as, channel.send, image_adapter),
         overlap=overlap,
         cuts=CutSteps(runner, config.max_step_wait_s) if config.device == "cpu" else None,
         turns=turns,
@@ -153,20 +156,31 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
 
 def _load_media_encoder(config: EngineConfig, model: ModelConfig, channel: PipeChannel) -> MediaEncoder | None:
     """Load the part of a model that turns images into inputs of its decoder; None if it has none."""
-    if not _purpose_of(config.model_path).takes_images:
+    purpose = _purpose_of(config.model_path)
+    if not purpose.takes_images:
         return None
     # NOTE: imported here, as it takes seconds and hundreds of MiB that other models save.
     from engine.models.transformers_backend.media_encoder import TransformersMediaEncoder
     from engine.models.transformers_backend.qwen_media_encoder import QwenMediaEncoder
 
     channel.send(CoreProgress("loading the image encoder", 1.0))
+    device, dtype = torch.device(config.device), media_dtype(config)
+    if purpose.image_adapter is not None:
+        from engine.models.transformers_backend.phi_media_encoder import PREFIX, PhiMediaEncoder
+
+        return PhiMediaEncoder.load(config.model_path, read_part(config.model_path, PREFIX), device, dtype)
     kind = QwenMediaEncoder if model.rotations[0].sections else TransformersMediaEncoder
-    return kind.load(config.model_path, torch.device(config.device), media_dtype(config))
+    return kind.load(config.model_path, device, dtype)
 
 
 def media_dtype(config: EngineConfig) -> torch.dtype:
     """Return the dtype of the encoder of images: on a CPU torch computes bfloat16 more slowly than float32."""
     return torch.float32 if config.device == "cpu" or config.weights == "float32" else torch.bfloat16
+
+
+def adapter_dtype(config: EngineConfig) -> torch.dtype:
+    """Return the dtype of the matrices of adapters."""
+    return torch.float32 if config.weights == "float32" else torch.bfloat16
 
 
 def speech_dtype(config: EngineConfig) -> torch.dtype:

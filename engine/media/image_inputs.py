@@ -21,6 +21,7 @@ from transformers.utils import logging as transformers_logging
 from engine.api.errors import ErrorCode, RequestError
 from engine.media.anyres import onevision
 from engine.media.options import OPTIONS, Form
+from engine.media.phi_images import PhiImages
 from engine.media.qwen_images import cap_pixels, pixel_options, sized
 from engine.media.qwen_videos import AROUND, QwenVideos
 from engine.media.qwen_videos import TOKEN as VIDEO_TOKEN
@@ -155,6 +156,8 @@ def _around_tokens(opened: Opened) -> tuple[str, str] | None:
 
 
 def _open(path: Path, config: Any, most_tokens: int) -> Opened:
+    if config.model_type == "phi4_multimodal":
+        return _phi(path, config, most_tokens)
     kind = "pixtral" if config.vision_config.model_type == "pixtral" else config.model_type
     if kind not in ("smolvlm", "pixtral", "internvl", "llava_onevision", *QWEN_KINDS):
         return _whole(AutoProcessor.from_pretrained(path))
@@ -182,6 +185,15 @@ def _open(path: Path, config: Any, most_tokens: int) -> Opened:
         return Opened("<image>", token_id, _counter(tokenizer, token_id), prepare, token="<image>")
     length = config.image_seq_length
     return _spelled(images, tokenizer, "<IMG_CONTEXT>", lambda made: _internvl_text(made, length))
+
+
+def _phi(path: Path, config: Any, most_tokens: int) -> Opened:
+    tokenizer, token_id = AutoTokenizer.from_pretrained(path), int(config.vision_config.image_token_id)
+    token = tokenizer.convert_ids_to_tokens(token_id)
+    images = PhiImages.read(path, config, token, most_tokens)
+    return Opened(
+        *(token, token_id, _counter(tokenizer, token_id), images.prepare), options=images.options, token=token
+    )
 
 
 def _whole(processor: Any) -> Opened:

@@ -48,7 +48,13 @@ def test_the_modules_of_an_embedding_model_come_with_it_and_its_kind_is_kept(
     monkeypatch.setattr("chat.model_store.local.description_of", lambda path: described)
     folder = tmp_path / "MiniLM"
     modules = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
-    inner = ("1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors")
+    inner = (
+        "1_Pooling/config.json",
+        "2_Dense/config.json",
+        "2_Dense/model.safetensors",
+        "vision-lora/adapter_config.json",
+        "vision-lora/adapter_model.safetensors",
+    )
     write(folder, "config.json", "model.safetensors", *modules, *inner)
     write(folder, "onnx/config.json", "2_Dense/pytorch_model.bin", "2_Dense/deep/config.json", "data_config.json")
     [model] = models_at(folder)
