@@ -48,13 +48,7 @@ def test_the_modules_of_an_embedding_model_come_with_it_and_its_kind_is_kept(
     monkeypatch.setattr("chat.model_store.local.description_of", lambda path: described)
     folder = tmp_path / "MiniLM"
     modules = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
-    inner = (
-        "1_Pooling/config.json",
-        "2_Dense/config.json",
-        "2_Dense/model.safetensors",
-        "vision-lora/adapter_config.json",
-        "vision-lora/adapter_model.safetensors",
-    )
+    inner = ("1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors")
     write(folder, "config.json", "model.safetensors", *modules, *inner)
     write(folder, "onnx/config.json", "2_Dense/pytorch_model.bin", "2_Dense/deep/config.json", "data_config.json")
     [model] = models_at(folder)
@@ -63,6 +57,14 @@ def test_the_modules_of_an_embedding_model_come_with_it_and_its_kind_is_kept(
     assert ({file.path for file in made.files}, made.kind) == (wanted, "embedding")
     assert (store.model_path("MiniLM") / "2_Dense" / "model.safetensors").is_file()
     assert store.get("MiniLM").kind == store.copy("MiniLM", "other").kind == "embedding"
+
+
+def test_the_adapter_by_which_a_model_sees_comes_with_it(tmp_path: Path) -> None:
+    files = ("config.json", "model.safetensors", "vision-lora/adapter_config.json")
+    write(tmp_path, *files, "vision-lora/adapter_model.safetensors", "vision-lora/README.md")
+    write(tmp_path, "speech-lora/adapter_config.json", "speech-lora/adapter_model.safetensors")
+    [model] = models_at(tmp_path)
+    assert {path for path, _ in model.files} == {*files, "vision-lora/adapter_model.safetensors"}
 
 
 def test_a_folder_of_several_files_is_several_models_without_projectors(tmp_path: Path) -> None:
