@@ -99,9 +99,10 @@ def test_answers_about_images_are_those_of_transformers(tmp_path, make_real_engi
     [
         ("gemma3", {"do_pan_and_scan": True, "pan_and_scan_min_crop_size": 16}),
         ("idefics3", {"do_image_splitting": False}),
+        ("phi4_multimodal", {"dynamic_hd": 1}),
         ("pixtral", {"size": {"longest_edge": 40}}),
     ],
-    ids=["gemma3", "idefics3", "pixtral"],
+    ids=["gemma3", "idefics3", "phi4_multimodal", "pixtral"],
 )
 def test_options_of_the_processor_are_those_of_transformers(tmp_path, make_real_engine, family, options):
     model, processor = write_seeing(tmp_path, family)
