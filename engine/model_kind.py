@@ -40,6 +40,7 @@ SEEING = (
     "LlavaNextForConditionalGeneration",
     "LlavaOnevisionForConditionalGeneration",
     "Mistral3ForConditionalGeneration",
+    "Phi4MultimodalForCausalLM",
     "Qwen2VLForConditionalGeneration",
     "Qwen2_5_VLForConditionalGeneration",
     "Qwen3VLForConditionalGeneration",
@@ -54,6 +55,7 @@ TEXT_MODELS = {
     "gemma3_text": "Gemma3ForCausalLM",
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
+    "phi4_multimodal": "Phi3ForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen2_5_vl": "Qwen2ForCausalLM",
     "qwen2_5_vl_text": "Qwen2ForCausalLM",
@@ -63,6 +65,8 @@ TEXT_MODELS = {
     "qwen3_vl_text": "Qwen3ForCausalLM",
 }
 """`model_type` of the text model in one that sees or hears -> its architecture, which layers of ours compute."""
+IMAGE_ADAPTERS = {"Phi4MultimodalForCausalLM": "vision-lora"}
+"""Architectures whose text model sees images by an adapter -> its place in the folder."""
 WHISPER, MOONSHINE = "WhisperForConditionalGeneration", "MoonshineForConditionalGeneration"
 """Architectures that write down speech."""
 WHISPER_RATE, MOONSHINE_RATE = 50.0, 16_000 / 384
@@ -125,6 +129,8 @@ class ModelPurpose:
     takes_images: bool = False
     takes_videos: bool = False
     takes_sounds: bool = False
+    image_adapter: Path | None = None
+    """The adapter of requests with images; None if the model sees without one."""
     speech: SpeechPurpose | None = None
 
     @property
@@ -165,10 +171,14 @@ def read_purpose(path: Path, projector: str = "") -> ModelPurpose:
             )
         return _embedder(path, modules, is_encoder=False)
     takes = name in (*SEEING, *HEARING) and _takes_media(path, config)
+    adapter = path / IMAGE_ADAPTERS[name] if name in IMAGE_ADAPTERS else None
+    if adapter is not None and not adapter.is_dir():
+        return ModelPurpose()
     return ModelPurpose(
         takes_images=takes and name in SEEING,
         takes_videos=takes and name in WATCHING,
         takes_sounds=takes and name in HEARING,
+        image_adapter=adapter if takes else None,
     )
 
 

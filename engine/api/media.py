@@ -40,6 +40,11 @@ class MediaLimits:
     """To which images are shrunk whose model would take more of them; 0: 1280 on processors, 16,384 on devices."""
     max_page_images: int = 16
     """Of PDF files in a request, beside its images."""
+    max_encoder_tokens: int = 0
+    """Of images that are encoded together; a larger one is alone. 0: one image at a time on processors, 2048 on
+    devices."""
+    max_encoder_input_bytes: int = 2 << 30
+    """Of what the encoder of a model gets of the media of all its unfinished requests together."""
     max_audio_seconds: int = 600
     max_transcription_seconds: int = 3600
     """Of a sound that is written down, which is not the part of a message."""

@@ -91,7 +91,7 @@ class _Use:
     """Of decoding videos."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class PromptMedia:
     """The media of a prompt: each item once, and the spans of tokens that they stand in."""
 

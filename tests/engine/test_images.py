@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from engine.api import BeamOptions, Completed, Delta, Outcome, PromptOptions, Rejected, SamplingParams, StopRules
+from engine.api.media import MediaLimits
 from engine.config import EngineConfig
 from engine.core.memory_need import memory_need
 from engine.inputs.file_text import read
@@ -33,6 +34,8 @@ CONVERSATIONS = [
     [[image_of(40, 30, 1), "first"], ["second ", image_of(64, 64, 3)]],
 ]
 """The parts of each message of the user."""
+TOGETHER = MediaLimits(max_encoder_tokens=256)
+"""Images that wait at the same time are encoded together."""
 
 
 def engine_messages(conversation):
@@ -79,7 +82,7 @@ def token_ids(events):
 def test_answers_about_images_are_those_of_transformers(tmp_path, make_real_engine, family):
     model, processor = write_seeing(tmp_path, family)
     found = [expected(model, processor, conversation) for conversation in CONVERSATIONS]
-    engine = make_real_engine(tmp_path, max_num_batched_tokens=24)
+    engine = make_real_engine(tmp_path, max_num_batched_tokens=24, media=TOGETHER)
     for conversation, (prompt, answer) in zip(CONVERSATIONS, found, strict=True):
         engine.submit("alone", messages=engine_messages(conversation), **GREEDY)
         events = engine.events_to_end("alone")["alone"]
@@ -96,9 +99,10 @@ def test_answers_about_images_are_those_of_transformers(tmp_path, make_real_engi
     [
         ("gemma3", {"do_pan_and_scan": True, "pan_and_scan_min_crop_size": 16}),
         ("idefics3", {"do_image_splitting": False}),
+        ("phi4_multimodal", {"dynamic_hd": 1}),
         ("pixtral", {"size": {"longest_edge": 40}}),
     ],
-    ids=["gemma3", "idefics3", "pixtral"],
+    ids=["gemma3", "idefics3", "phi4_multimodal", "pixtral"],
 )
 def test_options_of_the_processor_are_those_of_transformers(tmp_path, make_real_engine, family, options):
     model, processor = write_seeing(tmp_path, family)
@@ -225,6 +229,16 @@ def test_pages_are_counted_over_all_files_of_a_request(seeing):
     assert found.param == "messages.0.content.0.file"
     assert "9 pages of the PDF file" in found.message
     assert "7 more" in found.message
+
+
+def test_an_image_that_no_step_has_room_for_is_refused_with_the_setting_to_raise(tmp_path, make_real_engine):
+    """Tokens of an image of Gemma 3 see each other, so one step computes all 16."""
+    write_seeing(tmp_path, "gemma3")
+    engine = make_real_engine(tmp_path, max_num_batched_tokens=6, max_num_seqs=2)
+    found = refusal(engine, [{"type": "image", "data": encoded(SEEN)}])
+    assert found.param == "messages"
+    assert "an image of 16 tokens is computed in one step, and steps of this model have at most 12" in found.message
+    assert "LIGHTCONE_MAX_NUM_BATCHED_TOKENS" in found.message
 
 
 def test_beam_search_takes_no_images(seeing):

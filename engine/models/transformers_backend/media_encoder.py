@@ -7,7 +7,7 @@ returns the vectors that stand in the prompt for it (https://huggingface.co/docs
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,10 @@ from transformers.utils import logging as transformers_logging
 
 from engine.api.errors import ModelLoadError
 from engine.layers.embedding import EncodedMedia
+from engine.messages import MediaTensor
+
+PIXELS = ("pixel_values", "pixel_values_videos")
+SIZES = "image_sizes"
 
 
 class TransformersMediaEncoder:
@@ -37,8 +41,46 @@ class TransformersMediaEncoder:
 
     @torch.inference_mode()
     def encode(self, tensors: dict[str, torch.Tensor]) -> EncodedMedia:
-        """Return the vectors of one image, in the order of its tokens. `tensors`: what the processor made."""
+        """Return the vectors of one image, in the order of its tokens, or of several that are joined.
+
+        `tensors`: what the processor made.
+        """
         return EncodedMedia(rows_of(self._features(tensors).pooler_output))
+
+    def form_of(self, tensors: list[MediaTensor]) -> Hashable | None:
+        """Return the names, types and shapes of an image's inputs, less the number of parts that add up.
+
+        None for Pixtral, which would see several images as one long sequence, under a mask of its square.
+        """
+        shapes = {tensor.name: tuple(tensor.shape) for tensor in tensors}
+        axis = _joined_axis(shapes)
+        if axis is None or min(map(len, shapes.values())) <= axis:
+            return None
+        kinds = {tensor.name: tensor.dtype for tensor in tensors}
+        forms = ((name, kinds[name], shape[:axis], shape[axis + 1 :]) for name, shape in sorted(shapes.items()))
+        return axis, *forms
+
+    @torch.inference_mode()
+    def encode_together(self, items: list[dict[str, torch.Tensor]], counts: list[int]) -> list[EncodedMedia]:
+        """Return the vectors of images of one form. `counts`: how many each has. Raises ValueError if it has others."""
+        axis = _joined_axis({name: tuple(tensor.shape) for name, tensor in items[0].items()})
+        assert axis is not None
+        joined = {name: torch.cat([tensors[name] for tensors in items], axis) for name in items[0]}
+        return split(self.encode(joined), counts)
+
+    def cut(self, tensors: dict[str, torch.Tensor], count: int, most: int) -> list[dict[str, torch.Tensor]]:
+        """Cut the tiles of an image of `count` vectors into parts of about `most`, if the tower sees each by itself."""
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        axis = _joined_axis(shapes)
+        if axis is None or SIZES in shapes or len(shapes.get(PIXELS[0], ())) < 4:
+            return [tensors]
+        num_tiles = shapes[PIXELS[0]][axis]
+        at_once = max(1, most * num_tiles // max(1, count))
+        spans = range(0, num_tiles, at_once)
+        return [
+            {name: tensor.narrow(axis, start, min(at_once, num_tiles - start)) for name, tensor in tensors.items()}
+            for start in spans
+        ]
 
     def _features(self, tensors: dict[str, torch.Tensor]) -> Any:
         """Return what the model says of an image."""
@@ -91,3 +133,25 @@ def rows_of(features: Any) -> torch.Tensor:
     if not isinstance(features, torch.Tensor):
         features = torch.cat([part.reshape(-1, part.shape[-1]) for part in features])
     return features.reshape(-1, features.shape[-1])
+
+
+def _joined_axis(shapes: dict[str, tuple[int, ...]]) -> int | None:
+    """Return the axis along which inputs of several images become those of one call; None if there is none."""
+    pixels = next((shapes[name] for name in PIXELS if name in shapes), ())
+    if not pixels or (len(pixels) == 4 and SIZES in shapes):
+        return None
+    return int(len(pixels) == 5 and SIZES not in shapes)  # tiles of Idefics 3 follow each other in one row
+
+
+def split(encoded: EncodedMedia, counts: list[int]) -> list[EncodedMedia]:
+    """Return the parts of vectors that were made together, each in memory of its own. Raises ValueError."""
+    if sum(counts) != len(encoded.vectors):
+        raise ValueError(f"{len(encoded.vectors)} vectors for {sum(counts)} tokens of {len(counts)} items")
+    parts, start = [], 0
+    for count in counts:
+        span = slice(start, start + count)
+        places = None if encoded.places is None else encoded.places[:, span].clone()
+        deep = None if encoded.deep is None else encoded.deep[:, span].clone()
+        parts.append(EncodedMedia(encoded.vectors[span].clone(), places, deep))
+        start += count
+    return parts
