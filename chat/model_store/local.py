@@ -176,7 +176,7 @@ def _ollama(root: Path) -> Iterator[LocalModel]:
         name = f"{model}:{tag}" if is_usual else f"{owner}/{model}:{tag}"
         blobs = dict[str, tuple[Path, str]]()
         for layer in _layers(manifest):
-            file = OLLAMA_FILES.get(layer.get("mediaType")) if isinstance(layer, dict) else None
+            file = OLLAMA_FILES.get(str(layer.get("mediaType"))) if isinstance(layer, dict) else None
             if file is not None:
                 digest = str(layer.get("digest", "")).removeprefix("sha256:")
                 blob = root / "blobs" / f"sha256-{digest}"

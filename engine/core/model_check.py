@@ -36,7 +36,7 @@ CONTEXT, PROMPT, NUM_STEPS = 128, 512, 9
 
 def model_facts(config: EngineConfig) -> Iterator[tuple[str, str]]:
     """Load the model and yield names and texts. Raises ModelLoadError."""
-    yield "model", describe_model(config.model_path)
+    yield "model", describe_model(config.model_path, config.projector)
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
     check_device(config.device, config.weights, config.kv_cache, config.batch_invariant)

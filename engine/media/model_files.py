@@ -89,12 +89,12 @@ class PairFiles:
         if missing or not self._token:
             missing = [*missing, wanted]
             raise ModelLoadError(
-                f"{text}: its vocabulary has no {missing[0]!r}, which stands for images of a model with the projector "
-                f"{projector.path.name}; take a file that was converted together with it"
+                f"{text}: its vocabulary has no {missing[0]!r} among the control tokens, which stands for images of a "
+                f"model with the projector {projector.path.name}; take a file that was converted together with it"
             )
 
     def _has(self, token: str) -> bool:
-        return self._tokenizer.backend.token_to_id(token) is not None
+        return token in self._tokenizer.added_texts
 
     @property
     def images(self) -> Any:

@@ -172,6 +172,10 @@ def write_projector(path: Path, model, processor, family: str, *, type_of=lambda
         if is_old:
             name = re.sub("ffn_(up|down)", lambda found: "ffn_down" if found[1] == "up" else "ffn_up", name)
         kind = type_of(name) if values.dim() == 2 else "F32"
+        if values.dim() == 4 and type_of(name) == "F16":
+            original.copy_(values.half())
+            writer.add_tensor(name, values.half().numpy())
+            continue
         if kind == "F32":
             writer.add_tensor(name, np.ascontiguousarray(values.numpy()))
             continue

@@ -13,6 +13,7 @@ from engine.config import EngineConfig
 from engine.core.memory_need import memory_need
 from engine.core.model_description import describe
 from engine.gguf_pair import Projector, find_projector, text_file
+from engine.loading.inspection import describe_model
 from engine.loading.projector_model import pair_model
 from engine.model_kind import read_purpose
 from tests.engine.gguf_pairs import write_pair, write_projector
@@ -176,6 +177,15 @@ def test_a_projector_counts_to_the_memory_of_its_model(pairs):
     found = memory_need(EngineConfig(pairs["llava"], "m", weights="float32", kv_cache_bytes=4 << 20))
     (tensors,) = (gguf.GGUFReader(pairs["llava"] / "mmproj-text.gguf").tensors,)
     assert found.weights_bytes - without.weights_bytes == sum(int(tensor.n_elements) * 4 for tensor in tensors)
+
+
+def test_a_check_of_a_model_names_its_projector_and_checks_its_tensors(pairs, folder):
+    put(pairs, folder, "mmproj-source.gguf")
+    assert ", images by mmproj-source.gguf (LLaVA 1.5 and 1.6)" in describe_model(folder)
+    assert "images by" not in describe_model(folder, "none")
+    changed(folder, without=("v.blk.0.ln1.bias",), name="mmproj-text.gguf")
+    with pytest.raises(ModelLoadError, match=r"mmproj-text\.gguf: tensor 'v\.blk\.0\.ln1\.bias' is missing"):
+        describe_model(folder)
 
 
 def test_old_names_of_the_feed_forward_are_read_by_their_shapes(tmp_path):

@@ -8,6 +8,7 @@ from engine.model_kind import read_purpose
 from tests.engine.gguf_pairs import TEXTS, write_pair
 from tests.engine.seeing_folders import SPECIAL, image_of
 from tests.engine.test_images import CONVERSATIONS, GREEDY, NUM_TOKENS, engine_messages, expected, token_ids
+from tests.engine.test_videos import FRAMES, listed, message
 
 
 @pytest.mark.parametrize("family", TEXTS)
@@ -49,3 +50,14 @@ def test_a_vocabulary_without_the_token_of_images_has_the_unknown_one_for_it(tmp
     engine.submit("run", messages=engine_messages(CONVERSATIONS[0]), **GREEDY)
     events = engine.events_to_end("run")["run"]
     assert (events[0].payload.num_prompt_tokens, token_ids(events)) == (len(prompt), answer)
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+def test_a_pair_of_qwen_takes_videos(tmp_path, make_real_engine, family):
+    write_pair(tmp_path, family)
+    assert read_purpose(tmp_path).modalities == ["image", "video"]
+    engine = make_real_engine(tmp_path, max_num_batched_tokens=24)
+    engine.submit("run", messages=(message(["see ", listed(FRAMES)], True),), **GREEDY)
+    events = engine.events_to_end("run")["run"]
+    assert len(token_ids(events)) == NUM_TOKENS
+    assert events[-1].payload.usage.video_tokens > 0
