@@ -170,13 +170,11 @@ class Engine:
             self._grammars = AnswerGrammars(self._config.model_path, parsing.tool_format, self._config.structured, work)
             images = (
                 ImageReader(
-                    self._config.model_path,
-                    work,
-                    self._config.media,
+                    *(self._config.model_path, work, self._config.media, self._purpose),
                     on_cpu=self._config.device == "cpu",
                     projector=self._config.projector,
                 )
-                if self._purpose.takes_images
+                if self._purpose.modalities
                 else None
             )
             processor = self._processor = PromptProcessor(tokenizer, self._renderer, work, self._purpose, images)

@@ -140,7 +140,7 @@ class ForgetGrammars:
     keys: list[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class MediaTensor:
     """One input of the encoder of media."""
 
@@ -171,12 +171,16 @@ class ForgetMedia:
     keys: list[str]
 
 
+IMAGE_ADAPTER = 1
+"""The id of the adapter by which a model sees images. A core reads it with its model, so it is never sent."""
+
+
 @dataclass(frozen=True, slots=True)
 class AddAdapter:
     """Load an adapter, unless it is still held. Answered with AdapterLoaded."""
 
     adapter_id: int
-    """From 1; never used again for another adapter."""
+    """Above IMAGE_ADAPTER; never used again for another adapter."""
     name: str
     path: str
 
@@ -301,6 +305,8 @@ class CoreReady:
     hidden_size: int = 0
     computed_by: str = ""
     """Which form each part of the model runs in, for the operator."""
+    longest_chunk: int = 0
+    """The most tokens that a step computes of a prompt; 0: there is no such bound."""
 
 
 @dataclass(frozen=True, slots=True)

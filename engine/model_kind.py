@@ -40,6 +40,7 @@ SEEING = (
     "LlavaNextForConditionalGeneration",
     "LlavaOnevisionForConditionalGeneration",
     "Mistral3ForConditionalGeneration",
+    "Phi4MultimodalForCausalLM",
     "Qwen2VLForConditionalGeneration",
     "Qwen2_5_VLForConditionalGeneration",
     "Qwen3VLForConditionalGeneration",
@@ -48,10 +49,13 @@ SEEING = (
 """Architectures whose images are served: a tower, a projector, and a text model that sees their vectors as tokens."""
 WATCHING = tuple(name for name in SEEING if name.startswith("Qwen"))
 """Those whose videos are served too."""
+HEARING = ("Qwen2AudioForConditionalGeneration", "VoxtralForConditionalGeneration")
+"""Architectures whose sounds are served: an encoder, a projector, and a text model that takes vectors as tokens."""
 TEXT_MODELS = {
     "gemma3_text": "Gemma3ForCausalLM",
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
+    "phi4_multimodal": "Phi3ForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen2_5_vl": "Qwen2ForCausalLM",
     "qwen2_5_vl_text": "Qwen2ForCausalLM",
@@ -60,7 +64,9 @@ TEXT_MODELS = {
     "qwen3": "Qwen3ForCausalLM",
     "qwen3_vl_text": "Qwen3ForCausalLM",
 }
-"""`model_type` of the text model in a model that sees -> the architecture of it alone. Layers of ours compute these."""
+"""`model_type` of the text model in one that sees or hears -> its architecture, which layers of ours compute."""
+IMAGE_ADAPTERS = {"Phi4MultimodalForCausalLM": "vision-lora"}
+"""Architectures whose text model sees images by an adapter -> its place in the folder."""
 WHISPER, MOONSHINE = "WhisperForConditionalGeneration", "MoonshineForConditionalGeneration"
 """Architectures that write down speech."""
 WHISPER_RATE, MOONSHINE_RATE = 50.0, 16_000 / 384
@@ -122,12 +128,15 @@ class ModelPurpose:
     """Of a causal reranker the tokens for no and yes, if its files name them."""
     takes_images: bool = False
     takes_videos: bool = False
+    takes_sounds: bool = False
+    image_adapter: Path | None = None
+    """The adapter of requests with images; None if the model sees without one."""
     speech: SpeechPurpose | None = None
 
     @property
     def modalities(self) -> list[str]:
-        """What messages may have beside text: "image", "video"."""
-        marks = {"image": self.takes_images, "video": self.takes_videos}
+        """What messages may have beside text: "image", "video", "audio"."""
+        marks = {"image": self.takes_images, "video": self.takes_videos, "audio": self.takes_sounds}
         return [name for name, is_taken in marks.items() if is_taken]
 
 
@@ -161,8 +170,16 @@ def read_purpose(path: Path, projector: str = "") -> ModelPurpose:
                 f"{path / 'config.json'}: {name[:80]} that sees texts in both directions is not served"
             )
         return _embedder(path, modules, is_encoder=False)
-    sees = name in SEEING and _sees(path, config)
-    return ModelPurpose(takes_images=sees, takes_videos=sees and name in WATCHING)
+    takes = name in (*SEEING, *HEARING) and _takes_media(path, config)
+    adapter = path / IMAGE_ADAPTERS[name] if name in IMAGE_ADAPTERS else None
+    if adapter is not None and not adapter.is_dir():
+        return ModelPurpose()
+    return ModelPurpose(
+        takes_images=takes and name in SEEING,
+        takes_videos=takes and name in WATCHING,
+        takes_sounds=takes and name in HEARING,
+        image_adapter=adapter if takes else None,
+    )
 
 
 def _transcriber(path: Path, name: str) -> ModelPurpose:
@@ -189,8 +206,8 @@ def _transcriber(path: Path, name: str) -> ModelPurpose:
     return ModelPurpose(ModelKind.TRANSCRIBER, speech=speech)
 
 
-def _sees(path: Path, config: Mapping[str, Any]) -> bool:
-    """Return True for a folder whose text model has layers of ours, and that says how images become inputs."""
+def _takes_media(path: Path, config: Mapping[str, Any]) -> bool:
+    """Return True for a folder whose text model has layers of ours, and that says how media become inputs."""
     text = config.get("text_config")
     kind = text.get("model_type", "llama") if isinstance(text, Mapping) else config.get("model_type")
     return kind in TEXT_MODELS and any((path / name).is_file() for name in PROCESSOR_FILES)

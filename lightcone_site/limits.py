@@ -100,7 +100,7 @@ class RequestLimits:
     """Seconds between comments on a silent stream; 0: none."""
 
 
-MAY_BE_ZERO = {"max_output_tokens", "max_image_tokens", "max_logprobs", "sse_keep_alive"}
+MAY_BE_ZERO = {"max_output_tokens", "max_image_tokens", "max_encoder_tokens", "max_logprobs", "sse_keep_alive"}
 MAXIMUM = {
     "max_json_depth": 480,
     "max_schema_depth": 80,
@@ -110,6 +110,8 @@ MAXIMUM = {
     "max_media_decoded_bytes": 512 * MIB,
     "max_image_pixels": 50_000_000,
     "max_image_tokens": 16_384,
+    "max_page_images": 32,
+    "max_encoder_tokens": 65_536,
     "max_video_frames": 1_024,
 }
 """Upper ends of the settings. Packing a request fails at 511 levels; writing a schema fails at 254, up to three for

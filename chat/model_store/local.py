@@ -54,8 +54,14 @@ FOLDER_FILES = (
     "LICENSE*",
 )
 """Of a Hugging Face folder. Weights of other formats, and code, stay behind."""
-MODULE_FILES = ("[0-9]_*/config.json", "[0-9]_*/model.safetensors")
-"""Of the modules of sentence-transformers, each in a folder of its own within that."""
+MODULE_FILES = (
+    "[0-9]_*/config.json",
+    "[0-9]_*/model.safetensors",
+    "vision-lora/adapter_config.json",
+    "vision-lora/adapter_model.safetensors",
+)
+"""Of the modules of sentence-transformers and the adapter by which Phi-4-multimodal sees, each in a folder of its own
+within that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,9 +140,10 @@ class EngineCore:
 
         Before it, go on with the media that sequences wait for (execution/media.py): text streams beside images.
         """
+        has_ended = self._media.end_encoded()
         if self._announces_steps and not self._media.is_encoding and (seq_ids := self._media.next_seq_ids):
             self._channel.send(StepStarted(seq_ids))
-        has_encoded = self._media.encode_next()
+        has_encoded = self._media.encode_next() or has_ended
         if self._held:
             held, self._held = self._held, []
             for message in held:

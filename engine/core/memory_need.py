@@ -21,7 +21,7 @@ from engine.api.model import LEAST_CONTEXT, MemoryNeed
 from engine.attention.backend import cache_dtype
 from engine.attention.cache_groups import CacheGroups
 from engine.config import EngineConfig
-from engine.core.build import COMPILER, TORCH, media_dtype, speech_dtype
+from engine.core.build import COMPILER, TORCH, adapter_dtype, media_dtype, speech_dtype
 from engine.core.link import unpack_config
 from engine.execution.device import check_device
 from engine.execution.encoder_runner import MAX_STEP_TOKENS
@@ -29,6 +29,7 @@ from engine.execution.kv_cache import CacheSize, bytes_per_block, free_memory, s
 from engine.execution.step_sizes import cache_groups, most_prefill_only_tokens
 from engine.gguf_pair import find_projector, text_file
 from engine.inputs.sound import MAX_HELD_BYTES
+from engine.loading.adapter import adapter_weights
 from engine.loading.checkpoint import FileCheckpoint
 from engine.loading.encoder_checkpoint import open_encoder
 from engine.loading.loader import open_checkpoint
@@ -74,8 +75,10 @@ def memory_need(config: EngineConfig, memory_bytes: int = 0) -> MemoryNeed:
     scheme = WeightScheme(config.weights, device, config.batch_invariant)
     checkpoint, model, _ = open_checkpoint(config.model_path)
     weights = checkpoint.held_bytes(scheme)
-    if purpose.takes_images and isinstance(checkpoint, FileCheckpoint):
+    if purpose.modalities and isinstance(checkpoint, FileCheckpoint):
         weights += _encoder_weights(config, checkpoint) * media_dtype(config).itemsize
+    if purpose.image_adapter is not None:
+        weights += adapter_weights(purpose.image_adapter) * adapter_dtype(config).itemsize
     groups = cache_groups(model, config, device)
     block_bytes = bytes_per_block(groups, cache_dtype(config.weights, config.kv_cache, device))
     is_cpu = device.type == "cpu"

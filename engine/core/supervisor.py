@@ -97,6 +97,7 @@ class CoreRestarter:
                         tuple(message.processors),
                         message.hidden_size,
                         message.computed_by,
+                        message.longest_chunk,
                     )
 
     def replace(self, on_heartbeat: Callable[[], None] = lambda: None) -> tuple[ProcessLink, ContextLimits] | None:

@@ -1,9 +1,9 @@
 """The media of the core: what the encoder makes of images, kept by content while sequences need it, and for a while.
 
 Sequences with media wait outside the scheduler until all of theirs are encoded (core/loop.py). The vectors of an item
-are then inputs of its tokens like rows of the embedding. Items are encoded one at a time, in the order of arrival: on a
-processor in a thread that gives way to the steps, as a tower takes seconds where a step takes milliseconds; on a device
-between two steps.
+are then inputs of its tokens like rows of the embedding. Tenants take turns, and items of one form are encoded together
+up to a budget of tokens (scheduling/encoder_queue.py): on a processor in a thread that gives way to the steps, as a
+tower takes seconds where a step takes milliseconds; on a device between two steps.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -23,6 +23,7 @@ from engine.api.errors import EngineFailure, ErrorCode
 from engine.execution.device import has_lost_device
 from engine.layers.embedding import EncodedMedia
 from engine.messages import GIVEN, AddSequence, DefineMedia, MediaTensor
+from engine.scheduling.encoder_queue import EncoderQueue, WaitingItem
 from engine.sequence import InputSpan, Sequence
 
 logger = logging.getLogger(__name__)
@@ -41,6 +42,20 @@ class MediaEncoder(Protocol):
         """Return the vectors of one item."""
 
 
+@runtime_checkable
+class BatchEncoder(MediaEncoder, Protocol):
+    """A MediaEncoder that reads several items at once."""
+
+    def form_of(self, tensors: list[MediaTensor]) -> Hashable | None:
+        """Return what items have in common that are encoded together; None: this one is encoded alone."""
+
+    def encode_together(self, items: list[dict[str, torch.Tensor]], counts: list[int]) -> list[EncodedMedia]:
+        """Return the vectors of items of one form. `counts`: how many each has."""
+
+    def cut(self, tensors: dict[str, torch.Tensor], count: int, most: int) -> list[dict[str, torch.Tensor]]:
+        """Cut the inputs of an item of `count` vectors into parts of about `most`, as far as they are independent."""
+
+
 @dataclass(slots=True, eq=False)
 class _Item:
     """An item that was defined. It has its `tensors` until it is `encoded`, or until encoding has failed."""
@@ -57,28 +72,33 @@ class _Item:
     def is_done(self) -> bool:
         return self.encoded is not None or self.has_failed
 
+    def inputs(self) -> dict[str, torch.Tensor]:
+        """Return the inputs of the encoder."""
+        return {tensor.name: as_tensor(tensor) for tensor in self.tensors}
+
     @property
     def num_bytes(self) -> int:
         return 0 if self.encoded is None else self.encoded.num_bytes
 
 
-class _Encoding:
-    """An item that is encoded in a thread of its own."""
+Batch = list[tuple[str, _Item]]
+"""Items that are encoded together, with their keys."""
+Encoded = EncodedMedia | Exception
 
-    def __init__(self, key: str, item: _Item, encode: Callable[[_Item], EncodedMedia]) -> None:
-        self.key, self.item = key, item
-        self.result: EncodedMedia | None = None
-        self.error: Exception | None = None
+
+class _Encoding:
+    """Items that are encoded in a thread of their own."""
+
+    def __init__(self, batch: Batch, encode: Callable[[Batch], list[Encoded]]) -> None:
+        self.batch = batch
+        self.results: list[Encoded] = []
         self.is_over = threading.Event()
         threading.Thread(target=self._run, args=(encode,), name="media encoder", daemon=True).start()
 
-    def _run(self, encode: Callable[[_Item], EncodedMedia]) -> None:
+    def _run(self, encode: Callable[[Batch], list[Encoded]]) -> None:
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)  # threads that it starts have it too
-        try:
-            self.result = encode(self.item)
-        except Exception as error:
-            self.error = error
+        self.results = encode(self.batch)
         self.is_over.set()
 
 
@@ -92,10 +112,11 @@ class CoreMedia:
         device: torch.device | str = "cpu",
         *,
         in_thread: bool = False,
+        max_tokens: int = 1,
     ) -> None:
         """`encoder`: None if the model takes no media; it takes vectors that are given all the same.
 
-        `in_thread`: encode beside the steps, not between them.
+        `in_thread`: encode beside the steps, not between them. `max_tokens`: of items that are encoded together.
         """
         self._encoder = encoder
         self._has_thread = in_thread
@@ -104,8 +125,9 @@ class CoreMedia:
         self._cache_bytes = cache_bytes
         self._items: OrderedDict[str, _Item] = OrderedDict()
         """The one that was needed longest ago comes first."""
-        self._waiting: OrderedDict[str, None] = OrderedDict()
-        """Items to encode, in the order in which sequences have come that need them."""
+        self._max_tokens = max_tokens
+        self._queue = EncoderQueue(max_tokens)
+        """The items to encode, and those that are being encoded."""
         self._by_sequence: dict[int, list[str]] = {}
 
     def define(self, message: DefineMedia) -> None:
@@ -135,21 +157,31 @@ class CoreMedia:
             if item is not None:
                 item.seq_ids.add(message.seq_id)
                 if not item.is_done:
-                    self._waiting[key] = None
+                    self._queue.add(self._waiting(key, item, message))
+
+    def _waiting(self, key: str, item: _Item, message: AddSequence) -> WaitingItem:
+        """Return an item as it waits for a sequence. What need not be encoded takes no time of its tenant."""
+        if any(tensor.name == GIVEN for tensor in item.tensors):
+            return WaitingItem(key, message.tenant, message.priority, 0)
+        form = self._encoder.form_of(item.tensors) if isinstance(self._encoder, BatchEncoder) else None
+        return WaitingItem(key, message.tenant, message.priority, item.num_vectors, form)
 
     def is_ready(self, message: AddSequence) -> bool:
         """Return True if a sequence can be added at once: its items are encoded, or never will be."""
-        return all(span.key not in self._waiting for span in message.media)
+        return all(span.key not in self._queue for span in message.media)
 
     @property
     def next_seq_ids(self) -> list[int]:
-        """The sequences that need the item which is encoded now, or next; none if none waits."""
-        key = next(iter(self._waiting), None)
-        return [] if key is None else sorted(self._items[key].seq_ids)
+        """The sequences that need the items which are encoded now, or next; none if none waits."""
+        if self._encoding is not None:
+            items = [item for _, item in self._encoding.batch]
+        else:
+            items = [self._items[key] for key in self._queue.next()]
+        return sorted(set().union(*(item.seq_ids for item in items)))
 
     @property
     def is_encoding(self) -> bool:
-        """A thread encodes an item."""
+        """A thread encodes items."""
         return self._encoding is not None
 
     def wait(self) -> None:
@@ -157,57 +189,77 @@ class CoreMedia:
         if self._encoding is not None:
             self._encoding.is_over.wait(WAIT_S)
 
+    def end_encoded(self) -> bool:
+        """Take what the thread has made; False if there is nothing new. Raises EngineFailure if the device is lost."""
+        if self._encoding is None or not self._encoding.is_over.is_set():
+            return False
+        ended, self._encoding = self._encoding, None
+        self._end(ended.batch, ended.results)
+        return True
+
     def encode_next(self) -> bool:
-        """Go on with the item that has waited longest; True if one is encoded, or has failed, since the last call.
+        """Go on with the items whose turn it is; True if some are encoded, or have failed, since the last call.
 
         Raises EngineFailure if the device is lost.
         """
-        has_ended = False
-        if self._encoding is not None:
-            if not self._encoding.is_over.is_set():
-                return False
-            ended, self._encoding = self._encoding, None
-            self._end(ended.key, ended.item, ended.result, ended.error)
-            has_ended = True
-        key = next(iter(self._waiting), None)
-        if key is None:
+        has_ended = self.end_encoded()
+        keys = [] if self._encoding is not None else self._queue.next()
+        if not keys:
             return has_ended
-        item = self._items[key]
+        self._queue.begin(keys)
+        batch = [(key, self._items[key]) for key in keys]
         if self._has_thread:
-            self._encoding = _Encoding(key, item, self._encode)
+            self._encoding = _Encoding(batch, self._encode)
             return has_ended
-        try:
-            self._end(key, item, self._encode(item), None)
-        except Exception as error:
-            self._end(key, item, None, error)
+        self._end(batch, self._encode(batch))
         return True
 
     @torch.inference_mode()
-    def _encode(self, item: _Item) -> EncodedMedia:
-        """Return what the encoder makes of an item. Raises any error of it."""
-        encoded = self._encoded({tensor.name: as_tensor(tensor) for tensor in item.tensors})
-        if len(encoded.vectors) != item.num_vectors or not encoded.vectors.isfinite().all():
-            raise ValueError(
-                f"{len(encoded.vectors)} vectors for {item.num_vectors} tokens, or numbers that are not finite"
-            )
-        return encoded
+    def _encode(self, batch: Batch) -> list[Encoded]:
+        """Return what the encoder makes of items, or why it cannot: each alone, if they cannot be encoded together."""
+        items = [item for _, item in batch]
+        if len(items) > 1 and isinstance(self._encoder, BatchEncoder):
+            try:
+                counts = [item.num_vectors for item in items]
+                together = self._encoder.encode_together([item.inputs() for item in items], counts)
+                return [_checked(item, encoded) for item, encoded in zip(items, together, strict=True)]
+            except Exception as error:
+                if has_lost_device(error):
+                    return [error] * len(items)
+                logger.warning("%d items of media are encoded one by one, as together they fail: %s", len(items), error)
+        return [self._encode_alone(item) for item in items]
 
-    def _end(self, key: str, item: _Item, encoded: EncodedMedia | None, error: Exception | None) -> None:
-        """Keep what was made of an item, unless it was forgotten. Raises EngineFailure if the device is lost."""
-        if self._items.get(key) is item:
-            self._waiting.pop(key, None)
-        item.encoded, item.has_failed, item.tensors = encoded, error is not None, []
-        if error is not None:
-            logger.error("an item of media cannot be encoded", exc_info=error)
-            if has_lost_device(error):
+    def _encode_alone(self, item: _Item) -> Encoded:
+        try:
+            return _checked(item, self._encoded(item.inputs(), item.num_vectors))
+        except Exception as error:
+            return error
+
+    def _end(self, batch: Batch, results: list[Encoded]) -> None:
+        """Keep what was made of items, unless they were forgotten. Raises EngineFailure if the device is lost."""
+        for (key, item), result in zip(batch, results, strict=True):
+            if self._items.get(key) is item:
+                self._queue.remove(key)
+            item.tensors = []
+            if isinstance(result, EncodedMedia):
+                item.encoded = result
+                continue
+            item.has_failed = True
+            logger.error("an item of media cannot be encoded", exc_info=result)
+            if has_lost_device(result):
                 message = "the device has failed and computes nothing more in this process"
-                raise EngineFailure(ErrorCode.ENGINE_ERROR, message) from error
+                raise EngineFailure(ErrorCode.ENGINE_ERROR, message) from result
 
-    def _encoded(self, tensors: dict[str, torch.Tensor]) -> EncodedMedia:
+    def _encoded(self, tensors: dict[str, torch.Tensor], count: int) -> EncodedMedia:
+        """Return the vectors of one item. A large one is encoded in parts, if its encoder can."""
         if GIVEN in tensors:
             return EncodedMedia(tensors[GIVEN].to(self._device))
         if self._encoder is None:
             raise ValueError("the model has no encoder of media")
+        if isinstance(self._encoder, BatchEncoder):
+            parts = self._encoder.cut(tensors, count, self._max_tokens)
+            if len(parts) > 1:
+                return EncodedMedia(torch.cat([self._encoder.encode(part).vectors for part in parts]))
         return self._encoder.encode(tensors)
 
     def add(self, sequence: Sequence) -> None:
@@ -235,7 +287,7 @@ class CoreMedia:
             if item is not None:
                 item.seq_ids.discard(seq_id)
                 if not item.seq_ids:
-                    self._waiting.pop(key, None)
+                    self._queue.remove(key)
         self._trim()
 
     def _trim(self) -> None:
@@ -246,6 +298,13 @@ class CoreMedia:
             if item.encoded is None or num_bytes > self._cache_bytes:
                 num_bytes -= item.num_bytes
                 del self._items[key]
+
+
+def _checked(item: _Item, encoded: EncodedMedia) -> Encoded:
+    """Return the vectors of an item, or what is wrong with them."""
+    if len(encoded.vectors) == item.num_vectors and encoded.vectors.isfinite().all():
+        return encoded
+    return ValueError(f"{len(encoded.vectors)} vectors for {item.num_vectors} tokens, or numbers that are not finite")
 
 
 def as_tensor(tensor: MediaTensor) -> torch.Tensor:

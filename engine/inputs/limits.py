@@ -40,6 +40,8 @@ class ContextLimits:
     """Numbers per hidden state."""
     computed_by: str = ""
     """No limit: which form each part of the model runs in, for the operator."""
+    longest_chunk: int = 0
+    """The most tokens that a step computes of a prompt; 0: there is no such bound."""
 
 
 def choice_token_limit(request: GenerationRequest, num_prompt_tokens: int, limits: ContextLimits) -> int:

@@ -58,7 +58,7 @@ class PromptProcessor:
         self._encoder = PieceEncoder(tokenizer, self._controls)
         self._raw = RawPromptReader(tokenizer, self._encoder, purpose)
         self._renderer = renderer or KillableRenderer(work)
-        self._files = FileReader(work)
+        self._files = FileReader(work, None if images is None else images.page_limits)
         self._images = images
         if tokenizer.chat_template is not None:
             try:

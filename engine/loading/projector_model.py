@@ -39,5 +39,5 @@ def open_pair(projector: Projector, text: Path) -> tuple[Any, ProjectorFile]:
             outline = AutoModelForImageTextToText.from_config(config)
     shapes = {name: tuple(tensor.shape) for name, tensor in outline.state_dict().items() if not name.startswith(TEXT)}
     heads = projector.metadata["clip.vision.attention.head_count"]
-    assert isinstance(heads, int)  # as its description has checked
+    assert isinstance(heads, int)  # as a whole number it is described
     return outline, ProjectorFile(projector, described, shapes, heads)

@@ -22,6 +22,7 @@ from engine.api.errors import ErrorCode, ModelLoadError, RequestError
 from engine.media.anyres import onevision
 from engine.media.model_files import ModelFiles, open_files
 from engine.media.options import OPTIONS, Form
+from engine.media.phi_images import PhiImages
 from engine.media.qwen_images import cap_pixels, pixel_options, sized
 from engine.media.qwen_videos import AROUND, QwenVideos
 from engine.media.qwen_videos import TOKEN as VIDEO_TOKEN
@@ -29,6 +30,7 @@ from engine.media.qwen_videos import TOKEN as VIDEO_TOKEN
 OPEN, PREPARE, PREPARE_VIDEO = "open", "prepare", "prepare_video"
 SMALL = (64, 48)
 """An image of several rows of tokens, in pixels."""
+PHI = "phi4_multimodal"
 QWEN_KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 NO_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets")
 """What a processor makes of the text."""
@@ -144,7 +146,7 @@ def open_processor(path: Path, most_tokens: int, projector: str = "") -> Opened:
     """
     files = open_files(path, projector)
     config = files.config
-    opened = _open(files, config, most_tokens)
+    opened = _phi(path, files, most_tokens) if config.model_type == PHI else _open(files, config, most_tokens)
     return replace(
         opened,
         placeholder=files.placeholder or opened.placeholder,
@@ -190,6 +192,16 @@ def _open(files: ModelFiles, config: Any, most_tokens: int) -> Opened:
         return Opened("<image>", token_id, _counter(tokenizer, token_id), prepare, token="<image>")
     length = config.image_seq_length
     return _spelled(images, tokenizer, "<IMG_CONTEXT>", lambda made: _internvl_text(made, length))
+
+
+def _phi(path: Path, files: ModelFiles, most_tokens: int) -> Opened:
+    tokenizer, config = files.tokenizer, files.config
+    token_id = int(config.vision_config.image_token_id)
+    token = tokenizer.convert_ids_to_tokens(token_id)
+    images = PhiImages.read(path, config, token, most_tokens)
+    return Opened(
+        *(token, token_id, _counter(tokenizer, token_id), images.prepare), options=images.options, token=token
+    )
 
 
 def _whole(processor: Any) -> Opened:

@@ -34,12 +34,13 @@ from engine.inputs.limits import (
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.sound import SoundReader
 from engine.inputs.text_fields import bad_word_ids, prediction_ids
-from engine.messages import AddAdapter
+from engine.messages import IMAGE_ADAPTER, AddAdapter
 from engine.model_kind import ModelPurpose
 from engine.outputs.detokenizer import Detokenizer
 from engine.outputs.parsing import OutputParsing
 from engine.outputs.pipeline import ChoicePipeline
 from engine.outputs.prompt_scores import PromptScores
+from engine.requests.held_inputs import HeldInputs
 from engine.requests.runs.beams import BeamRun
 from engine.requests.runs.buffered import RankedRun
 from engine.requests.runs.non_generating import EmbedRun, PromptRun, TokenizeRun
@@ -47,6 +48,7 @@ from engine.requests.runs.run import Choice, PreparedRequest, Run
 from engine.requests.runs.transcribing import TranscribeRun
 from engine.requests.served_adapters import ServedAdapters
 from engine.scheduling.waiting import check_place
+from engine.scheduling.whole_spans import check_spans
 from engine.structured.registry import AnswerGrammars
 from engine.tokenizers.tokenizer import Tokenizer
 
@@ -103,6 +105,7 @@ class RequestPreparer:
         self._parsing = parsing
         self._grammars = grammars
         self._adapters = adapters
+        self._held = HeldInputs(config.media.max_encoder_input_bytes)
         self._cache_secret = secrets.token_bytes(32)
         self._seq_ids = itertools.count(1)
 
@@ -120,6 +123,8 @@ class RequestPreparer:
         if request.task is Task.GENERATE:
             self._parsing.check(request)
         prompt = self._processor.prompt(request, limits.max_model_len)
+        adapter = self._adapter_for(prompt, adapter)
+        self._held.hold(prompt.media, request.tenant)
         if request.task is Task.GENERATE:
             return self._generating_run(request, adapter, prompt, limits, resume, num_known)
         choices = []
@@ -142,6 +147,19 @@ class RequestPreparer:
             score_ids=self._processor.score_ids if is_score else None,
         )
         return EmbedRun(prepared, choices, resume.position)
+
+    def _adapter_for(self, prompt: Prompt, asked: AddAdapter | None) -> AddAdapter | None:
+        """Return the adapter of a request: images may be seen by one. Raises RequestError if another is asked for."""
+        folder = self._purpose.image_adapter
+        if folder is None or not prompt.media.num_tokens.get("image"):
+            return asked
+        if asked is not None:
+            message = (
+                f"adapter {asked.name!r} cannot be combined with images, which this model sees by an adapter of its "
+                "own; leave out the images, or name the model without an adapter"
+            )
+            raise RequestError(ErrorCode.INVALID_VALUE, message, "adapter")
+        return AddAdapter(IMAGE_ADAPTER, "", str(folder))
 
     def _transcribing_run(
         self, request: GenerationRequest, limits: ContextLimits, resume: Resume, num_known: Mapping[str, int]
@@ -184,12 +202,13 @@ class RequestPreparer:
         num_known: Mapping[str, int],
     ) -> Run:
         if request.beam is not None and prompt.media.spans:
-            media = "images" if request.raw is None else "prompt_embeds"
+            media = "images, videos and sounds" if request.raw is None else "prompt_embeds"
             message = f"use_beam_search cannot be combined with {media}: leave it out, or ask for several choices by n"
             raise RequestError(ErrorCode.INVALID_VALUE, message, "use_beam_search")
         max_tokens = choice_token_limit(request, len(prompt.token_ids), limits)
         check_prompt_ids(prompt.token_ids, limits, request.raw)
         check_given(prompt.media, limits)
+        check_spans(prompt.media.spans, limits.longest_chunk)
         check_token_ids(request, limits)
         check_alternatives(request, limits)
         forbidden = bad_word_ids(request.sampling.bad_words, self._tokenizer, limits)

@@ -133,7 +133,7 @@ class Scheduler:
         if given > most:
             message = f"the prompt must have at most {most} tokens, the size of the KV cache, got {given}"
             raise RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, message, "messages")
-        check_spans(sequence, self._longest_chunk)
+        check_spans(sequence.request.media, self._longest_chunk)
         if not sequence.prompt_ids or len(sequence.output_ids) >= sequence.max_tokens:
             message = "the sequence has no prompt or nothing left to generate"
             raise RequestError(ErrorCode.INVALID_VALUE, message, "max_tokens")

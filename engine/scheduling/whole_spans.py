@@ -6,13 +6,19 @@ steps may be longer than their budget by one span.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from engine.api.errors import ErrorCode, RequestError
+from engine.messages import MediaSpan
 from engine.sequence import Sequence
 
 
-def check_spans(sequence: Sequence, most: int) -> None:
-    """Raise RequestError for a span of more than `most` tokens. 0: there is no such bound."""
-    longest = max((end - start for start, end in sequence.whole_spans), default=0)
+def check_spans(spans: Iterable[MediaSpan], most: int) -> None:
+    """Raise RequestError for a span of more than `most` tokens that is whole. 0: there is no such bound.
+
+    Called by the worker before it sends a request, and by the scheduler.
+    """
+    longest = max((span.length for span in spans if span.is_whole), default=0)
     if most and longest > most:
         message = (
             f"an image of {longest} tokens is computed in one step, and steps of this model have at most {most}; "

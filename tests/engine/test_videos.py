@@ -118,7 +118,7 @@ def test_answers_about_videos_are_those_of_transformers(tmp_path, make_real_engi
         [[listed(FRAMES), "first"], ["second ", listed(FRAMES[:2]), image_of(64, 64, 3)]],
     ]
     found = [expected(model, processor, family, conversation) for conversation in conversations]
-    engine = make_real_engine(tmp_path, max_num_batched_tokens=24)
+    engine = make_real_engine(tmp_path, max_num_batched_tokens=24, media=MediaLimits(max_encoder_tokens=256))
     sent = [tuple(message(parts, True) for parts in conversation) for conversation in conversations]
     for messages, (prompt, answer) in zip(sent, found, strict=True):
         engine.submit("alone", messages=messages, **GREEDY)

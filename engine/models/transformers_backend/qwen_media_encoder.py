@@ -17,7 +17,7 @@ class QwenMediaEncoder(TransformersMediaEncoder):
 
     @torch.inference_mode()
     def encode(self, tensors: dict[str, torch.Tensor]) -> EncodedMedia:
-        """Return the vectors of one image or video, row by row, with their places.
+        """Return the vectors of an image or a video, row by row, with their places, or of several that are joined.
 
         Qwen3-VL has vectors that are added behind layers, too.
         """
@@ -25,9 +25,14 @@ class QwenMediaEncoder(TransformersMediaEncoder):
         features = self._video_features(tensors) if is_video else self._features(tensors)
         vectors = rows_of(features.pooler_output)
         deep = getattr(features, "deepstack_features", None)
-        places = self._video_places(tensors) if is_video else self._places(tensors[IMAGE_GRID])
+        grids = tensors[VIDEO_GRID if is_video else IMAGE_GRID].tolist()
+        seconds = tensors["second_per_grid_ts"].tolist() if "second_per_grid_ts" in tensors else [0.0] * len(grids)
+        places = [
+            self._video_places(grid, interval_s) if is_video else self._places(grid)
+            for grid, interval_s in zip(grids, seconds, strict=True)
+        ]
         deep = torch.stack([rows_of(each) for each in deep]) if deep else None
-        return EncodedMedia(vectors, places.to(vectors.device), deep)
+        return EncodedMedia(vectors, torch.cat(places, 1).to(vectors.device), deep)
 
     def _video_features(self, tensors: dict[str, torch.Tensor]) -> Any:
         return self._model.get_video_features(
@@ -35,22 +40,21 @@ class QwenMediaEncoder(TransformersMediaEncoder):
             video_grid_thw=self._placed(tensors[VIDEO_GRID]),
         )
 
-    def _places(self, grid: torch.Tensor) -> torch.Tensor:
+    def _places(self, grid: list[int]) -> torch.Tensor:
         merge = self._model.config.vision_config.spatial_merge_size
-        num_times, height, width = (int(number) for number in grid[0])
+        num_times, height, width = grid
         return grid_places(num_times, height // merge, width // merge)
 
-    def _video_places(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+    def _video_places(self, grid: list[int], interval_s: float) -> torch.Tensor:
         """Return the places of a video: of frames with times in the text, those of images one by one.
 
-        Times of Qwen2.5-VL are as far apart as the frames are.
+        Times of Qwen2.5-VL are as far apart as the frames are, `interval_s`.
         """
-        config, places = self._model.config, self._places(tensors[VIDEO_GRID])
+        config, places = self._model.config, self._places(grid)
         if config.model_type == "qwen3_vl":
             places[0] = 0
         elif config.model_type == "qwen2_5_vl":
-            interval = config.vision_config.tokens_per_second * tensors["second_per_grid_ts"][0]
-            places[0] = (places[0] * interval).long()
+            places[0] = (places[0] * (config.vision_config.tokens_per_second * torch.tensor(interval_s))).long()
         return places
 
 

@@ -490,6 +490,18 @@ async def test_other_kinds_have_their_own_formats(server: FileServer, fetcher: M
     assert await fetched(fetcher, server.url("/x"), audio) == WAV
     server.answers["/x"] = answer(PNG)
     assert "must lead to an audio file" in await refused(fetcher, server.url("/x"), audio)
+    document = replace(IMAGE, kind=MediaKind.DOCUMENT)
+    assert "must lead to a document file: PDF" in await refused(fetcher, server.url("/x"), document)
+    server.answers["/x"] = answer(b"<html>an inner page</html>", content_type="application/pdf")
+    assert "must lead to a document file: PDF" in await refused(fetcher, server.url("/x"), document)
+    server.answers["/x"] = answer(b"%PDF-1.7" + bytes(300))
+    assert await fetched(fetcher, server.url("/x"), document) == b"%PDF-1.7" + bytes(300)
+
+
+@pytest.mark.parametrize(("headers", "may_be_kept"), [({}, True), ({"cache_control": "max-age=9, no-store"}, False)])
+async def test_whether_a_file_may_be_kept_is_said(server, fetcher, headers, may_be_kept) -> None:
+    server.answers["/x"] = answer(PNG, **headers)
+    assert (await fetcher.fetch(server.url("/x"), IMAGE, fetcher.budget())).may_be_kept == may_be_kept
 
 
 async def test_what_has_not_changed_is_not_sent_again(server: FileServer, fetcher: MediaFetcher) -> None:

@@ -137,6 +137,14 @@ def test_the_modules_of_an_embedding_model_are_pulled_with_it(store: ModelStore,
     assert (store.model_path("tiny") / "2_Dense" / "model.safetensors").read_bytes() == WEIGHTS
 
 
+def test_the_adapter_by_which_a_model_sees_is_pulled_with_it(store: ModelStore, tiny: LocalHub) -> None:
+    adapter = {"vision-lora/adapter_config.json": b"{}", "vision-lora/adapter_model.safetensors": WEIGHTS}
+    tiny.repositories["org/Tiny"] |= {**adapter, "speech-lora/adapter_model.safetensors": WEIGHTS}
+    made = pull(store, tiny, format="safetensors")
+    assert {file.path for file in made.files} == {"config.json", "model.safetensors", "tokenizer.json", *adapter}
+    assert (store.model_path("tiny") / "vision-lora" / "adapter_model.safetensors").read_bytes() == WEIGHTS
+
+
 def test_a_transfer_that_breaks_goes_on_where_it_was(store: ModelStore, tiny: LocalHub) -> None:
     tiny.breaks = [len(WEIGHTS) // 2]
     pull(store, tiny)

@@ -62,6 +62,14 @@ def test_the_modules_of_an_embedding_model_come_with_it_and_its_kind_is_kept(
     assert store.get("MiniLM").kind == store.copy("MiniLM", "other").kind == "embedding"
 
 
+def test_the_adapter_by_which_a_model_sees_comes_with_it(tmp_path: Path) -> None:
+    files = ("config.json", "model.safetensors", "vision-lora/adapter_config.json")
+    write(tmp_path, *files, "vision-lora/adapter_model.safetensors", "vision-lora/README.md")
+    write(tmp_path, "speech-lora/adapter_config.json", "speech-lora/adapter_model.safetensors")
+    [model] = models_at(tmp_path)
+    assert {path for path, _ in model.files} == {*files, "vision-lora/adapter_model.safetensors"}
+
+
 def test_a_folder_of_several_files_is_several_models_without_projectors(tmp_path: Path) -> None:
     write(tmp_path, "a-Q4.gguf", "a-Q8.gguf", "mmproj-a.gguf")
     assert [model.name for model in models_at(tmp_path)] == ["a-Q4", "a-Q8"]

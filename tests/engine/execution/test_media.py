@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import pytest
 import torch
@@ -11,7 +12,8 @@ from engine.api import LogprobOptions, SamplingParams, StopRules
 from engine.api.errors import EngineFailure
 from engine.execution.media import CoreMedia
 from engine.layers.embedding import EncodedMedia
-from engine.messages import AddSequence, DefineMedia, MediaSpan, MediaTensor
+from engine.messages import GIVEN, AddSequence, DefineMedia, MediaSpan, MediaTensor
+from engine.models.transformers_backend.media_encoder import split
 from engine.scheduling.prefix_cache import extend_digests
 from engine.sequence import Sequence
 
@@ -33,15 +35,36 @@ class CountingEncoder:
         return EncodedMedia(numbers[:, None].expand(-1, WIDTH).contiguous())
 
 
+class BatchingEncoder(CountingEncoder):
+    """Encodes items of one length together. A negative number breaks a call; an infinite one is the item's own."""
+
+    def __init__(self):
+        super().__init__()
+        self.batches = []
+
+    def form_of(self, tensors):
+        return len(tensors[0].data)
+
+    def cut(self, tensors, count, most):
+        return [{"pixels": part} for part in tensors["pixels"].split(most)]
+
+    def encode_together(self, items, counts):
+        numbers = [tensors["pixels"] for tensors in items]
+        self.batches.append([int(first[0]) if first[0].isfinite() else None for first in numbers])
+        if any(one.min() < 0 for one in numbers):
+            raise ValueError("a broken item")
+        return split(EncodedMedia(torch.cat(numbers)[:, None].expand(-1, WIDTH).contiguous()), counts)
+
+
 def item(key, *numbers, num_vectors=None):
     data = torch.tensor(numbers, dtype=torch.float32).numpy().tobytes()
     count = len(numbers) if num_vectors is None else num_vectors
     return DefineMedia(key, count, [MediaTensor("pixels", "float32", [len(numbers)], data)])
 
 
-def sequence(seq_id, *spans, prompt=32):
+def sequence(seq_id, *spans, prompt=32, tenant=""):
     options = SamplingParams(seed=0), StopRules(), LogprobOptions()
-    return AddSequence(seq_id, [7] * prompt, [], *options, [], 1, cache_root=b"", media=list(spans))
+    return AddSequence(seq_id, [7] * prompt, [], *options, [], 1, cache_root=b"", media=list(spans), tenant=tenant)
 
 
 @pytest.fixture
@@ -266,3 +289,159 @@ def test_a_failure_in_the_thread_fails_its_sequences_alone():
     with pytest.raises(EngineFailure):
         media.add(Sequence(sequence(1, MediaSpan("a", 0, 1))))
     media.add(Sequence(sequence(2, MediaSpan("b", 0, 1))))
+
+
+def wanted(media, *names, tenant=""):
+    """Have a sequence for each item wait, of one vector unless it is given."""
+    messages = []
+    for name in names:
+        made = name if isinstance(name, DefineMedia) else item(f"{tenant}{name}", name)
+        media.define(made)
+        seq_id = 1000 * len(tenant) + int(made.key.removeprefix(tenant))
+        messages.append(sequence(seq_id, MediaSpan(made.key, 0, 1), tenant=tenant))
+        media.expect(messages[-1])
+    return messages
+
+
+def vector(media, message):
+    found = Sequence(message)
+    media.add(found)
+    return found.inputs[0].vectors[0, 0].item()
+
+
+def test_items_that_wait_at_the_same_time_are_encoded_together_up_to_the_budget():
+    encoder = BatchingEncoder()
+    media = CoreMedia(encoder, max_tokens=3)
+    messages = wanted(media, 1, 2, 3, 4, 5)
+    assert media.next_seq_ids == [1, 2, 3]
+    assert media.encode_next()
+    assert [media.is_ready(message) for message in messages] == [True] * 3 + [False] * 2
+    assert media.encode_next()
+    assert not media.encode_next()
+    assert encoder.batches == [[1, 2, 3], [4, 5]]
+    assert encoder.calls == 0
+    assert [vector(media, message) for message in messages] == [1, 2, 3, 4, 5]
+
+
+def test_vectors_that_were_made_together_are_kept_one_by_one():
+    media = CoreMedia(BatchingEncoder(), max_tokens=8, cache_bytes=VECTOR_BYTES)
+    messages = wanted(media, 1, 2)
+    media.encode_next()
+    first, second = (Sequence(message) for message in messages)
+    for found in (first, second):
+        media.add(found)
+    pointers = {found.inputs[0].vectors.untyped_storage().nbytes() for found in (first, second)}
+    assert pointers == {VECTOR_BYTES}
+
+
+def test_a_large_item_is_encoded_in_parts():
+    encoder = BatchingEncoder()
+    media = CoreMedia(encoder, max_tokens=2)
+    media.define(item("a", 1, 2, 3, 4, 5))
+    message = sequence(1, MediaSpan("a", 0, 5))
+    media.expect(message)
+    assert media.encode_next()
+    found = Sequence(message)
+    media.add(found)
+    assert found.inputs[0].vectors[:, 0].tolist() == [1, 2, 3, 4, 5]
+    assert encoder.calls == 3
+
+
+def test_items_of_other_shapes_are_encoded_apart():
+    encoder = BatchingEncoder()
+    media = CoreMedia(encoder, max_tokens=8)
+    wanted(media, 1, item("2", 2, 2), 3)
+    while media.encode_next():
+        pass
+    assert encoder.batches == [[1, 3]]
+    assert encoder.calls == 1, "one call for the item of two numbers"
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_a_broken_item_fails_alone_although_it_was_to_be_encoded_with_others(in_thread):
+    encoder = BatchingEncoder()
+    media = CoreMedia(encoder, max_tokens=8, in_thread=in_thread)
+    good, broken, other = wanted(media, 1, item("2", -2), 3)
+    until_encoded(media)
+    assert encoder.batches == [[1, -2, 3]]
+    assert encoder.calls == 3
+    assert [vector(media, message) for message in (good, other)] == [1, 3]
+    with pytest.raises(EngineFailure):
+        media.add(Sequence(broken))
+
+
+def test_numbers_that_are_not_finite_fail_their_item_alone():
+    encoder = BatchingEncoder()
+    media = CoreMedia(encoder, max_tokens=8)
+    good, broken = wanted(media, 1, item("2", float("inf")))
+    media.encode_next()
+    assert encoder.calls == 0
+    assert vector(media, good) == 1
+    with pytest.raises(EngineFailure):
+        media.add(Sequence(broken))
+
+
+def test_a_device_that_is_lost_ends_the_core():
+    class Lost(BatchingEncoder):
+        def encode_together(self, items, counts):
+            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    encoder = Lost()
+    media = CoreMedia(encoder, max_tokens=8)
+    wanted(media, 1, 2)
+    with pytest.raises(EngineFailure, match="computes nothing more"):
+        media.encode_next()
+    assert encoder.calls == 0, "nothing is tried on a device that is lost"
+
+
+def test_one_image_of_a_tenant_does_not_wait_for_fifty_of_another(held):
+    media = CoreMedia(held, in_thread=True)
+    many = wanted(media, *range(1, 51), tenant="many")
+    media.encode_next()
+    (one,) = wanted(media, 60, tenant="one")
+    held.may_go.set()
+    until_encoded(media)
+    until_encoded(media)
+    assert media.is_ready(one)
+    assert [media.is_ready(message) for message in many] == [True] + [False] * 49
+
+
+def test_a_step_has_items_of_all_tenants_in_turn():
+    encoder = BatchingEncoder()
+    media = CoreMedia(encoder, max_tokens=4)
+    wanted(media, *range(1, 51), tenant="many")
+    wanted(media, 60, 61, tenant="one")
+    media.encode_next()
+    assert sorted(encoder.batches[0]) == [1, 2, 60, 61]
+
+
+def test_vectors_that_are_given_cost_their_tenant_no_turn():
+    encoder = BatchingEncoder()
+    media = CoreMedia(encoder, max_tokens=4)
+    given = item("5", *[5.0] * 1000)
+    tensor = MediaTensor(GIVEN, "float32", [250, WIDTH], given.tensors[0].data)
+    (first,) = wanted(media, DefineMedia("5", 250, [tensor]))
+    wanted(media, 6)
+    media.encode_next()
+    assert media.is_ready(first)
+    assert encoder.batches == []
+
+
+def test_inputs_of_what_is_aborted_are_freed_at_once(held):
+    """An item that waits has the only references to its tensors; one that is encoded loses them as that ends."""
+    media, names = CoreMedia(held, in_thread=True), []
+    for number in (1, 2):
+        made = item(str(number), number)
+        names.append(weakref.ref(made.tensors[0]))
+        wanted(media, made)
+        media.forget([made.key])
+        del made
+    media.encode_next()
+    assert held.has_begun.wait(60)
+    media.remove(2)
+    assert names[1]() is None
+    media.remove(1)
+    held.may_go.set()
+    until_encoded(media)
+    assert names[0]() is None
+    assert not media.encode_next()
