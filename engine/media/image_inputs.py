@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from transformers import AutoConfig, AutoImageProcessor, AutoProcessor, AutoTokenizer, Idefics3Processor
+from transformers import AutoImageProcessor, AutoProcessor, AutoTokenizer, Idefics3Processor
 from transformers.utils import logging as transformers_logging
 
 from engine.api.errors import ErrorCode, RequestError
@@ -25,6 +25,7 @@ from engine.media.phi_images import PhiImages
 from engine.media.qwen_images import cap_pixels, pixel_options, sized
 from engine.media.qwen_videos import AROUND, QwenVideos
 from engine.media.qwen_videos import TOKEN as VIDEO_TOKEN
+from engine.models.transformers_backend.media_config import media_config
 
 OPEN, PREPARE, PREPARE_VIDEO = "open", "prepare", "prepare_video"
 SMALL = (64, 48)
@@ -137,7 +138,7 @@ def open_processor(path: Path, most_tokens: int) -> Opened:
     Those of transformers that read videos too, and Pixtral's, need torchvision, whose wheels do not load beside a torch
     without CUDA. Of these only the image processor is used, and the text is written here.
     """
-    config = AutoConfig.from_pretrained(path)
+    config = media_config(path)
     opened = _open(path, config, most_tokens)
     return replace(
         opened,
