@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import shutil
+import threading
 
 import numpy
 import pytest
@@ -92,6 +93,17 @@ def test_vectors_of_an_image_are_seen_by_the_adapter_too(served, folder, written
     parts = [{"type": "text", "text": "hello"}, vectors]
     served.submit("run", messages=({"role": "user", "content": parts},), **GREEDY)
     assert token_ids(served.events_to_end("run")["run"]) == expected(*written, [["hello", IMAGE]])[1]
+
+
+def test_a_core_that_replaces_a_dead_one_sees_by_it_too(folder, written):
+    served = RealEngine(folder, max_num_batched_tokens=24)
+    restarted = threading.Event()
+    served.engine._on_restarted = restarted.set
+    served.engine._link.close(30.0)
+    assert restarted.wait(60)
+    served.submit("run", messages=engine_messages([["look ", IMAGE]]), **GREEDY)
+    assert token_ids(served.events_to_end("run")["run"]) == expected(*written, [["look ", IMAGE]])[1]
+    served.close()
 
 
 def test_the_adapter_counts_to_the_memory_of_the_model(folder, written):
